@@ -1,0 +1,61 @@
+/* The words shared with slurm_share/names.py: SS_X here is X there, compared by tests/contract/test_vocabulary.py.
+ * What each means, and the plan's format, stands in names.py. */
+#ifndef SLURM_SHARE_NAMES_H
+#define SLURM_SHARE_NAMES_H
+
+/* the option */
+#define SS_PLUGIN_NAME "share_gpu"
+#define SS_OPTION "share-gpu"
+#define SS_OPTION_OFF "off"
+#define SS_OPTION_MEM "mem"
+#define SS_OPTION_SM "sm"
+#define SS_OPTION_MPS "mps"
+#define SS_SM_EVEN "even"
+#define SS_SM_FREE "free"
+#define SS_MPS_ON "on"
+#define SS_MPS_OFF "off"
+#define SS_OPTION_FORM "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+#define SS_SHARE_MAX 60
+#define SS_MEM_MAX_MIB 16777216
+#define SS_OPTION_MAX_BYTES 64
+
+/* how it travels */
+#define SS_JOB_CONTROL_VARIABLE "SHARE_GPU"
+#define SS_HOOK_VARIABLE "SPANK_SHARE_GPU"
+
+/* where state lives */
+#define SS_STATE_ROOT "/run/slurm-share"
+#define SS_JOBS_FOLDER "jobs"
+#define SS_PLAN_FILE "plan"
+#define SS_SLOTS_FOLDER "slots"
+
+/* the plan */
+#define SS_PLAN_MAGIC "slurm-share-plan 1"
+#define SS_PLAN_MAX_LINE 4096
+#define SS_PLAN_MAX_BYTES 4194304
+#define SS_PLAN_MAX_SLOTS 1024
+
+/* what a task finds */
+#define SS_ENV_SLOT "SLURM_SHARE_SLOT"
+#define SS_SLOT_NONE "none"
+#define SS_ENV_SLOTS "SLURM_SHARE_SLOTS"
+#define SS_ENV_RANK "SLURM_SHARE_RANK"
+#define SS_ENV_SIZE "SLURM_SHARE_SIZE"
+#define SS_ENV_JOB "SLURM_SHARE_JOB_ID"
+#define SS_ENV_GPU_UUID "SLURM_SHARE_GPU_UUID"
+#define SS_ENV_GPU_INDEX "SLURM_SHARE_GPU_INDEX"
+#define SS_ENV_PER_GPU "SLURM_SHARE_PER_GPU"
+#define SS_ENV_CORES "SLURM_SHARE_CORES"
+#define SS_ENV_MPS "SLURM_SHARE_MPS"
+#define SS_ENV_SIMULATED "SLURM_SHARE_SIMULATED"
+#define SS_ENV_VISIBLE_DEVICES "CUDA_VISIBLE_DEVICES"
+#define SS_ENV_THREADS "OMP_NUM_THREADS"
+#define SS_ENV_JAX_FRACTION "XLA_PYTHON_CLIENT_MEM_FRACTION"
+#define SS_ENV_TF_GROWTH "TF_FORCE_GPU_ALLOW_GROWTH"
+
+/* exit codes */
+#define SS_EXIT_OK 0
+#define SS_EXIT_USAGE 2
+#define SS_EXIT_REFUSED 69
+
+#endif

@@ -1,0 +1,1 @@
+"""What slurmd starts before and after every job: context in, decision, action, exit code."""

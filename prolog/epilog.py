@@ -1,0 +1,33 @@
+"""Epilog: remove what the Prolog of a shared job left on this node. Works alone, and twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from slurm_share import names
+
+from . import hook
+
+
+def main() -> int:
+    """The Epilog of every job; one without a folder of ours costs one look for it."""
+    hook.set_search_path()
+    folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{os.environ.get('SLURM_JOB_ID', 'none')}"
+    if not os.path.lexists(folder):
+        return names.EXIT_OK
+    return hook.run("epilog", work)
+
+
+def work() -> None:
+    """Imported only for a shared job."""
+    from slurm_share import config
+    from slurm_share.paths import Paths
+
+    from . import release
+
+    release.release_job(os.environ, Paths(), config.load().settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""What a task finds in its environment, as the plan's slot lines say it."""
+
+from __future__ import annotations
+
+from .. import names
+from ..records import Assignment, Plan, PlanFile, PlanSlot, Refusal, Slot
+
+
+def plan_file(decision: Plan | Refusal) -> PlanFile:
+    """The decision as the plugin and the launcher will read it."""
+    job = decision.job
+    if isinstance(decision, Refusal):
+        return PlanFile(job.job_id, job.uid, job.node, refused=decision.sentence)
+    return PlanFile(
+        job_id=job.job_id,
+        uid=job.uid,
+        node=job.node,
+        share=decision.share,
+        gpus=len(decision.gpus),
+        cores=decision.cores,
+        notes=decision.notes,
+        slots=tuple(PlanSlot(slot.number, slot.part, task_environment(decision, slot)) for slot in decision.slots),
+    )
+
+
+def task_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
+    """The variables of the task in `slot`. What depends on the step (rank, cores, threads) the plugin adds.
+
+    JAX takes three quarters of the whole GPU at start and TensorFlow all of it, whoever else is there; both are told
+    the task's part, unless the user told them something (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a
+    GPU: limiting GPU memory growth").
+    """
+    found = [
+        Assignment(names.ENV_VISIBLE_DEVICES, slot.gpu.uuid),
+        Assignment(names.ENV_SLOT, str(slot.number)),
+        Assignment(names.ENV_SLOTS, str(len(plan.slots))),
+        Assignment(names.ENV_PER_GPU, str(plan.share.per_gpu)),
+        Assignment(names.ENV_GPU_UUID, slot.gpu.uuid),
+        Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)),
+        Assignment(names.ENV_MPS, names.MPS_OFF),
+    ]
+    if slot.gpu.simulated:
+        found.append(Assignment(names.ENV_SIMULATED, "1"))
+    if slot.memory_fraction is not None:
+        found.append(Assignment(names.ENV_JAX_FRACTION, slot.memory_fraction, unless_set=True))
+        found.append(Assignment(names.ENV_TF_GROWTH, "true", unless_set=True))
+    return tuple(found)

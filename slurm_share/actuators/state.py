@@ -1,0 +1,92 @@
+"""Writes and removes what a job leaves on the node: its folder, its plan, its line in the ledger.
+
+Everything appears whole (written aside, then renamed) and can be done twice. The state folder and every folder in it
+belong to root, so no user can put a link where a file is written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import grp
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .. import ledger as ledger_bytes
+from .. import plan_text
+from ..paths import Paths
+from ..records import Ledger, PlanFile
+from ..settings import Settings
+
+
+def prepare(paths: Paths) -> None:
+    """Make the state folder (0755) and the jobs folder (0711) where they are not there yet."""
+    paths.root.mkdir(mode=0o755, exist_ok=True)
+    paths.jobs.mkdir(mode=0o711, exist_ok=True)
+
+
+@contextmanager
+def exclusive(paths: Paths) -> Iterator[None]:
+    """Hold the node's ledger alone: read, decide, write, leave. The kernel lets go of it when a holder dies."""
+    fd = os.open(paths.ledger_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
+    """Put the whole ledger in place; readable by root, and by the operators' group where the site names one.
+
+    Raises OSError when the state folder is full or not writable.
+    """
+    group = _group_id(settings.operators_group)
+    _write_whole(paths.ledger, ledger_bytes.render(ledger), 0, group or 0, 0o600 if group is None else 0o640)
+
+
+def make_job_folder(paths: Paths, job_id: int) -> None:
+    """The job's folder, before its ledger line: where there is a line there is a folder, so that the Epilog of a job
+    without one needs to read nothing."""
+    paths.job(job_id).mkdir(mode=0o711, exist_ok=True)
+
+
+def write_plan(paths: Paths, plan: PlanFile, gid: int) -> None:
+    """Put the job's plan in place, readable by its user alone. Raises OSError as `write_ledger` does."""
+    _write_whole(paths.plan(plan.job_id), plan_text.render(plan).encode("ascii"), plan.uid, gid, 0o400)
+
+
+def remove_job(paths: Paths, job_id: int) -> None:
+    """Remove the job's folder with all in it; nothing to do where there is none."""
+    shutil.rmtree(paths.job(job_id), ignore_errors=False, onerror=_unless_gone)
+
+
+def _unless_gone(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
+    if not isinstance(info[1], FileNotFoundError):
+        raise info[1]
+
+
+def _group_id(name: str) -> int | None:
+    """None for no group, and for one that this node does not know: then the ledger stays root's."""
+    try:
+        return grp.getgrnam(name).gr_gid if name else None
+    except KeyError:
+        return None
+
+
+def _write_whole(file: Path, data: bytes, uid: int, gid: int, mode: int) -> None:
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(fd, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(fd, mode)
+            if os.geteuid() == 0:
+                os.fchown(fd, uid, gid)
+        aside.replace(file)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

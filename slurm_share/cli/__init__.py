@@ -1,0 +1,1 @@
+"""Words in; text and exit codes out."""

@@ -1,0 +1,46 @@
+"""`slurm-share config print`: every setting, its value, and where it came from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from .. import names
+from ..config import load
+from ..paths import CONFIG_FILE
+from . import screen
+
+
+def add_to(commands: Any) -> None:
+    """Add `config` and what can be done with it."""
+    parser: argparse.ArgumentParser = commands.add_parser("config", help="the site's settings")
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    show = actions.add_parser("print", help="each value and where it came from; refuses what is wrong by name")
+    show.add_argument("--file", type=Path, default=CONFIG_FILE, help="another configuration file than %(default)s")
+    show.add_argument("--json", action="store_true", help="for programs")
+    show.set_defaults(run=print_config)
+
+
+def print_config(arguments: argparse.Namespace) -> int:
+    """Raises ConfigError for a file that is wrong, so that an administrator can check one before it is used."""
+    configuration = load(arguments.file)
+    rows = [(key, getattr(configuration.settings, key), source) for key, source in configuration.sources.items()]
+    if arguments.json:
+        print(json.dumps({key: {"value": value, "source": source} for key, value, source in rows}, indent=2))
+        return names.EXIT_OK
+    table = Table(box=None, pad_edge=False)
+    for heading in ("SETTING", "VALUE", "FROM"):
+        table.add_column(heading, overflow="fold")
+    for key, value, source in rows:
+        table.add_row(key, _toml(value), source)
+    screen.show(table)
+    return names.EXIT_OK
+
+
+def _toml(value: Any) -> str:
+    """A value as it would be written in the file."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,216 @@
+"""`slurm-share status`: the shares of this node; others' jobs only for root and the operators' group."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from .. import config, names, share_option
+from ..errors import CommandError, DriverError
+from ..paths import Paths
+from ..readers import ledger_file, nvml, proc, slurm
+from ..records import GpuReading, LedgerJob, PlanFile
+from . import screen
+
+SCHEMA = 1
+SIMULATED = "SIMULATED GPUs: nothing is computed on them"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What this caller may see of this node."""
+
+    node: str
+    jobs: tuple[LedgerJob, ...]
+    gpus: tuple[GpuReading, ...]
+    everything: bool
+    """False: only the caller's own jobs and their GPUs."""
+    problems: tuple[str, ...]
+
+
+def add_to(commands: Any) -> None:
+    """Add `status`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "status", help="the shared jobs of this node, their users, GPUs and slots"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=print_status)
+
+
+def print_status(arguments: argparse.Namespace) -> int:
+    """Exit 0 also where nothing is shared; 1 where a source did not answer, with the rest shown."""
+    status = read_status()
+    if arguments.json:
+        print(json.dumps(as_json(status), indent=2))
+    else:
+        screen.show(*as_tables(status))
+    for problem in status.problems:
+        print(f"slurm-share: {problem}", file=sys.stderr)
+    return 1 if status.problems else names.EXIT_OK
+
+
+def read_status() -> Status:
+    """Ask ledger or plans, and the driver. Raises ConfigError for a configuration that is wrong."""
+    config.load()
+    paths, node, problems = Paths(), _node(), []
+    try:
+        jobs = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
+        everything = os.access(paths.ledger, os.R_OK) or os.geteuid() == 0
+    except PermissionError:
+        everything = False
+        jobs, job_problems = _own_jobs(paths, node)
+        problems += job_problems
+    try:
+        gpus = nvml.read_gpu_readings()
+    except DriverError as error:
+        gpus = ()
+        problems.append(str(error))
+    if not everything:
+        own = {uuid for job in jobs for uuid in job.gpus}
+        gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own)
+    return Status(node, jobs, gpus, everything, tuple(problems))
+
+
+def _node() -> str:
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+
+
+def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]]:
+    """A user's jobs from their own plans, which only they can read; Slurm says which jobs those are."""
+    ids, problems = set(), []
+    if os.environ.get("SLURM_JOB_ID", "").isdigit():
+        ids.add(int(os.environ["SLURM_JOB_ID"]))
+    try:
+        ids |= set(slurm.read_my_job_ids(node))
+    except CommandError as error:
+        problems.append(f"cannot ask Slurm for your jobs here: {error}")
+    plans = [(job_id, ledger_file.read_plan(paths, job_id)) for job_id in sorted(ids)]
+    return tuple(_from_plan(plan, paths) for _, plan in plans if plan is not None and plan.share is not None), problems
+
+
+def _from_plan(plan: PlanFile, paths: Paths) -> LedgerJob:
+    devices = [a.value for slot in plan.slots for a in slot.environment if a.name == names.ENV_GPU_UUID]
+    return LedgerJob(
+        job_id=plan.job_id,
+        uid=plan.uid,
+        share=share_option.render(plan.share),
+        gpus=tuple(dict.fromkeys(devices)),
+        slots=len(plan.slots),
+        since=paths.plan(plan.job_id).stat().st_mtime,
+    )
+
+
+def as_json(status: Status) -> dict[str, Any]:
+    """The documented form: schema 1. Unknown is null."""
+    return {
+        "schema": SCHEMA,
+        "node": status.node,
+        "simulated": any(reading.gpu.simulated for reading in status.gpus),
+        "everything": status.everything,
+        "problems": list(status.problems),
+        "jobs": [
+            {
+                "job_id": job.job_id,
+                "user": job.user or _user_name(job.uid),
+                "uid": job.uid,
+                "partition": job.partition,
+                "share": job.share,
+                "gpus": list(job.gpus),
+                "slots": job.slots,
+                "since": job.since,
+            }
+            for job in status.jobs
+        ],
+        "gpus": [
+            {
+                "uuid": reading.gpu.uuid,
+                "index": reading.gpu.index,
+                "name": reading.gpu.name,
+                "simulated": reading.gpu.simulated,
+                "memory_total_mib": reading.gpu.memory_total_mib,
+                "memory_used_mib": reading.memory_used_mib,
+                "utilization_percent": reading.utilization_percent,
+                "slots": sum(_slots_on(job, reading.gpu.uuid) for job in status.jobs),
+                "processes": [
+                    {"pid": p.pid, "user": proc.read_owner(p.pid), "memory_used_mib": p.memory_used_mib}
+                    for p in reading.processes
+                ],
+            }
+            for reading in status.gpus
+        ],
+    }
+
+
+def as_tables(status: Status) -> list[Any]:
+    """The same for a person."""
+    parts: list[Any] = []
+    if any(reading.gpu.simulated for reading in status.gpus):
+        parts.append(Text(SIMULATED, style="bold reverse"))
+    whose = "" if status.everything else " of yours"
+    if not status.jobs:
+        parts.append(Text(f"{status.node}: no shared job{whose}"))
+    else:
+        parts.append(_job_table(status))
+    if status.gpus:
+        parts += [Text(""), _gpu_table(status)]
+    return parts
+
+
+def _job_table(status: Status) -> Table:
+    table = _table("JOB", "USER", "SHARE", "GPUS", "SLOTS", "SINCE", numbers=(0, 4))
+    index_of = {reading.gpu.uuid: str(reading.gpu.index) for reading in status.gpus}
+    for job in status.jobs:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
+        gpus = ",".join(index_of.get(uuid, "?") for uuid in job.gpus)
+        table.add_row(str(job.job_id), job.user or _user_name(job.uid), job.share, gpus, str(job.slots), since)
+    return table
+
+
+def _gpu_table(status: Status) -> Table:
+    table = _table("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "JOBS", numbers=(0, 3, 4, 5, 6))
+    for reading in status.gpus:
+        uuid = reading.gpu.uuid
+        jobs = [job for job in status.jobs if uuid in job.gpus]
+        table.add_row(
+            str(reading.gpu.index),
+            uuid,
+            reading.gpu.name,
+            str(sum(_slots_on(job, uuid) for job in jobs)),
+            str(len(reading.processes)),
+            f"{_known(reading.memory_used_mib)} / {_known(reading.gpu.memory_total_mib)}",
+            f"{_known(reading.utilization_percent)} %",
+            ",".join(str(job.job_id) for job in jobs) or "-",
+        )
+    return table
+
+
+def _table(*headings: str, numbers: tuple[int, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place in numbers else "left", overflow="fold")
+    return table
+
+
+def _slots_on(job: LedgerJob, uuid: str) -> int:
+    """Slot i is on GPU i mod G, so every GPU of a job has slots/G of them."""
+    return job.slots // len(job.gpus) if uuid in job.gpus else 0
+
+
+def _known(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

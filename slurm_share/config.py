@@ -1,0 +1,77 @@
+"""Finds and reads the site's configuration file and answers with one typed Settings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from . import names
+from .errors import ConfigError
+from .paths import CONFIG_FILE
+from .settings import Settings
+
+DEFAULT = "default"
+
+_RANGES = {"max_share": (1, names.SHARE_MAX), "memory_reserve_percent": (0.0, 50.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Settings, and where each value came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    """Per key: the file's path, or `default`."""
+
+
+def load(file: Path = CONFIG_FILE) -> Configuration:
+    """The configuration in `file`; all defaults where there is no such file.
+
+    Raises ConfigError for a file that cannot be read, is not TOML, has an unknown key or a value of a wrong kind.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(file), f"cannot be read: {error}") from error
+    return parse(text, str(file))
+
+
+def parse(text: str, file: str) -> Configuration:
+    """The configuration in `text`. Raises ConfigError as `load` does."""
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(file, f"is not TOML: {error}") from error
+    known = [field.name for field in fields(Settings)]
+    for key in given:
+        if key not in known:
+            raise ConfigError(file, _unknown(key, known), key)
+    return Configuration(_settings(given, file), {key: file if key in given else DEFAULT for key in known})
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return "unknown key" + (f"; did you mean {near[0]}?" if near else f"; the keys are {', '.join(known)}")
+
+
+def _settings(given: Mapping[str, Any], file: str) -> Settings:
+    try:
+        settings = msgspec.convert(given, Settings, strict=True)
+    except msgspec.ValidationError as error:
+        # msgspec ends its sentence with where it was: "Expected `int`, got `str` - at `$.max_share`"
+        why, _, place = str(error).partition(" - at `$.")
+        key = re.split(r"[`.\[]", place)[0]
+        raise ConfigError(file, f"{why}; it says {given.get(key)!r}", key) from error
+    for key, (low, high) in _RANGES.items():
+        if not low <= getattr(settings, key) <= high:
+            raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", key)
+    return settings

@@ -1,0 +1,110 @@
+"""What can go wrong, as types.
+
+SlurmShareError              everything of ours; its text is a sentence for a person
+├── UsageError               the person's mistake: exit 2
+│   ├── OptionError          a --share-gpu value that is not in the valid form
+│   └── ConfigError          a configuration file with an unknown key or a wrong value
+├── HookEnvError             a hook's environment that does not describe a job
+├── DriverError              the NVIDIA driver did not answer, or not about every GPU
+├── StateError               a ledger or plan that cannot be read or written
+└── CommandError             a program failed, hung or is not there; keeps command, output and code
+"""
+
+from __future__ import annotations
+
+from . import names
+
+
+class SlurmShareError(Exception):
+    """Base of every error of this package; `str()` is one sentence."""
+
+
+class UsageError(SlurmShareError):
+    """The person at the keyboard can put it right; commands exit with 2."""
+
+
+class OptionError(UsageError):
+    """A --share-gpu value outside its valid form."""
+
+    def __init__(self, text: str, why: str) -> None:
+        self.text = text
+        """The value as it came, unbounded: show it with `shown()` only."""
+        self.why = why
+        super().__init__(text, why)
+
+    def __str__(self) -> str:
+        return f"--share-gpu={shown(self.text)}: {self.why}; the valid form is {names.OPTION_FORM}"
+
+
+class ConfigError(UsageError):
+    """A configuration file that was not understood."""
+
+    def __init__(self, file: str, why: str, key: str | None = None) -> None:
+        self.file = file
+        self.key = key
+        self.why = why
+        super().__init__(file, why, key)
+
+    def __str__(self) -> str:
+        where = self.file if self.key is None else f"{self.file}: {self.key}"
+        return f"{where}: {self.why}"
+
+
+class HookEnvError(SlurmShareError):
+    """A hook was started with an environment that does not describe a job."""
+
+    def __init__(self, variable: str, value: str | None) -> None:
+        self.variable = variable
+        self.value = value
+        super().__init__(variable, value)
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.variable} is not set; slurmd sets it for every Prolog and Epilog: was this started by hand?"
+        return f"{self.variable}={shown(self.value)} is not what slurmd writes there"
+
+
+class DriverError(SlurmShareError):
+    """NVML did not answer."""
+
+    def __init__(self, call: str, reason: str) -> None:
+        self.call = call
+        self.reason = reason
+        super().__init__(call, reason)
+
+    def __str__(self) -> str:
+        return f"the NVIDIA driver does not answer ({self.call}: {self.reason}); see nvidia-smi on this node"
+
+
+class StateError(SlurmShareError):
+    """A file under the state folder is torn, foreign or not writable."""
+
+    def __init__(self, file: str, why: str) -> None:
+        self.file = file
+        self.why = why
+        super().__init__(file, why)
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}"
+
+
+class CommandError(SlurmShareError):
+    """A program that was started and did not do its work."""
+
+    def __init__(self, argv: tuple[str, ...], code: int | None, stderr: str) -> None:
+        self.argv = argv
+        self.code = code
+        """None: not started, or ended by us after its time was up."""
+        self.stderr = stderr
+        super().__init__(argv, code, stderr)
+
+    def __str__(self) -> str:
+        how = "did not run" if self.code is None else f"ended with {self.code}"
+        last = self.stderr.strip().splitlines()[-1:] or ["no message"]
+        return f"{self.argv[0]} {how}: {shown(last[0], 300)}"
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """A stranger's text made safe for a line of a log or a terminal: bounded, control characters escaped."""
+    printable = text[:limit].encode("unicode_escape").decode("ascii")
+    return repr(text[:limit]) + "..." if len(text) > limit else (printable if printable == text else repr(text))

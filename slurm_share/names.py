@@ -1,0 +1,110 @@
+"""The words slurm-share shares with Slurm, with CUDA and with its own C plugin.
+
+`plugins/names.h` holds the same vocabulary for C: every `#define SS_X` there stands for the `X` here, and
+`tests/contract/test_vocabulary.py` keeps the two equal.
+
+The plan
+--------
+The Prolog decides about a job once per node and writes the decision down as a *plan*; the SPANK plugin and the node
+launcher carry it out. It is text, so that C can read it without a library and a person can read it at 3 a.m.::
+
+    slurm-share-plan 1
+    job 4711
+    uid 2001
+    node n2
+    share 4,mem=8192M
+    gpus 2
+    slots 8
+    cores 0,8 1,9 2,10 3,11
+    note shared without MPS: no nvidia-cuda-mps-control on n2
+    slot 0 part=0/8 CUDA_VISIBLE_DEVICES=GPU-5131... SLURM_SHARE_SLOT=0 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
+    slot 1 part=4/8 CUDA_VISIBLE_DEVICES=GPU-97aa... SLURM_SHARE_SLOT=1 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
+    ...
+    end
+
+* Printable ASCII, lines end in one newline, at most PLAN_MAX_LINE bytes each and PLAN_MAX_BYTES in all. The first line
+  is PLAN_MAGIC, the last is `end`: a file without it is torn and counts as unreadable.
+* `job`, `uid`, `node`, in this order, say whose plan it is; a reader compares them with what Slurm told it.
+* A plan goes on in one of two ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and the
+  sentence is for the user. Or `share` (the request, canonical), `gpus` (how many the job has here), `slots`, `cores`,
+  any number of `note SENTENCE` (said once in the job's output) and the slot lines, 0 to slots-1 in order.
+* `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
+  of its hardware threads, joined by commas.
+* `part=I/P` in a slot line: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step
+  knows which cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
+* The rest of a slot line is the task's environment: `NAME=value` is set, `NAME?=value` only where the user has not
+  set NAME. Values hold no blank and no control character.
+"""
+
+# --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------
+PLUGIN_NAME = "share_gpu"
+OPTION = "share-gpu"
+OPTION_OFF = "off"
+OPTION_MEM = "mem"
+OPTION_SM = "sm"
+OPTION_MPS = "mps"
+SM_EVEN = "even"
+SM_FREE = "free"
+MPS_ON = "on"
+MPS_OFF = "off"
+OPTION_FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+
+SHARE_MAX = 60
+"""Tasks on one GPU: the MPS client limit of a device since CUDA 13.1 (48 from Volta on before that).
+Source: docs.nvidia.com/deploy/mps, "Limitations"."""
+MEM_MAX_MIB = 16 * 1024 * 1024
+"""16 TiB: above any GPU, below every overflow."""
+OPTION_MAX_BYTES = 64
+"""The longest valid option is under 40 bytes; a longer letter is not read."""
+
+# --- How the option travels -----------------------------------------------------------------------------------------
+JOB_CONTROL_VARIABLE = "SHARE_GPU"
+"""`spank_job_control_setenv` name; job_submit.lua sees it in `spank_job_env`."""
+HOOK_VARIABLE = "SPANK_SHARE_GPU"
+"""The same in Prolog and Epilog: Slurm adds the prefix, the user's side wrote the value."""
+
+# --- Where state lives (see paths.py) --------------------------------------------------------------------------------
+STATE_ROOT = "/run/slurm-share"
+JOBS_FOLDER = "jobs"
+PLAN_FILE = "plan"
+SLOTS_FOLDER = "slots"
+
+# --- The plan --------------------------------------------------------------------------------------------------------
+PLAN_MAGIC = "slurm-share-plan 1"
+PLAN_MAX_LINE = 4096
+PLAN_MAX_BYTES = 4 * 1024 * 1024
+PLAN_MAX_SLOTS = 1024
+"""More slots than 16 GPUs x SHARE_MAX."""
+
+# --- What a task finds -----------------------------------------------------------------------------------------------
+ENV_SLOT = "SLURM_SHARE_SLOT"
+"""The task's slot on its node, 0 to SLOTS-1. `none`, set by the user before srun: this step takes no slot."""
+SLOT_NONE = "none"
+ENV_SLOTS = "SLURM_SHARE_SLOTS"
+ENV_RANK = "SLURM_SHARE_RANK"
+"""The task's number in its step, over all nodes: for splitting independent work."""
+ENV_SIZE = "SLURM_SHARE_SIZE"
+"""Tasks of the step."""
+ENV_JOB = "SLURM_SHARE_JOB_ID"
+"""In the batch shell and below: the job whose steps are to find a plan on every node."""
+ENV_GPU_UUID = "SLURM_SHARE_GPU_UUID"
+ENV_GPU_INDEX = "SLURM_SHARE_GPU_INDEX"
+"""NVML index on the node: for people. Programs use the UUID."""
+ENV_PER_GPU = "SLURM_SHARE_PER_GPU"
+"""N of --share-gpu=N."""
+ENV_CORES = "SLURM_SHARE_CORES"
+"""The cores of the task's mask as the kernel took it, e.g. 0-3,8."""
+ENV_MPS = "SLURM_SHARE_MPS"
+ENV_SIMULATED = "SLURM_SHARE_SIMULATED"
+"""1 where the GPU is simulated; absent otherwise."""
+ENV_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+ENV_THREADS = "OMP_NUM_THREADS"
+ENV_JAX_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+ENV_TF_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+# --- Exit codes ------------------------------------------------------------------------------------------------------
+EXIT_OK = 0
+EXIT_USAGE = 2
+"""The person's mistake: a sentence on stderr, nothing done."""
+EXIT_REFUSED = 69
+"""A task that must not run (EX_UNAVAILABLE of sysexits.h); its sentence is in the job's output."""

@@ -1,0 +1,1 @@
+"""Ask the world, answer in records. Each file is the only doorway to its source."""

@@ -1,0 +1,44 @@
+"""The ledger and the plans, as they stand on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .. import ledger, names, plan_text
+from ..errors import StateError
+from ..paths import Paths
+from ..records import Ledger, PlanFile
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id(file: Path = BOOT_ID_FILE) -> str:
+    """This boot's identity: state with another one was written before a restart of the machine."""
+    return file.read_text(encoding="ascii").strip()
+
+
+def read_ledger(paths: Paths, boot_id: str) -> Ledger:
+    """The ledger; an empty one where there is none, or where it was written before the last boot.
+
+    Raises StateError when it cannot be understood, PermissionError when it is not for the caller's eyes.
+    """
+    try:
+        data = paths.ledger.read_bytes()
+    except FileNotFoundError:
+        return Ledger(boot_id)
+    read = ledger.parse(data, str(paths.ledger))
+    return read if read.boot_id == boot_id else Ledger(boot_id)
+
+
+def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
+    """The job's plan; None where there is none, or none that the caller may read. Raises StateError for a torn one."""
+    file = paths.plan(job_id)
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(names.PLAN_MAX_BYTES + 1)
+    except (FileNotFoundError, PermissionError):
+        return None
+    try:
+        return plan_text.parse(data.decode("ascii"), str(file))
+    except UnicodeDecodeError as error:
+        raise StateError(str(file), "is not a plan: not ASCII") from error

@@ -1,0 +1,86 @@
+"""`--share-gpu`'s value: text <-> ShareRequest. The twin of `plugins/options.c`, kept equal by a contract test.
+
+The plugin refuses a bad value at submission; this reader judges what reaches a hook, which may have been written by
+a program that never ran the plugin.
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import names
+from .errors import OptionError
+from .records import ShareRequest, SmChoice
+
+_NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
+_SIZE = re.compile(r"([1-9][0-9]*)(?:([MGT])(?:I?B)?)?", re.ASCII | re.IGNORECASE)
+_PERCENT = re.compile(r"([1-9][0-9]*)%?", re.ASCII)
+_MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
+
+
+def parse(text: str) -> ShareRequest | None:
+    """The request in `text`; None for `off`.
+
+    Raises OptionError for anything outside names.OPTION_FORM.
+    """
+    if len(text) > names.OPTION_MAX_BYTES:
+        raise OptionError(text, f"longer than {names.OPTION_MAX_BYTES} characters")
+    if text == names.OPTION_OFF:
+        return None
+    count, *settings = text.split(",")
+    per_gpu = _number(text, count, names.SHARE_MAX, "the number of tasks on each GPU")
+    mem_mib: int | None = None
+    sm: SmChoice | None = None
+    mps: bool | None = None
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key == names.OPTION_MEM and mem_mib is None:
+            mem_mib = _size_mib(text, value)
+        elif key == names.OPTION_SM and sm is None:
+            sm = _sm(text, value)
+        elif key == names.OPTION_MPS and mps is None and value in (names.MPS_ON, names.MPS_OFF):
+            mps = value == names.MPS_ON
+        else:
+            raise OptionError(text, f"{setting!r} is not one of mem=, sm=, mps=on|off, each once")
+    if mps is False and (mem_mib is not None or sm not in (None, names.SM_FREE)):
+        raise OptionError(text, "mem= and sm= are held by MPS; they cannot go with mps=off")
+    return ShareRequest(per_gpu, mem_mib, sm, mps)
+
+
+def render(request: ShareRequest | None) -> str:
+    """The one canonical text of a request, what the plugin hands to the hooks."""
+    if request is None:
+        return names.OPTION_OFF
+    words = [str(request.per_gpu)]
+    if request.mem_mib is not None:
+        words.append(f"{names.OPTION_MEM}={request.mem_mib}M")
+    if request.sm is not None:
+        words.append(f"{names.OPTION_SM}={request.sm}")
+    if request.mps is not None:
+        words.append(f"{names.OPTION_MPS}={names.MPS_ON if request.mps else names.MPS_OFF}")
+    return ",".join(words)
+
+
+def _number(text: str, word: str, most: int, what: str) -> int:
+    if not _NUMBER.fullmatch(word) or len(word) > len(str(most)) or int(word) > most:
+        raise OptionError(text, f"{what} is a whole number from 1 to {most}")
+    return int(word)
+
+
+def _size_mib(text: str, word: str) -> int:
+    match = _SIZE.fullmatch(word)
+    mib = int(match[1]) * _MIB_PER[(match[2] or "").upper()] if match and len(match[1]) < 10 else 0
+    if not 1 <= mib <= names.MEM_MAX_MIB:
+        raise OptionError(text, "mem= is a size like 8G or 800M, at most 16T")
+    return mib
+
+
+def _sm(text: str, word: str) -> SmChoice:
+    if word == names.SM_EVEN:
+        return "even"
+    if word == names.SM_FREE:
+        return "free"
+    match = _PERCENT.fullmatch(word)
+    if not match or len(match[1]) > 3 or int(match[1]) > 100:
+        raise OptionError(text, "sm= is a percentage from 1 to 100, even or free")
+    return int(match[1])

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The everyday command: format, lint, types, import contracts, shell, lua and C checks, and every test that needs
+# neither root nor a cluster. Seconds. Usage: tests/check.sh [pytest arguments]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tests/setup.sh
+PATH=$PWD/.venv/bin:$PATH
+
+step() {
+	local name=$1
+	shift
+	local output
+	if ! output=$("$@" 2>&1); then
+		printf '%s\n' "$output"
+		echo "FAILED: $name ($*)"
+		exit 1
+	fi
+	echo "ok: $name"
+}
+
+mapfile -t shells < <(git ls-files -co --exclude-standard | while read -r file; do
+	[ -f "$file" ] && head -c 64 "$file" | head -n 1 | grep -qaE '^#!.*\b(ba|da)?sh\b' && echo "$file"
+done)
+mapfile -t sources < <(git ls-files -co --exclude-standard '*.c')
+
+step "format" ruff format --check .
+step "lint" ruff check --output-format concise .
+step "types" mypy
+step "import contracts" lint-imports
+step "shell" shellcheck "${shells[@]}"
+step "lua" luac5.1 -p plugins/job_submit.lua
+step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,performance,portability \
+	--suppress=missingIncludeSystem "${sources[@]}"
+step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
+step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
+pytest -q -m "not cluster and not gpu" -n 2 "$@"

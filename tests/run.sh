@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Everything: set-up, all checks, and all tests, those on real Slurm clusters included. As root on Debian 12 or later;
+# nothing has to be installed before. Usage: tests/run.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" != 0 ]; then
+	echo "tests/run.sh: the cluster tests need root (namespaces); tests/check.sh runs everything else without" >&2
+	exit 2
+fi
+tests/check.sh
+for release in 26.05 24.11; do
+	packaging/demo/cluster --slurm "$release" prepare
+done
+.venv/bin/pytest -q -m cluster tests/cluster

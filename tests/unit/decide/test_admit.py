@@ -1,0 +1,113 @@
+"""What becomes of a job, as values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_share.decide import admit
+from slurm_share.records import Gpu, JobContext, Plan, Refusal, ShareRequest
+from slurm_share.settings import Settings
+
+GPUS = tuple(Gpu(f"GPU-{i}", i, i, "H100", 81920) for i in range(4))
+CORES = tuple((core,) for core in range(8))
+JOB = JobContext(job_id=7, uid=2001, gid=2001, node="n1", granted=("0", "1"), share=ShareRequest(4))
+
+
+def decide(job=JOB, gpus=GPUS, settings=Settings()):  # noqa: B008  (frozen)
+    """The decision with the rest as usual."""
+    return admit.admit(job, gpus, CORES, settings)
+
+
+def test_slots_go_round_robin_over_the_granted_gpus():
+    """N x G slots, slot i on GPU i mod G."""
+    plan = decide()
+    assert isinstance(plan, Plan)
+    assert [slot.gpu.uuid for slot in plan.slots] == ["GPU-0", "GPU-1"] * 4
+    assert [slot.number for slot in plan.slots] == list(range(8))
+
+
+def test_tasks_of_one_gpu_are_neighbours_on_the_cores():
+    """Every part of the cores is used once; GPU 0's tasks have the first ones."""
+    plan = decide()
+    assert [slot.part for slot in plan.slots if slot.gpu.index == 0] == [0, 1, 2, 3]
+    assert sorted(slot.part for slot in plan.slots) == list(range(8))
+
+
+def test_slurms_order_and_words_are_kept():
+    """A job on GPUs 3 and 2, or on a UUID."""
+    assert [g.index for g in decide(replace(JOB, granted=("3", "2"))).gpus] == [3, 2]
+    assert [g.index for g in decide(replace(JOB, granted=("GPU-2",))).gpus] == [2]
+
+
+def test_a_number_is_the_device_file_and_not_the_drivers_order():
+    """On some machines /dev/nvidia0 is NVML's GPU 1."""
+    swapped = (Gpu("GPU-a", 0, 1, "H100", 81920), Gpu("GPU-b", 1, 0, "H100", 81920))
+    assert decide(replace(JOB, granted=("0",)), swapped).gpus[0].uuid == "GPU-b"
+    unknown = tuple(replace(gpu, minor=None) for gpu in swapped)
+    assert decide(replace(JOB, granted=("0",)), unknown).gpus[0].uuid == "GPU-a"
+
+
+def test_memory_is_parted_evenly_after_the_reserve():
+    """81920 MiB less 2 % over 4 tasks, and the same as a fraction of the whole."""
+    slot = decide().slots[0]
+    assert slot.memory_cap_mib == 20070
+    assert slot.memory_fraction == "0.244"
+
+
+def test_one_task_a_gpu_has_no_cap():
+    """N = 1: the GPU is the task's own."""
+    slot = decide(replace(JOB, share=ShareRequest(1))).slots[0]
+    assert (slot.memory_cap_mib, slot.memory_fraction) == (None, None)
+
+
+def test_the_users_size_wins_and_too_much_of_it_is_said():
+    """mem= is the cap; more than the GPU has in all is a note, not a refusal."""
+    plan = decide(replace(JOB, share=ShareRequest(4, mem_mib=30000)))
+    assert plan.slots[0].memory_cap_mib == 30000
+    assert any("4 x 30000 MiB is more than GPU 0 has (81920 MiB)" in note for note in plan.notes)
+
+
+def test_an_unknown_size_gives_no_cap():
+    """Unknown is not zero."""
+    plan = decide(gpus=tuple(replace(gpu, memory_total_mib=None) for gpu in GPUS))
+    assert plan.slots[0].memory_cap_mib is None
+
+
+def test_an_ordinary_job_is_none_of_our_business():
+    """No share, no decision."""
+    assert decide(replace(JOB, share=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "gpus", "settings", "why"),
+    [
+        (replace(JOB, share=ShareRequest(9)), GPUS, Settings(max_share=8), "at most 8 tasks"),
+        (replace(JOB, granted=()), GPUS, Settings(), "granted the job no GPU"),
+        (replace(JOB, granted=("0", "7")), GPUS, Settings(), "granted GPU 7, but the driver lists only 0, 1, 2, 3"),
+        (replace(JOB, granted=("0", "0")), GPUS, Settings(), "granted GPU 0"),
+        (replace(JOB, granted=("GPU-x",)), (), Settings(), "lists only none"),
+        (JOB, tuple(replace(g, mig_parent=True) for g in GPUS), Settings(), "MIG mode"),
+        (JOB, tuple(replace(g, simulated=True) for g in GPUS), Settings(), "are simulated"),
+    ],
+)
+def test_a_refusal_says_which_job_where_and_why(job, gpus, settings, why):
+    """One sentence for the user, in the job's own output."""
+    refusal = decide(job, gpus, settings)
+    assert isinstance(refusal, Refusal)
+    assert refusal.sentence.startswith("job 7 cannot have --share-gpu=")
+    assert " on n1: " in refusal.sentence
+    assert why in refusal.sentence
+
+
+def test_simulated_gpus_are_shared_where_the_site_says_so_and_the_output_says_it():
+    """Never a silent stand-in."""
+    plan = decide(gpus=tuple(replace(g, simulated=True) for g in GPUS), settings=Settings(simulated_gpus=True))
+    assert isinstance(plan, Plan)
+    assert any("simulated" in note for note in plan.notes)
+
+
+def test_a_driver_that_does_not_answer_is_a_sentence_too():
+    """The node's trouble reaches the job's output."""
+    assert "nvmlInit" in admit.driver_refusal(JOB, "the NVIDIA driver does not answer (nvmlInit: x)").sentence

@@ -1,0 +1,58 @@
+"""The site's file: typed, and refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share import config
+from slurm_share.errors import ConfigError
+from slurm_share.settings import Settings
+
+
+def test_no_file_is_all_defaults(tmp_path):
+    """A node without a configuration file works."""
+    configuration = config.load(tmp_path / "none.toml")
+    assert configuration.settings == Settings()
+    assert set(configuration.sources.values()) == {config.DEFAULT}
+
+
+def test_each_value_says_where_it_came_from(tmp_path):
+    """The file's values beat the defaults, and both are told apart."""
+    file = tmp_path / "config.toml"
+    file.write_text('max_share = 8\nexclusive_user_partitions = ["gpu", "debug"]\nmemory_reserve_percent = 3\n')
+    configuration = config.load(file)
+    assert configuration.settings.max_share == 8
+    assert configuration.settings.exclusive_user_partitions == ("gpu", "debug")
+    assert configuration.settings.memory_reserve_percent == 3.0
+    assert configuration.sources["max_share"] == str(file)
+    assert configuration.sources["log_file"] == config.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("max_shares = 8", "max_shares: unknown key; did you mean max_share?"),
+        ("zzz = 1", "zzz: unknown key; the keys are exclusive_user_partitions, max_share"),
+        ('max_share = "8"', "max_share: Expected `int`, got `str`; it says '8'"),
+        ("max_share = true", "max_share: Expected `int`, got `bool`"),
+        ("max_share = 0", "max_share: must be from 1 to 60; it says 0"),
+        ("memory_reserve_percent = 99.5", "memory_reserve_percent: must be from 0 to 50"),
+        ("exclusive_user_partitions = [1]", "exclusive_user_partitions: Expected `str`, got `int`"),
+        ("max_share = ", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_file_key_and_reason(text, sentence):
+    """An administrator reads the sentence and knows what to change."""
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "/etc/x.toml")
+    assert str(caught.value).startswith("/etc/x.toml: ")
+    assert sentence in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path):
+    """A folder in its place, or bytes that are no text."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load(tmp_path)
+    (tmp_path / "c.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load(tmp_path / "c.toml")

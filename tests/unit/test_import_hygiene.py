@@ -1,0 +1,41 @@
+"""What an ordinary job's Prolog and Epilog load: every job of a cluster pays for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+LIGHT = {"slurm_share", "slurm_share.names", "slurm_share_hooks", "slurm_share_hooks.hook"}
+CODE = """
+import os, sys
+before = set(sys.modules)
+from slurm_share_hooks import {hook}
+code = {hook}.main()
+print(code, *sorted(set(sys.modules) - before))
+"""
+
+
+def loaded(hook):
+    """Run a hook for an ordinary job in a clean interpreter; its exit code and the modules it loaded."""
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", CODE.format(hook=hook)],
+        env={"SLURM_JOB_ID": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, *modules = run.stdout.split()
+    return code, {module for module in modules if not module.startswith("__")}
+
+
+def test_an_ordinary_jobs_hooks_load_nothing_heavy():
+    """Exit 0, and nothing was imported but the words and the hook itself."""
+    assert loaded("prolog") == ("0", LIGHT | {"slurm_share_hooks.prolog"})
+    assert loaded("epilog") == ("0", LIGHT | {"slurm_share_hooks.epilog"})
+
+
+def test_the_front_door_opens_to_every_name_it_shows():
+    """What __all__ promises is there."""
+    import slurm_share
+
+    assert all(getattr(slurm_share, name) is not None for name in slurm_share.__all__)

@@ -1,0 +1,25 @@
+"""The ledger's bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share import ledger
+from slurm_share.errors import StateError
+from slurm_share.records import Ledger, LedgerJob
+
+LEDGER = Ledger("boot-1", (LedgerJob(7, 2001, "4,mem=8192M", ("GPU-a", "GPU-b"), 8, 1.5, 0, "alice", "gpu", "sX"),))
+
+
+def test_a_ledger_survives_being_written_and_read():
+    """Both directions are pure."""
+    assert ledger.parse(ledger.render(LEDGER)) == LEDGER
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"version":1}', b'{"version":2,"ledger":{}}', ledger.render(LEDGER)[:-3], b"\xff"]
+)
+def test_what_is_no_ledger_is_refused(data):
+    """Torn, foreign, or of another release."""
+    with pytest.raises(StateError, match="^/x/ledger: "):
+        ledger.parse(data, "/x/ledger")

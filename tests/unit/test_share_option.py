@@ -1,0 +1,62 @@
+"""What may stand after --share-gpu, as the hooks read it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_share import names, share_option
+from slurm_share.errors import OptionError
+from slurm_share.records import ShareRequest
+
+GOOD = [
+    ("1", ShareRequest(1)),
+    ("60", ShareRequest(60)),
+    ("4,mem=8G", ShareRequest(4, mem_mib=8192)),
+    ("4,mem=800", ShareRequest(4, mem_mib=800)),
+    ("4,mem=1T", ShareRequest(4, mem_mib=1048576)),
+    ("4,mem=2gib,sm=25%", ShareRequest(4, mem_mib=2048, sm=25)),
+    ("4,sm=even,mps=on", ShareRequest(4, sm="even", mps=True)),
+    ("4,mps=off", ShareRequest(4, mps=False)),
+    ("4,sm=free,mps=off", ShareRequest(4, sm="free", mps=False)),
+]
+BAD = [
+    "", "0", "x", "4;rm", "99999", "61", "-1", "+4", " 4", "4 ", "04", "4.0", "4,", ",4", "4,mem=lots", "4,mem=", "4,mem",
+    "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T", "4,mem=99999999999999999999G", "4,sm=0", "4,sm=101", "4,sm=ev",
+    "4,mps=maybe", "4,gpu=1", "4\n", "4\nSLURM_JOB_ID=1", "off,4", "4,off", "OFF", "٤", "4,mem=8G,mps=off", "4,sm=50,mps=off",
+    "4,sm=even,mps=off", "4" * 10_000, "4,mem=8GB,sm=50,mps=on" + " " * 60,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "request_"), GOOD)
+def test_a_valid_value_becomes_a_request_and_its_canonical_text_the_same_request(text, request_):
+    """The canonical text is what travels to the hooks, so reading it again must change nothing."""
+    assert share_option.parse(text) == request_
+    assert share_option.parse(share_option.render(request_)) == request_
+
+
+def test_off_is_no_request():
+    """`off` is a value of its own: it takes back what a script's #SBATCH line said."""
+    assert share_option.parse("off") is None
+    assert share_option.render(None) == "off"
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_anything_else_is_refused_with_the_valid_form(text):
+    """The sentence gives the form and never more of the stranger's text than a line can carry."""
+    with pytest.raises(OptionError) as caught:
+        share_option.parse(text)
+    assert names.OPTION_FORM in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=80))
+def test_no_text_does_anything_but_parse_or_be_refused(text):
+    """Whatever arrives, the answer is a request within bounds, None for off, or an OptionError."""
+    try:
+        request = share_option.parse(text)
+    except OptionError:
+        return
+    assert request is None or 1 <= request.per_gpu <= names.SHARE_MAX
