@@ -21,5 +21,5 @@ def test_a_ledger_survives_being_written_and_read():
 )
 def test_what_is_no_ledger_is_refused(data):
     """Torn, foreign, or of another release."""
-    with pytest.raises(StateError, match="^/x/ledger: "):
+    with pytest.raises(StateError, match=r"^/x/ledger: "):
         ledger.parse(data, "/x/ledger")

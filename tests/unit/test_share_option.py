@@ -22,10 +22,11 @@ GOOD = [
     ("4,sm=free,mps=off", ShareRequest(4, sm="free", mps=False)),
 ]
 BAD = [
-    "", "0", "x", "4;rm", "99999", "61", "-1", "+4", " 4", "4 ", "04", "4.0", "4,", ",4", "4,mem=lots", "4,mem=", "4,mem",
-    "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T", "4,mem=99999999999999999999G", "4,sm=0", "4,sm=101", "4,sm=ev",
-    "4,mps=maybe", "4,gpu=1", "4\n", "4\nSLURM_JOB_ID=1", "off,4", "4,off", "OFF", "٤", "4,mem=8G,mps=off", "4,sm=50,mps=off",
-    "4,sm=even,mps=off", "4" * 10_000, "4,mem=8GB,sm=50,mps=on" + " " * 60,
+    "", "0", "x", "4;rm", "99999", "61", "-1", "+4", " 4", "4 ", "04", "4.0", "4,", ",4", "off,4", "4,off", "OFF", "٤",
+    "4,mem=lots", "4,mem=", "4,mem", "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T", "4,mem=8G,mps=off",
+    "4,mem=99999999999999999999G", "4,mem=8GB,sm=50,mps=on" + " " * 60, "4" * 10_000,
+    "4,sm=0", "4,sm=101", "4,sm=ev", "4,sm=50,mps=off", "4,sm=even,mps=off",
+    "4,mps=maybe", "4,gpu=1", "4\n", "4\nSLURM_JOB_ID=1",
 ]  # fmt: skip
 
 

@@ -1,0 +1,99 @@
+"""`slurm-share status`, from a state folder and a fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from slurm_share.actuators import environment, state
+from slurm_share.cli import status
+from slurm_share.cli.main import main
+from slurm_share.decide import admit, reconcile
+from slurm_share.errors import CommandError
+from slurm_share.paths import Paths
+from slurm_share.readers import ledger_file
+from slurm_share.records import JobContext, Ledger, ShareRequest
+from slurm_share.settings import Settings
+from slurm_share.testing import FakeNvml
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """A node with two GPUs, one shared job of this user on the first."""
+    paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
+    job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
+    plan = admit.admit(job, driver.read_gpus(), ((0,), (1,)), Settings())
+    state.prepare(paths)
+    state.make_job_folder(paths, 4711)
+    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), plan, 0.0), Settings())
+    state.write_plan(paths, environment.plan_file(plan), os.getgid())
+    monkeypatch.setattr(status, "Paths", lambda: paths)
+    monkeypatch.setattr(status, "nvml", driver)
+    monkeypatch.setattr(status.slurm, "read_my_job_ids", lambda node: (4711,))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return paths
+
+
+def forbid_ledger(monkeypatch):
+    """The caller is neither root nor an operator."""
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(status.ledger_file, "read_ledger", refuse)
+
+
+def test_root_sees_jobs_users_gpus_and_slots(node, capsys):
+    """One line a job, one line a GPU; unknown is a question mark."""
+    assert main(["status"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1][:5] == ["4711", "alice", "4", "0", "4"]
+    assert any(line[:1] == ["0"] and line[-1] == "4711" and "300" in line for line in lines)
+    assert any(line[:1] == ["1"] and line[-1] == "-" and "?" in line for line in lines)
+
+
+def test_the_same_for_programs(node, capsys):
+    """Schema 1, unknown as null."""
+    assert main(["status", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["schema"], answer["simulated"], answer["everything"]) == (1, False, True)
+    assert [job["job_id"] for job in answer["jobs"]] == [4711]
+    assert [gpu["slots"] for gpu in answer["gpus"]] == [4, 0]
+    assert answer["gpus"][0]["processes"][0]["pid"] == os.getpid()
+    assert answer["gpus"][1]["memory_used_mib"] is None
+
+
+def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, capsys):
+    """From the own plan; the other GPU of the node is not shown."""
+    forbid_ledger(monkeypatch)
+    assert main(["status", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["everything"] is False
+    assert [(job["job_id"], job["share"]) for job in answer["jobs"]] == [(4711, "4")]
+    assert [gpu["index"] for gpu in answer["gpus"]] == [0]
+
+
+def test_sources_that_do_not_answer_are_said_and_the_rest_is_shown(node, monkeypatch, capsys):
+    """Exit 1, a sentence each, and still the job that the environment names."""
+    forbid_ledger(monkeypatch)
+    monkeypatch.setattr(status, "nvml", FakeNvml(broken="Driver Not Loaded"))
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+
+    def silent(node):
+        raise CommandError(("squeue",), 1, "Unable to contact slurm controller")
+
+    monkeypatch.setattr(status.slurm, "read_my_job_ids", silent)
+    assert main(["status"]) == 1
+    captured = capsys.readouterr()
+    assert "4711" in captured.out
+    assert "Driver Not Loaded" in captured.err
+    assert "Unable to contact slurm controller" in captured.err
+
+
+def test_nothing_shared_is_a_sentence(node, capsys):
+    """An empty node says that it is empty."""
+    state.write_ledger(node, Ledger(ledger_file.read_boot_id()), Settings())
+    assert main(["status"]) == 0
+    assert "no shared job" in capsys.readouterr().out
