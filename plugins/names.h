@@ -28,6 +28,7 @@
 #define SS_JOBS_FOLDER "jobs"
 #define SS_PLAN_FILE "plan"
 #define SS_SLOTS_FOLDER "slots"
+#define SS_MPS_FOLDER "mps"
 
 /* the plan */
 #define SS_PLAN_MAGIC "slurm-share-plan 1"

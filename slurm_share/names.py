@@ -68,6 +68,7 @@ STATE_ROOT = "/run/slurm-share"
 JOBS_FOLDER = "jobs"
 PLAN_FILE = "plan"
 SLOTS_FOLDER = "slots"
+MPS_FOLDER = "mps"
 
 # --- The plan --------------------------------------------------------------------------------------------------------
 PLAN_MAGIC = "slurm-share-plan 1"

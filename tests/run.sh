@@ -8,7 +8,4 @@ if [ "$(id -u)" != 0 ]; then
 	exit 2
 fi
 tests/check.sh
-for release in 26.05 24.11; do
-	packaging/demo/cluster --slurm "$release" prepare
-done
-.venv/bin/pytest -q -m cluster tests/cluster
+.venv/bin/pytest -q -m cluster -n 2 --dist loadgroup tests/cluster

@@ -33,6 +33,6 @@ fi
 if ! [ .venv/installed -nt pyproject.toml ]; then
 	echo "installing the Python environment .venv"
 	python3 -m venv .venv
-	.venv/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	.venv/bin/pip install -qq --disable-pip-version-check --editable '.[dev]'
 	touch .venv/installed
 fi

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# slurm-share, shown on a real Slurm cluster in a box: five hosts in namespaces of this machine, simulated GPUs.
+# Usage (as root, Debian 12 or later, nothing installed before): packaging/demo.sh [--slurm 26.05|24.11]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+release=26.05
+case ${1-} in
+--slurm) release=${2:?"--slurm needs a release: 26.05 or 24.11"} ;;
+'') ;;
+*)
+	sed -n '2,3s/^# //p' "$0" >&2
+	exit 2
+	;;
+esac
+if [ "$(id -u)" != 0 ]; then
+	echo "packaging/demo.sh: needs root, since it makes hosts out of namespaces; try: sudo packaging/demo.sh" >&2
+	exit 2
+fi
+
+cluster() { packaging/demo/cluster --name demo "$@"; }
+title() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+fail() {
+	echo "packaging/demo.sh: $*; the cluster is left for a look: packaging/demo/cluster exec n2 -- bash" >&2
+	exit 1
+}
+
+title "A Slurm $release cluster: controller, login host, n1 with 4 simulated GPUs, n2 and n3 with 2 each"
+cluster down
+cluster --slurm "$release" up
+cluster as alice -- sinfo -N -o '%10N %10P %10T %6c %8m %G'
+
+title "alice's job script: four tasks on every GPU of two nodes"
+cluster as alice -- tee job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --nodes=2 --nodelist=n2,n3
+#SBATCH --share-gpu=4
+#SBATCH --output=job.out
+echo "the batch shell has all GPUs of its node: CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
+srun bash -c '
+  echo "task $SLURM_SHARE_RANK $SLURMD_NODENAME $SLURM_SHARE_SLOT $CUDA_VISIBLE_DEVICES $SLURM_SHARE_CORES $OMP_NUM_THREADS"
+  exec simgpu-task --memory 2000M --load 20 --seconds 8 >/dev/null'
+JOB
+
+title "sbatch job.sh"
+job=$(cluster as alice -- sbatch --parsable job.sh)
+echo "job $job"
+for _ in $(seq 100); do
+	[ "$(cluster as alice -- bash -c 'grep -c ^task job.out 2>/dev/null || true')" = 16 ] && break
+	sleep 0.2
+done
+cluster as alice -- squeue -o '%8i %10u %8T %6D %10R %c'
+
+title "Its 16 tasks: rank, node, slot, GPU, cores, threads"
+lines=$(cluster as alice -- grep ^task job.out | sort -k3,3 -k4,4n)
+{
+	echo "TASK NODE SLOT GPU CORES THREADS"
+	sed 's/^task //' <<<"$lines"
+} | column -t
+[ "$(wc -l <<<"$lines")" = 16 ] || fail "16 tasks were expected"
+
+for node in n2 n3; do
+	title "slurm-share status on $node"
+	cluster exec "$node" -- slurm-share status
+	title "gpustat on $node, which knows nothing of slurm-share"
+	witness=$(cluster exec "$node" -- gpustat --json)
+	python3 - "$node" "$lines" <<'PY' "$witness" || fail "gpustat and the tasks do not agree on $node"
+import json, sys
+
+node, lines, witness = sys.argv[1:]
+said = [line.split()[4] for line in lines.splitlines() if line.split()[2] == node]
+for gpu in json.loads(witness)["gpus"]:
+    tasks = len(gpu["processes"])
+    print(f"{gpu['uuid']}  {gpu['name']}  {gpu['memory.used']} MiB used by {tasks} processes")
+    if not tasks == said.count(gpu["uuid"]) == 4:
+        sys.exit(1)
+PY
+done
+
+title "The job's own output"
+for _ in $(seq 100); do
+	[ -z "$(cluster as alice -- squeue -h -j "$job")" ] && break
+	sleep 0.2
+done
+cluster as alice -- grep -v ^task job.out
+
+title "The nodes afterwards"
+for node in n2 n3; do
+	cluster exec "$node" -- slurm-share status
+	left=$(cluster exec "$node" -- ls /run/slurm-share/jobs)
+	[ -z "$left" ] || fail "$node still has something of job $left"
+done
+
+title "Go on by hand"
+cat <<'NEXT'
+packaging/demo/cluster as alice -- salloc --share-gpu=4          a shell in a shared node; try: srun env | grep SHARE
+packaging/demo/cluster as alice -- sbatch --share-gpu=x job.sh   how a mistake is answered
+packaging/demo/cluster exec n1 -- slurm-share config print       the site's settings
+packaging/demo/cluster down                                      stop it; nothing is left on this machine
+NEXT

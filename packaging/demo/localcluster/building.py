@@ -1,0 +1,251 @@
+"""The namespaces of a cluster: making the building and its hosts, entering them, ending them, and finding what is left.
+
+What is there is read from the kernel. A file in the run directory says which process to look at; the process's start
+time, or the cluster's name in its mount table, says that it is the one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from . import conf, paths, process
+from .errors import ClusterError, Misuse, NotDone
+from .records import Host, Identity
+
+INSIDE_ENV = {"PATH": process.OUTSIDE_PATH, "LANG": "C.UTF-8"}
+_BOOT_S = 20.0
+_END_S = 10.0
+
+
+def make_building(name: str, hosts: Sequence[Host]) -> None:
+    """Start the cluster's first process, with the tmpfs and the bridge all hosts share. Raises NotDone."""
+    run = paths.run_dir(name)
+    for part in ("hosts", "log", "tree"):
+        (run / part).mkdir()
+    (run / "hosts.txt").write_text(conf.hosts_file(hosts))
+    log = run / "log" / "building"
+    init = [str(paths.HERE / "building-init"), str(run), name]
+    flags = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+    process.start_apart(["/usr/bin/unshare", *flags, "--", *init], log, INSIDE_ENV)
+    process.wait_until((run / "building").exists, f"the start of cluster {name}", _BOOT_S, why=lambda: _tail(log))
+
+
+def boot(name: str, hosts: Sequence[Host], layers: str, *, cgroup: bool) -> None:
+    """Start the first process of each host and plug its cable in. Raises NotDone or ClusterError."""
+    for host in hosts:
+        _start_host(name, host, layers, cgroup=cgroup)
+    for host in hosts:
+        _wait_for_host(name, host)
+    _plug_in(name, hosts)
+
+
+def alive(name: str, host: str | None = None) -> Identity | None:
+    """The first process of a host (None: of the building), if it lives."""
+    run = paths.run_dir(name)
+    identity = _read_identity(run / "building" if host is None else run / "hosts" / host / "pid")
+    return identity if identity and identity.start_ticks == start_ticks(identity.pid) else None
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started (field 22 of its stat); None: there is no such process, or it is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = None, cgroup: bool = False) -> list[str]:
+    """The command line that runs `argv` on the host whose first process is `pid`, as root or as a user.
+
+    setpriv --pdeathsig ends the program when nsenter(1), which stays outside, is ended.
+    """
+    namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", *(["--cgroup"] if cgroup else [])]
+    enter = ["/usr/bin/nsenter", "--target", str(pid), *namespaces, "--root", f"--wdns={cwd}", "--"]
+    if cgroup:
+        # entering the cgroup namespace does not join the group
+        join = 'for f in /sys/fs/cgroup/*/cgroup.procs; do echo 0 > "$f"; done 2>/dev/null; exec "$@"'
+        enter += ["/bin/sh", "-c", join, "sh"]
+    who = [] if uid is None else [f"--reuid={uid}", f"--regid={uid}", "--init-groups"]
+    return [*enter, "/usr/bin/setpriv", *who, "--pdeathsig", "KILL", "--", *argv]
+
+
+def power_off(name: str, host: str) -> None:
+    """End every process of a host at once, as a power cut does; its disk stays. Raises NotDone."""
+    identity = alive(name, host)
+    if identity is None:
+        return
+    _kill(identity)
+    # A pid namespace's first process is gone only after everything in it (zap_pid_ns_processes in the kernel).
+    process.wait_until(lambda: start_ticks(identity.pid) != identity.start_ticks, f"the end of {host}", _END_S)
+    _remove_groups(group / host for group in cgroups(name))
+    shutil.rmtree(paths.run_dir(name) / "hosts" / host, ignore_errors=True)
+
+
+def demolish(name: str) -> None:
+    """End every process of the cluster and remove every file and group; whatever is already gone is fine."""
+    identity = alive(name)
+    if identity:
+        _kill(identity)
+    # Those outside the building's pid namespace (nsenter, hosts on their way in) end by themselves, or come next.
+    with contextlib.suppress(NotDone):
+        process.wait_until(lambda: not processes(name), "their end", 0.5, every_s=0.01)
+    for pid in processes(name):
+        _kill(Identity(pid, start_ticks(pid) or 0))
+    left = "processes of cluster " + name
+    process.wait_until(lambda: not processes(name), f"the end of all {left}", _END_S, why=lambda: str(processes(name)))
+    _remove_groups(cgroups(name))
+    shutil.rmtree(paths.run_dir(name), ignore_errors=True)
+
+
+def processes(name: str) -> list[int]:
+    """Every process that belongs to the cluster, from the kernel's own tables."""
+    run = str(paths.run_dir(name))
+    source = f" slurm-share:{name} "
+    return [pid for pid in _pids() if pid != os.getpid() and (_mounts(pid, source) or _starts(pid, run))]
+
+
+def cgroups(name: str) -> list[Path]:
+    """The cluster's groups below the cgroup v1 controllers."""
+    return sorted(paths.CGROUP_ROOT.glob(f"*/{paths.cgroup_name(name)}"))
+
+
+def require_cgroup_v1() -> None:
+    """Raise Misuse unless the kernel lets us confine hosts with cgroup v1."""
+    needed = ("freezer", "memory", "cpuset", "devices", "cpuacct", "cpu", "pids")
+    missing = [name for name in needed if not os.access(paths.CGROUP_ROOT / name / "cgroup.procs", os.W_OK)]
+    if missing:
+        raise Misuse(
+            f"--cgroup needs the cgroup v1 controllers, and this machine has no writable {', '.join(missing)} below "
+            f"{paths.CGROUP_ROOT} (a pure cgroup v2 kernel has none); run without --cgroup"
+        )
+
+
+def _start_host(name: str, host: Host, layers: str, *, cgroup: bool) -> None:
+    run = paths.run_dir(name)
+    building = alive(name)
+    if building is None:
+        raise ClusterError(f"cluster {name} has lost its first process; take it down and up again")
+    shutil.rmtree(run / "hosts" / host.name, ignore_errors=True)
+    (run / "hosts" / host.name).mkdir()
+    group = f"{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
+    init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group]
+    enter = ["/usr/bin/nsenter", "--target", str(building.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
+    namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--propagation", "private"]
+    unshare = ["/usr/bin/setsid", "-f", "/usr/bin/unshare", *namespaces, "--fork", "--kill-child", "--"]
+    process.start_apart([*enter, *unshare, *init], run / "log" / host.name, INSIDE_ENV)
+
+
+def _wait_for_host(name: str, host: Host) -> None:
+    run = paths.run_dir(name)
+    state, log = run / "hosts" / host.name, run / "log" / host.name
+
+    def ended() -> bool:
+        return (state / "pid").exists() or (state / "failed").exists()
+
+    process.wait_until(ended, f"the boot of {host.name}", _BOOT_S, why=lambda: _tail(log))
+    if (state / "failed").exists():
+        raise ClusterError(f"{host.name} did not boot: {_tail(log)}")
+
+
+def _plug_in(name: str, hosts: Sequence[Host]) -> None:
+    building = alive(name)
+    pids = {host: alive(name, host.name) for host in hosts}
+    if building is None or not all(pids.values()):
+        gone = ", ".join(host.name for host, pid in pids.items() if pid is None)
+        raise ClusterError(f"cluster {name}: {gone or 'its first process'} ended right after its start")
+    for host in hosts:  # after a power cut the kernel takes its time to remove the old cable
+        _ip(building.pid, [f"link del v-{host.name}"], check=False)
+    cables: list[str] = []
+    for host, identity in pids.items():
+        assert identity is not None
+        cables.append(f"link add v-{host.name} type veth peer name eth0 {_mac(host)} netns {identity.pid}")
+        cables.append(f"link set v-{host.name} master br0 up")
+    _ip(building.pid, cables)
+    for host, identity in pids.items():
+        assert identity is not None
+        address = [f"addr add {host.address}/16 dev eth0", "link set eth0 up", "route add default via 10.77.0.254"]
+        _ip(identity.pid, ["link set lo up", *address])
+
+
+def _mac(host: Host) -> str:
+    """A host keeps its hardware address over a reboot: else the others' ARP tables are wrong for a while.
+
+    02: locally administered (IEEE 802, as QEMU's and Docker's).
+    """
+    octets = [int(word) for word in host.address.split(".")]
+    return "address 02:00:" + ":".join(f"{octet:02x}" for octet in octets)
+
+
+def _ip(pid: int, commands: Sequence[str], *, check: bool = True) -> None:
+    enter = ["/usr/bin/nsenter", "--target", str(pid), "--net", "--"]
+    process.run([*enter, "ip", "-batch", "-"], input="\n".join(commands) + "\n", check=check)
+
+
+def _kill(identity: Identity) -> None:
+    if identity.start_ticks == start_ticks(identity.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(identity.pid, signal.SIGKILL)
+
+
+def _read_identity(path: Path) -> Identity | None:
+    try:
+        pid, ticks = path.read_text().split()
+        return Identity(int(pid), int(ticks))
+    except (OSError, ValueError):
+        return None
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - the fast one
+
+
+def _mounts(pid: int, source: str) -> bool:
+    """Whether the process sees a file system of that source (its mount table is in the cluster)."""
+    try:
+        return source in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _starts(pid: int, run: str) -> bool:
+    """Whether the process is one of our inits on its way into its namespaces: its arguments name it and the cluster."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return False
+    inits = {str(paths.HERE / "building-init"), str(paths.HERE / "host-init")}
+    return any(word in inits and following == run for word, following in itertools.pairwise(words))
+
+
+def _remove_groups(tops: Iterable[Path]) -> None:
+    """Remove cgroups with everything below them, deepest first; their processes have ended already."""
+    for top in tops:
+        groups = sorted((Path(folder) for folder, _, _ in os.walk(top)), key=lambda path: len(path.parts), reverse=True)
+        for group in groups:
+            process.wait_until(partial(_rmdir, group), f"the removal of {group}", _END_S)
+
+
+def _rmdir(group: Path) -> bool:
+    """Remove one cgroup; False while the kernel still counts a dying process in it (EBUSY)."""
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _tail(log: Path) -> str:
+    try:
+        return " | ".join(log.read_text(errors="replace").strip().splitlines()[-4:])
+    except OSError:
+        return ""

@@ -1,0 +1,190 @@
+"""The command line: words in; text and exit codes out."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from . import cluster as clusters
+from . import paths
+from .cluster import Cluster
+from .errors import ClusterError
+from .records import CURRENT, PARTS, RELEASES, USERS
+
+_EPILOG = """\
+examples
+  cluster up                                  Slurm 26.05, hosts ctl login n1 n2 n3: 1 s (1 min the first time)
+  cluster as alice -- sinfo                   as a user, on the login host
+  cluster as alice -- salloc --share-gpu=4    a terminal stays a terminal
+  cluster exec n1 -- tail /var/log/slurm/slurmd.log
+  cluster kill n2; cluster reboot n2          a power cut, and power again
+  cluster --name old --slurm 24.11 up         a second cluster beside the first
+  cluster down                                nothing is left
+
+exit codes
+  exec and as: that of the program. Otherwise 0 done, 1 it failed, 2 it cannot be as asked, 130 interrupted.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; every error a person can cause or meet ends as a sentence."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _stop)
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except ClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("cluster: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141  # as a program that SIGPIPE ended
+    except OSError as error:
+        print(f"cluster: the machine refused: {error}", file=sys.stderr)
+        return 1
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cluster",
+        description="A real Slurm cluster on this machine, in namespaces, with simulated GPUs. Needs root.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--name", default=clusters.DEFAULT_NAME, help="which cluster (default: %(default)s)")
+    _up_options(parser, top=True)
+    verbs = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    up = verbs.add_parser("up", help="bring a cluster up")
+    up.add_argument("--name", default=argparse.SUPPRESS, help="which cluster")
+    _up_options(up, top=False)
+    up.set_defaults(run=_up)
+
+    for verb, function, text in (
+        ("down", _down, "take a cluster down, whole or broken; nothing is left"),
+        ("status", _status, "hosts, and the state Slurm gives the nodes"),
+    ):
+        command = verbs.add_parser(verb, help=text)
+        command.add_argument("--name", default=argparse.SUPPRESS, help="which cluster")
+        command.set_defaults(run=function)
+    verbs.add_parser("list", help="all clusters of this machine").set_defaults(run=_list)
+
+    run = verbs.add_parser(
+        "exec", help="run a program as root on a host", usage="cluster [--name NAME] exec NODE -- CMD"
+    )
+    run.add_argument("node", metavar="NODE")
+    run.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="default: a shell")
+    run.set_defaults(run=_exec)
+
+    usage = "cluster [--name NAME] as [--on NODE] USER -- CMD"
+    as_user = verbs.add_parser("as", help="run a program as a user (alice, bob)", usage=usage)
+    as_user.add_argument("--on", metavar="NODE", default="login", help="the host (default: %(default)s)")
+    as_user.add_argument("user", metavar="USER", help=", ".join(user.name for user in USERS))
+    as_user.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="default: a shell")
+    as_user.set_defaults(run=_as)
+
+    for verb, function, text in (
+        ("kill", _kill, "cut a host's power; it stays down"),
+        ("reboot", _reboot, "cut a host's power and boot it again, with its daemons"),
+    ):
+        command = verbs.add_parser(verb, help=text)
+        command.add_argument("node", metavar="NODE")
+        command.set_defaults(run=function)
+    return parser
+
+
+def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
+    """The options of `up`, taken before the command and after it alike."""
+
+    def default(value: object) -> object:
+        return value if top else argparse.SUPPRESS
+
+    group = parser.add_argument_group("for up")
+    choices = " or ".join(RELEASES)
+    group.add_argument("--slurm", metavar="RELEASE", default=default(CURRENT), help=f"{choices} (default: {CURRENT})")
+    group.add_argument(
+        "--cgroup", action="store_true", default=default(False), help="confine memory and devices (needs cgroup v1)"
+    )
+    group.add_argument("--nodes", type=int, metavar="N", default=default(3), help="compute nodes (default: 3)")
+    group.add_argument(
+        "--without",
+        action="append",
+        metavar="PART",
+        default=default([]),
+        help=f"leave a part of our software out ({', '.join(PARTS)}); may be repeated",
+    )
+
+
+def _up(args: argparse.Namespace) -> int:
+    start = time.monotonic()
+    # a list of the top parser's default is shared with argparse: never changed here
+    made = Cluster.up(args.name, args.slurm, cgroup=args.cgroup, nodes=args.nodes, without=tuple(args.without))
+    for late in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(late, signal.SIG_IGN)  # it is up: say so, and do not end as if it were not
+    named = "" if made.name == clusters.DEFAULT_NAME else f"--name {made.name} "
+    hosts = " ".join(made.hosts)
+    print(f"cluster {made.name} is up in {time.monotonic() - start:.1f} s: Slurm {made.slurm_version}, hosts {hosts}")
+    if "simgpu" not in args.without:
+        print("its GPUs are simulated")
+    print(f"try: {sys.argv[0]} {named}as alice -- sinfo")
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    there = clusters.take_down(args.name)
+    print(f"cluster {args.name} is down" if there else f"cluster {args.name} was not up")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    status = Cluster.attach(args.name).status()
+    confined = ", cgroup v1" if status.cgroup else ""
+    print(f"cluster {status.name}: Slurm {status.slurm_version}{confined}")
+    for host, up in status.hosts_up.items():
+        print(f"  {host:8} {'up' if up else 'down':6} {status.nodes.get(host, '')}".rstrip())
+    if not status.nodes:
+        print("  the controller does not answer; start it with: cluster reboot ctl")
+    return 0
+
+
+def _list(_: argparse.Namespace) -> int:
+    for name in clusters.running():
+        try:
+            print(f"{name:20} Slurm {Cluster.attach(name).slurm_version}")
+        except ClusterError:
+            busy = "being brought up, or " if paths.lock_file(name).exists() else ""
+            print(f"{name:20} {busy}broken; clear it with: cluster --name {name} down")
+    return 0
+
+
+def _exec(args: argparse.Namespace) -> int:
+    Cluster.attach(args.name).become(args.node, _command(args.command))
+
+
+def _as(args: argparse.Namespace) -> int:
+    Cluster.attach(args.name).become(args.on, _command(args.command), user=args.user)
+
+
+def _kill(args: argparse.Namespace) -> int:
+    Cluster.attach(args.name).kill(args.node)
+    return 0
+
+
+def _reboot(args: argparse.Namespace) -> int:
+    Cluster.attach(args.name).reboot(args.node)
+    return 0
+
+
+def _command(words: Sequence[str]) -> Sequence[str]:
+    rest = words[1:] if words and words[0] == "--" else words
+    return rest or ["/bin/bash", "-l"]

@@ -1,0 +1,498 @@
+"""A running local cluster: real slurmctld and slurmd on hosts made of namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import TracebackType
+from typing import NoReturn
+
+from . import building, conf, layers, locks, paths, process, progress, rootfs, tools
+from .errors import ClusterError, CommandFailed, Misuse, NotDone
+from .records import CURRENT, PARTS, RELEASES, USERS, Host, Identity, Root, User, make_hosts
+
+DEFAULT_NAME = "demo"
+_POLL_S = 0.05
+_UNFINISHED = {
+    *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED", "RESIZING"),
+    *("SIGNALING", "STAGE_OUT", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE"),
+}
+"""Job states, as scontrol writes them, after which something else still comes."""
+_MAX_COMPUTE_NODES = 200
+_START = """\
+exec </dev/null >/var/log/daemons.start 2>&1
+[ -e /run/munge/munged.pid ] || setpriv --reuid munge --regid munge --init-groups /usr/sbin/munged
+"""
+_START_SLURMCTLD = """\
+slurmctld
+until scontrol ping 2>/dev/null | grep -q "is UP"; do
+    pgrep -x slurmctld >/dev/null  # it opens its port before it has read everything, and may end then
+    sleep 0.01
+done
+"""
+_START_SLURMD = "slurmd\n"
+_DAEMONS_S = 30.0
+
+
+@dataclass(frozen=True)
+class Status:
+    """One look at a cluster."""
+
+    name: str
+    slurm_version: str
+    cgroup: bool
+    hosts_up: Mapping[str, bool]
+    nodes: Mapping[str, str]
+    """Slurm's own word for each compute node's state; empty: the controller did not answer."""
+
+
+class Cluster:
+    """One cluster that is up, from `Cluster.up` or `Cluster.attach`; as a context manager it goes down at the end."""
+
+    def __init__(self, name: str, root: Root, hosts: Sequence[Host], layer_stack: str, *, cgroup: bool) -> None:
+        self.name = name
+        self.root_facts = root
+        self.hosts = {host.name: host for host in hosts}
+        self.cgroup = cgroup
+        self._layer_stack = layer_stack
+
+    # ---- making and finding -------------------------------------------------------------------------------------
+
+    @classmethod
+    def up(
+        cls,
+        name: str = DEFAULT_NAME,
+        slurm: str = CURRENT,
+        *,
+        cgroup: bool = False,
+        nodes: int = 3,
+        slurm_conf_extra: str = "",
+        shards_per_gpu: int = conf.SHARDS_PER_GPU,
+        without: Collection[str] = (),
+        say: progress.Say = progress.to_stderr,
+    ) -> Cluster:
+        """Bring up a cluster of ctl, login and `nodes` compute nodes, and return it once Slurm calls every node idle.
+
+        `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours of the same keyword (and node or
+        partition name). `without` names parts of our software to leave out. Look at `slurm_release` for the release
+        that really runs. Raises Misuse when it cannot be as asked, ClusterError when it does not come up; then
+        nothing of it is left.
+        """
+        tools.require_root()
+        _check_request(name, slurm, nodes, without)
+        if cgroup:
+            building.require_cgroup_v1()
+        busy = f"cluster {name} is being brought up or down by another process; wait for it, or choose another --name"
+        with locks.at_once(paths.lock_file(name), busy):
+            _clear_remains(name, say)
+            tools.need_run_tools(say)
+            parts = [part for part in PARTS if part not in without]
+            layers.require(parts)
+            root = rootfs.root_for(slurm, say)
+            stack = layers.stack(root, parts, say)
+            cluster = cls(name, root, make_hosts(nodes), stack, cgroup=cgroup)
+            try:
+                cluster._raise(parts, slurm_conf_extra, shards_per_gpu)
+            except BaseException:
+                building.demolish(name)
+                raise
+            return cluster
+
+    @classmethod
+    def attach(cls, name: str = DEFAULT_NAME) -> Cluster:
+        """The cluster of that name, which is up already. Raises Misuse when it is not."""
+        _check_name(name)
+        tools.require_root()
+        state = _read_state(name)
+        if state is None or not state["ready"] or not building.alive(name):
+            others = f" (up: {', '.join(running())})" if running() else ""
+            raise Misuse(f"cluster {name} is not up{others}; bring it up with: cluster --name {name} up")
+        hosts = [Host(**fields) for fields in state["hosts"]]
+        return cls(name, Root(**state["root"]), hosts, state["layers"], cgroup=state["cgroup"])
+
+    def down(self) -> None:
+        """Take the cluster down; nothing of it is left. Doing so twice is fine."""
+        take_down(self.name)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    # ---- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def slurm_release(self) -> str:
+        """The release that runs, 26.05 or 24.11, whatever was asked for."""
+        return self.root_facts.release
+
+    @property
+    def slurm_version(self) -> str:
+        """The full version that runs, for example 26.05.5."""
+        return self.root_facts.slurm_version
+
+    @property
+    def compute_nodes(self) -> tuple[str, ...]:
+        """The names of the nodes with a slurmd."""
+        return tuple(host.name for host in self.hosts.values() if host.is_compute)
+
+    @property
+    def conf(self) -> Path:
+        """What every host sees as /etc/slurm, from outside."""
+        return self._tree / "conf"
+
+    @property
+    def site(self) -> Path:
+        """What every host sees as /etc/slurm-share, from outside."""
+        return self._tree / "site"
+
+    @property
+    def home(self) -> Path:
+        """What every host sees as /home, from outside."""
+        return self._tree / "home"
+
+    def root(self, node: str) -> Path:
+        """The root folder of a host, from outside; its absolute symbolic links point to the machine's own files."""
+        return Path(f"/proc/{self._pid(node)}/root")
+
+    def is_up(self, node: str) -> bool:
+        """Whether the host has power."""
+        return building.alive(self.name, self._host(node).name) is not None
+
+    def status(self) -> Status:
+        """One look at hosts and nodes; a controller that does not answer within 5 s shows as no nodes."""
+        nodes: dict[str, str] = {}
+        if self.is_up("ctl"):
+            try:
+                said = self.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], timeout=5.0).stdout
+                nodes = dict(line.split() for line in said.splitlines())
+            except NotDone:
+                pass  # unknown is shown as unknown
+        up = {name: self.is_up(name) for name in self.hosts}
+        return Status(self.name, self.slurm_version, self.cgroup, up, nodes)
+
+    # ---- running things -----------------------------------------------------------------------------------------
+
+    def exec(
+        self,
+        node: str,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> CompletedProcess[str]:
+        """Run a program on a host as root, in /root, and return its code and what it said.
+
+        Raises NotDone past `timeout` seconds (the program is then ended), Misuse when the host is down, CommandFailed
+        with `check` on a code other than 0.
+        """
+        command = self._enter(node, argv, cwd="/root")
+        whole = {**building.INSIDE_ENV, "HOME": "/root", "USER": "root", "LOGNAME": "root", **(env or {})}
+        return process.run(command, input=input, timeout_s=timeout, check=check, env=whole)
+
+    def as_user(
+        self,
+        user: str,
+        command: Sequence[str] | str,
+        *,
+        node: str = "login",
+        input: str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> CompletedProcess[str]:
+        """Run a program, or a piece of bash, as a user in the home folder; else like `exec`."""
+        argv = ["/bin/bash", "-c", command] if isinstance(command, str) else command
+        person = _user(user)
+        entered = self._enter(node, argv, cwd=f"/home/{user}", uid=person.uid)
+        return process.run(entered, input=input, timeout_s=timeout, check=check, env={**_user_env(user), **(env or {})})
+
+    def become(self, node: str, argv: Sequence[str], *, user: str | None = None) -> NoReturn:
+        """Replace this process with a program on a host: same exit code, same streams, a terminal where we have one."""
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if terminal:
+            # Our terminal does not exist in the host's /dev/pts: script(1) makes one there, and passes codes on (-e).
+            argv = ["/usr/bin/script", "-qefc", shlex.join(argv), "/dev/null"]
+        keep = {"TERM": os.environ["TERM"]} if "TERM" in os.environ else {}
+        if user is None:
+            root_env = {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash"}
+            process.become(self._enter(node, argv, cwd="/root"), {**building.INSIDE_ENV, **root_env, **keep})
+        entered = self._enter(node, argv, cwd=f"/home/{user}", uid=_user(user).uid)
+        process.become(entered, {**_user_env(user), **keep})
+
+    # ---- jobs ---------------------------------------------------------------------------------------------------
+
+    def sbatch(self, user: str, script: str, *options: str, node: str = "login") -> int:
+        """Submit a batch script (its text; `#!/bin/bash` is added where missing) and return the job id.
+
+        Raises CommandFailed, with sbatch's own words, when Slurm refuses it.
+        """
+        text = script if script.startswith("#!") else "#!/bin/bash\n" + script
+        done = self.as_user(user, ["sbatch", "--parsable", *options], node=node, input=text, check=True)
+        return int(done.stdout.strip().split(";")[0])
+
+    def job(self, job_id: int) -> str:
+        """What `scontrol show job` says about a job, one line per record. Raises CommandFailed for an unknown one."""
+        return self.exec("ctl", ["scontrol", "-o", "show", "job", str(job_id)], check=True).stdout
+
+    def wait(self, job_id: int, timeout: float = 60.0) -> str:
+        """Wait until a job (or every task of an array) has ended and its epilog is done; return its state.
+
+        For an array with different ends: the first that is not COMPLETED. Raises NotDone past `timeout` seconds.
+        """
+        states: list[str] = []
+
+        def ended() -> bool:
+            states[:] = parse_states(self.job(job_id))
+            return not _UNFINISHED.intersection(states)
+
+        process.wait_until(ended, f"the end of job {job_id}", timeout, every_s=_POLL_S, why=lambda: ", ".join(states))
+        return next((state for state in states if state != "COMPLETED"), "COMPLETED")
+
+    def wait_running(self, job_id: int, timeout: float = 60.0) -> None:
+        """Wait until a job (or a task of an array) runs. Raises NotDone past `timeout` s or when it ended before."""
+        states: list[str] = []
+
+        def running_or_ended() -> bool:
+            states[:] = parse_states(self.job(job_id))
+            return "RUNNING" in states or not _UNFINISHED.intersection(states)
+
+        what = f"the start of job {job_id}"
+        process.wait_until(running_or_ended, what, timeout, every_s=_POLL_S, why=lambda: ", ".join(states))
+        if "RUNNING" not in states and "COMPLETED" not in states:
+            raise NotDone(what, timeout, ", ".join(states))
+
+    def output(self, job_id: int) -> str:
+        """What a batch job wrote on its stdout (for an array: all tasks, in the order of their files)."""
+        files = sorted(set(re.findall(r"\bStdOut=(\S+)", self.job(job_id))))
+        return "".join(self.exec("login", ["cat", "--", path], check=True).stdout for path in files)
+
+    def jobs(self) -> list[str]:
+        """The ids of the jobs that are pending, running or completing."""
+        return self.exec("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split()
+
+    def settle(self, timeout: float = 30.0) -> list[str]:
+        """Wait until no job is completing (its epilog runs) any more; return the ids of those pending or running."""
+        rows: list[list[str]] = []
+
+        def settled() -> bool:
+            said = self.exec("ctl", ["squeue", "-h", "-o", "%i %T"], check=True).stdout
+            rows[:] = [line.split() for line in said.splitlines()]
+            return all(state != "COMPLETING" for _, state in rows)
+
+        process.wait_until(settled, "the end of all epilogs", timeout, every_s=_POLL_S, why=lambda: str(rows))
+        return [job for job, _ in rows]
+
+    def cancel_all(self, timeout: float = 60.0) -> None:
+        """Cancel every job and wait until none is left. Raises NotDone past `timeout` seconds."""
+        for user in USERS:
+            self.exec("ctl", ["scancel", "-f", "-u", user.name])
+        self.exec("ctl", ["scancel", "-f", "-u", "root"])
+        process.wait_until(lambda: not self.jobs(), "an empty queue", timeout, every_s=_POLL_S)
+
+    # ---- power --------------------------------------------------------------------------------------------------
+
+    def kill(self, node: str) -> None:
+        """Cut a host's power: everything on it ends at once, it stays down, its disk keeps what was on it."""
+        self._pid(node)
+        building.power_off(self.name, node)
+
+    def reboot(self, node: str) -> None:
+        """Cut a host's power (where it has any), boot it again and start its daemons; /run and /tmp are empty then."""
+        host = self._host(node)
+        building.power_off(self.name, node)
+        building.boot(self.name, [host], self._layer_stack, cgroup=self.cgroup)
+        self._start_daemons([host])
+        if host.is_compute and self.is_up("ctl"):
+            process.wait_until(
+                lambda: self._answers(node), f"{node}'s answer to the controller", _DAEMONS_S, every_s=0.02
+            )
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _raise(self, parts: Collection[str], extra: str, shards_per_gpu: int) -> None:
+        run = paths.run_dir(self.name)
+        run.mkdir(parents=True, mode=0o755)
+        self._write_state(ready=False)
+        hosts = list(self.hosts.values())
+        building.make_building(self.name, hosts)
+        self._configure(parts, extra, shards_per_gpu)
+        building.boot(self.name, hosts, self._layer_stack, cgroup=self.cgroup)
+        self._start_daemons(hosts)
+        self._wait_for_nodes()
+        self._write_state(ready=True)
+
+    def _configure(self, parts: Collection[str], extra: str, shards_per_gpu: int) -> None:
+        hosts = list(self.hosts.values())
+        job_submit = paths.CHECKOUT / "plugins" / "job_submit.lua"
+        texts = {
+            "slurm.conf": conf.slurm_conf(
+                hosts,
+                cgroup=self.cgroup,
+                parts=parts,
+                job_submit="plugin" in parts,
+                shards_per_gpu=shards_per_gpu,
+                extra=extra,
+            ),
+            "gres.conf": conf.gres_conf(hosts, shards_per_gpu),
+            "cgroup.conf": conf.cgroup_conf(self.cgroup),
+            "plugstack.conf": conf.plugstack_conf(parts),
+        }
+        for name, text in texts.items():
+            (self.conf / name).write_text(text)
+        if "plugin" in parts:
+            shutil.copyfile(job_submit, self.conf / "job_submit.lua")
+        (self.site / "config.toml").write_text(conf.SITE_CONFIG)
+        for user in USERS:
+            folder = self.home / user.name
+            folder.mkdir(mode=0o755)
+            os.chown(folder, user.uid, user.uid)
+
+    def _start_daemons(self, hosts: Sequence[Host]) -> None:
+        first = [host for host in hosts if not host.is_compute]
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            for group in (first, [host for host in hosts if host.is_compute]):
+                list(pool.map(self._start_daemons_on, group))
+
+    def _start_daemons_on(self, host: Host) -> None:
+        slurm = _START_SLURMD if host.is_compute else _START_SLURMCTLD if host.name == "ctl" else ""
+        try:
+            self.exec(host.name, ["/bin/bash", "-ec", _START + slurm], timeout=_DAEMONS_S, check=True)
+        except (CommandFailed, NotDone) as error:
+            logs = [self.root(host.name) / "var/log" / log for log in ("daemons.start", "slurm/slurmctld.log")]
+            said = [line for log in logs if log.exists() for line in log.read_text().splitlines()[-5:]]
+            raise ClusterError(f"the daemons of {host.name} did not start: {' | '.join(said) or error}") from error
+
+    def _answers(self, node: str) -> bool:
+        state = self.status().nodes.get(node, "down*")
+        return not state.endswith("*") and not state.startswith("down")
+
+    def _wait_for_nodes(self) -> None:
+        states: dict[str, str] = {}
+
+        def idle() -> bool:
+            states.update(self.status().nodes)
+            return bool(states) and all(states.get(node) == "idle" for node in self.compute_nodes)
+
+        process.wait_until(idle, "every node idle", _DAEMONS_S, every_s=0.02, why=lambda: str(states))
+
+    def _write_state(self, *, ready: bool) -> None:
+        run = paths.run_dir(self.name)
+        state = {
+            "ready": ready,
+            "root": asdict(self.root_facts),
+            "layers": self._layer_stack,
+            "cgroup": self.cgroup,
+            "hosts": [asdict(host) for host in self.hosts.values()],
+        }
+        (run / "state.new").write_text(json.dumps(state, indent=1))
+        (run / "state.new").replace(run / "state.json")
+
+    def _enter(self, node: str, argv: Sequence[str], *, cwd: str, uid: int | None = None) -> list[str]:
+        return building.enter_argv(self._pid(node), argv, cwd=cwd, uid=uid, cgroup=self.cgroup)
+
+    def _pid(self, node: str) -> int:
+        identity = building.alive(self.name, self._host(node).name)
+        if identity is None:
+            raise Misuse(
+                f"{node} of cluster {self.name} is down; start it with: cluster --name {self.name} reboot {node}"
+            )
+        return identity.pid
+
+    def _host(self, node: str) -> Host:
+        if node not in self.hosts:
+            raise Misuse(f"cluster {self.name} has no host {node!r}; its hosts are {', '.join(self.hosts)}")
+        return self.hosts[node]
+
+    @property
+    def _tree(self) -> Path:
+        identity: Identity | None = building.alive(self.name)
+        if identity is None:
+            raise Misuse(f"cluster {self.name} is not up; bring it up with: cluster --name {self.name} up")
+        return Path(f"/proc/{identity.pid}/root{paths.run_dir(self.name)}/tree")
+
+
+def take_down(name: str) -> bool:
+    """Take a cluster down, whole or broken; return whether there was anything. Raises Misuse while it is busy."""
+    _check_name(name)
+    tools.require_root()
+    busy = f"cluster {name} is being brought up or down by another process; end that one first"
+    with locks.at_once(paths.lock_file(name), busy):
+        there = _there(name)
+        building.demolish(name)
+    return there
+
+
+def running() -> list[str]:
+    """The names of all clusters with a run directory, whole or broken."""
+    return sorted(path.name for path in paths.RUN_ROOT.glob("*/") if path.is_dir())
+
+
+def parse_states(records: str) -> list[str]:
+    """The JobState of every record `scontrol -o show job` printed, in its order."""
+    return re.findall(r"\bJobState=(\w+)", records)
+
+
+def _there(name: str) -> bool:
+    return paths.run_dir(name).exists() or bool(building.processes(name)) or bool(building.cgroups(name))
+
+
+def _clear_remains(name: str, say: progress.Say) -> None:
+    state = _read_state(name)
+    if state is not None and state["ready"] and building.alive(name):
+        version = state["root"]["slurm_version"]
+        raise Misuse(
+            f"cluster {name} is up already (Slurm {version}); use it, or take it down with: cluster --name {name} down"
+        )
+    if _there(name):
+        say(f"  clearing what an earlier cluster {name} left behind")
+        building.demolish(name)
+
+
+def _read_state(name: str) -> dict | None:  # type: ignore[type-arg]
+    try:
+        return json.loads((paths.run_dir(name) / "state.json").read_text())  # type: ignore[no-any-return]
+    except (OSError, ValueError):
+        return None
+
+
+def _check_request(name: str, slurm: str, nodes: int, without: Collection[str]) -> None:
+    _check_name(name)
+    if slurm not in RELEASES:
+        raise Misuse(f"Slurm {slurm} is not one of {', '.join(RELEASES)}; choose one with --slurm")
+    if not 1 <= nodes <= _MAX_COMPUTE_NODES:
+        raise Misuse(f"a local cluster has 1 to {_MAX_COMPUTE_NODES} compute nodes, not {nodes}")
+    unknown = sorted(set(without) - set(PARTS))
+    if unknown:
+        raise Misuse(f"our software has no part {', '.join(unknown)}; its parts are {', '.join(PARTS)}")
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,39}", name):
+        raise Misuse(f"{name!r} cannot name a cluster; use up to 40 small letters, digits and dashes")
+
+
+def _user(name: str) -> User:
+    for user in USERS:
+        if user.name == name:
+            return user
+    raise Misuse(f"the cluster has no user {name!r}; its users are {', '.join(user.name for user in USERS)}")
+
+
+def _user_env(user: str) -> dict[str, str]:
+    home = f"/home/{user}"
+    return {**building.INSIDE_ENV, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "PWD": home}

@@ -1,0 +1,144 @@
+"""The text of a cluster's configuration files: values in, text out, nothing touched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from .records import Host
+
+SHARDS_PER_GPU = 720720
+"""Divides by every share from 1 to 16, so that N array tasks fit on a GPU exactly."""
+GPU_TYPE = "simulated"
+"""The gres type: Slurm's own screens say that no real GPU is behind it."""
+PLUGIN = "/usr/lib/slurm-share/share_gpu.so"
+HOOKS = "/opt/slurm-share/bin"
+
+_WITHOUT_CGROUPS = """\
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+"""
+_WITH_CGROUPS = """\
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup,task/affinity
+JobAcctGatherType=jobacct_gather/cgroup
+"""
+_BASE = """\
+ClusterName=demo
+SlurmctldHost=ctl
+SlurmUser=slurm
+AuthType=auth/munge
+CredType=cred/munge
+MpiDefault=none
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldPidFile=/run/slurm/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+SlurmctldDebug=info
+SlurmdDebug=verbose
+MailProg=/bin/true
+ReturnToService=2
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+JobAcctGatherFrequency=5
+LaunchParameters=use_interactive_step
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2
+SlurmdTimeout=30
+InactiveLimit=0
+MinJobAge=300
+KillWait=2
+"""
+_REPEATABLE = ("nodename", "partitionname", "nodeset", "downnodes")
+"""Keywords that may stand in slurm.conf once per name."""
+
+
+SITE_CONFIG = """\
+# slurm-share on the local cluster
+simulated_gpus = true                  # this cluster has no others
+exclusive_user_partitions = ["gpu"]    # partition `plain` is left as Slurm has it
+"""
+"""/etc/slurm-share/config.toml as every host of the cluster finds it."""
+
+
+def slurm_conf(
+    hosts: Sequence[Host],
+    *,
+    cgroup: bool,
+    parts: Collection[str],
+    job_submit: bool,
+    shards_per_gpu: int,
+    extra: str = "",
+) -> str:
+    """slurm.conf. A line of `extra` takes the place of ours with the same keyword (and, for nodes, the same name)."""
+    nodes = [host for host in hosts if host.is_compute]
+    names = ",".join(host.name for host in nodes)
+    lines = [*_BASE.splitlines(), *(_WITH_CGROUPS if cgroup else _WITHOUT_CGROUPS).splitlines()]
+    lines.append("GresTypes=gpu,shard" if shards_per_gpu else "GresTypes=gpu")
+    if job_submit:
+        lines.append("JobSubmitPlugins=lua")
+    if "plugin" in parts:
+        lines.append("PlugStackConfig=/etc/slurm/plugstack.conf")
+    if "python" in parts:
+        lines += ["PrologFlags=Alloc", f"Prolog={HOOKS}/slurm-share-prolog", f"Epilog={HOOKS}/slurm-share-epilog"]
+    lines += [_node_line(host, shards_per_gpu) for host in nodes]
+    lines += [
+        f"PartitionName=gpu Nodes={names} Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP",
+        f"PartitionName=plain Nodes={names} DefMemPerCPU=500 MaxTime=1-0 State=UP",
+    ]
+    return "\n".join(_override(lines, extra.splitlines())) + "\n"
+
+
+def gres_conf(hosts: Sequence[Host], shards_per_gpu: int) -> str:
+    """gres.conf: the device nodes of every node, and its shards."""
+    lines = []
+    for host in hosts:
+        if not host.gpus:
+            continue
+        files = f"/dev/nvidia[0-{host.gpus - 1}]" if host.gpus > 1 else "/dev/nvidia0"
+        lines.append(f"NodeName={host.name} Name=gpu Type={GPU_TYPE} File={files}")
+        if shards_per_gpu:
+            lines.append(f"NodeName={host.name} Name=shard Type={GPU_TYPE} Count={host.gpus * shards_per_gpu}")
+    return "\n".join(lines) + "\n"
+
+
+def cgroup_conf(cgroup: bool) -> str:
+    """cgroup.conf: RAM and devices confined, or no cgroups at all. Cores never: the CPU counts are claims."""
+    if not cgroup:
+        return "CgroupPlugin=disabled\n"
+    return "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainDevices=yes\nConstrainCores=no\n"
+
+
+def plugstack_conf(parts: Collection[str]) -> str:
+    """plugstack.conf; the plugin is `optional`, as on a real site: it must never drain a node."""
+    return f"optional {PLUGIN}\n" if "plugin" in parts else ""
+
+
+def hosts_file(hosts: Sequence[Host]) -> str:
+    """/etc/hosts, the only source of names inside."""
+    return "127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in hosts)
+
+
+def _node_line(host: Host, shards_per_gpu: int) -> str:
+    gres = f"gpu:{GPU_TYPE}:{host.gpus}"
+    if shards_per_gpu:
+        gres += f",shard:{GPU_TYPE}:{host.gpus * shards_per_gpu}"
+    return (
+        f"NodeName={host.name} CPUs={host.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={host.cpus // 2} "
+        f"ThreadsPerCore=1 RealMemory={host.memory_mb} Gres={gres} State=UNKNOWN"
+    )
+
+
+def _override(lines: Sequence[str], extra: Sequence[str]) -> list[str]:
+    replaced = {key for line in extra if (key := _key(line))}
+    return [line for line in lines if _key(line) not in replaced] + list(extra)
+
+
+def _key(line: str) -> tuple[str, str] | None:
+    word, equals, value = line.strip().split(" ", 1)[0].partition("=")
+    if not equals or word.startswith("#"):
+        return None
+    keyword = word.lower()
+    return keyword, value if keyword in _REPEATABLE else ""

@@ -1,0 +1,261 @@
+"""Our software as a site installs it, in layers over a root: third-party packages, then the checkout itself.
+
+Each layer is a folder that overlayfs puts over the root, named by a hash of what went into it: an unchanged checkout
+costs a look at its files, a changed one the seconds of its own installation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from . import locks, paths, process, rootfs, tools
+from .errors import CommandFailed, Misuse
+from .progress import Say, stage
+from .records import PARTS, Root
+
+_SOURCES = {
+    "python": ("pyproject.toml", "README.md", "packaging/LICENSE", "slurm_share", "prolog", "tui"),
+    "plugin": ("plugins",),
+    "simgpu": ("packaging/demo/simgpu",),
+}
+_MUST_EXIST = {
+    "python": ("pyproject.toml", "slurm_share", "prolog"),
+    "plugin": ("plugins/Makefile", "plugins/job_submit.lua"),
+    "simgpu": ("packaging/demo/simgpu/Makefile",),
+}
+_NOT_SOURCE = ("__pycache__", "build", "dist", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+_NOT_SOURCE_ENDINGS = (".o", ".so", ".pyc", ".egg-info", ".swp", "~")
+_PREFIX = "/opt/slurm-share"
+_BUILD_PREFIX = "/opt/slurm-share-build"
+"""The build backend, apart from what a site would have."""
+_EXTRAS = ("tui",)
+"""Optional dependencies installed as well, so that the demo has its screens."""
+_WITNESSES = ("gpustat", "nvitop")
+"""Others' GPU monitors, in an environment of their own: they tell what they see without knowing of us."""
+_WITNESS_PREFIX = "/opt/witnesses"
+_KEEP_LAYERS = 6
+"""Site layers kept per release; an older one goes, unless a cluster stands on it."""
+
+_INSTALL_DEPENDENCIES = """\
+set -e
+python3 -m venv "$1"
+"$1/bin/pip" install -q --no-index --find-links /mnt --target "$2" -r /mnt/build.txt
+"$1/bin/pip" install -q --no-index --find-links /mnt -r /mnt/run.txt
+python3 -m venv "$3"
+"$3/bin/pip" install -q --no-index --find-links /mnt -r /mnt/witness.txt
+mkdir -p /usr/local/bin
+while read -r program; do ln -sf "$3/bin/$program" /usr/local/bin/; done </mnt/witness.txt
+"""
+_INSTALL_PYTHON = """\
+set -e
+cp -r /mnt /tmp/src
+PYTHONPATH="$2" "$1/bin/pip" install -q --no-index --no-deps --no-build-isolation /tmp/src
+mkdir -p /usr/local/bin
+for program in "$1"/bin/*; do
+    case ${program##*/} in slurm-share-prolog | slurm-share-epilog) continue ;; esac
+    # Ours are the ones whose text names our package; python, pip and others' stay inside the venv.
+    if head -c 2 "$program" | grep -q '#!' && grep -Eq '^(from|import) slurm_share' "$program"; then
+        ln -sf "$program" "/usr/local/bin/${program##*/}"
+    fi
+done
+"""
+_INSTALL_MAKE = """\
+set -e
+cp -r /mnt /tmp/src
+make -s -C "/tmp/src/$1" install
+ldconfig
+"""
+
+
+def stack(root: Root, parts: Collection[str], say: Say) -> str:
+    """The lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
+
+    Raises Misuse where a part is not in the checkout, ClusterError where it does not build.
+    """
+    require(parts)
+    lower = root.path
+    with locks.waiting(paths.cache() / f"layers-{root.release}.lock", say):
+        if "python" in parts:
+            lower = f"{_dependencies(root, lower, say)}:{lower}"
+        if parts:
+            lower = f"{_site(root, lower, parts, say)}:{lower}"
+    return lower
+
+
+def require(parts: Collection[str]) -> None:
+    """Raise Misuse unless the checkout has what the parts are made of."""
+    for part in parts:
+        missing = [name for name in _MUST_EXIST[part] if not (paths.CHECKOUT / name).exists()]
+        if missing:
+            raise Misuse(
+                f"{paths.CHECKOUT} has no {' and no '.join(missing)}, which the part `{part}` of our software is made "
+                f"of; use a complete checkout, or leave the part out with --without {part}"
+            )
+
+
+def sources(checkout: Path, parts: Iterable[str]) -> list[Path]:
+    """The files the parts are made of, sorted, relative to the checkout, without what a build leaves behind."""
+    found: list[Path] = []
+    for top in (checkout / name for part in parts for name in _SOURCES[part]):
+        found += [top] if top.is_file() else _walk(top)
+    return sorted(path.relative_to(checkout) for path in found)
+
+
+def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
+    """A short hash over names, modes and contents."""
+    digest = hashlib.sha256()
+    for path in files:
+        whole = checkout / path
+        digest.update(f"{path}\0{whole.stat().st_mode & 0o111:o}\0".encode())
+        digest.update(hashlib.sha256(whole.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def requirements(pyproject: str) -> tuple[list[str], list[str]]:
+    """What pyproject.toml asks for: (to build, to run including the extras we install)."""
+    data = tomllib.loads(pyproject)
+    project = data["project"]
+    optional = project.get("optional-dependencies", {})
+    run = [*project.get("dependencies", []), *(line for extra in _EXTRAS for line in optional.get(extra, []))]
+    return sorted(data["build-system"]["requires"]), sorted(run)
+
+
+def download_argv(python: str, python_version: str, machine: str, target: Path, lists: Sequence[Path]) -> list[str]:
+    """The pip call that fetches wheels for another Python than the one it runs on."""
+    # pip takes a wheel's tag literally here: every glibc baseline a wheel may name, up to that of Debian 13.
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(41, 4, -1)]
+    platforms += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"linux_{machine}"]
+    argv = [
+        python,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--only-binary=:all:",
+        "--dest",
+        str(target),
+        "--find-links",
+        str(target),
+    ]
+    argv += ["--implementation", "cp", "--python-version", python_version]
+    argv += [word for name in platforms for word in ("--platform", name)]
+    return [*argv, *(word for path in lists for word in ("-r", str(path)))]
+
+
+def _dependencies(root: Root, lower: str, say: Say) -> Path:
+    to_build, to_run = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
+    recipe = json.dumps(
+        [to_build, to_run, _WITNESSES, root.path, root.python_version, platform.machine(), _INSTALL_DEPENDENCIES]
+    )
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+
+    def fill(layer: Path) -> None:
+        wheels = layer / "wheels"
+        wheels.mkdir()
+        (wheels / "build.txt").write_text("\n".join(to_build) + "\n")
+        (wheels / "run.txt").write_text("\n".join(to_run) + "\n")
+        (wheels / "witness.txt").write_text("\n".join(_WITNESSES) + "\n")
+        lists = [wheels / "build.txt", wheels / "run.txt", wheels / "witness.txt"]
+        with stage(say, f"Python packages for {root.python_version}"):
+            python = tools.python_with_pip(say, paths.cache() / "tools")
+            # gpustat is published as source only; it is pure Python, so a wheel made here fits every Python
+            process.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), "gpustat"])
+            process.run(download_argv(python, root.python_version, platform.machine(), wheels, lists))
+        with stage(say, f"virtual environment {_PREFIX}"):
+            script = ["/bin/sh", "-c", _INSTALL_DEPENDENCIES, "sh", _PREFIX, _BUILD_PREFIX, _WITNESS_PREFIX]
+            rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=wheels)
+        shutil.rmtree(wheels)
+
+    return _made_once(f"layer-{root.release}-deps-{key}", fill)
+
+
+def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
+    wanted = [part for part in PARTS if part in parts]
+    files = sources(paths.CHECKOUT, wanted)
+    recipe = json.dumps([lower, wanted, _INSTALL_PYTHON, _INSTALL_MAKE, fingerprint(paths.CHECKOUT, files)])
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+
+    def fill(layer: Path) -> None:
+        copy = layer / "source"
+        _copy(files, copy)
+        for part in wanted:
+            with stage(say, f"our {part} for Slurm {root.slurm_version}"):
+                try:
+                    rootfs.inside(Path(root.path), _install_argv(part), layer=layer, lower=lower, source=copy)
+                except CommandFailed as error:
+                    raise Misuse(
+                        f"our {part} does not install into Slurm {root.slurm_version}'s root: code {error.returncode}\n"
+                        f"{_tail(error.output)}\nput it right, or leave it out with --without {part}"
+                    ) from None
+        shutil.rmtree(copy)
+
+    layer = _made_once(f"layer-{root.release}-site-{key}", fill)
+    os.utime(layer.parent)  # used now: pruning goes by this
+    _prune(f"layer-{root.release}-site-")
+    return layer
+
+
+def _install_argv(part: str) -> list[str]:
+    if part == "python":
+        return ["/bin/sh", "-c", _INSTALL_PYTHON, "sh", _PREFIX, _BUILD_PREFIX]
+    return ["/bin/sh", "-c", _INSTALL_MAKE, "sh", _SOURCES[part][0]]
+
+
+def _made_once(name: str, fill: Callable[[Path], None]) -> Path:
+    """The layer of that name; made in a folder of another name first, so that it is whole or not there."""
+    home = paths.cache() / name
+    if not home.exists():
+        prefix = f".making-{name.rsplit('-', 1)[0]}-"
+        for left in paths.cache().glob(prefix + "*"):
+            shutil.rmtree(left)  # the caller holds the lock, so its maker is gone
+        with _temporary(paths.cache() / f"{prefix}{os.getpid()}") as making:
+            fill(making)
+            for scratch in ("work", "merged"):
+                shutil.rmtree(making / scratch, ignore_errors=True)
+            making.rename(home)
+    return home / "upper"
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _prune(prefix: str) -> None:
+    in_use = "".join(path.read_text(errors="replace") for path in paths.RUN_ROOT.glob("*/state.json"))
+    homes = sorted(paths.cache().glob(prefix + "*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for home in homes[_KEEP_LAYERS:]:
+        # an `up` writes its state.json moments after it got its layers: leave young ones alone
+        if home.name not in in_use and time.time() - home.stat().st_mtime > 600:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _walk(top: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder, names, files in os.walk(top):
+        names[:] = [name for name in names if name not in _NOT_SOURCE and not name.endswith(_NOT_SOURCE_ENDINGS)]
+        found += [Path(folder, name) for name in files if not name.endswith(_NOT_SOURCE_ENDINGS)]
+    return [path for path in found if path.is_file()]
+
+
+def _copy(files: Iterable[Path], target: Path) -> None:
+    for path in files:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(paths.CHECKOUT / path, target / path)
+
+
+def _tail(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.strip().splitlines()[-15:])

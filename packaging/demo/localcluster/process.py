@@ -1,0 +1,108 @@
+"""The one place where a local cluster starts programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from .errors import CommandFailed, NotDone
+
+OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Search path for the machine's own tools: a user's PATH may lack the sbin folders."""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    check: bool = True,
+    input: str | None = None,
+    timeout_s: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end and return what it said.
+
+    Raises CommandFailed on a code other than 0, unless `check` is off, and NotDone past `timeout_s`. Without
+    `input` the program's stdin is empty, so that nothing ever waits for a keyboard.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=_outside_env() if env is None else dict(env),
+            check=False,
+        )
+    except FileNotFoundError:
+        raise CommandFailed(argv, 127, f"{argv[0]} is not on this machine") from None
+    except subprocess.TimeoutExpired as error:
+        raise NotDone(f"the end of `{' '.join(argv[-4:])}`", timeout_s or 0.0, _text(error.stderr)) from None
+    if check and done.returncode != 0:
+        raise CommandFailed(argv, done.returncode, done.stdout + done.stderr)
+    return done
+
+
+def start_apart(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    """Start a program that outlives us, in a session of its own; what it prints is appended to `log`.
+
+    `argv` is run through setsid(1) -f: a terminal's Ctrl-C does not reach it, and we are not its parent.
+    """
+    with log.open("ab") as sink:
+        subprocess.run(
+            ["/usr/bin/setsid", "-f", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env=dict(env),
+            cwd="/",
+            check=True,
+        )
+
+
+def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Replace this process with a program: its terminal, its signals and its exit code are then exactly its own."""
+    os.execve(argv[0], list(argv), dict(env))
+
+
+def bound_to_us(argv: Sequence[str]) -> list[str]:
+    """The command line of `argv` in a pid namespace and a mount namespace that end when this process ends.
+
+    setpriv --pdeathsig ends unshare(1) with us, even after kill -9, and unshare --kill-child ends everything below.
+    """
+    return [
+        "/usr/bin/setpriv",
+        "--pdeathsig",
+        "KILL",
+        "/usr/bin/unshare",
+        *("--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private", "--"),
+        *argv,
+    ]
+
+
+def wait_until(
+    true: Callable[[], bool], what: str, seconds: float, *, every_s: float = 0.005, why: Callable[[], str] = str
+) -> None:
+    """Look until `true()` holds; raise NotDone naming `what` (and `why()`) once `seconds` are over."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise NotDone(what, seconds, why())
+        time.sleep(every_s)
+
+
+def _outside_env() -> dict[str, str]:
+    own = os.environ.get("PATH", "")
+    return {**os.environ, "PATH": f"{own}:{OUTSIDE_PATH}" if own else OUTSIDE_PATH, "LC_ALL": "C.UTF-8"}
+
+
+def _text(output: bytes | str | None) -> str:
+    if output is None:
+        return ""
+    return output if isinstance(output, str) else output.decode(errors="replace")

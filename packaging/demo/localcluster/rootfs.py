@@ -1,0 +1,179 @@
+"""Root file systems: Debian with Slurm, made once per release and kept; whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import locks, paths, process, tools
+from .errors import ClusterError, Misuse
+from .progress import Say, stage
+from .records import CURRENT, RELEASES, STABLE, USERS, Release, Root
+
+PACKAGES = (
+    *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2", "procps"),
+    # our plugin is compiled against this root's headers, our Python runs on its Python
+    *("gcc", "libc6-dev", "make", "libslurm-dev", "python3-venv"),
+)
+_APT_CONF = """\
+APT::Install-Recommends "false";
+Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
+Acquire::Check-Date "false";
+"""
+"""A mirror that lags behind serves a testing suite past its Valid-Until."""
+_POLICY = "#!/bin/sh\nexit 101\n"
+"""policy-rc.d: no package starts a daemon (invoke-rc.d(8), 101: action forbidden by policy)."""
+_PROXY_SETTINGS = ("http_proxy", "https_proxy", "no_proxy")
+_INSTALL = """\
+set -e
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "$@"
+apt-get clean
+rm -rf /var/lib/apt/lists/*
+[ -s /etc/munge/munge.key ] || { dd if=/dev/urandom of=/etc/munge/munge.key bs=1024 count=1 status=none
+    chown munge: /etc/munge/munge.key; chmod 400 /etc/munge/munge.key; }
+mkdir -p /etc/slurm /etc/slurm-share
+"""
+
+
+def root_for(release: str, say: Say) -> Root:
+    """The root of `release`; where the current one cannot be made today, the stable one, with a word about it.
+
+    Raises KeyError for a release we do not know, ClusterError when none can be made.
+    """
+    try:
+        return _cached_or_made(RELEASES[release], say)
+    except Misuse:
+        raise
+    except ClusterError as error:
+        if release != CURRENT:
+            raise
+        say(f"Slurm {CURRENT} cannot be made today ({error}); THIS CLUSTER RUNS SLURM {STABLE} INSTEAD")
+        return _cached_or_made(RELEASES[STABLE], say)
+
+
+def parse_version(text: str) -> str:
+    """`slurm-wlm 26.05.5` -> `26.05.5`; raises ClusterError when there is no version in it."""
+    found = re.search(r"\b(\d+\.\d+(?:\.\d+)*)", text)
+    if not found:
+        raise ClusterError(f"slurmctld -V said {text.strip()!r}, which names no version")
+    return found[1]
+
+
+def accepts(release: Release, version: str) -> bool:
+    """Whether a Slurm of this version may run under the name of this release."""
+    major, minor = (int(word) for word in version.split(".")[:2])
+    return release.at_least <= (major, minor) and (release.below is None or (major, minor) < release.below)
+
+
+def _cached_or_made(release: Release, say: Say) -> Root:
+    home = paths.cache() / f"root-{release.name}-{_recipe_key(release)}"
+    if not home.exists():
+        with locks.waiting(paths.cache() / f"root-{release.name}.lock", say):
+            if not home.exists():
+                _make(release, home, say)
+    return _read(release, home)
+
+
+def _recipe_key(release: Release) -> str:
+    """Changes when what goes into a root changes, so that an old one is not taken for it."""
+    recipe = json.dumps([release.suite, PACKAGES, _APT_CONF, _INSTALL, [(user.name, user.uid) for user in USERS]])
+    return hashlib.sha256(recipe.encode()).hexdigest()[:8]
+
+
+def _read(release: Release, home: Path) -> Root:
+    try:
+        facts = json.loads((home / "facts.json").read_text())
+        return Root(release.name, facts["slurm"], facts["python"], str(home / "root"))
+    except (OSError, ValueError, KeyError) as error:
+        raise Misuse(f"the cached root {home} is damaged ({error}); delete that folder and try again") from error
+
+
+def _make(release: Release, home: Path, say: Say) -> None:
+    tools.need_build_tools(say)
+    for left in paths.cache().glob(f".making-root-{release.name}-*"):
+        shutil.rmtree(left)  # we hold the lock, so its maker is gone
+    making = paths.cache() / f".making-root-{release.name}-{os.getpid()}"
+    making.mkdir(parents=True)
+    try:
+        root = making / "root"
+        mirror = tools.debian_mirror()
+        with stage(say, f"Debian {release.suite} from {mirror}"):
+            process.run(process.bound_to_us(debootstrap_argv(release, root, mirror)))
+        _prepare_apt(root)
+        with stage(say, "Slurm, munge, compiler, Python"):
+            inside(root, ["/bin/sh", "-c", _INSTALL, "sh", *PACKAGES], mirror=mirror)
+        for user in USERS:
+            folder = f"/home/{user.name}"
+            inside(root, ["useradd", "-M", "-d", folder, "-s", "/bin/bash", "-u", str(user.uid), user.name])
+        facts = _facts(root)
+        if not accepts(release, facts["slurm"]):
+            raise ClusterError(f"Debian {release.suite} carries Slurm {facts['slurm']} today, not {release.name}")
+        (making / "facts.json").write_text(json.dumps(facts))
+        making.rename(home)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def debootstrap_argv(release: Release, root: Path, mirror: str) -> list[str]:
+    """The debootstrap call for a release."""
+    scripts = Path("/usr/share/debootstrap/scripts")
+    # An older debootstrap does not know the newest suite; sid's script makes any of them.
+    script = scripts / (release.suite if (scripts / release.suite).exists() else "sid")
+    argv = ["debootstrap", "--variant=minbase", f"--keyring={tools.debootstrap_keyring()}"]
+    if mirror.startswith("https:"):
+        argv.append("--include=ca-certificates")
+    return [*argv, release.suite, str(root), mirror, str(script)]
+
+
+def inside(
+    root: Path,
+    argv: Sequence[str],
+    *,
+    layer: Path | None = None,
+    lower: str = "",
+    source: Path | None = None,
+    mirror: str = "",
+) -> str:
+    """Run a program in a root file system and return what it said.
+
+    Without `layer` the root itself changes. With it, what the program writes lands in `layer`/upper, over the lower
+    layers `lower`. `source` is seen inside as /mnt. `mirror` is given when the program talks to one.
+    """
+    upper = merged = work = ""
+    if layer is not None:
+        for part in ("upper", "work", "merged"):
+            (layer / part).mkdir(exist_ok=True)
+        upper, work, merged = (str(layer / part) for part in ("upper", "work", "merged"))
+    script = [str(paths.HERE / "in-root"), lower or str(root), upper, work, merged, str(source or "")]
+    return process.run(process.bound_to_us([*script, *argv]), env=_inside_env(mirror)).stdout
+
+
+def _inside_env(mirror: str) -> dict[str, str]:
+    env = {"PATH": process.OUTSIDE_PATH, "LC_ALL": "C.UTF-8", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}
+    if mirror:
+        env |= {key: value for key, value in os.environ.items() if key.lower() in _PROXY_SETTINGS}
+    return env
+
+
+def _prepare_apt(root: Path) -> None:
+    (root / "etc/apt/apt.conf.d/99local").write_text(_APT_CONF)
+    (root / "etc/dpkg/dpkg.cfg.d/99local").write_text("force-unsafe-io\n")
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text(_POLICY)
+    policy.chmod(0o755)
+    bundle = Path("/etc/ssl/certs/ca-certificates.crt")
+    if bundle.exists() and (root / "etc/ssl/certs").is_dir():
+        # a mirror over https behind a company's own certificate authority
+        shutil.copyfile(bundle, root / "etc/ssl/certs/ca-certificates.crt")
+
+
+def _facts(root: Path) -> dict[str, str]:
+    python = inside(root, ["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+    return {"slurm": parse_version(inside(root, ["slurmctld", "-V"])), "python": python}

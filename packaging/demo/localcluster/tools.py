@@ -1,0 +1,102 @@
+"""The machine's own programs: what is missing is installed by apt, said aloud, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from . import process
+from .errors import ClusterError, CommandFailed, Misuse
+from .progress import Say, stage
+
+_RUN_TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "ip": "iproute2"}
+_BUILD_TOOLS = {"debootstrap": "debootstrap"}
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_DEFAULT_MIRROR = "http://deb.debian.org/debian/"
+"""Debian's public mirror network, where the machine's apt names no Debian mirror (an Ubuntu host)."""
+
+
+def require_root() -> None:
+    """Raise Misuse unless we may make namespaces and mounts."""
+    if os.geteuid() != 0:
+        raise Misuse("a local cluster is made of namespaces and mounts, which needs root; run the same with sudo")
+
+
+def need_run_tools(say: Say) -> None:
+    """Make sure the programs a running cluster needs are there."""
+    _need(_RUN_TOOLS, say)
+
+
+def need_build_tools(say: Say) -> None:
+    """Make sure the programs that make a root file system are there."""
+    _need({**_RUN_TOOLS, **_BUILD_TOOLS}, say)
+    if not _KEYRING.exists():
+        _install(["debian-archive-keyring"], say)
+
+
+def debootstrap_keyring() -> Path:
+    """The keyring that proves a Debian mirror's files."""
+    return _KEYRING
+
+
+def debian_mirror() -> str:
+    """The mirror the machine's apt uses for Debian, or Debian's public one where apt uses none."""
+    done = process.run(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)"], check=False)
+    return parse_mirror(done.stdout) or _configured_mirror() or _DEFAULT_MIRROR
+
+
+def parse_mirror(indextargets: str) -> str | None:
+    """The first Debian repository (not security, not third parties) in the output of apt-get indextargets."""
+    for line in indextargets.splitlines():
+        origin, _, rest = line.partition("|")
+        label, _, uri = rest.partition("|")
+        if origin == label == "Debian":
+            return uri
+    return None
+
+
+def python_with_pip(say: Say, tools_dir: Path) -> str:
+    """A Python interpreter of this machine that has pip; where there is none, one in a venv below the cache."""
+    own = tools_dir / "pip" / "bin" / "python3"
+    for candidate in (sys.executable, shutil.which("python3") or "", "/usr/bin/python3", str(own)):
+        if candidate and _has_pip(candidate):
+            return candidate
+    if process.run(["/usr/bin/python3", "-c", "import ensurepip"], check=False).returncode != 0:
+        _install(["python3-venv"], say)
+    process.run(["/usr/bin/python3", "-m", "venv", "--clear", str(own.parents[1])])
+    return str(own)
+
+
+def _configured_mirror() -> str | None:
+    """apt's sources where apt has never fetched a list, hence indextargets knows no origin."""
+    texts = [path.read_text(errors="replace") for path in Path("/etc/apt/sources.list.d").glob("debian*.sources")]
+    words = [line.split() for text in texts for line in text.splitlines() if line.startswith("URIs:")]
+    return next((line[1] for line in words if len(line) > 1 and "security" not in line[1]), None)
+
+
+def _has_pip(python: str) -> bool:
+    return process.run([python, "-m", "pip", "--version"], check=False).returncode == 0
+
+
+def _need(programs: dict[str, str], say: Say) -> None:
+    path = f"{os.environ.get('PATH', '')}:{process.OUTSIDE_PATH}"
+    missing = sorted({package for program, package in programs.items() if not shutil.which(program, path=path)})
+    if missing:
+        _install(missing, say)
+
+
+def _install(packages: list[str], say: Say) -> None:
+    names = " ".join(packages)
+    if not shutil.which("apt-get", path=process.OUTSIDE_PATH):
+        raise Misuse(f"this machine lacks {names} and has no apt-get to install it; install it and try again")
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
+    with stage(say, f"installing {names} on this machine with apt-get"):
+        if process.run(install, check=False).returncode == 0:
+            return
+        process.run(["apt-get", "update", "-qq"], check=False)
+        try:
+            process.run(install)
+        except CommandFailed as error:
+            raise ClusterError(f"cannot install {names}, which a local cluster needs: {error}") from error

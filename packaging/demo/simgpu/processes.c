@@ -1,0 +1,196 @@
+/* SIMULATED NVML, the processes on a GPU: who they are, what they hold, what they use. */
+#include "nvml_types.h"
+
+#include <string.h>
+
+enum process_list { COMPUTE_LIST, MPS_LIST };
+
+/* nvidia-smi shows MPS clients as "M+C", that is, in both lists; `mps_lists` in the gpu file can say otherwise, so that
+ * a reader can be tried against each. */
+static bool is_listed(const struct gpu *gpu, const struct client *client, enum process_list list)
+{
+    if (!client->mps)
+        return list == COMPUTE_LIST;
+    return list == COMPUTE_LIST ? gpu->mps_lists != MPS_IN_MPS_LIST : gpu->mps_lists != MPS_IN_COMPUTE_LIST;
+}
+
+/* NVML's dance: *count is the room on entry and the number of processes on return; too little room is
+ * INSUFFICIENT_SIZE, and room 0 is how a caller asks. `put` writes process number `slot`. */
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos, enum process_list list,
+                                   void (*put)(void *infos, unsigned int slot, const struct client *client))
+{
+    struct client_list clients;
+    struct gpu gpu;
+    unsigned int room, listed = 0;
+    nvmlReturn_t result = nvml_device(device, &gpu);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (!count || (*count && !infos))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    room = *count;
+    result = nvml_clients(&gpu, &clients);
+    for (size_t i = 0; i < clients.count; i++) {
+        if (!is_listed(&gpu, &clients.item[i], list))
+            continue;
+        if (listed < room)
+            put(infos, listed, &clients.item[i]);
+        listed++;
+    }
+    state_free_clients(&clients);
+    if (result != NVML_SUCCESS)
+        return result;
+    *count = listed;
+    return listed > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+static void put_v1(void *infos, unsigned int slot, const struct client *client)
+{
+    ((nvmlProcessInfo_v1_t *)infos)[slot] = (nvmlProcessInfo_v1_t){client->pid, client->memory_bytes};
+}
+
+/* Version 2 and version 3 have one layout. */
+static void put_v3(void *infos, unsigned int slot, const struct client *client)
+{
+    ((nvmlProcessInfo_v3_t *)infos)[slot] =
+        (nvmlProcessInfo_v3_t){client->pid, client->memory_bytes, NOT_A_MIG_INSTANCE, NOT_A_MIG_INSTANCE};
+}
+
+#define LIST_FUNCTION(name, list, put)                                                                                 \
+    nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, void *infos)                                           \
+    {                                                                                                                  \
+        return list_processes(device, count, infos, list, put);                                                        \
+    }
+
+LIST_FUNCTION(nvmlDeviceGetComputeRunningProcesses, COMPUTE_LIST, put_v1)
+LIST_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v2, COMPUTE_LIST, put_v3)
+LIST_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, COMPUTE_LIST, put_v3)
+LIST_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, MPS_LIST, put_v1)
+LIST_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v2, MPS_LIST, put_v3)
+LIST_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v3, MPS_LIST, put_v3)
+
+/* Nothing draws here. */
+static nvmlReturn_t no_graphics(nvmlDevice_t device, unsigned int *count)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = nvml_device(device, &gpu);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, void *infos)
+{
+    (void)infos;
+    return no_graphics(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, void *infos)
+{
+    (void)infos;
+    return no_graphics(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, void *infos)
+{
+    (void)infos;
+    return no_graphics(device, count);
+}
+
+/* ---- Utilisation per process: only those that use something, as the real one lists them ---- */
+
+static bool is_active(const struct client *client)
+{
+    return client->sm_percent || client->memory_percent;
+}
+
+/* The clients of a GPU that has per-process utilisation at all (not under MIG), newer than `since` (microseconds). */
+static nvmlReturn_t active_clients(nvmlDevice_t device, unsigned long long since, struct client_list *clients,
+                                   unsigned int *active)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = nvml_device(device, &gpu);
+
+    memset(clients, 0, sizeof *clients);
+    *active = 0;
+    if (result != NVML_SUCCESS)
+        return result;
+    if (gpu.mig)
+        return NVML_ERROR_NOT_SUPPORTED;
+    result = nvml_clients(&gpu, clients);
+    for (size_t i = 0; i < clients->count; i++)
+        *active += is_active(&clients->item[i]);
+    if (result == NVML_SUCCESS && (!*active || since >= nvml_now_us()))
+        return NVML_ERROR_NOT_FOUND;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
+                                             unsigned int *count, unsigned long long since)
+{
+    struct client_list clients;
+    unsigned int active, room, slot = 0;
+    unsigned long long now = nvml_now_us();
+    nvmlReturn_t result = active_clients(device, since, &clients, &active);
+
+    if (result == NVML_SUCCESS && !count)
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS) {
+        room = *count;
+        *count = active;
+        if (!samples || active > room)
+            result = NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    for (size_t i = 0; result == NVML_SUCCESS && i < clients.count; i++) {
+        const struct client *client = &clients.item[i];
+
+        if (is_active(client))
+            samples[slot++] = (nvmlProcessUtilizationSample_t){
+                .pid = client->pid,
+                .timeStamp = now,
+                .smUtil = client->sm_percent,
+                .memUtil = client->memory_percent,
+            };
+    }
+    state_free_clients(&clients);
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_v1_t *info)
+{
+    struct client_list clients;
+    unsigned int active, room, slot = 0;
+    unsigned long long now = nvml_now_us();
+    nvmlReturn_t result;
+
+    if (!info)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (info->version != STRUCT_VERSION(nvmlProcessesUtilizationInfo_v1_t, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    result = active_clients(device, info->lastSeenTimeStamp, &clients, &active);
+    if (result == NVML_SUCCESS) {
+        room = info->processSamplesCount;
+        info->processSamplesCount = active;
+        if (!info->procUtilArray || active > room)
+            result = NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    for (size_t i = 0; result == NVML_SUCCESS && i < clients.count; i++) {
+        const struct client *client = &clients.item[i];
+
+        if (is_active(client))
+            info->procUtilArray[slot++] = (nvmlProcessUtilizationInfo_v1_t){
+                .timeStamp = now,
+                .pid = client->pid,
+                .smUtil = client->sm_percent,
+                .memUtil = client->memory_percent,
+            };
+    }
+    if (result == NVML_SUCCESS)
+        info->lastSeenTimeStamp = now;
+    state_free_clients(&clients);
+    return result;
+}

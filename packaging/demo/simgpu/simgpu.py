@@ -1,0 +1,559 @@
+"""SIMULATED GPUs, the workload half: what a CUDA process does to a card, without computing anything.
+
+A `Context` registers its process on one simulated GPU and holds memory there, under the rules of CUDA: visible devices,
+compute modes, out of memory, the limits of MPS. What it registers is what the simulated NVML reports. The files and
+their format are described at the top of state.c.
+
+Python's standard library only, and little of it: a task must start fast. That is why there are plain classes here
+instead of dataclasses, and os.path instead of pathlib: either import costs more than all the rest.
+"""
+
+# ruff: noqa: PTH104, PTH108, PTH110, PTH112, PTH208
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import stat
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Mapping
+
+STATE_VARIABLE = "SIMGPU_STATE"
+DEFAULT_STATE = "/run/simgpu"
+DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+"""Where CUDA looks for the MPS daemon when CUDA_MPS_PIPE_DIRECTORY is not set."""
+
+REAL_DRIVER = "/proc/driver/nvidia/version"
+"""There while NVIDIA's kernel driver is loaded; /dev/nvidia* is no proof, libcuda makes it without a driver."""
+
+MAX_GPUS = 64
+CLIENT_LINE_SIZE = 512
+GPU_FILE_SIZE = 16384
+
+COMPUTE_MODE_PROHIBITED = 2
+COMPUTE_MODE_EXCLUSIVE_PROCESS = 3
+
+MPS_ANSWER_TIMEOUT_S = 10.0
+LOST_CHECK_INTERVAL_S = 1.0
+
+COUNTERS = ("occupancy", "tensor", "dram", "fp64", "fp32", "fp16")
+"""GPM's counters a workload may state; what it does not state stays unknown."""
+
+NUMBER_KEYS = ("used", "sm", "mem", "mps", *COUNTERS)
+"""The words of a client file that mean something."""
+
+
+class SimulationError(Exception):
+    """The simulation itself is not there or not usable; the message is a whole sentence."""
+
+
+class CudaError(SimulationError):
+    """What CUDA would answer: `name` is CUDA's own word, `reason` ours."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name} (simulated): {self.reason}"
+
+
+class Gpu:
+    """One simulated GPU, as its file says at one moment."""
+
+    __slots__ = ("compute_mode", "index", "lost", "memory_bytes", "name", "uuid")
+
+    def __init__(self, index: int, values: Mapping[str, str]) -> None:
+        self.index = index
+        self.uuid = values["uuid"]
+        self.name = values.get("name", "Simulated GPU")
+        self.memory_bytes = int(values.get("memory_mib", "1024")) << 20
+        self.compute_mode = int(values.get("compute_mode", "0"))
+        self.lost = values.get("lost", "0") != "0"
+
+
+class Client:
+    """One live process on one GPU, as its client file says."""
+
+    __slots__ = ("mps_server", "pid", "used_bytes")
+
+    def __init__(self, pid: int, used_bytes: int, mps_server: int) -> None:
+        self.pid = pid
+        self.used_bytes = used_bytes
+        self.mps_server = mps_server
+        """Pid of the MPS server it goes through; 0: none."""
+
+
+class MpsConnection:
+    """A client's line to its MPS server; it stays open as long as the client does."""
+
+    def __init__(
+        self,
+        line: socket.socket,
+        server_pid: int,
+        percentage: float,
+        gpu_uuids: tuple[str, ...],
+        memory_limits: str,
+    ) -> None:
+        self._line = line
+        self.server_pid = server_pid
+        self.percentage = percentage
+        """The server's default active thread percentage, above 0 up to 100."""
+        self.gpu_uuids = gpu_uuids
+        """The GPUs the server gives its clients, in its order; empty: all of the host."""
+        self.memory_limits = memory_limits
+        """The server's default pinned memory limits, written like CUDA_MPS_PINNED_DEVICE_MEM_LIMIT."""
+
+    def fileno(self) -> int:
+        return self._line.fileno()
+
+    def close(self) -> None:
+        self._line.close()
+
+
+# ---- The state folder ----
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    return environ.get(STATE_VARIABLE) or DEFAULT_STATE
+
+
+def refuse_real_driver() -> None:
+    """SimulationError where a real NVIDIA driver is loaded: the simulation never stands beside it."""
+    if os.path.exists(REAL_DRIVER):
+        raise SimulationError(
+            f"a real NVIDIA driver is loaded ({REAL_DRIVER} exists); simulated GPUs refuse to stand in"
+        )
+
+
+def read_gpu(state: str, index: int) -> Gpu | None:
+    """One GPU; None where there is none of that index. The last line of a key wins."""
+    try:
+        with open(f"{state}/gpu{index}", "rb") as file:
+            text = file.read(GPU_FILE_SIZE).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    lines = (line for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    try:
+        return Gpu(index, dict(line.split("=", 1) for line in lines))
+    except (KeyError, ValueError) as error:
+        raise SimulationError(f"{state}/gpu{index} does not describe a GPU: {error}") from error
+
+
+def read_gpus(state: str) -> tuple[Gpu, ...]:
+    """All GPUs of the host: gpu0, gpu1, ... up to the first one missing. SimulationError without a state folder."""
+    refuse_real_driver()
+    if not os.path.isdir(state):
+        raise SimulationError(f"no simulated GPUs on this host: {state} does not exist; simgpu-init makes it")
+    found = []
+    for index in range(MAX_GPUS):
+        gpu = read_gpu(state, index)
+        if gpu is None:
+            break
+        found.append(gpu)
+    return tuple(found)
+
+
+def process_identity(pid: int) -> tuple[int, int] | None:
+    """Start time (clock ticks after boot) and owner of a live process; None: gone, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            owner = os.fstat(file.fileno()).st_uid
+            # Field 2 is the process's own choice and may hold blanks and brackets: read on from the last one.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[19]), owner
+
+
+def _parse_name(name: str) -> tuple[int, int, int] | None:
+    """Pid, GPU index and start time of a client file's name; None: no such name."""
+    parts = name.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
+        return None
+    if name != ".".join(str(int(part)) for part in parts):
+        return None
+    pid, index, start = (int(part) for part in parts)
+    return pid, index, start
+
+
+def _read_client_line(path: str) -> tuple[dict[str, str], int] | None:
+    """The words of a client file and the file's owner; None: not a file to trust (see state.c)."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(fd)
+        line = os.read(fd, CLIENT_LINE_SIZE) if stat.S_ISREG(info.st_mode) else b""
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(line) == CLIENT_LINE_SIZE or not line.endswith(b"\n"):
+        return None
+    words = [word.partition("=") for word in line[:-1].decode(errors="replace").split(" ")]
+    if not all(middle for _, middle, _ in words):
+        return None
+    return {key: value for key, _, value in words}, info.st_uid
+
+
+def live_clients(state: str, gpu: Gpu) -> list[Client]:
+    """The live processes on a GPU, by the rules of state.c. Removes what dead ones left, where it may."""
+    clients = []
+    folder = f"{state}/clients"
+    for name in os.listdir(folder):
+        # A half-written file is `.<name>.<number>~`; its writer may have died before the rename.
+        aside = name.startswith(".") and name.endswith("~")
+        identity = _parse_name(name[1:].rpartition(".")[0] if aside else name)
+        if identity is None:
+            continue
+        pid, index, start = identity
+        process = process_identity(pid)
+        if process is None or process[0] != start:
+            _remove_quietly(f"{folder}/{name}")
+            continue
+        if aside or index != gpu.index:
+            continue
+        read = _read_client_line(f"{folder}/{name}")
+        if read is None:
+            continue
+        words, owner = read
+        if owner not in (process[1], 0) or "used" not in words:
+            continue
+        numbers = [words[key] for key in NUMBER_KEYS if key in words]
+        if not all(number.isascii() and number.isdigit() for number in numbers):
+            continue
+        clients.append(Client(pid, min(int(words["used"]), gpu.memory_bytes), int(words.get("mps", "0"))))
+    return clients
+
+
+def _remove_quietly(path: str) -> None:
+    """Other people's leftovers are theirs or root's to remove."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+# ---- CUDA's rules, as plain functions ----
+
+
+def visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
+    """The GPUs a process sees, in its own order, for a value of CUDA_VISIBLE_DEVICES (None: not set, all).
+
+    Entries are indices, UUIDs or beginnings of UUIDs that fit one GPU. The list ends at the first entry that names no
+    GPU; an entry that comes twice makes all of them invisible. An index counts the places in `gpus`.
+    """
+    if variable is None:
+        return gpus
+    seen: list[Gpu] = []
+    for entry in variable.split(","):
+        word = entry.strip()
+        named: list[Gpu] = []
+        if word.isascii() and word.isdigit() and len(word) < 10:
+            named = list(gpus[int(word) : int(word) + 1])
+        elif word.startswith("GPU-"):
+            named = [gpu for gpu in gpus if gpu.uuid.startswith(word)]
+        if len(named) != 1:
+            break
+        if named[0] in seen:
+            return ()
+        seen.append(named[0])
+    return tuple(seen)
+
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "2000M", "2G", "512" (MiB, as Slurm's --mem reads it). ValueError with a sentence otherwise."""
+    number, unit = text, "M"
+    if text and text[-1].upper() in _UNITS:
+        number, unit = text[:-1], text[-1].upper()
+    if not (number.isascii() and number.isdigit() and len(number) < 16):
+        raise ValueError(f"'{text}' is not a size; write a whole number with K, M, G or T, as in 2000M")
+    return int(number) * _UNITS[unit]
+
+
+def memory_limit(limits: str, ordinal: int) -> int | None:
+    """Bytes allowed on device `ordinal` by a CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M"); None: no limit."""
+    for entry in limits.split(","):
+        device, _, size = entry.strip().partition("=")
+        if device.isascii() and device.isdigit() and int(device) == ordinal and size:
+            try:
+                return parse_size(size.upper().removesuffix("B"))
+            except ValueError:
+                return None
+    return None
+
+
+def thread_percentage(variable: str | None, default: float) -> float:
+    """The SM share of a client: what it asks for, within the server's default; a value out of range does not count."""
+    try:
+        asked = float(variable) if variable is not None else default
+    except ValueError:
+        return default
+    return min(asked, default) if 0 < asked <= 100 else default
+
+
+# ---- MPS ----
+
+
+def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
+    """Connects to the MPS server of this environment, as cuInit does.
+
+    None where no daemon can be reached: no pipe directory, no access, a socket nobody listens on. CUDA then goes on
+    without MPS and says nothing, and so does the simulation. A daemon that is there but gives no server is a CudaError.
+
+    The line, one message each way on the daemon's socket `control` (SOCK_SEQPACKET):
+        SIMGPU_CLIENT <pid>
+        SIMGPU_SERVER pid=<pid> percentage=<number> gpus=<uuid>,<uuid> limits=0=<size>,1=<size>
+        SIMGPU_ERROR <CUDA_ERROR_...>
+    `gpus` and `limits` may be missing. The end of the connection is the end of the server.
+    """
+    path = (environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY) + "/control"
+    if not os.path.exists(path):
+        return None
+    import socket  # only tasks under MPS pay for this import
+
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        line.connect(path)
+    except OSError:
+        line.close()
+        return None
+    try:
+        line.settimeout(MPS_ANSWER_TIMEOUT_S)
+        line.send(f"SIMGPU_CLIENT {os.getpid()}\n".encode())
+        return _parse_mps_answer(line, line.recv(65536).decode(errors="replace"))
+    except OSError as error:
+        line.close()
+        raise CudaError(
+            "CUDA_ERROR_MPS_CONNECTION_FAILED", f"the MPS daemon at {path} did not answer: {error}"
+        ) from error
+    except CudaError:
+        line.close()
+        raise
+
+
+def _parse_mps_answer(line: socket.socket, answer: str) -> MpsConnection:
+    words = answer.split()
+    if len(words) == 2 and words[0] == "SIMGPU_ERROR":
+        raise CudaError(words[1], "the MPS daemon gave no server")
+    values = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+    try:
+        if words[:1] != ["SIMGPU_SERVER"]:
+            raise ValueError("not an answer to a client")
+        return MpsConnection(
+            line,
+            server_pid=int(values["pid"]),
+            percentage=float(values.get("percentage", "100")),
+            gpu_uuids=tuple(uuid for uuid in values.get("gpus", "").split(",") if uuid),
+            memory_limits=values.get("limits", ""),
+        )
+    except (KeyError, ValueError) as error:
+        raise CudaError("CUDA_ERROR_MPS_CONNECTION_FAILED", f"the MPS daemon answered {answer[:60]!r}") from error
+
+
+def _gpus_of_server(gpus: tuple[Gpu, ...], mps: MpsConnection | None) -> tuple[Gpu, ...]:
+    """Behind MPS the server's own visible devices are the whole world, numbered in its order."""
+    if mps is None or not mps.gpu_uuids:
+        return gpus
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    return tuple(by_uuid[uuid] for uuid in mps.gpu_uuids if uuid in by_uuid)
+
+
+# ---- A process on a GPU ----
+
+
+class Context:
+    """This process on one simulated GPU: registers it, holds memory, states load. One per process and GPU.
+
+    `ordinal` counts the devices this process sees. Raises CudaError as CUDA would, SimulationError where there are no
+    simulated GPUs. Close it, or leave its `with` block, to free everything; a killed process is freed by being dead.
+    """
+
+    def __init__(self, environ: Mapping[str, str], ordinal: int = 0) -> None:
+        self._state = state_folder(environ)
+        gpus = read_gpus(self._state)
+        self.mps = mps_connection(environ)
+        self._words: dict[str, int] = {"used": 0}
+        self._registered = False
+        try:
+            visible = visible_gpus(_gpus_of_server(gpus, self.mps), environ.get("CUDA_VISIBLE_DEVICES"))
+            if not visible:
+                raise CudaError("CUDA_ERROR_NO_DEVICE", "no GPU is visible to this process")
+            if not 0 <= ordinal < len(visible):
+                raise CudaError("CUDA_ERROR_INVALID_DEVICE", f"device {ordinal} of {len(visible)} visible")
+            self._index = visible[ordinal].index
+            self._limits = self._memory_limits(environ, ordinal)
+            self.percentage = 100.0
+            """SM share in percent; 100 without MPS."""
+            if self.mps is not None:
+                asked = environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+                self.percentage = thread_percentage(asked, self.mps.percentage)
+                self._words["mps"] = self.mps.server_pid
+            identity = process_identity(os.getpid())
+            assert identity is not None, "a running process has a start time"
+            self._name = f"{os.getpid()}.{self._index}.{identity[0]}"
+            self.gpu = self._read_gpu()
+            self._register()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def used_bytes(self) -> int:
+        return self._words["used"]
+
+    def allocate(self, size_bytes: int) -> None:
+        """Takes memory on the card. CudaError CUDA_ERROR_OUT_OF_MEMORY where it, or the MPS limit, has no room."""
+        with _Lock(self._state):
+            self.gpu = self._read_gpu()
+            wanted = self.used_bytes + size_bytes
+            for limit in self._limits:
+                if wanted > limit:
+                    raise CudaError(
+                        "CUDA_ERROR_OUT_OF_MEMORY", f"{_mib(wanted)} is above the MPS limit of {_mib(limit)}"
+                    )
+            others = sum(client.used_bytes for client in self._others())
+            if others + wanted > self.gpu.memory_bytes:
+                free = max(0, self.gpu.memory_bytes - others - self.used_bytes)
+                raise CudaError(
+                    "CUDA_ERROR_OUT_OF_MEMORY",
+                    f"{_mib(size_bytes)} wanted, {_mib(free)} free of {_mib(self.gpu.memory_bytes)}",
+                )
+            self._words["used"] = wanted
+            self._write()
+
+    def free(self, size_bytes: int) -> None:
+        """Gives memory back, at most what is held."""
+        self._words["used"] = max(0, self.used_bytes - size_bytes)
+        self._write()
+
+    def set_load(self, sm: int, memory: int = 0, counters: Iterable[tuple[str, int]] = ()) -> int:
+        """States the load, each in percent; returns the SM load that the MPS share leaves of it."""
+        allowed = max(1, int(self.percentage)) if sm else 0
+        self._words.update(sm=min(sm, allowed), mem=memory)
+        self._words.update({name: value for name, value in counters if name in COUNTERS})
+        self._write()
+        return self._words["sm"]
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps; CudaError as soon as the card is lost or the MPS server gone."""
+        end = time.monotonic() + seconds
+        watched = [] if self.mps is None else [self.mps.fileno()]
+        while (left := end - time.monotonic()) > 0:
+            if select.select(watched, [], [], min(left, LOST_CHECK_INTERVAL_S))[0] and not self._line_open():
+                raise CudaError("CUDA_ERROR_MPS_RPC_FAILURE", "the MPS server is gone")
+            self.gpu = self._read_gpu()
+
+    def close(self) -> None:
+        """Frees everything; may be called twice."""
+        if self._registered:
+            _remove_quietly(f"{self._state}/clients/{self._name}")
+            self._registered = False
+        if self.mps is not None:
+            self.mps.close()
+            self.mps = None
+
+    def _line_open(self) -> bool:
+        assert self.mps is not None
+        try:
+            return os.read(self.mps.fileno(), 4096) != b""
+        except OSError:
+            return False
+
+    def _memory_limits(self, environ: Mapping[str, str], ordinal: int) -> tuple[int, ...]:
+        """The server's limit and the client's own; both hold. Without MPS CUDA knows neither."""
+        if self.mps is None:
+            return ()
+        texts = (self.mps.memory_limits, environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
+        limits = (memory_limit(text, ordinal) for text in texts)
+        return tuple(limit for limit in limits if limit is not None)
+
+    def _read_gpu(self) -> Gpu:
+        gpu = read_gpu(self._state, self._index)
+        if gpu is None or gpu.lost:
+            raise CudaError("CUDA_ERROR_UNKNOWN", f"GPU {self._index} is lost")
+        return gpu
+
+    def _others(self) -> list[Client]:
+        return [client for client in live_clients(self._state, self.gpu) if client.pid != os.getpid()]
+
+    def _register(self) -> None:
+        if self.gpu.compute_mode == COMPUTE_MODE_PROHIBITED:
+            raise CudaError("CUDA_ERROR_DEVICE_UNAVAILABLE", f"GPU {self._index} is in compute mode PROHIBITED")
+        with _Lock(self._state):
+            if self.gpu.compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS:
+                for other in self._others():
+                    if not self._shares_server_with(other):
+                        raise CudaError(
+                            "CUDA_ERROR_DEVICE_UNAVAILABLE",
+                            f"GPU {self._index} is in compute mode EXCLUSIVE_PROCESS and process {other.pid} has it",
+                        )
+            self._registered = True
+            self._write()
+
+    def _shares_server_with(self, other: Client) -> bool:
+        """The one process that an exclusive card admits is the MPS server; its clients come in through it."""
+        return self.mps is not None and self.mps.server_pid in (other.pid, other.mps_server)
+
+    def _write(self) -> None:
+        """Whole or not at all: written under a name nobody can guess, then renamed."""
+        folder = f"{self._state}/clients"
+        line = " ".join(f"{key}={value}" for key, value in self._words.items())
+        aside = f"{folder}/.{self._name}.{time.monotonic_ns()}~"
+        try:
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+            try:
+                os.fchmod(fd, 0o644)  # whatever the umask: every user's nvidia-smi sees every process
+                os.write(fd, f"{line}\n".encode())
+            finally:
+                os.close(fd)
+            os.rename(aside, f"{folder}/{self._name}")
+        except BaseException as error:  # also where a signal handler's exception breaks in
+            _remove_quietly(aside)
+            if isinstance(error, OSError):
+                raise SimulationError(f"cannot register in {folder}: {error.strerror}") from error
+            raise
+
+
+class _Lock:
+    """Holds the folder's lock; the kernel frees it when the holder dies."""
+
+    def __init__(self, state: str) -> None:
+        self._path = f"{state}/lock"
+
+    def __enter__(self) -> None:
+        try:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise SimulationError(f"cannot open {self._path}: {error.strerror}; simgpu-init makes it") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB"

@@ -1,0 +1,522 @@
+/* SIMULATED GPUs: reads the state folder. Nothing here ever touches hardware.
+ *
+ * The folder is $SIMGPU_STATE, /run/simgpu unless set. simgpu-init makes it, root owns it, anybody may read it:
+ *
+ *   README              says that the GPUs are simulated; marks the folder as ours
+ *   lock                flock(2) on it guards every allocation of memory and every change of a gpu file
+ *   gpu0, gpu1, ...     one file per GPU, without a gap; lines `key=value`, `#` starts a comment line, the last line
+ *                       of a key wins (so `echo lost=1 >>gpu0` is a way to change one):
+ *       uuid=GPU-5131...      full UUID                                  required
+ *       name=TEXT             what NVML calls the card                   Simulated GPU
+ *       memory_mib=N          memory of the card                         1024
+ *       bus=DOMAIN:BUS:DEV.F  PCI address, hexadecimal                   00000000:<index + 1>:00.0
+ *       minor=N               number of /dev/nvidiaN                     index
+ *       cc=MAJOR.MINOR        compute capability; GPM from 9.0           9.0
+ *       compute_mode=N        0 default, 2 prohibited, 3 exclusive       0
+ *       mig=0|1               MIG mode on, no instances made             0
+ *       lost=0|1              fallen off the bus                         0
+ *       cpus=0-3,8            CPUs close to the card                     all of the host
+ *       mps_lists=WORD        NVML lists that name an MPS client:        both
+ *                             both, mps, compute
+ *   clients/            mode 1777; one file per process and GPU, written under another name and renamed:
+ *       <pid>.<gpu index>.<start time>    start time: field 22 of /proc/<pid>/stat. One line of `key=value` words:
+ *       used=BYTES            memory held on the card                    required
+ *       sm=PERCENT            SM load                                    0
+ *       mem=PERCENT           memory controller load                     0
+ *       mps=PID               the MPS server it goes through, 0: none    0
+ *       occupancy= tensor= dram= fp64= fp32= fp16=   PERCENT of GPM's counters of these names; unknown if absent
+ *
+ * A client counts only while that pid with that start time lives and is no zombie, and only if its file belongs to
+ * the owner of that process or to root. So kill -9 frees the memory, and nobody can speak for somebody else. A file
+ * that is no regular file, too long, torn (no newline at the end) or not understood does not count; figures beyond
+ * the card's are cut to it. simgpu.py reads and writes the same format.
+ */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_STATE "/run/simgpu"
+#define GPU_FILE_SIZE 16384
+#define CLIENT_LINE_SIZE 512
+#define PROC_STAT_SIZE 1024
+
+/* A test of the refusal builds the library with another file here. */
+#ifndef REAL_DRIVER_FILE
+#define REAL_DRIVER_FILE "/proc/driver/nvidia/version"
+#endif
+
+static const char *const counter_words[COUNTER_COUNT] = {
+    [COUNTER_OCCUPANCY] = "occupancy", [COUNTER_TENSOR] = "tensor", [COUNTER_DRAM] = "dram",
+    [COUNTER_FP64] = "fp64",           [COUNTER_FP32] = "fp32",     [COUNTER_FP16] = "fp16",
+};
+
+static const char *state_folder(void)
+{
+    const char *folder = secure_getenv("SIMGPU_STATE");
+
+    return folder && *folder ? folder : DEFAULT_STATE;
+}
+
+static int open_state_folder(void)
+{
+    return open(state_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+bool state_real_driver_loaded(void)
+{
+    return access(REAL_DRIVER_FILE, F_OK) == 0;
+}
+
+bool state_present(void)
+{
+    int folder = open_state_folder();
+
+    if (folder < 0)
+        return false;
+    close(folder);
+    return true;
+}
+
+/* Reads a whole small file into `text`, ended by '\0'. -1 where it is missing, no regular file, or longer than the
+ * buffer. O_NONBLOCK: a fifo planted in the folder must not hold us up. */
+static ssize_t read_small_file(int folder, const char *name, char *text, size_t size, struct stat *info)
+{
+    size_t length = 0;
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, info) || !S_ISREG(info->st_mode)) {
+        close(fd);
+        return -1;
+    }
+    while (length < size) {
+        ssize_t got = read(fd, text + length, size - length);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            close(fd);
+            return -1;
+        }
+        if (got == 0)
+            break;
+        length += (size_t)got;
+    }
+    close(fd);
+    if (length == size)
+        return -1;
+    text[length] = '\0';
+    return (ssize_t)length;
+}
+
+/* A plain decimal number up to `limit`: no sign, no blank, no leftover; larger ones are cut to it. */
+static bool parse_number(const char *text, uint64_t limit, uint64_t *number)
+{
+    uint64_t value = 0;
+
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        if (value < UINT64_MAX / 10)
+            value = value * 10 + (uint64_t)(*text - '0');
+        else
+            value = UINT64_MAX;
+    }
+    *number = value < limit ? value : limit;
+    return true;
+}
+
+static bool parse_unsigned(const char *text, unsigned int limit, unsigned int *number)
+{
+    uint64_t value;
+
+    if (!parse_number(text, limit, &value))
+        return false;
+    *number = (unsigned int)value;
+    return true;
+}
+
+/* ---- GPUs ---- */
+
+/* "0-3,8" into the bit set; CPUs beyond MAX_CPUS are left out. */
+static void parse_cpus(const char *text, struct gpu *gpu)
+{
+    memset(gpu->cpus, 0, sizeof gpu->cpus);
+    gpu->cpus_known = true;
+    while (*text) {
+        char *end;
+        unsigned long first = strtoul(text, &end, 10), last = first;
+
+        if (end == text)
+            return;
+        text = end;
+        if (*text == '-') {
+            last = strtoul(text + 1, &end, 10);
+            if (end == text + 1)
+                return;
+            text = end;
+        }
+        for (unsigned long cpu = first; cpu <= last && cpu < MAX_CPUS; cpu++)
+            gpu->cpus[cpu / 8] |= (unsigned char)(1u << (cpu % 8));
+        if (*text == ',')
+            text++;
+    }
+}
+
+static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
+{
+    unsigned int number = 0;
+    uint64_t mib = 0;
+
+    if (!strcmp(key, "uuid"))
+        snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value);
+    else if (!strcmp(key, "name"))
+        snprintf(gpu->name, sizeof gpu->name, "%s", value);
+    else if (!strcmp(key, "bus"))
+        snprintf(gpu->bus_id, sizeof gpu->bus_id, "%s", value);
+    else if (!strcmp(key, "cpus"))
+        parse_cpus(value, gpu);
+    else if (!strcmp(key, "cc"))
+        (void)sscanf(value, "%3u.%3u", &gpu->cc_major, &gpu->cc_minor);
+    else if (!strcmp(key, "mps_lists"))
+        gpu->mps_lists = !strcmp(value, "mps")       ? MPS_IN_MPS_LIST
+                         : !strcmp(value, "compute") ? MPS_IN_COMPUTE_LIST
+                                                     : MPS_IN_BOTH;
+    else if (!strcmp(key, "memory_mib") && parse_number(value, UINT64_MAX >> 20, &mib))
+        gpu->memory_bytes = mib << 20;
+    else if (!strcmp(key, "minor"))
+        (void)parse_unsigned(value, UINT32_MAX, &gpu->minor);
+    else if (!strcmp(key, "compute_mode"))
+        (void)parse_unsigned(value, 3, &gpu->compute_mode);
+    else if (!strcmp(key, "mig") && parse_unsigned(value, 1, &number))
+        gpu->mig = number;
+    else if (!strcmp(key, "lost") && parse_unsigned(value, 1, &number))
+        gpu->lost = number;
+}
+
+static bool read_gpu_at(int folder, int index, struct gpu *gpu)
+{
+    char name[32], text[GPU_FILE_SIZE];
+    struct stat info;
+
+    snprintf(name, sizeof name, "gpu%d", index);
+    if (read_small_file(folder, name, text, sizeof text, &info) < 0)
+        return false;
+
+    memset(gpu, 0, sizeof *gpu);
+    gpu->index = index;
+    gpu->minor = (unsigned int)index;
+    gpu->memory_bytes = (uint64_t)1024 << 20;
+    gpu->cc_major = 9;
+    snprintf(gpu->name, sizeof gpu->name, "Simulated GPU");
+    snprintf(gpu->bus_id, sizeof gpu->bus_id, "00000000:%02X:00.0", (unsigned int)index + 1);
+
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        char *value = strchr(line, '=');
+
+        if (*line == '#' || !value)
+            continue;
+        *value++ = '\0';
+        set_gpu_value(gpu, line, value);
+    }
+    return gpu->uuid[0] != '\0';
+}
+
+bool state_read_gpu(int index, struct gpu *gpu)
+{
+    int folder;
+    bool found;
+
+    if (index < 0 || index >= MAX_GPUS)
+        return false;
+    folder = open_state_folder();
+    if (folder < 0)
+        return false;
+    found = read_gpu_at(folder, index, gpu);
+    close(folder);
+    return found;
+}
+
+unsigned int state_gpu_count(void)
+{
+    unsigned int count = 0;
+    struct gpu gpu;
+    int folder = open_state_folder();
+
+    if (folder < 0)
+        return 0;
+    while (count < MAX_GPUS && read_gpu_at(folder, (int)count, &gpu))
+        count++;
+    close(folder);
+    return count;
+}
+
+static int write_whole(int fd, const char *text, size_t length)
+{
+    while (length) {
+        ssize_t done = write(fd, text, length);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return errno;
+        text += done;
+        length -= (size_t)done;
+    }
+    return 0;
+}
+
+/* The file with its compute_mode lines replaced by one; written aside and renamed, so that no reader sees half of it. */
+static int rewrite_compute_mode(int folder, const char *name, unsigned int mode)
+{
+    char text[GPU_FILE_SIZE], fresh[GPU_FILE_SIZE + 32], aside[32];
+    struct stat info;
+    size_t length = 0;
+    int fd, error;
+
+    if (read_small_file(folder, name, text, sizeof text, &info) < 0)
+        return ENOENT;
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        if (*line && strncmp(line, "compute_mode=", 13))
+            length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s\n", line);
+    }
+    length += (size_t)snprintf(fresh + length, sizeof fresh - length, "compute_mode=%u\n", mode);
+
+    snprintf(aside, sizeof aside, ".%.20s~", name);
+    fd = openat(folder, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return errno;
+    error = write_whole(fd, fresh, length);
+    if (!error && fchmod(fd, info.st_mode & 0777))
+        error = errno;
+    close(fd);
+    if (!error && renameat(folder, aside, folder, name))
+        error = errno;
+    if (error)
+        (void)unlinkat(folder, aside, 0);
+    return error;
+}
+
+int state_set_compute_mode(int index, unsigned int mode)
+{
+    char name[32];
+    int error, lock, folder = open_state_folder();
+
+    if (folder < 0)
+        return errno;
+    lock = openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX)) {
+        error = errno;
+    } else {
+        snprintf(name, sizeof name, "gpu%d", index);
+        error = rewrite_compute_mode(folder, name, mode);
+    }
+    if (lock >= 0)
+        close(lock);
+    close(folder);
+    return error;
+}
+
+/* ---- Clients ---- */
+
+/* Splits "<pid>.<gpu>.<start time>"; only the spelling simgpu.py writes is taken, so that no two names mean one client. */
+static bool parse_client_name(const char *name, unsigned int *pid, unsigned int *gpu, uint64_t *start)
+{
+    char canonical[64];
+    unsigned long long start_time;
+
+    if (strlen(name) >= sizeof canonical || sscanf(name, "%9u.%9u.%19llu", pid, gpu, &start_time) != 3)
+        return false;
+    *start = start_time;
+    snprintf(canonical, sizeof canonical, "%u.%u.%llu", *pid, *gpu, start_time);
+    return *pid && !strcmp(canonical, name);
+}
+
+/* True while the process `pid` that started at `start` (clock ticks after boot) lives; its owner goes to `owner`.
+ * The file's owner is the process's effective user, or root where the process may not be dumped (proc(5)). */
+static bool process_lives(unsigned int pid, uint64_t start, uid_t *owner)
+{
+    char path[32], text[PROC_STAT_SIZE];
+    struct stat info;
+    unsigned long long started;
+    char state;
+
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    if (read_small_file(AT_FDCWD, path, text, sizeof text, &info) < 0)
+        return false;
+    /* The name in field 2 is the process's own choice and may hold blanks and brackets: read on from the last one. */
+    const char *after_name = strrchr(text, ')');
+    if (!after_name || sscanf(after_name + 1,
+                              " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                              &state, &started) != 2)
+        return false;
+    *owner = info.st_uid;
+    return state != 'Z' && state != 'X' && started == start;
+}
+
+static bool parse_client_line(char *line, const struct gpu *gpu, struct client *client)
+{
+    bool used_known = false;
+    char *rest = line, *word;
+
+    for (int i = 0; i < COUNTER_COUNT; i++)
+        client->counters[i] = -1;
+    while ((word = strsep(&rest, " "))) {
+        char *value = strchr(word, '=');
+        unsigned int number;
+
+        if (!value)
+            return false;
+        *value++ = '\0';
+        if (!strcmp(word, "used")) {
+            if (!parse_number(value, gpu->memory_bytes, &client->memory_bytes))
+                return false;
+            used_known = true;
+        } else if (!strcmp(word, "sm")) {
+            if (!parse_unsigned(value, 100, &client->sm_percent))
+                return false;
+        } else if (!strcmp(word, "mem")) {
+            if (!parse_unsigned(value, 100, &client->memory_percent))
+                return false;
+        } else if (!strcmp(word, "mps")) {
+            if (!parse_unsigned(value, UINT32_MAX, &number))
+                return false;
+            client->mps = number != 0;
+        } else {
+            for (int i = 0; i < COUNTER_COUNT; i++) {
+                if (strcmp(word, counter_words[i]))
+                    continue;
+                if (!parse_unsigned(value, 100, &number))
+                    return false;
+                client->counters[i] = (int)number;
+            }
+        }
+    }
+    return used_known;
+}
+
+static bool read_client(int folder, const char *name, const struct gpu *gpu, struct client *client)
+{
+    char line[CLIENT_LINE_SIZE];
+    unsigned int pid, index;
+    uint64_t start;
+    uid_t owner;
+    struct stat info;
+    ssize_t length;
+
+    /* The name decides most cases, so dead clients and other GPUs' cost no open(2). */
+    if (!parse_client_name(name, &pid, &index, &start) || index != (unsigned int)gpu->index ||
+        !process_lives(pid, start, &owner))
+        return false;
+    length = read_small_file(folder, name, line, sizeof line, &info);
+    if (length < 1 || (info.st_uid != owner && info.st_uid != 0))
+        return false;
+    if (line[length - 1] != '\n' || strlen(line) != (size_t)length)
+        return false;
+    line[length - 1] = '\0';
+    memset(client, 0, sizeof *client);
+    client->pid = pid;
+    return parse_client_line(line, gpu, client);
+}
+
+static int compare_pids(const void *left, const void *right)
+{
+    const struct client *a = left, *b = right;
+
+    return (a->pid > b->pid) - (a->pid < b->pid);
+}
+
+static bool append_client(struct client_list *list, const struct client *client)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? list->room * 2 : 64;
+        struct client *item = reallocarray(list->item, room, sizeof *item);
+
+        if (!item)
+            return false;
+        list->item = item;
+        list->room = room;
+    }
+    list->item[list->count++] = *client;
+    return true;
+}
+
+/* What is left of `asked` percent on a card of which `sum` percent are asked. */
+static unsigned int part_of_card(unsigned int asked, uint64_t sum)
+{
+    unsigned int part;
+
+    if (sum <= 100 || !asked)
+        return asked;
+    part = (unsigned int)(asked * (uint64_t)100 / sum);
+    return part ? part : 1;
+}
+
+static void share_out_load(struct client_list *list)
+{
+    uint64_t sm = 0, memory = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        sm += list->item[i].sm_percent;
+        memory += list->item[i].memory_percent;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        list->item[i].sm_percent = part_of_card(list->item[i].sm_percent, sm);
+        list->item[i].memory_percent = part_of_card(list->item[i].memory_percent, memory);
+    }
+    list->sm_percent = sm < 100 ? (unsigned int)sm : 100;
+    list->memory_percent = memory < 100 ? (unsigned int)memory : 100;
+}
+
+bool state_read_clients(const struct gpu *gpu, struct client_list *list)
+{
+    struct dirent *entry;
+    bool complete = true;
+    DIR *names;
+    int clients, folder = open_state_folder();
+
+    memset(list, 0, sizeof *list);
+    if (folder < 0)
+        return true;
+    clients = openat(folder, "clients", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    close(folder);
+    if (clients < 0)
+        return true;
+    names = fdopendir(clients);
+    if (!names) {
+        close(clients);
+        return false;
+    }
+    while (complete && (entry = readdir(names))) {
+        struct client client;
+
+        if (read_client(clients, entry->d_name, gpu, &client))
+            complete = append_client(list, &client);
+    }
+    closedir(names);
+    if (list->count)
+        qsort(list->item, list->count, sizeof *list->item, compare_pids);
+    share_out_load(list);
+    return complete;
+}
+
+void state_free_clients(struct client_list *list)
+{
+    free(list->item);
+    memset(list, 0, sizeof *list);
+}

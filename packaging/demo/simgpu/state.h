@@ -1,0 +1,86 @@
+/* The state folder of the simulated GPUs, as the NVML half sees it. The format is described at the top of state.c. */
+#ifndef SIMGPU_STATE_H
+#define SIMGPU_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* NVML_DEVICE_UUID_BUFFER_SIZE, NVML_DEVICE_NAME_V2_BUFFER_SIZE, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE in nvidia-ml-py. */
+#define UUID_SIZE 80
+#define NAME_SIZE 96
+#define BUS_ID_SIZE 32
+
+/* More than any node has; Slurm's own gpu plugin stops long before. */
+#define MAX_GPUS 64
+
+/* The state file speaks of at most this many CPUs; the kernel's own limit on x86-64. */
+#define MAX_CPUS 8192
+
+/* Which of NVML's process lists name a client of MPS. */
+enum mps_lists { MPS_IN_BOTH, MPS_IN_MPS_LIST, MPS_IN_COMPUTE_LIST };
+
+/* Activity counters a client may state besides SM and memory load; the order of `counter_words` in state.c. */
+enum counter {
+    COUNTER_OCCUPANCY,
+    COUNTER_TENSOR,
+    COUNTER_DRAM,
+    COUNTER_FP64,
+    COUNTER_FP32,
+    COUNTER_FP16,
+    COUNTER_COUNT
+};
+
+struct gpu {
+    int index;
+    char uuid[UUID_SIZE];
+    char name[NAME_SIZE];
+    char bus_id[BUS_ID_SIZE];
+    uint64_t memory_bytes;
+    unsigned int minor;
+    unsigned int compute_mode;
+    unsigned int cc_major, cc_minor;
+    enum mps_lists mps_lists;
+    bool mig;
+    bool lost;
+    bool cpus_known;
+    unsigned char cpus[MAX_CPUS / 8];
+};
+
+struct client {
+    unsigned int pid;
+    uint64_t memory_bytes;
+    unsigned int sm_percent;
+    unsigned int memory_percent;
+    bool mps;
+    int counters[COUNTER_COUNT]; /* percent; -1: the client did not say */
+};
+
+/* Clients in order of pid; `item` is owned by the list. The card's own load is the sum of what they ask for, at most
+ * 100; above that each client's figures are its part of the card, so that they do not add up to more. */
+struct client_list {
+    struct client *item;
+    size_t count, room;
+    unsigned int sm_percent, memory_percent;
+};
+
+/* True where NVIDIA's kernel driver is loaded: the simulation must not stand beside it. */
+bool state_real_driver_loaded(void);
+
+/* True where the state folder exists and may be read. */
+bool state_present(void);
+
+/* Number of GPUs: gpu0, gpu1, ... up to the first one missing. */
+unsigned int state_gpu_count(void);
+
+/* Reads one GPU; false where it does not exist. */
+bool state_read_gpu(int index, struct gpu *gpu);
+
+/* Changes the compute mode (0, 2, 3); 0 or an errno value. */
+int state_set_compute_mode(int index, unsigned int mode);
+
+/* Reads the live clients of a GPU; false where memory ran out. The caller frees the list in both cases. */
+bool state_read_clients(const struct gpu *gpu, struct client_list *list);
+void state_free_clients(struct client_list *list);
+
+#endif

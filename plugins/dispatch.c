@@ -1,0 +1,104 @@
+/* The doors of the plugin: one function per callback of SPANK (spank(7)), each a few lines.
+ *
+ * There is no slurm_spank_job_prolog and no job_epilog on purpose: where any plugin has one, slurmd takes the option's
+ * variable out of the environment of all Prolog and Epilog scripts, and a crash there drains the node. */
+#include <slurm/slurm_errno.h>
+#include <slurm/spank.h>
+#include <string.h>
+
+#include "names.h"
+#include "options.h"
+#include "step.h"
+#include "submit.h"
+
+SPANK_PLUGIN(share_gpu, 1);
+
+static struct {
+	struct ss_request request;
+	bool asked; /* --share-gpu was given, here or by the job */
+	const char *state_root;
+} plugin = { .state_root = SS_STATE_ROOT };
+
+static const struct ss_request *asked(void)
+{
+	return plugin.asked ? &plugin.request : NULL;
+}
+
+/* In sbatch, salloc and srun (remote 0) this is the place that can say no; in slurmstepd a wrong value is no value. */
+static int on_option(int value, const char *text, int remote)
+{
+	(void)value;
+	if (!remote) {
+		if (ss_submit_option(text, &plugin.request) != 0)
+			return ESPANK_BAD_ARG;
+		plugin.asked = true;
+	} else {
+		char sentence[SS_SENTENCE_SIZE];
+		plugin.asked = ss_request_parse(text, &plugin.request, sentence, sizeof sentence) == 0;
+	}
+	return ESPANK_SUCCESS;
+}
+
+static char option_name[] = SS_OPTION, option_form[] = "N[,KEY=VALUE...]";
+static char option_usage[] = "let N tasks share each GPU: " SS_OPTION_FORM;
+static struct spank_option option = { option_name, option_form, option_usage, 1, 0, on_option };
+
+/* plugstack.conf: `optional .../share_gpu.so [state=/absolute/folder]`. */
+static void read_arguments(int ac, char **av)
+{
+	for (int i = 0; i < ac; i++) {
+		if (strncmp(av[i], "state=/", 7) == 0)
+			plugin.state_root = av[i] + 6;
+		else
+			slurm_error("slurm-share: plugstack.conf: '%s' is not an argument of " SS_PLUGIN_NAME ".so; it knows "
+				    "state=/absolute/folder", av[i]);
+	}
+}
+
+int slurm_spank_init(spank_t sp, int ac, char **av)
+{
+	spank_context_t context = spank_context();
+
+	if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE)
+		return ESPANK_SUCCESS;
+	read_arguments(ac, av);
+	if (context == S_CTX_ALLOCATOR)
+		ss_submit_forget_outer_job();
+	return spank_option_register(sp, &option);
+}
+
+int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
+{
+	spank_context_t context = spank_context();
+
+	(void)ac;
+	(void)av;
+	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR)
+		ss_submit_hand_over(sp, asked());
+	return ESPANK_SUCCESS;
+}
+
+int slurm_spank_user_init(spank_t sp, int ac, char **av)
+{
+	(void)ac;
+	(void)av;
+	ss_step_begin(sp, asked(), plugin.state_root);
+	return ESPANK_SUCCESS;
+}
+
+int slurm_spank_task_init(spank_t sp, int ac, char **av)
+{
+	(void)ac;
+	(void)av;
+	ss_step_task(sp);
+	return ESPANK_SUCCESS;
+}
+
+int slurm_spank_exit(spank_t sp, int ac, char **av)
+{
+	(void)sp;
+	(void)ac;
+	(void)av;
+	ss_step_end();
+	return ESPANK_SUCCESS;
+}

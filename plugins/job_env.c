@@ -1,0 +1,92 @@
+#include "job_env.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const ss_option_variables[] = {
+	SS_OPTION_INHERITED, SS_OPTION_VARIABLE, "SLURM_SPANK_" SS_JOB_CONTROL_VARIABLE, NULL,
+};
+
+const char *const ss_batch_variables[] = {
+	"SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP", NULL,
+};
+
+bool ss_env_get(spank_t sp, const char *name, char *value, size_t size)
+{
+	return spank_getenv(sp, name, value, (int)size) == ESPANK_SUCCESS;
+}
+
+bool ss_env_has(spank_t sp, const char *name)
+{
+	char value[2];
+	spank_err_t rc = spank_getenv(sp, name, value, sizeof value);
+	return rc == ESPANK_SUCCESS || rc == ESPANK_NOSPACE;
+}
+
+static void set(spank_t sp, const char *name, const char *value, bool overwrite)
+{
+	spank_err_t rc = spank_setenv(sp, name, value, overwrite);
+	if (rc != ESPANK_SUCCESS && rc != ESPANK_ENV_EXISTS)
+		slurm_error("slurm-share: cannot set %s: %s", name, spank_strerror(rc));
+}
+
+static void set_number(spank_t sp, const char *name, uint32_t number, bool overwrite)
+{
+	char value[16];
+	(void)snprintf(value, sizeof value, "%u", number);
+	set(sp, name, value, overwrite);
+}
+
+void ss_env_forget_option(spank_t sp)
+{
+	for (const char *const *name = ss_option_variables; *name != NULL; name++)
+		(void)spank_unsetenv(sp, *name);
+}
+
+void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
+{
+	/* srun repeats by itself what was asked as shards, with --gpus or with --gpus-per-node, and bears no gres beside the
+	 * last one ("mutually exclusive"), nor beside a --gpus with a type */
+	if (!ss_env_has(sp, "SLURM_SHARDS_ON_NODE") && !ss_env_has(sp, "SLURM_GPUS") && !ss_env_has(sp, "SLURM_GPUS_PER_NODE")) {
+		char gres[32];
+		(void)snprintf(gres, sizeof gres, "gpu:%u", plan->gpus);
+		set(sp, "SLURM_GRES", gres, false);
+	}
+	if (!ss_env_has(sp, "SLURM_NTASKS") && !ss_env_has(sp, "SLURM_NTASKS_PER_GPU"))
+		set_number(sp, "SLURM_NTASKS_PER_NODE", plan->slot_count, false);
+	set(sp, "SLURM_OVERCOMMIT", "1", false); /* more slots than CPUs: else "More processors requested than permitted" */
+	set(sp, "SLURM_OVERLAP", "1", false);    /* every step names all GPUs: else the second one waits for the first */
+	set_number(sp, SS_ENV_JOB, plan->job, true);
+}
+
+/* Moves the task to its cores and writes down what the kernel made of it (ConstrainCores cuts the mask to the step's cpuset;
+ * where nothing would be left, EINVAL, the task keeps the mask it had). */
+static void pin(spank_t sp, const struct ss_plan *plan, const struct ss_step *step, const struct ss_deal *deal)
+{
+	struct ss_core_list mine;
+	struct ss_cpus cpus;
+	char text[1024];
+
+	ss_cores_deal(&step->cores, deal, &mine);
+	if (mine.count > 0) {
+		ss_cores_cpus(&mine, &plan->cores, &cpus);
+		(void)sched_setaffinity(0, sizeof cpus.set, cpus.set);
+	}
+	memset(&cpus, 0, sizeof cpus);
+	if (sched_getaffinity(0, sizeof cpus.set, cpus.set) == 0 && ss_cpus_render(&cpus, text, sizeof text) == 0)
+		set(sp, SS_ENV_CORES, text, true);
+}
+
+void ss_env_give_task(spank_t sp, const struct ss_plan *plan, const struct ss_slot *slot, const struct ss_step *step, uint32_t rank,
+		      const struct ss_deal *deal)
+{
+	for (size_t i = 0; i < slot->variables; i++)
+		set(sp, slot->environment[i].name, slot->environment[i].value, !slot->environment[i].unless_set);
+	set_number(sp, SS_ENV_JOB, plan->job, true);
+	set_number(sp, SS_ENV_RANK, rank, true);
+	set_number(sp, SS_ENV_SIZE, step->total_tasks, true);
+	pin(sp, plan, step, deal);
+	set_number(sp, SS_ENV_THREADS, ss_cores_threads(step->cores.count, deal, step->cpus_per_task), false);
+}

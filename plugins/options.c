@@ -1,0 +1,242 @@
+#include "options.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "names.h"
+
+#define EXAMPLE "--" SS_OPTION "=4," SS_OPTION_MEM "=8G"
+
+/* A piece of the user's text, not ended by a NUL. */
+struct word {
+	const char *at;
+	size_t length;
+};
+
+/* Where a refusal is written while the text is being read. */
+struct refusal {
+	const char *text;
+	char *sentence;
+	size_t size;
+};
+
+static bool is_word(struct word word, const char *text)
+{
+	return word.length == strlen(text) && memcmp(word.at, text, word.length) == 0;
+}
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* A stranger's bytes for one line of a terminal: bounded, nothing but printable ASCII. */
+static void show(struct word word, char *buffer, size_t size)
+{
+	size_t n = 0;
+	while (n < word.length && n + 4 < size) {
+		char c = word.at[n];
+		buffer[n++] = c >= ' ' && c <= '~' ? c : '?';
+	}
+	(void)snprintf(buffer + n, size - n, "%s", n < word.length ? "..." : "");
+}
+
+__attribute__((format(printf, 2, 3)))
+static int refuse(const struct refusal *refusal, const char *format, ...)
+{
+	char why[256], shown[SS_OPTION_MAX_BYTES + 8];
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(why, sizeof why, format, arguments);
+	va_end(arguments);
+	show((struct word){ refusal->text, strlen(refusal->text) }, shown, sizeof shown);
+	(void)snprintf(refusal->sentence, refusal->size,
+		       "--" SS_OPTION "=%s: %s; write --" SS_OPTION "=" SS_OPTION_FORM ", for example " EXAMPLE, shown, why);
+	return -1;
+}
+
+int ss_number_parse(const char *digits, size_t length, uint32_t least, uint32_t most, uint32_t *number)
+{
+	uint64_t value = 0;
+
+	if (length == 0 || length > 10 || (digits[0] == '0' && length > 1))
+		return -1;
+	for (size_t i = 0; i < length; i++) {
+		if (digits[i] < '0' || digits[i] > '9')
+			return -1;
+		value = value * 10 + (uint64_t)(digits[i] - '0');
+	}
+	if (value < least || value > most)
+		return -1;
+	*number = (uint32_t)value;
+	return 0;
+}
+
+static int parse_per_gpu(struct word word, struct ss_request *request, const struct refusal *refusal)
+{
+	uint32_t number;
+	char shown[32];
+
+	if (ss_number_parse(word.at, word.length, 1, SS_SHARE_MAX, &number) == 0) {
+		request->per_gpu = (int)number;
+		return 0;
+	}
+	if (word.length == 0)
+		return refuse(refusal, "the number of tasks on each GPU is missing");
+	show(word, shown, sizeof shown);
+	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", shown, SS_SHARE_MAX);
+}
+
+/* SIZE is Slurm's --mem form: MiB unless it says otherwise; M, MB and MiB are the same. */
+static int parse_mem(struct word word, struct ss_request *request, const struct refusal *refusal)
+{
+	uint32_t number, unit = 1;
+	size_t digits = 0;
+	char shown[32];
+
+	while (digits < word.length && word.at[digits] >= '0' && word.at[digits] <= '9')
+		digits++;
+	struct word suffix = { word.at + digits, word.length - digits };
+	bool known = suffix.length == 0;
+	if (suffix.length >= 1 && suffix.length <= 3) {
+		switch (lower(suffix.at[0])) {
+		case 'm': unit = 1; known = true; break;
+		case 'g': unit = 1024; known = true; break;
+		case 't': unit = 1024 * 1024; known = true; break;
+		default: break;
+		}
+		if (suffix.length == 2)
+			known = known && lower(suffix.at[1]) == 'b';
+		else if (suffix.length == 3)
+			known = known && lower(suffix.at[1]) == 'i' && lower(suffix.at[2]) == 'b';
+	}
+	if (known && ss_number_parse(word.at, digits, 1, SS_MEM_MAX_MIB / unit, &number) == 0) {
+		request->mem_mib = (int32_t)(number * unit);
+		return 0;
+	}
+	show(word, shown, sizeof shown);
+	return refuse(refusal, SS_OPTION_MEM "='%s' is not a size like 8G or 800M, at most 16T", shown);
+}
+
+static int parse_sm(struct word word, struct ss_request *request, const struct refusal *refusal)
+{
+	uint32_t number;
+	char shown[32];
+
+	if (is_word(word, SS_SM_EVEN)) {
+		request->sm = SS_SM_IS_EVEN;
+		return 0;
+	}
+	if (is_word(word, SS_SM_FREE)) {
+		request->sm = SS_SM_IS_FREE;
+		return 0;
+	}
+	size_t digits = word.length > 0 && word.at[word.length - 1] == '%' ? word.length - 1 : word.length;
+	if (ss_number_parse(word.at, digits, 1, 100, &number) == 0) {
+		request->sm = (int)number;
+		return 0;
+	}
+	show(word, shown, sizeof shown);
+	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE, shown);
+}
+
+static int parse_mps(struct word word, struct ss_request *request, const struct refusal *refusal)
+{
+	char shown[32];
+
+	if (is_word(word, SS_MPS_ON) || is_word(word, SS_MPS_OFF)) {
+		request->mps = is_word(word, SS_MPS_ON);
+		return 0;
+	}
+	show(word, shown, sizeof shown);
+	return refuse(refusal, SS_OPTION_MPS "='%s' is neither " SS_MPS_ON " nor " SS_MPS_OFF, shown);
+}
+
+static int parse_setting(struct word word, struct ss_request *request, const struct refusal *refusal)
+{
+	const char *equals = memchr(word.at, '=', word.length);
+	size_t key_length = equals ? (size_t)(equals - word.at) : word.length;
+	struct word key = { word.at, key_length };
+	struct word value = equals ? (struct word){ equals + 1, word.length - key_length - 1 } : (struct word){ "", 0 };
+	char shown[32];
+
+	show(key, shown, sizeof shown);
+	if (is_word(key, SS_OPTION_MEM)) {
+		if (request->mem_mib == SS_UNSET)
+			return parse_mem(value, request, refusal);
+	} else if (is_word(key, SS_OPTION_SM)) {
+		if (request->sm == SS_UNSET)
+			return parse_sm(value, request, refusal);
+	} else if (is_word(key, SS_OPTION_MPS)) {
+		if (request->mps == SS_UNSET)
+			return parse_mps(value, request, refusal);
+	} else {
+		return refuse(refusal, "'%s' is not one of " SS_OPTION_MEM ", " SS_OPTION_SM " and " SS_OPTION_MPS, shown);
+	}
+	return refuse(refusal, "'%s' is given twice", shown);
+}
+
+int ss_request_parse(const char *text, struct ss_request *request, char *sentence, size_t size)
+{
+	struct refusal refusal = { text ? text : "", sentence, size };
+
+	*request = (struct ss_request){ false, SS_UNSET, SS_UNSET, SS_UNSET, SS_UNSET };
+	if (text == NULL || text[0] == '\0')
+		return refuse(&refusal, "the value is missing");
+	if (strlen(text) > SS_OPTION_MAX_BYTES)
+		return refuse(&refusal, "longer than %d characters", SS_OPTION_MAX_BYTES);
+	if (strcmp(text, SS_OPTION_OFF) == 0) {
+		request->off = true;
+		return 0;
+	}
+	for (const char *at = text; at != NULL;) {
+		const char *comma = strchr(at, ',');
+		struct word word = { at, comma ? (size_t)(comma - at) : strlen(at) };
+		if ((at == text ? parse_per_gpu : parse_setting)(word, request, &refusal) != 0)
+			return -1;
+		at = comma ? comma + 1 : NULL;
+	}
+	if (request->mps == 0 && request->mem_mib != SS_UNSET)
+		return refuse(&refusal, "MPS holds the memory cap, so " SS_OPTION_MEM "= cannot go with mps=off");
+	if (request->mps == 0 && request->sm != SS_UNSET && request->sm != SS_SM_IS_FREE)
+		return refuse(&refusal, "MPS holds the cap on multiprocessors, so " SS_OPTION_SM "= cannot go with mps=off");
+	return 0;
+}
+
+/* snprintf at `*used`, which stays below `size` or the answer is -1. */
+__attribute__((format(printf, 4, 5)))
+static int append(char *text, size_t size, size_t *used, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	int n = vsnprintf(text + *used, size - *used, format, arguments);
+	va_end(arguments);
+	if (n < 0 || (size_t)n >= size - *used)
+		return -1;
+	*used += (size_t)n;
+	return 0;
+}
+
+int ss_request_render(const struct ss_request *request, char *text, size_t size)
+{
+	size_t used = 0;
+	int rc = 0;
+
+	if (size == 0)
+		return -1;
+	if (request->off)
+		return append(text, size, &used, "%s", SS_OPTION_OFF);
+	rc |= append(text, size, &used, "%d", request->per_gpu);
+	if (request->mem_mib != SS_UNSET)
+		rc |= append(text, size, &used, "," SS_OPTION_MEM "=%dM", (int)request->mem_mib);
+	if (request->sm == SS_SM_IS_EVEN || request->sm == SS_SM_IS_FREE)
+		rc |= append(text, size, &used, "," SS_OPTION_SM "=%s", request->sm == SS_SM_IS_EVEN ? SS_SM_EVEN : SS_SM_FREE);
+	else if (request->sm != SS_UNSET)
+		rc |= append(text, size, &used, "," SS_OPTION_SM "=%d", request->sm);
+	if (request->mps != SS_UNSET)
+		rc |= append(text, size, &used, "," SS_OPTION_MPS "=%s", request->mps ? SS_MPS_ON : SS_MPS_OFF);
+	return rc;
+}

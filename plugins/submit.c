@@ -1,0 +1,84 @@
+#include "submit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job_env.h"
+#include "names.h"
+
+extern char **environ;
+
+/* Unsets every variable whose name begins with `prefix`. */
+static void forget_prefix(const char *prefix)
+{
+	size_t length = strlen(prefix);
+	char name[256];
+
+	for (char **at = environ; at != NULL && *at != NULL;) {
+		size_t end = strcspn(*at, "=");
+		if (strncmp(*at, prefix, length) == 0 && end < sizeof name) {
+			memcpy(name, *at, end);
+			name[end] = '\0';
+			if (unsetenv(name) == 0)
+				continue; /* the next variable has moved up to `at` */
+		}
+		at++;
+	}
+}
+
+void ss_submit_forget_outer_job(void)
+{
+	if (getenv("SLURM_JOB_ID") == NULL)
+		return;
+	for (const char *const *name = ss_option_variables; *name != NULL; name++)
+		(void)unsetenv(*name);
+	if (getenv(SS_ENV_JOB) == NULL)
+		return;
+	for (const char *const *name = ss_batch_variables; *name != NULL; name++)
+		(void)unsetenv(*name);
+	/* a task's MPS daemon ends with its job: a program that looks for it in another job would run without MPS, unnoticed */
+	if (getenv(SS_ENV_SLOT) != NULL)
+		forget_prefix("CUDA_MPS_");
+	forget_prefix("SLURM_SHARE_");
+}
+
+/* srun inside an allocation repeats the job's own value: spank_process_env_options() takes it from this variable. */
+static bool is_inherited(const char *text)
+{
+	const char *of_the_job = getenv(SS_OPTION_INHERITED);
+	return of_the_job != NULL && strcmp(of_the_job, text) == 0;
+}
+
+int ss_submit_option(const char *text, struct ss_request *request)
+{
+	char sentence[SS_SENTENCE_SIZE];
+	const char *job = getenv("SLURM_JOB_ID");
+
+	if (ss_request_parse(text, request, sentence, sizeof sentence) != 0) {
+		slurm_error("slurm-share: %s", sentence);
+		return -1;
+	}
+	if (spank_context() == S_CTX_LOCAL && job != NULL && !request->off && !is_inherited(text)) {
+		slurm_error("slurm-share: srun --" SS_OPTION "=%s cannot change job %s: the share is fixed when the job is submitted; "
+			    "give it to sbatch or salloc, and leave it away here (--" SS_OPTION "=" SS_OPTION_OFF
+			    " runs this step without a slot)", text, job);
+		return -1;
+	}
+	return 0;
+}
+
+void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
+{
+	char canonical[SS_CANONICAL_SIZE];
+
+	if (request == NULL || request->off || ss_request_render(request, canonical, sizeof canonical) != 0) {
+		/* sbatch takes SLURM_SPANK_* of its environment over into the new job (init_spank_env in sbatch's opt.c) */
+		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_VARIABLE);
+		if (request == NULL)
+			(void)spank_job_control_unsetenv(sp, SS_OPTION_VARIABLE);
+		return;
+	}
+	if (spank_job_control_setenv(sp, SS_JOB_CONTROL_VARIABLE, canonical, 1) != ESPANK_SUCCESS)
+		slurm_error("slurm-share: the request %s could not be handed to the job: it will run unshared", canonical);
+}

@@ -1,0 +1,582 @@
+"""The local cluster itself: it is a real Slurm, its hosts are hosts, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from conftest import WITHOUT, name_for
+
+import localcluster.paths as cluster_paths
+from localcluster import (
+    Cluster,
+    ClusterError,
+    CommandFailed,
+    Misuse,
+    NotDone,
+    building,
+    conf,
+    layers,
+    process,
+    progress,
+    rootfs,
+    running,
+    take_down,
+    tools,
+)
+from localcluster.cluster import parse_states
+from localcluster.records import RELEASES, make_hosts
+
+PROGRAM = Path(cluster_paths.HERE).parent / "cluster"
+BARE = ("python", "plugin", "simgpu")
+
+
+def traces(name: str) -> dict[str, object]:
+    """What a cluster could leave on the machine. A namespace lives by its processes, and by mounts of it."""
+    return {
+        "processes": sorted(building.processes(name)),
+        "mounts": Path("/proc/self/mounts").read_text(),
+        "cgroups": sorted(map(str, building.cgroups(name))),
+        "links": subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout,
+        "run": sorted(str(path) for path in cluster_paths.RUN_ROOT.glob(f"{name}*")),
+        "half-made": sorted(str(path) for path in cluster_paths.cache().glob(f".making-*-{os.getpid()}")),
+    }
+
+
+def namespaces_of(pids: Iterable[int]) -> set[str]:
+    """The namespaces of these processes that are not our own."""
+    spaces = set()
+    for pid in pids:
+        for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup"):
+            try:
+                spaces.add(str(Path(f"/proc/{pid}/ns/{kind}").readlink()))
+            except OSError:
+                continue  # ended meanwhile
+    return spaces - (
+        {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup")}
+    )
+
+
+def assert_gone(name: str, before: dict[str, object]) -> None:
+    """Nothing of the cluster is on the machine: it looks as it did before."""
+    assert before["processes"] == before["cgroups"] == before["run"] == []
+    assert traces(name) == before
+
+
+def run_cli(*words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), *words],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+# ---- values only: no root, no cluster -------------------------------------------------------------------------------
+
+
+def test_an_extra_line_takes_the_place_of_ours() -> None:
+    """Slurm complains about a keyword given twice, so the default line goes."""
+    text = conf.slurm_conf(
+        make_hosts(3),
+        cgroup=False,
+        parts=(),
+        job_submit=False,
+        shards_per_gpu=0,
+        extra="KillWait=9\nPartitionName=gpu Nodes=n1\nPartitionName=more Nodes=n2",
+    )
+    lines = text.splitlines()
+    assert "KillWait=9" in lines
+    assert "KillWait=2" not in lines
+    assert [line.split()[0] for line in lines if line.startswith("Partition")] == [
+        "PartitionName=plain",
+        "PartitionName=gpu",
+        "PartitionName=more",
+    ]
+
+
+def test_slurm_names_the_gpus_simulated() -> None:
+    """Nobody takes Slurm's screens of the demo for those of real GPUs."""
+    text = conf.slurm_conf(make_hosts(3), cgroup=False, parts=(), job_submit=False, shards_per_gpu=0)
+    assert "NodeName=n1 CPUs=16" in text
+    assert "Gres=gpu:simulated:4 " in text
+    assert conf.gres_conf(make_hosts(1), 0) == "NodeName=n1 Name=gpu Type=simulated File=/dev/nvidia[0-3]\n"
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "accepted"),
+    [
+        ("26.05", "26.05.5", True),
+        ("26.05", "27.05.0", True),
+        ("26.05", "25.11.9", False),
+        ("24.11", "24.11.5", True),
+        ("24.11", "25.05.1", False),
+    ],
+)
+def test_a_release_accepts_the_versions_it_stands_for(release: str, version: str, accepted: bool) -> None:
+    """Debian testing moves on to newer Slurms; the stable one does not."""
+    assert rootfs.accepts(RELEASES[release], version) is accepted
+
+
+def test_a_version_is_read_from_what_slurmctld_says() -> None:
+    """Debian's slurmctld calls itself slurm-wlm."""
+    assert rootfs.parse_version("slurm-wlm 26.05.5\n") == "26.05.5"
+    with pytest.raises(ClusterError, match="names no version"):
+        rootfs.parse_version("slurmctld: command not found")
+
+
+def test_the_mirror_is_the_one_apt_uses_for_debian_itself() -> None:
+    """apt-get indextargets also lists third parties and the security archive, which has no whole suite."""
+    text = (
+        "Google|Google|https://packages.example.org/apt/\n"
+        "Debian|Debian-Security|http://mirror.example.org/debian-security/\n"
+        "Debian|Debian|http://mirror.example.org/debian/\n"
+    )
+    assert tools.parse_mirror(text) == "http://mirror.example.org/debian/"
+    assert tools.parse_mirror("") is None
+
+
+def test_every_record_of_an_array_has_its_state() -> None:
+    """scontrol -o prints one line per array task."""
+    text = (
+        "JobId=8 ArrayJobId=7 JobState=COMPLETED Reason=None\n\n"
+        "JobId=7 ArrayJobId=7 JobState=FAILED Reason=NonZeroExitCode\n"
+    )
+    assert parse_states(text) == ["COMPLETED", "FAILED"]
+
+
+def test_a_changed_source_file_gives_another_layer(tmp_path: Path) -> None:
+    """What a build leaves in the tree does not."""
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "dispatch.c").write_text("int a;")
+    first = layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"]))
+    (tmp_path / "plugins" / "dispatch.o").write_text("machine code")
+    assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) == first
+    (tmp_path / "plugins" / "dispatch.c").write_text("int b;")
+    assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) != first
+
+
+def test_a_missing_part_of_the_checkout_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half checkout is a mistake of the caller, not a silent smaller cluster."""
+    monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
+    with pytest.raises(Misuse, match=r"no plugins/Makefile and no plugins/job_submit\.lua.*--without plugin"):
+        layers.require(["plugin"])
+
+
+def test_the_stable_release_runs_where_the_current_one_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is said aloud; the caller can tell by the release of the root it gets."""
+    said: list[str] = []
+
+    def made(release: object, say: object) -> object:
+        if release is RELEASES["26.05"]:
+            raise ClusterError("the mirror is away")
+        return release
+
+    monkeypatch.setattr(rootfs, "_cached_or_made", made)
+    assert str(rootfs.root_for("26.05", said.append)) == str(RELEASES["24.11"])
+    assert len(said) == 1
+    assert "THIS CLUSTER RUNS SLURM 24.11 INSTEAD" in said[0]
+    assert "the mirror is away" in said[0]
+
+
+@pytest.mark.parametrize("version", ["24.11.5", "25.05.1"])
+def test_a_root_appears_whole_under_its_name_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Nothing else appears in the cache, whatever the outcome; debootstrap and apt are played here."""
+
+    def inside(root: Path, argv: Sequence[str], **_: object) -> str:
+        return {"slurmctld": f"slurm-wlm {version}", "python3": "3.13\n"}.get(argv[0], "")
+
+    monkeypatch.setenv("SLURM_SHARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(rootfs, "inside", inside)
+    monkeypatch.setattr(rootfs, "_prepare_apt", lambda root: None)
+    monkeypatch.setattr(tools, "need_build_tools", lambda say: None)
+    monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
+    monkeypatch.setattr(process, "run", lambda argv: None)
+    if version == "24.11.5":
+        root = rootfs.root_for("24.11", progress.to_nobody)
+        assert (root.slurm_version, root.python_version) == ("24.11.5", "3.13")
+        assert Path(root.path).parent.parent == tmp_path
+    else:
+        with pytest.raises(ClusterError, match=r"trixie carries Slurm 25\.05\.1 today, not 24\.11"):
+            rootfs.root_for("24.11", progress.to_nobody)
+    made = [path.name for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(made) == (version == "24.11.5")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--name", "Not A Name", "status"], "cannot name a cluster"),
+        (["--name", "nobody-made-this", "status"], "is not up"),
+        (["--slurm", "22.05", "up"], "not one of 26.05, 24.11"),
+        (["--without", "everything", "up"], "its parts are python, plugin, simgpu"),
+        (["--nodes", "0", "up"], "1 to 200 compute nodes"),
+        (["up", "--nodes", "many"], "invalid int value"),
+        (["fly"], "invalid choice"),
+    ],
+)
+def test_a_mistake_is_answered_with_a_sentence_and_code_2(
+    words: list[str], sentence: str, can_make_clusters: None
+) -> None:
+    """Never with a traceback."""
+    done = run_cli(*words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ---- a shared cluster of each release -------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_slurm_is_real_and_the_release_asked_for(cluster: Cluster) -> None:
+    """The daemons themselves say their version."""
+    said = cluster.exec("login", ["sinfo", "--version"], check=True).stdout
+    assert rootfs.parse_version(said) == cluster.slurm_version
+    assert cluster.slurm_version.startswith("24.11" if cluster.slurm_release == "24.11" else "2")
+
+
+@pytest.mark.cluster
+def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> None:
+    """What a program sees on a host is that host's."""
+    boots, pids = set(), set()
+    for node in cluster.hosts:
+        assert cluster.exec(node, ["hostname"]).stdout.strip() == node
+        boots.add(cluster.exec(node, ["cat", "/proc/sys/kernel/random/boot_id"]).stdout)
+        pids.add(cluster.exec(node, ["sh", "-c", "ls -d /proc/[0-9]* | wc -l"]).stdout.strip())
+        assert cluster.exec(node, ["sh", "-c", f"[ ! -e /tmp/here ] && echo {node} > /tmp/here"]).returncode == 0
+    assert len(boots) == len(cluster.hosts)
+    assert all(int(count) < 30 for count in pids)
+
+
+@pytest.mark.cluster
+def test_home_is_shared_and_belongs_to_its_user(cluster: Cluster) -> None:
+    """As on a cluster with a shared file system."""
+    cluster.as_user("alice", "echo hello > shared; pwd; id -un", check=True)
+    assert cluster.as_user("alice", ["cat", "shared"], node="n3").stdout == "hello\n"
+    assert cluster.as_user("bob", "echo x > ~alice/shared").returncode != 0
+    assert (cluster.home / "alice" / "shared").read_text() == "hello\n"
+
+
+@pytest.mark.cluster
+def test_a_batch_job_runs_and_its_output_comes_back(cluster: Cluster) -> None:
+    """Through sbatch, the scheduler, prolog, slurmstepd and epilog."""
+    job = cluster.sbatch("alice", "srun hostname", "-N3", "-p", "plain")
+    assert cluster.wait(job) == "COMPLETED"
+    assert sorted(cluster.output(job).split()) == ["n1", "n2", "n3"]
+
+
+@pytest.mark.cluster
+def test_a_job_is_granted_simulated_gpus(cluster: Cluster) -> None:
+    """n1 has four, the others two."""
+    said = cluster.as_user(
+        "bob", ["srun", "-p", "plain", "-w", "n1", "--gres=gpu:3", "sh", "-c", "echo $SLURM_STEP_GPUS"]
+    )
+    assert said.stdout == "0,1,2\n", said.stderr
+    gres = cluster.exec("ctl", ["sinfo", "-h", "-N", "-p", "plain", "-o", "%N %G"], check=True).stdout
+    assert "n1 gpu:simulated:4" in gres
+    assert "n2 gpu:simulated:2" in gres
+    assert cluster.exec("n2", ["sh", "-c", "ls /dev/nvidia[0-9]*"]).stdout.split() == ["/dev/nvidia0", "/dev/nvidia1"]
+
+
+@pytest.mark.cluster
+def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> None:
+    """So that a test can look at them."""
+    with pytest.raises(CommandFailed, match="Invalid generic resource") as error:
+        cluster.sbatch("alice", "true", "--gres=tpu:1", "-p", "plain")
+    assert error.value.returncode == 1
+
+
+@pytest.mark.cluster
+def test_an_array_has_the_state_of_its_first_failure(cluster: Cluster) -> None:
+    """And its outputs come in order."""
+    job = cluster.sbatch(
+        "alice", "echo task $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID", "--array=0-2", "-p", "plain"
+    )
+    assert cluster.wait(job) == "FAILED"
+    assert cluster.output(job) == "task 0\ntask 1\ntask 2\n"
+
+
+@pytest.mark.cluster
+def test_a_program_past_its_time_is_ended_on_the_host_too(cluster: Cluster) -> None:
+    """Killing what stands outside is not enough."""
+    with pytest.raises(NotDone):
+        cluster.exec("login", ["sleep", "4711"], timeout=0.2)
+    end = time.monotonic() + 5
+    while cluster.exec("login", ["pgrep", "-f", "sleep 4711"]).returncode == 0:
+        assert time.monotonic() < end, "it still runs"
+
+
+@pytest.mark.cluster
+def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster) -> None:
+    """`as` and `exec` are transparent."""
+    name = ["--name", cluster.name]
+    assert run_cli(*name, "as", "alice", "--", "sh", "-c", "exit 7").returncode == 7
+    assert run_cli(*name, "exec", "n1", "--", "no-such-program").returncode == 127
+    done = run_cli(*name, "as", "--on", "n2", "bob", "--", "sh", "-c", "hostname; echo $HOME; echo err >&2")
+    assert (done.stdout, done.stderr, done.returncode) == ("n2\n/home/bob\n", "err\n", 0)
+    assert run_cli(*name, "exec", "n77", "--", "true").returncode == 2
+    assert run_cli(*name, "as", "carol", "--", "true").returncode == 2
+    again = run_cli(*name, "up")
+    assert again.returncode == 2
+    assert "is up already" in again.stderr
+
+
+@pytest.mark.cluster
+def test_an_interactive_salloc_has_a_terminal_on_the_node(cluster: Cluster) -> None:
+    """What is typed arrives in a shell on the compute node, and its exit code comes back."""
+    argv = [sys.executable, str(PROGRAM), "--name", cluster.name]
+    argv += ["as", "alice", "--", "salloc", "-p", "plain", "-w", "n2"]
+    code, said = _type_into(argv, b"tty; hostname; exit 5\n", after=b"$ ")
+    assert code == 5, said
+    assert "/dev/pts/" in said
+    assert "\nn2" in said
+
+
+def _type_into(argv: list[str], words: bytes, after: bytes, limit_s: float = 30.0) -> tuple[int, str]:
+    """Run a program on a terminal of its own, type once it prompts, and return its code and all it said."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    watchdog = threading.Timer(limit_s, child.kill)
+    watchdog.start()
+    said, typed = b"", False
+    try:
+        while True:
+            try:
+                said += os.read(ours, 4096)
+            except OSError:  # EIO: the other end is closed
+                break
+            if after in said and not typed:
+                os.write(ours, words)
+                typed = True
+        return child.wait(), said.decode(errors="replace").replace("\r", "")
+    finally:
+        watchdog.cancel()
+        os.close(ours)
+
+
+@pytest.mark.cluster
+def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
+    """/run and /tmp are empty, /var is not, and the node takes jobs again."""
+    boot_id = ["cat", "/proc/sys/kernel/random/boot_id"]
+    before = cluster.exec("n2", boot_id).stdout
+    cluster.exec("n2", ["touch", "/run/mark", "/tmp/mark", "/var/mark"], check=True)
+    cluster.reboot("n2")
+    assert cluster.exec("n2", boot_id).stdout != before
+    assert cluster.exec("n2", ["sh", "-c", "ls /run/mark /tmp/mark /var/mark 2>/dev/null"]).stdout == "/var/mark\n"
+    done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=30)
+    assert done.stdout == "n2\n", done.stderr
+
+
+@pytest.mark.cluster
+def test_a_power_cut_ends_everything_on_the_host_until_it_is_booted(cluster: Cluster) -> None:
+    """Also what runs there for others."""
+    job = cluster.sbatch("alice", "sleep 300", "-p", "plain", "-w", "n3", "--no-requeue")
+    cluster.wait_running(job)
+    cluster.kill("n3")
+    assert not cluster.is_up("n3")
+    assert cluster.status().hosts_up["n3"] is False
+    with pytest.raises(Misuse, match="reboot n3"):
+        cluster.exec("n3", ["true"])
+    cluster.reboot("n3")
+    cluster.cancel_all()
+    assert cluster.status().nodes["n3"] == "idle"
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif("simgpu" in WITHOUT, reason="NOT TESTED: the simulated GPU was left out on request")
+def test_nvml_inside_shows_the_simulated_gpus(cluster: Cluster) -> None:
+    """The state is made at boot, one GPU per device node."""
+    assert (cluster.root("n1") / "run/simgpu").is_dir()
+    count = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
+    if "python" not in WITHOUT:
+        assert cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", count], check=True).stdout == "4\n"
+
+
+# ---- clusters of their own ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_name(can_make_clusters: None) -> Iterator[str]:
+    """A name for a cluster this test makes; taken down whatever happens."""
+    name = name_for("own")
+    yield name
+    take_down(name)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("release", list(RELEASES))
+def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
+    """No process, namespace, mount, cgroup, link or file, though a job was running."""
+    before = traces(own_name)
+    with Cluster.up(own_name, release, without=BARE) as made:
+        made.wait_running(made.sbatch("alice", "setsid sleep 300 & sleep 300", "-N2"))
+        made.exec("n1", ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 &"])
+        inhabitants = building.processes(own_name)
+        spaces = namespaces_of(inhabitants)
+        assert len(inhabitants) > 15
+        assert len(spaces) > 20
+    assert_gone(own_name, before)
+    # A number may be given again to a namespace somebody else makes: by then it is in another process's hands.
+    others = {pid for name in running() for pid in building.processes(name)}
+    everybody = {int(path.name) for path in Path("/proc").glob("[0-9]*")}
+    assert not spaces & namespaces_of(everybody - others)
+    assert take_down(own_name) is False
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("victim", ["building", "n1", "every process"])
+def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> None:
+    """kill -9 of the first process, of a host, or of all there is."""
+    before = traces(own_name)
+    made = Cluster.up(own_name, "24.11", without=BARE)
+    run = cluster_paths.run_dir(own_name)
+    if victim == "every process":
+        targets = building.processes(own_name)
+    else:
+        path = run / "building" if victim == "building" else run / "hosts" / victim / "pid"
+        targets = [int(path.read_text().split()[0])]
+    for pid in targets:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # fell with one before it
+    made.down()
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("after_s", [0.1, 0.2, 0.3, 0.4, 0.55])
+def test_an_interrupted_up_can_be_cleared(own_name: str, how: signal.Signals, after_s: float) -> None:
+    """Ctrl-C and SIGTERM clean up by themselves; after kill -9 `down` does."""
+    before = traces(own_name)
+    words = ["--name", own_name, "--slurm", "24.11", *(word for part in BARE for word in ("--without", part)), "up"]
+    program = subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    time.sleep(after_s)
+    program.send_signal(how)
+    said = program.communicate(timeout=60)[0].decode()
+    if how is signal.SIGKILL or program.returncode == 0:
+        take_down(own_name)
+    else:
+        assert program.returncode == 130 or program.returncode == -how, said  # -how: before main() was reached
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+def test_a_failed_up_leaves_nothing_behind(own_name: str) -> None:
+    """slurmctld refuses a broken slurm.conf; the sentence says what it said."""
+    before = traces(own_name)
+    with pytest.raises(ClusterError, match="daemons of ctl did not start"):
+        Cluster.up(own_name, "24.11", without=BARE, slurm_conf_extra="SelectType=select/nonsense")
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+def test_the_second_of_two_simultaneous_ups_is_refused(own_name: str) -> None:
+    """One of them wins; the other says so and touches nothing."""
+    words = ["--name", own_name, "--slurm", "24.11", *(word for part in BARE for word in ("--without", part)), "up"]
+    both = [
+        subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [program.communicate(timeout=60)[1].decode() for program in both]
+    assert sorted(program.returncode for program in both) == [0, 2], said
+    assert "another process" in "".join(said) or "is up already" in "".join(said)
+    assert Cluster.attach(own_name).as_user("alice", ["srun", "hostname"]).returncode == 0
+
+
+@pytest.mark.cluster
+def test_two_clusters_stand_side_by_side(cluster: Cluster, own_name: str) -> None:
+    """Their hosts have the same names and addresses and do not see each other."""
+    with Cluster.up(own_name, "24.11", without=BARE, nodes=1) as other:
+        assert other.compute_nodes == ("n1",)
+        other.exec("n1", ["touch", "/var/only-here"], check=True)
+        assert not (cluster.root("n1") / "var/only-here").exists()
+        assert other.as_user("bob", ["srun", "hostname"]).stdout == "n1\n"
+    assert cluster.as_user("alice", ["srun", "-p", "plain", "hostname"]).returncode == 0
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("release", list(RELEASES))
+def test_cgroups_confine_memory_and_devices(own_name: str, release: str) -> None:
+    """Where the kernel has cgroup v1."""
+    before = traces(own_name)
+    try:
+        made = Cluster.up(own_name, release, cgroup=True, without=BARE)
+    except Misuse as error:
+        pytest.skip(f"NOT TESTED: {error}")
+    with made:
+        look = "for i in 0 1 2 3; do python3 -c \"open('/dev/nvidia$i')\" 2>&1 | tail -1; done"
+        said = made.as_user("alice", ["srun", "-w", "n1", "--gres=gpu:2", "sh", "-c", look]).stdout.splitlines()
+        # ENXIO: allowed, no driver behind it. EPERM: the device cgroup says no.
+        assert ["No such device" in line for line in said] == [True, True, False, False], said
+        assert all("Operation not permitted" in line for line in said[2:]), said
+        greedy = made.as_user("alice", ["srun", "--mem=50", "python3", "-c", "bytearray(300 << 20)"])
+        assert greedy.returncode != 0
+        assert "oom" in greedy.stderr.lower()
+        made.reboot("n2")
+        assert made.as_user("bob", ["srun", "-w", "n2", "hostname"]).stdout == "n2\n"
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+def test_a_broken_build_leaves_no_half_layer(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's words come back, and the next `up` is not given a broken layer."""
+    for name in ("plugins", "packaging/demo"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "plugins" / "job_submit.lua").write_text("")
+    (tmp_path / "plugins" / "Makefile").write_text("install:\n\t@echo this compiler is unhappy; exit 1\n")
+    monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
+    before = traces(own_name)
+    for _ in range(2):
+        with pytest.raises(Misuse, match=r"(?s)this compiler is unhappy.*--without plugin"):
+            Cluster.up(own_name, "24.11", without=("python", "simgpu"))
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: str, tmp_path: Path) -> None:
+    """kill -9 of an `up` that is installing: the compiler ends with it."""
+    for name in ("plugins", "packaging/demo"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "plugins" / "job_submit.lua").write_text("")
+    (tmp_path / "plugins" / "Makefile").write_text("install:\n\tsleep 4712\n")
+    code = (
+        "import pathlib, sys; sys.path.insert(0, sys.argv[1]); from localcluster import Cluster, paths;"
+        "paths.CHECKOUT = pathlib.Path(sys.argv[2]); Cluster.up(sys.argv[3], '24.11', without=('python', 'simgpu'))"
+    )
+    argv = [sys.executable, "-c", code, str(PROGRAM.parent), str(tmp_path), own_name]
+    program = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 30
+    while not _running("sleep 4712"):
+        assert time.monotonic() < end, "it never came to the build"
+        assert program.poll() is None
+        time.sleep(0.05)
+    program.kill()
+    program.wait()
+    while _running("sleep 4712"):
+        assert time.monotonic() < end, "the build lives on"
+        time.sleep(0.05)
+    for left in cluster_paths.cache().glob(".making-layer-24.11-site-*"):
+        shutil.rmtree(left)
+
+
+def _running(command: str) -> bool:
+    return subprocess.run(["pgrep", "-fx", command], stdout=subprocess.DEVNULL, check=False).returncode == 0

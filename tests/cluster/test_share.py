@@ -1,0 +1,385 @@
+"""`sbatch --share-gpu=N` on real slurmctld, slurmd and slurmstepd: what was written, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from conftest import name_for
+
+from localcluster import Cluster
+from slurm_share import names
+
+pytestmark = pytest.mark.cluster
+
+TASK = "srun bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME $SLURM_SHARE_SLOT $CUDA_VISIBLE_DEVICES'"
+
+
+@pytest.fixture(autouse=True)
+def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
+    """Whatever a test did, no node was drained for it and nothing of a job is left on one."""
+    yield
+    for _ in range(50):  # salloc's job is still completing when salloc has ended
+        states = cluster.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], check=True).stdout
+        if "completing" not in states:
+            break
+    assert set(states.split()[1::2]) == {"idle"}
+    for node in cluster.compute_nodes:
+        assert cluster.exec(node, ["ls", "-A", "/run/slurm-share/jobs"]).stdout == ""
+
+
+def run(cluster: Cluster, script: str, *options: str, user: str = "alice") -> str:
+    """Submit, wait, and return the job's output."""
+    job = cluster.sbatch(user, script, *options)
+    cluster.wait(job)
+    return cluster.output(job)
+
+
+def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
+    """A job of alice's on n2 whose tasks run until it is cancelled; returns when so many of them do."""
+    job = cluster.sbatch("alice", "srun bash -c 'echo up; sleep 60'", "-wn2", *options)
+    cluster.wait_running(job)
+    for _ in range(200):
+        output = cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
+        if output.count("up\n") >= tasks:
+            return job
+    raise AssertionError(output)
+
+
+def tasks(output: str) -> list[tuple[str, str, str]]:
+    """(node, slot, GPU) of each task that ran `TASK`."""
+    found = re.findall(r"^task \d+ (\S+) (\S+) (\S+)$", output, re.MULTILINE)
+    return [(node, slot, gpu) for node, slot, gpu in found]
+
+
+def field(record: str, name: str) -> str:
+    """One field of `scontrol show job`."""
+    match = re.search(rf"\b{name}=(\S*)", record)
+    return match[1] if match else ""
+
+
+# --- the main case -------------------------------------------------------------------------------------------------
+
+
+def test_sixteen_tasks_of_one_job_sit_four_on_each_of_four_gpus(cluster: Cluster) -> None:
+    """Two nodes, two GPUs each; gpustat, which knows nothing of us, counts the same processes on the same UUIDs."""
+    program = "exec simgpu-task --memory 1000M --load 10 --seconds 60 >/dev/null"
+    job = cluster.sbatch("alice", f"srun bash -c '{TASK[14:-1]}; {program}'", "--share-gpu=4", "-N2", "-w", "n2,n3")
+    cluster.wait_running(job)
+    seen: dict[str, int] = {}
+    for node in ("n2", "n3"):
+        for _ in range(100):
+            answer = json.loads(cluster.exec(node, ["gpustat", "--json"], check=True).stdout)
+            counts = {gpu["uuid"]: len(gpu["processes"]) for gpu in answer["gpus"]}
+            if set(counts.values()) == {4}:
+                break
+        seen |= counts
+    output = cluster.output(job)
+    status = {node: json.loads(cluster.exec(node, ["slurm-share", "status", "--json"]).stdout) for node in ("n2", "n3")}
+    cluster.cancel_all()
+    found = tasks(output)
+    assert len(found) == 16
+    assert sorted(slot for node, slot, _ in found if node == "n2") == [str(slot) for slot in range(8)]
+    assert Counter(gpu for _, _, gpu in found) == Counter(seen) == dict.fromkeys(seen, 4)
+    assert len(seen) == 4
+    for answer in status.values():
+        assert [(entry["user"], entry["share"], entry["slots"]) for entry in answer["jobs"]] == [("alice", "4", 8)]
+        assert [gpu["slots"] for gpu in answer["gpus"]] == [4, 4]
+        assert [{p["user"] for p in gpu["processes"]} for gpu in answer["gpus"]] == [{"alice"}, {"alice"}]
+        assert answer["simulated"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "cpus", "gpus", "exclusive", "expected"),
+    [
+        (["--share-gpu=4", "-w", "n2"], "8", 2, "NODE", {"n2": 8}),
+        (["--share-gpu=4", "-w", "n1"], "16", 4, "NODE", {"n1": 16}),
+        (["--share-gpu=2", "-N2", "-w", "n2,n3"], "16", 2, "NODE", {"n2": 4, "n3": 4}),
+        (["--share-gpu=4", "--gres=gpu:1", "-w", "n2"], "4", 1, "USER", {"n2": 4}),
+        (["--share-gpu=4", "--gpus-per-node=1", "-w", "n2"], "4", 1, "USER", {"n2": 4}),
+        (["--share-gpu=2", "--gres=gpu:simulated:2", "-w", "n1"], "4", 2, "USER", {"n1": 4}),
+        (["--share-gpu=4", "--gres=gpu:1", "-N2", "-w", "n2,n3"], "8", 1, "USER", {"n2": 4, "n3": 4}),
+        (["--share-gpu=4", "-n3", "-w", "n2"], "8", 2, "NODE", {"n2": 3}),
+        (["--share-gpu=4", "--ntasks-per-node=3", "-N2", "-w", "n2,n3"], "16", 2, "NODE", {"n2": 3, "n3": 3}),
+        (["--share-gpu=4", "-c2", "-w", "n2"], "8", 2, "NODE", {"n2": 8}),
+        (["--share-gpu=4", "--mem=1000", "-w", "n2"], "8", 2, "NODE", {"n2": 8}),
+    ],
+)
+def test_what_was_written_is_what_was_allocated_and_started(
+    cluster: Cluster, options: list[str], cpus: str, gpus: int, exclusive: str, expected: dict[str, int]
+) -> None:
+    """The rows of the table: whole nodes, an explicit GPU count, and the user's own -n, -c and --mem."""
+    output = run(cluster, f"scontrol -o show job -d $SLURM_JOB_ID; {TASK}", *options)
+    found = tasks(output)
+    assert Counter(node for node, _, _ in found) == expected
+    for node, count in expected.items():
+        slots = sorted(int(slot) for where, slot, _ in found if where == node)
+        assert slots == list(range(count))
+        assert len({gpu for where, _, gpu in found if where == node}) == min(gpus, count)
+    assert set(re.findall(r"GRES=gpu:simulated:(\d+)\(", output)) == {str(gpus)}  # on each node
+    assert f"cpu={cpus}," in field(output, "AllocTRES")
+    # 24.11 shows both kinds of exclusive as OverSubscribe: NO for the node, USER for the user
+    assert f"Exclusive={exclusive}" in output or f"OverSubscribe={exclusive.replace('NODE', 'NO')}" in output
+    if "--mem=1000" in options:
+        assert "mem=1000M" in field(output, "AllocTRES")
+
+
+def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cluster) -> None:
+    """#SBATCH --share-gpu, overridden by another number and taken back by `off`."""
+    script = f"#!/bin/bash\n#SBATCH --share-gpu=4\n{TASK}"
+    assert len(tasks(run(cluster, script, "-w", "n2"))) == 8
+    assert len(tasks(run(cluster, script, "-w", "n2", "--share-gpu=1"))) == 2
+    off = run(cluster, script, "-w", "n2", "--gres=gpu:1", "--share-gpu=off")
+    assert off.startswith("task 0 n2")
+    assert names.ENV_SLOT not in off
+
+
+def test_salloc_gives_a_shell_whose_plain_srun_shares(cluster: Cluster) -> None:
+    """The interactive step has the same variables as a batch script."""
+    done = cluster.as_user("alice", "salloc --share-gpu=2 -w n2", input=f"{TASK} </dev/null\nexit\n", timeout=60)
+    assert done.returncode == 0
+    assert len(tasks(done.stdout)) == 4
+    assert "simulated" in done.stderr
+
+
+# --- what a task finds ---------------------------------------------------------------------------------------------
+
+
+def test_a_task_finds_its_gpu_cores_threads_rank_and_frameworks_part(cluster: Cluster) -> None:
+    """One variable after the other, in slot 0 of 8 and slot 7 of 8."""
+    job_env = run(
+        cluster, "env; srun -l env; srun -l grep Cpus_allowed_list /proc/self/status", "--share-gpu=4", "-wn2"
+    )
+    task = [dict(re.findall(rf"^{rank}: (\w+)=(.*)$", job_env, re.MULTILINE)) for rank in range(8)]
+    for rank, found in enumerate(task):
+        assert found["SLURM_SHARE_SLOT"] == str(rank)
+        assert (found["SLURM_SHARE_RANK"], found["SLURM_SHARE_SIZE"]) == (str(rank), "8")
+        assert (found["SLURM_SHARE_SLOTS"], found["SLURM_SHARE_PER_GPU"]) == ("8", "4")
+        assert found["CUDA_VISIBLE_DEVICES"] == found["SLURM_SHARE_GPU_UUID"]
+        assert found["SLURM_SHARE_GPU_INDEX"] == str(rank % 2)
+        assert found["SLURM_SHARE_SIMULATED"] == "1"
+        assert found["OMP_NUM_THREADS"] == "1"
+        assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.244"
+        assert found["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+        assert f"{rank}: Cpus_allowed_list:\t{found['SLURM_SHARE_CORES']}\n" in job_env
+    batch = dict(re.findall(r"^(\w+)=(.*)$", job_env, re.MULTILINE))
+    assert batch["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert "SLURM_SHARE_SLOT" not in batch
+
+
+def test_what_the_user_set_wins_where_it_is_the_users(cluster: Cluster) -> None:
+    """Threads and the frameworks' fractions; the GPU is not the user's to choose."""
+    script = "export OMP_NUM_THREADS=3 XLA_PYTHON_CLIENT_MEM_FRACTION=.5 CUDA_VISIBLE_DEVICES=9\nsrun -n1 env"
+    found = dict(re.findall(r"^(\w+)=(.*)$", run(cluster, script, "--share-gpu=4", "-wn2"), re.MULTILINE))
+    assert (found["OMP_NUM_THREADS"], found["XLA_PYTHON_CLIENT_MEM_FRACTION"]) == ("3", ".5")
+    assert found["CUDA_VISIBLE_DEVICES"].startswith("GPU-5131")
+
+
+def test_a_step_that_wants_no_slot_has_the_jobs_gpus(cluster: Cluster) -> None:
+    """`srun --share-gpu=off`, and SLURM_SHARE_SLOT=none for a monitor."""
+    script = "srun -n1 --share-gpu=off env\nSLURM_SHARE_SLOT=none srun -n1 env"
+    output = run(cluster, script, "--share-gpu=4", "-wn2")
+    assert re.findall(r"^CUDA_VISIBLE_DEVICES=(.*)$", output, re.MULTILINE) == ["0,1", "0,1"]
+    assert names.ENV_GPU_UUID not in output
+
+
+def test_a_plain_job_from_inside_a_shared_one_is_plain(cluster: Cluster) -> None:
+    """sbatch in the script: the share does not travel."""
+    run(cluster, "sbatch -W -o inner.out -p plain --wrap 'env; srun env'", "--share-gpu=4", "-wn2")
+    inner = cluster.as_user("alice", ["cat", "inner.out"], check=True).stdout
+    assert "SHARE" not in inner
+    assert "SLURM_GRES" not in inner
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4 ", "4,sm=500", "off,4"]
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_a_bad_value_is_refused_at_submission_with_the_valid_form(cluster: Cluster, value: str) -> None:
+    """By sbatch, salloc and srun: an exit code, one sentence of ours, and no job."""
+    for command in (["sbatch", "--wrap=hostname"], ["salloc", "true"], ["srun", "-n1", "hostname"]):
+        argv = [command[0], f"--share-gpu={value}", *command[1:]]
+        done = cluster.as_user("alice", argv, timeout=20)
+        assert done.returncode != 0
+        assert names.OPTION_FORM in done.stderr
+        assert done.stdout == ""
+    assert cluster.jobs() == []
+
+
+def test_a_task_too_many_ends_alone_with_the_arithmetic(cluster: Cluster) -> None:
+    """Nine tasks on eight slots: eight run, the ninth says why it does not."""
+    output = run(cluster, f"{TASK.replace('srun', 'srun -n9')}; echo srun=$?", "--share-gpu=4", "-wn2")
+    assert len(tasks(output)) == 8
+    assert "--share-gpu=4 on 2 GPUs makes 8" in output
+    assert f"srun={names.EXIT_REFUSED}" in output
+
+
+def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) -> None:
+    """The site's limit is lower than what the user asked: the sentence is in the output, the node stays in service."""
+    config = cluster.site / "config.toml"
+    before = config.read_text()
+    config.write_text(before + "max_share = 3\n")
+    try:
+        job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
+        assert cluster.wait(job) == "FAILED"
+        assert "at most 3 tasks (max_share)" in cluster.output(job)
+    finally:
+        config.write_text(before)
+
+
+def test_a_broken_configuration_costs_the_share_and_not_the_node(cluster: Cluster) -> None:
+    """A typing mistake in the site's file: the job runs unshared and says so, the log says why."""
+    config = cluster.site / "config.toml"
+    before = config.read_text()
+    config.write_text("max_shares = 3\n")
+    try:
+        output = run(cluster, "echo ran", "--share-gpu=4", "-wn2")
+    finally:
+        config.write_text(before)
+    assert "slurm-share: " in output
+    assert output.endswith("ran\n")
+    assert "did you mean max_share?" in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
+
+
+# --- others --------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_without_a_share_runs_exactly_as_before(cluster: Cluster) -> None:
+    """The same job on the same cluster with and without us: batch and step environments are equal."""
+    script = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -n2 -l env"
+
+    def environment(on: Cluster) -> set[str]:
+        job = on.sbatch("bob", script, "-p", "plain", "--gres=gpu:1", "-n2", "-w", "n2")
+        assert on.wait(job) == "COMPLETED"
+        # what differs between any two jobs: ids, times, ports, pids, and the two clusters' names
+        odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
+        return {line for line in on.output(job).splitlines() if line and not re.search(odd, line.split("=")[0])}
+
+    with Cluster.up(name_for("bare"), cluster.slurm_release, without=("python", "plugin")) as bare:
+        assert environment(cluster) == environment(bare)
+
+
+def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
+    """Every job of partition gpu is exclusive to its user, of partition plain none."""
+    first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
+    cluster.wait_running(first)
+    second = cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")
+    assert cluster.wait(second) == "COMPLETED"
+    other = cluster.sbatch("bob", "true", "-p", "plain", "-w", "n2")
+    assert field(cluster.job(other), "JobState") == "PENDING"
+    cluster.exec("ctl", ["scancel", str(first)])
+    assert cluster.wait(other) == "COMPLETED"
+
+
+def test_two_jobs_of_one_user_share_a_node_and_leave_it_one_by_one(cluster: Cluster) -> None:
+    """Each has its own GPU and plan; the first one's end touches nothing of the second."""
+    jobs = [start(cluster, "--share-gpu=2", "--gres=gpu:1", tasks=2) for _ in range(2)]
+    plans = [cluster.exec("n2", ["cat", f"/run/slurm-share/jobs/{job}/plan"], check=True).stdout for job in jobs]
+    uuids = [set(re.findall(r"CUDA_VISIBLE_DEVICES=(\S+)", plan)) for plan in plans]
+    assert len(uuids[0]) == len(uuids[1]) == 1
+    assert uuids[0] != uuids[1]
+    cluster.exec("ctl", ["scancel", str(jobs[0])])
+    cluster.wait(jobs[0])
+    left = json.loads(cluster.exec("n2", ["slurm-share", "status", "--json"]).stdout)
+    assert [job["job_id"] for job in left["jobs"]] == [jobs[1]]
+    cluster.cancel_all()
+
+
+def test_what_is_whose(cluster: Cluster) -> None:
+    """The plan is its user's; root sees all, another user nothing."""
+    job = start(cluster, "--share-gpu=2", tasks=4)
+    plan = f"/run/slurm-share/jobs/{job}/plan"
+    assert cluster.as_user("alice", ["cat", plan], node="n2").returncode == 0
+    assert cluster.as_user("bob", ["cat", plan], node="n2").returncode != 0
+    assert cluster.as_user("bob", ["ls", "/run/slurm-share/jobs"], node="n2").returncode != 0
+    assert cluster.as_user("bob", ["cat", "/run/slurm-share/ledger"], node="n2").returncode != 0
+
+    def jobs(done: object) -> list[int]:
+        return [entry["job_id"] for entry in json.loads(done.stdout)["jobs"]]  # type: ignore[attr-defined]
+
+    ask = ["slurm-share", "status", "--json"]
+    assert jobs(cluster.exec("n2", ask, check=True)) == [job]
+    assert jobs(cluster.as_user("alice", ask, node="n2", check=True)) == [job]
+    assert jobs(cluster.as_user("bob", ask, node="n2", check=True)) == []
+    cluster.cancel_all()
+
+
+def test_a_power_cut_leaves_no_old_state_behind(cluster: Cluster) -> None:
+    """The node comes back with an empty ledger and takes shared jobs again."""
+    start(cluster, "--share-gpu=2", "--no-requeue", tasks=4)
+    cluster.kill("n2")
+    cluster.reboot("n2")
+    cluster.cancel_all()
+    assert json.loads(cluster.exec("n2", ["slurm-share", "status", "--json"]).stdout)["jobs"] == []
+    assert len(tasks(run(cluster, TASK, "--share-gpu=4", "-wn2"))) == 8
+
+
+# --- hostile -------------------------------------------------------------------------------------------------------
+
+FORGER = r"""
+#include <slurm/spank.h>
+#include <stdlib.h>
+SPANK_PLUGIN(forger, 1);
+int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
+{
+	(void) ac; (void) av;
+	const char *name = getenv("FORGED_NAME"), *value = getenv("FORGED_VALUE");
+	if (name && value && spank_context() == S_CTX_ALLOCATOR)
+		spank_job_control_setenv(sp, name, value, 1);
+	return 0;
+}
+"""
+
+
+@pytest.fixture
+def forger(cluster: Cluster) -> str:
+    """bob's own Slurm configuration, whose plugin puts any SPANK_ variable into a job: what a program without our
+    plugin can send."""
+    home = "/home/bob"
+    (cluster.home / "bob/forger.c").write_text(FORGER)
+    build = f"gcc -shared -fPIC -o {home}/forger.so {home}/forger.c"
+    conf = f"""cp /etc/slurm/slurm.conf {home}/slurm.conf
+        echo 'PlugStackConfig={home}/plugstack.conf' >> {home}/slurm.conf
+        echo 'optional {home}/forger.so' > {home}/plugstack.conf"""
+    cluster.as_user("bob", f"{build} && {conf}", check=True)
+    return f"{home}/slurm.conf"
+
+
+@pytest.mark.parametrize(
+    "value", ["4;touch /tmp/hacked", "4\nSLURM_JOB_ID=1", "9" * 10_240, "$(touch /tmp/hacked)", "-4"]
+)
+def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: str, value: str) -> None:
+    """job_submit.lua judges what the plugin did not."""
+    env = {"SLURM_CONF": forger, "FORGED_NAME": "SHARE_GPU", "FORGED_VALUE": value}
+    done = cluster.as_user("bob", ["sbatch", "--wrap=true", "-pplain"], env=env, timeout=20)
+    assert done.returncode != 0
+    assert names.OPTION_FORM in done.stderr
+    assert cluster.jobs() == []
+
+
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PATH", "LD_PRELOAD", "SLURM_JOB_UID"])
+def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str, name: str) -> None:
+    """They arrive with SPANK_ before them; the share beside them is the job's own."""
+    env = {"SLURM_CONF": forger, "FORGED_NAME": name, "FORGED_VALUE": "1"}
+    done = cluster.as_user("bob", ["sbatch", "--parsable", "-pplain", "--wrap=true"], env=env, check=True, timeout=20)
+    assert cluster.wait(int(done.stdout)) == "COMPLETED"
+
+
+@pytest.mark.parametrize("value", ["4;touch /tmp/hacked", "4\nSLURM_JOB_ID=1", "9" * 10_240, "`touch /tmp/hacked`", ""])
+def test_a_hostile_value_that_reaches_the_prolog_is_logged_and_does_nothing(cluster: Cluster, value: str) -> None:
+    """The hook as slurmd would start it: exit 0, one line in the log, no file anywhere else."""
+    environ = {"SLURM_JOB_ID": "777", "SLURM_JOB_UID": "2002", "SLURM_JOB_GID": "2002", "SLURMD_NODENAME": "n2"}
+    environ |= {"CUDA_VISIBLE_DEVICES": "0,1", names.HOOK_VARIABLE: value}
+    cluster.exec("n2", ["truncate", "-s0", "/var/log/slurm-share.log"])
+    argv = ["env", "-i", *(f"{key}={text}" for key, text in environ.items()), "/opt/slurm-share/bin/slurm-share-prolog"]
+    assert cluster.exec("n2", argv).returncode == 0
+    log = cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
+    assert log.count("\n") == 1
+    assert "job 777 of uid 2002: not shared" in log
+    assert len(log) < 600
+    assert cluster.exec("n2", ["ls", "/tmp/hacked", "/run/slurm-share/jobs/777"]).returncode != 0

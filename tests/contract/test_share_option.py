@@ -1,0 +1,100 @@
+"""The plugin's parser and the hooks' parser give one verdict on every --share-gpu value, and one canonical text."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_share import names, share_option
+from slurm_share.errors import OptionError
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+
+TABLE = [
+    "", "off", "OFF", "Off", "off,", "off,4", "4,off", "0", "1", "4", "60", "61", "007", "00", "+4", "-4", " 4", "4 ",
+    "4.0", "1e1", "0x4", "\u0664", "4\n", "4\t", "4\r", "99999999999999999999", "4", "4", "4,", ",", ",4", "4,,",
+    "4,mem", "4,mem=", "4,mem=0", "4,mem=1", "4,mem=01", "4,mem=8G", "4,mem=8g", "4,mem=8GB", "4,mem=8gIb",
+    "4,mem=8Gi", "4,mem=8iB", "4,mem=8B", "4,mem=8K", "4,mem=8P", "4,mem=8GBs", "4,mem=16T", "4,mem=17T",
+    "4,mem=16384G", "4,mem=16385G", "4,mem=16777216", "4,mem=16777217", "4,mem=999999999", "4,mem=9999999999",
+    "4,mem=4294967296", "4,mem=-8G", "4,mem=8 G", "4,mem=8G,mem=8G", "4,mem=8G,", "4,MEM=8G", "4,mem=8G=",
+    "4,mem==8G", "4,sm", "4,sm=", "4,sm=%", "4,sm=0", "4,sm=1", "4,sm=50", "4,sm=50%", "4,sm=50%%", "4,sm=100",
+    "4,sm=101", "4,sm=1000", "4,sm=050", "4,sm=even", "4,sm=free", "4,sm=EVEN", "4,sm=even%", "4,sm=50,sm=50",
+    "4,sm=even,sm=free", "4,mps", "4,mps=", "4,mps=on", "4,mps=off", "4,mps=ON", "4,mps=1", "4,mps=on,mps=off",
+    "4,mps=off,mem=8G", "4,mem=8G,mps=off", "4,sm=50,mps=off", "4,sm=even,mps=off", "4,sm=free,mps=off",
+    "4,mps=on,sm=even,mem=8G", "4,gpu=1", "4;rm -rf /", "4=4", "4,mem=8G,sm=50,mps=on,x",
+]  # fmt: skip
+
+
+class InC:
+    """The C parser, asked through a small program."""
+
+    def __init__(self, program: Path) -> None:
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii"
+        )
+
+    def verdict(self, text: str) -> tuple[str, str]:
+        """("ok", canonical) or ("no", sentence)."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write((text.encode().hex() or "-") + "\n")
+        self.process.stdin.flush()
+        word, _, rest = self.process.stdout.readline().rstrip("\n").partition(" ")
+        return word, rest
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        assert self.process.wait(10) == 0, "a sanitizer spoke, or the program ended on its own"
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory):
+    """The running program of this module's tests."""
+    build = tmp_path_factory.mktemp("build")
+    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={build}", build / "option_verdict"], check=True)
+    program = InC(build / "option_verdict")
+    yield program
+    program.close()
+
+
+def in_python(text: str) -> tuple[str, str]:
+    """The hooks' verdict in the same form; the sentences differ."""
+    try:
+        return "ok", share_option.render(share_option.parse(text))
+    except OptionError:
+        return "no", ""
+
+
+def assert_agreement(in_c: InC, text: str) -> None:
+    word, rest = in_c.verdict(text)
+    expected = in_python(text)
+    assert (word, rest if word == "ok" else "") == expected
+    if word == "no":
+        assert names.OPTION_FORM in rest
+
+
+@pytest.mark.parametrize("text", TABLE)
+def test_the_table(in_c, text):
+    """Edges of every rule in the valid form."""
+    assert_agreement(in_c, text)
+
+
+_piece = st.sampled_from(
+    [*"0123456789,=%+- ", "mem=", "sm=", "mps=", "off", "on", "even", "free", "G", "M", "T", "iB", "B", "4,", ",mem=8G"]
+)
+_near = st.lists(_piece, max_size=14).map("".join)
+_any = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=70)
+
+
+@settings(max_examples=600, deadline=None)
+@given(_near | _any | st.tuples(st.just("4,"), _near).map("".join))
+def test_any_other_text(in_c, text):
+    """Near misses, and what nobody would write."""
+    assert_agreement(in_c, text)

@@ -1,0 +1,908 @@
+"""The simulated GPU against programs that know nothing of it: nvidia-ml-py, gpustat and nvitop.
+
+Everything runs from a library built into a temporary folder and a state folder of its own; root is needed only where a
+test says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
+TASK = HOME / "simgpu-task"
+INIT = HOME / "simgpu-init"
+MIB = 1 << 20
+NOBODY = 65534
+
+pytestmark = pytest.mark.skipif(
+    Path("/proc/driver/nvidia/version").exists(),
+    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the simulated GPU refuses to work",
+)
+
+ASK_NVML = """
+import json, sys
+import pynvml as nvml
+
+def answer(function, *arguments):
+    try:
+        return function(*arguments)
+    except nvml.NVMLError as error:
+        return type(error).__name__
+
+def processes(function, handle):
+    found = answer(function, handle)
+    return found if isinstance(found, str) else {process.pid: process.usedGpuMemory for process in found}
+
+def gpm(handle, ids):
+    samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+    for sample in samples:
+        nvml.nvmlGpmSampleGet(handle, sample)
+    request = nvml.c_nvmlGpmMetricsGet_t()
+    request.version, request.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(ids)
+    request.sample1, request.sample2 = samples
+    for slot, number in enumerate(ids):
+        request.metrics[slot].metricId = number
+    nvml.nvmlGpmMetricsGet(request)
+    values = {}
+    for slot, number in enumerate(ids):
+        metric = request.metrics[slot]
+        values[number] = metric.value if metric.nvmlReturn == 0 else metric.nvmlReturn
+    for sample in samples:
+        nvml.nvmlGpmSampleFree(sample)
+    return values
+
+def describe(index):
+    handle = answer(nvml.nvmlDeviceGetHandleByIndex, index)
+    if isinstance(handle, str):
+        return {"handle": handle}
+    plain, second = nvml.nvmlDeviceGetMemoryInfo(handle), nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
+    rates = answer(nvml.nvmlDeviceGetUtilizationRates, handle)
+    samples = answer(nvml.nvmlDeviceGetProcessUtilization, handle, 0)
+    infos = answer(nvml.nvmlDeviceGetProcessesUtilizationInfo, handle, 0)
+    pci = nvml.nvmlDeviceGetPciInfo(handle)
+    uuid = nvml.nvmlDeviceGetUUID(handle)
+    supported = nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice
+    return {
+        "name": nvml.nvmlDeviceGetName(handle),
+        "uuid": uuid,
+        "index": nvml.nvmlDeviceGetIndex(handle),
+        "by_uuid": nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByUUID(uuid)),
+        "by_bus": nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByPciBusId(pci.busIdLegacy)),
+        "minor": nvml.nvmlDeviceGetMinorNumber(handle),
+        "bus": [pci.busId, pci.domain, pci.bus, pci.device],
+        "cc": nvml.nvmlDeviceGetCudaComputeCapability(handle),
+        "cpus": nvml.nvmlDeviceGetCpuAffinity(handle, 2)[:],
+        "memory": [plain.total, plain.free, plain.used],
+        "memory_v2": [second.total, second.free, second.used],
+        "rates": rates if isinstance(rates, str) else [rates.gpu, rates.memory],
+        "compute": processes(nvml.nvmlDeviceGetComputeRunningProcesses, handle),
+        "compute_v2": processes(nvml.nvmlDeviceGetComputeRunningProcesses_v2, handle),
+        "mps": processes(nvml.nvmlDeviceGetMPSComputeRunningProcesses, handle),
+        "graphics": processes(nvml.nvmlDeviceGetGraphicsRunningProcesses, handle),
+        "process_sm": samples if isinstance(samples, str) else {one.pid: one.smUtil for one in samples},
+        "process_info": infos if isinstance(infos, str) else {one.pid: one.smUtil for one in infos},
+        "mode": nvml.nvmlDeviceGetComputeMode(handle),
+        "mig": nvml.nvmlDeviceGetMigMode(handle),
+        "temperature": answer(nvml.nvmlDeviceGetTemperature, handle, 0),
+        "power": answer(nvml.nvmlDeviceGetPowerUsage, handle),
+        "gpm": gpm(handle, [1, 2, 3, 5, 10, 13]) if supported else None,
+    }
+
+try:
+    nvml.nvmlInit()
+except nvml.NVMLError as error:
+    print(json.dumps({"init": type(error).__name__}))
+    sys.exit()
+print(json.dumps({
+    "init": "ok",
+    "driver": nvml.nvmlSystemGetDriverVersion(),
+    "gpus": [describe(index) for index in range(nvml.nvmlDeviceGetCount())],
+}))
+"""
+
+
+def build(folder: Path, *variables: str) -> Path:
+    """The library, built there by its own Makefile."""
+    subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}", *variables], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("make") is None or shutil.which("cc") is None:
+        pytest.skip("NOT TESTED: the simulated NVML is built with make and cc, and they are not here")
+    return build(tmp_path_factory.mktemp("simgpu") / "lib")
+
+
+class Host:
+    """One simulated host: its state folder, and the programs that run on it."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.state = folder / "state"
+        self.library = library
+        self._running: list[subprocess.Popen[str]] = []
+
+    def environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Nothing of the caller's own: no CUDA variables, no preloading."""
+        venv = str(Path(sys.executable).parent)
+        return {
+            "PATH": f"{venv}:/usr/bin:/bin",
+            "HOME": "/nonexistent",
+            "TERM": "dumb",
+            "LC_ALL": "C.UTF-8",
+            "SIMGPU_STATE": str(self.state),
+            "LD_LIBRARY_PATH": str(self.library),
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.state / "no-mps"),
+            **(extra or {}),
+        }
+
+    def init(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([INIT, *words], env=self.environ(), capture_output=True, text=True, check=False)
+
+    def start(self, *words: str, **extra: str) -> subprocess.Popen[str]:
+        """A task, started and not waited for; `extra` goes into its environment."""
+        return self._start(words, extra, None)
+
+    def _start(self, words: Sequence[str], extra: Mapping[str, str], user: int | None) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [TASK, *words],
+            env=self.environ(extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            user=user,
+        )
+        self._running.append(process)
+        return process
+
+    def start_and_hear(self, *words: str, **extra: str) -> subprocess.Popen[str]:
+        """A task that has said its first line, so that it holds its memory."""
+        return self.start_as(None, *words, **extra)
+
+    def start_as(self, user: int | None, *words: str, **extra: str) -> subprocess.Popen[str]:
+        """start_and_hear, as another user (None: as ourselves)."""
+        process = self._start(words, extra, user)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "(simulated)" in line, process.communicate()
+        return process
+
+    def task(self, *words: str, **extra: str) -> tuple[int, str, str]:
+        """A task, run to its end: exit code, output, errors."""
+        out, err = (process := self.start(*words, **extra)).communicate(timeout=60)
+        return process.returncode, out, err
+
+    def nvml(self) -> dict[str, object]:
+        run = subprocess.run(
+            [sys.executable, "-c", ASK_NVML], env=self.environ(), capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stderr
+        answer: dict[str, object] = json.loads(run.stdout)
+        return answer
+
+    def gpus(self) -> list[dict[str, object]]:
+        gpus = self.nvml()["gpus"]
+        assert isinstance(gpus, list)
+        return gpus
+
+    def gpu(self, index: int = 0) -> dict[str, object]:
+        return self.gpus()[index]
+
+    def say(self, index: int, line: str) -> None:
+        """Adds a line to a GPU's file; the last one of a key wins."""
+        with (self.state / f"gpu{index}").open("a") as file:
+            file.write(line + "\n")
+
+    def clients(self) -> list[str]:
+        return sorted(path.name for path in (self.state / "clients").iterdir())
+
+    def end(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def host(tmp_path: Path, library: Path) -> Iterator[Host]:
+    # Another user's tasks must reach the folder too.
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        if folder.owner() == Path.home().owner() and os.geteuid() == 0:
+            folder.chmod(folder.stat().st_mode | 0o111)
+    host = Host(tmp_path, library)
+    yield host
+    host.end()
+
+
+@pytest.fixture
+def two_gpus(host: Host) -> Host:
+    made = host.init("2")
+    assert made.returncode == 0, made.stderr
+    return host
+
+
+def used_mib(gpu: Mapping[str, object]) -> int:
+    memory = gpu["memory"]
+    assert isinstance(memory, list)
+    return int(memory[2]) // MIB
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """True as soon as the condition holds; False if it does not in that time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+# ---- The library ----
+
+
+def test_only_nvml_names_leave_the_library(library: Path) -> None:
+    """The library exports nvml* and nothing else, and bears the name the linker looks for."""
+    exported = subprocess.run(
+        ["nm", "-D", "--defined-only", library / "libnvidia-ml.so.1"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert len(exported) > 100
+    assert [line for line in exported if not re.search(r" T nvml[A-Z]", line)] == []
+    headers = subprocess.run(
+        ["objdump", "-p", library / "libnvidia-ml.so.1"], capture_output=True, text=True, check=True
+    )
+    assert re.search(r"SONAME\s+libnvidia-ml\.so\.1\n", headers.stdout)
+    assert (library / "libnvidia-ml.so").resolve() == (library / "libnvidia-ml.so.1").resolve()
+
+
+def test_install_puts_everything_under_destdir(tmp_path: Path) -> None:
+    """`make install DESTDIR=` makes a tree whose programs find their module."""
+    subprocess.run(
+        ["make", "-s", "-C", HOME, "install", f"BUILD={tmp_path}/build", f"DESTDIR={tmp_path}/root"], check=True
+    )
+    prefix = tmp_path / "root" / "usr" / "local"
+    assert (prefix / "lib" / "libnvidia-ml.so").readlink() == Path("libnvidia-ml.so.1")
+    made = subprocess.run([prefix / "bin" / "simgpu-init", "1", "--state", tmp_path / "state"], check=False)
+    assert made.returncode == 0
+    helped = subprocess.run([prefix / "bin" / "simgpu-task", "--help"], check=False, stdout=subprocess.PIPE)
+    assert helped.returncode == 0
+
+
+def test_no_state_folder_is_no_driver(host: Host) -> None:
+    """Without a state folder NVML says that no driver is loaded, and a task says what to do."""
+    assert host.nvml()["init"] == "NVMLError_DriverNotLoaded"
+    code, _, err = host.task("--seconds", "1")
+    assert (code, "simgpu-init" in err) == (1, True)
+
+
+def test_a_real_driver_is_never_stood_in_for(tmp_path: Path) -> None:
+    """Where the real driver's mark exists, NVML fails to start although there is a state folder."""
+    mark = tmp_path / "version"
+    lib = build(tmp_path / "lib", f"CPPFLAGS=-DREAL_DRIVER_FILE='\"{mark}\"'")
+    host = Host(tmp_path, lib)
+    host.init("1")
+    assert host.nvml()["init"] == "ok"
+    mark.touch()
+    assert host.nvml()["init"] == "NVMLError_LibRmVersionMismatch"
+
+
+def test_simgpu_init_refuses_beside_a_real_driver(tmp_path: Path) -> None:
+    """simgpu-init answers a real driver with a sentence, and makes nothing."""
+    mark = tmp_path / "version"
+    mark.touch()
+    program = (
+        f"import sys; sys.path.insert(0, {str(HOME)!r}); import simgpu, runpy; simgpu.REAL_DRIVER = {str(mark)!r}; "
+        f"sys.argv = ['simgpu-init', '1', '--state', {str(tmp_path / 'state')!r}]; "
+        f"runpy.run_path({str(INIT)!r}, run_name='__main__')"
+    )
+    run = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "a real NVIDIA driver is loaded" in run.stderr
+    assert not (tmp_path / "state").exists()
+
+
+# ---- Describing GPUs ----
+
+
+def test_a_fresh_host_says_simulated_everywhere(two_gpus: Host) -> None:
+    """Two idle cards, with names, driver and UUIDs that cannot be taken for real ones."""
+    answer = two_gpus.nvml()
+    assert answer["driver"] == "550.0-simulated"
+    first, second = two_gpus.gpus()
+    assert first["name"] == second["name"] == "Simulated H100 80GB"
+    for gpu in (first, second):
+        assert re.fullmatch(r"GPU-5131[0-9a-f]{4}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}", str(gpu["uuid"]))
+    assert first["uuid"] != second["uuid"]
+    assert [gpu["index"] for gpu in (first, second)] == [0, 1]
+    assert [gpu["by_uuid"] for gpu in (first, second)] == [gpu["by_bus"] for gpu in (first, second)] == [0, 1]
+    assert first["memory"] == first["memory_v2"] == [81920 * MIB, 81920 * MIB, 0]
+    assert first["rates"] == [0, 0]
+    assert first["compute"] == first["mps"] == first["graphics"] == {}
+    assert first["process_sm"] == "NVMLError_NotFound"
+    assert first["mig"] == [0, 0]
+    assert first["bus"] == ["00000000:01:00.0", 0, 1, 0]
+
+
+def test_unknown_is_not_supported(two_gpus: Host) -> None:
+    """Temperature and power are not made up."""
+    assert two_gpus.gpu()["temperature"] == two_gpus.gpu()["power"] == "NVMLError_NotSupported"
+
+
+def test_uuids_follow_from_the_host_name(host: Host, tmp_path: Path) -> None:
+    """The same host gets the same UUIDs again, another host gets others."""
+    folders = [tmp_path / name for name in ("first", "again", "other")]
+    for folder, name in zip(folders, ("node1", "node1", "node2"), strict=True):
+        assert host.init("3", "--host", name, "--state", str(folder)).returncode == 0
+    first, again, other = (
+        [re.search(r"uuid=(.*)", (folder / f"gpu{index}").read_text()) for index in range(3)] for folder in folders
+    )
+    uuids = [[match[1] for match in row if match] for row in (first, again, other)]
+    assert uuids[0] == uuids[1]
+    assert len(set(uuids[0] + uuids[2])) == 6
+
+
+def test_init_does_not_overwrite(two_gpus: Host, tmp_path: Path) -> None:
+    """A second simgpu-init refuses; --replace makes the folder anew, but only one of its own."""
+    again = two_gpus.init("4")
+    assert (again.returncode, "--replace" in again.stderr) == (1, True)
+    assert two_gpus.init("4", "--replace").returncode == 0
+    assert len(two_gpus.gpus()) == 4
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "letter").touch()
+    assert two_gpus.init("1", "--state", str(foreign), "--replace").returncode == 1
+    assert (foreign / "letter").exists()
+
+
+@pytest.mark.parametrize("words", [["99"], ["x"], ["2", "--memory-mib", "0"], ["2", "--name", "NVIDIA H100"], []])
+def test_init_refuses_wrong_arguments(host: Host, words: list[str]) -> None:
+    """A wrong argument is exit 2 and a sentence; a name that hides the simulation is one."""
+    run = host.init(*words)
+    assert run.returncode == 2
+    assert "simgpu-init: error:" in run.stderr
+    assert not host.state.exists()
+
+
+def test_minor_number_and_cpus_as_the_file_says(two_gpus: Host) -> None:
+    """A card's minor number may differ from its index, and its CPUs may be few."""
+    two_gpus.say(0, "minor=7")
+    two_gpus.say(0, "cpus=0-2,5,64")
+    gpu = two_gpus.gpu()
+    assert (gpu["index"], gpu["minor"], gpu["cpus"]) == (0, 7, [0b100111, 1])
+
+
+def test_more_than_ten_gpus(host: Host) -> None:
+    """Sixteen cards keep their order."""
+    host.init("16")
+    assert [gpu["index"] for gpu in host.gpus()] == list(range(16))
+
+
+def test_a_lost_gpu(two_gpus: Host) -> None:
+    """A card off the bus answers GpuIsLost, its running task dies of a CUDA error, its neighbour goes on."""
+    task = two_gpus.start_and_hear("--memory", "100M", "--seconds", "60", CUDA_VISIBLE_DEVICES="1")
+    two_gpus.say(1, "lost=1")
+    good, lost = two_gpus.gpus()
+    assert good["name"] == "Simulated H100 80GB"
+    assert lost == {"handle": "NVMLError_GpuIsLost"}
+    assert "CUDA_ERROR_UNKNOWN (simulated)" in task.communicate(timeout=20)[1]
+    assert task.returncode == 1
+    assert two_gpus.task("--seconds", "0.1", CUDA_VISIBLE_DEVICES="1")[0] == 1
+    assert two_gpus.task("--seconds", "0.1", CUDA_VISIBLE_DEVICES="0")[0] == 0
+
+
+def test_mig_mode_has_no_utilisation(two_gpus: Host) -> None:
+    """With mig=1 the mode is reported, and utilisation is not supported as on a real card."""
+    two_gpus.say(0, "mig=1")
+    gpu = two_gpus.gpu()
+    assert gpu["mig"] == [1, 1]
+    assert gpu["rates"] == gpu["process_sm"] == "NVMLError_NotSupported"
+
+
+def test_gpm_needs_hopper_and_stated_counters(host: Host) -> None:
+    """GPM shows what a task states, "not supported" (3) for what it does not, and is absent before Hopper."""
+    host.init("1", "--cc", "9.0")
+    assert host.gpu()["gpm"] == {"1": 0, "2": 0, "3": 0, "5": 0, "10": 0, "13": 0}
+    host.start_and_hear("--load", "60", "--occupancy", "25", "--tensor", "5", "--seconds", "30")
+    assert host.gpu()["gpm"] == {"1": 60, "2": 60, "3": 25, "5": 5, "10": 3, "13": 3}
+    host.say(0, "cc=8.0")
+    assert host.gpu()["gpm"] is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing the compute mode needs root")
+def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
+    """nvmlDeviceSetComputeMode changes the file, once and whole, and refuses the mode that is gone."""
+    program = (
+        "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\n"
+        "n.nvmlDeviceSetComputeMode(h, 2); n.nvmlDeviceSetComputeMode(h, 3)\n"
+        "try: n.nvmlDeviceSetComputeMode(h, 1)\n"
+        "except n.NVMLError_NotSupported: print('refused')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=two_gpus.environ(), capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "refused\n"
+    assert two_gpus.gpu()["mode"] == 3
+    assert (two_gpus.state / "gpu0").read_text().count("compute_mode") == 1
+    assert stat.S_IMODE((two_gpus.state / "gpu0").stat().st_mode) == 0o644
+    assert sorted(path.name for path in two_gpus.state.iterdir()) == ["README", "clients", "gpu0", "gpu1", "lock"]
+
+
+# ---- A task ----
+
+
+def test_a_task_shows_in_nvml_and_leaves_nothing(two_gpus: Host) -> None:
+    """Memory, load and process are there while the task runs, and gone after it."""
+    task = two_gpus.start_and_hear("--memory", "2000M", "--load", "60", "--memory-load", "20", "--seconds", "1.5")
+    first, second = two_gpus.gpus()
+    pid = str(task.pid)
+    assert first["memory"] == first["memory_v2"] == [81920 * MIB, 79920 * MIB, 2000 * MIB]
+    assert first["rates"] == [60, 20]
+    assert first["compute"] == first["compute_v2"] == {pid: 2000 * MIB}
+    assert first["mps"] == {}
+    assert first["process_sm"] == first["process_info"] == {pid: 60}
+    assert used_mib(second) == 0
+    assert task.wait(timeout=20) == 0
+    assert used_mib(two_gpus.gpu()) == 0
+    assert two_gpus.clients() == []
+
+
+def test_the_first_line_says_what_and_where(two_gpus: Host) -> None:
+    """One line on start: host, pid, GPU, memory, and that it is simulated."""
+    code, out, err = two_gpus.task("--memory", "2G", "--seconds", "0.1", CUDA_VISIBLE_DEVICES="1")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 1
+    for word in (os.uname().nodename, "pid ", str(two_gpus.gpu(1)["uuid"]), "2048 MiB", "(simulated)"):
+        assert word in out
+
+
+def test_twelve_greedy_tasks_on_one_card(two_gpus: Host) -> None:
+    """Of twelve tasks of 10000 MiB on 81920, started at once, eight get in and four die of out-of-memory."""
+    tasks = [two_gpus.start("--memory", "10000M", "--seconds", "60", CUDA_VISIBLE_DEVICES="0") for _ in range(12)]
+    assert until(lambda: len([task for task in tasks if task.poll() is not None]) == 4)
+    assert until(lambda: len(two_gpus.clients()) == 8)
+    gpu = two_gpus.gpu()
+    assert used_mib(gpu) == 80000
+    dead = [task for task in tasks if task.poll() is not None]
+    for task in dead:
+        assert task.returncode == 1
+        assert "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in task.communicate()[1]
+    assert gpu["rates"] == [100, 0]
+    shares = gpu["process_sm"]
+    assert isinstance(shares, dict)
+    assert set(shares.values()) == {12}
+
+
+def test_kill_9_frees_the_memory(two_gpus: Host) -> None:
+    """A killed task counts for nothing at once, and the next task of that user sweeps its file away."""
+    task = two_gpus.start_and_hear("--memory", "50000M", "--seconds", "60")
+    assert used_mib(two_gpus.gpu()) == 50000
+    task.kill()
+    task.wait()
+    left = two_gpus.clients()
+    assert used_mib(two_gpus.gpu()) == 0
+    assert two_gpus.task("--memory", "50000M", "--seconds", "0.1")[0] == 0
+    assert len(left) == 1
+    assert two_gpus.clients() == []
+
+
+def test_a_zombie_holds_nothing(two_gpus: Host) -> None:
+    """A killed task that nobody has waited for is a zombie and counts for nothing."""
+    task = two_gpus.start_and_hear("--memory", "50000M", "--seconds", "60")
+    os.kill(task.pid, signal.SIGKILL)
+    assert until(lambda: ") Z " in Path(f"/proc/{task.pid}/stat").read_text())
+    assert used_mib(two_gpus.gpu()) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_a_task_cleanly(two_gpus: Host, number: signal.Signals) -> None:
+    """A task ends by the signal that asked it to, without a traceback and without a leftover."""
+    task = two_gpus.start_and_hear("--memory", "1G", "--seconds", "60")
+    task.send_signal(number)
+    assert task.communicate(timeout=20)[1] == ""
+    assert task.returncode == -number
+    assert two_gpus.clients() == []
+
+
+def test_memory_may_grow_until_it_does_not_fit(two_gpus: Host) -> None:
+    """--peak takes more half-way; where that does not fit the task dies in the middle of its work."""
+    code, _, err = two_gpus.task("--memory", "1G", "--peak", "81920M", "--seconds", "0.2")
+    assert (code, err) == (0, "")
+    code, out, err = two_gpus.task("--memory", "1G", "--peak", "81921M", "--seconds", "0.2")
+    assert code == 1
+    assert "1024 MiB" in out
+    assert "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in err
+
+
+def test_bursts_come_and_go(two_gpus: Host) -> None:
+    """With --every and --busy the load is on for part of the time."""
+    two_gpus.start_and_hear("--load", "70", "--every", "2", "--busy", "1", "--seconds", "60")
+    for rates in ([70, 0], [0, 0], [70, 0]):
+        assert until(lambda: two_gpus.gpu()["rates"] == rates)  # noqa: B023  (asked at once, in this round)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--memory", "lots"],
+        ["--memory"],
+        ["--load", "101"],
+        ["--seconds", "-1"],
+        ["--seconds", "nan"],
+        ["--busy", "2"],
+        ["--every", "1", "--busy", "2"],
+        ["--memory", "2G", "--peak", "1G"],
+        ["--counters", "1"],
+        ["--lode", "1"],
+        ["hello"],
+    ],
+)
+def test_wrong_arguments_are_exit_2(two_gpus: Host, words: list[str]) -> None:
+    """A wrong argument is exit 2 and one sentence, and nothing is registered."""
+    code, out, err = two_gpus.task(*words)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"simgpu-task: .+\n", err)
+
+
+# ---- CUDA's rules ----
+
+
+@pytest.mark.parametrize(
+    ("value", "ordinal", "expected"),
+    [
+        (None, 0, 0),
+        (None, 2, 2),
+        ("1", 0, 1),
+        ("2,0", 0, 2),
+        ("2,0", 1, 0),
+        ("UUID1", 0, 1),
+        ("PREFIX2,0", 0, 2),
+        (" 1 , 0 ", 1, 0),
+        ("0,9,1", 0, 0),
+        ("0,9,1", 1, "CUDA_ERROR_INVALID_DEVICE"),
+        ("0,-1,1", 1, "CUDA_ERROR_INVALID_DEVICE"),
+        ("9,0", 0, "CUDA_ERROR_NO_DEVICE"),
+        ("", 0, "CUDA_ERROR_NO_DEVICE"),
+        ("-1", 0, "CUDA_ERROR_NO_DEVICE"),
+        ("NoDevFiles", 0, "CUDA_ERROR_NO_DEVICE"),
+        ("0,0", 0, "CUDA_ERROR_NO_DEVICE"),
+        ("GPU-5131", 0, "CUDA_ERROR_NO_DEVICE"),
+        ("9" * 5000, 0, "CUDA_ERROR_NO_DEVICE"),
+    ],
+)
+def test_visible_devices(host: Host, value: str | None, ordinal: int, expected: int | str) -> None:
+    """CUDA_VISIBLE_DEVICES takes indices, UUIDs and their unique beginnings, ends at the unknown, hates doubles."""
+    host.init("3")
+    uuids = [str(gpu["uuid"]) for gpu in host.gpus()]
+    extra = {}
+    if value is not None:
+        extra["CUDA_VISIBLE_DEVICES"] = value.replace("UUID1", uuids[1]).replace("PREFIX2", uuids[2][:16])
+    code, out, err = host.task("--seconds", "0.05", "--device", str(ordinal), **extra)
+    if isinstance(expected, int):
+        assert code == 0, err
+        assert uuids[expected] in out
+    else:
+        assert code == 1
+        assert f"{expected} (simulated)" in err
+
+
+def test_compute_modes(two_gpus: Host) -> None:
+    """PROHIBITED lets nobody in, EXCLUSIVE_PROCESS one process, and the other card is not concerned."""
+    two_gpus.say(0, "compute_mode=2")
+    assert "CUDA_ERROR_DEVICE_UNAVAILABLE (simulated)" in two_gpus.task("--seconds", "0.05")[2]
+    two_gpus.say(0, "compute_mode=3")
+    two_gpus.start_and_hear("--seconds", "60", CUDA_VISIBLE_DEVICES="0")
+    assert "EXCLUSIVE_PROCESS" in two_gpus.task("--seconds", "0.05", CUDA_VISIBLE_DEVICES="0")[2]
+    assert two_gpus.task("--seconds", "0.05", CUDA_VISIBLE_DEVICES="1")[0] == 0
+
+
+# ---- MPS, from the client's side ----
+
+
+class MpsAnswers:
+    """A daemon's socket that answers every client with one line."""
+
+    def __init__(self, pipe: Path, answer: str) -> None:
+        pipe.mkdir()
+        self.lines: list[socket.socket] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(pipe / "control"))
+        self._socket.listen(16)
+        self._answer = answer
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                line, _ = self._socket.accept()
+            except OSError:
+                return
+            self.lines.append(line)
+            request = line.recv(1000).decode()
+            line.send((self._answer if re.fullmatch(r"SIMGPU_CLIENT \d+\n", request) else "what?").encode())
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for line in self.lines:
+            line.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def mps(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
+    """Starts a daemon with that answer; returns the environment that leads to it."""
+    started: list[MpsAnswers] = []
+
+    def start(answer: str) -> dict[str, str]:
+        pipe = tmp_path / f"p{len(started)}"
+        started.append(MpsAnswers(pipe, answer))
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
+
+    yield start
+    for daemon in started:
+        daemon.close()
+
+
+StartMps = Callable[[str], dict[str, str]]
+
+
+def test_mps_share_and_memory_limit(two_gpus: Host, mps: StartMps) -> None:
+    """Behind MPS a task keeps its SM share and its memory limit, and both process lists name it."""
+    environ = mps(f"SIMGPU_SERVER pid={os.getpid()} percentage=50 limits=0=4G")
+    share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G"}
+    task = two_gpus.start_and_hear("--memory", "2048M", "--load", "80", "--seconds", "60", **environ, **share)
+    gpu = two_gpus.gpu()
+    assert gpu["rates"] == [25, 0]
+    assert gpu["mps"] == gpu["compute"] == {str(task.pid): 2048 * MIB}
+    code, _, err = two_gpus.task("--memory", "2049M", "--seconds", "0.1", **environ, **share)
+    assert (code, "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in err) == (1, True)
+    code, _, err = two_gpus.task("--memory", "4097M", "--seconds", "0.1", **environ)
+    assert (code, "CUDA_ERROR_OUT_OF_MEMORY (simulated)" in err) == (1, True)
+    assert two_gpus.task("--memory", "4096M", "--seconds", "0.1", **environ)[0] == 0
+
+
+@pytest.mark.parametrize(("word", "compute", "mps_list"), [("both", 1, 1), ("mps", 0, 1), ("compute", 1, 0)])
+def test_mps_clients_in_the_lists_that_the_file_names(
+    two_gpus: Host, mps: StartMps, word: str, compute: int, mps_list: int
+) -> None:
+    """`mps_lists` says which of NVML's lists name an MPS client, so that a reader can be tried against each."""
+    two_gpus.say(0, f"mps_lists={word}")
+    two_gpus.start_and_hear("--seconds", "60", **mps("SIMGPU_SERVER pid=1"))
+    gpu = two_gpus.gpu()
+    lists = gpu["compute"], gpu["mps"]
+    assert isinstance(lists[0], dict)
+    assert isinstance(lists[1], dict)
+    assert (len(lists[0]), len(lists[1])) == (compute, mps_list)
+
+
+def test_the_servers_gpus_are_the_clients_world(two_gpus: Host, mps: StartMps) -> None:
+    """A server of card 1 alone shows its clients that card as device 0."""
+    uuid = str(two_gpus.gpu(1)["uuid"])
+    environ = mps(f"SIMGPU_SERVER pid=1 gpus={uuid}")
+    assert uuid in two_gpus.task("--seconds", "0.05", **environ)[1]
+    assert uuid in two_gpus.task("--seconds", "0.05", CUDA_VISIBLE_DEVICES="0", **environ)[1]
+    assert two_gpus.task("--seconds", "0.05", CUDA_VISIBLE_DEVICES="1", **environ)[0] == 1
+
+
+def test_an_exclusive_card_takes_clients_of_one_server(two_gpus: Host, mps: StartMps) -> None:
+    """In EXCLUSIVE_PROCESS the clients of one MPS server share the card, and nobody else comes in."""
+    two_gpus.say(0, "compute_mode=3")
+    environ = mps("SIMGPU_SERVER pid=4711")
+    two_gpus.start_and_hear("--seconds", "60", **environ)
+    two_gpus.start_and_hear("--seconds", "60", **environ)
+    assert two_gpus.task("--seconds", "0.05")[0] == 1
+    assert two_gpus.task("--seconds", "0.05", **mps("SIMGPU_SERVER pid=4712"))[0] == 1
+
+
+def test_the_end_of_the_server_ends_its_clients(two_gpus: Host, tmp_path: Path) -> None:
+    """When the server goes, a client dies of a CUDA error."""
+    daemon = MpsAnswers(tmp_path / "p", "SIMGPU_SERVER pid=1")
+    task = two_gpus.start_and_hear("--seconds", "60", CUDA_MPS_PIPE_DIRECTORY=str(tmp_path / "p"))
+    daemon.close()
+    assert "CUDA_ERROR_MPS_RPC_FAILURE (simulated)" in task.communicate(timeout=20)[1]
+    assert task.returncode == 1
+
+
+def test_a_dead_daemon_is_silence(two_gpus: Host, tmp_path: Path) -> None:
+    """A socket that nobody listens on means no MPS, without a word, and no limits: as CUDA does it."""
+    MpsAnswers(tmp_path / "p", "").close()
+    code, out, err = two_gpus.task(
+        *("--memory", "3G", "--load", "80", "--seconds", "0.1"),
+        CUDA_MPS_PIPE_DIRECTORY=str(tmp_path / "p"),
+        CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=1G",
+        CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="10",
+    )
+    assert (code, err) == (0, "")
+    assert "mps off" in out
+    assert "load 80%" in out
+
+
+@pytest.mark.parametrize("answer", ["SIMGPU_ERROR CUDA_ERROR_MPS_SERVER_NOT_READY", "Unknown command", "SIMGPU_SERVER"])
+def test_a_daemon_without_a_server_breaks_the_task(two_gpus: Host, mps: StartMps, answer: str) -> None:
+    """A live daemon that gives no server is a CUDA error, not a task outside MPS."""
+    code, _, err = two_gpus.task("--seconds", "0.1", **mps(answer))
+    assert code == 1
+    assert re.search(r"CUDA_ERROR_MPS_(SERVER_NOT_READY|CONNECTION_FAILED) \(simulated\)", err)
+
+
+# ---- What strangers may write ----
+
+
+def own_start_time() -> str:
+    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "used=1000",
+        "sm=50\n",
+        "used=-1\n",
+        "used=0x10\n",
+        "used= sm=1\n",
+        "used=1 sm=x\n",
+        "used=1\0 sm=1\n",
+        "nonsense\n",
+        "used=1  sm=2\n",
+        "used=" + "9" * 5000 + "\n",
+        "\xff\xfe\n",
+    ],
+)
+def test_torn_or_mad_client_files_do_not_count(two_gpus: Host, line: str) -> None:
+    """A file that is torn, too long or not understood is as good as none, for NVML and for tasks."""
+    name = f"{os.getpid()}.0.{own_start_time()}"
+    (two_gpus.state / "clients" / name).write_bytes(line.encode("latin-1"))
+    gpu = two_gpus.gpu()
+    assert (used_mib(gpu), gpu["compute"]) == (0, {})
+    assert two_gpus.task("--memory", "81920M", "--seconds", "0.05")[0] == 0
+
+
+def test_figures_are_cut_to_the_card(two_gpus: Host) -> None:
+    """Huge figures of a live process count as a full card, and a task finds no room there."""
+    name = f"{os.getpid()}.0.{own_start_time()}"
+    (two_gpus.state / "clients" / name).write_text("used=99999999999999999999999 sm=4000000000 mem=101 new=words\n")
+    gpu = two_gpus.gpu()
+    assert gpu["memory"] == [81920 * MIB, 0, 81920 * MIB]
+    assert gpu["rates"] == [100, 100]
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in two_gpus.task("--memory", "1M", "--seconds", "0.05")[2]
+
+
+def test_planted_files_neither_count_nor_block(two_gpus: Host, tmp_path: Path) -> None:
+    """Links, fifos, folders and names that only look right hold nobody up and count for nothing."""
+    clients, start = two_gpus.state / "clients", own_start_time()
+    (tmp_path / "letter").write_text("used=1073741824\n")
+    for name in (
+        f"0{os.getpid()}.0.{start}",
+        f"{os.getpid()}.0.0{start}",
+        f"{os.getpid()}.0",
+        "x.y.z",
+        "." * 200,
+        "-1.0.1",
+    ):
+        (clients / name).write_text("used=1073741824\n")
+    (clients / f"{os.getpid()}.0.{start}").symlink_to(tmp_path / "letter")
+    os.mkfifo(clients / f"{os.getppid()}.0.1")
+    (clients / "1.0.1").mkdir()
+    os.mkfifo(clients / f"{os.getpid()}.1.{start}")
+    assert [used_mib(gpu) for gpu in two_gpus.gpus()] == [0, 0]
+    assert two_gpus.task("--memory", "81920M", "--seconds", "0.05")[0] == 0
+    assert two_gpus.task("--memory", "81920M", "--seconds", "0.05", CUDA_VISIBLE_DEVICES="1")[0] == 0
+
+
+def test_another_start_time_is_another_process(two_gpus: Host) -> None:
+    """A file of a pid that has been given to a new process does not count."""
+    name = f"{os.getpid()}.0.{int(own_start_time()) + 1}"
+    (two_gpus.state / "clients" / name).write_text("used=1073741824\n")
+    assert used_mib(two_gpus.gpu()) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="writing as somebody else needs root")
+def test_nobody_speaks_for_somebody_else(two_gpus: Host) -> None:
+    """A file counts if it belongs to the process's owner or to root, and not if it is a third one's."""
+    own = two_gpus.state / "clients" / f"{os.getpid()}.0.{own_start_time()}"
+    own.write_text("used=1073741824\n")
+    assert used_mib(two_gpus.gpu()) == 1024
+    os.chown(own, NOBODY, NOBODY)
+    assert used_mib(two_gpus.gpu()) == 0
+    assert two_gpus.task("--memory", "81920M", "--seconds", "0.05")[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="being somebody else needs root")
+def test_another_users_task_is_seen(two_gpus: Host) -> None:
+    """Another user's task, under a strict umask, counts like anybody's, and does not see beyond its rights."""
+    reachable = subprocess.run([TASK, "--help"], user=NOBODY, capture_output=True, check=False).returncode == 0
+    if not reachable:
+        pytest.skip(f"user {NOBODY} cannot reach {TASK}")
+    mask = os.umask(0o077)
+    try:
+        task = two_gpus.start_as(NOBODY, "--memory", "1G", "--seconds", "60")
+    finally:
+        os.umask(mask)
+    assert two_gpus.gpu()["compute"] == {str(task.pid): 1024 * MIB}
+    assert "81000 MiB wanted, 80896 MiB free" in two_gpus.task("--memory", "81000M", "--seconds", "0.05")[2]
+
+
+def test_very_many_clients(two_gpus: Host) -> None:
+    """Three hundred live processes on a card are all listed, among thousands of dead files."""
+    clients = two_gpus.state / "clients"
+    for number in range(3000):
+        (clients / f"{4000000 + number}.0.1").write_text("used=1073741824\n")
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(300)]
+    try:
+        for sleeper in sleepers:
+            start = Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[19]
+            (clients / f"{sleeper.pid}.0.{start}").write_text("used=1048576 sm=1\n")
+        gpu = two_gpus.gpu()
+        assert isinstance(gpu["compute"], dict)
+        assert sorted(gpu["compute"]) == sorted(str(sleeper.pid) for sleeper in sleepers)
+        assert used_mib(gpu) == 300
+        assert gpu["rates"] == [100, 0]
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
+# ---- Witnesses from outside ----
+
+
+def tool(name: str) -> Path:
+    path = Path(sys.executable).parent / name
+    if not path.exists():
+        pytest.skip(f"{name} is not installed beside {sys.executable}")
+    return path
+
+
+def test_gpustat_as_a_witness(two_gpus: Host) -> None:
+    """gpustat sees the cards, the driver, the memory, the load and the process."""
+    task = two_gpus.start_and_hear("--memory", "3000M", "--load", "40", "--seconds", "60", CUDA_VISIBLE_DEVICES="1")
+    run = subprocess.run(
+        [tool("gpustat"), "--json"], env=two_gpus.environ(), capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    report = json.loads(run.stdout)
+    assert report["driver_version"] == "550.0-simulated"
+    idle, busy = report["gpus"]
+    assert idle["name"] == busy["name"] == "Simulated H100 80GB"
+    assert (idle["memory.used"], busy["memory.used"], busy["memory.total"]) == (0, 3000, 81920)
+    assert (busy["utilization.gpu"], busy["temperature.gpu"], busy["power.draw"]) == (40, None, None)
+    assert [(one["pid"], one["gpu_memory_usage"]) for one in busy["processes"]] == [(task.pid, 3000)]
+
+
+def test_nvitop_as_a_witness(two_gpus: Host) -> None:
+    """nvitop draws its table, with the process and its load, and complains of nothing."""
+    task = two_gpus.start_and_hear("--memory", "3000M", "--load", "40", "--seconds", "60")
+    run = subprocess.run(
+        [tool("nvitop"), "-1", "--ascii"], env=two_gpus.environ(), capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0
+    assert run.stderr == ""
+    assert "550.0-simulated" in run.stdout
+    assert "Simulated H100 80GB" in run.stdout
+    assert re.search(rf"\b{task.pid} C\b.*\b3000MiB\s+40\b", run.stdout)
+
+
+def test_two_sources_tell_one_story(two_gpus: Host) -> None:
+    """What tasks believe to be free and what NVML calls free is the same number."""
+    two_gpus.start_and_hear("--memory", "12345M", "--seconds", "60")
+    two_gpus.start_and_hear("--memory", "2345M", "--seconds", "60")
+    free = 81920 - 12345 - 2345
+    assert used_mib(two_gpus.gpu()) == 81920 - free
+    assert f"{free} MiB free of 81920 MiB" in two_gpus.task("--memory", f"{free + 1}M", "--seconds", "0.05")[2]
+    assert two_gpus.task("--memory", f"{free}M", "--seconds", "0.05")[0] == 0

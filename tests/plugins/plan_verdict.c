@@ -1,0 +1,51 @@
+/* For tests/contract: plan_verdict FILE JOB UID NODE. Prints what was read in a fixed form and ends with 0; or "absent" and 1; or
+ * "bad: WHY" and 2. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "plan.h"
+
+static void print_plan(const struct ss_plan *plan)
+{
+	printf("job %u uid %u node %s\n", plan->job, plan->uid, plan->node);
+	if (plan->refused != NULL) {
+		printf("refused %s\n", plan->refused);
+		return;
+	}
+	printf("share %s gpus %u slots %u\n", plan->share, plan->gpus, plan->slot_count);
+	for (size_t core = 0; core < plan->cores.count; core++)
+		for (size_t n = plan->cores.first[core]; n < plan->cores.first[core + 1]; n++)
+			printf("core %zu cpu %u\n", core, plan->cores.cpu[n]);
+	for (size_t i = 0; i < plan->note_count; i++)
+		printf("note %s\n", plan->notes[i]);
+	for (uint32_t i = 0; i < plan->slot_count; i++) {
+		const struct ss_slot *slot = &plan->slots[i];
+		printf("slot %u part %u of %u\n", i, slot->part, slot->parts);
+		for (size_t v = 0; v < slot->variables; v++)
+			printf("%s %s=%s\n", slot->environment[v].unless_set ? "default" : "set", slot->environment[v].name,
+			       slot->environment[v].value);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct ss_plan *plan = NULL;
+	char why[512] = "";
+
+	if (argc != 5)
+		return 64;
+	struct ss_plan_owner owner = { (uint32_t)strtoul(argv[2], NULL, 10), (uint32_t)strtoul(argv[3], NULL, 10), argv[4] };
+	switch (ss_plan_read(argv[1], &owner, &plan, why, sizeof why)) {
+	case SS_PLAN_ABSENT:
+		puts("absent");
+		return 1;
+	case SS_PLAN_BAD:
+		printf("bad: %s\n", why);
+		return 2;
+	case SS_PLAN_READ:
+		break;
+	}
+	print_plan(plan);
+	ss_plan_free(plan);
+	return 0;
+}

@@ -1,0 +1,47 @@
+"""The plugin's pure parts, tested in C with the address and undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+
+
+@pytest.mark.parametrize("program", ["test_options", "test_cores", "test_plan"])
+def test_the_tables_in_c_hold(program, tmp_path):
+    """Each program prints the rows that failed, and ends with 0 only where all hold."""
+    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}", tmp_path / program], check=True)
+    result = subprocess.run([tmp_path / program], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr[-4000:]
+
+
+def test_only_slurms_symbols_leave_the_plugin(tmp_path):
+    """slurmstepd maps the objects of all plugins into one process."""
+    if not Path("/usr/include/slurm/spank.h").exists():
+        pytest.skip("NOT TESTED: libslurm-dev is not installed")
+    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}"], check=True)
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", tmp_path / "share_gpu.so"], capture_output=True, text=True, check=True
+    )
+    symbols = {line.split()[-1] for line in listing.stdout.splitlines()}
+    assert symbols == {
+        *("plugin_name", "plugin_type", "plugin_version", "spank_plugin_version"),
+        *("slurm_spank_init", "slurm_spank_init_post_opt", "slurm_spank_user_init", "slurm_spank_task_init"),
+        "slurm_spank_exit",
+    }
+
+
+def test_installing_replaces_the_object_in_one_step(tmp_path):
+    """A second install leaves no half-written or temporary file beside the object."""
+    if not Path("/usr/include/slurm/spank.h").exists():
+        pytest.skip("NOT TESTED: libslurm-dev is not installed")
+    install = ["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}/b", f"DESTDIR={tmp_path}/root", "install"]
+    subprocess.run(install, check=True)
+    installed = tmp_path / "root/usr/lib/slurm-share/share_gpu.so"
+    first = installed.stat().st_ino
+    subprocess.run(install, check=True)
+    assert installed.stat().st_ino != first
+    assert sorted(path.name for path in installed.parent.iterdir()) == ["job_submit.lua", "share_gpu.so"]

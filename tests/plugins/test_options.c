@@ -1,0 +1,154 @@
+/* --share-gpu values: what is taken, how it reads canonically, what is refused and with which words. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "names.h"
+#include "options.h"
+
+static void a_valid_value_has_one_canonical_text(void)
+{
+	static const struct { const char *text, *canonical; } rows[] = {
+		{ "1", "1" },
+		{ "4", "4" },
+		{ "60", "60" },
+		{ "off", "off" },
+		{ "4,mem=8G", "4,mem=8192M" },
+		{ "4,mem=8gib", "4,mem=8192M" },
+		{ "4,mem=8Gb", "4,mem=8192M" },
+		{ "4,mem=800", "4,mem=800M" },
+		{ "4,mem=800M", "4,mem=800M" },
+		{ "4,mem=1", "4,mem=1M" },
+		{ "4,mem=16T", "4,mem=16777216M" },
+		{ "4,mem=16777216", "4,mem=16777216M" },
+		{ "4,mem=16384g", "4,mem=16777216M" },
+		{ "4,sm=50", "4,sm=50" },
+		{ "4,sm=50%", "4,sm=50" },
+		{ "4,sm=100%", "4,sm=100" },
+		{ "4,sm=1", "4,sm=1" },
+		{ "4,sm=even", "4,sm=even" },
+		{ "4,sm=free", "4,sm=free" },
+		{ "4,mps=on", "4,mps=on" },
+		{ "4,mps=off", "4,mps=off" },
+		{ "4,sm=free,mps=off", "4,sm=free,mps=off" },
+		{ "4,mps=on,sm=50%,mem=8G", "4,mem=8192M,sm=50,mps=on" },
+		{ "4,sm=even,mem=1T", "4,mem=1048576M,sm=even" },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ss_request request, again;
+		char sentence[SS_SENTENCE_SIZE] = "", canonical[SS_CANONICAL_SIZE] = "", twice[SS_CANONICAL_SIZE] = "";
+		CHECK(rows[i].text, ss_request_parse(rows[i].text, &request, sentence, sizeof sentence) == 0);
+		CHECK(rows[i].text, ss_request_render(&request, canonical, sizeof canonical) == 0);
+		CHECK(rows[i].text, strcmp(canonical, rows[i].canonical) == 0);
+		CHECK(rows[i].text, ss_request_parse(canonical, &again, sentence, sizeof sentence) == 0);
+		CHECK(rows[i].text, ss_request_render(&again, twice, sizeof twice) == 0 && strcmp(canonical, twice) == 0);
+		CHECK(rows[i].text, ss_request_render(&request, canonical, strlen(rows[i].canonical)) == -1);
+	}
+}
+
+static void anything_else_is_refused_by_name(void)
+{
+	static const struct { const char *text, *says; } rows[] = {
+		{ NULL, "missing" },
+		{ "", "missing" },
+		{ "0", "'0' is not a number of tasks" },
+		{ "61", "'61'" },
+		{ "007", "'007'" },
+		{ "+4", "'+4'" },
+		{ "-1", "'-1'" },
+		{ " 4", "' 4'" },
+		{ "4 ", "'4 '" },
+		{ "4.0", "'4.0'" },
+		{ "0x4", "'0x4'" },
+		{ "1e1", "'1e1'" },
+		{ "four", "'four'" },
+		{ "OFF", "'OFF'" },
+		{ "off,mem=8G", "'off'" },
+		{ "4,off", "'off' is not one of mem, sm and mps" },
+		{ "99999999999999999999", "'99999999999999999999'" },
+		{ "4;rm -rf", "'4;rm -rf'" },
+		{ "4\n", "'4?'" },
+		{ "4,", "'' is not one of" },
+		{ ",4", "number of tasks on each GPU is missing" },
+		{ ",", "number of tasks on each GPU is missing" },
+		{ "4,,mem=8G", "'' is not one of" },
+		{ "4,mem", "'' is not a size" },
+		{ "4,mem=", "'' is not a size" },
+		{ "4,mem=0", "'0' is not a size" },
+		{ "4,mem=08G", "'08G'" },
+		{ "4,mem=-1", "'-1'" },
+		{ "4,mem=8K", "'8K'" },
+		{ "4,mem=8B", "'8B'" },
+		{ "4,mem=8GiBs", "'8GiBs'" },
+		{ "4,mem=8Gi", "'8Gi'" },
+		{ "4,mem=1.5G", "'1.5G'" },
+		{ "4,mem=17T", "'17T'" },
+		{ "4,mem=16777217", "'16777217'" },
+		{ "4,mem=18446744073709551617", "mem='" },
+		{ "4,mem=4294967297T", "mem='" },
+		{ "4,Mem=8G", "'Mem' is not one of" },
+		{ "4,memory=8G", "'memory' is not one of" },
+		{ "4,mem=8G,mem=9G", "'mem' is given twice" },
+		{ "4,sm=0", "'0' is not a percentage" },
+		{ "4,sm=101", "'101'" },
+		{ "4,sm=%", "'%'" },
+		{ "4,sm=50%%", "'50%%'" },
+		{ "4,sm=05", "'05'" },
+		{ "4,sm=Even", "'Even'" },
+		{ "4,sm=even,sm=free", "'sm' is given twice" },
+		{ "4,mps=yes", "'yes' is neither on nor off" },
+		{ "4,mps", "'' is neither on nor off" },
+		{ "4,mps=on,mps=on", "'mps' is given twice" },
+		{ "4,mem=8G,mps=off", "mem= cannot go with mps=off" },
+		{ "4,mps=off,sm=50", "sm= cannot go with mps=off" },
+		{ "4,mps=off,sm=even", "sm= cannot go with mps=off" },
+		{ "4,mem=8G,sm=50,mps=on,                                            ", "longer than 64" },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		const char *row = rows[i].text ? rows[i].text : "NULL";
+		struct ss_request request;
+		char sentence[SS_SENTENCE_SIZE] = "";
+		CHECK(row, ss_request_parse(rows[i].text, &request, sentence, sizeof sentence) == -1);
+		CHECK(sentence, strstr(sentence, rows[i].says) != NULL);
+		CHECK(sentence, strstr(sentence, SS_OPTION_FORM) != NULL);
+		CHECK(sentence, strstr(sentence, "for example --share-gpu=4,mem=8G") != NULL);
+		CHECK(sentence, strchr(sentence, '\n') == NULL);
+	}
+}
+
+/* The sentence is one printable line, whatever came in, and is cut to its buffer. */
+static void random_bytes_end_in_a_verdict(void)
+{
+	static const char alphabet[] = "0123456789,,==memsmpsofrevnGMTiB%+- \t\n\x01\x7f\xc3\xa4";
+
+	srand(20261120);
+	for (int round = 0; round < 200000; round++) {
+		char text[90], sentence[SS_SENTENCE_SIZE], small[16], canonical[SS_CANONICAL_SIZE];
+		struct ss_request request;
+		size_t length = (size_t)rand() % (sizeof text - 1);
+		for (size_t i = 0; i < length; i++)
+			text[i] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
+		if (rand() % 2)
+			memcpy(text, "4,", length < 2 ? length : 2);
+		text[length] = '\0';
+		if (ss_request_parse(text, &request, sentence, sizeof sentence) == 0) {
+			CHECK(text, ss_request_render(&request, canonical, sizeof canonical) == 0);
+			continue;
+		}
+		for (const char *c = sentence; *c; c++)
+			if (*c < ' ' || *c > '~')
+				CHECK(text, !"a byte that is not printable in the sentence");
+		CHECK(text, ss_request_parse(text, &request, small, sizeof small) == -1 && strlen(small) < sizeof small);
+	}
+}
+
+int main(void)
+{
+	a_valid_value_has_one_canonical_text();
+	anything_else_is_refused_by_name();
+	random_bytes_end_in_a_verdict();
+	return finish();
+}
