@@ -55,7 +55,7 @@ title "Its 16 tasks: rank, node, slot, GPU, cores, threads"
 lines=$(cluster as alice -- grep ^task job.out | sort -k3,3 -k4,4n)
 {
 	echo "TASK NODE SLOT GPU CORES THREADS"
-	sed 's/^task //' <<<"$lines"
+	echo "${lines//task /}"
 } | column -t
 [ "$(wc -l <<<"$lines")" = 16 ] || fail "16 tasks were expected"
 

@@ -165,6 +165,8 @@ class Host:
             stderr=subprocess.PIPE,
             text=True,
             user=user,
+            # A shell starts what it puts into the background with SIGINT ignored, and that is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self._running.append(process)
         return process
@@ -220,7 +222,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, library: Path) -> Iterator[Host]:
     # Another user's tasks must reach the folder too.
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents[:3]):
         if folder.owner() == Path.home().owner() and os.geteuid() == 0:
             folder.chmod(folder.stat().st_mode | 0o111)
     host = Host(tmp_path, library)
