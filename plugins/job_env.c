@@ -70,7 +70,7 @@ static void pin(spank_t sp, const struct ss_plan *plan, const struct ss_step *st
 	char text[1024];
 
 	ss_cores_deal(&step->cores, deal, &mine);
-	if (mine.count > 0) {
+	if (mine.count > 0 && !step->is_bound) {
 		ss_cores_cpus(&mine, &plan->cores, &cpus);
 		(void)sched_setaffinity(0, sizeof cpus.set, cpus.set);
 	}

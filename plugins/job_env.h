@@ -24,6 +24,7 @@ struct ss_step {
 	uint32_t cores_per_task;   /* the same in cores */
 	struct ss_core_list cores; /* of the job on this node; none where Slurm did not say */
 	bool has_own_cores;        /* --exact: `cores` are the step's, fewer than the job's, for its tasks alone */
+	bool is_bound;             /* the user gave --cpu-bind: the tasks stay where Slurm puts them */
 };
 
 /* A variable of the step's environment; false where it is not set or does not fit. */

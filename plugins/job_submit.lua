@@ -16,6 +16,7 @@ local M = {}
 M.CONFIG = "/etc/slurm-share/config.toml"
 M.KEY = "exclusive_user_partitions"
 M.VARIABLE = "SHARE_GPU"
+M.DIRECT = "SHARE_GPU_SRUN"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 M.SHARE_MAX = 60
 M.MEM_MAX_MIB = 16 * 1024 * 1024
@@ -62,22 +63,22 @@ function M.tasks_per_gpu(text)
   return n
 end
 
--- N of a job's `spank_job_env`: a number, or nil for a job without a share, or nil and a sentence.
+-- N of a job's `spank_job_env` and the whole value: or nil for a job without a share, or nil, nil and a sentence.
 function M.share(spank_job_env)
-  local found
+  local found, text
   for _, setting in pairs(spank_job_env or {}) do
     local value = string.match(setting, "^" .. M.VARIABLE .. "=(.*)$")
     if value then
       local n = M.tasks_per_gpu(value)
       if not n or (found and found ~= n) then
         local shown = string.gsub(string.sub(value, 1, 40), "[^%w%p ]", "?")
-        return nil, "slurm-share: --share-gpu=" .. shown .. " is not in the valid form " .. M.FORM
+        return nil, nil, "slurm-share: --share-gpu=" .. shown .. " is not in the valid form " .. M.FORM
           .. ", for example --share-gpu=4,mem=8G"
       end
-      found = n
+      found, text = n, value
     end
   end
-  if found ~= 0 then return found end
+  if found ~= 0 then return found, text end
 end
 
 -- The GPUs a job asks for on each node. nil: none, by name. 0: in a form that does not say how many on a node.
@@ -97,6 +98,49 @@ end
 
 local function tasks_are_open(job)
   return job.num_tasks == slurm.NO_VAL and job.ntasks_per_node == slurm.NO_VAL16
+end
+
+-- What cannot be -------------------------------------------------------------------------------------------------------
+
+local function is_direct(job)
+  for _, setting in pairs(job.spank_job_env or {}) do
+    if setting == M.DIRECT .. "=1" then return true end
+  end
+  return false
+end
+
+-- The line that works: what srun was told, and numbers for what it was not.
+local function srun_line(job, n, text)
+  local nodes = job.min_nodes and job.min_nodes ~= slurm.NO_VAL and math.max(job.min_nodes, 1) or 1
+  local tasks = job.num_tasks ~= slurm.NO_VAL and job.num_tasks or nil
+  local total = tonumber(string.match(job.tres_per_job or "", "gres[/:]gpu[^,]-[:=](%d+)%f[%D]"))
+  local k = M.gpus_asked(job)
+  local gpus
+  if total then
+    gpus, tasks = "--gpus=" .. total, tasks or n * total
+  else
+    if not k or k == 0 then k = tasks and math.ceil(tasks / (n * nodes)) or 1 end
+    gpus, tasks = "--gres=gpu:" .. k, tasks or n * k * nodes
+  end
+  if nodes == 1 then return string.format("srun --share-gpu=%s %s -n%d PROGRAM", text, gpus, tasks) end
+  -- Slurm deals -n8 over two nodes as 7 and 1 where one of them has the CPUs for it
+  return string.format("srun --share-gpu=%s -N%d %s --ntasks-per-node=%d PROGRAM", text, nodes, gpus, math.ceil(tasks / nodes))
+end
+
+-- A sentence for a share that cannot be as asked; nil for all others.
+local function problem_of(job, n, text)
+  if job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
+    return "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
+      .. " submit the part that shares as a job of its own, for example sbatch --share-gpu=4 job.sh"
+  end
+  if job.ntasks_per_tres ~= nil and job.ntasks_per_tres ~= slurm.NO_VAL16 then
+    return "slurm-share: --ntasks-per-gpu does not go with --share-gpu, which says itself how many tasks a GPU gets;"
+      .. " leave it away, for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
+  end
+  if is_direct(job) and (not M.gpus_asked(job) or tasks_are_open(job)) then
+    return "slurm-share: srun --share-gpu without an allocation needs a number of GPUs and one of tasks, for example "
+      .. srun_line(job, n, text)
+  end
 end
 
 -- Whole nodes, with all GPUs, CPUs and memory; or the GPUs that were asked for, on nodes of one user. What the user said
@@ -256,11 +300,8 @@ end
 -- What Slurm calls ---------------------------------------------------------------------------------------------------------
 
 function M.submit(job, partitions, _uid)
-  local n, problem = M.share(job.spank_job_env)
-  if n and job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
-    problem = "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
-      .. " submit the part that shares as a job of its own, for example sbatch --share-gpu=4 job.sh"
-  end
+  local n, text, problem = M.share(job.spank_job_env)
+  if n then problem = problem_of(job, n, text) end
   if problem then
     slurm.log_user("%s", problem)
     return slurm.ERROR

@@ -1,5 +1,6 @@
 #include "step.h"
 
+#include <errno.h>
 #include <slurm/slurm.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +9,12 @@
 #include <unistd.h>
 
 #include "job_env.h"
+#include "last_word.h"
+#include "leases.h"
+#include "mps.h"
 #include "names.h"
 #include "plan.h"
+#include "slots.h"
 
 enum verdict {
 	STAND_ASIDE,   /* change nothing */
@@ -26,7 +31,17 @@ static struct {
 	char sentence[SS_PLAN_MAX_LINE + 256];
 	struct ss_plan *plan;
 	struct ss_step step;
-} now;
+	char slots_folder[512];
+	/* a step of tasks */
+	struct ss_leases *leases;
+	struct ss_slots slots; /* as they were found when this step chose */
+	bool late;             /* each task chooses for itself, on the GPU that it turns out to have */
+	uint32_t chosen[SS_PLAN_MAX_SLOTS];
+	uint32_t taken;
+	/* a batch shell */
+	bool has_other_nodes;
+	struct ss_last_word last_word;
+} now = { .last_word = { -1, -1 } };
 
 static bool is_batch(uint32_t step_id)
 {
@@ -87,6 +102,10 @@ static void read_cores(spank_t sp, struct ss_step *step)
 	if (spank_get_item(sp, S_JOB_NCPUS, &cpus) == ESPANK_SUCCESS && step->cores.count > 0 && cpus > step->cores.count)
 		threads = (uint32_t)(cpus / step->cores.count);
 	step->cores_per_task = (step->cpus_per_task + threads - 1) / threads;
+	/* before the tasks are forked it is there only where the user gave --cpu-bind: task/affinity writes what it has chosen
+	 * itself into the environment of each task (seen on 26.05). srun inside a task inherits that, and obeys it itself. */
+	step->is_bound = ss_env_has(sp, "SLURM_CPU_BIND_TYPE") &&
+			 !(ss_env_get(sp, "SLURM_CPU_BIND_TYPE", value, sizeof value) && value[0] == '\0'); /* --cpu-bind=quiet */
 }
 
 static bool read_step(spank_t sp, struct ss_step *step, uint32_t *step_id)
@@ -121,8 +140,69 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 	}
 }
 
-static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool batch)
+/* srun --gres=none: Slurm gave this step no GPU. */
+static bool has_gpus(spank_t sp)
 {
+	return ss_env_has(sp, "SLURM_STEP_GPUS") || ss_env_has(sp, SS_ENV_VISIBLE_DEVICES);
+}
+
+/* The GPUs of the plan that `list`, a variable of Slurm's, names; all of them where it names none. */
+static uint32_t read_gpus(spank_t sp, const char *list, bool *listed)
+{
+	char text[SS_PLAN_MAX_LINE];
+	uint32_t count = 0;
+
+	if (ss_env_get(sp, list, text, sizeof text))
+		count = ss_slots_listed(now.plan, &now.slots, text, listed);
+	if (count > 0)
+		return count;
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
+		listed[gpu] = true;
+	return now.slots.gpus;
+}
+
+/* Slurm deals the step's GPUs to its tasks (--gpu-bind, --gpus-per-task, --ntasks-per-gpu, --tres-bind), or the step has only
+ * some of the job's: which ones a task can open is known in the task alone. */
+static bool chooses_late(spank_t sp)
+{
+	bool listed[SS_PLAN_MAX_SLOTS];
+	char binding[256];
+
+	if (ss_env_get(sp, "SLURM_TRES_BIND", binding, sizeof binding)) {
+		const char *gpu = strstr(binding, "gpu:");
+		if (gpu != NULL && strncmp(gpu, "gpu:none", strlen("gpu:none")) != 0)
+			return true;
+	} else if (ss_env_has(sp, "SLURM_TRES_BIND")) {
+		return true; /* too long to look at */
+	}
+	return read_gpus(sp, "SLURM_STEP_GPUS", listed) < now.slots.gpus;
+}
+
+static void lease_slots(spank_t sp, uint32_t step_id)
+{
+	char why[SS_SENTENCE_SIZE] = "";
+	int taken = 0;
+
+	ss_slots_of_plan(now.plan, &now.slots);
+	now.late = chooses_late(sp);
+	now.leases = ss_leases_open(now.slots_folder, now.plan->slot_count, now.step.local_tasks, step_id, now.late, why,
+				    sizeof why);
+	if (now.leases != NULL && !now.late)
+		taken = ss_leases_take(now.leases, &now.slots, NULL, 0, now.step.local_tasks, now.chosen, why, sizeof why);
+	if (now.leases == NULL || taken < 0) {
+		now.verdict = REFUSE;
+		decide_sentence("job %u cannot lease its slots on node %s: %s; if none of its own programs does that, tell your "
+				"administrators, and submit the job again",
+				now.step.job, now.plan->node, why);
+		return;
+	}
+	now.taken = (uint32_t)taken;
+}
+
+static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool batch, uint32_t step_id)
+{
+	char nodes[16];
+
 	if (now.plan->refused != NULL) {
 		now.verdict = REFUSE;
 		decide_sentence("%s", now.plan->refused);
@@ -130,10 +210,14 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		now.verdict = GIVE_BATCH;
 		now.say_notes = true;
 		ss_env_give_batch(sp, now.plan);
-	} else if (!wants_no_slot(sp, asked)) {
+		/* S_JOB_NNODES is the batch step's, 1 */
+		now.has_other_nodes = ss_env_get(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof nodes) && strcmp(nodes, "1") != 0;
+		ss_last_word_open(&now.last_word);
+	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
 		now.verdict = GIVE_SLOTS;
 		now.say_notes = !is_below_shared_batch(sp, now.step.job); /* srun without sbatch: no shell has said them */
 		read_cores(sp, &now.step);
+		lease_slots(sp, step_id);
 	}
 }
 
@@ -152,6 +236,8 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	owner.job = now.step.job;
 	owner.uid = now.step.uid;
 	(void)snprintf(path, sizeof path, "%s/" SS_JOBS_FOLDER "/%u/" SS_PLAN_FILE, state_root, now.step.job);
+	(void)snprintf(now.slots_folder, sizeof now.slots_folder, "%s/" SS_JOBS_FOLDER "/%u/" SS_SLOTS_FOLDER, state_root,
+		       now.step.job);
 
 	switch (ss_plan_read(path, &owner, &now.plan, why, sizeof why)) {
 	case SS_PLAN_ABSENT:
@@ -166,51 +252,123 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 		}
 		break;
 	case SS_PLAN_READ:
-		decide_with_plan(sp, asked, batch);
+		decide_with_plan(sp, asked, batch, step_id);
 		break;
 	}
 	if (asked != NULL || now.verdict == GIVE_BATCH || now.verdict == GIVE_SLOTS)
 		ss_env_forget_option(sp);
 }
 
-/* The slot of a task: its number on the node. */
-static uint32_t choose_slot(uint32_t local_task)
-{
-	return local_task;
-}
-
 /* The slot's part of the job's cores; in a step with cores of its own, the task's part of those, in the order of the slots'
  * parts, so that tasks of one GPU stay neighbours. */
-static struct ss_deal deal_cores(const struct ss_slot *slot)
+static struct ss_deal deal_cores(uint32_t local_task, const struct ss_slot *slot)
 {
 	struct ss_deal deal = { slot->part, slot->parts, now.plan->gpus, now.step.cores_per_task };
 
 	if (!now.step.has_own_cores)
 		return deal;
-	deal = (struct ss_deal){ 0, now.step.local_tasks, 1, now.step.cores_per_task };
-	for (uint32_t task = 0; task < now.step.local_tasks; task++) {
-		uint32_t other = choose_slot(task);
-		if (other < now.plan->slot_count && now.plan->slots[other].part < slot->part)
+	deal = (struct ss_deal){ local_task, now.step.local_tasks, 1, now.step.cores_per_task };
+	if (now.late) /* the others' slots are not known here */
+		return deal;
+	deal.part = 0;
+	for (uint32_t task = 0; task < now.taken; task++)
+		if (now.plan->slots[now.chosen[task]].part < slot->part)
 			deal.part++;
-	}
 	return deal;
+}
+
+__attribute__((noreturn, format(printf, 2, 3)))
+static void refuse(uint32_t local_task, const char *format, ...)
+{
+	char what[SS_PLAN_MAX_LINE];
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(what, sizeof what, format, arguments);
+	va_end(arguments);
+	slurm_spank_log("slurm-share: task %u of %u on %s %s", local_task + 1, now.step.local_tasks, now.plan->node, what);
+	_exit(SS_EXIT_REFUSED);
+}
+
+static const char *plural(uint32_t count)
+{
+	return count == 1 ? "" : "s";
 }
 
 static void refuse_surplus(uint32_t local_task) __attribute__((noreturn));
 static void refuse_surplus(uint32_t local_task)
 {
 	const struct ss_plan *plan = now.plan;
+	uint32_t others = ss_slots_count(&now.slots, NULL, SS_SLOT_OTHERS);
 	char arithmetic[96];
 
 	if (plan->per_gpu * plan->gpus == plan->slot_count)
 		(void)snprintf(arithmetic, sizeof arithmetic, "--" SS_OPTION "=%u on %u GPU%s makes %u", plan->per_gpu, plan->gpus,
-			       plan->gpus == 1 ? "" : "s", plan->slot_count);
+			       plural(plan->gpus), plan->slot_count);
 	else
 		(void)snprintf(arithmetic, sizeof arithmetic, "this job has %u here", plan->slot_count);
-	slurm_spank_log("slurm-share: task %u of %u on %s has no slot: %s; start at most %u on a node (srun --ntasks-per-node=%u), or "
-			"submit the job with a larger --" SS_OPTION, local_task + 1, now.step.local_tasks, plan->node, arithmetic,
-			plan->slot_count, plan->slot_count);
-	_exit(SS_EXIT_REFUSED);
+	if (others == 0)
+		refuse(local_task, "has no slot: %s; start at most %u on a node (srun --ntasks-per-node=%u), or submit the job with a "
+		       "larger --" SS_OPTION, arithmetic, plan->slot_count, plan->slot_count);
+	if (now.taken == 0)
+		refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; wait for one of them to end, or submit "
+		       "the job with a larger --" SS_OPTION, arithmetic, others);
+	refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; wait for %s to end, or start at most %u "
+	       "now", arithmetic, others, others == 1 ? "it" : "them", now.taken);
+}
+
+/* Without confinement the node of another GPU opens as well; then Slurm's variable is right. access(2) asks the device cgroup as
+ * open(2) does, and wakes no driver. With confinement the variable is renumbered from 0 (seen on 26.05). */
+static void find_own_gpus(spank_t sp, bool *own)
+{
+	bool open[SS_PLAN_MAX_SLOTS];
+	uint32_t closed = 0;
+
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++) {
+		char path[32];
+		int minor = ss_slots_minor(now.plan, &now.slots, gpu);
+		(void)snprintf(path, sizeof path, "/dev/nvidia%d", minor);
+		open[gpu] = minor < 0 || access(path, R_OK | W_OK) == 0 || errno != EPERM;
+		closed += !open[gpu];
+	}
+	if (closed > 0 && closed < now.slots.gpus)
+		memcpy(own, open, sizeof open);
+	else
+		(void)read_gpus(sp, "SLURM_STEP_GPUS", own);
+}
+
+static uint32_t choose_own(spank_t sp, uint32_t local_task)
+{
+	bool own[SS_PLAN_MAX_SLOTS];
+	char why[SS_SENTENCE_SIZE] = "";
+	uint32_t slot = 0, gpus = 0;
+
+	find_own_gpus(sp, own);
+	int taken = ss_leases_take(now.leases, &now.slots, own, local_task, 1, &slot, why, sizeof why);
+	if (taken < 0)
+		refuse(local_task, "cannot lease a slot: %s; if none of the job's own programs does that, tell your administrators",
+		       why);
+	if (taken > 0)
+		return slot;
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++)
+		gpus += own[gpu];
+	uint32_t ours = ss_slots_count(&now.slots, own, SS_SLOT_OURS), others = ss_slots_count(&now.slots, own, SS_SLOT_OTHERS);
+	refuse(local_task, "has no slot on the %u GPU%s that Slurm gave it: --" SS_OPTION "=%u makes %u there, %u held by this step and "
+	       "%u by other steps of the job; start fewer tasks on a GPU, or leave the binding of GPUs away", gpus, plural(gpus),
+	       now.plan->per_gpu, ours + others, ours, others);
+}
+
+/* CUDA would say nothing, and the task would run on the whole GPU. */
+static void check_mps(uint32_t local_task, const struct ss_slot *slot)
+{
+	const char *pipe = ss_slot_value(slot, SS_ENV_MPS_PIPE), *uuid = ss_slot_value(slot, SS_ENV_VISIBLE_DEVICES);
+	char why[SS_SENTENCE_SIZE] = "";
+
+	if (pipe == NULL || ss_mps_check(pipe, now.step.uid, why, sizeof why) == 0)
+		return;
+	refuse(local_task, "is not started: the MPS daemon of %s is gone (%s), and without it nothing would limit the task; submit the "
+	       "job again, or with --" SS_OPTION "=%u," SS_OPTION_MPS "=" SS_MPS_OFF, uuid ? uuid : "its GPU", why,
+	       now.plan->per_gpu);
 }
 
 static void say_notes(void)
@@ -221,25 +379,34 @@ static void say_notes(void)
 
 static void give_slot(spank_t sp, uint32_t local_task)
 {
-	uint32_t rank = 0, slot = choose_slot(local_task);
+	uint32_t rank = 0;
 
-	if (slot >= now.plan->slot_count)
+	if (!now.late && local_task >= now.taken)
 		refuse_surplus(local_task);
+	uint32_t slot = now.late ? choose_own(sp, local_task) : now.chosen[local_task];
+	check_mps(local_task, &now.plan->slots[slot]);
 	if (spank_get_item(sp, S_TASK_GLOBAL_ID, &rank) != ESPANK_SUCCESS)
 		rank = local_task;
 	if (local_task == 0 && now.say_notes)
 		say_notes();
-	struct ss_deal deal = deal_cores(&now.plan->slots[slot]);
+	struct ss_deal deal = deal_cores(local_task, &now.plan->slots[slot]);
 	ss_env_give_task(sp, now.plan, &now.plan->slots[slot], &now.step, rank, &deal);
+}
+
+/* -1 where Slurm does not say. */
+static int local_task_id(spank_t sp)
+{
+	int local_task = -1;
+	return spank_get_item(sp, S_TASK_ID, &local_task) == ESPANK_SUCCESS ? local_task : -1;
 }
 
 void ss_step_task(spank_t sp)
 {
-	int local_task = 0;
+	int local_task = local_task_id(sp);
 
 	if (now.verdict == STAND_ASIDE)
 		return;
-	if (spank_get_item(sp, S_TASK_ID, &local_task) != ESPANK_SUCCESS || local_task < 0)
+	if (local_task < 0)
 		local_task = 0;
 	switch (now.verdict) {
 	case REFUSE:
@@ -251,6 +418,7 @@ void ss_step_task(spank_t sp)
 		break;
 	case GIVE_BATCH:
 		say_notes();
+		ss_last_word_send(&now.last_word);
 		break;
 	case GIVE_SLOTS:
 		give_slot(sp, (uint32_t)local_task);
@@ -260,8 +428,47 @@ void ss_step_task(spank_t sp)
 	}
 }
 
+void ss_step_task_forked(spank_t sp)
+{
+	int local_task = local_task_id(sp);
+	pid_t pid = 0;
+
+	if (now.leases != NULL && local_task >= 0 && spank_get_item(sp, S_TASK_PID, &pid) == ESPANK_SUCCESS && pid > 0)
+		ss_leases_name_task(now.leases, (uint32_t)local_task, (uint32_t)pid);
+}
+
+/* What the job made of its slots on this node; those of its other nodes are not known here. */
+static void say_how_many_were_used(void)
+{
+	uint32_t used = ss_leases_used(now.slots_folder, now.plan->slot_count);
+	char where[96] = "", sentence[192];
+
+	if (used >= now.plan->slot_count)
+		return;
+	if (now.has_other_nodes)
+		(void)snprintf(where, sizeof where, " on %.64s", now.plan->node);
+	if (used == 0)
+		(void)snprintf(sentence, sizeof sentence, "no task took a share%s; start the program with srun or llsub", where);
+	else
+		(void)snprintf(sentence, sizeof sentence, "%u of %u slots used%s", used, now.plan->slot_count, where);
+	ss_last_word_say(&now.last_word, sentence);
+}
+
+void ss_step_task_ended(spank_t sp)
+{
+	int local_task = local_task_id(sp);
+
+	if (now.verdict == GIVE_BATCH)
+		say_how_many_were_used();
+	else if (now.leases != NULL && local_task >= 0)
+		ss_leases_give_back(now.leases, (uint32_t)local_task);
+}
+
 void ss_step_end(void)
 {
+	ss_leases_close(now.leases);
+	now.leases = NULL;
+	ss_last_word_close(&now.last_word);
 	ss_plan_free(now.plan);
 	now.plan = NULL;
 	now.verdict = STAND_ASIDE;

@@ -1,4 +1,4 @@
-/* What the plugin does in slurmstepd: read the plan once per step, then refuse, give out slots, or stand aside. */
+/* What the plugin does in slurmstepd: read the plan and lease slots once per step, then refuse, give out slots, or stand aside. */
 #ifndef SLURM_SHARE_STEP_H
 #define SLURM_SHARE_STEP_H
 
@@ -12,6 +12,10 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 /* task_init, in the forked task. Does not return where the task is refused: in an optional plugin slurmstepd ignores what a
  * callback returns, so a sentence and _exit are the one way. */
 void ss_step_task(spank_t sp);
+
+/* task_post_fork and task_exit, as root. */
+void ss_step_task_forked(spank_t sp);
+void ss_step_task_ended(spank_t sp);
 
 void ss_step_end(void);
 

@@ -75,10 +75,16 @@ void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
 	if (request == NULL || request->off || ss_request_render(request, canonical, sizeof canonical) != 0) {
 		/* sbatch takes SLURM_SPANK_* of its environment over into the new job (init_spank_env in sbatch's opt.c) */
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_VARIABLE);
+		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
 		if (request == NULL)
 			(void)spank_job_control_unsetenv(sp, SS_OPTION_VARIABLE);
 		return;
 	}
+	/* srun that asks for its own allocation: job_submit.lua sees what else it asked for, which no plugin does */
+	if (spank_context() == S_CTX_LOCAL && getenv("SLURM_JOB_ID") == NULL)
+		(void)spank_job_control_setenv(sp, SS_JOB_CONTROL_DIRECT, "1", 1);
+	else
+		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
 	if (spank_job_control_setenv(sp, SS_JOB_CONTROL_VARIABLE, canonical, 1) != ESPANK_SUCCESS)
 		slurm_error("slurm-share: the request %s could not be handed to the job: it will run unshared", canonical);
 }

@@ -1,50 +1,188 @@
-"""A shared job comes to this node: ask driver and kernel, decide, write ledger and plan."""
+"""A shared job comes to this node: ask driver and kernel, decide, enter it in the ledger, start MPS, write the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
-from slurm_share.actuators import environment, state
-from slurm_share.decide import admit, reconcile
+from slurm_share import mps_control
+from slurm_share.actuators import devices, environment, mps, state
+from slurm_share.decide import admit, place, reconcile
+from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
 from slurm_share.errors import DriverError
 from slurm_share.paths import Paths
-from slurm_share.readers import hook_env, nvml, topology
-from slurm_share.records import JobContext, Plan, Refusal
+from slurm_share.process import Deadline
+from slurm_share.readers import hook_env, nvml, proc, topology
+from slurm_share.readers import mps as mps_reader
+from slurm_share.records import JobContext, MpsOffer, MpsStarted, Plan, Refusal
 from slurm_share.settings import Settings
 
-from . import hook
+from . import hook, release
 
 WHO = "prolog"
+RUN_IN_JOB = (
+    "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must take it out of slurm.conf"
+)
 
 
-def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> None:
-    """Decide about the job in `environ` and leave the decision where its tasks will look for it.
+SLACK_S = 5.0
+"""What a Prolog may take beyond hook_deadline_s before it is given up: undoing a start of MPS."""
 
-    Raises HookEnvError for an environment that is not slurmd's, OSError where state cannot be written.
+
+def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
+    """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: a process of an
+    earlier job outlives every signal, and the node is unwell.
+
+    Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
     job = hook_env.read(environ)
-    decision = decide(job, settings)
-    hook.report(WHO, sentence(job, decision))
+    deadline = Deadline.after(settings.hook_deadline_s)
+    decision = decide(job, paths, settings)
+    well = True
     if decision is None:
-        return
-    state.prepare(paths)
-    state.make_job_folder(paths, job.job_id)
+        if paths.ledger.exists():
+            well = make_way(job, granted_uuids(job), None, paths, settings, deadline, now)
+    else:
+        state.prepare(paths)
+        state.make_job_folder(paths, job.job_id)
     if isinstance(decision, Plan):
-        with state.exclusive(paths):
-            ledger = hook.read_ledger(paths, WHO)
-            state.write_ledger(paths, reconcile.enter(ledger, decision, now), settings)
-    state.write_plan(paths, environment.plan_file(decision), job.gid)
+        granted = [gpu.uuid for gpu in decision.gpus]
+        well = make_way(job, granted, decision, paths, settings, deadline, now)
+        if decision.wants_mps:
+            decision = start_mps(decision, paths, settings, deadline)
+    if decision is not None or job.share_problem is not None:
+        hook.report(WHO, sentence(job, decision))
+    if decision is not None:
+        plan = environment.plan_file(decision)
+        state.make_slots(paths, plan, job.gid)
+        state.write_plan(paths, plan, job.gid)
+    return well
 
 
-def decide(job: JobContext, settings: Settings) -> Plan | Refusal | None:
+def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal | None:
     """The decision; a driver that does not answer is a Refusal, since nobody knows then which GPU is which."""
     if job.share is None:
         return None
     try:
-        gpus = nvml.read_gpus()
+        gpus, driver = nvml.read_gpus(), nvml.read_driver_version()
     except DriverError as error:
         return admit.driver_refusal(job, str(error))
-    return admit.admit(job, gpus, topology.read_cores(), settings)
+    return admit.admit(job, gpus, topology.read_cores(), offer(paths, settings, driver), settings)
+
+
+def granted_uuids(job: JobContext) -> list[str]:
+    """The GPUs of an ordinary job; none where the driver does not say, which is that job's own trouble."""
+    try:
+        return [gpu.uuid for gpu in place.granted_gpus(job.granted, nvml.read_gpus())[0]]
+    except DriverError:
+        return []
+
+
+def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
+    """What this node can do about MPS."""
+    why_not = None
+    if not settings.mps_control:
+        why_not = "this site has switched MPS off (mps_control)"
+    elif not os.access(settings.mps_control, os.X_OK):
+        why_not = f"there is no {settings.mps_control} on this node"
+    elif proc.read_runs_in_job():
+        why_not = RUN_IN_JOB
+    else:
+        why_not = operators_daemon(paths)
+    return MpsOffer(mps_reader.client_limit(driver), why_not)
+
+
+def operators_daemon(paths: Paths) -> str | None:
+    """The sentence for a node whose operators run an MPS daemon of their own; None: they do not. A user's own daemon
+    is that user's business."""
+    daemons = mps_reader.foreign_daemons(mps_reader.read_processes(), str(paths.root))
+    for one in daemons:
+        if one.identity.uid is not None and one.identity.uid < FIRST_ORDINARY_UID:
+            return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
+    return None
+
+
+def make_way(
+    job: JobContext,
+    granted: Sequence[str],
+    plan: Plan | None,
+    paths: Paths,
+    settings: Settings,
+    deadline: Deadline,
+    now: float,
+) -> bool:
+    """Enter the plan's job (an ordinary one has no plan, and no line), and clear away what jobs that are over left
+    behind; whether all of it went.
+
+    The ledger is written before anything is started: whoever stops a daemon asks it, under that GPU's own lock, whether
+    a job has come to the GPU meanwhile.
+    """
+    with state.exclusive(paths, deadline):
+        ledger = hook.read_ledger(paths, WHO)
+        over = reconcile.stale(ledger, job, granted, proc.read_live_jobs() if ledger.jobs else ())
+        for entry in over:
+            hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
+        over = release.take_over(ledger, over, paths, settings, WHO)
+        if plan is not None:
+            # An Epilog of an earlier run may have removed it: from the line on it does not.
+            state.make_job_folder(paths, job.job_id)
+            state.write_ledger(paths, reconcile.enter(hook.read_ledger(paths, WHO), plan, now), settings)
+    stuck, _ = release.clear(over, paths, settings, deadline.at_most(deadline.left() / 2), WHO)
+    return not stuck
+
+
+def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:
+    """A daemon for each GPU of the plan, started side by side or joined. One that no other job has, and that is not
+    well, is nobody's: it is replaced."""
+    owner = mps.owner(plan.job.uid, plan.job.gid)
+    places = [mps_control.node_place(paths, settings.mps_control, owner, gpu.uuid) for gpu in plan.gpus]
+    exclusive = settings.compute_mode == "exclusive_process"
+    if exclusive:
+        hold_gpus(plan, paths, settings, deadline)
+    with state.exclusive(paths, deadline):
+        ledger = hook.read_ledger(paths, WHO)
+    joint = [place for place in places if reconcile.is_in_use(ledger, place.gpu, besides=plan.job.job_id)]
+    alone = [place for place in places if place not in joint]
+    outcomes = [*mps.start_many(alone, deadline, replace=True), *mps.start_many(joint, deadline)]
+    pipes = {one.place.gpu: one.place.pipe for one in outcomes if isinstance(one, MpsStarted)}
+    failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
+    for outcome in outcomes:
+        if isinstance(outcome, MpsStarted):
+            what = "joined" if outcome.joined else "started"
+            notes = "".join(f"; {note}" for note in outcome.notes)
+            text = f"MPS daemon {outcome.daemon.pid} of {outcome.place.gpu} {what} in {outcome.seconds:.3f} s{notes}"
+        else:
+            text = f"MPS on {outcome.place.gpu} failed: {outcome.why}"
+        hook.report(WHO, f"job {plan.job.job_id}: {text}")
+    if failures and exclusive:
+        # Without MPS its tasks share the GPU as so many processes, which this mode would not let in.
+        release.restore_modes(paths, settings, WHO, tuple(failures), besides=plan.job.job_id)
+    settled = admit.settle_mps(plan, pipes, failures)
+    if isinstance(settled, Refusal):
+        give_back(plan.job.job_id, paths, settings, deadline)
+    return settled
+
+
+def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline) -> None:
+    """Undo what was done for a job whose share is refused after all; its folder stays, for the sentence."""
+    with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
+        ledger = hook.read_ledger(paths, WHO)
+        state.write_ledger(paths, reconcile.leave(ledger, job_id), settings)
+    release.clear((), paths, settings, Deadline.after(mps.UNDO_S), WHO)
+
+
+def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> None:
+    """EXCLUSIVE_PROCESS on the plan's GPUs, the mode found remembered first; a GPU that refuses stays as it is."""
+    for gpu in plan.gpus:
+        try:
+            with state.exclusive(paths, deadline):
+                before = devices.read_compute_mode(gpu.uuid)
+                if before != devices.EXCLUSIVE_PROCESS:
+                    ledger = reconcile.remember_mode(hook.read_ledger(paths, WHO), gpu.uuid, before)
+                    state.write_ledger(paths, ledger, settings)
+                    devices.set_compute_mode(gpu.uuid, devices.EXCLUSIVE_PROCESS)
+        except DriverError as error:
+            hook.report(WHO, f"job {plan.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
 
 
 def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
@@ -53,5 +191,6 @@ def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):
         where = ", ".join(gpu.uuid for gpu in decision.gpus)
-        return f"job {job.job_id} of uid {job.uid}: {len(decision.slots)} slots on {where}"
+        under = sum(slot.pipe is not None for slot in decision.slots)
+        return f"job {job.job_id} of uid {job.uid}: {len(decision.slots)} slots, {under} under MPS, on {where}"
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'no share was asked'}"

@@ -19,14 +19,16 @@ def main() -> int:
     return hook.run("epilog", work)
 
 
-def work() -> None:
-    """Imported only for a shared job."""
+def work() -> bool:
+    """Imported only for a shared job. False: the node is unwell."""
     from slurm_share import config
     from slurm_share.paths import Paths
 
     from . import release
 
-    release.release_job(os.environ, Paths(), config.load().settings)
+    settings = config.load().settings
+    hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
+    return release.release_job(os.environ, Paths(), settings)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What both hooks do around their work: a search path, one outermost handler, an exit code.
+"""What both hooks do around their work: a search path, one outermost handler, an end in time, an exit code.
 
-A non-zero exit of Prolog or Epilog drains the node and requeues the job. Nothing that a user, a bad configuration or
-a defect of ours can cause is worth that: the job runs unshared, or its tasks are refused with a sentence, and the log
-says why.
+A non-zero exit of Prolog or Epilog drains the node (and a Prolog's requeues the job). Nothing that a user, a bad
+configuration or a defect of ours can cause is worth that: the job runs unshared, or its tasks are refused with a
+sentence, and the log says why. It means one thing only: a GPU of this node is not clean and cannot be made so.
 """
 
 from __future__ import annotations
@@ -16,21 +16,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurm_share.paths import Paths
-    from slurm_share.records import Ledger
+    from slurm_share.records import Ledger, ProcessIdentity
 
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """slurmd starts hooks without PATH, and a shell's own default ends in the current folder."""
 
 
-def run(who: str, work: Callable[[], None]) -> int:
+def run(who: str, work: Callable[[], bool]) -> int:
     """Do the hook's work and answer with its exit code; whatever goes wrong is logged."""
     try:
-        work()
+        if not work():
+            return names.EXIT_NODE_UNWELL
     except Exception:  # noqa: BLE001  (the one broad handler: see above)
         import traceback
 
         report(who, traceback.format_exc().replace("\n", " | "))
     return names.EXIT_OK
+
+
+def watch(who: str, seconds: float, code: int) -> None:
+    """End this hook with `code` when it is still here after so long.
+
+    All its work has deadlines of its own; what has none is a call into a driver that hangs, and slurmd would wait for
+    it without end.
+    """
+    import threading
+
+    def give_up() -> None:
+        report(who, f"not over after {seconds:g} s, given up: something hangs, most likely the driver")
+        os._exit(code)
+
+    watchdog = threading.Timer(seconds, give_up)
+    watchdog.daemon = True
+    watchdog.start()
 
 
 def set_search_path() -> None:
@@ -51,16 +69,27 @@ def report(who: str, text: str) -> None:
     log.line(file, who, text)
 
 
+def myself() -> ProcessIdentity:
+    """This hook, so that the next one can tell whether it still lives."""
+    from slurm_share import process
+
+    identity = process.identify(os.getpid())
+    assert identity is not None, "a running process is there"
+    return identity
+
+
 def read_ledger(paths: Paths, who: str) -> Ledger:
-    """The node's ledger; an empty one, said in the log, where it cannot be understood: it is a memory of who is here,
-    and no job may wait until somebody repairs it."""
+    """The node's ledger; where it cannot be understood, what the jobs' plans tell of it, said in the log: it is a
+    memory of who is here, and no job may wait until somebody repairs it."""
+    from slurm_share.decide import reconcile
     from slurm_share.errors import StateError
     from slurm_share.readers import ledger_file
-    from slurm_share.records import Ledger
 
     boot_id = ledger_file.read_boot_id()
     try:
         return ledger_file.read_ledger(paths, boot_id)
     except StateError as error:
-        report(who, f"{error}; starting an empty ledger")
-        return Ledger(boot_id)
+        ledger = reconcile.rebuild(boot_id, ledger_file.read_plans(paths))
+        jobs = ", ".join(str(entry.job_id) for entry in ledger.jobs) or "none"
+        report(who, f"{error}; made anew from the plans of the jobs that are here ({jobs})")
+        return ledger

@@ -12,21 +12,31 @@ from . import hook
 
 
 def main() -> int:
-    """The Prolog of every job; an ordinary one costs the start of the interpreter and nothing more."""
+    """The Prolog of every job; an ordinary one costs the start of the interpreter and a look into a folder, unless a
+    shared job is, or was, on this node."""
     hook.set_search_path()
-    if names.HOOK_VARIABLE not in os.environ:
+    if names.HOOK_VARIABLE not in os.environ and not _knows_jobs():
         return names.EXIT_OK
     return hook.run("prolog", work)
 
 
-def work() -> None:
-    """Imported only for a shared job."""
+def _knows_jobs() -> bool:
+    try:
+        return bool(os.listdir(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}"))  # noqa: PTH208  (pathlib: see hook.py)
+    except OSError:
+        return False
+
+
+def work() -> bool:
+    """Imported only where there is something to do. False: the node is unwell."""
     from slurm_share import config
     from slurm_share.paths import Paths
 
     from . import admission
 
-    admission.admit_job(os.environ, Paths(), config.load().settings, time.time())
+    settings = config.load().settings
+    hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
+    return admission.admit_job(os.environ, Paths(), settings, time.time())
 
 
 if __name__ == "__main__":

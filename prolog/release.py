@@ -1,31 +1,246 @@
-"""A shared job has left this node: take it out of the ledger and remove its folder."""
+"""A shared job has left this node: end its daemons and leftovers, put back what was changed, remove its folder.
+
+The ledger comes first: the job's line moves to those that are leaving, with the hook that is at it, so that a job which
+comes meanwhile finds its GPUs free. The folder and that line go last. So a hook that is killed at any moment leaves a
+line which says what is still to be done, and the next hook does it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from slurm_share.actuators import state
-from slurm_share.decide import reconcile
+from slurm_share import process
+from slurm_share.actuators import devices, mps, processes, state
+from slurm_share.decide import leftovers, reconcile
+from slurm_share.errors import DriverError
 from slurm_share.paths import Paths
-from slurm_share.readers import hook_env
+from slurm_share.process import Deadline
+from slurm_share.readers import hook_env, nvml, proc
+from slurm_share.readers import mps as mps_reader
+from slurm_share.records import Ledger, LedgerJob, MpsFailed, MpsPlace, MpsStopped, NodeProcess
 from slurm_share.settings import Settings
 
 from . import hook
 
 WHO = "epilog"
+SLACK_S = 10.0
+"""What an Epilog may take beyond release_deadline_s before it is given up: undoing, and a last look at the ledger."""
+LEDGER_S = 2.0
+"""For the ledger where the time is up already: whoever holds it needs milliseconds."""
 
 
-def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
-    """Remove what `admission.admit_job` left. Raises as that does; does nothing the second time.
+def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) -> bool:
+    """Undo what `admission.admit_job` did. Answers whether the node is well; does nothing the second time.
 
-    The ledger comes first: a folder without a ledger line is found again by the next Epilog, a line without a folder
-    would not be.
+    Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
     job = hook_env.read(environ)
-    with state.exclusive(paths):
+    deadline = Deadline.after(settings.release_deadline_s)
+    state.prepare(paths)
+    with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
-        remaining = reconcile.leave(ledger, job.job_id)
-        if remaining != ledger:
-            state.write_ledger(paths, remaining, settings)
-    state.remove_job(paths, job.job_id)
-    hook.report(WHO, f"job {job.job_id} of uid {job.uid}: its share is removed")
+        entry = reconcile.find(ledger, job.job_id)
+        if reconcile.is_late(entry, job):
+            hook.report(WHO, f"job {job.job_id}: this Epilog is of an earlier run of it, which is here again")
+            return True
+        over = take_over(ledger, () if entry is None else (entry,), paths, settings, WHO)
+        if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
+            hook.report(WHO, f"job {job.job_id}: another Epilog of it is at work")
+            return True
+        if not any(one.job_id == job.job_id for one in over):
+            state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
+    stuck, foreign = clear(over, paths, settings, deadline, WHO)
+    well = not stuck and not foreign
+    hook.report(WHO, f"job {job.job_id} of uid {job.uid}: its share is removed" + ("" if well else "; NODE UNWELL"))
+    return well
+
+
+def take_over(
+    ledger: Ledger, over: Iterable[LedgerJob], paths: Paths, settings: Settings, who: str
+) -> tuple[LedgerJob, ...]:
+    """Write into the ledger, which the caller holds and has read, that this hook is at what these jobs left, and at
+    what a killed hook did not get done; answers with all of them."""
+    living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
+    abandoned = reconcile.abandoned(ledger, living)
+    for entry in abandoned:
+        hook.report(who, f"the hook that cleared up after job {entry.job_id} of uid {entry.uid} was ended: going on")
+    over = (*over, *abandoned)
+    if over:
+        _write(reconcile.begin_leaving(ledger, over, hook.myself()), paths, settings, who)
+    return over
+
+
+def clear(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
+) -> tuple[bool, bool]:
+    """Take away what jobs that `take_over` named left, and daemons of ours that no job here has at all.
+
+    Two answers: whether a process outlived every signal, and whether somebody else's is on a GPU that nobody has.
+    """
+    stuck = not end_daemons(over, paths, settings, deadline.at_most(0.6 * deadline.left()), who)
+    restore_modes(paths, settings, who)
+    foreign = False
+    if over:
+        left, foreign = end_leftovers(over, paths, settings, deadline, who)
+        stuck = stuck or left
+        with state.exclusive(paths, Deadline.after(LEDGER_S)):
+            ledger = hook.read_ledger(paths, who)
+            for entry in over:
+                if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
+                    state.remove_job(paths, entry.job_id)
+            _write(reconcile.end_leaving(ledger, over), paths, settings, who)
+    return stuck, foreign
+
+
+def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
+    """Stop every daemon of ours that no job here has; whether all of them went. What another hook is at, is its."""
+    pipes = mps_reader.read_pipes(paths)
+    if not pipes:
+        return True
+    ledger = _read(paths, who)
+    theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
+    # Of two jobs that leave one GPU at once neither may rely on the other's hook.
+    kept = _pipes(_others(ledger, over), paths) | (_pipes(theirs, paths) - _pipes(over, paths))
+    gpus = {str(paths.mps_pipe(entry.uid, gpu)): gpu for entry in over for gpu in entry.gpus}
+    gone = True
+    for uid in sorted({uid for uid, pipe in pipes if pipe not in kept}):
+
+        def taken(gpu: str, uid: int = uid) -> bool:
+            return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, who), over), paths)
+
+        owner = mps.owner(uid, uid)
+        # Of a daemon that no job tells of, the name of its folder will do for that of its GPU.
+        places = [
+            MpsPlace(settings.mps_control, pipe, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), owner)
+            for its, pipe in pipes
+            if its == uid and pipe not in kept
+        ]
+        outcomes = mps.stop_many(places, deadline, unless=taken)
+        for outcome in outcomes:
+            if isinstance(outcome, MpsFailed) or outcome.how not in ("was not there", "in use") or outcome.notes:
+                hook.report(who, f"MPS on {outcome.place.gpu} of uid {uid}: {stop_sentence(outcome)}")
+        gone &= _end_rest([one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"], who)
+    return gone
+
+
+def _end_rest(places: Sequence[MpsPlace], who: str) -> bool:
+    """End what is still there of daemons that were to stop, such as one whose user removed its lock; whether all of it
+    went."""
+    known = {place.pipe: place.owner.uid for place in places}
+    rest = [
+        NodeProcess(one.identity, None)
+        for one in (mps_reader.read_processes() if known else ())
+        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe]
+    ]
+    left = processes.end_processes(rest, Deadline.after(2 * processes.GRACE_S))
+    for one in rest:
+        hook.report(who, f"{_named(one)} outlived its MPS daemon's stop: {_fate(one, left)}")
+    return not left
+
+
+def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
+    """How a daemon went, for the log."""
+    if isinstance(outcome, MpsFailed):
+        return outcome.why
+    clients = f", {len(outcome.clients)} clients ended" if outcome.clients else ""
+    return f"{outcome.how} in {outcome.seconds:.3f} s{clients}" + "".join(f"; {note}" for note in outcome.notes)
+
+
+def restore_modes(
+    paths: Paths, settings: Settings, who: str, gpus: Collection[str] | None = None, besides: int | None = None
+) -> None:
+    """Put back the compute mode of GPUs (all, or of `gpus`) that no job has, or none `besides` one.
+
+    A driver that refuses is said; what was remembered stays, for the next hook.
+    """
+    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+        ledger = hook.read_ledger(paths, who)
+        kept = ledger
+        for before in ledger.modes:
+            if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, besides):
+                continue
+            try:
+                devices.set_compute_mode(before.gpu, before.mode)
+            except DriverError as error:
+                hook.report(who, f"compute mode of {before.gpu} is not put back to {before.mode}: {error}")
+                continue
+            kept = reconcile.forget_mode(kept, before.gpu)
+        if kept != ledger:
+            _write(kept, paths, settings, who)
+
+
+def end_leftovers(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
+) -> tuple[bool, bool]:
+    """End the ended jobs' users' processes on the GPUs they had; answers as `clear` does.
+
+    A GPU that another job of the same user has is that job's to clear.
+    """
+    try:
+        readings = nvml.read_gpu_readings()
+    except DriverError as error:
+        hook.report(who, f"leftover processes are not looked for: {error}")
+        return False, False
+    others = _others(_read(paths, who), over)
+    live = proc.read_live_jobs() | {entry.job_id for entry in others}
+    ours = _pids_of_mps(_pipes(others, paths)) if others else frozenset()
+    stuck = foreign = False
+    for entry in over:
+        its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
+        taken = {gpu for other in others for gpu in other.gpus}
+        on = {
+            reading.gpu.uuid: [one.pid for one in reading.processes if one.pid not in ours]
+            for reading in readings
+            if reading.gpu.uuid not in its_own
+        }
+        here = proc.read_processes(sorted({pid for gpu in entry.gpus for pid in on.get(gpu, ())}))
+        elsewhere = proc.read_processes(sorted({pid for gpu in on if gpu not in entry.gpus for pid in on[gpu]}))
+        sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, settings)
+        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live))
+        left = processes.end_processes(end, Deadline.after(max(deadline.left(), 2 * processes.GRACE_S)))
+        for one in end:
+            hook.report(who, f"job {entry.job_id}: leftover {_named(one)} on a GPU: {_fate(one, left)}")
+        free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
+        for one in sweep.foreign:
+            if one.identity.pid in free:
+                hook.report(
+                    who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job of its user has; not touched"
+                )
+                foreign = True
+        stuck = stuck or bool(left)
+    return stuck, foreign
+
+
+def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
+    return [entry for entry in ledger.jobs if entry not in over]
+
+
+def _pipes(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[str]:
+    return frozenset(str(paths.mps_pipe(entry.uid, gpu)) for entry in entries for gpu in entry.gpus)
+
+
+def _pids_of_mps(pipes: Collection[str]) -> frozenset[int]:
+    return frozenset(one.identity.pid for one in mps_reader.read_processes() if one.pipe in pipes)
+
+
+def _read(paths: Paths, who: str) -> Ledger:
+    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+        return hook.read_ledger(paths, who)
+
+
+def _write(ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
+    """A ledger that cannot be written, most likely because a job filled the state folder, keeps no Epilog from making
+    room there: its job's line stays until it is written."""
+    try:
+        state.write_ledger(paths, ledger, settings)
+    except OSError as error:
+        hook.report(who, f"{paths.ledger} is not written: {error.strerror}")
+
+
+def _named(one: NodeProcess) -> str:
+    identity = one.identity
+    return f"process {identity.pid} ({identity.name}) of uid {identity.uid}"
+
+
+def _fate(one: NodeProcess, left: Collection[NodeProcess]) -> str:
+    return "IT DOES NOT END" if one in left else "ended"

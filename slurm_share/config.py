@@ -6,24 +6,29 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from . import names
-from .errors import ConfigError
+from . import names, share_option
+from .errors import ConfigError, OptionError
 from .paths import CONFIG_FILE
 from .settings import Settings
 
 DEFAULT = "default"
 
-_RANGES = {"max_share": (1, names.SHARE_MAX), "memory_reserve_percent": (0.0, 50.0)}
+_RANGES = {
+    "max_share": (1, names.SHARE_MAX),
+    "memory_reserve_percent": (0.0, 50.0),
+    "mps_server_memory_mib": (0, 65536),
+    "hook_deadline_s": (0.1, 300.0),
+    "release_deadline_s": (0.1, 300.0),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """Settings, and where each value came from."""
 
     settings: Settings
@@ -51,7 +56,7 @@ def parse(text: str, file: str) -> Configuration:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(file, f"is not TOML: {error}") from error
-    known = [field.name for field in fields(Settings)]
+    known = list(Settings.__struct_fields__)
     for key in given:
         if key not in known:
             raise ConfigError(file, _unknown(key, known), key)
@@ -74,4 +79,8 @@ def _settings(given: Mapping[str, Any], file: str) -> Settings:
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
             raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", key)
+    try:
+        share_option.parse_sm(settings.sm)
+    except OptionError as error:
+        raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", "sm") from error
     return settings

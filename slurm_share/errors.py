@@ -7,6 +7,14 @@ SlurmShareError              everything of ours; its text is a sentence for a pe
 ├── HookEnvError             a hook's environment that does not describe a job
 ├── DriverError              the NVIDIA driver did not answer, or not about every GPU
 ├── StateError               a ledger or plan that cannot be read or written
+├── MpsError                 one MPS control daemon did not do what it should; keeps its pipe directory
+│   ├── MpsMissingError      there is no nvidia-cuda-mps-control here: this node has no MPS
+│   ├── MpsFolderError       its folder is too long, somebody else's, or cannot be made
+│   ├── MpsGoneError         no daemon there
+│   ├── MpsSilentError       it lives and did not answer in time
+│   ├── MpsRefusedError      it answered, and did not do it
+│   ├── MpsForeignError      another process holds its place
+│   └── MpsServerError       its server does not come up, or is in FAULT
 └── CommandError             a program failed, hung or is not there; keeps command, output and code
 """
 
@@ -86,6 +94,46 @@ class StateError(SlurmShareError):
 
     def __str__(self) -> str:
         return f"{self.file}: {self.why}"
+
+
+class MpsError(SlurmShareError):
+    """One MPS control daemon did not do what it should."""
+
+    def __init__(self, pipe: str, why: str) -> None:
+        self.pipe = pipe
+        self.why = why
+        super().__init__(pipe, why)
+
+    def __str__(self) -> str:
+        return f"MPS in {self.pipe}: {self.why}"
+
+
+class MpsMissingError(MpsError):
+    """This node has no MPS: its program is not there."""
+
+
+class MpsFolderError(MpsError):
+    """The daemon's folder is too long, somebody else's, or cannot be made."""
+
+
+class MpsGoneError(MpsError):
+    """Nobody is there."""
+
+
+class MpsSilentError(MpsError):
+    """The daemon lives and did not answer in time."""
+
+
+class MpsRefusedError(MpsError):
+    """The daemon answered, and did not do what it was told."""
+
+
+class MpsForeignError(MpsError):
+    """A process that is not the owner's daemon holds the daemon's lock."""
+
+
+class MpsServerError(MpsError):
+    """The daemon has no server that takes clients."""
 
 
 class CommandError(SlurmShareError):

@@ -34,6 +34,18 @@ launcher carry it out. It is text, so that C can read it without a library and a
   knows which cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
 * The rest of a slot line is the task's environment: `NAME=value` is set, `NAME?=value` only where the user has not
   set NAME. Values hold no blank and no control character.
+
+The slots
+---------
+Beside the plan, one file a slot in SLOTS_FOLDER, named by its number, and SLOTS_LOCK. Whoever holds an flock on a
+slot's file has the slot; whoever chooses among them holds one on SLOTS_LOCK meanwhile, and no longer than that. A file
+is empty until its slot has had a task. Then it says who has it, in one line, or that it was given back (SLOT_USED)::
+
+    step 0 holder 102 8123456 task 112 8123460
+
+The holder of the lock (slurmstepd, or the node launcher) and the task, each as its pid and its start time, field 22 of
+/proc/PID/stat; `task 0 0` until it has been forked. A file that nobody has locked while its task lives belongs to that
+task all the same: its holder was killed. The files are their user's to write: any other text means nothing.
 """
 
 # --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------
@@ -62,12 +74,17 @@ JOB_CONTROL_VARIABLE = "SHARE_GPU"
 """`spank_job_control_setenv` name; job_submit.lua sees it in `spank_job_env`."""
 HOOK_VARIABLE = "SPANK_SHARE_GPU"
 """The same in Prolog and Epilog: Slurm adds the prefix, the user's side wrote the value."""
+JOB_CONTROL_DIRECT = "SHARE_GPU_SRUN"
+"""`1` where srun itself asks for the allocation: job_submit.lua then wants GPUs and tasks in numbers."""
 
 # --- Where state lives (see paths.py) --------------------------------------------------------------------------------
 STATE_ROOT = "/run/slurm-share"
 JOBS_FOLDER = "jobs"
 PLAN_FILE = "plan"
 SLOTS_FOLDER = "slots"
+SLOTS_LOCK = "lock"
+"""Beside the slot files: held while slots are chosen."""
+SLOT_USED = "used"
 MPS_FOLDER = "mps"
 
 # --- The plan --------------------------------------------------------------------------------------------------------
@@ -91,6 +108,8 @@ ENV_JOB = "SLURM_SHARE_JOB_ID"
 ENV_GPU_UUID = "SLURM_SHARE_GPU_UUID"
 ENV_GPU_INDEX = "SLURM_SHARE_GPU_INDEX"
 """NVML index on the node: for people. Programs use the UUID."""
+ENV_GPU_MINOR = "SLURM_SHARE_GPU_MINOR"
+"""The N of the GPU's /dev/nvidiaN, which is Slurm's number for it; only where it is not the index."""
 ENV_PER_GPU = "SLURM_SHARE_PER_GPU"
 """N of --share-gpu=N."""
 ENV_CORES = "SLURM_SHARE_CORES"
@@ -98,6 +117,9 @@ ENV_CORES = "SLURM_SHARE_CORES"
 ENV_MPS = "SLURM_SHARE_MPS"
 ENV_SIMULATED = "SLURM_SHARE_SIMULATED"
 """1 where the GPU is simulated; absent otherwise."""
+ENV_MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+ENV_MPS_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+ENV_MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 ENV_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 ENV_THREADS = "OMP_NUM_THREADS"
 ENV_JAX_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -107,5 +129,7 @@ ENV_TF_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 EXIT_OK = 0
 EXIT_USAGE = 2
 """The person's mistake: a sentence on stderr, nothing done."""
+EXIT_NODE_UNWELL = 1
+"""A hook's: slurmd drains the node, and the hook's output in slurmd's log says why."""
 EXIT_REFUSED = 69
 """A task that must not run (EX_UNAVAILABLE of sysexits.h); its sentence is in the job's output."""

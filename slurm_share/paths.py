@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from . import names
 
 CONFIG_FILE = Path("/etc/slurm-share/config.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True):
     """The state folder of one node."""
 
     root: Path = Path(names.STATE_ROOT)
@@ -38,3 +38,20 @@ class Paths:
     def plan(self, job_id: int) -> Path:
         """The job's plan; its user's, 0400."""
         return self.job(job_id) / names.PLAN_FILE
+
+    @property
+    def mps(self) -> Path:
+        """One folder a user with MPS daemons; root's, 0711."""
+        return self.root / names.MPS_FOLDER
+
+    def mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
+        """Pipe directory of the daemon of one user on one GPU; the user's, 0700, under a folder of root's.
+
+        The name keeps both ends of the UUID: 56 random bits, 15 bytes of the 87 that a pipe directory may have.
+        """
+        digits = gpu_uuid.partition("-")[2].replace("/", "")
+        return self.mps / str(uid) / f"{digits[:8]}-{digits[-6:]}"
+
+    def slots(self, job_id: int) -> Path:
+        """The job's leases, one file a slot; root's folder, 0711, the user's files, 0600."""
+        return self.job(job_id) / names.SLOTS_FOLDER

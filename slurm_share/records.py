@@ -1,19 +1,22 @@
 """The nouns of a share: plain frozen values that readers answer in and decisions are made of.
 
 Units live in the names (`_mib` is 1,048,576 bytes). `None` means the source would not say; 0 means measured, and none.
+
+msgspec.Struct and not dataclasses: the same manners, but made in C. Building these as dataclasses took a third of what
+a Prolog costs, and every job of a share pays for that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 SmChoice = int | Literal["even", "free"]
 """The share of a GPU's streaming multiprocessors a task may use: percent, an even part, or no cap."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareRequest:
+class ShareRequest(Struct, frozen=True):
     """What a user wrote after --share-gpu."""
 
     per_gpu: int
@@ -25,8 +28,7 @@ class ShareRequest:
     """None: with MPS where the node has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobContext:
+class JobContext(Struct, frozen=True):
     """A job on this node, as slurmd describes it to a hook."""
 
     job_id: int
@@ -39,14 +41,15 @@ class JobContext:
     """None: an ordinary job."""
     share_problem: str | None = None
     """Why a share value that came along was not understood."""
+    exclusive: Literal["node", "user"] | None = None
+    """Whether Slurm gave the job its nodes, or its user's nodes, alone; None: neither, or not told."""
     restart_count: int | None = None
     user: str | None = None
     partition: str | None = None
     sluid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU, or one MIG instance, as the driver lists it."""
 
     uuid: str
@@ -61,16 +64,14 @@ class Gpu:
     simulated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     """A process that the driver lists on a GPU."""
 
     pid: int
     memory_used_mib: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuReading(Struct, frozen=True):
     """One GPU at one moment."""
 
     gpu: Gpu
@@ -80,8 +81,7 @@ class GpuReading:
     processes: tuple[GpuProcess, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One task's place on a GPU."""
 
     number: int
@@ -93,10 +93,13 @@ class Slot:
     """None: one task has the GPU to itself."""
     memory_fraction: str | None
     """The cap as a decimal fraction of the whole GPU, for frameworks that take one of the total."""
+    thread_percent: float | None = None
+    """Share of the GPU's multiprocessors under MPS; None: no cap."""
+    pipe: str | None = None
+    """Pipe directory of the GPU's MPS daemon; None: this slot is shared without MPS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The decision about one job on one node."""
 
     job: JobContext
@@ -107,18 +110,27 @@ class Plan:
     """The machine's cores in Slurm's order, each as its operating system CPU numbers."""
     notes: tuple[str, ...] = ()
     """Sentences for the job's output, each said once."""
+    wants_mps: bool = False
+    """Whether daemons are to be started; which slots then have one stands in `Slot.pipe`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class MpsOffer(Struct, frozen=True):
+    """Whether this node can start MPS for a job."""
+
+    client_limit: int
+    """Clients that one GPU takes with this driver."""
+    why_not: str | None = None
+    """None: it can."""
+
+
+class Refusal(Struct, frozen=True):
     """Why a job's tasks do not run as shares on this node: a sentence for its user."""
 
     job: JobContext
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """One environment variable of a task."""
 
     name: str
@@ -127,8 +139,7 @@ class Assignment:
     """True: a value that the user gave wins."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSlot:
+class PlanSlot(Struct, frozen=True):
     """One slot line of a plan file."""
 
     number: int
@@ -136,8 +147,7 @@ class PlanSlot:
     environment: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFile:
+class PlanFile(Struct, frozen=True):
     """A plan as it stands in its file: what the plugin and the launcher carry out."""
 
     job_id: int
@@ -151,8 +161,7 @@ class PlanFile:
     slots: tuple[PlanSlot, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerJob:
+class LedgerJob(Struct, frozen=True):
     """A shared job that this node knows of."""
 
     job_id: int
@@ -170,9 +179,180 @@ class LedgerJob:
     sluid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class ModeBefore(Struct, frozen=True):
+    """The compute mode a GPU had before we changed it."""
+
+    gpu: str
+    mode: int
+    """NVML's number."""
+
+
+class Leaving(Struct, frozen=True):
+    """A job that is over, while a hook takes away what it left."""
+
+    job: LedgerJob
+    hook: ProcessIdentity
+    """Who is at it; when that process is gone, whoever comes next takes it up."""
+
+
+class Ledger(Struct, frozen=True):
     """Who is on the node, since this boot."""
 
     boot_id: str
     jobs: tuple[LedgerJob, ...] = ()
+    modes: tuple[ModeBefore, ...] = ()
+    """What has to be put back when the last job leaves a GPU."""
+    leaving: tuple[Leaving, ...] = ()
+
+
+class NodeProcess(Struct, frozen=True):
+    """A process seen on a GPU, and whose it is."""
+
+    identity: ProcessIdentity
+    job_id: int | None
+    """The job it belongs to, by its cgroup, its slurmstepd, or what its own environment says; None: no job's."""
+
+
+class Sweep(Struct, frozen=True):
+    """What is to become of the processes on GPUs that a job has left."""
+
+    end: tuple[NodeProcess, ...] = ()
+    """The ended job's user's, in no live job."""
+    tolerated: tuple[NodeProcess, ...] = ()
+    """System programs that may stay."""
+    foreign: tuple[NodeProcess, ...] = ()
+    """Somebody else's: never ended, and the node is unwell while they are there."""
+
+
+class Owner(Struct, frozen=True):
+    """Who a process runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+    """Supplementary groups; a site may give /dev/nvidia* to one."""
+
+
+class ProcessIdentity(Struct, frozen=True):
+    """One process and no later one of the same number."""
+
+    pid: int
+    """0: the kernel names no process (another pid namespace, or a lock that belongs to an open file)."""
+    start_ticks: int | None = None
+    """Field 22 of /proc/PID/stat, clock ticks after boot; None: hidden (hidepid) or gone."""
+    uid: int | None = None
+    name: str | None = None
+    """The kernel's name of it, at most 15 characters."""
+
+
+class MpsPlace(Struct, frozen=True):
+    """Where one MPS control daemon lives, of whom, for which GPU, and the program that is it and speaks with it."""
+
+    program: str
+    """Absolute path of nvidia-cuda-mps-control."""
+    pipe: str
+    """Pipe directory (CUDA_MPS_PIPE_DIRECTORY), absolute, at most 87 bytes."""
+    gpu: str
+    """CUDA_VISIBLE_DEVICES of the daemon: a UUID. Numbers would be counted anew for its clients, so that a client with
+    the same CUDA_VISIBLE_DEVICES finds another GPU or none (docs.nvidia.com/deploy/mps, CUDA_VISIBLE_DEVICES)."""
+    owner: Owner
+    environment: tuple[tuple[str, str], ...] = ()
+    """Further variables for the daemon, such as LD_LIBRARY_PATH where libcuda is not on the linker's path."""
+    options: tuple[str, ...] = ()
+    """Further words at its start, such as -S (static partitioning, where the release has it)."""
+
+    @property
+    def logs(self) -> str:
+        """Log folder. Not `log`: the daemon makes a fifo of that name in its pipe directory."""
+        return f"{self.pipe}/logs"
+
+
+class MpsServer(Struct, frozen=True):
+    """One nvidia-cuda-mps-server, the process through which clients reach the GPU."""
+
+    pid: int
+    status: str | None
+    """INITIALIZING, ACTIVE, FAULT; None: a release that cannot say (535 and older)."""
+
+
+class MpsClient(Struct, frozen=True):
+    """One program that goes through an MPS server, as `ps` lists it."""
+
+    pid: int
+    server_pid: int
+    gpu: str
+    """The beginning of its UUID."""
+    command: str
+
+
+MpsCondition = Literal["fine", "no server", "fault", "silent", "foreign", "dead"]
+
+
+class MpsHealth(Struct, frozen=True):
+    """How one control daemon is."""
+
+    condition: MpsCondition
+    """fine: it answers and its server takes clients. no server: it answers, and starts one for the first client.
+    fault: the server refuses new clients (CUDA error 807). silent: it lives and does not answer. foreign: something
+    else holds its lock. dead: nobody holds it; CUDA programs then run on, without MPS, and say nothing."""
+    daemon: ProcessIdentity | None
+    servers: tuple[MpsServer, ...] = ()
+    why: str = ""
+    """What was seen, where it is not fine."""
+
+
+MpsRole = Literal["daemon", "server", "front end"]
+"""A front end that waits for input keeps every other one out of its daemon."""
+
+
+class MpsProcess(Struct, frozen=True):
+    """A process of MPS that runs on this node, anybody's."""
+
+    identity: ProcessIdentity
+    role: MpsRole
+    pipe: str | None
+    """Its pipe directory; None: its environment is not for our eyes."""
+
+
+class MpsDefaults(Struct, frozen=True):
+    """What a daemon gives every server that it starts from then on. None: as NVIDIA has it, no limit."""
+
+    thread_percent: float | None = None
+    memory_mib: int | None = None
+    """Pinned memory of one client on the daemon's GPU."""
+    client_priority: int | None = None
+    """0 normal, 1 below normal."""
+
+
+class MpsStarted(Struct, frozen=True):
+    """A daemon that is there and was seen to answer."""
+
+    place: MpsPlace
+    daemon: ProcessIdentity
+    servers: tuple[MpsServer, ...]
+    joined: bool
+    """True: it ran already."""
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+class MpsFailed(Struct, frozen=True):
+    """A daemon that is not to be used, and why; what was begun was undone."""
+
+    place: MpsPlace
+    kind: str
+    """Name of the error."""
+    why: str
+
+
+class MpsStopped(Struct, frozen=True):
+    """How a daemon went, and what of it is still there."""
+
+    place: MpsPlace
+    how: Literal["was not there", "in use", "quit", "SIGTERM", "SIGKILL", "still there"]
+    clients: tuple[int, ...]
+    """Programs that were still connected and were told to end."""
+    left: tuple[ProcessIdentity, ...]
+    """Processes of it that outlived every signal: the GPU is not free."""
+    seconds: float
+    notes: tuple[str, ...] = ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import Struct
 
 from . import names
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What /etc/slurm-share/config.toml may say. Keys are the field names."""
 
     exclusive_user_partitions: tuple[str, ...] = ()
@@ -19,8 +20,36 @@ class Settings:
     """The largest N of --share-gpu=N here. The default is what MPS carries; lower it where GPUs are small."""
 
     memory_reserve_percent: float = 2.0
-    """GPU memory kept back from the shares for the driver and the server's own context: 2 % covers both on the GPUs
-    measured; a share then is (total - reserve) / N."""
+    """GPU memory kept back from the shares for the driver, in percent of the whole; a share then is (total - reserve -
+    mps_server_memory_mib) / N."""
+
+    mps_server_memory_mib: int = 512
+    """GPU memory kept back for the context of the MPS server. A CUDA context takes some hundred MiB, more on larger
+    GPUs; nvidia-smi shows what an idle server takes."""
+
+    mps_control: str = "/usr/bin/nvidia-cuda-mps-control"
+    """NVIDIA's MPS control program. Empty, or not there: shares without MPS."""
+
+    sm: str = "free"
+    """The share of a GPU's multiprocessors that a task may use where its user said nothing: `free` (no cap), `even`
+    (100/N percent) or a percentage. Free, because a cap of 100/N wastes what a waiting neighbour does not use."""
+
+    compute_mode: Literal["default", "exclusive_process"] = "default"
+    """`exclusive_process`: a GPU under MPS takes nobody but its MPS server, so that a program which goes round MPS
+    fails instead of running unseen; the mode found is put back when the last shared job leaves the GPU."""
+
+    hook_deadline_s: float = 8.0
+    """The longest that a Prolog waits for MPS before the share goes on without it. Below Slurm's BatchStartTimeout and
+    MessageTimeout (both 10 s by default)."""
+
+    release_deadline_s: float = 20.0
+    """The longest that an Epilog takes to end MPS and leftover processes. Below Slurm's UnkillableStepTimeout, 60 s."""
+
+    tolerated_processes: tuple[str, ...] = (
+        "Xorg", "Xwayland", "gnome-shell", "nv-hostengine", "dcgm-exporter", "nvidia-persiste",
+    )  # fmt: skip
+    """Names (as in /proc/PID/comm) of a system user's programs that may sit on a GPU between jobs. They are never
+    ended. Any other process of somebody else that stays on a GPU makes the node unwell."""
 
     operators_group: str = ""
     """Unix group whose members see every job in `slurm-share status`. Empty: root alone."""

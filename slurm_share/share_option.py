@@ -75,6 +75,11 @@ def _size_mib(text: str, word: str) -> int:
     return mib
 
 
+def parse_sm(word: str) -> SmChoice:
+    """A multiprocessor share as the option and the configuration write it. Raises OptionError."""
+    return _sm(f"...,{names.OPTION_SM}={word}", word)
+
+
 def _sm(text: str, word: str) -> SmChoice:
     if word == names.SM_EVEN:
         return "even"

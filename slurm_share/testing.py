@@ -35,6 +35,11 @@ class FakeNvml:
         """As nvml.read_gpus. Raises DriverError when told to."""
         return tuple(reading.gpu for reading in self.read_gpu_readings())
 
+    def read_driver_version(self) -> str:
+        """As nvml.read_driver_version. Raises DriverError when told to."""
+        self.read_gpu_readings()
+        return "550.0-fake"
+
     def read_gpu_readings(self) -> tuple[GpuReading, ...]:
         """As nvml.read_gpu_readings. Raises DriverError when told to."""
         if self.broken is not None:

@@ -37,11 +37,25 @@ def task_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
         Assignment(names.ENV_PER_GPU, str(plan.share.per_gpu)),
         Assignment(names.ENV_GPU_UUID, slot.gpu.uuid),
         Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)),
-        Assignment(names.ENV_MPS, names.MPS_OFF),
     ]
+    found += _mps_environment(slot)
     if slot.gpu.simulated:
         found.append(Assignment(names.ENV_SIMULATED, "1"))
     if slot.memory_fraction is not None:
         found.append(Assignment(names.ENV_JAX_FRACTION, slot.memory_fraction, unless_set=True))
         found.append(Assignment(names.ENV_TF_GROWTH, "true", unless_set=True))
     return tuple(found)
+
+
+def _mps_environment(slot: Slot) -> list[Assignment]:
+    """The task's way to its GPU's MPS daemon, and its caps. The task sees one GPU, so that is its ordinal 0: an entry
+    for a GPU that a client cannot see would void the whole list of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
+    """
+    if slot.pipe is None:
+        return [Assignment(names.ENV_MPS, names.MPS_OFF)]
+    found = [Assignment(names.ENV_MPS, names.MPS_ON), Assignment(names.ENV_MPS_PIPE, slot.pipe)]
+    if slot.memory_cap_mib is not None:
+        found.append(Assignment(names.ENV_MPS_MEMORY, f"0={slot.memory_cap_mib}M"))
+    if slot.thread_percent is not None:
+        found.append(Assignment(names.ENV_MPS_THREADS, f"{slot.thread_percent:g}"))
+    return found

@@ -10,13 +10,16 @@ import fcntl
 import grp
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .. import ledger as ledger_bytes
-from .. import plan_text
+from .. import names, plan_text
+from ..errors import StateError
 from ..paths import Paths
+from ..process import Deadline
 from ..records import Ledger, PlanFile
 from ..settings import Settings
 
@@ -27,15 +30,33 @@ def prepare(paths: Paths) -> None:
     paths.jobs.mkdir(mode=0o711, exist_ok=True)
 
 
+LOCK_PAUSE_S = 0.002
+"""Between two tries for the ledger, which is held for less than that."""
+
+
 @contextmanager
-def exclusive(paths: Paths) -> Iterator[None]:
-    """Hold the node's ledger alone: read, decide, write, leave. The kernel lets go of it when a holder dies."""
+def exclusive(paths: Paths, deadline: Deadline) -> Iterator[None]:
+    """Hold the node's ledger alone: read, decide, write, leave. The kernel lets go of it when a holder dies.
+
+    Raises StateError when another hook, which hangs in the driver or was stopped, holds it until the deadline.
+    """
     fd = os.open(paths.ledger_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        while not _locked(fd):
+            if deadline.left() <= 0:
+                raise StateError(str(paths.ledger_lock), "another hook has held it all the time")
+            time.sleep(LOCK_PAUSE_S)
         yield
     finally:
         os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
@@ -56,6 +77,21 @@ def make_job_folder(paths: Paths, job_id: int) -> None:
 def write_plan(paths: Paths, plan: PlanFile, gid: int) -> None:
     """Put the job's plan in place, readable by its user alone. Raises OSError as `write_ledger` does."""
     _write_whole(paths.plan(plan.job_id), plan_text.render(plan).encode("ascii"), plan.uid, gid, 0o400)
+
+
+def make_slots(paths: Paths, plan: PlanFile, gid: int) -> None:
+    """One file a slot, and one for choosing among them, which only the job's user can open: slurmstepd, as that user,
+    holds a lock on the file of each slot it gives a task. Files that are there already keep their locks.
+    """
+    folder = paths.slots(plan.job_id)
+    folder.mkdir(mode=0o711, exist_ok=True)
+    for name in (names.SLOTS_LOCK, *(str(slot.number) for slot in plan.slots)):
+        fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(fd, plan.uid, gid)
+        finally:
+            os.close(fd)
 
 
 def remove_job(paths: Paths, job_id: int) -> None:

@@ -7,10 +7,19 @@ from rich.console import Console, RenderableType
 WIDE = 10_000
 
 
+def width() -> int:
+    """Columns that a line may have."""
+    return console().width
+
+
+def console() -> Console:
+    """Standard output. In a pipe nothing is folded or cut: the reader may be grep."""
+    terminal = Console(highlight=False, markup=False, emoji=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDE)
+
+
 def show(*parts: RenderableType) -> None:
-    """Print to standard output. In a pipe nothing is folded or cut: the reader may be grep."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, emoji=False, width=WIDE)
+    """Print to standard output."""
+    out = console()
     for part in parts:
-        console.print(part)
+        out.print(part)

@@ -8,20 +8,26 @@ import os
 import pwd
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from .. import config, names, share_option
-from ..errors import CommandError, DriverError
+from .. import config, mps_control, names, share_option
+from ..errors import CommandError, DriverError, MpsError
 from ..paths import Paths
-from ..readers import ledger_file, nvml, proc, slurm
-from ..records import GpuReading, LedgerJob, PlanFile
+from ..readers import leases, ledger_file, nvml, proc, slurm
+from ..readers import mps as mps_reader
+from ..records import GpuReading, LedgerJob, NodeProcess, Owner, PlanFile
 from . import screen
 
 SCHEMA = 1
+MPS_NAME = "nvidia-cuda-mps"
+"""Name of MPS daemons and servers, as far as the kernel keeps it (15 characters)."""
+FULL_UUID_WIDTH = 110
+"""Below so many columns a UUID is cut, with a sign; --json has all of it."""
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 
 
@@ -32,6 +38,12 @@ class Status:
     node: str
     jobs: tuple[LedgerJob, ...]
     gpus: tuple[GpuReading, ...]
+    tasks: Mapping[int, NodeProcess]
+    """Programs on the GPUs by pid; MPS's own processes are not among them."""
+    leased: Mapping[int, frozenset[int] | None]
+    """Per job the slots that a task has; None: cannot be seen."""
+    mps: Mapping[str, str | None]
+    """Per GPU the user's MPS daemon: pid and state in words; None: no daemon."""
     everything: bool
     """False: only the caller's own jobs and their GPUs."""
     problems: tuple[str, ...]
@@ -77,7 +89,26 @@ def read_status() -> Status:
     if not everything:
         own = {uuid for job in jobs for uuid in job.gpus}
         gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own)
-    return Status(node, jobs, gpus, everything, tuple(problems))
+    seen = proc.read_processes(process.pid for reading in gpus for process in reading.processes)
+    return Status(
+        node,
+        jobs,
+        gpus,
+        tasks={one.identity.pid: one for one in seen if not (one.identity.name or "").startswith(MPS_NAME)},
+        leased={job.job_id: leases.read_leased(paths, job.job_id) for job in jobs},
+        mps={gpu: _mps(paths, job.uid, gpu) for job in jobs for gpu in job.gpus},
+        everything=everything,
+        problems=tuple(problems),
+    )
+
+
+def _mps(paths: Paths, uid: int, gpu: str) -> str | None:
+    """From the kernel alone: a question to the daemon would keep a task's own from being heard."""
+    try:
+        daemon = mps_reader.read_daemon(mps_control.node_place(paths, "", Owner(uid, uid), gpu))
+    except MpsError:
+        return "?"  # an operator who is not root may not look into the user's folder
+    return None if daemon is None else f"pid {daemon.pid}"
 
 
 def _node() -> str:
@@ -126,6 +157,7 @@ def as_json(status: Status) -> dict[str, Any]:
                 "share": job.share,
                 "gpus": list(job.gpus),
                 "slots": job.slots,
+                "slots_used": _count(status.leased[job.job_id]),
                 "since": job.since,
             }
             for job in status.jobs
@@ -140,9 +172,16 @@ def as_json(status: Status) -> dict[str, Any]:
                 "memory_used_mib": reading.memory_used_mib,
                 "utilization_percent": reading.utilization_percent,
                 "slots": sum(_slots_on(job, reading.gpu.uuid) for job in status.jobs),
+                "mps": status.mps.get(reading.gpu.uuid),
                 "processes": [
-                    {"pid": p.pid, "user": proc.read_owner(p.pid), "memory_used_mib": p.memory_used_mib}
+                    {
+                        "pid": p.pid,
+                        "user": proc.read_owner(p.pid),
+                        "job_id": status.tasks[p.pid].job_id,
+                        "memory_used_mib": p.memory_used_mib,
+                    }
                     for p in reading.processes
+                    if p.pid in status.tasks
                 ],
             }
             for reading in status.gpus
@@ -166,28 +205,31 @@ def as_tables(status: Status) -> list[Any]:
 
 
 def _job_table(status: Status) -> Table:
-    table = _table("JOB", "USER", "SHARE", "GPUS", "SLOTS", "SINCE", numbers=(0, 4))
+    table = _table("JOB", "USER", "SHARE", "GPUS", "SLOTS", "USED", "SINCE", numbers=(0, 4, 5))
     index_of = {reading.gpu.uuid: str(reading.gpu.index) for reading in status.gpus}
     for job in status.jobs:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
         gpus = ",".join(index_of.get(uuid, "?") for uuid in job.gpus)
-        table.add_row(str(job.job_id), job.user or _user_name(job.uid), job.share, gpus, str(job.slots), since)
+        used = _known(_count(status.leased[job.job_id]))
+        table.add_row(str(job.job_id), job.user or _user_name(job.uid), job.share, gpus, str(job.slots), used, since)
     return table
 
 
 def _gpu_table(status: Status) -> Table:
-    table = _table("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "JOBS", numbers=(0, 3, 4, 5, 6))
+    headings = ("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "MPS", "JOBS")
+    table = _table(*headings, numbers=(0, 3, 4, 5, 6))
     for reading in status.gpus:
         uuid = reading.gpu.uuid
         jobs = [job for job in status.jobs if uuid in job.gpus]
         table.add_row(
             str(reading.gpu.index),
-            uuid,
+            uuid if screen.width() >= FULL_UUID_WIDTH else f"{uuid[:12]}…",
             reading.gpu.name,
             str(sum(_slots_on(job, uuid) for job in jobs)),
-            str(len(reading.processes)),
+            str(sum(process.pid in status.tasks for process in reading.processes)),
             f"{_known(reading.memory_used_mib)} / {_known(reading.gpu.memory_total_mib)}",
             f"{_known(reading.utilization_percent)} %",
+            status.mps.get(uuid) or "-",
             ",".join(str(job.job_id) for job in jobs) or "-",
         )
     return table
@@ -203,6 +245,10 @@ def _table(*headings: str, numbers: tuple[int, ...]) -> Table:
 def _slots_on(job: LedgerJob, uuid: str) -> int:
     """Slot i is on GPU i mod G, so every GPU of a job has slots/G of them."""
     return job.slots // len(job.gpus) if uuid in job.gpus else 0
+
+
+def _count(slots: frozenset[int] | None) -> int | None:
+    return None if slots is None else len(slots)
 
 
 def _known(value: int | None) -> str:

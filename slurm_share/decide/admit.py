@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from .. import share_option
-from ..records import Gpu, JobContext, Plan, Refusal, ShareRequest
+from ..records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest
 from ..settings import Settings
 from . import place
 
 
 def admit(
-    job: JobContext, gpus: Sequence[Gpu], cores: tuple[tuple[int, ...], ...], settings: Settings
+    job: JobContext, gpus: Sequence[Gpu], cores: tuple[tuple[int, ...], ...], offer: MpsOffer, settings: Settings
 ) -> Plan | Refusal | None:
-    """The decision about `job` on a node that has `gpus` and `cores`; None for an ordinary job."""
+    """The decision about `job` on a node that has `gpus`, `cores` and MPS as on `offer`; None for an ordinary job.
+
+    A plan that wants MPS is not finished: `settle_mps` says what became of it.
+    """
     if job.share is None:
         return None
     share = job.share
@@ -34,8 +39,55 @@ def admit(
         return _refusal(job, "a granted GPU is in MIG mode: work runs on its instances; ask for those in gres.conf")
     if any(gpu.simulated for gpu in granted) and not settings.simulated_gpus:
         return _refusal(job, "its GPUs are simulated, and simulated_gpus is not set in the configuration")
-    slots = place.slots(granted, share, settings)
-    return Plan(job, share, granted, slots, cores, _notes(share, granted))
+    if share.per_gpu > offer.client_limit and share.mps is not False:
+        return _refusal(
+            job,
+            f"{share.per_gpu} tasks on a GPU are more than the {offer.client_limit} clients that MPS takes with this "
+            f"driver; ask for --share-gpu={offer.client_limit} or less, or add mps=off",
+        )
+    why_not = _why_no_mps(share, granted, offer)
+    if why_not is not None and share.mps:
+        return _refusal(job, f"mps=on was asked, and {why_not}")
+    plan = Plan(job, share, granted, place.slots(granted, share, settings), cores, _notes(share, granted))
+    if why_not is not None:
+        return without_mps(plan, why_not)
+    return replace(plan, wants_mps=_needs_mps(plan))
+
+
+def without_mps(plan: Plan, why: str) -> Plan:
+    """The plan as it is carried out where there is no MPS; said in the job's output only where that matters."""
+    if not _needs_mps(plan) or plan.share.mps is False:
+        return replace(plan, wants_mps=False)
+    note = f"shared without MPS: {why}; the tasks of a GPU take turns on it, and no cap is enforced"
+    return replace(plan, wants_mps=False, notes=(*plan.notes, note))
+
+
+def settle_mps(plan: Plan, pipes: Mapping[str, str], failures: Mapping[str, str]) -> Plan | Refusal:
+    """The plan with the daemons that came up (`pipes`: GPU UUID -> pipe directory) and those that did not (`failures`:
+    UUID -> why). A share that insisted on MPS is refused without it; any other goes on, and says so."""
+    if failures and plan.share.mps:
+        uuid, why = next(iter(failures.items()))
+        return _refusal(plan.job, f"mps=on was asked, and MPS did not start on {uuid}: {why}")
+    slots = tuple(replace(slot, pipe=pipes.get(slot.gpu.uuid)) for slot in plan.slots)
+    notes = [
+        f"GPU {gpu.index} is shared without MPS: {failures[gpu.uuid]}; its tasks take turns, and no cap is enforced"
+        for gpu in plan.gpus
+        if gpu.uuid in failures
+    ]
+    return replace(plan, slots=slots, notes=(*plan.notes, *notes))
+
+
+def _needs_mps(plan: Plan) -> bool:
+    """One task alone on a GPU without a cap gains nothing from a server between them."""
+    return plan.share.per_gpu > 1 or plan.share.mem_mib is not None or plan.share.mps is True
+
+
+def _why_no_mps(share: ShareRequest, gpus: Sequence[Gpu], offer: MpsOffer) -> str | None:
+    if share.mps is False:
+        return "mps=off was asked"
+    if any(gpu.uuid.startswith("MIG-") for gpu in gpus):
+        return "a MIG instance is a GPU of its own and takes no MPS here"
+    return offer.why_not
 
 
 def driver_refusal(job: JobContext, reason: str) -> Refusal:
@@ -57,8 +109,6 @@ def _notes(share: ShareRequest, gpus: Sequence[Gpu]) -> tuple[str, ...]:
     notes = []
     if any(gpu.simulated for gpu in gpus):
         notes.append("the GPUs of this node are simulated: nothing is computed on them")
-    if share.per_gpu > 1:
-        notes.append("shared without MPS: the tasks of a GPU take turns on it, and no memory cap is enforced")
     over = [
         g for g in gpus if share.mem_mib and g.memory_total_mib and share.mem_mib * share.per_gpu > g.memory_total_mib
     ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..records import Gpu, ShareRequest
+from .. import share_option
+from ..records import Gpu, ShareRequest, SmChoice
 from ..settings import Settings
 
 
@@ -17,8 +18,8 @@ def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | N
         return share.mem_mib
     if share.per_gpu == 1 or gpu.memory_total_mib is None:
         return None
-    usable = gpu.memory_total_mib * (1 - settings.memory_reserve_percent / 100)
-    return math.floor(usable / share.per_gpu)
+    usable = gpu.memory_total_mib * (1 - settings.memory_reserve_percent / 100) - settings.mps_server_memory_mib
+    return max(math.floor(usable / share.per_gpu), 1)
 
 
 def memory_fraction(gpu: Gpu, cap_mib: int | None) -> str | None:
@@ -27,3 +28,21 @@ def memory_fraction(gpu: Gpu, cap_mib: int | None) -> str | None:
         return None
     thousandths = math.floor(1000 * min(cap_mib / gpu.memory_total_mib, 1.0))
     return f"{max(thousandths, 1) / 1000:.3f}"
+
+
+def thread_percent(share: ShareRequest, settings: Settings) -> float | None:
+    """The part of a GPU's multiprocessors that one task may use, in percent; None for no cap.
+
+    What the user asks is held to what the site allows by default: a share can be made smaller, not larger.
+    """
+    site = _percent(share_option.parse_sm(settings.sm), share.per_gpu)
+    asked = site if share.sm is None else _percent(share.sm, share.per_gpu)
+    caps = [percent for percent in (site, asked) if percent is not None]
+    return min(caps) if caps else None
+
+
+def _percent(choice: SmChoice, per_gpu: int) -> float | None:
+    if choice == "free":
+        return None
+    # MPS keeps one decimal (its answers are written %.1f); rounding down keeps N of them within the GPU.
+    return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..records import Gpu, ShareRequest, Slot
 from ..settings import Settings
-from .limits import memory_cap_mib, memory_fraction
+from .limits import memory_cap_mib, memory_fraction, thread_percent
 
 
 def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
@@ -49,4 +49,5 @@ def _slot(number: int, gpus: Sequence[Gpu], share: ShareRequest, settings: Setti
         part=place * share.per_gpu + turn,
         memory_cap_mib=cap_mib,
         memory_fraction=memory_fraction(gpus[place], cap_mib),
+        thread_percent=thread_percent(share, settings),
     )

@@ -1,11 +1,13 @@
-"""The ledger as jobs come and go."""
+"""The ledger against what is really there: jobs come, go, and sometimes go without a word."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 
-from .. import share_option
-from ..records import Ledger, LedgerJob, Plan
+from msgspec.structs import replace
+
+from .. import names, share_option
+from ..records import JobContext, Leaving, Ledger, LedgerJob, ModeBefore, Plan, PlanFile, ProcessIdentity
 
 
 def enter(ledger: Ledger, plan: Plan, now: float) -> Ledger:
@@ -23,9 +25,111 @@ def enter(ledger: Ledger, plan: Plan, now: float) -> Ledger:
         partition=job.partition,
         sluid=job.sluid,
     )
-    return replace(ledger, jobs=(*leave(ledger, job.job_id).jobs, entry))
+    return replace(leave(ledger, job.job_id), jobs=(*leave(ledger, job.job_id).jobs, entry))
 
 
 def leave(ledger: Ledger, job_id: int) -> Ledger:
     """The ledger without the job; the same ledger where it was not in it."""
     return replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry.job_id != job_id))
+
+
+def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdentity) -> Ledger:
+    """The ledger in which these jobs are no longer here, and `hook` is at what they left. Those that an earlier hook
+    was at are `hook`'s from now on."""
+    over = tuple(over)
+    return replace(
+        ledger,
+        jobs=tuple(entry for entry in ledger.jobs if entry not in over),
+        leaving=(*(one for one in ledger.leaving if one.job not in over), *(Leaving(entry, hook) for entry in over)),
+    )
+
+
+def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:
+    """The ledger that has forgotten these jobs: nothing of them is left."""
+    over = tuple(over)
+    return replace(
+        ledger,
+        jobs=tuple(entry for entry in ledger.jobs if entry not in over),
+        leaving=tuple(one for one in ledger.leaving if one.job not in over),
+    )
+
+
+def abandoned(ledger: Ledger, living: Collection[ProcessIdentity]) -> tuple[LedgerJob, ...]:
+    """Jobs that were being cleared away by a hook that is not among the `living`: it was killed half-way."""
+    return tuple(one.job for one in ledger.leaving if one.hook not in living)
+
+
+def find(ledger: Ledger, job_id: int) -> LedgerJob | None:
+    """The job's entry."""
+    return next((entry for entry in ledger.jobs if entry.job_id == job_id), None)
+
+
+def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
+    """Whether an Epilog speaks of an earlier run of a job that has been requeued and is here again."""
+    return (
+        entry is not None
+        and entry.restart_count is not None
+        and job.restart_count is not None
+        and job.restart_count < entry.restart_count
+    )
+
+
+def stale(
+    ledger: Ledger, job: JobContext, granted: Collection[str], live_jobs: Collection[int]
+) -> tuple[LedgerJob, ...]:
+    """Entries whose Epilog never came (a power cut of slurmd, another script's failure before ours).
+
+    The arrival of `job` proves them over: Slurm gives a whole node, a user's node, or a GPU to somebody new only when
+    the one before has ended. One GPU and the same user prove nothing: several jobs of a user may have it as shards, of
+    which a hook is not told; nobody gets shards of two GPUs. An entry with a step still running is left alone whatever
+    that proves.
+    """
+    return tuple(
+        entry
+        for entry in ledger.jobs
+        if entry.job_id != job.job_id
+        and entry.job_id not in live_jobs
+        and (
+            job.exclusive == "node"
+            or (job.exclusive == "user" and entry.uid != job.uid)
+            or (
+                any(uuid in granted for uuid in entry.gpus)
+                and (entry.uid != job.uid or len(granted) > 1 or len(entry.gpus) > 1)
+            )
+        )
+    )
+
+
+def freed_gpus(ended: LedgerJob, remaining: Ledger) -> tuple[str, ...]:
+    """UUIDs of the GPUs that the ended job had and that no other job in the ledger has."""
+    kept = {uuid for entry in remaining.jobs for uuid in entry.gpus}
+    return tuple(uuid for uuid in ended.gpus if uuid not in kept)
+
+
+def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:
+    """Whether any job (besides that one) has the GPU."""
+    return any(gpu in entry.gpus and entry.job_id != besides for entry in ledger.jobs)
+
+
+def remember_mode(ledger: Ledger, gpu: str, mode: int) -> Ledger:
+    """The ledger that knows which compute mode to put back; the first memory counts, a later one would be our own."""
+    if any(before.gpu == gpu for before in ledger.modes):
+        return ledger
+    return replace(ledger, modes=(*ledger.modes, ModeBefore(gpu, mode)))
+
+
+def forget_mode(ledger: Ledger, gpu: str) -> Ledger:
+    """The ledger after the mode was put back."""
+    return replace(ledger, modes=tuple(before for before in ledger.modes if before.gpu != gpu))
+
+
+def rebuild(boot_id: str, plans: Iterable[PlanFile]) -> Ledger:
+    """The ledger that the plans of this node's jobs tell of, for when it cannot be read itself. The modes that GPUs had
+    before stand in no plan."""
+    return Ledger(boot_id, tuple(_entry_of(plan) for plan in plans if plan.share is not None))
+
+
+def _entry_of(plan: PlanFile) -> LedgerJob:
+    gpus = [one.value for slot in plan.slots for one in slot.environment if one.name == names.ENV_GPU_UUID]
+    share = share_option.render(plan.share)
+    return LedgerJob(plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since=0.0)

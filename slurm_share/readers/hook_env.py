@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from .. import names, share_option
 from ..errors import HookEnvError, OptionError, shown
@@ -38,6 +39,7 @@ def read(environ: Mapping[str, str]) -> JobContext:
         granted=_granted(environ),
         share=share,
         share_problem=problem,
+        exclusive=_exclusive(environ),
         restart_count=_number(environ, "SLURM_JOB_RESTART_COUNT") if "SLURM_JOB_RESTART_COUNT" in environ else None,
         user=_optional(environ, "SLURM_JOB_USER"),
         partition=_optional(environ, "SLURM_JOB_PARTITION"),
@@ -53,6 +55,15 @@ def _share(environ: Mapping[str, str]) -> tuple[ShareRequest | None, str | None]
         return share_option.parse(text), None
     except OptionError as error:
         return None, f"{names.HOOK_VARIABLE}={shown(text)} ({error.why})"
+
+
+def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
+    """26.05 says SLURM_JOB_EXCLUSIVE=NODE|USER. Before that SLURM_JOB_OVERSUBSCRIBE says USER; its NO is also said of
+    jobs that merely do not share cores, so it proves nothing."""
+    word = environ.get("SLURM_JOB_EXCLUSIVE", environ.get("SLURM_JOB_OVERSUBSCRIBE"))
+    if word == "USER":
+        return "user"
+    return "node" if environ.get("SLURM_JOB_EXCLUSIVE") == "NODE" else None
 
 
 def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:

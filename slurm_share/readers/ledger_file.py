@@ -42,3 +42,20 @@ def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
         return plan_text.parse(data.decode("ascii"), str(file))
     except UnicodeDecodeError as error:
         raise StateError(str(file), "is not a plan: not ASCII") from error
+
+
+def read_plans(paths: Paths) -> tuple[PlanFile, ...]:
+    """Every plan of this node that can be understood."""
+    try:
+        jobs = [int(folder.name) for folder in paths.jobs.iterdir() if folder.name.isdecimal()]
+    except OSError:
+        return ()
+    found = []
+    for job in sorted(jobs):
+        try:
+            plan = read_plan(paths, job)
+        except StateError:
+            continue  # being written, or torn: it says nothing
+        if plan is not None:
+            found.append(plan)
+    return tuple(found)

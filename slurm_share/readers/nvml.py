@@ -35,6 +35,12 @@ def read_gpu_readings() -> tuple[GpuReading, ...]:
         )
 
 
+def read_driver_version() -> str:
+    """The driver's version, such as 550.163.01. Raises DriverError."""
+    with _driver():
+        return _text(pynvml.nvmlSystemGetDriverVersion())
+
+
 @contextmanager
 def _driver() -> Iterator[None]:
     """NVML between its init and its shutdown; NVML's errors leave as DriverError."""

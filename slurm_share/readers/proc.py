@@ -1,13 +1,85 @@
-"""Processes, as the kernel lists them."""
+"""Processes, as the kernel lists them, and the jobs they belong to."""
 
 from __future__ import annotations
 
-import psutil
+import os
+import pwd
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..process import identify
+from ..records import NodeProcess
+
+PROC = Path("/proc")
+_STEPD = re.compile(rb"slurmstepd: \[([0-9]+)(?:[.\]])")
+_CGROUP_JOB = re.compile(rb"/job_([0-9]+)(?:/|$)", re.MULTILINE)
+_ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
+_ANCESTORS = 64
+"""Deeper than any tree of a job that is not an attack."""
 
 
-def read_owner(pid: int) -> str | None:
+def read_owner(pid: int, proc: Path = PROC) -> str | None:
     """The user a process runs as; None where it is gone or hidden (hidepid)."""
-    try:
-        return str(psutil.Process(pid).username())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
+    found = identify(pid, str(proc))
+    if found is None or found.uid is None:
         return None
+    try:
+        return pwd.getpwuid(found.uid).pw_name
+    except KeyError:
+        return str(found.uid)
+
+
+def read_live_jobs(proc: Path = PROC) -> frozenset[int]:
+    """Jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd: [4711.batch]`).
+
+    A job between two steps has none and is not listed; so this proves life, never death.
+    """
+    titles = (_read(folder / "cmdline") for folder in proc.iterdir() if folder.name.isdigit())
+    return frozenset(int(match[1]) for match in map(_STEPD.match, titles) if match)
+
+
+def read_runs_in_job(proc: Path = PROC) -> bool:
+    """Whether this process was started inside a job's own step: PrologFlags=RunInJob (Slurm 24.05 and later)."""
+    return any(_STEPD.match(_read(proc / str(pid) / "cmdline")) for pid in _ancestors(os.getpid(), proc))
+
+
+def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:
+    """The processes of those numbers that are still there."""
+    found = []
+    for pid in pids:
+        identity = identify(pid, str(proc))
+        if identity is not None:
+            found.append(NodeProcess(identity, read_job(pid, proc)))
+    return tuple(found)
+
+
+def read_job(pid: int, proc: Path = PROC) -> int | None:
+    """The job of a process. Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says,
+    which is the user's own word and can only spare the user's own process."""
+    match = _CGROUP_JOB.search(_read(proc / str(pid) / "cgroup"))
+    if match:
+        return int(match[1])
+    for ancestor in _ancestors(pid, proc):
+        match = _STEPD.match(_read(proc / str(ancestor) / "cmdline"))
+        if match:
+            return int(match[1])
+    match = _ENVIRON_JOB.search(_read(proc / str(pid) / "environ"))
+    return int(match[1]) if match else None
+
+
+def _ancestors(pid: int, proc: Path) -> Iterable[int]:
+    for _ in range(_ANCESTORS):
+        fields = _read(proc / str(pid) / "stat").rpartition(b")")[2].split()
+        pid = int(fields[1]) if len(fields) > 1 else 0
+        if pid <= 1:
+            return
+        yield pid
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(1 << 20)
+    except OSError:
+        return b""

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from slurm_share_hooks import admission, hook, prolog, release
 
 from slurm_share import names
-from slurm_share.errors import HookEnvError
+from slurm_share.actuators import state
+from slurm_share.errors import HookEnvError, StateError
 from slurm_share.paths import Paths
+from slurm_share.process import Deadline
 from slurm_share.readers import ledger_file
-from slurm_share.records import ShareRequest
+from slurm_share.records import MpsFailed, MpsPlace, MpsProcess, Owner, ProcessIdentity, ShareRequest
 from slurm_share.settings import Settings
 from slurm_share.testing import FakeNvml
 
@@ -29,21 +34,29 @@ ENVIRON = {
 
 
 @pytest.fixture
-def node(tmp_path, monkeypatch):
+def short_path():
+    """A folder whose path leaves room for a pipe directory of at most 87 bytes."""
+    with tempfile.TemporaryDirectory(prefix="hooks-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def node(short_path, monkeypatch):
     """A node with two GPUs and an empty state folder; what the hooks log goes to its `log` list."""
-    monkeypatch.setattr(admission, "nvml", FakeNvml().gpu().gpu())
+    for room in (admission, release):
+        monkeypatch.setattr(room, "nvml", FakeNvml().gpu().gpu())
 
     class Node:
-        paths = Paths(tmp_path / "state")
+        paths = Paths(short_path / "state")
         log: list[str] = []  # noqa: RUF012
-        settings = Settings(log_file="")
+        settings = Settings(log_file="", mps_control="")
 
         def prolog(self, **changes):
             environ = {key: value for key, value in {**ENVIRON, **changes}.items() if value is not None}
             admission.admit_job(environ, self.paths, self.settings, 1000.0)
 
         def epilog(self, **changes):
-            release.release_job({**ENVIRON, **changes}, self.paths, self.settings)
+            return release.release_job({**ENVIRON, **changes}, self.paths, self.settings)
 
         def plan(self, job_id=4711):
             return ledger_file.read_plan(self.paths, job_id)
@@ -106,13 +119,18 @@ def test_one_jobs_epilog_leaves_the_other_job_alone(node):
     assert node.plan(4712) is not None
 
 
-def test_hooks_of_many_jobs_at_once_lose_no_line(node):
+def test_hooks_of_many_jobs_at_once_lose_no_line(node, monkeypatch):
     """Twenty Prologs at once, then twenty Epilogs: the ledger is read, decided and written by one at a time."""
-    ids = [str(job_id) for job_id in range(1, 21)]
+    driver = FakeNvml()
+    for _ in range(20):
+        driver.gpu()
+    for room in (admission, release):
+        monkeypatch.setattr(room, "nvml", driver)
+    ids = range(1, 21)
     with ThreadPoolExecutor(20) as pool:
-        list(pool.map(lambda job_id: node.prolog(SLURM_JOB_ID=job_id), ids))
-        assert sorted(job.job_id for job in node.ledger().jobs) == list(range(1, 21))
-        list(pool.map(lambda job_id: node.epilog(SLURM_JOB_ID=job_id), ids))
+        list(pool.map(lambda job: node.prolog(SLURM_JOB_ID=str(job), CUDA_VISIBLE_DEVICES=str(job - 1)), ids))
+        assert sorted(job.job_id for job in node.ledger().jobs) == list(ids)
+        list(pool.map(lambda job: node.epilog(SLURM_JOB_ID=str(job)), ids))
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
 
 
@@ -164,12 +182,14 @@ def test_state_of_an_earlier_boot_is_void(node):
 
 
 def test_a_ledger_that_cannot_be_understood_keeps_no_job_waiting(node):
-    """Torn by a full disk or written by another release: begun anew, and said in the log."""
-    node.prolog()
+    """Torn by a full disk or written by another release: made anew from the plans of the jobs, and said in the log."""
+    node.prolog(CUDA_VISIBLE_DEVICES="1")
+    before = node.ledger().jobs[0]
     node.paths.ledger.write_bytes(b"{torn")
-    node.prolog(SLURM_JOB_ID="4712")
-    assert [job.job_id for job in node.ledger().jobs] == [4712]
-    assert any("starting an empty ledger" in line for line in node.log)
+    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="0")
+    assert [job.job_id for job in node.ledger().jobs] == [4711, 4712]
+    assert node.ledger().jobs[0].gpus == before.gpus
+    assert any("made anew from the plans of the jobs that are here (4711)" in line for line in node.log)
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
@@ -184,10 +204,162 @@ def test_a_write_that_fails_leaves_the_old_file_whole(node, monkeypatch):
 
 def test_whatever_goes_wrong_the_exit_code_does_not_drain_the_node(node, monkeypatch):
     """One outermost handler: the log has the traceback in one line, slurmd has exit code 0."""
-    monkeypatch.setattr(prolog, "work", lambda: 1 / 0)
+    monkeypatch.setattr(prolog, "work", lambda: bool(1 / 0))
     monkeypatch.setenv(names.HOOK_VARIABLE, "4")
     monkeypatch.setenv("PATH", "")
     assert prolog.main() == 0
     assert os.environ["PATH"] == hook.SEARCH_PATH
     assert "ZeroDivisionError" in node.log[0]
     assert "\n" not in node.log[0]
+
+
+def test_a_late_epilog_of_an_earlier_run_takes_nothing_from_the_next(node):
+    """Requeued under the same id: the second run's plan and ledger line stay."""
+    node.prolog(SLURM_JOB_RESTART_COUNT="1")
+    assert node.epilog(SLURM_JOB_RESTART_COUNT="0")
+    assert node.plan() is not None
+    assert node.epilog(SLURM_JOB_RESTART_COUNT="1")
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+def test_a_job_whose_epilog_never_came_is_cleared_when_its_gpu_is_given_away(node):
+    """Slurm gives GPU 0 to job 4712 of somebody else, so 4711 is over: its line and folder go, and the log says so."""
+    node.prolog(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2998")
+    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2999")
+    assert [job.job_id for job in node.ledger().jobs] == [4712]
+    assert node.plan(4711) is None
+    assert any("job 4711" in line and "had no Epilog" in line for line in node.log)
+
+
+def test_somebody_elses_process_on_the_gpu_makes_the_node_unwell_and_is_not_touched(node, monkeypatch):
+    """The Epilog of alice's job finds this test's own process there."""
+    monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(os.getpid(),)).gpu())
+    node.prolog(SLURM_JOB_UID="2999")
+    assert node.epilog(SLURM_JOB_UID="2999") is False
+    assert any(f"process {os.getpid()}" in line and "not touched" in line for line in node.log)
+
+
+def test_a_driver_that_is_gone_keeps_no_epilog_from_its_work(node, monkeypatch):
+    """Leftovers cannot be looked for; the rest is removed."""
+    node.prolog()
+    monkeypatch.setattr(release, "nvml", FakeNvml(broken="GPU is lost"))
+    assert node.epilog()
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+# --- ended half-way, held up, in the way ---------------------------------------------------------------------------
+
+
+def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch):
+    """Killed between ledger and folder, in a process of its own: the next Prolog, of another job, goes on."""
+    node.prolog(CUDA_VISIBLE_DEVICES="0")
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(release, "end_daemons", lambda *_: os.kill(os.getpid(), 9))
+        node.epilog()
+    os.waitpid(child, 0)
+    assert node.ledger().jobs == ()
+    assert [one.job.job_id for one in node.ledger().leaving] == [4711]
+    assert node.plan() is not None
+    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
+    assert node.ledger().leaving == ()
+    assert node.plan() is None
+    assert any("job 4711" in line and "going on" in line for line in node.log)
+
+
+def test_a_second_epilog_leaves_to_the_first_what_that_one_is_at(node, monkeypatch):
+    """slurmd asked twice: the second is over at once, and removes nothing under the first one's hands."""
+    node.prolog()
+    seen = []
+
+    def second(*_):
+        seen.append(node.epilog())
+        return True
+
+    monkeypatch.setattr(release, "end_daemons", second)
+    assert node.epilog()
+    assert seen == [True]
+    assert any("another Epilog of it is at work" in line for line in node.log)
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+def test_an_ordinary_job_on_the_gpu_of_a_job_without_epilog_has_it_cleared(node):
+    """Slurm gave bob GPU 0, whole: alice's job there is over. Without a ledger an ordinary Prolog makes nothing."""
+    node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4712")
+    assert not node.paths.root.exists()
+    node.prolog(CUDA_VISIBLE_DEVICES="0", SLURM_JOB_UID="2998")
+    node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4712", SLURM_JOB_UID="2999", CUDA_VISIBLE_DEVICES="1")
+    assert [job.job_id for job in node.ledger().jobs] == [4711]
+    node.prolog(SPANK_SHARE_GPU=None, SLURM_JOB_ID="4713", SLURM_JOB_UID="2999", CUDA_VISIBLE_DEVICES="0")
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+def test_a_process_of_a_former_job_that_nothing_ends_makes_the_node_unwell_for_the_next(node, monkeypatch):
+    """It sits in the kernel: the Prolog says so, and Slurm takes the job elsewhere."""
+    monkeypatch.setattr(release, "end_daemons", lambda *_: False)
+    assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0) is False
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch, left):
+    """A user filled it beyond what can be removed in time. A process of the daemon that is still there is one."""
+    place = MpsPlace("/x", str(node.paths.mps / "2999/00000000-000000"), "GPU-0", Owner(2999, 2999))
+    (node.paths.mps / "2999/00000000-000000").mkdir(parents=True)
+    daemon = MpsProcess(ProcessIdentity(4242, 1, 2999, "nvidia-cuda-mps"), "daemon", place.pipe)
+    monkeypatch.setattr(release.mps, "stop_many", lambda *_, **__: (MpsFailed(place, "MpsFolderError", "too much"),))
+    monkeypatch.setattr(release.mps_reader, "read_processes", lambda: (daemon,) if left else ())
+    monkeypatch.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+    node.prolog(SLURM_JOB_UID="2999")
+    assert node.epilog(SLURM_JOB_UID="2999") is not left
+
+
+def test_a_full_state_folder_keeps_no_epilog_from_its_work(node, monkeypatch):
+    """The ledger cannot be written until the job's own files are gone."""
+    node.prolog()
+    write = state.write_ledger
+    full = [True]
+
+    def write_or_not(*args):
+        if full:
+            full.pop()
+            raise OSError(28, "No space left on device")
+        write(*args)
+
+    monkeypatch.setattr(state, "write_ledger", write_or_not)
+    assert node.epilog()
+    assert node.ledger().jobs == ()
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+def test_a_ledger_that_is_held_for_ever_is_given_up_in_time(node):
+    """A hook that hangs in the driver, or was stopped."""
+    state.prepare(node.paths)
+    with (
+        state.exclusive(node.paths, Deadline.after(1)),
+        pytest.raises(StateError, match="another hook"),
+        state.exclusive(node.paths, Deadline.after(0.01)),
+    ):
+        pass
+
+
+def test_a_hook_that_hangs_is_given_up_with_the_code_of_its_kind(monkeypatch, node):
+    """A driver call that never returns: the watchdog ends the hook."""
+    ended = threading.Event()
+    codes = []
+    monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), ended.set()))
+    hook.watch("epilog", 0.01, names.EXIT_NODE_UNWELL)
+    assert ended.wait(30)
+    assert codes == [names.EXIT_NODE_UNWELL]
+    assert any("something hangs" in line for line in node.log)
+
+
+def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
+    """Its folder, a lock beside it, or a folder whose removal was cut short."""
+    user = node.paths.mps / "2999"
+    (user / "00000000-000000").mkdir(parents=True)
+    (user / "11111111-111111.lock").touch()
+    (user / "22222222-222222.ui").touch()
+    (user / ".33333333-333333.12345").mkdir()
+    (node.paths.mps / "notes").touch()
+    leaves = [pipe.rpartition("/")[2] for uid, pipe in release.mps_reader.read_pipes(node.paths) if uid == 2999]
+    assert leaves == ["00000000-000000", "11111111-111111", "22222222-222222", "33333333-333333"]

@@ -16,7 +16,7 @@ end
 -- a job as sbatch describes it where nothing was asked
 local function job(asked)
   local d = { shared = 65534, num_tasks = slurm.NO_VAL, ntasks_per_node = slurm.NO_VAL16, cpus_per_task = slurm.NO_VAL16,
-              min_cpus = 1 }
+              ntasks_per_tres = slurm.NO_VAL16, min_cpus = 1, min_nodes = slurm.NO_VAL }
   for key, value in pairs(asked) do d[key] = value end
   return d
 end
@@ -97,6 +97,38 @@ equal("a heterogeneous job", "sentence", said ~= nil and string.find(said, "hete
 equal("not heterogeneous", "answer", share.submit(with("4", { het_job_offset = slurm.NO_VAL }), {}, 1), slurm.SUCCESS)
 equal("heterogeneous, no share", "answer", share.submit(job({ het_job_offset = 1 }), {}, 1), slurm.SUCCESS)
 equal("nothing to read", "answer", share.submit(job({ spank_job_env = nil }), nil, 1), slurm.SUCCESS)
+
+-- what cannot be ------------------------------------------------------------------------------------------------------
+said = nil
+equal("--ntasks-per-gpu", "answer", share.submit(with("4,mem=8192M", { ntasks_per_tres = 4, num_tasks = 4 }), {}, 1), slurm.ERROR)
+equal("--ntasks-per-gpu", "sentence", said ~= nil and string.find(said, "--share-gpu=4,mem=8192M --gres=gpu:1 job.sh", 1, true) ~= nil,
+  true)
+equal("--ntasks-per-gpu alone", "answer", share.submit(job({ ntasks_per_tres = 4 }), {}, 1), slurm.SUCCESS)
+local direct = { -- srun without an allocation: what was asked, and the line that works; nil: it works as it is
+  { {}, "srun --share-gpu=4 --gres=gpu:1 -n4 PROGRAM" },
+  { { num_tasks = 8 }, "srun --share-gpu=4 --gres=gpu:2 -n8 PROGRAM" },
+  { { num_tasks = 1, min_nodes = 1 }, "srun --share-gpu=4 --gres=gpu:1 -n1 PROGRAM" },
+  { { num_tasks = 16, min_nodes = 2 }, "srun --share-gpu=4 -N2 --gres=gpu:2 --ntasks-per-node=8 PROGRAM" },
+  { { tres_per_node = "gres/gpu:2", min_nodes = 1 }, "srun --share-gpu=4 --gres=gpu:2 -n8 PROGRAM" },
+  { { tres_per_node = "gres/gpu:1", min_nodes = 2 }, "srun --share-gpu=4 -N2 --gres=gpu:1 --ntasks-per-node=4 PROGRAM" },
+  { { tres_per_job = "gres/gpu:2" }, "srun --share-gpu=4 --gpus=2 -n8 PROGRAM" },
+  { { tres_per_job = "gres/gpu:h200:3,license/x:7" }, "srun --share-gpu=4 --gpus=3 -n12 PROGRAM" },
+  { { tres_per_task = "gres/gpu=1" }, "srun --share-gpu=4 --gres=gpu:1 -n4 PROGRAM" },
+  { { tres_per_node = "gres/gpu:2", num_tasks = 8 }, nil },
+  { { tres_per_node = "gres/gpu:2", ntasks_per_node = 8, num_tasks = 8 }, nil },
+  { { tres_per_job = "gres/gpu:2", num_tasks = 3 }, nil },
+  { { tres_per_task = "gres/gpu=1", num_tasks = 2 }, nil },
+}
+for number, row in ipairs(direct) do
+  local asked, line = row[1], row[2]
+  local d = with("4", asked)
+  table.insert(d.spank_job_env, share.DIRECT .. "=1")
+  said = nil
+  local name = "direct srun, row " .. number
+  equal(name, "answer", share.submit(d, {}, 2001), line and slurm.ERROR or slurm.SUCCESS)
+  equal(name, "line", said and string.match(said, "for example (.*)$"), line)
+end
+equal("srun without a share", "answer", share.submit(job({ spank_job_env = { share.DIRECT .. "=1" } }), {}, 1), slurm.SUCCESS)
 
 -- which jobs have their nodes to themselves -------------------------------------------------------------------------
 local partitions = { gpu = { flag_default = 1 }, plain = { flag_default = 0 } }

@@ -10,7 +10,10 @@ import pytest
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 
-@pytest.mark.parametrize("program", ["test_options", "test_cores", "test_plan"])
+PROGRAMS = ["test_options", "test_cores", "test_plan", "test_slots", "test_leases", "test_mps", "test_last_word"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_the_tables_in_c_hold(program, tmp_path):
     """Each program prints the rows that failed, and ends with 0 only where all hold."""
     subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}", tmp_path / program], check=True)
@@ -30,7 +33,7 @@ def test_only_slurms_symbols_leave_the_plugin(tmp_path):
     assert symbols == {
         *("plugin_name", "plugin_type", "plugin_version", "spank_plugin_version"),
         *("slurm_spank_init", "slurm_spank_init_post_opt", "slurm_spank_user_init", "slurm_spank_task_init"),
-        "slurm_spank_exit",
+        *("slurm_spank_task_post_fork", "slurm_spank_task_exit", "slurm_spank_exit"),
     }
 
 

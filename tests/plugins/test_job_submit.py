@@ -48,12 +48,13 @@ def test_the_decisions_hold():
 def test_its_words_are_those_of_names():
     """It runs in slurmctld, where neither Python nor the C header is at hand."""
     printed = lua(
-        "for _, key in ipairs({'CONFIG', 'VARIABLE', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', 'OPTION_MAX_BYTES'}) do "
-        "print(share[key]) end"
+        "for _, key in ipairs({'CONFIG', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', "
+        "'OPTION_MAX_BYTES'}) do print(share[key]) end"
     )
     assert printed.splitlines() == [
         str(CONFIG_FILE),
         names.JOB_CONTROL_VARIABLE,
+        names.JOB_CONTROL_DIRECT,
         names.OPTION_FORM,
         str(names.SHARE_MAX),
         str(names.MEM_MAX_MIB),

@@ -58,6 +58,7 @@ _REPEATABLE = ("nodename", "partitionname", "nodeset", "downnodes")
 SITE_CONFIG = """\
 # slurm-share on the local cluster
 simulated_gpus = true                  # this cluster has no others
+mps_control = "/usr/local/bin/nvidia-cuda-mps-control"     # the simulated one
 exclusive_user_partitions = ["gpu"]    # partition `plain` is left as Slurm has it
 """
 """/etc/slurm-share/config.toml as every host of the cluster finds it."""

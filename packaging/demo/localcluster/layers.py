@@ -37,8 +37,9 @@ _NOT_SOURCE_ENDINGS = (".o", ".so", ".pyc", ".egg-info", ".swp", "~")
 _PREFIX = "/opt/slurm-share"
 _BUILD_PREFIX = "/opt/slurm-share-build"
 """The build backend, apart from what a site would have."""
-_EXTRAS = ("tui",)
-"""Optional dependencies installed as well, so that the demo has its screens."""
+_EXTRAS: tuple[str, ...] = ()
+"""Optional dependencies installed as well. Not the screens': msgspec loads typing_extensions where it finds it, and the
+hooks of every job would pay for that with a fifth of their start."""
 _WITNESSES = ("gpustat", "nvitop")
 """Others' GPU monitors, in an environment of their own: they tell what they see without knowing of us."""
 _WITNESS_PREFIX = "/opt/witnesses"

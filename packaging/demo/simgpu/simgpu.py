@@ -318,7 +318,8 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
         SIMGPU_CLIENT <pid>
         SIMGPU_SERVER pid=<pid> percentage=<number> gpus=<uuid>,<uuid> limits=0=<size>,1=<size>
         SIMGPU_ERROR <CUDA_ERROR_...>
-    `gpus` and `limits` may be missing. The end of the connection is the end of the server.
+    `gpus` and `limits` may be missing. The end of the connection is the end of the server. A later SIMGPU_ERROR ends
+    this client: it was terminated, or another one's fault took all of the server's clients with it.
     """
     path = (environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY) + "/control"
     if not os.path.exists(path):
@@ -394,6 +395,8 @@ class Context:
                 raise CudaError("CUDA_ERROR_NO_DEVICE", "no GPU is visible to this process")
             if not 0 <= ordinal < len(visible):
                 raise CudaError("CUDA_ERROR_INVALID_DEVICE", f"device {ordinal} of {len(visible)} visible")
+            self.visible_count = len(visible)
+            """Devices that this process sees."""
             self._index = visible[ordinal].index
             self._limits = self._memory_limits(environ, ordinal)
             self.percentage = 100.0
@@ -455,12 +458,12 @@ class Context:
         return self._words["sm"]
 
     def wait(self, seconds: float) -> None:
-        """Sleeps; CudaError as soon as the card is lost or the MPS server gone."""
+        """Sleeps; CudaError as soon as the card is lost, or the MPS server gone or ending this client."""
         end = time.monotonic() + seconds
         watched = [] if self.mps is None else [self.mps.fileno()]
         while (left := end - time.monotonic()) > 0:
-            if select.select(watched, [], [], min(left, LOST_CHECK_INTERVAL_S))[0] and not self._line_open():
-                raise CudaError("CUDA_ERROR_MPS_RPC_FAILURE", "the MPS server is gone")
+            if select.select(watched, [], [], min(left, LOST_CHECK_INTERVAL_S))[0]:
+                self._hear_server()
             self.gpu = self._read_gpu()
 
     def close(self) -> None:
@@ -472,12 +475,17 @@ class Context:
             self.mps.close()
             self.mps = None
 
-    def _line_open(self) -> bool:
+    def _hear_server(self) -> None:
+        """A server speaks to its client only to end it: after `terminate_client`, or after another client's fault."""
         assert self.mps is not None
         try:
-            return os.read(self.mps.fileno(), 4096) != b""
+            words = os.read(self.mps.fileno(), 4096).decode(errors="replace").split()
         except OSError:
-            return False
+            words = []
+        if words[:1] == ["SIMGPU_ERROR"] and len(words) == 2:
+            raise CudaError(words[1], "the MPS server ended this client")
+        if not words:
+            raise CudaError("CUDA_ERROR_MPS_RPC_FAILURE", "the MPS server is gone")
 
     def _memory_limits(self, environ: Mapping[str, str], ordinal: int) -> tuple[int, ...]:
         """The server's limit and the client's own; both hold. Without MPS CUDA knows neither."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.decide import admit
-from slurm_share.records import Gpu, JobContext, Plan, Refusal, ShareRequest
+from slurm_share.records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest
 from slurm_share.settings import Settings
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, i, "H100", 81920) for i in range(4))
@@ -15,9 +14,13 @@ CORES = tuple((core,) for core in range(8))
 JOB = JobContext(job_id=7, uid=2001, gid=2001, node="n1", granted=("0", "1"), share=ShareRequest(4))
 
 
-def decide(job=JOB, gpus=GPUS, settings=Settings()):  # noqa: B008  (frozen)
+OFFER = MpsOffer(client_limit=48)
+NO_MPS = MpsOffer(client_limit=48, why_not="no MPS here")
+
+
+def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
     """The decision with the rest as usual."""
-    return admit.admit(job, gpus, CORES, settings)
+    return admit.admit(job, gpus, CORES, offer, settings)
 
 
 def test_slots_go_round_robin_over_the_granted_gpus():
@@ -50,10 +53,10 @@ def test_a_number_is_the_device_file_and_not_the_drivers_order():
 
 
 def test_memory_is_parted_evenly_after_the_reserve():
-    """81920 MiB less 2 % over 4 tasks, and the same as a fraction of the whole."""
+    """The cap, and the same as a fraction of the whole."""
     slot = decide().slots[0]
-    assert slot.memory_cap_mib == 20070
-    assert slot.memory_fraction == "0.244"
+    assert slot.memory_cap_mib == 19942
+    assert slot.memory_fraction == "0.243"
 
 
 def test_one_task_a_gpu_has_no_cap():
@@ -84,6 +87,7 @@ def test_an_ordinary_job_is_none_of_our_business():
     ("job", "gpus", "settings", "why"),
     [
         (replace(JOB, share=ShareRequest(9)), GPUS, Settings(max_share=8), "at most 8 tasks"),
+        (replace(JOB, share=ShareRequest(49)), GPUS, Settings(), "49 tasks on a GPU are more than the 48 clients"),
         (replace(JOB, granted=()), GPUS, Settings(), "granted the job no GPU"),
         (replace(JOB, granted=("0", "7")), GPUS, Settings(), "granted GPU 7, but the driver lists only 0, 1, 2, 3"),
         (replace(JOB, granted=("0", "0")), GPUS, Settings(), "granted GPU 0"),
@@ -111,3 +115,51 @@ def test_simulated_gpus_are_shared_where_the_site_says_so_and_the_output_says_it
 def test_a_driver_that_does_not_answer_is_a_sentence_too():
     """The node's trouble reaches the job's output."""
     assert "nvmlInit" in admit.driver_refusal(JOB, "the NVIDIA driver does not answer (nvmlInit: x)").sentence
+
+
+@pytest.mark.parametrize(
+    ("share", "wanted"),
+    [
+        (ShareRequest(4), True),
+        (ShareRequest(1), False),
+        (ShareRequest(1, mem_mib=8192), True),
+        (ShareRequest(1, mps=True), True),
+        (ShareRequest(4, mps=False), False),
+        (ShareRequest(60, mps=False), False),
+    ],
+)
+def test_mps_is_wanted_where_it_does_something(share, wanted):
+    """Several tasks on a GPU, or a cap; not for one task alone, and not against the user's word."""
+    assert decide(replace(JOB, share=share)).wants_mps is wanted
+
+
+def test_without_mps_the_share_goes_on_and_says_so_once():
+    """The user learns that no cap is enforced; who needs no MPS, or refused it, is told nothing."""
+    assert [note for note in decide(offer=NO_MPS).notes if "MPS" in note] == [
+        "shared without MPS: no MPS here; the tasks of a GPU take turns on it, and no cap is enforced"
+    ]
+    assert decide(replace(JOB, share=ShareRequest(1)), offer=NO_MPS).notes == ()
+    assert decide(replace(JOB, share=ShareRequest(4, mps=False)), offer=NO_MPS).notes == ()
+
+
+def test_who_insists_on_mps_is_refused_without_it():
+    """mps=on, where the node has none or its daemon does not come up."""
+    insists = replace(JOB, share=ShareRequest(4, mps=True))
+    assert "mps=on was asked, and no MPS here" in decide(insists, offer=NO_MPS).sentence
+    refusal = admit.settle_mps(decide(insists), {"GPU-0": "/p"}, {"GPU-1": "it hangs"})
+    assert "MPS did not start on GPU-1: it hangs" in refusal.sentence
+
+
+def test_a_mig_instance_is_shared_without_mps():
+    """It is a GPU of its own."""
+    instance = replace(GPUS[0], uuid="MIG-1", minor=None)
+    plan = decide(replace(JOB, granted=("MIG-1",)), gpus=(instance,))
+    assert not plan.wants_mps
+    assert any("MIG" in note for note in plan.notes)
+
+
+def test_each_slot_has_the_daemon_of_its_gpu():
+    """GPU 1's daemon did not come up: its tasks go on without, and one line says so."""
+    plan = admit.settle_mps(decide(), {"GPU-0": "/run/p0"}, {"GPU-1": "it hangs"})
+    assert [slot.pipe for slot in plan.slots] == ["/run/p0", None] * 4
+    assert [note for note in plan.notes if "GPU 1 is shared without MPS: it hangs" in note]

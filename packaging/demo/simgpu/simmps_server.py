@@ -1,0 +1,127 @@
+"""SIMULATED MPS, the server: registers itself on its GPUs and holds its clients' connections. See simmps.py."""
+
+from __future__ import annotations
+
+import _socket
+import array
+import os
+import select
+import signal
+import time
+
+from simgpu import Context, SimulationError
+from simmps import LINK_FD, fault, in_fault, log_line, send
+
+SERVER_MEMORY_BYTES = 32 << 20
+"""What a server holds on each GPU: a simulated figure, so that it is not nothing. A real one's is to be measured."""
+
+FAULT_CHECK_MS = 200
+
+
+class Server:
+    def __init__(self, link: _socket.socket, log: int | None) -> None:
+        self.link: _socket.socket | None = link
+        self.log_file = log
+        self.clients: dict[int, tuple[int, _socket.socket]] = {}
+        """Descriptor to pid and line."""
+        self.gpus: list[str] = []
+
+    def log(self, text: str) -> None:
+        log_line(self.log_file, "Server", text)
+
+    def say(self, text: str) -> None:
+        if self.link is not None:
+            send(self.link, text.encode())
+
+    def run(self) -> int:
+        """Until EXIT. A server whose daemon was killed stays, as the worst case to be cleaned up."""
+        while True:
+            poll = select.poll()
+            for fd in [*self.clients, *([] if self.link is None else [self.link.fileno()])]:
+                poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll(FAULT_CHECK_MS if self.clients else None):
+                if self.link is not None and fd == self.link.fileno():
+                    if self._hear_daemon():
+                        return 0
+                elif fd in self.clients:
+                    self._drop(fd)  # a client says nothing more: this is its end
+            if self.clients and in_fault(self.gpus):
+                self.log("Fatal exception in a client; all clients fail")
+                for fd in list(self.clients):
+                    self._drop(fd, "CUDA_ERROR_LAUNCH_FAILED")
+
+    def _drop(self, fd: int, error: str | None = None) -> None:
+        pid, line = self.clients.pop(fd)
+        if error is not None:
+            send(line, f"SIMGPU_ERROR {error}\n".encode())
+        line.close()
+        self.say(f"GONE {pid}")
+
+    def _hear_daemon(self) -> bool:
+        """True: it is time to end."""
+        assert self.link is not None
+        size = array.array("i").itemsize
+        try:
+            text, rights, _, _ = self.link.recvmsg(65536, _socket.CMSG_SPACE(size))
+        except OSError:
+            text, rights = b"", []
+        words = text.decode().split(" ", 2)
+        if not text:
+            self.log("The control daemon is gone")
+            self.link.close()
+            self.link = None
+        elif words[0] == "CLIENT":
+            fds = array.array("i", rights[0][2][:size])
+            line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fds[0])
+            self.clients[fds[0]] = int(words[1]), line
+            send(line, words[2].encode())
+            self.log(f"New client {words[1]} connected")
+        elif words[0] == "TERMINATE":
+            for fd, (pid, _) in list(self.clients.items()):
+                if pid == int(words[1]):
+                    self._drop(fd, "CUDA_ERROR_MPS_CLIENT_TERMINATED")
+        return words[0] == "EXIT"
+
+
+def register() -> list[Context]:
+    """This process on every GPU the daemon may see. It is no client of its own daemon."""
+    environ = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": "/nonexistent"}
+    contexts = [Context(environ, 0)]
+    for ordinal in range(1, contexts[0].visible_count):
+        contexts.append(Context(environ, ordinal))
+    for context in contexts:
+        context.allocate(SERVER_MEMORY_BYTES)
+    return contexts
+
+
+def open_log() -> int | None:
+    folder = os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps")
+    try:
+        return os.open(f"{folder}/server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:
+        return None
+
+
+def main() -> int:
+    if fault("mps_stubborn") is not None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.set_inheritable(LINK_FD, False)
+    server = Server(_socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, LINK_FD), open_log())
+    server.log("SIMULATED MPS server: Startup")
+    time.sleep(float(fault("mps_slow") or 0))
+    try:
+        if fault("mps_fail") is not None:
+            raise SimulationError("no CUDA-capable device is detected")
+        contexts = register()
+    except SimulationError as error:
+        server.log(f"Driver initialization failed with: {error}")
+        server.say("FAILED")
+        return 1
+    server.gpus = [context.gpu.uuid for context in contexts]
+    server.say(f"READY {','.join(server.gpus)}")
+    server.log("Active")
+    try:
+        return server.run()
+    finally:
+        for context in contexts:
+            context.close()

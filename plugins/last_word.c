@@ -1,0 +1,129 @@
+#include "last_word.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Room for one file descriptor, aligned as cmsg(3) asks. */
+union control {
+	char room[CMSG_SPACE(sizeof(int))];
+	struct cmsghdr align;
+};
+
+static void close_one(int *fd)
+{
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+}
+
+void ss_last_word_open(struct ss_last_word *word)
+{
+	int pair[2];
+
+	*word = SS_NO_LAST_WORD;
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0)
+		*word = (struct ss_last_word){ .to_parent = pair[0], .from_task = pair[1] };
+}
+
+void ss_last_word_close(struct ss_last_word *word)
+{
+	close_one(&word->to_parent);
+	close_one(&word->from_task);
+}
+
+void ss_last_word_send(struct ss_last_word *word)
+{
+	union control control = { .room = { 0 } };
+	char byte = 0;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.room,
+				  .msg_controllen = sizeof control.room };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int fd = STDERR_FILENO;
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(header), &fd, sizeof fd);
+	if (word->to_parent >= 0)
+		(void)sendmsg(word->to_parent, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ss_last_word_close(word);
+}
+
+static int receive(const struct ss_last_word *word)
+{
+	union control control;
+	char byte;
+	struct iovec data = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.room,
+				  .msg_controllen = sizeof control.room };
+	int fd = -1;
+
+	if (word->from_task < 0 || recvmsg(word->from_task, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+		return -1;
+	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+	    header->cmsg_len == CMSG_LEN(sizeof fd))
+		memcpy(&fd, CMSG_DATA(header), sizeof fd);
+	return fd;
+}
+
+/* A file is written to where the job was writing. A pipe or a terminal is opened once more, as one that does not wait: the mark
+ * belongs to the open file, and what the job has left behind may still share the first one. */
+static int without_waiting(int fd)
+{
+	char path[32];
+	struct stat found;
+
+	if (fstat(fd, &found) != 0)
+		return -1;
+	if (S_ISREG(found.st_mode))
+		return dup(fd);
+	if (!S_ISFIFO(found.st_mode) && !isatty(fd))
+		return -1;
+	(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+/* Signals that writing can raise, SIGPIPE and SIGXFSZ, must not end slurmstepd. */
+static void write_quietly(int fd, const char *text, size_t length)
+{
+	static const struct timespec at_once;
+	sigset_t raised, before, pending;
+
+	(void)sigemptyset(&raised);
+	(void)sigaddset(&raised, SIGPIPE);
+	(void)sigaddset(&raised, SIGXFSZ);
+	(void)sigpending(&pending);
+	if (pthread_sigmask(SIG_BLOCK, &raised, &before) != 0)
+		return;
+	if (write(fd, text, length) < 0 && (errno == EPIPE || errno == EFBIG) && !sigismember(&pending, SIGPIPE) &&
+	    !sigismember(&pending, SIGXFSZ))
+		(void)sigtimedwait(&raised, NULL, &at_once);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void ss_last_word_say(struct ss_last_word *word, const char *sentence)
+{
+	char line[256];
+	int fd = receive(word);
+
+	ss_last_word_close(word);
+	if (fd < 0)
+		return;
+	int length = snprintf(line, sizeof line, "slurm-share: %s\n", sentence);
+	int out = without_waiting(fd);
+	if (out >= 0) {
+		write_quietly(out, line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
+		(void)close(out);
+	}
+	(void)close(fd);
+}

@@ -1,0 +1,26 @@
+/* A sentence at the end of a job's own output, when the shell that wrote it has ended.
+ *
+ * slurmstepd does not show a plugin where the job's output goes, and slurm_spank_log() there ends in slurmd's log: so the forked
+ * shell sends its stderr back, before it becomes the user's program, through a socket that waits until the end. */
+#ifndef SLURM_SHARE_LAST_WORD_H
+#define SLURM_SHARE_LAST_WORD_H
+
+struct ss_last_word {
+	int to_parent, from_task; /* -1: there is none */
+};
+
+#define SS_NO_LAST_WORD ((struct ss_last_word){ -1, -1 })
+
+/* Before the fork; where it fails there will be no sentence. */
+void ss_last_word_open(struct ss_last_word *word);
+
+/* In the forked task: stderr goes to the parent. */
+void ss_last_word_send(struct ss_last_word *word);
+
+/* In the parent, once, after the task has ended. Never blocks: not on a full pipe, a terminal that nobody reads, or a task that
+ * died before it had sent anything; then the sentence is lost. */
+void ss_last_word_say(struct ss_last_word *word, const char *sentence);
+
+void ss_last_word_close(struct ss_last_word *word);
+
+#endif

@@ -1,0 +1,309 @@
+#include "leases.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Choosing takes well under a millisecond: whoever holds the lock this long is no chooser. */
+uint32_t ss_leases_patience_ms = 5000;
+
+struct ss_leases {
+	char folder[512];
+	uint32_t slots, tasks, step;
+	bool late;
+	struct ss_process holder;
+	int *file; /* of each slot; -1: not open */
+	/* shared with the forked tasks: */
+	size_t shared_size;
+	struct ss_process *task; /* of each task, as named by the parent */
+	uint32_t *owner;         /* of each slot: the task that has it, plus one; 0: none of this step; or HAD */
+};
+
+/* A task of this step had the slot and has ended: a sibling that chooses late is not to find more room for having been slow. */
+static const uint32_t HAD = UINT32_MAX;
+
+__attribute__((format(printf, 3, 4)))
+static int fail(char *why, size_t size, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(why, size, format, arguments);
+	va_end(arguments);
+	return -1;
+}
+
+/* The file of a slot, or the one named `lock` (`slot` is SS_PLAN_MAX_SLOTS). -1 and a reason. */
+static int open_file(const struct ss_leases *leases, uint32_t slot, char *why, size_t size)
+{
+	char path[sizeof leases->folder + 16];
+	struct stat found;
+
+	if (slot == SS_PLAN_MAX_SLOTS)
+		(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, leases->folder);
+	else
+		(void)snprintf(path, sizeof path, "%s/%" PRIu32, leases->folder, slot);
+	/* O_NONBLOCK: a FIFO in its place must not hold up the step */
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return fail(why, size, "%s: %s", path, strerror(errno));
+	if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
+		(void)close(fd);
+		return fail(why, size, "%s: not a regular file", path);
+	}
+	return fd;
+}
+
+static void unlock_and_close(int fd)
+{
+	(void)flock(fd, LOCK_UN);
+	(void)close(fd);
+}
+
+/* 0 where there is no such process, or a dead one that nobody has waited for. */
+static uint64_t start_of(uint32_t pid)
+{
+	char path[32], text[512];
+	uint64_t start = 0;
+	int field = 2;
+
+	(void)snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t length = read(fd, text, sizeof text - 1);
+	(void)close(fd);
+	text[length > 0 ? length : 0] = '\0';
+	const char *at = strrchr(text, ')'); /* the name before it may hold anything */
+	if (at == NULL || at[1] != ' ' || strchr("ZX", at[2]) != NULL)
+		return 0;
+	while (field < 22 && (at = strchr(at, ' ')) != NULL) {
+		at++;
+		field++;
+	}
+	if (at == NULL)
+		return 0;
+	for (; *at >= '0' && *at <= '9'; at++)
+		start = start * 10 + (uint64_t)(*at - '0');
+	return start;
+}
+
+static bool is_alive(const struct ss_process *process)
+{
+	return process->pid != 0 && process->start != 0 && start_of(process->pid) == process->start;
+}
+
+static void put_text(int fd, const char *text, size_t length)
+{
+	/* a full state folder loses the text; the lock is what holds the slot */
+	if (pwrite(fd, text, length, 0) == (ssize_t)length)
+		(void)!ftruncate(fd, (off_t)length);
+}
+
+static void put_holding(const struct ss_leases *leases, int fd, uint32_t task)
+{
+	struct ss_holding holding = { .step = leases->step, .holder = leases->holder, .task = leases->task[task] };
+	char text[SS_HOLDING_SIZE];
+
+	put_text(fd, text, ss_holding_render(&holding, text));
+}
+
+/* Locked by nobody, but its slurmstepd was killed and its task lives on. */
+static bool has_orphan(int fd)
+{
+	struct ss_holding holding;
+	char text[SS_HOLDING_SIZE];
+	ssize_t length = pread(fd, text, sizeof text, 0);
+
+	return length > 0 && ss_holding_parse(text, (size_t)length, &holding) == 0 && is_alive(&holding.task);
+}
+
+/* Finds every slot's state. The files of free ones are in `found`, locked; -1 for the others. */
+static int look(const struct ss_leases *leases, struct ss_slots *slots, int *found, char *why, size_t size)
+{
+	for (uint32_t slot = 0; slot < leases->slots; slot++)
+		found[slot] = -1;
+	for (uint32_t slot = 0; slot < leases->slots; slot++) {
+		if (__atomic_load_n(&leases->owner[slot], __ATOMIC_ACQUIRE) != 0) {
+			slots->state[slot] = SS_SLOT_OURS;
+			continue;
+		}
+		int fd = open_file(leases, slot, why, size);
+		if (fd < 0)
+			return -1;
+		slots->state[slot] = SS_SLOT_OTHERS;
+		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+			(void)close(fd);
+		} else if (has_orphan(fd)) {
+			unlock_and_close(fd);
+		} else {
+			slots->state[slot] = SS_SLOT_FREE;
+			found[slot] = fd;
+		}
+	}
+	return 0;
+}
+
+/* The lease itself. In a forked task the file that it opened would close with its exec: the lock moves to the one that the
+ * parent has open, too. Its owner is written down first: if the task dies in between, the parent still gives it back. */
+static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *found)
+{
+	if (leases->late) {
+		unlock_and_close(*found);
+	} else {
+		leases->file[slot] = *found;
+	}
+	*found = -1;
+	__atomic_store_n(&leases->owner[slot], task + 1, __ATOMIC_RELEASE);
+	if (leases->late && flock(leases->file[slot], LOCK_EX | LOCK_NB) != 0) {
+		__atomic_store_n(&leases->owner[slot], 0, __ATOMIC_RELEASE);
+		return false;
+	}
+	put_holding(leases, leases->file[slot], task);
+	return true;
+}
+
+/* Waits, but not for ever: the lock's file is the user's, and so may be its holder. */
+static int begin_choosing(const struct ss_leases *leases, char *why, size_t size)
+{
+	struct timespec pause = { .tv_nsec = 1000000 }, start, now;
+	int fd = open_file(leases, SS_PLAN_MAX_SLOTS, why, size);
+
+	if (fd < 0)
+		return -1;
+	(void)clock_gettime(CLOCK_MONOTONIC, &start);
+	while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		(void)clock_gettime(CLOCK_MONOTONIC, &now);
+		int64_t waited_ms = (int64_t)(now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
+		if (waited_ms >= (int64_t)ss_leases_patience_ms) {
+			(void)close(fd);
+			return fail(why, size, "%s/" SS_SLOTS_LOCK " is held by another process of the job for more than %u ms",
+				    leases->folder, ss_leases_patience_ms);
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+	return fd;
+}
+
+int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool *allowed, uint32_t first_task, uint32_t wanted,
+		   uint32_t *chosen, char *why, size_t size)
+{
+	int found[SS_PLAN_MAX_SLOTS];
+	uint32_t taken = 0;
+	int lock = begin_choosing(leases, why, size);
+
+	if (lock < 0)
+		return -1;
+	int rc = look(leases, slots, found, why, size);
+	if (rc == 0) {
+		uint32_t count = ss_slots_choose(slots, allowed, wanted, chosen);
+		for (uint32_t i = 0; i < count && first_task + i < leases->tasks; i++)
+			if (hold(leases, chosen[i], first_task + i, &found[chosen[i]]))
+				chosen[taken++] = chosen[i];
+	}
+	for (uint32_t slot = 0; slot < leases->slots; slot++)
+		if (found[slot] >= 0)
+			unlock_and_close(found[slot]);
+	unlock_and_close(lock);
+	return rc == 0 ? (int)taken : -1;
+}
+
+static int open_all(struct ss_leases *leases, char *why, size_t size)
+{
+	for (uint32_t slot = 0; slot < leases->slots; slot++) {
+		leases->file[slot] = open_file(leases, slot, why, size);
+		if (leases->file[slot] < 0)
+			return -1;
+	}
+	return 0;
+}
+
+struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t tasks, uint32_t step, bool late, char *why,
+				 size_t size)
+{
+	struct ss_leases *leases = calloc(1, sizeof *leases);
+	int *file = calloc(slots, sizeof *file);
+	size_t shared_size = tasks * sizeof *leases->task + slots * sizeof *leases->owner;
+	void *shared = mmap(NULL, shared_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (leases == NULL || file == NULL || shared == MAP_FAILED) {
+		free(leases);
+		free(file);
+		if (shared != MAP_FAILED)
+			(void)munmap(shared, shared_size);
+		(void)fail(why, size, "no memory");
+		return NULL;
+	}
+	*leases = (struct ss_leases){ .slots = slots, .tasks = tasks, .step = step, .late = late, .file = file,
+				      .shared_size = shared_size, .task = shared };
+	leases->owner = (uint32_t *)(leases->task + tasks);
+	leases->holder = (struct ss_process){ (uint32_t)getpid(), start_of((uint32_t)getpid()) };
+	(void)snprintf(leases->folder, sizeof leases->folder, "%s", folder);
+	for (uint32_t slot = 0; slot < slots; slot++)
+		file[slot] = -1;
+	if (late && open_all(leases, why, size) != 0) {
+		ss_leases_close(leases);
+		return NULL;
+	}
+	return leases;
+}
+
+void ss_leases_name_task(struct ss_leases *leases, uint32_t task, uint32_t pid)
+{
+	if (task >= leases->tasks)
+		return;
+	leases->task[task] = (struct ss_process){ pid, start_of(pid) };
+	for (uint32_t slot = 0; slot < leases->slots; slot++)
+		if (leases->owner[slot] == task + 1)
+			put_holding(leases, leases->file[slot], task);
+}
+
+void ss_leases_give_back(struct ss_leases *leases, uint32_t task)
+{
+	for (uint32_t slot = 0; task < leases->tasks && slot < leases->slots; slot++) {
+		if (__atomic_load_n(&leases->owner[slot], __ATOMIC_ACQUIRE) != task + 1)
+			continue;
+		put_text(leases->file[slot], SS_SLOT_USED "\n", strlen(SS_SLOT_USED "\n"));
+		(void)flock(leases->file[slot], LOCK_UN);
+		if (!leases->late) { /* a task that has yet to choose shares the file */
+			(void)close(leases->file[slot]);
+			leases->file[slot] = -1;
+		}
+		__atomic_store_n(&leases->owner[slot], HAD, __ATOMIC_RELEASE);
+	}
+}
+
+void ss_leases_close(struct ss_leases *leases)
+{
+	if (leases == NULL)
+		return;
+	for (uint32_t slot = 0; slot < leases->slots; slot++)
+		if (leases->file[slot] >= 0)
+			(void)close(leases->file[slot]);
+	(void)munmap(leases->task, leases->shared_size);
+	free(leases->file);
+	free(leases);
+}
+
+uint32_t ss_leases_used(const char *folder, uint32_t slots)
+{
+	uint32_t used = 0;
+	char path[512 + 16];
+	struct stat found;
+
+	for (uint32_t slot = 0; slot < slots; slot++) {
+		(void)snprintf(path, sizeof path, "%s/%" PRIu32, folder, slot);
+		if (lstat(path, &found) == 0 && S_ISREG(found.st_mode) && found.st_size > 0)
+			used++;
+	}
+	return used;
+}

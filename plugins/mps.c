@@ -1,0 +1,82 @@
+#include "mps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What the kernel calls nvidia-cuda-mps-control: the first 15 characters. */
+#define DAEMON_NAME "nvidia-cuda-mps"
+
+enum { PATH_SIZE = 256 };
+
+__attribute__((format(printf, 3, 4)))
+static int fail(char *why, size_t size, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(why, size, format, arguments);
+	va_end(arguments);
+	return -1;
+}
+
+/* Who holds the lock: a process, 0 for one that the kernel does not name here (another pid namespace), -1 for nobody. */
+static pid_t lock_holder(const char *path)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct stat found;
+	pid_t holder = -1;
+
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
+		holder = lock.l_pid > 0 ? lock.l_pid : 0;
+	(void)close(fd);
+	return holder;
+}
+
+/* What cannot be seen (hidepid) is believed. */
+static int check_holder(pid_t holder, uint32_t uid, char *why, size_t size)
+{
+	char path[64], name[32] = "";
+	struct stat found;
+
+	(void)snprintf(path, sizeof path, "/proc/%d/comm", (int)holder);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t length = read(fd, name, sizeof name - 1);
+	int rc = fstat(fd, &found);
+	(void)close(fd);
+	if (length <= 0 || rc != 0)
+		return 0;
+	name[strcspn(name, "\n")] = '\0';
+	if (strcmp(name, DAEMON_NAME) != 0)
+		return fail(why, size, "its lock is held by process %d (%s), which is not the daemon", (int)holder, name);
+	if (found.st_uid != uid && found.st_uid != 0) /* 0: one that the kernel does not let others look into */
+		return fail(why, size, "its lock is held by a daemon of user id %u", found.st_uid);
+	return 0;
+}
+
+int ss_mps_check(const char *pipe_folder, uint32_t uid, char *why, size_t size)
+{
+	char path[PATH_SIZE];
+	struct stat found;
+
+	if (snprintf(path, sizeof path, "%s/control", pipe_folder) >= PATH_SIZE)
+		return fail(why, size, "the name of its folder is too long");
+	if (lstat(path, &found) != 0)
+		return fail(why, size, "%s: %s", path, strerror(errno));
+	if (!S_ISSOCK(found.st_mode))
+		return fail(why, size, "%s is not a socket", path);
+	(void)snprintf(path, sizeof path, "%s/control_lock", pipe_folder);
+	pid_t holder = lock_holder(path);
+	if (holder < 0)
+		return fail(why, size, "nobody holds %s", path);
+	return holder == 0 ? 0 : check_holder(holder, uid, why, size);
+}

@@ -1,0 +1,169 @@
+#include "slots.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "options.h"
+
+const char *ss_slot_value(const struct ss_slot *slot, const char *name)
+{
+	for (size_t i = 0; i < slot->variables; i++)
+		if (strcmp(slot->environment[i].name, name) == 0)
+			return slot->environment[i].value;
+	return NULL;
+}
+
+/* A line that makes no GPU visible counts as on a GPU of that name: "". */
+static const char *gpu_name(const struct ss_plan *plan, uint32_t slot)
+{
+	const char *name = ss_slot_value(&plan->slots[slot], SS_ENV_VISIBLE_DEVICES);
+	return name ? name : "";
+}
+
+void ss_slots_of_plan(const struct ss_plan *plan, struct ss_slots *slots)
+{
+	memset(slots, 0, sizeof *slots);
+	slots->count = plan->slot_count;
+	for (uint32_t slot = 0; slot < plan->slot_count; slot++) {
+		uint32_t gpu = 0;
+		while (gpu < slots->gpus && strcmp(gpu_name(plan, slots->first[gpu]), gpu_name(plan, slot)) != 0)
+			gpu++;
+		if (gpu == slots->gpus)
+			slots->first[slots->gpus++] = (uint16_t)slot;
+		slots->gpu[slot] = (uint16_t)gpu;
+	}
+}
+
+static bool is_allowed(const bool *allowed, uint32_t gpu)
+{
+	return allowed == NULL || allowed[gpu];
+}
+
+/* The lowest free slot of a GPU from `slot` on; the number of slots where there is none. */
+static uint32_t next_free(const struct ss_slots *slots, uint32_t gpu, uint32_t slot)
+{
+	while (slot < slots->count && (slots->gpu[slot] != gpu || slots->state[slot] != SS_SLOT_FREE))
+		slot++;
+	return slot;
+}
+
+uint32_t ss_slots_choose(const struct ss_slots *slots, const bool *allowed, uint32_t wanted, uint32_t *chosen)
+{
+	uint16_t left[SS_PLAN_MAX_SLOTS] = { 0 }, next[SS_PLAN_MAX_SLOTS];
+	uint32_t found = 0;
+
+	for (uint32_t slot = 0; slot < slots->count; slot++)
+		if (slots->state[slot] == SS_SLOT_FREE && is_allowed(allowed, slots->gpu[slot]))
+			left[slots->gpu[slot]]++;
+	for (uint32_t gpu = 0; gpu < slots->gpus; gpu++)
+		next[gpu] = (uint16_t)next_free(slots, gpu, 0);
+	for (; found < wanted; found++) {
+		uint32_t best = 0;
+		for (uint32_t gpu = 1; gpu < slots->gpus; gpu++)
+			if (left[gpu] > left[best] || (left[gpu] == left[best] && next[gpu] < next[best]))
+				best = gpu;
+		if (slots->gpus == 0 || left[best] == 0)
+			break;
+		chosen[found] = next[best];
+		left[best]--;
+		next[best] = (uint16_t)next_free(slots, best, next[best] + 1U);
+	}
+	return found;
+}
+
+uint32_t ss_slots_count(const struct ss_slots *slots, const bool *allowed, enum ss_slot_state state)
+{
+	uint32_t count = 0;
+	for (uint32_t slot = 0; slot < slots->count; slot++)
+		if (slots->state[slot] == state && is_allowed(allowed, slots->gpu[slot]))
+			count++;
+	return count;
+}
+
+int ss_slots_minor(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu)
+{
+	const struct ss_slot *slot = &plan->slots[slots->first[gpu]];
+	const char *text = ss_slot_value(slot, SS_ENV_GPU_MINOR);
+	uint32_t minor;
+
+	if (text == NULL)
+		text = ss_slot_value(slot, SS_ENV_GPU_INDEX);
+	if (text == NULL || ss_number_parse(text, strlen(text), 0, 255, &minor) != 0)
+		return -1;
+	return (int)minor;
+}
+
+static bool is_named(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu, const char *word, size_t length)
+{
+	const char *name = gpu_name(plan, slots->first[gpu]);
+	uint32_t number;
+
+	if (ss_number_parse(word, length, 0, 255, &number) == 0)
+		return ss_slots_minor(plan, slots, gpu) == (int)number;
+	return strlen(name) == length && memcmp(name, word, length) == 0;
+}
+
+uint32_t ss_slots_listed(const struct ss_plan *plan, const struct ss_slots *slots, const char *list, bool *listed)
+{
+	uint32_t count = 0;
+
+	memset(listed, 0, slots->gpus * sizeof *listed);
+	while (*list != '\0') {
+		size_t length = strcspn(list, ",");
+		for (uint32_t gpu = 0; gpu < slots->gpus; gpu++)
+			if (!listed[gpu] && is_named(plan, slots, gpu, list, length)) {
+				listed[gpu] = true;
+				count++;
+			}
+		list += length + (list[length] == ',');
+	}
+	return count;
+}
+
+size_t ss_holding_render(const struct ss_holding *holding, char text[SS_HOLDING_SIZE])
+{
+	int length = snprintf(text, SS_HOLDING_SIZE, "step %" PRIu32 " holder %" PRIu32 " %" PRIu64 " task %" PRIu32 " %" PRIu64 "\n",
+			      holding->step, holding->holder.pid, holding->holder.start, holding->task.pid, holding->task.start);
+	return length > 0 && length < SS_HOLDING_SIZE ? (size_t)length : 0;
+}
+
+/* "WORD N" at `*at`, which moves behind it and one byte more, `end`. */
+static int take(const char **at, const char *word, char end, uint64_t *number)
+{
+	size_t length = strlen(word), digits;
+	uint64_t value = 0;
+
+	if (strncmp(*at, word, length) != 0)
+		return -1;
+	digits = strspn(*at + length, "0123456789");
+	if (digits == 0 || digits > 19 || (*at)[length + digits] != end)
+		return -1;
+	for (size_t i = 0; i < digits; i++)
+		value = value * 10 + (uint64_t)((*at)[length + i] - '0');
+	*number = value;
+	*at += length + digits + 1;
+	return 0;
+}
+
+int ss_holding_parse(const char *text, size_t length, struct ss_holding *holding)
+{
+	char copy[SS_HOLDING_SIZE];
+	const char *at = copy;
+	uint64_t step, holder, task;
+
+	if (length >= sizeof copy)
+		return -1;
+	memcpy(copy, text, length);
+	copy[length] = '\0';
+	if (take(&at, "step ", ' ', &step) != 0 || take(&at, "holder ", ' ', &holder) != 0 ||
+	    take(&at, "", ' ', &holding->holder.start) != 0 || take(&at, "task ", ' ', &task) != 0 ||
+	    take(&at, "", '\n', &holding->task.start) != 0 || at != copy + length)
+		return -1;
+	if (step > UINT32_MAX || holder > INT32_MAX || task > INT32_MAX)
+		return -1;
+	holding->step = (uint32_t)step;
+	holding->holder.pid = (uint32_t)holder;
+	holding->task.pid = (uint32_t)task;
+	return 0;
+}

@@ -1,0 +1,43 @@
+"""What is to become of processes that sit on a GPU when a job has left it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ..records import NodeProcess, Sweep
+from ..settings import Settings
+
+FIRST_ORDINARY_UID = 1000
+"""Below it live the system's own users (login.defs UID_MIN; systemd's "Users, Groups, UIDs and GIDs")."""
+
+
+def sweep(
+    processes: Iterable[NodeProcess], ended_uid: int, ended_job: int, live_jobs: Collection[int], settings: Settings
+) -> Sweep:
+    """Sort the processes on the GPUs that `ended_job` of `ended_uid` had, and that no other shared job has.
+
+    Only the ended job's user's processes are ever ended, and of those none that belongs to a job still living here.
+    """
+    end, tolerated, foreign = [], [], []
+    for process in processes:
+        uid, name = process.identity.uid, process.identity.name
+        lives_on = process.job_id in live_jobs and process.job_id != ended_job
+        if uid == ended_uid and uid >= FIRST_ORDINARY_UID and not lives_on:
+            end.append(process)
+        elif lives_on or (uid is not None and uid < FIRST_ORDINARY_UID and name in settings.tolerated_processes):
+            tolerated.append(process)
+        else:
+            foreign.append(process)
+    return Sweep(tuple(end), tuple(tolerated), tuple(foreign))
+
+
+def escaped(processes: Iterable[NodeProcess], uid: int, live_jobs: Collection[int]) -> tuple[NodeProcess, ...]:
+    """The user's processes that belong to a job which no longer lives: to be ended wherever they are found, since no
+    Epilog of that job will come."""
+    return tuple(
+        process
+        for process in processes
+        if process.identity.uid == uid >= FIRST_ORDINARY_UID
+        and process.job_id is not None
+        and process.job_id not in live_jobs
+    )

@@ -1,0 +1,64 @@
+"""What every bench shares: the table it prints and the file it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure and the bar it is held to; a bar of None is a figure that is only shown."""
+
+    what: str
+    value: float
+    unit: str
+    bar: float | None = None
+    better: str = "lower"
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the figure is on the right side of its bar."""
+        if self.bar is None:
+            return None
+        return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
+
+
+def machine() -> str:
+    """The machine in words: processor, cores, memory, kernel."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} x {cpu}, {memory_gib:.0f} GiB, Linux {platform.release()}"
+
+
+def report(name: str, slurm: str | None, rows: Sequence[Row]) -> bool:
+    """Print the table, write results/<name>.json, and answer whether every bar holds."""
+    width = max(len(row.what) for row in rows)
+    print(f"{name}: {machine()}" + (f", Slurm {slurm}" if slurm else ""))
+    for row in rows:
+        bar = "" if row.bar is None else f"  bar {row.bar:g} {row.unit}: {'holds' if row.holds else 'DOES NOT HOLD'}"
+        print(f"  {row.what:<{width}}  {row.value:10.2f} {row.unit}{bar}")
+    RESULTS.mkdir(exist_ok=True)
+    answer = {
+        "bench": name,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "slurm": slurm,
+        "rows": [{**asdict(row), "value": round(row.value, 3), "holds": row.holds} for row in rows],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(answer, indent=2) + "\n")
+    return all(row.holds is not False for row in rows)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one: a noisy machine moves it least."""
+    return statistics.median(values)

@@ -1,0 +1,223 @@
+"""One node of a local cluster as its hooks see it: hooks called by hand, what MPS runs there, what is left over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from localcluster import Cluster
+
+ALICE, BOB = 2001, 2002
+USERS = {ALICE: "alice", BOB: "bob"}
+BIN = "/opt/slurm-share/bin/slurm-share-"
+STATE = "/run/slurm-share"
+LOG = "/var/log/slurm-share.log"
+PATIENCE_S = 60.0
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Wait until `true()` holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > end:
+            raise AssertionError(f"it did not come to {what}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """The site's configuration with these lines, each in the place of the one with its key."""
+    file = cluster.site / "config.toml"
+    before = file.read_text()
+    keys = tuple(line.split(" =")[0] for line in lines)
+    kept = [line for line in before.splitlines() if not line.startswith(keys)]
+    file.write_text("\n".join([*kept, *lines]) + "\n")
+    try:
+        yield
+    finally:
+        file.write_text(before)
+
+
+@dataclass(frozen=True)
+class Mps:
+    """A process of MPS on a node."""
+
+    pid: int
+    user: str
+    role: str
+    pipe: str
+    gpu: str
+
+
+class Node:
+    """A compute node."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    # ---- hooks ----
+
+    def hook_argv(
+        self, which: str, job: int, *, uid: int = ALICE, gpus: str = "0", share: str | None = "2", **more: str
+    ) -> list[str]:
+        """The hook as slurmd would start it: nothing in its environment but what slurmd sets."""
+        environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURM_JOB_GID": str(uid)}
+        environ |= {"SLURMD_NODENAME": self.name, "SLURM_JOB_USER": USERS[uid], "CUDA_VISIBLE_DEVICES": gpus}
+        environ |= {} if share is None else {"SPANK_SHARE_GPU": share}
+        environ |= more
+        return ["env", "-i", *(f"{key}={value}" for key, value in environ.items()), BIN + which]
+
+    def hook(self, which: str, job: int, **options: str | int | None) -> CompletedProcess[str]:
+        """Run a hook to its end; its output is read to the end of file, as slurmd does."""
+        return self.run(*self.hook_argv(which, job, **options))  # type: ignore[arg-type]
+
+    def prolog(self, job: int, **options: str | int | None) -> None:
+        """A Prolog that ends with 0."""
+        done = self.hook("prolog", job, **options)
+        assert done.returncode == 0, done.stderr
+
+    def epilog(self, job: int, **options: str | int | None) -> None:
+        """An Epilog that ends with 0."""
+        done = self.hook("epilog", job, **options)
+        assert done.returncode == 0, done.stderr
+
+    def background(self, argv: list[str], user: str | None = None) -> int:
+        """Start a program that outlives this call, in a session of its own; its pid there."""
+        text = f"setsid -f bash -c 'echo $$ > /tmp/pid; exec \"$@\"' - {shlex.join(argv)} >/tmp/out 2>&1 </dev/null"
+        self.run("rm", "-f", "/tmp/pid", "/tmp/out")
+        if user is None:
+            self.run("bash", "-c", text)
+        else:
+            self.cluster.as_user(user, text, node=self.name, check=True)
+        pid_file = self.cluster.root(self.name) / "tmp/pid"
+        until(lambda: pid_file.exists() and pid_file.read_text().strip(), "the start of a program")
+        return int(pid_file.read_text())
+
+    def task(self, job: int, slot: int = 0, user: str = "alice", memory: str = "100M", **environ: str) -> int:
+        """A program on the GPU as the job's plan has it for that slot; its pid, once it is on the GPU."""
+        return self.on_gpu(user, {**self.slot(job, slot), **environ}, memory)
+
+    def on_gpu(self, user: str | None, environ: dict[str, str], memory: str = "100M") -> int:
+        """A program on a GPU that runs until it is ended; its pid, once it is there."""
+        words = [f"{key}={value}" for key, value in environ.items()]
+        pid = self.background(["env", *words, "simgpu-task", "--memory", memory, "--seconds", "600"], user)
+        until(lambda: "simgpu-task: host" in self.run("cat", "/tmp/out").stdout, "a task on the GPU")
+        return pid
+
+    # ---- looking ----
+
+    def run(self, *argv: str) -> CompletedProcess[str]:
+        """A program as root."""
+        return self.cluster.exec(self.name, argv, timeout=PATIENCE_S)
+
+    def log(self) -> str:
+        """What the hooks wrote since `forget_log`."""
+        return self.run("cat", LOG).stdout
+
+    def forget_log(self) -> None:
+        """Begin a new log."""
+        self.run("truncate", "-s0", LOG)
+
+    def plan(self, job: int) -> str:
+        """The job's plan as it stands in its file; empty where there is none."""
+        return self.run("cat", f"{STATE}/jobs/{job}/plan").stdout
+
+    def slot(self, job: int, number: int) -> dict[str, str]:
+        """The environment of one slot."""
+        line = re.search(rf"^slot {number} (.*)$", self.plan(job), re.MULTILINE)
+        assert line, self.plan(job)
+        pairs = (word.split("=", 1) for word in line[1].split())
+        return {name: value for name, value in pairs if not name.endswith("?") and name != "part"}
+
+    def ledger(self) -> dict[str, list[dict[str, object]]]:
+        """The ledger, or what it would say if there were one."""
+        text = self.run("cat", f"{STATE}/ledger").stdout
+        return json.loads(text)["ledger"] if text else {"jobs": [], "modes": [], "leaving": []}  # type: ignore[no-any-return]
+
+    def jobs(self) -> list[int]:
+        """The jobs in the ledger."""
+        return [int(str(entry["job_id"])) for entry in self.ledger()["jobs"]]
+
+    def mps(self, role: str = "daemon") -> list[Mps]:
+        """Processes of MPS on the node, as the kernel lists them."""
+        script = """for p in /proc/[0-9]*; do
+            [ "$(cat $p/comm 2>/dev/null)" = nvidia-cuda-mps ] && [ "$(awk '{print $3}' $p/stat)" != Z ] || continue
+            echo "${p#/proc/} $(stat -c %U $p)" \
+                 "$(tr '\\0' ' ' <$p/cmdline | grep -o 'nvidia-cuda-mps-[a-z]*' | head -n1)" \
+                 "$(tr '\\0' '\\n' <$p/environ | sed -n 's/^CUDA_MPS_PIPE_DIRECTORY=//p')" \
+                 "$(tr '\\0' '\\n' <$p/environ | sed -n 's/^CUDA_VISIBLE_DEVICES=//p')"
+        done"""
+        roles = {"nvidia-cuda-mps-control": "daemon", "nvidia-cuda-mps-server": "server"}
+        rows = [line.split() for line in self.run("bash", "-c", script).stdout.splitlines()]
+        found = [Mps(int(row[0]), row[1], roles[row[2]], *[*row[3:], "", ""][:2]) for row in rows]
+        return sorted((one for one in found if one.role == role), key=lambda one: one.pid)
+
+    def alive(self, pid: int) -> bool:
+        """Whether a process is there, and no zombie."""
+        return self.run("bash", "-c", f"grep -q '^State:.[^ZX]' /proc/{pid}/status 2>/dev/null").returncode == 0
+
+    def uuid(self, gpu: int) -> str:
+        """The UUID of a GPU."""
+        return self.gpu_value(gpu, "uuid")
+
+    def compute_mode(self, gpu: int = 0) -> str:
+        """The compute mode of a GPU, NVML's number."""
+        return self.gpu_value(gpu, "compute_mode")
+
+    def gpu_value(self, gpu: int, key: str) -> str:
+        """What the state file of a simulated GPU says last."""
+        values = re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)
+        return str(values[-1])
+
+    def remains(self) -> list[str]:
+        """Whatever of a share is still on the node: nothing, when all jobs have left."""
+        found = [f"{one.role} {one.pid} of {one.user}" for role in ("daemon", "server") for one in self.mps(role)]
+        script = (
+            f"cd {STATE} 2>/dev/null && find . -mindepth 1 ! -path ./ledger ! -path ./ledger.lock ! -path ./jobs"
+            " ! -path ./mps; find /dev/shm -mindepth 1"
+        )
+        found += self.run("bash", "-c", script).stdout.split()
+        ledger = self.ledger()
+        found += [f"ledger: {key} {ledger[key]}" for key in ("jobs", "modes", "leaving") if ledger.get(key)]
+        gpus = [int(file.name[3:]) for file in self._simgpu.glob("gpu[0-9]*")]
+        found += [f"GPU {gpu} in mode {self.compute_mode(gpu)}" for gpu in gpus if self.compute_mode(gpu) != "0"]
+        processes = self.run("ps", "-eo", "user:12,pid,args", "--no-headers").stdout.splitlines()
+        return found + [line for line in processes if line.split()[0] in USERS.values()]
+
+    # ---- faults ----
+
+    @contextlib.contextmanager
+    def fault(self, name: str, text: str = "") -> Iterator[None]:
+        """A fault of the simulated MPS for as long as the block lasts (packaging/demo/simgpu/simmps.py lists them)."""
+        file = self._simgpu / name
+        file.write_text(text)
+        try:
+            yield
+        finally:
+            file.unlink()
+
+    @contextlib.contextmanager
+    def gpu_file(self, gpu: int, line: str | None) -> Iterator[None]:
+        """A further line in a simulated GPU's file, or no such GPU (None), for as long as the block lasts."""
+        file = self._simgpu / f"gpu{gpu}"
+        before = file.read_text()
+        if line is None:
+            file.unlink()
+        else:
+            file.write_text(f"{before}{line}\n")
+        try:
+            yield
+        finally:
+            file.write_text(before)
+
+    @property
+    def _simgpu(self) -> Path:
+        return self.cluster.root(self.name) / "run/simgpu"

@@ -1,0 +1,731 @@
+"""What a node must survive: a test for each row of the table of failure modes that a hook can be brought into.
+
+Where slurmd cannot be made to do it (an Epilog twice, two hooks at once, a hook that is killed), the installed hooks
+are called as slurmd calls them, on n3; everything else is a real job. A row whose docstring ends with "GPU." shows the
+stand-in's behaviour, and tests/gpu/ has to settle it on a real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import name_for
+from hooked import ALICE, BIN, BOB, STATE, Node, configured, until
+
+from localcluster import Cluster
+from slurm_share import names
+
+pytestmark = pytest.mark.cluster
+
+FIRST, SECOND, THIRD, OTHER = 9001, 9002, 9003, 9004
+"""Job numbers that Slurm does not reach here."""
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Node:
+    """n3, with two GPUs, whose hooks the tests call themselves."""
+    return Node(cluster, "n3")
+
+
+@pytest.fixture(autouse=True)
+def nothing_remains(cluster: Cluster) -> Iterator[None]:
+    """After every test nothing of any job is on n2 or n3, and no node is drained."""
+    for name in ("n2", "n3"):
+        Node(cluster, name).forget_log()
+    yield
+    cluster.cancel_all()
+    states = cluster.status().nodes
+    remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
+    for name in [name for name in remains if remains[name]]:
+        cluster.reboot(name)  # the next test finds the node clean
+    assert remains == {"n2": [], "n3": []}
+    assert set(states.values()) == {"idle"}
+
+
+def start(cluster: Cluster, script: str, *options: str, user: str = "alice", say: str = "up", times: int = 1) -> int:
+    """A job on n2 that has said `say` so many times."""
+    job = cluster.sbatch(user, script, "-wn2", *options)
+    until(lambda: said(cluster, job, user).count(say) >= times, f"{times} x {say!r} in job {job}'s output")
+    return job
+
+
+def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+    """What a job has written so far."""
+    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
+
+
+@contextlib.contextmanager
+def killed(node: Node, which: str, job: int, when: str, **options: str | int | None) -> Iterator[None]:
+    """A hook that is killed, once the simulated MPS has been asked `when` and does not answer."""
+    with node.fault("mps_hang", when):
+        pid = node.background(node.hook_argv(which, job, **options))  # type: ignore[arg-type]
+        until(lambda: f"Cmd:{when}" in node.run("bash", "-c", f"cat {STATE}/mps/*/*/logs/control.log").stdout, when)
+        node.run("kill", "-9", str(pid))
+        until(lambda: not node.alive(pid), "the hook's end")
+    yield
+
+
+# --- rows 1 to 5: hooks at once, twice, alone ----------------------------------------------------------------------
+
+
+def test_row_01_prologs_at_once_share_one_daemon(node: Node) -> None:
+    """A Prolog runs twice, and at once with that of another job of the user on the same GPU: one daemon, both jobs."""
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(node.prolog, [FIRST, SECOND, FIRST]))
+    assert node.jobs() in ([FIRST, SECOND], [SECOND, FIRST])
+    assert len(node.mps()) == len(node.mps("server")) == 1
+    assert node.slot(FIRST, 0)["CUDA_MPS_PIPE_DIRECTORY"] == node.slot(SECOND, 0)["CUDA_MPS_PIPE_DIRECTORY"]
+    assert node.log().count(" started in ") == 1
+    assert node.log().count(" joined in ") == 2
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(node.epilog, [FIRST, SECOND]))
+
+
+def test_row_02_an_epilog_without_a_prolog_does_nothing(node: Node) -> None:
+    """Of salloc and exit, or where another script kept our Prolog from running: exit 0, no state, no line."""
+    node.epilog(FIRST)
+    assert node.log() == ""
+    assert node.jobs() == []
+
+
+def test_row_03_a_second_epilog_takes_nothing_from_a_sibling(node: Node) -> None:
+    """Before 26.05 an Epilog may run twice for a job: the second one finds nothing to do."""
+    node.prolog(FIRST)
+    node.prolog(SECOND)
+    before = node.mps()
+    for _ in range(3):
+        node.epilog(FIRST)
+    assert node.jobs() == [SECOND]
+    assert node.mps() == before
+    node.epilog(SECOND)
+
+
+def test_row_04_the_first_of_two_jobs_ends_and_the_other_notices_nothing(node: Node) -> None:
+    """Same user, same GPU: daemon, server, folder and the other job's client are untouched."""
+    node.prolog(FIRST)
+    node.prolog(SECOND)
+    before = node.mps() + node.mps("server")
+    task = node.task(SECOND)
+    node.epilog(FIRST)
+    assert node.mps() + node.mps("server") == before
+    assert node.alive(task)
+    node.epilog(SECOND)
+    assert not node.alive(task)
+
+
+def test_row_05_clients_that_are_still_there_are_told_before_the_daemon_ends(node: Node) -> None:
+    """The last job's Epilog finds a client at work: it is terminated, so that quit does not wait for it. GPU."""
+    node.prolog(FIRST)
+    node.task(FIRST)
+    node.epilog(FIRST)
+    assert "quit in" in node.log()
+    assert "1 clients ended" in node.log()
+    assert "CUDA_ERROR_MPS_CLIENT_TERMINATED" in node.run("cat", "/tmp/out").stdout
+
+
+def test_row_05_a_client_killed_in_flight_does_not_keep_the_daemon(node: Node) -> None:
+    """Slurm killed the tasks before the Epilog, as it does; one is merely stopped, and takes no SIGTERM. GPU."""
+    node.prolog(FIRST)
+    node.run("kill", "-9", str(node.task(FIRST)))
+    node.run("kill", "-STOP", str(node.task(FIRST, 1)))
+    node.epilog(FIRST)
+
+
+# --- rows 6 to 11: what stands in the way --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commands", ["quit", ""], ids=["quit", "every command"])
+@pytest.mark.parametrize("stubborn", [False, True], ids=["takes SIGTERM", "takes only SIGKILL"])
+def test_row_06_a_daemon_that_never_answers_ends_by_signals(
+    cluster: Cluster, node: Node, commands: str, stubborn: bool
+) -> None:
+    """`quit`, or every command, hangs for ever: the Epilog is over in its time, and the node is well."""
+    with contextlib.ExitStack() as stack:
+        if stubborn:
+            stack.enter_context(node.fault("mps_stubborn"))
+        node.prolog(FIRST)
+        stack.enter_context(node.fault("mps_hang", commands))
+        stack.enter_context(configured(cluster, "release_deadline_s = 3.0"))
+        node.epilog(FIRST)
+    assert ("SIGKILL in" if stubborn else "SIGTERM in") in node.log()
+
+
+def test_row_07_state_of_an_earlier_boot_is_void(node: Node) -> None:
+    """Jobs of before the restart are no longer here, and a daemon's leftovers of then are made anew."""
+    node.prolog(FIRST)
+    daemon, server = node.mps()[0], node.mps("server")[0]
+    node.run("kill", "-9", str(daemon.pid), str(server.pid))
+    node.run("sed", "-i", 's/"boot_id":"[^"]*"/"boot_id":"another"/', f"{STATE}/ledger")
+    node.prolog(SECOND)
+    assert node.jobs() == [SECOND]
+    assert node.mps()[0].pid != daemon.pid
+    node.hook("epilog", FIRST)
+    node.epilog(SECOND)
+
+
+def test_row_07_a_dead_daemons_folder_is_remade(node: Node) -> None:
+    """Its sockets and pid file are there, nobody holds its lock: a fresh daemon in a fresh folder."""
+    node.prolog(FIRST)
+    pipe = node.mps()[0].pipe
+    for one in node.mps() + node.mps("server"):
+        node.run("kill", "-9", str(one.pid))
+    node.run("touch", f"{pipe}/from-before")
+    node.prolog(SECOND)
+    assert node.run("ls", pipe).stdout.split().count("from-before") == 0
+    assert len(node.mps()) == 1
+    node.epilog(FIRST)
+    node.epilog(SECOND)
+
+
+def test_row_08_a_pid_that_means_another_process_is_never_signalled(node: Node) -> None:
+    """The daemon is dead; its pid file, and the lock it held, name another program of the user."""
+    node.prolog(FIRST)
+    pipe = node.mps()[0].pipe
+    for one in node.mps() + node.mps("server"):
+        node.run("kill", "-9", str(one.pid))
+    holder = (
+        f"import fcntl, time; f = open('{pipe}/control_lock', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
+    )
+    other = node.background(["python3", "-c", holder], "alice")
+    node.run("bash", "-c", f"echo {other} > {pipe}/nvidia-cuda-mps-control.pid")
+    until(lambda: f" {other} " in node.run("cat", "/proc/locks").stdout, "the other program's lock")
+    node.epilog(FIRST)
+    alive = node.alive(other)
+    node.run("kill", "-9", str(other))
+    assert alive
+    assert "was left alone" in node.log()
+
+
+def test_row_08_a_hook_is_known_by_its_start_and_not_by_its_number(node: Node) -> None:
+    """A killed Epilog's pid now is that of another process: the next hook takes up what it left."""
+    node.prolog(FIRST)
+    with killed(node, "epilog", FIRST, "quit"):
+        ledger = node.ledger()
+        assert [one["job"]["job_id"] for one in ledger["leaving"]] == [FIRST]  # type: ignore[index]
+        node.run("sed", "-i", 's/"hook":{"pid":[0-9]*,/"hook":{"pid":1,/', f"{STATE}/ledger")
+        node.epilog(FIRST)
+
+
+def plant_link(node: Node, pipe: str) -> None:
+    """A link where the pipe directory is to be."""
+    node.run("mkdir", "-p", "-m711", os.path.dirname(pipe))  # noqa: PTH120
+    node.run("ln", "-s", "/tmp/elsewhere", pipe)
+
+
+def plant_parent_link(node: Node, pipe: str) -> None:
+    """A link where its parent is to be."""
+    node.run("mkdir", "-p", "-m711", f"{STATE}/mps")
+    node.run("ln", "-s", "/tmp/elsewhere", f"{STATE}/mps/{ALICE}")
+
+
+def plant_owner(node: Node, pipe: str) -> None:
+    """A parent that belongs to the user."""
+    node.run("mkdir", "-p", "-m711", f"{STATE}/mps/{ALICE}")
+    node.run("chown", str(ALICE), f"{STATE}/mps/{ALICE}")
+
+
+@pytest.mark.parametrize("plant", [plant_link, plant_parent_link, plant_owner], ids=["link", "parent link", "owner"])
+def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: object) -> None:
+    """Somebody was there first, with a link or a folder of their own: refused or removed, never followed."""
+    short = node.uuid(0).removeprefix("GPU-")
+    pipe = f"{STATE}/mps/{ALICE}/{short[:8]}-{short[-6:]}"
+    node.run("mkdir", "-p", "-m755", STATE)
+    node.run("install", "-d", "-o", "bob", "-m755", "/tmp/elsewhere")
+    try:
+        plant(node, pipe)  # type: ignore[operator]
+        node.prolog(FIRST)
+        target = node.run("find", "/tmp/elsewhere", "-mindepth", "1").stdout
+        owner = node.run("stat", "-c", "%U %a", "/tmp/elsewhere").stdout
+        task = node.slot(FIRST, 0)
+        node.epilog(FIRST)
+    finally:
+        node.run("rm", "-rf", f"{STATE}/mps", "/tmp/elsewhere")
+    assert target == ""
+    assert owner == "bob 755\n"
+    assert task["SLURM_SHARE_MPS"] == ("on" if plant is plant_link else "off")
+
+
+def test_row_09_what_a_user_does_to_his_own_folder_harms_nobody(node: Node) -> None:
+    """Locks and sockets removed, links to the system planted, a thousand nested folders: the Epilog ends the daemon,
+    removes all of it and follows nothing; the node is not drained for it."""
+    node.prolog(FIRST)
+    pipe = node.mps()[0].pipe
+    mischief = f"""cd {pipe} && rm -f control* && ln -s /etc/passwd control && ln -s /etc etc
+        ln -sf /etc/shadow logs/server.log
+        python3 -c 'import os
+for _ in range(1000): os.mkdir("d"); os.chdir("d")'"""
+    done = node.cluster.as_user("alice", mischief, node=node.name)
+    assert done.returncode == 0, done.stderr
+    before = node.run("stat", "-c", "%a %U %s", "/etc", "/etc/passwd", "/etc/shadow").stdout
+    node.epilog(FIRST)
+    assert node.run("stat", "-c", "%a %U %s", "/etc", "/etc/passwd", "/etc/shadow").stdout == before
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["well", "silent and stubborn"])
+def test_row_10_a_previous_users_daemon_makes_way(node: Node, silent: bool) -> None:
+    """bob's Epilog never came; alice's Prolog on the same GPU ends his daemon, by signals if need be, and client."""
+    with contextlib.ExitStack() as stack:
+        if silent:
+            stack.enter_context(node.fault("mps_stubborn"))
+        node.prolog(FIRST, uid=BOB)
+        client = node.task(FIRST, user="bob")
+    if silent:
+        node.run("kill", "-STOP", str(node.mps()[0].pid))
+    node.prolog(SECOND)
+    assert [one.user for one in node.mps() + node.mps("server")] == ["alice", "alice"]
+    assert not node.alive(client)
+    assert "job 9001 of uid 2002 is over and had no Epilog" in node.log()
+    node.epilog(SECOND)
+
+
+def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> None:
+    """Root runs an MPS daemon by hand: the share goes on without ours, mps=on is refused, theirs lives on."""
+    environ = ["env", "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps", "CUDA_MPS_LOG_DIRECTORY=/tmp/nvidia-mps/logs"]
+    node.run("install", "-d", "/tmp/nvidia-mps", "/tmp/nvidia-mps/logs")
+    node.run(*environ, "nvidia-cuda-mps-control", "-d")
+    theirs = node.mps()
+    try:
+        node.prolog(FIRST)
+        node.prolog(SECOND, share="2,mps=on", gpus="1")
+        plans = node.plan(FIRST), node.plan(SECOND)
+        node.epilog(FIRST)
+        node.epilog(SECOND)
+        after = node.mps()
+    finally:
+        node.run("kill", "-9", *(str(one.pid) for one in node.mps()))
+        node.run("rm", "-rf", "/tmp/nvidia-mps")
+    sentence = f"an MPS daemon of this node's operators runs already (process {theirs[0].pid}, /tmp/nvidia-mps)"
+    assert f"note shared without MPS: {sentence}" in plans[0]
+    assert f"mps=on was asked, and {sentence}" in plans[1]
+    assert after == theirs
+
+
+# --- rows 12 to 16: in mid-job -------------------------------------------------------------------------------------
+
+
+def test_row_12_a_server_in_fault_costs_its_own_gpu_only(node: Node) -> None:
+    """A program failed on GPU 0: a further job there goes without MPS and is told, GPU 1 stays as it is; when the fault
+    is over, the next job has MPS again. GPU."""
+    node.prolog(FIRST)
+    node.prolog(OTHER, gpus="1")
+    before = {one.gpu: one.pid for one in node.mps()}
+    with node.fault("mps_fault", node.uuid(0)):
+        node.prolog(SECOND)
+        assert "GPU 0 is shared without MPS" in node.plan(SECOND)
+    node.prolog(THIRD)
+    assert node.slot(THIRD, 0)["SLURM_SHARE_MPS"] == "on"
+    assert {one.gpu: one.pid for one in node.mps()}[node.uuid(1)] == before[node.uuid(1)]
+    for job in (FIRST, SECOND, THIRD, OTHER):
+        node.epilog(job)
+
+
+def test_row_12_a_server_in_fault_with_clients_is_not_restarted(cluster: Cluster, node: Node) -> None:
+    """They may yet end by themselves: the coming job of the same user is told, and nobody is killed. GPU."""
+    node.prolog(FIRST)
+    task = node.task(FIRST)
+    node.run("kill", "-STOP", str(task))  # it has not noticed yet
+    node.run("kill", "-STOP", str(node.mps("server")[0].pid))
+    before = node.mps() + node.mps("server")
+    with node.fault("mps_fault"):
+        node.prolog(SECOND)
+        assert node.mps() + node.mps("server") == before
+        assert node.alive(task)
+    assert "is in FAULT" in node.plan(SECOND)
+    node.epilog(SECOND)
+    with configured(cluster, "release_deadline_s = 3.0"):
+        node.epilog(FIRST)
+
+
+def test_row_13_a_fatal_fault_of_one_task_stays_on_its_gpu(cluster: Cluster) -> None:
+    """One daemon for each GPU: the tasks of GPU 0 fail together, those of GPU 1 finish. GPU."""
+    script = "srun bash -c 'simgpu-task --seconds 4; echo gpu $SLURM_SHARE_GPU_INDEX code $?'"
+    job = start(cluster, script, "--share-gpu=2", say="simgpu-task: host", times=4)
+    node = Node(cluster, "n2")
+    with node.fault("mps_fault", node.uuid(0)):
+        cluster.wait(job)
+    assert sorted(re.findall(r"gpu (\d) code (\d)", cluster.output(job))) == [("0", "1")] * 2 + [("1", "0")] * 2
+
+
+def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster: Cluster) -> None:
+    """Tasks that start after its death are refused before their program runs, since CUDA would go on without MPS and
+    say nothing; the orphaned server goes with the job, and the node stays in service. GPU."""
+    script = """srun -n1 true && echo before
+        until [ -e go ]; do sleep 0.1; done; rm go
+        srun -n1 echo IT RAN; echo code $?"""
+    job = start(cluster, script, "--share-gpu=2", "--gres=gpu:1", say="before")
+    node = Node(cluster, "n2")
+    node.run("kill", "-9", str(node.mps()[0].pid))
+    assert len(node.mps("server")) == 1
+    cluster.as_user("alice", ["touch", "go"], check=True)
+    cluster.wait(job)
+    output = cluster.output(job)
+    assert "IT RAN" not in output
+    assert f"code {names.EXIT_REFUSED}" in output
+    assert "MPS" in output
+
+
+def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, node: Node) -> None:
+    """The Epilog is killed while it waits for the daemon: the next hook of any job, here an ordinary one of bob's, ends
+    the daemon and puts the mode back."""
+    with configured(cluster, 'compute_mode = "exclusive_process"'):
+        node.prolog(FIRST)
+        assert node.compute_mode() == "3"
+        with killed(node, "epilog", FIRST, "quit"):
+            assert node.compute_mode() == "3"
+            node.prolog(SECOND, uid=BOB, share=None)
+    assert node.compute_mode() == "0"
+    assert "the hook that cleared up after job 9001 of uid 2001 was ended: going on" in node.log()
+    assert node.remains() == []
+
+
+# --- rows 18, 19, 23: numbers, limits, other scripts ---------------------------------------------------------------
+
+
+def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
+    """A share of GPUs 2 and 3: daemon and task name them by UUID, and the task is on the GPU that its plan says."""
+    node = Node(cluster, "n1")
+    node.prolog(FIRST, gpus="2,3")
+    assert sorted(one.gpu for one in node.mps()) == sorted([node.uuid(2), node.uuid(3)])
+    for slot, gpu in ((0, 2), (1, 3)):
+        node.task(FIRST, slot)
+        assert f"gpu {node.uuid(gpu)}," in node.run("cat", "/tmp/out").stdout
+    node.epilog(FIRST)
+    assert node.remains() == []
+
+
+def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node: Node) -> None:
+    """49 tasks on a GPU whose driver takes 48; 48 go through."""
+    node.prolog(FIRST, share="49")
+    assert "49 tasks on a GPU are more than the 48 clients that MPS takes with this driver" in node.plan(FIRST)
+    node.epilog(FIRST)
+    node.prolog(SECOND, share="48")
+    assert "slots 48" in node.plan(SECOND)
+    node.epilog(SECOND)
+
+
+@pytest.fixture
+def other_epilog(cluster: Cluster) -> Iterator[None]:
+    """A folder of Epilogs, in which another script runs before ours and fails."""
+    slurm_conf = cluster.conf / "slurm.conf"
+    before = slurm_conf.read_text()
+    folder = cluster.conf / "epilog.d"
+    folder.mkdir()
+    (folder / "10-slurm-share").write_text(f"#!/bin/sh\nexec {BIN}epilog\n")
+    (folder / "90-site").write_text("#!/bin/sh\necho the site script fails\nexit 1\n")
+    for file in folder.iterdir():
+        file.chmod(0o755)
+    slurm_conf.write_text(re.sub("^Epilog=.*$", "Epilog=/etc/slurm/epilog.d/*", before, flags=re.MULTILINE))
+    reconfigure(cluster)
+    yield
+    slurm_conf.write_text(before)
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    reconfigure(cluster)
+    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"])
+    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+
+
+def reconfigure(cluster: Cluster) -> None:
+    """The daemons read their configuration anew."""
+    cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+    until(lambda: "idle" in cluster.status().nodes["n1"], "nodes that answer")
+
+
+def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
+    cluster: Cluster, other_epilog: None
+) -> None:
+    """Another script fails first, so ours is skipped and the node drained for that script: alice's daemon is still
+    there. When the node is back, the Prolog of bob's ordinary job clears it away."""
+    node = Node(cluster, "n2")
+    job = cluster.sbatch("alice", "srun true", "-wn2", "--share-gpu=2")
+    assert cluster.wait(job) == "COMPLETED"
+    until(lambda: "drain" in cluster.status().nodes["n2"], "the site script's drain")
+    assert [one.user for one in node.mps()] == ["alice", "alice"]
+    (cluster.conf / "epilog.d/90-site").unlink()
+    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    second = cluster.sbatch("bob", "true", "-wn2", "-pplain", "--gres=gpu:2")
+    assert cluster.wait(second) == "COMPLETED"
+    assert f"job {job} of uid 2001 is over and had no Epilog" in node.log()
+    assert node.remains() == []
+
+
+# --- rows 25 to 28: slurmd and its ways ----------------------------------------------------------------------------
+
+
+def test_row_25_daemons_hold_no_pipe_and_outlive_the_hooks_process_group(node: Node) -> None:
+    """slurmd reads a hook's output to its end and then kills its process group: the hook is done at once, the daemon
+    and its server live."""
+    script = """import os, signal, subprocess, sys
+hook = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+hook.communicate(timeout=50)
+for number in (signal.SIGTERM, signal.SIGKILL):
+    try: os.killpg(hook.pid, number)
+    except ProcessLookupError: pass
+sys.exit(hook.returncode)"""
+    done = node.run("python3", "-c", script, *node.hook_argv("prolog", FIRST))
+    assert done.returncode == 0, done.stderr
+    assert len(node.mps()) == len(node.mps("server")) == 1
+    task = node.task(FIRST)
+    assert node.alive(task)
+    node.epilog(FIRST)
+
+
+@pytest.fixture(scope="module")
+def run_in_job(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster whose Prolog runs inside the job."""
+    with Cluster.up(name_for("runinjob"), nodes=1, slurm_conf_extra="PrologFlags=Alloc,Contain,RunInJob") as made:
+        yield made
+
+
+def test_row_26_prologflags_runinjob_is_recognised_by_name(run_in_job: Cluster) -> None:
+    """The Prolog's daemons would be killed with the job's first step: none is started, and the job is told why."""
+    job = run_in_job.sbatch("alice", "srun -n2 bash -c 'echo mps $SLURM_SHARE_MPS'", "--share-gpu=2", "--gres=gpu:1")
+    assert run_in_job.wait(job) == "COMPLETED"
+    output = run_in_job.output(job)
+    assert output.count("mps off") == 2
+    assert output.count("PrologFlags=RunInJob") == 1
+    assert Node(run_in_job, "n1").remains() == []
+    assert run_in_job.status().nodes == {"n1": "idle"}
+
+
+def test_row_27_a_slow_server_costs_mps_and_not_the_node(cluster: Cluster, node: Node) -> None:
+    """A cold driver takes longer than the Prolog may wait: the share goes on without MPS, nothing half-started stays,
+    and the next job has MPS again."""
+    with configured(cluster, "hook_deadline_s = 1.0"), node.fault("mps_slow", "30"):
+        node.prolog(FIRST, gpus="0,1")
+        assert node.plan(FIRST).count("is shared without MPS") == 2
+        assert node.mps() + node.mps("server") == []
+    node.epilog(FIRST)
+    node.prolog(SECOND)
+    assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
+    node.epilog(SECOND)
+
+
+def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
+    """The daemon and the tasks live on; later steps find them; the Epilog of the new slurmd clears up."""
+    script = """srun -n1 simgpu-task --seconds 1
+        until [ -e go ]; do sleep 0.1; done; rm go
+        srun simgpu-task --seconds 1"""
+    job = start(cluster, script, "--share-gpu=2", "--gres=gpu:1", say="simgpu-task: host")
+    node = Node(cluster, "n2")
+    before = node.mps() + node.mps("server")
+    node.run("bash", "-c", "pkill -x slurmd; while pgrep -x slurmd; do sleep 0.05; done; slurmd")
+    cluster.as_user("alice", ["touch", "go"], check=True)
+    assert cluster.wait(job) == "COMPLETED"
+    assert cluster.output(job).count(f"mps server {before[-1].pid}") == 3
+    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+
+
+def test_row_28_a_node_that_loses_power_in_mid_job_takes_the_job_again(cluster: Cluster) -> None:
+    """Slurm requeues the job; its second run finds no state of the first in its way."""
+    job = start(cluster, "srun simgpu-task --seconds 2", "--share-gpu=2", "--requeue", say="simgpu-task: host")
+    cluster.kill("n2")
+    cluster.reboot("n2")
+    cluster.exec("ctl", ["scontrol", "requeue", str(job)])
+    until(lambda: "JobState=PENDING" in cluster.job(job), "the job's way back to the queue")
+    cluster.exec("ctl", ["scontrol", "update", f"jobid={job}", "starttime=now"])
+    assert cluster.wait(job) == "COMPLETED"
+    assert cluster.output(job).count("mps server") == 4
+
+
+def test_row_28_a_daemon_that_survived_its_job_is_adopted(node: Node) -> None:
+    """The user's first job is over and had no Epilog; the second one joins the daemon, which is well."""
+    node.prolog(FIRST, gpus="0,1")
+    before = node.mps() + node.mps("server")
+    node.prolog(SECOND, gpus="0,1")
+    assert node.mps() + node.mps("server") == before
+    assert node.jobs() == [SECOND]
+    assert node.log().count(" joined in ") == 2
+    node.epilog(SECOND)
+
+
+def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: Node) -> None:
+    """The package was upgraded in mid-job: the running job keeps its daemon, and its Epilog ends it."""
+    node.prolog(FIRST)
+    before = node.mps()
+    node.run("sed", "-i", 's/"version":1/"version":99/', f"{STATE}/ledger")
+    node.prolog(SECOND, gpus="1")
+    assert node.jobs() == [FIRST, SECOND]
+    assert before[0] in node.mps()
+    node.epilog(FIRST)
+    assert len(node.mps()) == 1
+    node.epilog(SECOND)
+
+
+# --- beside the table ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("which", "when"), [("prolog", "start_server"), ("epilog", "quit")])
+def test_a_hook_killed_half_way_is_taken_up_by_the_next_one(node: Node, which: str, when: str) -> None:
+    """A Prolog that waits for a server, an Epilog that waits for the daemon: killed, and nothing is left in the end."""
+    if which == "epilog":
+        node.prolog(FIRST)
+    with killed(node, which, FIRST, when):
+        node.epilog(FIRST)
+
+
+def test_a_requeued_job_keeps_what_its_second_run_made_while_the_first_runs_epilog_is_at_work(
+    cluster: Cluster, node: Node
+) -> None:
+    """Same number, same GPU: the old Epilog waits for a daemon that does not answer, and then takes nothing that is the
+    new run's."""
+    node.prolog(FIRST, SLURM_JOB_RESTART_COUNT="0")
+    with configured(cluster, "release_deadline_s = 4.0"):
+        with node.fault("mps_hang", "quit"):
+            old = node.background(node.hook_argv("epilog", FIRST, SLURM_JOB_RESTART_COUNT="0"))
+            until(lambda: node.ledger()["leaving"], "the Epilog at work")
+            node.prolog(FIRST, SLURM_JOB_RESTART_COUNT="1")
+            until(lambda: not node.alive(old), "the Epilog's end")
+        assert node.jobs() == [FIRST]
+        assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
+        task = node.task(FIRST)
+        node.epilog(FIRST, SLURM_JOB_RESTART_COUNT="0")  # and once more, late
+        assert node.alive(task)
+        node.epilog(FIRST, SLURM_JOB_RESTART_COUNT="1")
+
+
+def test_jobs_that_get_the_same_gpu_as_shards_do_not_take_each_other_for_over(node: Node) -> None:
+    """Four jobs of one user at once on one GPU, no step of any of them begun: each keeps its line and its plan."""
+    jobs = [FIRST, SECOND, THIRD, OTHER]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda job: node.prolog(job, share="4", SLURM_JOB_EXCLUSIVE="USER"), jobs))
+    assert sorted(node.jobs()) == jobs
+    assert all("slots 4" in node.plan(job) for job in jobs)
+    for job in jobs:
+        node.epilog(job)
+
+
+def test_a_suspended_jobs_stopped_tasks_end_with_the_job(cluster: Cluster) -> None:
+    """scontrol suspend, then scancel of what is stopped: the Epilog waits for no client that cannot answer."""
+    job = start(cluster, "srun simgpu-task --seconds 120", "--share-gpu=2", say="simgpu-task: host", times=4)
+    cluster.exec("ctl", ["scontrol", "suspend", str(job)], check=True)
+    node = Node(cluster, "n2")
+    assert len(node.mps()) == 2
+    cluster.exec("ctl", ["scontrol", "resume", str(job)], check=True)
+    cluster.as_user("alice", ["scancel", "-s", "STOP", str(job)], check=True)
+    cluster.cancel_all()
+    assert node.remains() == []
+
+
+def test_a_process_that_escaped_its_job_is_ended_on_its_gpu(cluster: Cluster) -> None:
+    """A double fork out of the step (where no cgroup holds it): the Epilog ends it, and the log names it."""
+    script = """srun -n1 bash -c '(setsid -f simgpu-task --seconds 600 >escaped 2>&1 </dev/null)
+        until grep -q host escaped; do sleep 0.1; done'"""
+    job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2,mps=off", "--gres=gpu:1")
+    assert cluster.wait(job) == "COMPLETED"
+    node = Node(cluster, "n2")
+    assert re.search(rf"job {job}: leftover process \d+ \(simgpu-task\) of uid 2001 on a GPU: ended", node.log())
+    assert node.remains() == []
+
+
+def test_a_process_that_names_a_living_job_to_be_spared_ends_with_that_job(node: Node) -> None:
+    """It says that it is of the user's other job, and sits on a GPU which that job does not have."""
+    node.prolog(FIRST)
+    node.prolog(SECOND, gpus="1")
+    hidden = node.task(FIRST, SLURM_JOB_ID=str(SECOND))
+    node.epilog(FIRST)
+    node.epilog(SECOND)
+    assert not node.alive(hidden)
+
+
+def test_somebody_elses_process_is_not_touched_and_drains_the_node(cluster: Cluster) -> None:
+    """bob's program sits on the GPU that alice's job leaves: whose fault it is cannot be told here, and the GPU is not
+    clean; slurmd's log has our sentence."""
+    node = Node(cluster, "n2")
+    job = start(cluster, "srun -n1 simgpu-task --seconds 2", "--share-gpu=2,mps=off", say="simgpu-task: host")
+    bobs = node.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
+    cluster.wait(job)
+    until(lambda: "drain" in cluster.status().nodes["n2"], "the drain")
+    log = node.run("cat", "/var/log/slurm/slurmd.log").stdout
+    alive = node.alive(bobs)
+    node.run("kill", "-9", str(bobs))
+    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    assert alive
+    assert f"process {bobs} (simgpu-task) of uid 2002 is on a GPU that no job of its user has; not touched" in log
+
+
+def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
+    """An X server of root's, by its name."""
+    node.run("ln", "-sf", "/usr/local/bin/simgpu-task", "/tmp/Xorg")
+    screen = node.background(["/tmp/Xorg", "--seconds", "600"])
+    until(lambda: "host" in node.run("cat", "/tmp/out").stdout, "Xorg on the GPU")
+    node.prolog(FIRST, share="2,mps=off")
+    node.epilog(FIRST)
+    alive = node.alive(screen)
+    node.run("kill", "-9", str(screen))
+    assert alive
+
+
+@pytest.mark.parametrize("line", [None, "lost=1"], ids=["missing", "fallen off the bus"])
+def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | None) -> None:
+    """Slurm grants GPU 1, and the driver does not list it, or lost it: refused, no node drained by it."""
+    with node.gpu_file(1, line):
+        node.prolog(FIRST, gpus="0,1")
+        plan = node.plan(FIRST)
+        node.epilog(FIRST)
+    assert re.search(r"^refused .*(Slurm granted GPU 1, but the driver lists only 0|GPU is lost)", plan, re.MULTILINE)
+
+
+def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:
+    """The driver answers no question about it: daemons end, folders go."""
+    node.prolog(FIRST, gpus="0,1")
+    with node.gpu_file(1, "lost=1"):
+        node.epilog(FIRST)
+        assert node.mps() + node.mps("server") == []
+
+
+def test_a_node_without_gpus_refuses_with_a_sentence(node: Node) -> None:
+    """A CPU-only node in a partition with GPUs: nothing granted, or something that is not there."""
+    with node.gpu_file(1, None), node.gpu_file(0, None):
+        node.prolog(FIRST, gpus="")
+        node.prolog(SECOND, gpus="0,1")
+        plans = node.plan(FIRST), node.plan(SECOND)
+        node.epilog(FIRST)
+        node.epilog(SECOND)
+    assert "granted the job no GPU here" in plans[0]
+    assert "the driver lists only none" in plans[1]
+
+
+def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
+    """A job filled the tmpfs from its own pipe directory: its Epilog makes room, and forgets it."""
+    node.run("mkdir", "-p", STATE)
+    node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
+    try:
+        node.prolog(FIRST)
+        node.cluster.as_user("alice", f"cat /dev/zero >{node.mps()[0].pipe}/full", node=node.name)
+        node.epilog(FIRST)
+        assert node.remains() == []
+    finally:
+        node.run("umount", STATE)
+
+
+def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluster: Cluster, node: Node) -> None:
+    """A hook that hangs in the driver holds it: the next Prolog is over in its time, and the job runs unshared."""
+    node.prolog(FIRST)
+    holder = node.background(["flock", f"{STATE}/ledger.lock", "sleep", "600"])
+    until(lambda: "FLOCK" in node.run("cat", "/proc/locks").stdout, "the lock")
+    with configured(cluster, "hook_deadline_s = 0.5"):
+        node.prolog(SECOND)
+    node.run("pkill", "-P", str(holder))
+    node.run("kill", "-9", str(holder))
+    assert "another hook has held it all the time" in node.log()
+    node.epilog(SECOND)
+    node.epilog(FIRST)
+
+
+def test_the_log_is_one_line_a_step(node: Node) -> None:
+    """What an operator reads at night: each line says which hook, which job or which GPU."""
+    node.prolog(FIRST)
+    node.epilog(FIRST)
+    lines = node.log().splitlines()
+    assert [line.split(" ", 2)[1] for line in lines] == ["prolog:", "prolog:", "epilog:", "epilog:"]
+    assert json.dumps(lines).count("2001") == 3

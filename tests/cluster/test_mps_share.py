@@ -1,0 +1,235 @@
+"""Shares under MPS on a real Slurm: daemons, caps, what the tasks see, and that nothing of it is left.
+
+The MPS is the simulated one; what only a real server can show (how a task dies at its cap, what an exclusive GPU says
+to a program that goes round MPS) tests/gpu/ has to settle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from hooked import Node, configured, until
+
+from localcluster import Cluster
+from slurm_share import names
+
+pytestmark = pytest.mark.cluster
+
+ENV = "srun bash -c 'env | grep -E \"CUDA_|SLURM_SHARE_\" | sort | xargs echo task; exec simgpu-task --seconds 1'"
+HOLD = "srun bash -c 'exec simgpu-task --memory 1G --seconds 120'"
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Node:
+    """n2, with two GPUs."""
+    return Node(cluster, "n2")
+
+
+@pytest.fixture(autouse=True)
+def nothing_remains(node: Node, cluster: Cluster) -> Iterator[None]:
+    """After every test: no process, socket, file or compute mode of any job, and no node drained."""
+    yield
+    cluster.cancel_all()
+    assert node.remains() == []
+    until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
+
+
+def finish(cluster: Cluster, script: str, *options: str) -> tuple[str, str]:
+    """A job of alice's on n2: its last state and its output."""
+    job = cluster.sbatch("alice", script, "-wn2", *options)
+    return cluster.wait(job), cluster.output(job)
+
+
+def hold(cluster: Cluster, *options: str, tasks: int) -> int:
+    """A job of alice's on n2 whose tasks sit on their GPUs until it is cancelled."""
+    job = cluster.sbatch("alice", HOLD, "-wn2", *options)
+    until(lambda: said(cluster, job).count("simgpu-task: host") >= tasks, f"{tasks} tasks on their GPUs")
+    return job
+
+
+def said(cluster: Cluster, job: int) -> str:
+    """What a batch job that may not have begun yet has written so far."""
+    return cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
+
+
+def tasks(output: str) -> list[dict[str, str]]:
+    """The environment of each task that ran `ENV`."""
+    return [
+        dict(word.split("=", 1) for word in line[5:].split()) for line in output.splitlines() if line[:5] == "task "
+    ]
+
+
+# --- what a task finds ---------------------------------------------------------------------------------------------
+
+
+def test_each_task_goes_through_the_daemon_of_its_own_gpu(cluster: Cluster, node: Node) -> None:
+    """Four tasks, two GPUs, two pipe directories; the server each task reached is its GPU's."""
+    state, output = finish(cluster, ENV, "--share-gpu=2")
+    found = tasks(output)
+    assert state == "COMPLETED"
+    assert len(found) == 4
+    for task in found:
+        short = task["CUDA_VISIBLE_DEVICES"].removeprefix("GPU-")
+        assert task["CUDA_MPS_PIPE_DIRECTORY"].endswith(f"/mps/2001/{short[:8]}-{short[-6:]}")
+        assert task["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
+        assert task["SLURM_SHARE_MPS"] == "on"
+        assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in task
+    assert {task["CUDA_VISIBLE_DEVICES"] for task in found} == {node.uuid(0), node.uuid(1)}
+    servers = re.findall(r"gpu (\S+), .* mps server (\d+)", output)
+    assert len(set(servers)) == 2 == len({server for _, server in servers})
+
+
+def test_daemons_and_servers_run_as_the_user_and_name_their_gpu_by_uuid(cluster: Cluster, node: Node) -> None:
+    """One of each for each GPU; root runs none."""
+    hold(cluster, "--share-gpu=2", tasks=4)
+    for role in ("daemon", "server"):
+        found = node.mps(role)
+        assert {one.user for one in found} == {"alice"}
+        assert sorted(one.gpu for one in found) == sorted([node.uuid(0), node.uuid(1)])
+
+
+@pytest.mark.parametrize(
+    ("share", "memory", "percent"),
+    [
+        ("2,sm=even", "0=39884M", "50"),
+        ("4,sm=even", "0=19942M", "25"),
+        ("2,sm=25", "0=39884M", "25"),
+        ("4,mem=8G", "0=8192M", None),
+        ("1,mem=8G", "0=8192M", None),
+    ],
+)
+def test_the_caps_of_a_share_are_in_its_tasks_environment(
+    cluster: Cluster, node: Node, share: str, memory: str, percent: str | None
+) -> None:
+    """mem= and sm=, as MPS reads them; the stand-in's tasks obey them."""
+    _, output = finish(cluster, ENV, f"--share-gpu={share}", "--gres=gpu:1")
+    for task in tasks(output):
+        assert task["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == memory
+        assert task.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == percent
+    assert len(tasks(output)) == int(share[0])
+    assert output.count(f", {percent or 100}% of the SMs") == int(share[0])
+
+
+@pytest.mark.parametrize("share", ["2,mps=off", "1"])
+def test_a_share_that_wants_no_mps_starts_none(cluster: Cluster, node: Node, share: str) -> None:
+    """mps=off, and a task alone on its GPU: no daemon, no variable of MPS but the word `off`, no remark."""
+    node.forget_log()
+    _, output = finish(cluster, ENV, f"--share-gpu={share}", "--gres=gpu:1")
+    assert {task["SLURM_SHARE_MPS"] for task in tasks(output)} == {"off"}
+    assert "CUDA_MPS" not in output
+    assert "without MPS" not in output
+    assert "MPS daemon" not in node.log()
+
+
+# --- caps ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: Node) -> None:
+    """Slot 1 asks for 30 GiB of its 19: CUDA's out-of-memory for it, its siblings finish, the job says so."""
+    script = """srun bash -c '[ $SLURM_SHARE_SLOT = 1 ] && size=30G || size=1G
+        simgpu-task --memory $size --seconds 2; code=$?; echo slot $SLURM_SHARE_SLOT code $code; exit $code'"""
+    job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=4", "--gres=gpu:1")
+    assert cluster.wait(job) == "FAILED"
+    output = cluster.output(job)
+    assert dict(re.findall(r"slot (\d) code (\d+)", output)) == {"0": "0", "1": "1", "2": "0", "3": "0"}
+    assert output.count("CUDA_ERROR_OUT_OF_MEMORY (simulated): 30720 MiB is above the MPS limit of 19942 MiB") == 1
+    assert "ExitCode=1:0" in cluster.job(job)
+
+
+# --- where there is no MPS -----------------------------------------------------------------------------------------
+
+
+def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(cluster: Cluster, node: Node) -> None:
+    """The tasks run on the bare GPU; mps=on is refused with the same reason."""
+    with configured(cluster, 'mps_control = "/usr/bin/nvidia-cuda-mps-control"'):
+        state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
+        assert state == "COMPLETED"
+        assert output.count("shared without MPS: there is no /usr/bin/nvidia-cuda-mps-control on this node") == 1
+        assert {task["SLURM_SHARE_MPS"] for task in tasks(output)} == {"off"}
+        state, output = finish(cluster, ENV, "--share-gpu=2,mps=on", "--gres=gpu:1")
+    assert state == "FAILED"
+    assert "mps=on was asked, and there is no /usr/bin/nvidia-cuda-mps-control on this node" in output
+
+
+def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Cluster, node: Node) -> None:
+    """Servers that end while they start: the share goes on without, mps=on is refused; no node is drained."""
+    with node.fault("mps_fail"):
+        state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
+        assert state == "COMPLETED"
+        assert output.count("is shared without MPS") == 1
+        assert "no CUDA-capable device is detected" in output
+        state, output = finish(cluster, ENV, "--share-gpu=2,mps=on", "--gres=gpu:1")
+    assert state == "FAILED"
+    assert "mps=on was asked, and MPS did not start on GPU-5131" in output
+
+
+def test_a_gpu_in_mig_mode_is_refused_with_a_way_out(cluster: Cluster, node: Node) -> None:
+    """Nothing can run on the whole card; its instances are what gres.conf should list."""
+    with node.gpu_file(0, "mig=1"):
+        state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
+    assert state == "FAILED"
+    assert "MIG mode" in output
+
+
+# --- two jobs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["the first job ends first", "the second job ends first"])
+def test_each_gpus_daemon_ends_with_its_own_job(cluster: Cluster, node: Node, first: int) -> None:
+    """Two jobs of alice on one node and different GPUs: the one that stays notices nothing."""
+    jobs = [hold(cluster, "--share-gpu=2", "--gres=gpu:1", tasks=2) for _ in range(2)]
+    before = {one.pid for role in ("daemon", "server") for one in node.mps(role)}
+    assert len(before) == 4
+    cluster.as_user("alice", ["scancel", str(jobs[first])], check=True)
+    cluster.wait(jobs[first])
+    after = {one.pid for role in ("daemon", "server") for one in node.mps(role)}
+    files = (cluster.root("n2") / "run/simgpu/clients").iterdir()
+    on_gpus = [file.name for file in files if node.alive(int(file.name.split(".")[0]))]
+    assert len(after) == 2
+    assert after < before
+    assert len(on_gpus) == 3  # its two tasks and its server
+    assert "CUDA_ERROR" not in said(cluster, jobs[1 - first])
+
+
+# --- exclusive_process ---------------------------------------------------------------------------------------------
+
+
+def test_an_exclusive_gpu_is_set_for_the_share_and_put_back_after_it(cluster: Cluster, node: Node) -> None:
+    """Only the job's own GPU changes, for as long as the job is there."""
+    with configured(cluster, 'compute_mode = "exclusive_process"'):
+        hold(cluster, "--share-gpu=2", "--gres=gpu:1", tasks=2)
+        modes = [node.compute_mode(0), node.compute_mode(1)]
+        remembered = [before["mode"] for before in node.ledger()["modes"]]
+        cluster.cancel_all()
+    assert sorted(modes) == ["0", "3"]
+    assert remembered == [0]
+    assert node.compute_mode(0) == node.compute_mode(1) == "0"
+
+
+def test_a_program_that_goes_round_mps_fails_on_an_exclusive_gpu(cluster: Cluster, node: Node) -> None:
+    """Without the pipe directory it would be alone with the server's GPU: CUDA says the device is not available."""
+    script = "srun -n1 env -u CUDA_MPS_PIPE_DIRECTORY simgpu-task --seconds 1; echo code $?"
+    with configured(cluster, 'compute_mode = "exclusive_process"'):
+        _, output = finish(cluster, script, "--share-gpu=2", "--gres=gpu:1")
+    assert "CUDA_ERROR_DEVICE_UNAVAILABLE" in output
+    assert "code 1" in output
+
+
+def test_a_gpu_whose_mps_failed_is_not_left_exclusive(cluster: Cluster, node: Node) -> None:
+    """Its tasks share it as so many processes, which the exclusive mode would not let in."""
+    with configured(cluster, 'compute_mode = "exclusive_process"'), node.fault("mps_fail"):
+        state, output = finish(cluster, ENV, "--share-gpu=2", "--gres=gpu:1")
+    assert state == "COMPLETED"
+    assert output.count("mps off (simulated)") == 2
+    assert node.ledger()["modes"] == []
+
+
+def test_more_tasks_than_mps_takes_are_refused_with_the_arithmetic(cluster: Cluster, node: Node) -> None:
+    """60 on a GPU with a driver whose limit is 48; mps=off lifts it."""
+    job = cluster.sbatch("alice", ENV, "-wn2", "--share-gpu=60", "--gres=gpu:1", "-n1")
+    assert cluster.wait(job) == "FAILED"
+    assert "60 tasks on a GPU are more than the 48 clients that MPS takes" in cluster.output(job)
+    assert f"ExitCode={names.EXIT_REFUSED}:0" in cluster.job(job)
+    assert finish(cluster, ENV, "--share-gpu=60,mps=off", "--gres=gpu:1", "-n1")[0] == "COMPLETED"

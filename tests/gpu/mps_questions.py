@@ -1,0 +1,712 @@
+"""Questions about MPS that only a GPU can answer; writes tests/gpu/results/mps_questions-<driver>.json.
+
+    PYTHONPATH=. python3 tests/gpu/mps_questions.py [QUESTION ...]
+
+as root, on a machine with a GPU, by a Python that has PyTorch, nvidia-ml-py and msgspec.
+
+Needs no pytest. Every question is a function; one that fails says so in its row and keeps nobody else from asking.
+Compute mode, clocks and MIG are never touched, nothing is reset, and every process ended here was started here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from slurm_share import mps_control, mps_processes, process
+from slurm_share.actuators import mps as actuator
+from slurm_share.errors import SlurmShareError
+from slurm_share.process import Deadline
+from slurm_share.readers import mps as reader
+from slurm_share.records import MpsDefaults, MpsPlace, MpsStarted, Owner
+
+RESULTS = Path(__file__).resolve().parent / "results"
+OWNER = Owner(61001, 61001, (61001,))
+OTHER = Owner(61002, 61002, (61002,))
+MIB = 1 << 20
+
+CLIENT = """
+import json, os, sys, time
+mib, seconds, kernel = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+began = time.monotonic()
+try:
+    import torch
+    imported = time.monotonic()
+    held = torch.zeros(mib << 20, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    properties = torch.cuda.get_device_properties(0)
+    print(json.dumps({
+        "pid": os.getpid(), "context_s": round(time.monotonic() - imported, 3), "free_mib": free >> 20,
+        "total_mib": total >> 20, "multiprocessors": properties.multi_processor_count,
+    }), flush=True)
+    end = time.monotonic() + seconds
+    if kernel:
+        torch.cuda._sleep(int(kernel * 1.5e9))
+        print("kernel is running", flush=True)
+    while time.monotonic() < end:
+        held[:1024].add_(1)
+        torch.cuda.synchronize()
+        time.sleep(0.05)
+except BaseException as error:
+    print(f"{type(error).__name__}: {str(error)[:600]}", file=sys.stderr, flush=True)
+    os._exit(1)
+os._exit(0)
+"""
+
+Facts = dict[str, Any]
+
+
+@dataclass
+class Lab:
+    """The GPU, the program, a folder with a short path, and all that was started."""
+
+    program: str
+    driver: str
+    gpu: str
+    gpu_name: str
+    home: Path
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+    places: list[MpsPlace] = field(default_factory=list)
+
+    @property
+    def major(self) -> int:
+        return int(self.driver.partition(".")[0])
+
+    def place(self, name: str, owner: Owner = OWNER, **more: Any) -> MpsPlace:
+        environment = tuple((key, os.environ[key]) for key in ("LD_LIBRARY_PATH",) if key in os.environ)
+        found = MpsPlace(self.program, str(self.home / name / "p"), self.gpu, owner, environment, **more)
+        self.places.append(found)
+        return found
+
+    def client(
+        self, place: MpsPlace | None, mib: int = 64, seconds: float = 30, kernel_s: float = 0, **environ: str
+    ) -> subprocess.Popen[str]:
+        """A PyTorch program, as the place's owner (root without a place), that may or may not get as far as a line."""
+        own = {"CUDA_VISIBLE_DEVICES": self.gpu, "CUDA_MPS_PIPE_DIRECTORY": str(self.home / "no-mps")}
+        base = own if place is None else mps_control.environment(place)
+        kept = {key: os.environ[key] for key in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
+        who = {} if place is None else as_user(place.owner)
+        child = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, str(mib), str(seconds), str(kernel_s)],
+            env={**kept, **base, "HOME": "/tmp", **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            **who,
+        )
+        self.children.append(child)
+        return child
+
+    def close(self) -> None:
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        for place in self.places:
+            try:
+                actuator.stop(place, Deadline.after(15))
+            except (SlurmShareError, OSError):
+                pass
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def as_user(owner: Owner) -> dict[str, Any]:
+    return {"user": owner.uid, "group": owner.gid, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def soon(seconds: float = 30) -> Deadline:
+    return Deadline.after(seconds)
+
+
+def first_line(child: subprocess.Popen[str], seconds: float = 90) -> str:
+    """What a program says first; nothing where it ends, or says nothing in that time."""
+    timer = threading.Timer(seconds, child.kill)
+    timer.start()
+    try:
+        assert child.stdout is not None
+        return child.stdout.readline()
+    finally:
+        timer.cancel()
+
+
+def facts_of(child: subprocess.Popen[str]) -> Facts:
+    """The facts of a client that runs; its error where it does not."""
+    line = first_line(child)
+    if line:
+        return dict(json.loads(line))
+    return ending(child)
+
+
+def ending(child: subprocess.Popen[str], seconds: float = 60) -> Facts:
+    """How a program ended, by itself or, after that time, by us."""
+    began = time.monotonic()
+    try:
+        _, error = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        _, error = child.communicate()
+        return {"did_not_end_in_s": seconds, "error": error.strip()[-600:]}
+    return {"exit_code": child.returncode, "after_s": round(time.monotonic() - began, 2), "error": error.strip()[-600:]}
+
+
+@contextmanager
+def daemon(
+    lab: Lab, name: str, owner: Owner = OWNER, defaults: MpsDefaults = actuator.NO_DEFAULTS
+) -> Iterator[MpsStarted]:
+    """A daemon of our own driver, and its end."""
+    place = lab.place(name, owner)
+    started = actuator.start(place, soon(60), defaults)
+    try:
+        yield started
+    finally:
+        actuator.stop(place, soon(20))
+
+
+def raw(place: MpsPlace, text: str, seconds: float = 20, uid: int | None = None) -> Facts:
+    """One run of the control program, unjudged."""
+    owner = place.owner if uid is None else Owner(uid, uid, (uid,))
+    began = time.monotonic()
+    try:
+        done = process.exchange(
+            [place.program], text=text, timeout_s=seconds, env=mps_control.environment(place), owner=owner
+        )
+    except SlurmShareError as error:
+        return {"command": text, "error": str(error)}
+    took = round(time.monotonic() - began, 3)
+    return {"command": text, "code": done.code, "stdout": done.stdout, "stderr": done.stderr, "s": took}
+
+
+def nvml_lists(lab: Lab) -> Facts:
+    """Pids and memory, in MiB, in every list that NVML has of the GPU."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(lab.gpu)
+        lists = {
+            "compute": pynvml.nvmlDeviceGetComputeRunningProcesses,
+            "mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+            "graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        }
+        found: Facts = {}
+        for name, question in lists.items():
+            try:
+                found[name] = {
+                    one.pid: None if one.usedGpuMemory is None else one.usedGpuMemory // MIB for one in question(handle)
+                }
+            except pynvml.NVMLError as error:
+                found[name] = str(error)
+        found["used_mib"] = pynvml.nvmlDeviceGetMemoryInfo(handle).used // MIB
+        return found
+    finally:
+        pynvml.nvmlShutdown()
+
+
+# ---- The questions ----
+
+
+def start_up_times(lab: Lab) -> Facts:
+    """Daemon, server and first context: alone, and without a server started ahead; eight daemons at once on one GPU."""
+    with daemon(lab, "a") as started:
+        with_server = facts_of(lab.client(started.place, seconds=0.1))
+    place = lab.place("b")
+    actuator.start(place, soon(60))
+    server = mps_control.read_servers(place, soon())[0].pid
+    raw(place, f"shutdown_server {server} -f\n")
+    time.sleep(1)
+    without_server = facts_of(lab.client(place, seconds=0.1))
+    actuator.stop(place, soon())
+    bare = facts_of(lab.client(None, seconds=0.1))
+    places = [lab.place(f"c{number}") for number in range(8)]
+    began = time.monotonic()
+    outcomes = actuator.start_many(places, soon(60))
+    eight_s = round(time.monotonic() - began, 3)
+    began = time.monotonic()
+    joined = actuator.start_many(places, soon(60))
+    joined_s = round(time.monotonic() - began, 3)
+    began = time.monotonic()
+    stopped = actuator.stop_many(places, soon(60))
+    return {
+        "daemon_and_server_s": round(started.seconds, 3),
+        "notes": started.notes,
+        "client_with_server": with_server,
+        "client_without_server": without_server,
+        "client_without_mps": bare,
+        "eight_daemons_s": eight_s,
+        "eight_outcomes": [type(one).__name__ for one in outcomes],
+        "eight_joined_s": joined_s,
+        "joined": [getattr(one, "joined", None) for one in joined],
+        "eight_stopped_s": round(time.monotonic() - began, 3),
+        "how": [getattr(one, "how", None) for one in stopped],
+    }
+
+
+def texts_with_a_client(lab: Lab) -> Facts:
+    """What every command says with a server and a client there."""
+    with daemon(lab, "a") as started:
+        place, server = started.place, started.servers[0].pid
+        client = lab.client(place)
+        facts = facts_of(client)
+        commands = [
+            "get_server_list",
+            f"get_server_status {server}",
+            f"get_client_list {server}",
+            "get_device_client_list",
+            f"get_device_client_list {server}",
+            "ps",
+            f"ps -p {server}",
+            f"set_active_thread_percentage {server} 25",
+            f"get_active_thread_percentage {server}",
+            f"set_device_pinned_mem_limit {server} 0 512M",
+            f"get_device_pinned_mem_limit {server} 0",
+            f"set_default_device_pinned_mem_limit {lab.gpu} 512M",
+            f"get_default_device_pinned_mem_limit {lab.gpu}",
+            "get_default_client_priority",
+            f"start_server -uid {place.owner.uid}",
+            f"terminate_client {server} 1",
+            "lspart",
+            "device_query",
+        ]
+        said = [raw(place, f"{command}\n") for command in commands]
+        return {"client": facts, "said": said, "parsed": [str(one) for one in reader.read_client_table(place, soon())]}
+
+
+def processes_of_a_daemon(lab: Lab) -> Facts:
+    """Whether a server can be found without its daemon: name, parent, environment; and the shared memory it leaves."""
+    before = sorted(file.name for file in Path("/dev/shm").iterdir())
+    with daemon(lab, "a") as started:
+        client = lab.client(started.place, seconds=60)
+        facts_of(client)
+        server = started.servers[0].pid
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{server}/status").read_text().splitlines() if ":" in line
+        )
+        limits = Path(f"/proc/{server}/limits").read_text()
+        during = sorted({file.name for file in Path("/dev/shm").iterdir()} - set(before))
+        found = {
+            "mps_processes": [str(one) for one in reader.read_processes()],
+            "server_uid": status["Uid"].split(),
+            "server_parent_is_daemon": int(status["PPid"]) == started.daemon.pid,
+            "server_open_files": next(line for line in limits.splitlines() if line.startswith("Max open files")),
+            "shared_memory": during,
+            "nvml": nvml_lists(lab),
+            "client_pid": client.pid,
+            "server_pid": server,
+        }
+        client.kill()
+        client.communicate()
+    found["shared_memory_left"] = sorted({file.name for file in Path("/dev/shm").iterdir()} - set(before))
+    return found
+
+
+def memory_of_an_idle_server(lab: Lab) -> Facts:
+    """NVML before, with a server and no client, with one small client."""
+    before = nvml_lists(lab)
+    with daemon(lab, "a") as started:
+        idle = nvml_lists(lab)
+        client = lab.client(started.place, mib=64)
+        facts = facts_of(client)
+        return {
+            "before": before,
+            "idle_server": idle,
+            "with_a_client": nvml_lists(lab),
+            "server": started.servers[0].pid,
+            "client": facts,
+        }
+
+
+def memory_limits(lab: Lab) -> Facts:
+    """By the daemon's default, by number and by UUID in the client's environment, and beside a GPU it does not see."""
+    found: Facts = {}
+    with daemon(lab, "a", defaults=MpsDefaults(memory_mib=1024)) as started:
+        found["default_1024_client_2048"] = facts_of(lab.client(started.place, mib=2048, seconds=0.1))
+        found["default_1024_client_256"] = facts_of(lab.client(started.place, mib=256, seconds=0.1))
+    with daemon(lab, "b") as started:
+        for name, limit in [
+            ("number", "0=1024M"),
+            ("uuid", f"{lab.gpu}=1024M"),
+            ("unseen_number", "0=1024M,1=1024M"),
+            ("unseen_uuid", "0=1024M,GPU-00000000-0000-0000-0000-000000000000=1024M"),
+        ]:
+            client = lab.client(started.place, mib=2048, seconds=0.1, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=limit)
+            found[name] = facts_of(client)
+    return found
+
+
+def thread_percentages(lab: Lab) -> Facts:
+    """Multiprocessors a client sees: by default, by the daemon's default, by its own environment, above the default."""
+    found: Facts = {}
+    with daemon(lab, "a") as started:
+        found["none"] = facts_of(lab.client(started.place, seconds=0.1))
+        found["own_25"] = facts_of(lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25"))
+    with daemon(lab, "b", defaults=MpsDefaults(thread_percent=50)) as started:
+        found["default_50"] = facts_of(lab.client(started.place, seconds=0.1))
+        found["default_50_own_100"] = facts_of(
+            lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="100")
+        )
+        found["default_50_own_25"] = facts_of(
+            lab.client(started.place, seconds=0.1, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25")
+        )
+        server = started.servers[0].pid
+        actuator.set_percent(started.place, server, 10, soon())
+        found["server_10_next_client"] = facts_of(lab.client(started.place, seconds=0.1))
+    return found
+
+
+def terminating_a_client(lab: Lab) -> Facts:
+    """What terminate_client says, how long it takes, what the client and its neighbour see."""
+    with daemon(lab, "a") as started:
+        place, server = started.place, started.servers[0].pid
+        victim, neighbour = lab.client(place, seconds=60), lab.client(place, seconds=8)
+        facts_of(victim), facts_of(neighbour)
+        said = raw(place, f"terminate_client {server} {victim.pid}\n", seconds=30)
+        end = ending(victim)
+        return {
+            "said": said,
+            "victim": end,
+            "health": str(reader.read_health(place, soon())),
+            "other": ending(neighbour),
+        }
+
+
+def quitting_with_clients(lab: Lab) -> Facts:
+    """`quit` and `quit -t 2` with an idle client that stays; exit codes, times, what the client sees."""
+    found: Facts = {}
+    for name, command in (("quit", "quit\n"), ("quit -t 2", "quit -t 2\n")):
+        place = lab.place(name.replace(" ", ""))
+        actuator.start(place, soon(60))
+        client = lab.client(place, seconds=25)
+        facts_of(client)
+        found[name] = raw(place, command, seconds=8)
+        found[f"{name}: daemon afterwards"] = str(reader.read_daemon(place))
+        found[f"{name}: client"] = ending(client)
+        time.sleep(1)
+        found[f"{name}: daemon after its client"] = str(reader.read_daemon(place))
+        actuator.stop(place, soon(20))
+    place = lab.place("ours")
+    actuator.start(place, soon(60))
+    client = lab.client(place, seconds=60)
+    facts_of(client)
+    stopped = actuator.stop(place, soon(20))
+    found["our stop"] = {"how": stopped.how, "s": stopped.seconds, "notes": stopped.notes, "left": str(stopped.left)}
+    found["our stop: client"] = ending(client)
+    return found
+
+
+def a_killed_daemon(lab: Lab) -> Facts:
+    """kill -9 of the daemon under a client: does the server live on, does the client, is it found and ended."""
+    place = lab.place("a")
+    started = actuator.start(place, soon(60))
+    client = lab.client(place, seconds=10)
+    facts_of(client)
+    process.end(started.daemon, signal.SIGKILL)
+    time.sleep(1)
+    found: Facts = {
+        "health": str(reader.read_health(place, soon())),
+        "mps_processes": [str(one) for one in reader.read_processes()],
+        "found_servers": [str(one) for one in mps_processes.servers_of(reader.read_processes(), place)],
+        "client": ending(client),
+        "client_after_it": facts_of(lab.client(place, seconds=0.1)),
+    }
+    stopped = actuator.stop(place, soon(20))
+    found["stop"] = {"how": stopped.how, "notes": stopped.notes, "left": str(stopped.left)}
+    return found
+
+
+def a_root_daemon_in_a_root_folder(lab: Lab) -> Facts:
+    """Pipe directory 0711 of root's: can the server of another user work in it. Then a second user comes."""
+    place = lab.place("a", Owner(0, 0))
+    actuator.start(place, soon(60))
+    Path(place.pipe).chmod(0o711)
+    Path(place.logs).chmod(0o711)
+    raw(place, f"shutdown_server {mps_control.read_servers(place, soon())[0].pid} -f\n")
+    time.sleep(1)
+    first = lab.client(replace(place, owner=OWNER), seconds=6)
+    found: Facts = {"first_user": facts_of(first), "servers": raw(place, "get_server_list\n")}
+    second = lab.client(replace(place, owner=OTHER), seconds=0.1)
+    began = time.monotonic()
+    found["second_user"] = facts_of(second)
+    found["second_user_waited_s"] = round(time.monotonic() - began, 2)
+    found["servers_then"] = raw(place, "get_server_list\n")
+    found["log"] = Path(place.logs, "control.log").read_text(errors="replace")[-3000:]
+    actuator.stop(place, soon(20))
+    return found
+
+
+def one_client_too_many(lab: Lab) -> Facts:
+    """Error of the 49th or 61st client. The clients' own libraries need host memory: as many as fit are started."""
+    limit = reader.client_limit(lab.driver)
+    with daemon(lab, "a") as started:
+        clients = [lab.client(started.place, mib=1, seconds=600) for _ in range(limit + 2)]
+        facts = [facts_of(client) for client in clients]
+        listed = mps_control.read_clients(started.place, started.servers[0].pid, soon())
+        for client in clients:
+            client.terminate()
+        errors = [one["error"] for one in facts if "error" in one]
+        return {"expected": limit, "running": len(facts) - len(errors), "listed": len(listed), "errors": errors[:3]}
+
+
+def private_shared_memory(lab: Lab) -> Facts:
+    """A client with a /dev/shm of its own, as job_container/tmpfs gives it."""
+    if os.geteuid() != 0:
+        return {"not asked": "needs root"}
+    with daemon(lab, "a", Owner(0, 0)) as started:
+        environ = {**os.environ, **mps_control.environment(started.place), "PATH": os.environ.get("PATH", "/usr/bin")}
+        script = 'mount -t tmpfs none /dev/shm && exec "$@"'
+        command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", CLIENT, "64", "0.1", "0"]
+        child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lab.children.append(child)
+        return facts_of(child)
+
+
+def counters_as_a_user(lab: Lab) -> Facts:
+    """GPM, utilisation of processes and process lists as an ordinary user."""
+    code = """
+import json, pynvml, sys, time
+pynvml.nvmlInit()
+h = pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1])
+found = {}
+def ask(name, question):
+    try:
+        found[name] = question()
+    except Exception as error:
+        found[name] = repr(error)
+def gpm():
+    if not pynvml.nvmlGpmQueryDeviceSupport(h).isSupportedDevice:
+        return "not supported"
+    samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    pynvml.nvmlGpmSampleGet(h, samples[0]); time.sleep(1); pynvml.nvmlGpmSampleGet(h, samples[1])
+    q = pynvml.c_nvmlGpmMetricsGet_t()
+    ids = (1, 2, 3, 5, 10, 11, 12, 13)
+    q.version, q.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(ids)
+    q.sample1, q.sample2 = samples
+    for slot, number in enumerate(ids):
+        q.metrics[slot].metricId = number
+    pynvml.nvmlGpmMetricsGet(q)
+    return {number: [q.metrics[slot].nvmlReturn, round(q.metrics[slot].value, 2)] for slot, number in enumerate(ids)}
+ask("gpm", gpm)
+ask("process_utilization", lambda: [[s.pid, s.smUtil, s.memUtil] for s in pynvml.nvmlDeviceGetProcessUtilization(h, 0)])
+ask("compute", lambda: [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetComputeRunningProcesses(h)])
+ask("mps", lambda: [[p.pid, p.usedGpuMemory] for p in pynvml.nvmlDeviceGetMPSComputeRunningProcesses(h)])
+print(json.dumps(found))
+"""
+    with daemon(lab, "a") as started:
+        client = lab.client(started.place, seconds=30)
+        facts_of(client)
+        found: Facts = {"client": client.pid, "server": started.servers[0].pid}
+        for name, owner in (("root", Owner(0, 0)), ("owner", OWNER), ("other", OTHER)):
+            done = subprocess.run(
+                [sys.executable, "-c", code, lab.gpu],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                cwd="/",
+                **as_user(owner),
+            )
+            found[name] = json.loads(done.stdout) if done.returncode == 0 else done.stderr[-600:]
+        return found
+
+
+def newer_options(lab: Lab) -> Facts:
+    """-v, -multiuser-server and the v3 interface, each with a daemon of its own that is ended again."""
+    found: Facts = {}
+    for name, options in (
+        ("-v", ("-v",)),
+        ("-multiuser-server", ("-d", "-multiuser-server")),
+        ("v3", ("-d", "-p", "3")),
+    ):
+        place = lab.place(f"n{name.strip('-')[:3]}", Owner(0, 0))
+        Path(place.pipe).mkdir(parents=True)
+        try:
+            done = process.exchange(
+                [place.program, *options], timeout_s=10, env=mps_control.environment(place), owner=place.owner
+            )
+            found[name] = asdict(done)
+        except SlurmShareError as error:
+            found[name] = str(error)
+        if mps_processes.lock_holder(place) is not None:
+            found[f"{name}: get_server_list"] = raw(place, "get_server_list\n")
+            found[f"{name}: server list"] = raw(place, "server list\n")
+        actuator.stop(place, soon(10))
+    return found
+
+
+def a_fault_of_one_client(lab: Lab) -> Facts:
+    """An illegal access by one: the neighbour, the server's states, when it takes clients again."""
+    code = """
+import sys, torch
+x = torch.zeros(16, device="cuda"); torch.cuda.synchronize(); print("ready", flush=True); sys.stdin.readline()
+i = torch.full((1 << 20,), 1 << 40, dtype=torch.int64, device="cuda")
+try:
+    x.index_select(0, i); torch.cuda.synchronize()
+except BaseException as error:
+    print(str(error)[:300], file=sys.stderr); sys.exit(1)
+"""
+    with daemon(lab, "a") as started:
+        place = started.place
+        neighbour = lab.client(place, seconds=20)
+        facts_of(neighbour)
+        kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
+        bad = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**kept, **mps_control.environment(place), "HOME": "/tmp"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            **as_user(place.owner),
+        )
+        lab.children.append(bad)
+        if not first_line(bad):
+            return {"culprit": ending(bad)}
+        assert bad.stdin is not None
+        bad.stdin.write("go\n")
+        bad.stdin.flush()
+        states = watch_states(place, 5)
+        found: Facts = {"culprit": ending(bad), "neighbour": ending(neighbour, 30), "states": states}
+        found["states_after_all_ended"] = watch_states(place, 5)
+        found["next_client"] = facts_of(lab.client(place, seconds=0.1))
+        return found
+
+
+def watch_states(place: MpsPlace, seconds: float) -> list[list[Any]]:
+    """Every change of the daemon's health, with its time."""
+    seen: list[list[Any]] = []
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        health = reader.read_health(place, soon(5))
+        state = [health.condition, [[one.pid, one.status] for one in health.servers]]
+        if not seen or seen[-1][1:] != state:
+            seen.append([round(time.monotonic() - began, 2), *state])
+        time.sleep(0.1)
+    return seen
+
+
+def a_client_killed_in_a_kernel(lab: Lab) -> Facts:
+    """SIGKILL with a kernel of some seconds in flight: neighbour, server, time until a new client works. Last."""
+    with daemon(lab, "z") as started:
+        place = started.place
+        neighbour = lab.client(place, seconds=25)
+        facts_of(neighbour)
+        victim = lab.client(place, seconds=30, kernel_s=5)
+        facts_of(victim)
+        first_line(victim)
+        victim.send_signal(signal.SIGKILL)
+        states = watch_states(place, 10)
+        began = time.monotonic()
+        after = facts_of(lab.client(place, seconds=0.1))
+        return {
+            "states": states,
+            "next_client": after,
+            "next_client_s": round(time.monotonic() - began, 2),
+            "neighbour": ending(neighbour),
+            "nvml": nvml_lists(lab),
+        }
+
+
+QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
+    start_up_times,
+    texts_with_a_client,
+    processes_of_a_daemon,
+    memory_of_an_idle_server,
+    memory_limits,
+    thread_percentages,
+    terminating_a_client,
+    quitting_with_clients,
+    a_killed_daemon,
+    a_root_daemon_in_a_root_folder,
+    one_client_too_many,
+    private_shared_memory,
+    counters_as_a_user,
+    newer_options,
+    a_fault_of_one_client,
+    a_client_killed_in_a_kernel,
+)
+
+
+def open_lab() -> Lab | str:
+    """The lab; or why there is none."""
+    program = os.environ.get("MPS_CONTROL") or shutil.which("nvidia-cuda-mps-control")
+    if not Path("/proc/driver/nvidia/version").exists() or program is None:
+        return "no NVIDIA driver, or no nvidia-cuda-mps-control (MPS_CONTROL names one)"
+    missing = [name for name in ("pynvml", "torch") if importlib.util.find_spec(name) is None]
+    if missing or os.geteuid() != 0:
+        return f"needs root and the Python modules pynvml and torch; missing: {missing or 'root'}"
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    driver, uuid = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetUUID(handle)
+    name = pynvml.nvmlDeviceGetName(handle)
+    pynvml.nvmlShutdown()
+    home = Path(tempfile.mkdtemp(prefix="q", dir="/tmp"))
+    home.chmod(0o755)
+    return Lab(program, driver, uuid, name, home)
+
+
+def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS) -> Path:
+    """Every question, each in a lab folder of its own making; the file with the answers, kept after each."""
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"mps_questions-{lab.driver}.json"
+    rows: list[Facts] = []
+    head: Mapping[str, Any] = {
+        "bench": "mps_questions",
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
+        "gpu": lab.gpu_name,
+        "driver": lab.driver,
+    }
+    try:
+        for question in questions:
+            began = time.monotonic()
+            row: Facts = {"question": question.__name__, "asked": (question.__doc__ or "").strip()}
+            try:
+                row["answer"] = question(lab)
+            except Exception:  # noqa: BLE001  (the next question is asked all the same)
+                row["failed"] = traceback.format_exc()[-2000:]
+            row["s"] = round(time.monotonic() - began, 1)
+            rows.append(row)
+            file.write_text(json.dumps({**head, "rows": rows}, indent=1, default=str) + "\n")
+            print(f"{question.__name__}: {'failed' if 'failed' in row else 'answered'} in {row['s']} s", flush=True)
+    finally:
+        lab.close()
+    if "OUT" in os.environ:
+        shutil.copy(file, os.environ["OUT"])
+    return file
+
+
+def main() -> int:
+    """All questions, or those named."""
+    lab = open_lab()
+    if isinstance(lab, str):
+        print(f"mps_questions: {lab}", file=sys.stderr)
+        return 1
+    chosen = tuple(one for one in QUESTIONS if len(sys.argv) < 2 or one.__name__ in sys.argv[1:])
+    print(ask_all(lab, chosen))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+/* The sentence at the end of a job's output, wherever that goes; a write that would wait fails the test by its alarm. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "last_word.h"
+
+/* A shell whose stderr is `fd`; it writes `text` there, if it lives to send it. */
+static void run_shell(struct ss_last_word *word, int fd, const char *text)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (dup2(fd, STDERR_FILENO) < 0)
+			_exit(1);
+		ss_last_word_send(word);
+		_exit(write(STDERR_FILENO, text, strlen(text)) < 0);
+	}
+	(void)waitpid(pid, NULL, 0);
+}
+
+static void it_stands_behind_what_the_job_wrote(void)
+{
+	char path[] = "/tmp/test_last_word.XXXXXX", text[256] = "";
+	struct ss_last_word word;
+	int fd = mkstemp(path);
+
+	ss_last_word_open(&word);
+	CHECK("open", word.from_task >= 0 && word.to_parent >= 0);
+	run_shell(&word, fd, "output\n");
+	ss_last_word_say(&word, "1 of 8 slots used");
+	CHECK("read", pread(fd, text, sizeof text - 1, 0) > 0);
+	CHECK(text, strcmp(text, "output\nslurm-share: 1 of 8 slots used\n") == 0);
+	CHECK("closed", word.from_task == -1 && word.to_parent == -1);
+	ss_last_word_say(&word, "twice");
+	CHECK("once", lseek(fd, 0, SEEK_END) == (off_t)strlen(text));
+	close(fd);
+	(void)remove(path);
+}
+
+static void a_pipe_gets_it_where_there_is_room(void)
+{
+	char text[256] = "", filler[4096];
+	struct ss_last_word word;
+	int pipes[2];
+
+	if (pipe2(pipes, O_CLOEXEC) != 0)
+		abort();
+	ss_last_word_open(&word);
+	run_shell(&word, pipes[1], "output\n");
+	ss_last_word_say(&word, "x");
+	CHECK("read", read(pipes[0], text, sizeof text - 1) > 0);
+	CHECK(text, strcmp(text, "output\nslurm-share: x\n") == 0);
+	CHECK("the job's own end still waits", (fcntl(pipes[1], F_GETFL) & O_NONBLOCK) == 0);
+	memset(filler, 'x', sizeof filler);
+	(void)fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+	while (write(pipes[1], filler, sizeof filler) > 0)
+		;
+	(void)fcntl(pipes[1], F_SETFL, 0);
+	ss_last_word_open(&word);
+	run_shell(&word, pipes[1], "");
+	ss_last_word_say(&word, "x"); /* full: lost, not waited for */
+	ss_last_word_open(&word);
+	run_shell(&word, pipes[1], "");
+	close(pipes[0]);
+	ss_last_word_say(&word, "x"); /* nobody reads: lost, and no SIGPIPE */
+	close(pipes[1]);
+	checked++;
+}
+
+static void a_terminal_gets_it(void)
+{
+	char text[256] = "";
+	struct ss_last_word word;
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
+		fprintf(stderr, "NOT TESTED: no terminals here\n");
+		return;
+	}
+	int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	ss_last_word_open(&word);
+	run_shell(&word, terminal, "");
+	ss_last_word_say(&word, "x");
+	CHECK("read", read(master, text, sizeof text - 1) > 0);
+	CHECK(text, strcmp(text, "slurm-share: x\r\n") == 0);
+	close(terminal);
+	close(master);
+}
+
+static int open_files(void)
+{
+	int count = 0;
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static void where_it_cannot_be_said_nothing_happens(void)
+{
+	struct ss_last_word word = SS_NO_LAST_WORD;
+	struct rlimit limit, none = { 0, 0 };
+	char path[] = "/tmp/test_last_word.XXXXXX";
+
+	ss_last_word_say(&word, "x");
+	ss_last_word_close(&word);
+	ss_last_word_open(&word);
+	ss_last_word_say(&word, "the shell died before it had sent anything");
+	int odd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	ss_last_word_open(&word);
+	run_shell(&word, odd, "");
+	ss_last_word_say(&word, "x");
+	close(odd);
+	odd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	ss_last_word_open(&word);
+	run_shell(&word, odd, "");
+	ss_last_word_say(&word, "x");
+	close(odd);
+	odd = mkstemp(path);
+	ss_last_word_open(&word);
+	run_shell(&word, odd, "");
+	(void)getrlimit(RLIMIT_FSIZE, &limit);
+	none.rlim_max = limit.rlim_max;
+	(void)setrlimit(RLIMIT_FSIZE, &none);
+	ss_last_word_say(&word, "x"); /* SIGXFSZ would end us */
+	(void)setrlimit(RLIMIT_FSIZE, &limit);
+	close(odd);
+	(void)remove(path);
+}
+
+int main(void)
+{
+	int before = open_files();
+
+	(void)alarm(60);
+	it_stands_behind_what_the_job_wrote();
+	a_pipe_gets_it_where_there_is_room();
+	a_terminal_gets_it();
+	where_it_cannot_be_said_nothing_happens();
+	CHECK("nothing is left open", open_files() == before);
+	return finish();
+}

@@ -1,0 +1,60 @@
+"""Who may stay on a GPU when a job has left it, and who is ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share.decide import leftovers
+from slurm_share.records import NodeProcess, ProcessIdentity
+from slurm_share.settings import Settings
+
+ALICE, BOB = 2001, 2002
+
+
+def process(uid, job_id, name="python"):
+    """A process of that user and job."""
+    return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id)
+
+
+@pytest.mark.parametrize(
+    ("seen", "fate"),
+    [
+        (process(ALICE, 7), "end"),
+        (process(ALICE, None), "end"),
+        (process(ALICE, 6), "end"),
+        (process(ALICE, 8), "tolerated"),
+        (process(BOB, 9), "tolerated"),
+        (process(BOB, None), "foreign"),
+        (process(BOB, 7), "foreign"),
+        (process(0, None, "Xorg"), "tolerated"),
+        (process(0, None, "nv-hostengine"), "tolerated"),
+        (process(0, None, "miner"), "foreign"),
+        (process(BOB, None, "Xorg"), "foreign"),
+        (process(None, None, None), "foreign"),
+    ],
+)
+def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
+    """Jobs 8 and 9 live on. Only alice's own, in no live job, are ended; a name alone excuses nobody."""
+    sweep = leftovers.sweep([seen], ALICE, 7, {8, 9}, Settings())
+    assert getattr(sweep, fate) == (seen,)
+    assert len(sweep.end + sweep.tolerated + sweep.foreign) == 1
+
+
+def test_a_job_of_root_ends_nobody():
+    """A system user's processes are never ended, whoever's job it was."""
+    assert leftovers.sweep([process(0, 7)], 0, 7, (), Settings()).end == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "ended"),
+    [
+        (process(ALICE, 7), True),
+        (process(ALICE, 8), False),
+        (process(ALICE, None), False),
+        (process(BOB, 7), False),
+        (process(0, 7), False),
+    ],
+)
+def test_a_process_of_a_job_that_is_over_is_ended_wherever_it_is(seen, ended):
+    """On a GPU that its job never had; one that belongs to no job may be the user's own shell there."""
+    assert leftovers.escaped([seen], ALICE, {8}) == ((seen,) if ended else ())

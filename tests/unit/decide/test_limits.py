@@ -1,0 +1,61 @@
+"""How much of a GPU one task may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share.decide import limits
+from slurm_share.records import Gpu, ShareRequest
+from slurm_share.settings import Settings
+
+GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
+
+
+@pytest.mark.parametrize(
+    ("share", "cap_mib", "fraction"),
+    [
+        (ShareRequest(1), None, None),
+        (ShareRequest(2), 39884, "0.486"),
+        (ShareRequest(4), 19942, "0.243"),
+        (ShareRequest(60), 1329, "0.016"),
+        (ShareRequest(1, mem_mib=8192), 8192, "0.100"),
+        (ShareRequest(4, mem_mib=8192), 8192, "0.100"),
+        (ShareRequest(4, mem_mib=999999), 999999, "1.000"),
+    ],
+)
+def test_the_cap_of_a_task(share, cap_mib, fraction):
+    """(81920 less 2 % less 512 for the server) / N, or what the user asked."""
+    assert limits.memory_cap_mib(GPU, share, Settings()) == cap_mib
+    assert limits.memory_fraction(GPU, cap_mib) == fraction
+
+
+def test_caps_of_all_tasks_fit_on_the_gpu():
+    """Whatever N, N caps and the reserve are no more than there is."""
+    for per_gpu in range(2, 61):
+        cap = limits.memory_cap_mib(GPU, ShareRequest(per_gpu), Settings())
+        assert cap * per_gpu + 512 + 0.02 * 81920 <= 81920
+
+
+@pytest.mark.parametrize(
+    ("site", "asked", "percent"),
+    [
+        ("free", None, None),
+        ("free", "even", 25.0),
+        ("free", 40, 40.0),
+        ("even", None, 25.0),
+        ("even", "free", 25.0),
+        ("even", 10, 10.0),
+        ("even", 90, 25.0),
+        ("50", None, 50.0),
+        ("50%", "even", 25.0),
+    ],
+)
+def test_the_multiprocessor_share_is_the_users_within_the_sites(site, asked, percent):
+    """A share can be made smaller than the site's default, not larger."""
+    assert limits.thread_percent(ShareRequest(4, sm=asked), Settings(sm=site)) == percent
+
+
+def test_an_even_share_never_adds_up_to_more_than_the_gpu():
+    """100/3 is 33.3, which is how MPS keeps it."""
+    for per_gpu in range(1, 61):
+        assert limits.thread_percent(ShareRequest(per_gpu, sm="even"), Settings()) * per_gpu <= 100
