@@ -2,31 +2,39 @@
 # slurm-share, shown on a real Slurm cluster in a box: five hosts in namespaces of this machine, simulated GPUs.
 # Usage (as root, Debian 12 or later, nothing installed before): packaging/demo.sh [--slurm 26.05|24.11]
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
-release=26.05
-case ${1-} in
---slurm) release=${2:?"--slurm needs a release: 26.05 or 24.11"} ;;
-'') ;;
-*)
-	sed -n '2,3s/^# //p' "$0" >&2
+here=$(cd "$(dirname "$0")" && pwd)
+usage() {
+	sed -n '2,3s/^# //p' "$here/demo.sh" >&2
 	exit 2
-	;;
+}
+release=26.05
+case $#,${1-} in
+0,) ;;
+2,--slurm) release=$2 ;;
+*) usage ;;
 esac
 if [ "$(id -u)" != 0 ]; then
 	echo "packaging/demo.sh: needs root, since it makes hosts out of namespaces; try: sudo packaging/demo.sh" >&2
 	exit 2
 fi
 
-cluster() { packaging/demo/cluster --name demo "$@"; }
+name=shown # not `demo`, which is the name of a developer's own cluster
+cluster() { "$here/demo/cluster" --name "$name" "$@"; }
 title() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 fail() {
-	echo "packaging/demo.sh: $*; the cluster is left for a look: packaging/demo/cluster exec n2 -- bash" >&2
+	echo "packaging/demo.sh: $*; the cluster is left for a look: packaging/demo/cluster --name $name exec n2 -- bash" >&2
 	exit 1
 }
+trap 'echo "packaging/demo.sh: interrupted; take its cluster down with: packaging/demo/cluster --name $name down" >&2
+	exit 130' INT TERM
 
 title "A Slurm $release cluster: controller, login host, n1 with 4 simulated GPUs, n2 and n3 with 2 each"
-cluster down
+if "$here/demo/cluster" list | grep -qw "$name"; then
+	echo "packaging/demo.sh: its cluster is up already, shown before or being shown right now;" \
+		"look around in it, or take it down with: packaging/demo/cluster --name $name down" >&2
+	exit 2
+fi
 cluster --slurm "$release" up
 cluster as alice -- sinfo -N -o '%10N %10P %10T %6c %8m %G'
 
@@ -49,7 +57,7 @@ for _ in $(seq 100); do
 	[ "$(cluster as alice -- bash -c 'grep -c ^task job.out 2>/dev/null || true')" = 16 ] && break
 	sleep 0.2
 done
-cluster as alice -- squeue -o '%8i %10u %8T %6D %10R %c'
+cluster as alice -- squeue -o '%8i %10u %8T %6D %R'
 
 title "Its 16 tasks: rank, node, slot, GPU, cores, threads"
 lines=$(cluster as alice -- grep ^task job.out | sort -k3,3 -k4,4n)
@@ -70,8 +78,9 @@ import json, sys
 node, lines, witness = sys.argv[1:]
 said = [line.split()[4] for line in lines.splitlines() if line.split()[2] == node]
 for gpu in json.loads(witness)["gpus"]:
-    tasks = len(gpu["processes"])
-    print(f"{gpu['uuid']}  {gpu['name']}  {gpu['memory.used']} MiB used by {tasks} processes")
+    servers = sum("nvidia-cuda-mps-server" in " ".join(one["full_command"]) for one in gpu["processes"])
+    tasks = len(gpu["processes"]) - servers
+    print(f"{gpu['uuid']}  {gpu['name']}  {gpu['memory.used']} MiB used by {tasks} tasks and {servers} MPS server")
     if not tasks == said.count(gpu["uuid"]) == 4:
         sys.exit(1)
 PY
@@ -92,9 +101,9 @@ for node in n2 n3; do
 done
 
 title "Go on by hand"
-cat <<'NEXT'
-packaging/demo/cluster as alice -- salloc --share-gpu=4          a shell in a shared node; try: srun env | grep SHARE
-packaging/demo/cluster as alice -- sbatch --share-gpu=x job.sh   how a mistake is answered
-packaging/demo/cluster exec n1 -- slurm-share config print       the site's settings
-packaging/demo/cluster down                                      stop it; nothing is left on this machine
+cat <<NEXT
+packaging/demo/cluster --name $name as alice -- salloc --share-gpu=4          a shell in a shared node; try: srun env | grep SHARE
+packaging/demo/cluster --name $name as alice -- sbatch --share-gpu=x job.sh   how a mistake is answered
+packaging/demo/cluster --name $name exec n1 -- slurm-share config print       the site's settings
+packaging/demo/cluster --name $name down                                      stop it; nothing is left on this machine
 NEXT

@@ -21,6 +21,7 @@ void ss_last_word_send(struct ss_last_word *word);
  * died before it had sent anything; then the sentence is lost. */
 void ss_last_word_say(struct ss_last_word *word, const char *sentence);
 
+/* As soon as the task has ended, said or not: until then the task's stderr is open here, and whoever reads it waits. */
 void ss_last_word_close(struct ss_last_word *word);
 
 #endif

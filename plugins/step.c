@@ -458,10 +458,13 @@ void ss_step_task_ended(spank_t sp)
 {
 	int local_task = local_task_id(sp);
 
-	if (now.verdict == GIVE_BATCH)
+	if (now.verdict == GIVE_BATCH) {
 		say_how_many_were_used();
-	else if (now.leases != NULL && local_task >= 0)
+		/* said or not: while the shell's stderr is kept here, slurmstepd waits for the end of what it was connected to */
+		ss_last_word_close(&now.last_word);
+	} else if (now.leases != NULL && local_task >= 0) {
 		ss_leases_give_back(now.leases, (uint32_t)local_task);
+	}
 }
 
 void ss_step_end(void)

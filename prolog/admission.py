@@ -9,7 +9,7 @@ from slurm_share import mps_control
 from slurm_share.actuators import devices, environment, mps, state
 from slurm_share.decide import admit, place, reconcile
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
-from slurm_share.errors import DriverError
+from slurm_share.errors import DriverError, HookEnvError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, nvml, proc, topology
@@ -40,6 +40,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     decision = decide(job, paths, settings)
     well = True
     if decision is None:
+        state.remove_plan(paths, job.job_id)
         if paths.ledger.exists():
             well = make_way(job, granted_uuids(job), None, paths, settings, deadline, now)
     else:
@@ -57,6 +58,14 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         state.make_slots(paths, plan, job.gid)
         state.write_plan(paths, plan, job.gid)
     return well
+
+
+def drop_plan(environ: Mapping[str, str], paths: Paths) -> None:
+    """After a Prolog that failed: a plan of the job's earlier run must not send tasks to GPUs it no longer has."""
+    try:
+        state.remove_plan(paths, hook_env.read(environ).job_id)
+    except HookEnvError:
+        pass  # then no plan was looked for either
 
 
 def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal | None:

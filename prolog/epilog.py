@@ -12,7 +12,7 @@ from . import hook
 
 def main() -> int:
     """The Epilog of every job; one without a folder of ours costs one look for it."""
-    hook.set_search_path()
+    hook.set_out()
     folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{os.environ.get('SLURM_JOB_ID', 'none')}"
     if not os.path.lexists(folder):
         return names.EXIT_OK
@@ -21,12 +21,11 @@ def main() -> int:
 
 def work() -> bool:
     """Imported only for a shared job. False: the node is unwell."""
-    from slurm_share import config
     from slurm_share.paths import Paths
 
     from . import release
 
-    settings = config.load().settings
+    settings = hook.load_settings("epilog")
     hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
     return release.release_job(os.environ, Paths(), settings)
 

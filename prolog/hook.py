@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from slurm_share.paths import Paths
     from slurm_share.records import Ledger, ProcessIdentity
+    from slurm_share.settings import Settings
 
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """slurmd starts hooks without PATH, and a shell's own default ends in the current folder."""
@@ -27,11 +28,21 @@ def run(who: str, work: Callable[[], bool]) -> int:
     try:
         if not work():
             return names.EXIT_NODE_UNWELL
-    except Exception:  # noqa: BLE001  (the one broad handler: see above)
-        import traceback
-
-        report(who, traceback.format_exc().replace("\n", " | "))
+    except Exception as error:  # noqa: BLE001  (the one broad handler: see above)
+        report(who, explain(error))
     return names.EXIT_OK
+
+
+def explain(error: Exception) -> str:
+    """Our own errors are sentences; of any other, which is a defect, the end of its traceback in one line."""
+    from slurm_share.errors import SlurmShareError
+
+    if isinstance(error, SlurmShareError):
+        return str(error)
+    import traceback
+
+    frames = traceback.format_tb(error.__traceback__)[-4:]
+    return " | ".join([f"{type(error).__name__}: {error}", *(" ".join(frame.split()) for frame in frames)])
 
 
 def watch(who: str, seconds: float, code: int) -> None:
@@ -51,22 +62,37 @@ def watch(who: str, seconds: float, code: int) -> None:
     watchdog.start()
 
 
-def set_search_path() -> None:
-    """Before anything else can start a program."""
+def set_out() -> None:
+    """Before anything else: what slurmd leaves open or gives along from its own start."""
     os.environ["PATH"] = SEARCH_PATH
+    os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
 
 
 def report(who: str, text: str) -> None:
-    """A line in the site's log; in the default one where the configuration is what is wrong."""
+    """A line in the site's log; in the default one where the configuration is what is wrong. Never raises: it is what
+    speaks when something else has."""
     from slurm_share import config, log
-    from slurm_share.errors import ConfigError
     from slurm_share.settings import Settings
 
     try:
         file = config.load().settings.log_file
-    except ConfigError:
+    except Exception:  # noqa: BLE001  (a log line must not cost what it reports)
         file = Settings().log_file
     log.line(file, who, text)
+
+
+def load_settings(who: str) -> Settings:
+    """The site's settings; the defaults, said in the log, where its file is wrong. For work that must be done all the
+    same: to remove what is ours needs nobody's permission."""
+    from slurm_share import config
+    from slurm_share.errors import ConfigError
+    from slurm_share.settings import Settings
+
+    try:
+        return config.load().settings
+    except ConfigError as error:
+        report(who, f"{error}; going on with the defaults")
+        return Settings()
 
 
 def myself() -> ProcessIdentity:

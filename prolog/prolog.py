@@ -14,7 +14,7 @@ from . import hook
 def main() -> int:
     """The Prolog of every job; an ordinary one costs the start of the interpreter and a look into a folder, unless a
     shared job is, or was, on this node."""
-    hook.set_search_path()
+    hook.set_out()
     if names.HOOK_VARIABLE not in os.environ and not _knows_jobs():
         return names.EXIT_OK
     return hook.run("prolog", work)
@@ -34,9 +34,14 @@ def work() -> bool:
 
     from . import admission
 
-    settings = config.load().settings
-    hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
-    return admission.admit_job(os.environ, Paths(), settings, time.time())
+    paths = Paths()
+    try:
+        settings = config.load().settings
+        hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
+        return admission.admit_job(os.environ, paths, settings, time.time())
+    except Exception:
+        admission.drop_plan(os.environ, paths)
+        raise
 
 
 if __name__ == "__main__":

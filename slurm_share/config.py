@@ -36,25 +36,28 @@ class Configuration(Struct, frozen=True):
     """Per key: the file's path, or `default`."""
 
 
-def load(file: Path = CONFIG_FILE) -> Configuration:
-    """The configuration in `file`; all defaults where there is no such file.
+def load(file: Path | None = None) -> Configuration:
+    """The configuration of this host, all defaults where it has none; or the one in `file`, which must be there.
 
     Raises ConfigError for a file that cannot be read, is not TOML, has an unknown key or a value of a wrong kind.
     """
+    place = file or CONFIG_FILE
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = place.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if file is not None:
+            raise ConfigError(str(file), "there is no such file") from error
         text = ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(file), f"cannot be read: {error}") from error
-    return parse(text, str(file))
+        raise ConfigError(str(place), f"cannot be read: {error}") from error
+    return parse(text, str(place))
 
 
 def parse(text: str, file: str) -> Configuration:
     """The configuration in `text`. Raises ConfigError as `load` does."""
     try:
         given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
         raise ConfigError(file, f"is not TOML: {error}") from error
     known = list(Settings.__struct_fields__)
     for key in given:
@@ -79,6 +82,10 @@ def _settings(given: Mapping[str, Any], file: str) -> Settings:
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
             raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", key)
+    for key in ("log_file", "mps_control"):
+        path = getattr(settings, key)
+        if path and (not path.startswith("/") or not path.isprintable()):
+            raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", key)
     try:
         share_option.parse_sm(settings.sm)
     except OptionError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import stat
 import time
 
 LINE_LIMIT = 2000
@@ -12,19 +12,33 @@ LINE_LIMIT = 2000
 def line(file: str, who: str, text: str) -> None:
     """Append `text` to `file` and to stderr, which slurmd keeps when a hook fails.
 
-    A log that cannot be written is said on stderr and is no reason to fail a job.
+    Never raises: a log that cannot be written, or a stderr that nobody reads, is no reason to fail a job.
     """
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)[:LINE_LIMIT]
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    print(f"slurm-share {who}: {safe}", file=sys.stderr)  # noqa: T201  (slurmd's copy)
+    _to_stderr(f"slurm-share {who}: {safe}\n")
     if not file:
         return
     try:
-        # One write of one line: lines of two hooks at once do not mix (O_APPEND).
-        fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
-        try:
-            os.write(fd, f"{stamp} {who}: {safe}\n".encode())
-        finally:
-            os.close(fd)
-    except OSError as error:
-        print(f"slurm-share {who}: cannot write {file}: {error}", file=sys.stderr)  # noqa: T201
+        _append(file, f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {who}: {safe}\n")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        _to_stderr(f"slurm-share {who}: cannot write {file!r}: {error}\n")
+
+
+def _append(file: str, text: str) -> None:
+    """One write of one line: lines of two hooks at once do not mix (O_APPEND). No link is followed, and a fifo in the
+    log's place keeps nobody waiting (O_NONBLOCK)."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(file, flags, 0o640)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError("it is not a file")
+        os.write(fd, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(fd)
+
+
+def _to_stderr(text: str) -> None:
+    try:
+        os.write(2, text.encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass  # closed, full, or its reader is gone

@@ -113,7 +113,8 @@ class _Reader:
         return request
 
     def slot(self, number: int, parts: int) -> PlanSlot:
-        where, part, *words = self.word("slot").split(" ")
+        where, _, rest = self.word("slot").partition(" ")
+        part, *words = rest.split(" ")
         match = re.fullmatch(r"part=([0-9]+)/([0-9]+)", part)
         if where != str(number) or not match or match[2] != str(parts):
             raise self.wrong(f"'slot {number} part=I/{parts} ...' was expected here")

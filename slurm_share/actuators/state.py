@@ -25,9 +25,11 @@ from ..settings import Settings
 
 
 def prepare(paths: Paths) -> None:
-    """Make the state folder (0755) and the jobs folder (0711) where they are not there yet."""
-    paths.root.mkdir(mode=0o755, exist_ok=True)
-    paths.jobs.mkdir(mode=0o711, exist_ok=True)
+    """Make the state folder (0755) and the jobs folder (0711) where they are not there yet, and put their modes right:
+    a tmpfs mounted by hand may have any."""
+    for folder, mode in ((paths.root, 0o755), (paths.jobs, 0o711)):
+        folder.mkdir(mode=mode, exist_ok=True)
+        folder.chmod(mode)
 
 
 LOCK_PAUSE_S = 0.002
@@ -92,6 +94,11 @@ def make_slots(paths: Paths, plan: PlanFile, gid: int) -> None:
                 os.fchown(fd, plan.uid, gid)
         finally:
             os.close(fd)
+
+
+def remove_plan(paths: Paths, job_id: int) -> None:
+    """Remove the job's plan alone; nothing to do where there is none."""
+    paths.plan(job_id).unlink(missing_ok=True)
 
 
 def remove_job(paths: Paths, job_id: int) -> None:

@@ -20,7 +20,7 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser("config", help="the site's settings")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     show = actions.add_parser("print", help="each value and where it came from; refuses what is wrong by name")
-    show.add_argument("--file", type=Path, default=CONFIG_FILE, help="another configuration file than %(default)s")
+    show.add_argument("--file", type=Path, help=f"another configuration file than {CONFIG_FILE}")
     show.add_argument("--json", action="store_true", help="for programs")
     show.set_defaults(run=print_config)
 

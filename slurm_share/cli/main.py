@@ -29,21 +29,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
     arguments = parser().parse_args(argv)
     try:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed; there is nowhere to write to")
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; what is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (head, less) has seen enough.
+        _forget_output()
         return names.EXIT_OK
     except KeyboardInterrupt:
         return 130
     except UsageError as error:
-        print(f"slurm-share: {error}", file=sys.stderr)
+        _say(error)
         return names.EXIT_USAGE
     except SlurmShareError as error:
-        print(f"slurm-share: {error}", file=sys.stderr)
+        _say(error)
         return EXIT_FAILED
+    except OSError as error:
+        _forget_output()
+        _say(error)
+        return EXIT_FAILED
+
+
+def _say(error: Exception) -> None:
+    if sys.stderr is not None:
+        print(f"slurm-share: {error}", file=sys.stderr)
+
+
+def _forget_output() -> None:
+    """What is still buffered must not raise again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":

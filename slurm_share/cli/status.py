@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pwd
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ def _node() -> str:
 def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]]:
     """A user's jobs from their own plans, which only they can read; Slurm says which jobs those are."""
     ids, problems = set(), []
-    if os.environ.get("SLURM_JOB_ID", "").isdigit():
+    if re.fullmatch("[0-9]{1,10}", os.environ.get("SLURM_JOB_ID", "")):
         ids.add(int(os.environ["SLURM_JOB_ID"]))
     try:
         ids |= set(slurm.read_my_job_ids(node))
@@ -136,8 +137,16 @@ def _from_plan(plan: PlanFile, paths: Paths) -> LedgerJob:
         share=share_option.render(plan.share),
         gpus=tuple(dict.fromkeys(devices)),
         slots=len(plan.slots),
-        since=paths.plan(plan.job_id).stat().st_mtime,
+        since=_since(paths, plan.job_id),
     )
+
+
+def _since(paths: Paths, job_id: int) -> float:
+    """When the plan was written; now, for a job that has just gone."""
+    try:
+        return paths.plan(job_id).stat().st_mtime
+    except OSError:
+        return time.time()
 
 
 def as_json(status: Status) -> dict[str, Any]:

@@ -326,7 +326,9 @@ def test_a_job_of_several_nodes_knows_its_first_one(cluster: Cluster) -> None:
 
 
 def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
-    """On a terminal, and where there is none; and an output nobody reads holds nothing up."""
+    """On a terminal or none; a shell with nothing to be told, or an output nobody reads, holds nothing up."""
+    for typed in ("srun -Q true </dev/null\nexit\n", f"srun -Q --share-gpu={names.OPTION_OFF} -n1 true\n"):
+        assert cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=30).returncode == 0
     typed = "srun -Q -n2 true </dev/null\nexit\n"
     done = cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=60)
     assert "slurm-share: 2 of 8 slots used" in done.stderr

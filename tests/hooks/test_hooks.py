@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from slurm_share_hooks import admission, hook, prolog, release
+from slurm_share_hooks import admission, epilog, hook, prolog, release
 
 from slurm_share import names
 from slurm_share.actuators import state
-from slurm_share.errors import HookEnvError, StateError
+from slurm_share.errors import ConfigError, HookEnvError, StateError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import ledger_file
@@ -363,3 +363,57 @@ def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
     (node.paths.mps / "notes").touch()
     leaves = [pipe.rpartition("/")[2] for uid, pipe in release.mps_reader.read_pipes(node.paths) if uid == 2999]
     assert leaves == ["00000000-000000", "11111111-111111", "22222222-222222", "33333333-333333"]
+
+
+def test_a_prolog_that_fails_leaves_no_plan_of_an_earlier_run(node, monkeypatch):
+    """Requeued onto other GPUs, with the configuration broken meanwhile: no task may follow the old plan."""
+    node.prolog()
+    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr("slurm_share.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML")))
+    for key, value in ENVIRON.items():
+        monkeypatch.setenv(key, value)
+    assert prolog.main() == 0
+    assert node.plan() is None
+    assert node.log == ["prolog: job 4711 of uid 0: 8 slots, 0 under MPS, on " + node.log[0].partition(" on ")[2],
+                        "prolog: /etc/x: is not TOML"]  # fmt: skip
+
+
+def test_a_job_that_comes_back_without_a_share_finds_no_plan_of_its_earlier_run(node):
+    """An ordinary job has nothing of ours."""
+    node.prolog()
+    node.prolog(SPANK_SHARE_GPU=None)
+    assert node.plan() is None
+
+
+def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch):
+    """To remove what is ours needs no settings."""
+    node.prolog()
+    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr("slurm_share.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML")))
+    for key, value in ENVIRON.items():
+        monkeypatch.setenv(key, value)
+    assert epilog.work()
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+    assert any("going on with the defaults" in line for line in node.log)
+
+
+def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
+    """The folders on the way to it are open to pass through, whatever slurmd was started with."""
+    before = os.umask(0o077)
+    try:
+        hook.set_out()
+        node.prolog()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(node.paths.root.stat().st_mode) == 0o755
+    assert stat.S_IMODE(node.paths.jobs.stat().st_mode) == 0o711
+    assert stat.S_IMODE(node.paths.job(4711).stat().st_mode) == 0o711
+
+
+def test_what_speaks_when_something_else_fails_does_not_fail(monkeypatch):
+    """A configuration that cannot even be read as text: the line goes to the default log."""
+    monkeypatch.setattr("slurm_share.config.load", lambda: 1 / 0)
+    monkeypatch.setattr("slurm_share.log.line", lambda file, who, text: lines.append((file, text)))
+    lines: list[tuple[str, str]] = []
+    hook.report("prolog", "text")
+    assert lines == [(Settings().log_file, "text")]

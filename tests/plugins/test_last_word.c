@@ -73,6 +73,22 @@ static void a_pipe_gets_it_where_there_is_room(void)
 	checked++;
 }
 
+static void closed_unsaid_it_keeps_nobody_waiting(void)
+{
+	struct ss_last_word word;
+	char byte;
+	int pipes[2];
+
+	if (pipe2(pipes, O_CLOEXEC) != 0)
+		abort();
+	ss_last_word_open(&word);
+	run_shell(&word, pipes[1], "");
+	close(pipes[1]);
+	ss_last_word_close(&word);
+	CHECK("the reader sees the end", read(pipes[0], &byte, 1) == 0);
+	close(pipes[0]);
+}
+
 static void a_terminal_gets_it(void)
 {
 	char text[256] = "";
@@ -140,6 +156,7 @@ int main(void)
 	(void)alarm(60);
 	it_stands_behind_what_the_job_wrote();
 	a_pipe_gets_it_where_there_is_room();
+	closed_unsaid_it_keeps_nobody_waiting();
 	a_terminal_gets_it();
 	where_it_cannot_be_said_nothing_happens();
 	CHECK("nothing is left open", open_files() == before);

@@ -9,9 +9,10 @@ from slurm_share.errors import ConfigError
 from slurm_share.settings import Settings
 
 
-def test_no_file_is_all_defaults(tmp_path):
+def test_no_file_is_all_defaults(tmp_path, monkeypatch):
     """A node without a configuration file works."""
-    configuration = config.load(tmp_path / "none.toml")
+    monkeypatch.setattr(config, "CONFIG_FILE", tmp_path / "none.toml")
+    configuration = config.load()
     assert configuration.settings == Settings()
     assert set(configuration.sources.values()) == {config.DEFAULT}
 
@@ -39,6 +40,11 @@ def test_each_value_says_where_it_came_from(tmp_path):
         ("memory_reserve_percent = 99.5", "memory_reserve_percent: must be from 0 to 50"),
         ("exclusive_user_partitions = [1]", "exclusive_user_partitions: Expected `str`, got `int`"),
         ("max_share = ", "is not TOML"),
+        ("x = " + "[" * 3000, "is not TOML"),
+        ("max_share = " + "9" * 5000, "is not TOML"),
+        ('log_file = "/var/log/x\\u0000y"', "log_file: must be an absolute path, or empty"),
+        ('mps_control = "nvidia-cuda-mps-control"', "mps_control: must be an absolute path, or empty"),
+        ('sm = "most"', "sm: sm= is a percentage"),
     ],
 )
 def test_what_is_wrong_is_refused_by_file_key_and_reason(text, sentence):

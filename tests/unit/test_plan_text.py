@@ -66,6 +66,7 @@ def test_a_torn_plan_is_never_read_as_a_plan(length):
         ("slots 2", "slots 3"),
         ("slot 1", "slot 2"),
         ("part=1/2", "part=1/3"),
+        ("slot 1 part=1/2 CUDA_VISIBLE_DEVICES=GPU-1", "slot 1"),
         ("X_FRACTION?=0.4", "X_FRACTION"),
         ("share 2,mem=8192M", "share off"),
         ("share 2,mem=8192M", "share lots"),

@@ -21,7 +21,8 @@ def test_every_setting_is_shown_with_its_source(tmp_path, capsys):
 
 def test_the_same_for_programs(tmp_path, capsys):
     """JSON with value and source."""
-    assert main(["config", "print", "--json", "--file", str(tmp_path / "none.toml")]) == 0
+    (tmp_path / "empty.toml").touch()
+    assert main(["config", "print", "--json", "--file", str(tmp_path / "empty.toml")]) == 0
     assert json.loads(capsys.readouterr().out)["max_share"] == {"value": 60, "source": "default"}
 
 
@@ -42,3 +43,9 @@ def test_words_that_are_no_command_are_exit_2(argv, capsys):
         main(argv)
     assert caught.value.code == 2
     assert "usage: slurm-share" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_no_file_of_defaults(tmp_path, capsys):
+    """Who checks a file by name and mistypes it must not be told that it is fine."""
+    assert main(["config", "print", "--file", str(tmp_path / "typo.toml")]) == 2
+    assert "there is no such file" in capsys.readouterr().err

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -97,3 +99,22 @@ def test_nothing_shared_is_a_sentence(node, capsys):
     state.write_ledger(node, Ledger(ledger_file.read_boot_id()), Settings())
     assert main(["status"]) == 0
     assert "no shared job" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 300, "9" * 5000, "-1", "4711; x", ""])
+def test_a_strange_job_id_in_the_environment_is_no_job(node, monkeypatch, capsys, value):
+    """The variable is the user's own; it is no reason for a traceback."""
+    forbid_ledger(monkeypatch)
+    monkeypatch.setenv("SLURM_JOB_ID", value)
+    assert main(["status", "--json"]) == 0
+    assert [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == [4711]
+
+
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_an_output_that_takes_nothing_is_a_sentence(where):
+    """Closed, or a full disk."""
+    command = f"exec {sys.executable} -m slurm_share.cli.main config print {where}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2)
+    assert done.stderr.startswith("slurm-share: ")
+    assert done.stderr.count("\n") == 1
