@@ -133,6 +133,13 @@ local function problem_of(job, n, text)
     return "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
       .. " submit the part that shares as a job of its own, for example sbatch --share-gpu=4 job.sh"
   end
+  for item in string.gmatch(job.tres_per_node or "", "[^,]+") do
+    local name = string.match(item, "^gres[/:](%a+)")
+    if name == "shard" or name == "mps" then
+      return "slurm-share: --gres=" .. name .. " does not go with --share-gpu, which parts the GPUs itself; ask for GPUs,"
+        .. " for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
+    end
+  end
   if job.ntasks_per_tres ~= nil and job.ntasks_per_tres ~= slurm.NO_VAL16 then
     return "slurm-share: --ntasks-per-gpu does not go with --share-gpu, which says itself how many tasks a GPU gets;"
       .. " leave it away, for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
@@ -143,9 +150,21 @@ local function problem_of(job, n, text)
   end
 end
 
+-- The CPUs of a node of the job's partitions, the least of them; nil where Slurm does not say. Nodes of one partition are
+-- taken as alike: of unlike ones this is the average.
+function M.cpus_of_a_node(job, partitions)
+  local least
+  for _, name in ipairs(M.partitions_of(job, partitions)) do
+    local partition = (partitions or {})[name]
+    local cpus, nodes = partition and partition.total_cpus, partition and partition.total_nodes
+    if cpus and nodes and nodes > 0 then least = math.min(least or math.huge, math.floor(cpus / nodes)) end
+  end
+  return least
+end
+
 -- Whole nodes, with all GPUs, CPUs and memory; or the GPUs that were asked for, on nodes of one user. What the user said
 -- about tasks, CPUs and memory stays.
-local function allot(job, n)
+local function allot(job, n, cpus_of_a_node)
   local k = M.gpus_asked(job)
   if not k then
     job.shared = NODE
@@ -155,6 +174,11 @@ local function allot(job, n)
   end
   if job.shared ~= NODE then job.shared = USER end
   if k > 0 and tasks_are_open(job) then
+    if cpus_of_a_node and n * k > cpus_of_a_node then
+      -- More slots than CPUs are allowed, the tasks then take turns on these too; to ask for a CPU each would wait for ever.
+      job.pn_min_cpus = cpus_of_a_node
+      return
+    end
     job.ntasks_per_node = n * k -- so that the job gets a CPU for each of them on its node
     if job.min_cpus < n * k then job.min_cpus = n * k end
   elseif job.tres_per_job and tasks_are_open(job) and not job.cpus_per_tres and job.cpus_per_task == slurm.NO_VAL16 then
@@ -306,7 +330,7 @@ function M.submit(job, partitions, _uid)
     slurm.log_user("%s", problem)
     return slurm.ERROR
   end
-  if n then allot(job, n) end
+  if n then allot(job, n, M.cpus_of_a_node(job, partitions)) end
   if job.shared ~= NODE and is_listed(job, partitions) then job.shared = USER end
   return slurm.SUCCESS
 end

@@ -38,6 +38,9 @@ def task_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
         Assignment(names.ENV_GPU_UUID, slot.gpu.uuid),
         Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)),
     ]
+    if slot.gpu.minor not in (None, slot.gpu.index):
+        # A step that Slurm binds to a GPU of its own choice is told which by the device files it may open.
+        found.append(Assignment(names.ENV_GPU_MINOR, str(slot.gpu.minor)))
     found += _mps_environment(slot)
     if slot.gpu.simulated:
         found.append(Assignment(names.ENV_SIMULATED, "1"))

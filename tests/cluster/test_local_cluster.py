@@ -26,6 +26,7 @@ from localcluster import (
     building,
     conf,
     layers,
+    modes,
     process,
     progress,
     rootfs,
@@ -72,13 +73,14 @@ def assert_gone(name: str, before: dict[str, object]) -> None:
     assert traces(name) == before
 
 
-def run_cli(*words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+def run_cli(*words: str, timeout_s: float = 120.0, umask: int = -1) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(PROGRAM), *words],
         capture_output=True,
         text=True,
         timeout=timeout_s,
         stdin=subprocess.DEVNULL,
+        umask=umask,
         check=False,
     )
 
@@ -165,6 +167,79 @@ def test_a_changed_source_file_gives_another_layer(tmp_path: Path) -> None:
     assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) == first
     (tmp_path / "plugins" / "dispatch.c").write_text("int b;")
     assert layers.fingerprint(tmp_path, layers.sources(tmp_path, ["plugin"])) != first
+
+
+def test_a_clone_made_under_umask_077_installs_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are 0600 and 0700; what is installed from them, and the layer's name, is as from any other clone."""
+    shown = {}
+    for clone, program, text in (("open", 0o755, 0o644), ("private", 0o700, 0o600)):
+        plugins = tmp_path / clone / "plugins"
+        plugins.mkdir(parents=True)
+        for name, mode in (("program", program), ("text", text)):
+            (plugins / name).write_text("words")
+            (plugins / name).chmod(mode)
+        monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path / clone)
+        files = layers.sources(tmp_path / clone, ["plugin"])
+        layers._copy(files, tmp_path / f"{clone}-copy")
+        copied = [oct((tmp_path / f"{clone}-copy" / path).stat().st_mode & 0o7777) for path in files]
+        shown[clone] = (copied, layers.fingerprint(tmp_path / clone, files))
+    assert shown["private"] == shown["open"]
+    assert shown["open"][0] == ["0o755", "0o644"]
+
+
+def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
+    """After nesting, after an error, and only when the last thread is done."""
+    before = os.umask(0o077)
+    try:
+        with pytest.raises(KeyError), modes.usual_umask(), modes.usual_umask():
+            (tmp_path / "inside").write_text("")
+            raise KeyError
+        inner, outer = modes.usual_umask(), modes.usual_umask()
+        inner.__enter__()
+        outer.__enter__()
+        inner.__exit__(None, None, None)
+        (tmp_path / "still").write_text("")
+        outer.__exit__(None, None, None)
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("inside", "still")] == [0o644, 0o644]
+
+
+def test_a_bare_machine_gets_the_demos_tools_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh Debian 12 has no column(1)."""
+    installed: list[str] = []
+    monkeypatch.setattr(shutil, "which", lambda program, path: None if program == "column" else f"/usr/bin/{program}")
+    monkeypatch.setattr(tools, "_install", lambda packages, say: installed.extend(packages))
+    tools.need_run_tools(progress.to_nobody)
+    assert installed == ["bsdextrautils"]
+
+
+@pytest.mark.parametrize("through", ["its own first line", "an interpreter"])
+def test_the_callers_python_settings_do_not_matter(tmp_path: Path, can_make_clusters: None, through: str) -> None:
+    """Not its safe path; nor, where the program itself is run, its home and its modules of our names."""
+    env = {**os.environ, "PYTHONSAFEPATH": "1"}
+    argv = [sys.executable, str(PROGRAM), "list"]
+    if through == "its own first line":
+        (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+        (tmp_path / "localcluster.py").write_text("raise SystemExit('the wrong localcluster')")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env |= {"PYTHONHOME": "/nonsense", "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "error", "PATH": path}
+        argv = argv[1:]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_root_list_says_so_and_calls_no_cluster_broken() -> None:
+    """Another user cannot see whether a cluster is whole."""
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); from localcluster import cli;"
+        "os.geteuid() or os.setuid(65534); sys.exit(cli.main(['list']))"
+    )
+    argv = [sys.executable, "-c", code, str(PROGRAM.parent)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs root; run the same with sudo" in done.stderr
 
 
 def test_a_missing_part_of_the_checkout_is_named_with_the_way_out(
@@ -332,9 +407,69 @@ def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster)
     assert (done.stdout, done.stderr, done.returncode) == ("n2\n/home/bob\n", "err\n", 0)
     assert run_cli(*name, "exec", "n77", "--", "true").returncode == 2
     assert run_cli(*name, "as", "carol", "--", "true").returncode == 2
+    assert run_cli(*name, "exec", "n1", "--", "sh", "-c", "umask", umask=0o077).stdout == "0022\n"
     again = run_cli(*name, "up")
     assert again.returncode == 2
     assert "is up already" in again.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
+    """As a daemon or a cron job may have them; the program inside finds something open at each number."""
+    look = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] || exit 9; done; exit 7"
+    shell = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, str(PROGRAM), "--name", cluster.name]
+    for words, code in ((["exec", "n1", "--", "sh", "-c", look], 7), (["list"], 0), (["as", "carol"], 2)):
+        done = subprocess.run([*shell, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "words", [["--slurm", "1"], ["--nodes", "0"], ["--without", "everything"]], ids=["slurm", "nodes", "without"]
+)
+def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, words: list[str]) -> None:
+    """Whoever says `down` and then `up` with the same words."""
+    for verb in ("down", "up"):
+        done = run_cli("--name", cluster.name, *words, verb)
+        assert done.returncode == 2
+        assert "up already" not in done.stderr
+    assert cluster.status().nodes
+
+
+@pytest.mark.cluster
+def test_the_state_folder_is_a_bounded_file_system_of_its_own(cluster: Cluster) -> None:
+    """On every host; pipes and sockets work in it, programs do not, and what fills it leaves /run alone."""
+    for node in cluster.hosts:
+        mount = cluster.exec(node, ["grep", " /run/slurm-share ", "/proc/mounts"], check=True).stdout.split()
+        assert mount[2] == "tmpfs"
+        wanted = {"rw", "nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", "mode=755"}
+        assert wanted <= set(mount[3].split(","))
+    script = """set -e; mkdir /run/slurm-share/try; cd /run/slurm-share/try
+        mkfifo pipe; (echo through >pipe &); cat pipe
+        python3 -c 'import socket as s
+a, b = s.socket(s.AF_UNIX), s.socket(s.AF_UNIX); a.bind("socket"); a.listen(); b.connect("socket"); print("met")'
+        cp /bin/true true; ./true 2>/dev/null || echo refused
+        cat /dev/zero >full 2>/dev/null || echo full; echo x >/run/other && rm /run/other && echo free"""
+    try:
+        done = cluster.exec("n3", ["bash", "-c", script])
+    finally:
+        cluster.exec("n3", ["rm", "-rf", "/run/slurm-share/try"])
+    assert done.stdout.split() == ["through", "met", "refused", "full", "free"], done.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(bool(WITHOUT), reason="NOT TESTED: a part of our software was left out on request")
+def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
+    """As the help of `cluster` and the demo's last lines say."""
+    assert cluster.as_user("bob", ["stat", "-c", "%U %G", "job.sh"]).stdout == "bob bob\n"
+    done = cluster.as_user("alice", ["sbatch", "--parsable", "--share-gpu=4", "-w", "n2", "job.sh"], check=True)
+    job = int(done.stdout)
+    assert cluster.wait(job) == "COMPLETED", cluster.output(job)
+    said = cluster.output(job).splitlines()
+    assert len([line for line in said if " of 8 on n2: slot " in line and ", GPU GPU-" in line]) == 8, said
+    assert len([line for line in said if line.startswith("simgpu-task: host n2")]) == 8, said
 
 
 @pytest.mark.cluster
@@ -376,10 +511,11 @@ def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     """/run and /tmp are empty, /var is not, and the node takes jobs again."""
     boot_id = ["cat", "/proc/sys/kernel/random/boot_id"]
     before = cluster.exec("n2", boot_id).stdout
-    cluster.exec("n2", ["touch", "/run/mark", "/tmp/mark", "/var/mark"], check=True)
+    marks = ["/run/mark", "/run/slurm-share/mark", "/tmp/mark", "/var/mark"]
+    cluster.exec("n2", ["touch", *marks], check=True)
     cluster.reboot("n2")
     assert cluster.exec("n2", boot_id).stdout != before
-    assert cluster.exec("n2", ["sh", "-c", "ls /run/mark /tmp/mark /var/mark 2>/dev/null"]).stdout == "/var/mark\n"
+    assert cluster.exec("n2", ["ls", *marks]).stdout == "/var/mark\n"
     done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=30)
     assert done.stdout == "n2\n", done.stderr
 
@@ -534,6 +670,46 @@ def test_cgroups_confine_memory_and_devices(own_name: str, release: str) -> None
         made.reboot("n2")
         assert made.as_user("bob", ["srun", "-w", "n2", "hostname"]).stdout == "n2\n"
     assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
+    own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users and munged can read what is made; the caller's umask is as it was."""
+    before = os.umask(0o077)
+    try:
+        source = tmp_path / "packaging/demo/simgpu"
+        source.mkdir(parents=True)
+        (source / "probe").write_text(f"#!/bin/sh\necho {own_name}\n")
+        (source / "probe").chmod(0o700)
+        (source / "Makefile").write_text(
+            "install:\n\tmkdir /opt/new; cp probe Makefile /opt/new; echo made >/opt/new/made\n"
+        )
+        monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
+        with Cluster.up(own_name, "24.11", without=("python", "plugin"), nodes=1) as made:
+            layer = Path(made._layer_stack.split(":")[0]).parent
+            assert os.umask(0o077) == 0o077
+            look = "cat /opt/new/Makefile /opt/new/made /etc/hosts /etc/slurm/slurm.conf >/dev/null && /opt/new/probe"
+            for _ in range(2):
+                done = made.as_user("alice", ["srun", "sh", "-c", look], timeout=30)
+                assert done.stdout == f"{own_name}\n", done.stderr
+                assert made.as_user("alice", "umask").stdout == "0022\n"
+                made.reboot("n1")
+        shutil.rmtree(layer)
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.cluster
+def test_up_without_its_sources_clears_nothing(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of an earlier cluster is there to be looked at until a new one can be made."""
+    left = cluster_paths.run_dir(own_name) / "log"
+    left.mkdir(parents=True)
+    monkeypatch.setattr(cluster_paths, "CHECKOUT", tmp_path)
+    with pytest.raises(Misuse, match="use a complete checkout"):
+        Cluster.up(own_name, "24.11", without=("python", "simgpu"))
+    assert left.exists()
 
 
 @pytest.mark.cluster

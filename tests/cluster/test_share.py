@@ -130,6 +130,16 @@ def test_what_was_written_is_what_was_allocated_and_started(
         assert "mem=1000M" in field(output, "AllocTRES")
 
 
+def test_more_slots_than_cpus_are_no_reason_to_wait(cluster: Cluster) -> None:
+    """Ten tasks on a node of 8 CPUs: the job asks for what the node has, and the tasks take turns on it."""
+    extra = ["--share-gpu=10", "--gres=gpu:1", "-p", "small"]
+    cluster.exec("ctl", ["scontrol", "create", "partition=small", "nodes=n2,n3"], check=True)
+    try:
+        assert len(tasks(run(cluster, TASK, *extra))) == 10
+    finally:
+        cluster.exec("ctl", ["scontrol", "delete", "partition=small"], check=True)
+
+
 def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cluster) -> None:
     """#SBATCH --share-gpu, overridden by another number and taken back by `off`."""
     script = f"#!/bin/bash\n#SBATCH --share-gpu=4\n{TASK}"
@@ -231,6 +241,41 @@ def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) 
         job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
         assert cluster.wait(job) == "FAILED"
         assert "at most 3 tasks (max_share)" in cluster.output(job)
+    finally:
+        config.write_text(before)
+
+
+def test_a_plan_of_an_earlier_run_sends_no_task_anywhere(cluster: Cluster) -> None:
+    """The job is requeued, and its second Prolog fails for a configuration that was broken meanwhile: no task runs on
+    the GPUs of the first run."""
+    config = cluster.site / "config.toml"
+    before = config.read_text()
+    job = start(cluster, "--share-gpu=2", "--gres=gpu:1", "--requeue", tasks=2)
+    cluster.exec("ctl", ["scontrol", "requeuehold", str(job)], check=True)
+    config.write_text("max_shares = 3\n")
+    try:
+        cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
+        # Slurm lets a requeued job wait for two minutes; not this one
+        cluster.exec("ctl", ["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+        cluster.wait_running(job)
+        for _ in range(100):
+            plan = cluster.exec("n2", ["cat", f"/run/slurm-share/jobs/{job}/plan"])
+            if plan.returncode != 0:
+                break
+        assert plan.returncode != 0
+    finally:
+        config.write_text(before)
+        cluster.cancel_all()
+
+
+@pytest.mark.parametrize("text", ["max_shares = 3", 'log_file = "/var/log/x\\u0000y"', "x = " + "[" * 3000])
+def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str) -> None:
+    """Unknown key, a file name that is none, a parser that gives up: the job runs and says that it is not shared."""
+    config = cluster.site / "config.toml"
+    before = config.read_text()
+    config.write_text(text + "\n")
+    try:
+        assert run(cluster, "echo ran", "--share-gpu=2", "-wn2").endswith("ran\n")
     finally:
         config.write_text(before)
 

@@ -82,6 +82,18 @@ local d = with("4", { min_mem_per_cpu = 100 })
 share.submit(d, {}, 2001)
 equal("--mem-per-cpu", "min_mem_per_node", d.min_mem_per_node, nil)
 
+-- more slots than a node has CPUs: what is asked is what there is, and the tasks take turns
+for _, cpus in ipairs({ 8, 11, 12 }) do
+  local d = with("6", { tres_per_node = "gres/gpu:2", partition = "gpu" })
+  share.submit(d, { gpu = { total_cpus = 3 * cpus, total_nodes = 3, flag_default = 1 } }, 2001)
+  local name = "12 slots on " .. cpus .. " CPUs"
+  equal(name, "pn_min_cpus", d.pn_min_cpus, cpus < 12 and cpus or nil)
+  equal(name, "ntasks_per_node", d.ntasks_per_node, cpus < 12 and slurm.NO_VAL16 or 12)
+end
+equal("unlike partitions", "CPUs", share.cpus_of_a_node({ partition = "a,b" },
+  { a = { total_cpus = 64, total_nodes = 2 }, b = { total_cpus = 40, total_nodes = 4 } }), 10)
+equal("no partition known", "CPUs", share.cpus_of_a_node({}, nil), nil)
+
 -- values from strangers -------------------------------------------------------------------------------------------
 for _, value in ipairs({ "4;rm", "0", "61", "99999", "4\n", "", "-1", "1e1", "0x4", "4,mem=8G,mps=off" }) do
   said = nil
@@ -99,6 +111,8 @@ equal("heterogeneous, no share", "answer", share.submit(job({ het_job_offset = 1
 equal("nothing to read", "answer", share.submit(job({ spank_job_env = nil }), nil, 1), slurm.SUCCESS)
 
 -- what cannot be ------------------------------------------------------------------------------------------------------
+equal("--gres=shard", "answer", share.submit(with("4", { tres_per_node = "gres/shard:2" }), {}, 1), slurm.ERROR)
+equal("--gres=shard alone", "answer", share.submit(job({ tres_per_node = "gres/shard:2" }), {}, 1), slurm.SUCCESS)
 said = nil
 equal("--ntasks-per-gpu", "answer", share.submit(with("4,mem=8192M", { ntasks_per_tres = 4, num_tasks = 4 }), {}, 1), slurm.ERROR)
 equal("--ntasks-per-gpu", "sentence", said ~= nil and string.find(said, "--share-gpu=4,mem=8192M --gres=gpu:1 job.sh", 1, true) ~= nil,

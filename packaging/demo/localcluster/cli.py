@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from . import cluster as clusters
-from . import paths
+from . import modes, paths, process, tools
 from .cluster import Cluster
 from .errors import ClusterError
 from .records import CURRENT, PARTS, RELEASES, USERS
@@ -19,6 +19,7 @@ _EPILOG = """\
 examples
   cluster up                                  Slurm 26.05, hosts ctl login n1 n2 n3: 1 s (1 min the first time)
   cluster as alice -- sinfo                   as a user, on the login host
+  cluster as alice -- sbatch --share-gpu=4 job.sh      an example job is in every home
   cluster as alice -- salloc --share-gpu=4    a terminal stays a terminal
   cluster exec n1 -- tail /var/log/slurm/slurmd.log
   cluster kill n2; cluster reboot n2          a power cut, and power again
@@ -30,12 +31,16 @@ exit codes
 """
 
 
+@modes.usual_umask()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; every error a person can cause or meet ends as a sentence."""
+    process.open_missing_streams()
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _stop)
     args = _parser().parse_args(argv)
     try:
+        # whatever the command: who takes a cluster down on the way to a new one hears of the slip before
+        clusters.check_request(args.name, args.slurm, args.nodes, args.without)
         return int(args.run(args))
     except ClusterError as error:
         print(f"cluster: {error}", file=sys.stderr)
@@ -158,6 +163,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _list(_: argparse.Namespace) -> int:
+    tools.require_root()
     for name in clusters.running():
         try:
             print(f"{name:20} Slurm {Cluster.attach(name).slurm_version}")

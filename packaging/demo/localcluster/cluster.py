@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from subprocess import CompletedProcess
 from types import TracebackType
 from typing import NoReturn
 
-from . import building, conf, layers, locks, paths, process, progress, rootfs, tools
+from . import building, conf, layers, locks, modes, paths, process, progress, rootfs, tools
 from .errors import ClusterError, CommandFailed, Misuse, NotDone
 from .records import CURRENT, PARTS, RELEASES, USERS, Host, Identity, Root, User, make_hosts
 
@@ -68,6 +67,7 @@ class Cluster:
     # ---- making and finding -------------------------------------------------------------------------------------
 
     @classmethod
+    @modes.usual_umask()
     def up(
         cls,
         name: str = DEFAULT_NAME,
@@ -88,15 +88,15 @@ class Cluster:
         nothing of it is left.
         """
         tools.require_root()
-        _check_request(name, slurm, nodes, without)
+        check_request(name, slurm, nodes, without)
+        parts = [part for part in PARTS if part not in without]
+        layers.require(parts)
         if cgroup:
             building.require_cgroup_v1()
         busy = f"cluster {name} is being brought up or down by another process; wait for it, or choose another --name"
         with locks.at_once(paths.lock_file(name), busy):
             _clear_remains(name, say)
             tools.need_run_tools(say)
-            parts = [part for part in PARTS if part not in without]
-            layers.require(parts)
             root = rootfs.root_for(slurm, say)
             stack = layers.stack(root, parts, say)
             cluster = cls(name, root, make_hosts(nodes), stack, cgroup=cgroup)
@@ -223,7 +223,7 @@ class Cluster:
 
     def become(self, node: str, argv: Sequence[str], *, user: str | None = None) -> NoReturn:
         """Replace this process with a program on a host: same exit code, same streams, a terminal where we have one."""
-        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        terminal = os.isatty(0) and os.isatty(1)  # the program's own; Python's sys.stdin may be anything, or None
         if terminal:
             # Our terminal does not exist in the host's /dev/pts: script(1) makes one there, and passes codes on (-e).
             argv = ["/usr/bin/script", "-qefc", shlex.join(argv), "/dev/null"]
@@ -311,6 +311,7 @@ class Cluster:
         self._pid(node)
         building.power_off(self.name, node)
 
+    @modes.usual_umask()
     def reboot(self, node: str) -> None:
         """Cut a host's power (where it has any), boot it again and start its daemons; /run and /tmp are empty then."""
         host = self._host(node)
@@ -361,6 +362,11 @@ class Cluster:
             folder = self.home / user.name
             folder.mkdir(mode=0o755)
             os.chown(folder, user.uid, user.uid)
+            if {"plugin", "simgpu"} <= set(parts):
+                job = folder / "job.sh"
+                job.write_text(conf.EXAMPLE_JOB)
+                job.chmod(0o755)
+                os.chown(job, user.uid, user.uid)
 
     def _start_daemons(self, hosts: Sequence[Host]) -> None:
         first = [host for host in hosts if not host.is_compute]
@@ -426,6 +432,7 @@ class Cluster:
         return Path(f"/proc/{identity.pid}/root{paths.run_dir(self.name)}/tree")
 
 
+@modes.usual_umask()
 def take_down(name: str) -> bool:
     """Take a cluster down, whole or broken; return whether there was anything. Raises Misuse while it is busy."""
     _check_name(name)
@@ -470,7 +477,8 @@ def _read_state(name: str) -> dict | None:  # type: ignore[type-arg]
         return None
 
 
-def _check_request(name: str, slurm: str, nodes: int, without: Collection[str]) -> None:
+def check_request(name: str, slurm: str, nodes: int, without: Collection[str]) -> None:
+    """Raise Misuse unless these can be meant for `up`; looks at nothing but the words."""
     _check_name(name)
     if slurm not in RELEASES:
         raise Misuse(f"Slurm {slurm} is not one of {', '.join(RELEASES)}; choose one with --slurm")

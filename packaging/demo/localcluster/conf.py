@@ -64,6 +64,16 @@ exclusive_user_partitions = ["gpu"]    # partition `plain` is left as Slurm has 
 """/etc/slurm-share/config.toml as every host of the cluster finds it."""
 
 
+EXAMPLE_JOB = """\
+#!/bin/bash
+# cluster as alice -- sbatch --share-gpu=4 job.sh
+srun bash -c 'echo "task $SLURM_SHARE_RANK of $SLURM_SHARE_SIZE on $SLURMD_NODENAME: \
+slot $SLURM_SHARE_SLOT, GPU $CUDA_VISIBLE_DEVICES"'
+srun simgpu-task --memory 2000M --load 20 --seconds 10
+"""
+"""job.sh in every user's home: something to submit at once."""
+
+
 def slurm_conf(
     hosts: Sequence[Host],
     *,

@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from . import locks, paths, process, rootfs, tools
+from . import locks, modes, paths, process, rootfs, tools
 from .errors import CommandFailed, Misuse
 from .progress import Say, stage
 from .records import PARTS, Root
@@ -43,6 +43,8 @@ hooks of every job would pay for that with a fifth of their start."""
 _WITNESSES = ("gpustat", "nvitop")
 """Others' GPU monitors, in an environment of their own: they tell what they see without knowing of us."""
 _WITNESS_PREFIX = "/opt/witnesses"
+_GENERATION = 2
+"""Raised when layers of the same sources come out different. 2: modes no longer depend on the caller's umask."""
 _KEEP_LAYERS = 6
 """Site layers kept per release; an older one goes, unless a cluster stands on it."""
 
@@ -116,7 +118,7 @@ def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         whole = checkout / path
-        digest.update(f"{path}\0{whole.stat().st_mode & 0o111:o}\0".encode())
+        digest.update(f"{path}\0{modes.installable(whole):o}\0".encode())
         digest.update(hashlib.sha256(whole.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -154,9 +156,8 @@ def download_argv(python: str, python_version: str, machine: str, target: Path, 
 
 def _dependencies(root: Root, lower: str, say: Say) -> Path:
     to_build, to_run = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
-    recipe = json.dumps(
-        [to_build, to_run, _WITNESSES, root.path, root.python_version, platform.machine(), _INSTALL_DEPENDENCIES]
-    )
+    beneath = [root.path, root.python_version, platform.machine()]
+    recipe = json.dumps([_GENERATION, to_build, to_run, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES])
     key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
@@ -182,7 +183,8 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
 def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
     wanted = [part for part in PARTS if part in parts]
     files = sources(paths.CHECKOUT, wanted)
-    recipe = json.dumps([lower, wanted, _INSTALL_PYTHON, _INSTALL_MAKE, fingerprint(paths.CHECKOUT, files)])
+    installed = fingerprint(paths.CHECKOUT, files)
+    recipe = json.dumps([_GENERATION, lower, wanted, _INSTALL_PYTHON, _INSTALL_MAKE, installed])
     key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
@@ -255,7 +257,8 @@ def _walk(top: Path) -> list[Path]:
 def _copy(files: Iterable[Path], target: Path) -> None:
     for path in files:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(paths.CHECKOUT / path, target / path)
+        shutil.copyfile(paths.CHECKOUT / path, target / path)
+        (target / path).chmod(modes.installable(paths.CHECKOUT / path))
 
 
 def _tail(text: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from . import modes
 from .errors import CommandFailed, NotDone
 
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,6 +40,7 @@ def run(
             errors="replace",
             timeout=timeout_s,
             env=_outside_env() if env is None else dict(env),
+            umask=modes.UMASK,
             check=False,
         )
     except FileNotFoundError:
@@ -62,13 +65,30 @@ def start_apart(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
             stderr=sink,
             env=dict(env),
             cwd="/",
+            umask=modes.UMASK,
             check=True,
         )
 
 
 def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """Replace this process with a program: its terminal, its signals and its exit code are then exactly its own."""
+    os.umask(modes.UMASK)
     os.execve(argv[0], list(argv), dict(env))
+
+
+def open_missing_streams() -> None:
+    """Open /dev/null as stdin, stdout or stderr where the caller closed it, for us and for what we become.
+
+    Else the next file opened gets that number, and a program writes its output into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, hence this one
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def bound_to_us(argv: Sequence[str]) -> list[str]:
@@ -99,7 +119,9 @@ def wait_until(
 
 def _outside_env() -> dict[str, str]:
     own = os.environ.get("PATH", "")
-    return {**os.environ, "PATH": f"{own}:{OUTSIDE_PATH}" if own else OUTSIDE_PATH, "LC_ALL": "C.UTF-8"}
+    # PYTHON*: how the caller's Python is set up is nothing to the machine's tools and their pip
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return {**kept, "PATH": f"{own}:{OUTSIDE_PATH}" if own else OUTSIDE_PATH, "LC_ALL": "C.UTF-8"}
 
 
 def _text(output: bytes | str | None) -> str:

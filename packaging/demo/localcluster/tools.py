@@ -12,6 +12,8 @@ from .errors import ClusterError, CommandFailed, Misuse
 from .progress import Say, stage
 
 _RUN_TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "ip": "iproute2"}
+_DEMO_TOOLS = {"column": "bsdextrautils"}
+"""What packaging/demo.sh shows its tables with; it has no installer of its own and brings a cluster up first."""
 _BUILD_TOOLS = {"debootstrap": "debootstrap"}
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _DEFAULT_MIRROR = "http://deb.debian.org/debian/"
@@ -25,8 +27,8 @@ def require_root() -> None:
 
 
 def need_run_tools(say: Say) -> None:
-    """Make sure the programs a running cluster needs are there."""
-    _need(_RUN_TOOLS, say)
+    """Make sure the programs a running cluster and its demo need are there."""
+    _need({**_RUN_TOOLS, **_DEMO_TOOLS}, say)
 
 
 def need_build_tools(say: Say) -> None:

@@ -25,6 +25,8 @@ def test_a_task_sees_its_one_gpu_by_uuid():
     found = variables()
     assert found["CUDA_VISIBLE_DEVICES"].value == found["SLURM_SHARE_GPU_UUID"].value == "GPU-0"
     assert found["SLURM_SHARE_GPU_INDEX"].value == "3"
+    assert found["SLURM_SHARE_GPU_MINOR"].value == "0"
+    assert "SLURM_SHARE_GPU_MINOR" not in variables(replace(GPU, index=0))
     assert (found["SLURM_SHARE_SLOT"].value, found["SLURM_SHARE_SLOTS"].value) == ("0", "4")
     assert not found["CUDA_VISIBLE_DEVICES"].unless_set
 
