@@ -245,29 +245,6 @@ def test_a_share_that_cannot_be_is_refused_in_the_jobs_output(cluster: Cluster) 
         config.write_text(before)
 
 
-def test_a_plan_of_an_earlier_run_sends_no_task_anywhere(cluster: Cluster) -> None:
-    """The job is requeued, and its second Prolog fails for a configuration that was broken meanwhile: no task runs on
-    the GPUs of the first run."""
-    config = cluster.site / "config.toml"
-    before = config.read_text()
-    job = start(cluster, "--share-gpu=2", "--gres=gpu:1", "--requeue", tasks=2)
-    cluster.exec("ctl", ["scontrol", "requeuehold", str(job)], check=True)
-    config.write_text("max_shares = 3\n")
-    try:
-        cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
-        # Slurm lets a requeued job wait for two minutes; not this one
-        cluster.exec("ctl", ["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
-        cluster.wait_running(job)
-        for _ in range(100):
-            plan = cluster.exec("n2", ["cat", f"/run/slurm-share/jobs/{job}/plan"])
-            if plan.returncode != 0:
-                break
-        assert plan.returncode != 0
-    finally:
-        config.write_text(before)
-        cluster.cancel_all()
-
-
 @pytest.mark.parametrize("text", ["max_shares = 3", 'log_file = "/var/log/x\\u0000y"', "x = " + "[" * 3000])
 def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str) -> None:
     """Unknown key, a file name that is none, a parser that gives up: the job runs and says that it is not shared."""
