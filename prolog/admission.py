@@ -73,16 +73,16 @@ def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal 
     if job.share is None:
         return None
     try:
-        gpus, driver = nvml.read_gpus(), nvml.read_driver_version()
+        driver = nvml.read_driver()
     except DriverError as error:
         return admit.driver_refusal(job, str(error))
-    return admit.admit(job, gpus, topology.read_cores(), offer(paths, settings, driver), settings)
+    return admit.admit(job, driver.gpus, topology.read_cores(), offer(paths, settings, driver.version), settings)
 
 
 def granted_uuids(job: JobContext) -> list[str]:
     """The GPUs of an ordinary job; none where the driver does not say, which is that job's own trouble."""
     try:
-        return [gpu.uuid for gpu in place.granted_gpus(job.granted, nvml.read_gpus())[0]]
+        return [gpu.uuid for gpu in place.granted_gpus(job.granted, nvml.read_driver().gpus)[0]]
     except DriverError:
         return []
 

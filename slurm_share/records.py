@@ -64,6 +64,15 @@ class Gpu(Struct, frozen=True):
     simulated: bool = False
 
 
+class Driver(Struct, frozen=True):
+    """The NVIDIA driver of this node, and what it drives."""
+
+    version: str
+    """Such as 550.163.01."""
+    gpus: tuple[Gpu, ...]
+    """In NVML's order, MIG instances after their parent."""
+
+
 class GpuProcess(Struct, frozen=True):
     """A process that the driver lists on a GPU."""
 

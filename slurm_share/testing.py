@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .errors import DriverError
-from .records import Gpu, GpuProcess, GpuReading
+from .records import Driver, Gpu, GpuProcess, GpuReading
 
 
 @dataclass
@@ -31,14 +31,9 @@ class FakeNvml:
         self.readings.append(GpuReading(gpu, memory_used_mib, utilization_percent, processes))
         return self
 
-    def read_gpus(self) -> tuple[Gpu, ...]:
-        """As nvml.read_gpus. Raises DriverError when told to."""
-        return tuple(reading.gpu for reading in self.read_gpu_readings())
-
-    def read_driver_version(self) -> str:
-        """As nvml.read_driver_version. Raises DriverError when told to."""
-        self.read_gpu_readings()
-        return "550.0-fake"
+    def read_driver(self) -> Driver:
+        """As nvml.read_driver. Raises DriverError when told to."""
+        return Driver("550.0-fake", tuple(reading.gpu for reading in self.read_gpu_readings()))
 
     def read_gpu_readings(self) -> tuple[GpuReading, ...]:
         """As nvml.read_gpu_readings. Raises DriverError when told to."""

@@ -9,36 +9,32 @@ from typing import Any
 import pynvml
 
 from ..errors import DriverError
-from ..records import Gpu, GpuProcess, GpuReading
+from ..records import Driver, Gpu, GpuProcess, GpuReading
 
 _MIB = 1024 * 1024
 _SIMULATED_DRIVER = "-simulated"
 """The end of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
 
 
-def read_gpus() -> tuple[Gpu, ...]:
-    """Every GPU of this node in NVML's order (`nvidia-smi -L`), MIG instances after their parent.
+def read_driver() -> Driver:
+    """The driver's version and every GPU of this node (`nvidia-smi -L`), in one visit: without persistence mode each
+    nvmlInit may wait for the GPUs to wake.
 
     Raises DriverError when the driver does not answer, or not about one of its GPUs.
     """
     with _driver():
-        simulated = _is_simulated()
-        return tuple(gpu for index in range(_count()) for gpu, _ in _gpu_and_instances(index, simulated))
+        version = _text(pynvml.nvmlSystemGetDriverVersion())
+        simulated = version.endswith(_SIMULATED_DRIVER)
+        return Driver(version, tuple(gpu for i in range(_count()) for gpu, _ in _gpu_and_instances(i, simulated)))
 
 
 def read_gpu_readings() -> tuple[GpuReading, ...]:
-    """The same GPUs with their load at this moment. Raises DriverError as `read_gpus` does."""
+    """The same GPUs with their load at this moment. Raises DriverError as `read_driver` does."""
     with _driver():
-        simulated = _is_simulated()
+        simulated = _text(pynvml.nvmlSystemGetDriverVersion()).endswith(_SIMULATED_DRIVER)
         return tuple(
             _reading(gpu, handle) for index in range(_count()) for gpu, handle in _gpu_and_instances(index, simulated)
         )
-
-
-def read_driver_version() -> str:
-    """The driver's version, such as 550.163.01. Raises DriverError."""
-    with _driver():
-        return _text(pynvml.nvmlSystemGetDriverVersion())
 
 
 @contextmanager
@@ -68,10 +64,6 @@ def _failed_call(error: BaseException) -> str:
 
 def _count() -> int:
     return int(pynvml.nvmlDeviceGetCount())
-
-
-def _is_simulated() -> bool:
-    return _text(pynvml.nvmlSystemGetDriverVersion()).endswith(_SIMULATED_DRIVER)
 
 
 def _gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import shutil
@@ -191,9 +192,10 @@ def test_the_callers_umask_comes_back(tmp_path: Path) -> None:
     """After nesting, after an error, and only when the last thread is done."""
     before = os.umask(0o077)
     try:
-        with pytest.raises(KeyError), modes.usual_umask(), modes.usual_umask():
+        with contextlib.suppress(KeyError), modes.usual_umask(), modes.usual_umask():
             (tmp_path / "inside").write_text("")
             raise KeyError
+        assert os.umask(0o077) == 0o077
         inner, outer = modes.usual_umask(), modes.usual_umask()
         inner.__enter__()
         outer.__enter__()

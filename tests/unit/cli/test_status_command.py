@@ -26,7 +26,7 @@ def node(tmp_path, monkeypatch):
     """A node with two GPUs, one shared job of this user on the first."""
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
-    plan = admit.admit(job, driver.read_gpus(), ((0,), (1,)), MpsOffer(48), Settings())
+    plan = admit.admit(job, driver.read_driver().gpus, ((0,), (1,)), MpsOffer(48), Settings())
     state.prepare(paths)
     state.make_job_folder(paths, 4711)
     state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), plan, 0.0), Settings())
