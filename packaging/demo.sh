@@ -19,6 +19,10 @@ if [ "$(id -u)" != 0 ]; then
 	exit 2
 fi
 
+if ! command -v python3 >/dev/null; then
+	echo "installing Debian packages: python3"
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 >/dev/null
+fi
 name=shown # not `demo`, which is the name of a developer's own cluster
 cluster() { "$here/demo/cluster" --name "$name" "$@"; }
 title() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
