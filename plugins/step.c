@@ -178,6 +178,31 @@ static bool chooses_late(spank_t sp)
 	return read_gpus(sp, "SLURM_STEP_GPUS", listed) < now.slots.gpus;
 }
 
+/* GPUs without MPS, or whose daemon is there. */
+static void find_well_gpus(bool *well)
+{
+	char why[SS_SENTENCE_SIZE];
+
+	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++) {
+		const char *pipe = ss_slot_value(&now.plan->slots[now.slots.first[gpu]], SS_ENV_MPS_PIPE);
+		well[gpu] = pipe == NULL || ss_mps_check(pipe, now.step.uid, why, sizeof why) == 0;
+	}
+}
+
+/* Slots for the step's tasks: where they can run first, and what is left over where they will be told why they cannot. */
+static int take_slots(char *why, size_t size)
+{
+	bool well[SS_PLAN_MAX_SLOTS];
+
+	find_well_gpus(well);
+	int taken = ss_leases_take(now.leases, &now.slots, well, 0, now.step.local_tasks, now.chosen, why, size);
+	if (taken < 0 || (uint32_t)taken >= now.step.local_tasks)
+		return taken;
+	uint32_t first = (uint32_t)taken;
+	int more = ss_leases_take(now.leases, &now.slots, NULL, first, now.step.local_tasks - first, now.chosen + first, why, size);
+	return more < 0 ? more : taken + more;
+}
+
 static void lease_slots(spank_t sp, uint32_t step_id)
 {
 	char why[SS_SENTENCE_SIZE] = "";
@@ -188,7 +213,7 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	now.leases = ss_leases_open(now.slots_folder, now.plan->slot_count, now.step.local_tasks, step_id, now.late, why,
 				    sizeof why);
 	if (now.leases != NULL && !now.late)
-		taken = ss_leases_take(now.leases, &now.slots, NULL, 0, now.step.local_tasks, now.chosen, why, sizeof why);
+		taken = take_slots(why, sizeof why);
 	if (now.leases == NULL || taken < 0) {
 		now.verdict = REFUSE;
 		decide_sentence("job %u cannot lease its slots on node %s: %s; if none of its own programs does that, tell your "

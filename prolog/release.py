@@ -17,7 +17,7 @@ from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, nvml, proc
 from slurm_share.readers import mps as mps_reader
-from slurm_share.records import Ledger, LedgerJob, MpsFailed, MpsPlace, MpsStopped, NodeProcess
+from slurm_share.records import GpuReading, Ledger, LedgerJob, MpsFailed, MpsPlace, MpsStopped, NodeProcess
 from slurm_share.settings import Settings
 
 from . import hook
@@ -174,17 +174,44 @@ def end_leftovers(
 ) -> tuple[bool, bool]:
     """End the ended jobs' users' processes on the GPUs they had; answers as `clear` does.
 
-    A GPU that another job of the same user has is that job's to clear.
+    Looked at again until a look finds nothing to end: a script may start its program anew whenever it dies.
     """
-    try:
-        readings = nvml.read_gpu_readings()
-    except DriverError as error:
-        hook.report(who, f"leftover processes are not looked for: {error}")
-        return False, False
+    deadline = Deadline.after(max(deadline.left(), 2 * processes.GRACE_S))
+    foreign = again = False
+    while True:
+        try:
+            readings = nvml.read_gpu_readings()
+        except DriverError as error:
+            hook.report(who, f"leftover processes are not looked for: {error}")
+            return False, foreign
+        found, left, foreign = end_leftovers_once(over, readings, paths, settings, deadline, who, again=again)
+        if left or not found:
+            return left, foreign
+        again = True
+        if deadline.left() <= 0:
+            hook.report(who, "leftover processes come back as fast as they are ended")
+            return True, foreign
+
+
+def end_leftovers_once(
+    over: Sequence[LedgerJob],
+    readings: Sequence[GpuReading],
+    paths: Paths,
+    settings: Settings,
+    deadline: Deadline,
+    who: str,
+    *,
+    again: bool,
+) -> tuple[bool, bool, bool]:
+    """One look: whether there was something to end, whether some of it outlived every signal, and whether somebody
+    else's process is on a GPU that nobody has. A GPU that another job of the same user has is that job's to clear.
+
+    again: some were ended a moment ago, so what started these goes with them.
+    """
     others = _others(_read(paths, who), over)
     live = proc.read_live_jobs() | {entry.job_id for entry in others}
     ours = _pids_of_mps(_pipes(others, paths)) if others else frozenset()
-    stuck = foreign = False
+    found = stuck = foreign = False
     for entry in over:
         its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
         taken = {gpu for other in others for gpu in other.gpus}
@@ -197,9 +224,13 @@ def end_leftovers(
         elsewhere = proc.read_processes(sorted({pid for gpu in on if gpu not in entry.gpus for pid in on[gpu]}))
         sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, settings)
         end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live))
-        left = processes.end_processes(end, Deadline.after(max(deadline.left(), 2 * processes.GRACE_S)))
-        for one in end:
-            hook.report(who, f"job {entry.job_id}: leftover {_named(one)} on a GPU: {_fate(one, left)}")
+        # Who started them goes first, and starts no other.
+        ancestors = proc.read_ancestors(end) if again else ()
+        above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, settings).end
+        left = processes.end_processes((*above, *end), deadline.at_most(2 * processes.GRACE_S))
+        for one in (*above, *end):
+            where = "on a GPU" if one in end else "that started one"
+            hook.report(who, f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
         free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
         for one in sweep.foreign:
             if one.identity.pid in free:
@@ -207,8 +238,8 @@ def end_leftovers(
                     who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job of its user has; not touched"
                 )
                 foreign = True
-        stuck = stuck or bool(left)
-    return stuck, foreign
+        found, stuck = found or bool(end), stuck or bool(left)
+    return found, stuck, foreign
 
 
 def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:

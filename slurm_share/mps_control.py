@@ -115,7 +115,7 @@ def refuse(place: MpsPlace, command: str, answer: str) -> None:
 
 
 def ui_lock(place: MpsPlace) -> str:
-    """Held for every call: one front end at a time. Readable, so that the user's own programs wait for their turn."""
+    """Held for every call: one front end at a time. The owner's, so that his own programs wait for their turn."""
     return f"{place.pipe}.ui"
 
 
@@ -168,16 +168,18 @@ def missing(place: MpsPlace) -> MpsMissingError:
 
 
 @contextmanager
-def held(path: str, place: MpsPlace, deadline: Deadline, mode: int = 0o644) -> Iterator[None]:
+def held(path: str, place: MpsPlace, deadline: Deadline, *, theirs: bool = True) -> Iterator[None]:
     """Hold a lock file, made where it is missing. The kernel lets go of it when the holder dies.
 
     Lock files lie beside the pipe directory, which comes and goes. Whoever removes one holds it (`forget`), and whoever
     gets a lock looks whether the file is still the one in the folder: so nobody holds a lock that no other can find.
 
+    theirs: the daemon's owner may hold it, too. Nobody else may open it, and so keep the others waiting.
+
     Raises MpsSilentError when its time is up first, MpsFolderError where the folder is not there or not the caller's.
     """
     while True:
-        fd = _open_lock(path, place, mode)
+        fd = _open_lock(path, place, theirs)
         try:
             while not _try_lock(fd):
                 if deadline.left() <= 0:
@@ -198,8 +200,8 @@ def forget(path: str) -> None:
         pass  # an empty file more on a tmpfs; the next boot has none
 
 
-def _open_lock(path: str, place: MpsPlace, mode: int) -> int:
-    """A user asks a daemon that root started under the lock that root made: reading is enough to lock it."""
+def _open_lock(path: str, place: MpsPlace, theirs: bool) -> int:
+    """A user asks a daemon that root started under the lock that root made for him."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
         try:
@@ -209,14 +211,15 @@ def _open_lock(path: str, place: MpsPlace, mode: int) -> int:
         except OSError as error:
             raise MpsFolderError(place.pipe, f"its lock {path} cannot be opened: {error.strerror}") from error
         try:
-            fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+            fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             continue  # somebody was faster
         except FileNotFoundError as error:
             raise MpsGoneError(place.pipe, "there is no such folder, so no daemon") from error
         except OSError as error:
             raise MpsFolderError(place.pipe, f"its lock {path} cannot be made: {error.strerror}") from error
-        os.fchmod(fd, mode)  # whatever the umask of the hook
+        if theirs and os.geteuid() == 0:
+            os.fchown(fd, place.owner.uid, place.owner.gid)
         return fd
 
 

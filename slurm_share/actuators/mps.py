@@ -349,7 +349,7 @@ def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _n
     began = time.monotonic()
     mps_control.check_pipe(place.pipe)
     try:
-        with mps_control.held(_life_lock(place), place, deadline, 0o600):
+        with mps_control.held(_life_lock(place), place, deadline, theirs=False):
             if unless(place.gpu):
                 return MpsStopped(place, "in use", (), (), time.monotonic() - began)
             ended = _end(place, deadline)
@@ -453,7 +453,7 @@ def _alone(place: MpsPlace, deadline: Deadline) -> ExitStack:
         mps_folders.make_parents(place)
         stack = ExitStack()
         try:
-            stack.enter_context(mps_control.held(_life_lock(place), place, deadline, 0o600))
+            stack.enter_context(mps_control.held(_life_lock(place), place, deadline, theirs=False))
             return stack
         except MpsGoneError:
             # The folder went between its making and the lock: the user's last daemon was being stopped.

@@ -96,7 +96,7 @@ def read_status() -> Status:
         jobs,
         gpus,
         tasks={one.identity.pid: one for one in seen if not (one.identity.name or "").startswith(MPS_NAME)},
-        leased={job.job_id: leases.read_leased(paths, job.job_id) for job in jobs},
+        leased={job.job_id: leases.read_leased(paths, job.job_id, job.slots) for job in jobs},
         mps={gpu: _mps(paths, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
         problems=tuple(problems),
@@ -227,6 +227,7 @@ def _job_table(status: Status) -> Table:
 def _gpu_table(status: Status) -> Table:
     headings = ("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "MPS", "JOBS")
     table = _table(*headings, numbers=(0, 3, 4, 5, 6))
+    table.columns[2].no_wrap, table.columns[2].overflow = True, "ellipsis"
     for reading in status.gpus:
         uuid = reading.gpu.uuid
         jobs = [job for job in status.jobs if uuid in job.gpus]

@@ -10,21 +10,20 @@ from ..paths import Paths
 LOCKS = Path("/proc/locks")
 
 
-def read_leased(paths: Paths, job_id: int, locks: Path = LOCKS) -> frozenset[int] | None:
-    """Numbers of the slots that a slurmstepd holds; None where that cannot be seen.
+def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = LOCKS) -> frozenset[int] | None:
+    """Numbers of the job's `slots` slots that a slurmstepd holds; None where that cannot be seen. Their folder is not
+    for listing, not even to their user, so the files are asked for by name.
 
     A lock that is tried is a lock that is held for a moment, and a task would be refused for it. The kernel's own list
     (proc(5), /proc/locks) names device and inode of every lock; in another pid namespace it may show none of them.
     """
     try:
         held = {_inode(line) for line in locks.read_text(encoding="ascii").splitlines() if " FLOCK " in line}
-        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(paths.slots(job_id))]
+        found = [(number, os.lstat(paths.slots(job_id) / str(number))) for number in range(slots)]
     except OSError:
         return None
     return frozenset(
-        int(name)
-        for name, stat in found
-        if name.isdigit() and (os.major(stat.st_dev), os.minor(stat.st_dev), stat.st_ino) in held
+        number for number, stat in found if (os.major(stat.st_dev), os.minor(stat.st_dev), stat.st_ino) in held
     )
 
 

@@ -15,6 +15,7 @@ PROC = Path("/proc")
 _STEPD = re.compile(rb"slurmstepd: \[([0-9]+)(?:[.\]])")
 _CGROUP_JOB = re.compile(rb"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
+_REAL_ROOT = re.compile(rb"^Uid:\t0\t", re.MULTILINE)
 _ANCESTORS = 64
 """Deeper than any tree of a job that is not an attack."""
 
@@ -35,13 +36,13 @@ def read_live_jobs(proc: Path = PROC) -> frozenset[int]:
 
     A job between two steps has none and is not listed; so this proves life, never death.
     """
-    titles = (_read(folder / "cmdline") for folder in proc.iterdir() if folder.name.isdigit())
-    return frozenset(int(match[1]) for match in map(_STEPD.match, titles) if match)
+    jobs = (_job_of_stepd(folder) for folder in proc.iterdir() if folder.name.isdigit())
+    return frozenset(job for job in jobs if job is not None)
 
 
 def read_runs_in_job(proc: Path = PROC) -> bool:
     """Whether this process was started inside a job's own step: PrologFlags=RunInJob (Slurm 24.05 and later)."""
-    return any(_STEPD.match(_read(proc / str(pid) / "cmdline")) for pid in _ancestors(os.getpid(), proc))
+    return any(_job_of_stepd(proc / str(pid)) is not None for pid in _ancestors(os.getpid(), proc))
 
 
 def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:
@@ -54,6 +55,12 @@ def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess,
     return tuple(found)
 
 
+def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:
+    """The processes above those, nearest first, each once; pid 1 is nobody's ancestor here."""
+    pids = dict.fromkeys(pid for one in processes for pid in _ancestors(one.identity.pid, proc))
+    return read_processes(pids, proc)
+
+
 def read_job(pid: int, proc: Path = PROC) -> int | None:
     """The job of a process. Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says,
     which is the user's own word and can only spare the user's own process."""
@@ -61,11 +68,18 @@ def read_job(pid: int, proc: Path = PROC) -> int | None:
     if match:
         return int(match[1])
     for ancestor in _ancestors(pid, proc):
-        match = _STEPD.match(_read(proc / str(ancestor) / "cmdline"))
-        if match:
-            return int(match[1])
+        job = _job_of_stepd(proc / str(ancestor))
+        if job is not None:
+            return job
     match = _ENVIRON_JOB.search(_read(proc / str(pid) / "environ"))
     return int(match[1]) if match else None
+
+
+def _job_of_stepd(process: Path) -> int | None:
+    """The job in the title of a slurmstepd. Anybody may write himself such a title; the real uid is root's alone, and
+    stays so while slurmstepd acts as the job's user."""
+    match = _STEPD.match(_read(process / "cmdline"))
+    return int(match[1]) if match and _REAL_ROOT.search(_read(process / "status")) else None
 
 
 def _ancestors(pid: int, proc: Path) -> Iterable[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from slurm_share.actuators import state
 from slurm_share.errors import ConfigError, HookEnvError, StateError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
-from slurm_share.readers import ledger_file
+from slurm_share.readers import ledger_file, proc
 from slurm_share.records import MpsFailed, MpsPlace, MpsProcess, Owner, ProcessIdentity, ShareRequest
 from slurm_share.settings import Settings
 from slurm_share.testing import FakeNvml
@@ -417,3 +418,32 @@ def test_what_speaks_when_something_else_fails_does_not_fail(monkeypatch):
     lines: list[tuple[str, str]] = []
     hook.report("prolog", "text")
     assert lines == [(Settings().log_file, "text")]
+
+
+def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monkeypatch):
+    """A loop in a shell that puts its program on the GPU whenever it dies: the look after the first finds nothing."""
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: only root may start another user's process")
+    uid = 2999
+    loop = subprocess.Popen(["/bin/sh", "-c", "while :; do sleep 600; done"], user=uid, start_new_session=True)
+
+    class Driver(FakeNvml):
+        def read_gpu_readings(self):
+            children = Path(f"/proc/{loop.pid}/task/{loop.pid}/children")
+            pids = tuple(map(int, children.read_text().split())) if loop.poll() is None else ()
+            return FakeNvml().gpu(pids=pids).gpu().readings
+
+    monkeypatch.setattr(release, "nvml", Driver())
+    node.prolog(SLURM_JOB_UID=str(uid))
+    assert node.epilog(SLURM_JOB_UID=str(uid))
+    assert loop.wait(10) < 0
+    assert any("that started one: ended" in line for line in node.log)
+
+
+def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
+    """The title is anybody's to write; the real uid is not."""
+    for pid, uid in (("100", "0"), ("101", "2001")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cmdline").write_bytes(b"slurmstepd: [%s.0]" % pid.encode())
+        (tmp_path / pid / "status").write_text(f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n")
+    assert proc.read_live_jobs(tmp_path) == {100}
