@@ -239,7 +239,9 @@ def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cl
 def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> None:
     """CUDA would run it on the whole GPU and say nothing. A step that has room on the other GPU goes there."""
     daemon = "$(cat $CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid)"
-    script = f"srun -Q -n1 bash -c 'kill -9 {daemon}; sleep .2'; srun -Q -n2 bash -c '{TASK}'; echo ---; srun -Q -n5 bash -c '{TASK}'; echo code=$?"
+    script = f"""srun -Q -n1 bash -c 'kill -9 {daemon}; sleep .2'
+        srun -Q -n2 bash -c '{TASK}'; echo ---
+        srun -Q -n5 bash -c '{TASK}'; echo code=$?"""
     output = run(cluster, script)
     if "without MPS" in output:
         pytest.skip("NOT TESTED: this cluster has no MPS, not even a simulated one")
