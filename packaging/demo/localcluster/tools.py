@@ -16,8 +16,8 @@ _DEMO_TOOLS = {"column": "bsdextrautils"}
 """What packaging/demo.sh shows its tables with; it has no installer of its own and brings a cluster up first."""
 _BUILD_TOOLS = {"debootstrap": "debootstrap"}
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_DEFAULT_MIRROR = "http://deb.debian.org/debian/"
-"""Debian's public mirror network, where the machine's apt names no Debian mirror (an Ubuntu host)."""
+_MIRROR_VARIABLE = "SLURM_SHARE_DEBIAN_MIRROR"
+"""For a machine whose apt names no Debian mirror (an Ubuntu host)."""
 
 
 def require_root() -> None:
@@ -44,9 +44,14 @@ def debootstrap_keyring() -> Path:
 
 
 def debian_mirror() -> str:
-    """The mirror the machine's apt uses for Debian, or Debian's public one where apt uses none."""
+    """The mirror named in the environment, else the one the machine's apt uses for Debian. Raises Misuse for none."""
+    if os.environ.get(_MIRROR_VARIABLE):
+        return os.environ[_MIRROR_VARIABLE]
     done = process.run(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)"], check=False)
-    return parse_mirror(done.stdout) or _configured_mirror() or _DEFAULT_MIRROR
+    mirror = parse_mirror(done.stdout) or _configured_mirror()
+    if mirror is None:
+        raise Misuse(f"apt on this machine names no Debian mirror; name one in {_MIRROR_VARIABLE} and try again")
+    return mirror
 
 
 def parse_mirror(indextargets: str) -> str | None:
@@ -73,9 +78,12 @@ def python_with_pip(say: Say, tools_dir: Path) -> str:
 
 def _configured_mirror() -> str | None:
     """apt's sources where apt has never fetched a list, hence indextargets knows no origin."""
-    texts = [path.read_text(errors="replace") for path in Path("/etc/apt/sources.list.d").glob("debian*.sources")]
-    words = [line.split() for text in texts for line in text.splitlines() if line.startswith("URIs:")]
-    return next((line[1] for line in words if len(line) > 1 and "security" not in line[1]), None)
+    folder = Path("/etc/apt")
+    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*debian*"))]
+    words = [line.split() for file in files if file.is_file() for line in file.read_text(errors="replace").splitlines()]
+    named = [line for line in words if len(line) > 1 and line[0] in ("URIs:", "deb")]
+    uris = [next((word for word in line[1:] if "://" in word), "") for line in named]
+    return next((uri for uri in uris if uri and "security" not in uri), None)
 
 
 def _has_pip(python: str) -> bool:
