@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from slurm_share import names
 
@@ -26,9 +25,17 @@ def work() -> bool:
     from . import release
 
     settings = hook.load_settings("epilog")
-    hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
-    return release.release_job(os.environ, Paths(), settings)
+    call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
+    try:
+        return release.release_job(os.environ, Paths(), settings)
+    finally:
+        call_off()
+
+
+def program() -> None:
+    """The program that slurmd starts."""
+    hook.be_program(main)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -7,6 +7,7 @@ sentence, and the log says why. It means one thing only: a GPU of this node is n
 
 from __future__ import annotations
 
+import gc
 import os
 
 from slurm_share import names
@@ -14,6 +15,7 @@ from slurm_share import names
 TYPE_CHECKING = False  # as mypy knows it; `typing` itself would be half of an ordinary job's Prolog
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from slurm_share.paths import Paths
     from slurm_share.records import Ledger, ProcessIdentity
@@ -45,8 +47,8 @@ def explain(error: Exception) -> str:
     return " | ".join([f"{type(error).__name__}: {error}", *(" ".join(frame.split()) for frame in frames)])
 
 
-def watch(who: str, seconds: float, code: int) -> None:
-    """End this hook with `code` when it is still here after so long.
+def watch(who: str, seconds: float, code: int) -> Callable[[], None]:
+    """End this hook with `code` when it is still here after so long; answers with what calls that off.
 
     All its work has deadlines of its own; what has none is a call into a driver that hangs, and slurmd would wait for
     it without end.
@@ -60,6 +62,14 @@ def watch(who: str, seconds: float, code: int) -> None:
     watchdog = threading.Timer(seconds, give_up)
     watchdog.daemon = True
     watchdog.start()
+    return watchdog.cancel
+
+
+def be_program(main: Callable[[], int]) -> NoReturn:
+    """Run a hook as the program that slurmd starts. A process of a tenth of a second has no garbage worth looking for,
+    and leaves at once: all that was to be written is written, and to take an interpreter apart costs, too."""
+    gc.disable()
+    os._exit(main())
 
 
 def set_out() -> None:

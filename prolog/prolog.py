@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from slurm_share import names
@@ -37,12 +36,20 @@ def work() -> bool:
     paths = Paths()
     try:
         settings = config.load().settings
-        hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
-        return admission.admit_job(os.environ, paths, settings, time.time())
+        call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
+        try:
+            return admission.admit_job(os.environ, paths, settings, time.time())
+        finally:
+            call_off()
     except Exception:
         admission.drop_plan(os.environ, paths)
         raise
 
 
+def program() -> None:
+    """The program that slurmd starts."""
+    hook.be_program(main)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -427,10 +427,13 @@ def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monk
     uid = 2999
     loop = subprocess.Popen(["/bin/sh", "-c", "while :; do sleep 600; done"], user=uid, start_new_session=True)
 
+    children = Path(f"/proc/{loop.pid}/task/{loop.pid}/children")
+
     class Driver(FakeNvml):
         def read_gpu_readings(self):
-            children = Path(f"/proc/{loop.pid}/task/{loop.pid}/children")
-            pids = tuple(map(int, children.read_text().split())) if loop.poll() is None else ()
+            pids = ()
+            while not pids and loop.poll() is None:
+                pids = tuple(map(int, children.read_text().split()))
             return FakeNvml().gpu(pids=pids).gpu().readings
 
     monkeypatch.setattr(release, "nvml", Driver())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LIGHT = {"slurm_share", "slurm_share.names", "slurm_share_hooks", "slurm_share_hooks.hook"}
+LIGHT = {"gc", "slurm_share", "slurm_share.names", "slurm_share_hooks", "slurm_share_hooks.hook"}
 CODE = """
 import os, sys
 before = set(sys.modules)
