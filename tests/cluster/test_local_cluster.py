@@ -31,7 +31,6 @@ from localcluster import (
     process,
     progress,
     rootfs,
-    running,
     take_down,
     tools,
 )
@@ -66,6 +65,19 @@ def namespaces_of(pids: Iterable[int]) -> set[str]:
     return spaces - (
         {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup")}
     )
+
+
+def processes_started_before(moment_s: float) -> list[int]:
+    """Pids of processes older than that; seconds after boot, as /proc/PID/stat counts them in ticks."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            started = int((path / "stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        except (OSError, IndexError):
+            continue  # ended meanwhile
+        if started < moment_s:
+            found.append(int(path.name))
+    return found
 
 
 def assert_gone(name: str, before: dict[str, object]) -> None:
@@ -570,11 +582,10 @@ def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
         spaces = namespaces_of(inhabitants)
         assert len(inhabitants) > 15
         assert len(spaces) > 20
+        end_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert_gone(own_name, before)
-    # A number may be given again to a namespace somebody else makes: by then it is in another process's hands.
-    others = {pid for name in running() for pid in building.processes(name)}
-    everybody = {int(path.name) for path in Path("/proc").glob("[0-9]*")}
-    assert not spaces & namespaces_of(everybody - others)
+    # A number may be given again to a namespace that somebody makes after the end; what is ours is older than that.
+    assert not spaces & namespaces_of(processes_started_before(end_s))
     assert take_down(own_name) is False
 
 
