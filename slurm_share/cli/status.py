@@ -227,6 +227,8 @@ def _job_table(status: Status) -> Table:
 def _gpu_table(status: Status) -> Table:
     headings = ("GPU", "UUID", "NAME", "SLOTS", "TASKS", "MEMORY MIB", "UTIL", "MPS", "JOBS")
     table = _table(*headings, numbers=(0, 3, 4, 5, 6))
+    # Where it is narrow the name is cut, with a sign, and nothing is folded: eight GPUs stay eight lines.
+    table.columns[1].no_wrap, table.columns[1].min_width = True, 13
     table.columns[2].no_wrap, table.columns[2].overflow = True, "ellipsis"
     for reading in status.gpus:
         uuid = reading.gpu.uuid
