@@ -1,9 +1,10 @@
 #include "leases.h"
 
+#include "why.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,17 +32,6 @@ struct ss_leases {
 /* A task of this step had the slot and has ended: a sibling that chooses late is not to find more room for having been slow. */
 static const uint32_t HAD = UINT32_MAX;
 
-__attribute__((format(printf, 3, 4)))
-static int fail(char *why, size_t size, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	(void)vsnprintf(why, size, format, arguments);
-	va_end(arguments);
-	return -1;
-}
-
 /* The file of a slot, or the one named `lock` (`slot` is SS_PLAN_MAX_SLOTS). -1 and a reason. */
 static int open_file(const struct ss_leases *leases, uint32_t slot, char *why, size_t size)
 {
@@ -55,10 +45,10 @@ static int open_file(const struct ss_leases *leases, uint32_t slot, char *why, s
 	/* O_NONBLOCK: a FIFO in its place must not hold up the step */
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0)
-		return fail(why, size, "%s: %s", path, strerror(errno));
+		return ss_fail(why, size, "%s: %s", path, strerror(errno));
 	if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
 		(void)close(fd);
-		return fail(why, size, "%s: not a regular file", path);
+		return ss_fail(why, size, "%s: not a regular file", path);
 	}
 	return fd;
 }
@@ -186,7 +176,7 @@ static int begin_choosing(const struct ss_leases *leases, char *why, size_t size
 		int64_t waited_ms = (int64_t)(now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
 		if (waited_ms >= (int64_t)ss_leases_patience_ms) {
 			(void)close(fd);
-			return fail(why, size, "%s/" SS_SLOTS_LOCK " is held by another process of the job for more than %u ms",
+			return ss_fail(why, size, "%s/" SS_SLOTS_LOCK " is held by another process of the job for more than %u ms",
 				    leases->folder, ss_leases_patience_ms);
 		}
 		(void)nanosleep(&pause, NULL);
@@ -240,7 +230,7 @@ struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t ta
 		free(file);
 		if (shared != MAP_FAILED)
 			(void)munmap(shared, shared_size);
-		(void)fail(why, size, "no memory");
+		(void)ss_fail(why, size, "no memory");
 		return NULL;
 	}
 	*leases = (struct ss_leases){ .slots = slots, .tasks = tasks, .step = step, .late = late, .file = file,

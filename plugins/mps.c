@@ -1,8 +1,9 @@
 #include "mps.h"
 
+#include "why.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,17 +13,6 @@
 #define DAEMON_NAME "nvidia-cuda-mps"
 
 enum { PATH_SIZE = 256 };
-
-__attribute__((format(printf, 3, 4)))
-static int fail(char *why, size_t size, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	(void)vsnprintf(why, size, format, arguments);
-	va_end(arguments);
-	return -1;
-}
 
 /* Who holds the lock: a process, 0 for one that the kernel does not name here (another pid namespace), -1 for nobody. */
 static pid_t lock_holder(const char *path)
@@ -57,9 +47,9 @@ static int check_holder(pid_t holder, uint32_t uid, char *why, size_t size)
 		return 0;
 	name[strcspn(name, "\n")] = '\0';
 	if (strcmp(name, DAEMON_NAME) != 0)
-		return fail(why, size, "its lock is held by process %d (%s), which is not the daemon", (int)holder, name);
+		return ss_fail(why, size, "its lock is held by process %d (%s), which is not the daemon", (int)holder, name);
 	if (found.st_uid != uid && found.st_uid != 0) /* 0: one that the kernel does not let others look into */
-		return fail(why, size, "its lock is held by a daemon of user id %u", found.st_uid);
+		return ss_fail(why, size, "its lock is held by a daemon of user id %u", found.st_uid);
 	return 0;
 }
 
@@ -69,14 +59,14 @@ int ss_mps_check(const char *pipe_folder, uint32_t uid, char *why, size_t size)
 	struct stat found;
 
 	if (snprintf(path, sizeof path, "%s/control", pipe_folder) >= PATH_SIZE)
-		return fail(why, size, "the name of its folder is too long");
+		return ss_fail(why, size, "the name of its folder is too long");
 	if (lstat(path, &found) != 0)
-		return fail(why, size, "%s: %s", path, strerror(errno));
+		return ss_fail(why, size, "%s: %s", path, strerror(errno));
 	if (!S_ISSOCK(found.st_mode))
-		return fail(why, size, "%s is not a socket", path);
+		return ss_fail(why, size, "%s is not a socket", path);
 	(void)snprintf(path, sizeof path, "%s/control_lock", pipe_folder);
 	pid_t holder = lock_holder(path);
 	if (holder < 0)
-		return fail(why, size, "nobody holds %s", path);
+		return ss_fail(why, size, "nobody holds %s", path);
 	return holder == 0 ? 0 : check_holder(holder, uid, why, size);
 }

@@ -16,14 +16,13 @@ stand-in in packaging/demo/simgpu, and tests/contract/test_mps_contract.py holds
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from . import mps_processes, process
+from . import locks, mps_processes, process
 from .errors import (
     CommandError,
     MpsFolderError,
@@ -181,10 +180,8 @@ def held(path: str, place: MpsPlace, deadline: Deadline, *, theirs: bool = True)
     while True:
         fd = _open_lock(path, place, theirs)
         try:
-            while not _try_lock(fd):
-                if deadline.left() <= 0:
-                    raise MpsSilentError(place.pipe, f"another program holds {path}")
-                time.sleep(min(RETRY_S / 4, deadline.left()))
+            if not locks.take(fd, deadline, RETRY_S / 4):
+                raise MpsSilentError(place.pipe, f"another program holds {path}")
             if _is_file_at(fd, path):
                 yield
                 return
@@ -221,14 +218,6 @@ def _open_lock(path: str, place: MpsPlace, theirs: bool) -> int:
         if theirs and os.geteuid() == 0:
             os.fchown(fd, place.owner.uid, place.owner.gid)
         return fd
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_file_at(fd: int, path: str) -> bool:

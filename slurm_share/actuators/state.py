@@ -6,17 +6,15 @@ belong to root, so no user can put a link where a file is written.
 
 from __future__ import annotations
 
-import fcntl
 import grp
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .. import ledger as ledger_bytes
-from .. import names, plan_text
+from .. import locks, names, plan_text
 from ..errors import StateError
 from ..paths import Paths
 from ..process import Deadline
@@ -44,21 +42,11 @@ def exclusive(paths: Paths, deadline: Deadline) -> Iterator[None]:
     """
     fd = os.open(paths.ledger_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        while not _locked(fd):
-            if deadline.left() <= 0:
-                raise StateError(str(paths.ledger_lock), "another hook has held it all the time")
-            time.sleep(LOCK_PAUSE_S)
+        if not locks.take(fd, deadline, LOCK_PAUSE_S):
+            raise StateError(str(paths.ledger_lock), "another hook has held it all the time")
         yield
     finally:
         os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pwd
 import re
 import sys
 import time
@@ -160,7 +159,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "jobs": [
             {
                 "job_id": job.job_id,
-                "user": job.user or _user_name(job.uid),
+                "user": job.user or proc.read_user_name(job.uid),
                 "uid": job.uid,
                 "partition": job.partition,
                 "share": job.share,
@@ -220,7 +219,9 @@ def _job_table(status: Status) -> Table:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
         gpus = ",".join(index_of.get(uuid, "?") for uuid in job.gpus)
         used = _known(_count(status.leased[job.job_id]))
-        table.add_row(str(job.job_id), job.user or _user_name(job.uid), job.share, gpus, str(job.slots), used, since)
+        table.add_row(
+            str(job.job_id), job.user or proc.read_user_name(job.uid), job.share, gpus, str(job.slots), used, since
+        )
     return table
 
 
@@ -230,12 +231,13 @@ def _gpu_table(status: Status) -> Table:
     # Where it is narrow the name is cut, with a sign, and nothing is folded: eight GPUs stay eight lines.
     table.columns[1].no_wrap, table.columns[1].min_width = True, 13
     table.columns[2].no_wrap, table.columns[2].overflow = True, "ellipsis"
+    in_full = screen.width() >= FULL_UUID_WIDTH
     for reading in status.gpus:
         uuid = reading.gpu.uuid
         jobs = [job for job in status.jobs if uuid in job.gpus]
         table.add_row(
             str(reading.gpu.index),
-            uuid if screen.width() >= FULL_UUID_WIDTH else f"{uuid[:12]}…",
+            uuid if in_full else f"{uuid[:12]}…",
             reading.gpu.name,
             str(sum(_slots_on(job, uuid) for job in jobs)),
             str(sum(process.pid in status.tasks for process in reading.processes)),
@@ -265,10 +267,3 @@ def _count(slots: frozenset[int] | None) -> int | None:
 
 def _known(value: int | None) -> str:
     return "?" if value is None else str(value)
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

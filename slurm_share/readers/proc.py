@@ -23,12 +23,15 @@ _ANCESTORS = 64
 def read_owner(pid: int, proc: Path = PROC) -> str | None:
     """The user a process runs as; None where it is gone or hidden (hidepid)."""
     found = identify(pid, str(proc))
-    if found is None or found.uid is None:
-        return None
+    return None if found is None or found.uid is None else read_user_name(found.uid)
+
+
+def read_user_name(uid: int) -> str:
+    """The user's name; the number of one that has none on this host."""
     try:
-        return pwd.getpwuid(found.uid).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(found.uid)
+        return str(uid)
 
 
 def read_live_jobs(proc: Path = PROC) -> frozenset[int]:

@@ -1,0 +1,20 @@
+/* How a function that fails says why: the sentence into the caller's buffer, and -1 to return. */
+#ifndef SLURM_SHARE_WHY_H
+#define SLURM_SHARE_WHY_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+__attribute__((format(printf, 3, 4)))
+static inline int ss_fail(char *why, size_t size, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	(void)vsnprintf(why, size, format, arguments);
+	va_end(arguments);
+	return -1;
+}
+
+#endif
