@@ -17,7 +17,7 @@ from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, nvml, proc
 from slurm_share.readers import mps as mps_reader
-from slurm_share.records import GpuReading, Ledger, LedgerJob, MpsFailed, MpsPlace, MpsStopped, NodeProcess
+from slurm_share.records import GpuReading, Ledger, LedgerJob, MpsFailed, MpsPlace, MpsProcess, MpsStopped, NodeProcess
 from slurm_share.settings import Settings
 
 from . import hook
@@ -115,22 +115,26 @@ def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, dea
             for its, pipe in pipes
             if its == uid and pipe not in kept
         ]
+        before = mps_reader.read_processes()
         outcomes = mps.stop_many(places, deadline, unless=taken)
         for outcome in outcomes:
             if isinstance(outcome, MpsFailed) or outcome.how not in ("was not there", "in use") or outcome.notes:
                 hook.report(who, f"MPS on {outcome.place.gpu} of uid {uid}: {stop_sentence(outcome)}")
-        gone &= _end_rest([one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"], who)
+        stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
+        gone &= _end_rest(stopped, before, who)
     return gone
 
 
-def _end_rest(places: Sequence[MpsPlace], who: str) -> bool:
+def _end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], who: str) -> bool:
     """End what is still there of daemons that were to stop, such as one whose user removed its lock; whether all of it
-    went."""
+    went. Only what was there `before` the stop: a daemon in the same place now may be the next job's.
+    """
     known = {place.pipe: place.owner.uid for place in places}
+    old = {one.identity for one in before}
     rest = [
         NodeProcess(one.identity, None)
         for one in (mps_reader.read_processes() if known else ())
-        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe]
+        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
     ]
     left = processes.end_processes(rest, Deadline.after(2 * processes.GRACE_S))
     for one in rest:
