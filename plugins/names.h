@@ -23,6 +23,7 @@
 #define SS_JOB_CONTROL_VARIABLE "SHARE_GPU"
 #define SS_HOOK_VARIABLE "SPANK_SHARE_GPU"
 #define SS_JOB_CONTROL_DIRECT "SHARE_GPU_SRUN"
+#define SS_HOOK_DIRECT "SPANK_SHARE_GPU_SRUN"
 
 /* where state lives */
 #define SS_STATE_ROOT "/run/slurm-share"

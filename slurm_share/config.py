@@ -15,7 +15,7 @@ from msgspec import Struct
 from . import names, share_option
 from .errors import ConfigError, OptionError
 from .paths import CONFIG_FILE
-from .settings import Settings
+from .settings import PER_PARTITION, Settings
 
 DEFAULT = "default"
 
@@ -25,7 +25,12 @@ _RANGES = {
     "mps_server_memory_mib": (0, 65536),
     "hook_deadline_s": (0.1, 300.0),
     "release_deadline_s": (0.1, 300.0),
+    "shards_per_gpu": (0, 4294967293),
 }
+
+
+PARTITION = "partition"
+"""The table of tables: `[partition.NAME]`."""
 
 
 class Configuration(Struct, frozen=True):
@@ -34,6 +39,12 @@ class Configuration(Struct, frozen=True):
     settings: Settings
     sources: Mapping[str, str]
     """Per key: the file's path, or `default`."""
+    partitions: Mapping[str, Settings] = {}
+    """Per partition that the file names: the settings of its jobs, whole."""
+
+    def of(self, partition: str | None) -> Settings:
+        """The settings for a job of that partition; None: not known, as in an Epilog after a restart of slurmd."""
+        return self.partitions.get(partition or "", self.settings)
 
 
 def load(file: Path | None = None) -> Configuration:
@@ -59,35 +70,51 @@ def parse(text: str, file: str) -> Configuration:
         given = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
         raise ConfigError(file, f"is not TOML: {error}") from error
+    tables = given.pop(PARTITION, {})
     known = list(Settings.__struct_fields__)
+    _know_all(given, known, file, "")
+    settings = _settings(given, file, "")
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(file, f"wants a table for each partition: [{PARTITION}.NAME]", PARTITION)
+    partitions = {}
+    for name, table in tables.items():
+        where = f"{PARTITION}.{name}."
+        for key in table:
+            if key in known and key not in PER_PARTITION:
+                raise ConfigError(
+                    file, f"is for the whole site; a partition may have {', '.join(PER_PARTITION)}", where + key
+                )
+        _know_all(table, list(PER_PARTITION), file, where)
+        partitions[name] = _settings({**given, **table}, file, where)
+    return Configuration(settings, {key: file if key in given else DEFAULT for key in known}, partitions)
+
+
+def _know_all(given: Mapping[str, Any], known: list[str], file: str, where: str) -> None:
     for key in given:
         if key not in known:
-            raise ConfigError(file, _unknown(key, known), key)
-    return Configuration(_settings(given, file), {key: file if key in given else DEFAULT for key in known})
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; the keys are {', '.join(known)}"
+            raise ConfigError(file, "unknown key" + hint, where + key)
 
 
-def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return "unknown key" + (f"; did you mean {near[0]}?" if near else f"; the keys are {', '.join(known)}")
-
-
-def _settings(given: Mapping[str, Any], file: str) -> Settings:
+def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
+    """Of the whole site (`where` is empty), or with the keys of a partition's table over it."""
     try:
         settings = msgspec.convert(given, Settings, strict=True)
     except msgspec.ValidationError as error:
         # msgspec ends its sentence with where it was: "Expected `int`, got `str` - at `$.max_share`"
         why, _, place = str(error).partition(" - at `$.")
         key = re.split(r"[`.\[]", place)[0]
-        raise ConfigError(file, f"{why}; it says {given.get(key)!r}", key) from error
+        raise ConfigError(file, f"{why}; it says {given.get(key)!r}", where + key) from error
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
-            raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", key)
+            raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", where + key)
     for key in ("log_file", "mps_control"):
         path = getattr(settings, key)
         if path and (not path.startswith("/") or not path.isprintable()):
-            raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", key)
+            raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", where + key)
     try:
         share_option.parse_sm(settings.sm)
     except OptionError as error:
-        raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", "sm") from error
+        raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", where + "sm") from error
     return settings

@@ -76,6 +76,8 @@ HOOK_VARIABLE = "SPANK_SHARE_GPU"
 """The same in Prolog and Epilog: Slurm adds the prefix, the user's side wrote the value."""
 JOB_CONTROL_DIRECT = "SHARE_GPU_SRUN"
 """`1` where srun itself asks for the allocation: job_submit.lua then wants GPUs and tasks in numbers."""
+HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
+"""The same in Prolog and Epilog."""
 
 # --- Where state lives (see paths.py) --------------------------------------------------------------------------------
 STATE_ROOT = "/run/slurm-share"

@@ -47,6 +47,11 @@ class JobContext(Struct, frozen=True):
     user: str | None = None
     partition: str | None = None
     sluid: str | None = None
+    tasks: int | None = None
+    """Tasks of the whole job; None: nobody said (-n), so that a plain srun fills the slots."""
+    nodes: int | None = None
+    direct: bool = False
+    """srun alone asked for this job, and its one step asks for what the job was given."""
 
 
 class Gpu(Struct, frozen=True):
@@ -106,6 +111,8 @@ class Slot(Struct, frozen=True):
     """Share of the GPU's multiprocessors under MPS; None: no cap."""
     pipe: str | None = None
     """Pipe directory of the GPU's MPS daemon; None: this slot is shared without MPS."""
+    on_gpu: int | None = None
+    """Of a job that has a part of one GPU: its number among the N of that GPU, across jobs."""
 
 
 class Plan(Struct, frozen=True):
@@ -121,6 +128,8 @@ class Plan(Struct, frozen=True):
     """Sentences for the job's output, each said once."""
     wants_mps: bool = False
     """Whether daemons are to be started; which slots then have one stands in `Slot.pipe`."""
+    is_part: bool = False
+    """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
 
 
 class MpsOffer(Struct, frozen=True):
@@ -137,6 +146,9 @@ class Refusal(Struct, frozen=True):
 
     job: JobContext
     sentence: str
+    blames_node: bool = False
+    """True: no job of this kind could run here now, whoever submitted it. A node that says so again and again would eat
+    the queue, and calls itself unwell."""
 
 
 class Assignment(Struct, frozen=True):
@@ -170,15 +182,23 @@ class PlanFile(Struct, frozen=True):
     slots: tuple[PlanSlot, ...] = ()
 
 
+class LiveJob(Struct, frozen=True):
+    """A job that has a step on this node: its slurmstepd is there."""
+
+    job_id: int
+    uid: int | None
+    """Of its tasks; None: it has none at this moment."""
+
+
 class LedgerJob(Struct, frozen=True):
-    """A shared job that this node knows of."""
+    """A job that this node knows of: every shared one, and on nodes kept to one user at a time every other."""
 
     job_id: int
     uid: int
     share: str
-    """Canonical option text."""
+    """Canonical option text; empty for a job without a share."""
     gpus: tuple[str, ...]
-    """UUIDs, in the order Slurm granted them."""
+    """UUIDs, in the order Slurm granted them. Of a job without a share: none, they are its own business."""
     slots: int
     since: float
     """Unix time of the Prolog, seconds."""
@@ -186,6 +206,16 @@ class LedgerJob(Struct, frozen=True):
     user: str | None = None
     partition: str | None = None
     sluid: str | None = None
+    on_gpu: int | None = None
+    """As in Slot: a job that has a part of one GPU."""
+
+
+class RefusedJob(Struct, frozen=True):
+    """A job that this node could not take, though it should have been able to."""
+
+    job_id: int
+    at: float
+    """Unix time, seconds."""
 
 
 class ModeBefore(Struct, frozen=True):
@@ -212,6 +242,8 @@ class Ledger(Struct, frozen=True):
     modes: tuple[ModeBefore, ...] = ()
     """What has to be put back when the last job leaves a GPU."""
     leaving: tuple[Leaving, ...] = ()
+    refused: tuple[RefusedJob, ...] = ()
+    """Of the last minutes."""
 
 
 class NodeProcess(Struct, frozen=True):

@@ -10,11 +10,26 @@ from . import names
 
 
 class Settings(Struct, frozen=True):
-    """What /etc/slurm-share/config.toml may say. Keys are the field names."""
+    """What /etc/slurm-share/config.toml may say. Keys are the field names; those of PER_PARTITION may stand in a table
+    `[partition.NAME]` as well, and count for the jobs of that partition."""
+
+    mode: Literal["off", "observe", "on"] = "observe"
+    """`observe`: hooks and job_submit.lua log what they would decide, and change nothing. `off`: they do not even look.
+    Observing is the default, so that to install the package changes nothing for anybody. What a job was given while
+    the mode was `on` is taken back at its end, whatever the mode is then."""
 
     exclusive_user_partitions: tuple[str, ...] = ()
     """Partitions in which every job holds its nodes for its user alone. Empty: only shared jobs do, so that installing
     the package changes nothing for anybody else. Read by job_submit.lua on the controller."""
+
+    exclusive_user_nodes: tuple[str, ...] = ()
+    """Nodes, as Slurm writes them (`gpu[01-16]`), on which Prolog and Epilog hold ordinary jobs, too, to one user at a
+    time: the second line behind exclusive_user_partitions, for a job that came past job_submit.lua."""
+
+    shards_per_gpu: int = 0
+    """How many gres/shard a GPU has in gres.conf, so that `--share-gpu=N --gres=gpu:1 -n1` can be a part of a GPU. 0:
+    no shards, and such a job is answered with the lines that are missing. 720720 divides by 1 to 16. Read by
+    job_submit.lua on the controller."""
 
     max_share: int = names.SHARE_MAX
     """The largest N of --share-gpu=N here. The default is what MPS carries; lower it where GPUs are small."""
@@ -51,6 +66,11 @@ class Settings(Struct, frozen=True):
     """Names (as in /proc/PID/comm) of a system user's programs that may sit on a GPU between jobs. They are never
     ended. Any other process of somebody else that stays on a GPU makes the node unwell."""
 
+    clean_up: tuple[Literal["gpu_processes", "processes", "shm", "tmp"], ...] = ("gpu_processes", "shm")
+    """What is cleared away when the last job of a user has left a node that was the user's alone: the user's processes
+    in no job, on GPUs (`gpu_processes`) or anywhere (`processes`: ends logins, too), and the user's files in /dev/shm
+    and /tmp. Memory in /dev/shm is lost to the next job as long as the file is there."""
+
     operators_group: str = ""
     """Unix group whose members see every job in `slurm-share status`. Empty: root alone."""
 
@@ -60,3 +80,7 @@ class Settings(Struct, frozen=True):
 
     simulated_gpus: bool = False
     """True: simulated GPUs may be shared. They compute nothing; only test and demonstration clusters want this."""
+
+
+PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")
+"""What may differ from partition to partition. All else belongs to a node, on which jobs of several may be."""

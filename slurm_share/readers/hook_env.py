@@ -40,10 +40,13 @@ def read(environ: Mapping[str, str]) -> JobContext:
         share=share,
         share_problem=problem,
         exclusive=_exclusive(environ),
-        restart_count=_number(environ, "SLURM_JOB_RESTART_COUNT") if "SLURM_JOB_RESTART_COUNT" in environ else None,
+        restart_count=_optional_number(environ, "SLURM_JOB_RESTART_COUNT"),
         user=_optional(environ, "SLURM_JOB_USER"),
         partition=_optional(environ, "SLURM_JOB_PARTITION"),
         sluid=_optional(environ, "SLURM_JOB_SLUID"),
+        tasks=_optional_number(environ, "SLURM_JOB_NTASKS"),
+        nodes=_optional_number(environ, "SLURM_JOB_NUM_NODES"),
+        direct=environ.get(names.HOOK_DIRECT) == "1",
     )
 
 
@@ -83,6 +86,11 @@ def _number(environ: Mapping[str, str], variable: str) -> int:
     if value > _UINT32_MAX:
         raise HookEnvError(variable, str(value))
     return value
+
+
+def _optional_number(environ: Mapping[str, str], variable: str) -> int | None:
+    """A number that slurmd leaves out where it has no credential at hand, or where nobody gave it to the job."""
+    return _number(environ, variable) if variable in environ else None
 
 
 def _matching(environ: Mapping[str, str], variable: str, form: re.Pattern[str]) -> str:

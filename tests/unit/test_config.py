@@ -33,7 +33,7 @@ def test_each_value_says_where_it_came_from(tmp_path):
     ("text", "sentence"),
     [
         ("max_shares = 8", "max_shares: unknown key; did you mean max_share?"),
-        ("zzz = 1", "zzz: unknown key; the keys are exclusive_user_partitions, max_share"),
+        ("zzz = 1", "zzz: unknown key; the keys are mode, exclusive_user_partitions,"),
         ('max_share = "8"', "max_share: Expected `int`, got `str`; it says '8'"),
         ("max_share = true", "max_share: Expected `int`, got `bool`"),
         ("max_share = 0", "max_share: must be from 1 to 60; it says 0"),
@@ -62,3 +62,33 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
     (tmp_path / "c.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):
         config.load(tmp_path / "c.toml")
+
+
+def test_a_partition_has_the_sites_settings_but_for_its_own():
+    """What stands in [partition.NAME] counts there, and nothing of it elsewhere."""
+    read = config.parse(
+        'mode = "on"\nmax_share = 8\n[partition.debug]\nmode = "observe"\n[partition."a b"]\nmax_share = 2\n', "x"
+    )
+    assert (read.of("debug").mode, read.of("debug").max_share) == ("observe", 8)
+    assert (read.of("a b").mode, read.of("a b").max_share) == ("on", 2)
+    assert read.of("other") == read.of(None) == read.settings
+    assert (read.settings.mode, read.settings.max_share) == ("on", 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[partition.a]\nmax_shar = 1", "partition.a.max_shar: unknown key; did you mean max_share?"),
+        ("[partition.a]\nlog_file = '/x'", "partition.a.log_file: is for the whole site; a partition may have mode,"),
+        ("[partition.a]\nmax_share = 0", "partition.a.max_share: must be from 1 to 60; it says 0"),
+        ("[partition.a]\nmode = 'in'", "partition.a.mode: "),
+        ("partition = 1", "partition: wants a table for each partition: [partition.NAME]"),
+        ("[partition]\nmode = 'on'", "partition: wants a table for each partition: [partition.NAME]"),
+        ("mode = 'On'", "mode: "),
+    ],
+)
+def test_what_is_wrong_in_a_partitions_table_is_named_with_the_table(text, sentence):
+    """The same sentences, one level down."""
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "x")
+    assert str(caught.value).startswith(f"x: {sentence}")

@@ -357,7 +357,7 @@ class Cluster:
             (self.conf / name).write_text(text)
         if "plugin" in parts:
             shutil.copyfile(job_submit, self.conf / "job_submit.lua")
-        (self.site / "config.toml").write_text(conf.SITE_CONFIG)
+        (self.site / "config.toml").write_text(conf.SITE_CONFIG.format(shards_per_gpu=shards_per_gpu))
         for user in USERS:
             folder = self.home / user.name
             folder.mkdir(mode=0o755)

@@ -57,6 +57,8 @@ _REPEATABLE = ("nodename", "partitionname", "nodeset", "downnodes")
 
 SITE_CONFIG = """\
 # slurm-share on the local cluster
+mode = "on"
+shards_per_gpu = {shards_per_gpu}
 simulated_gpus = true                  # this cluster has no others
 mps_control = "/usr/local/bin/nvidia-cuda-mps-control"     # the simulated one
 exclusive_user_partitions = ["gpu"]    # partition `plain` is left as Slurm has it
