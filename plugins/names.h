@@ -26,6 +26,7 @@
 #define SS_HOOK_DIRECT "SPANK_SHARE_GPU_SRUN"
 
 /* where state lives */
+#define SS_CONFIG_FILE "/etc/slurm-share/config.toml"
 #define SS_STATE_ROOT "/run/slurm-share"
 #define SS_JOBS_FOLDER "jobs"
 #define SS_PLAN_FILE "plan"

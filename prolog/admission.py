@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
 
 from slurm_share import mps_control
 from slurm_share.actuators import devices, environment, mps, state
-from slurm_share.decide import admit, place, reconcile
+from slurm_share.decide import admit, owners, place, reconcile, refusals
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
-from slurm_share.errors import DriverError, HookEnvError
-from slurm_share.paths import Paths
+from slurm_share.errors import ConfigError, DriverError, HookEnvError
+from slurm_share.paths import CONFIG_FILE, Paths
 from slurm_share.process import Deadline
-from slurm_share.readers import hook_env, nvml, proc, topology
+from slurm_share.readers import hook_env, nvml, proc, slurm_conf, topology
 from slurm_share.readers import mps as mps_reader
-from slurm_share.records import JobContext, MpsOffer, MpsStarted, Plan, Refusal
+from slurm_share.records import JobContext, Ledger, LedgerJob, LiveJob, MpsOffer, MpsStarted, Plan, Refusal
 from slurm_share.settings import Settings
 
 from . import hook, release
@@ -30,8 +33,8 @@ SLACK_S = 5.0
 
 
 def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
-    """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: a process of an
-    earlier job outlives every signal, and the node is unwell.
+    """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: the node is
+    unwell, since a process of an earlier job outlives every signal, or since it has turned too many jobs away.
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
@@ -39,18 +42,16 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     deadline = Deadline.after(settings.hook_deadline_s)
     decision = decide(job, paths, settings)
     well = True
-    if decision is None:
-        state.remove_plan(paths, job.job_id)
-        if paths.ledger.exists():
-            well = make_way(job, granted_uuids(job), None, paths, settings, deadline, now)
-    else:
-        state.prepare(paths)
-        state.make_job_folder(paths, job.job_id)
-    if isinstance(decision, Plan):
-        granted = [gpu.uuid for gpu in decision.gpus]
-        well = make_way(job, granted, decision, paths, settings, deadline, now)
-        if decision.wants_mps:
-            decision = start_mps(decision, paths, settings, deadline)
+    state.remove_plan(paths, job.job_id)
+    guarded = job.share is not None or is_listed(job.node, settings)
+    if guarded or paths.ledger.exists():
+        hides_owners = read_hides_owners(environ)
+        entry = enter(job, decision, paths, settings, deadline, now, guarded=guarded, hides_owners=hides_owners)
+        decision, well = entry.decision, entry.well
+        stuck, _ = release.clear(entry.over, paths, settings, deadline.at_most(deadline.left() / 2), WHO)
+        well = well and not stuck
+    if isinstance(decision, Plan) and decision.wants_mps:
+        decision = start_mps(decision, paths, settings, deadline)
     if decision is not None or job.share_problem is not None:
         hook.report(WHO, sentence(job, decision))
     if decision is not None:
@@ -111,33 +112,115 @@ def operators_daemon(paths: Paths) -> str | None:
     return None
 
 
-def make_way(
+class Entry(Struct, frozen=True):
+    """What the ledger made of a job's arrival."""
+
+    decision: Plan | Refusal | None
+    over: tuple[LedgerJob, ...]
+    """Jobs whose Epilog never came: what they left is this hook's to clear away."""
+    well: bool
+    """False: this node has turned too many jobs away."""
+
+
+def enter(
     job: JobContext,
-    granted: Sequence[str],
-    plan: Plan | None,
+    decision: Plan | Refusal | None,
     paths: Paths,
     settings: Settings,
     deadline: Deadline,
     now: float,
-) -> bool:
-    """Enter the plan's job (an ordinary one has no plan, and no line), and clear away what jobs that are over left
-    behind; whether all of it went.
+    *,
+    guarded: bool,
+    hides_owners: bool,
+) -> Entry:
+    """Whether the job may be here, beside those that are; then it stands in the ledger, if it is `guarded`: shared, or
+    on a node that is kept to one user.
 
     The ledger is written before anything is started: whoever stops a daemon asks it, under that GPU's own lock, whether
     a job has come to the GPU meanwhile.
     """
+    state.prepare(paths)
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
-        over = reconcile.stale(ledger, job, granted, proc.read_live_jobs() if ledger.jobs else ())
+        live = proc.read_live_jobs() if guarded or ledger.jobs else ()
+        decision, over = judge(job, decision, ledger, live, now, guarded=guarded, hides_owners=hides_owners)
         for entry in over:
             hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
         over = release.take_over(ledger, over, paths, settings, WHO)
-        if plan is not None:
-            # An Epilog of an earlier run may have removed it: from the line on it does not.
+        ledger = hook.read_ledger(paths, WHO)
+        if isinstance(decision, Plan):
+            decision = reconcile.take_place(ledger, decision)
+        after, well = ledger, True
+        if isinstance(decision, Refusal):
+            # An Epilog of an earlier run may have removed it: from here on it does not.
             state.make_job_folder(paths, job.job_id)
-            state.write_ledger(paths, reconcile.enter(hook.read_ledger(paths, WHO), plan, now), settings)
-    stuck, _ = release.clear(over, paths, settings, deadline.at_most(deadline.left() / 2), WHO)
-    return not stuck
+            if decision.blames_node:
+                after, well = count_refusal(decision, ledger, now)
+        elif guarded:
+            state.make_job_folder(paths, job.job_id)
+            after = reconcile.enter(ledger, job, decision, now)
+        if after != ledger:
+            state.write_ledger(paths, after, settings)
+    return Entry(decision, over, well)
+
+
+def judge(
+    job: JobContext,
+    decision: Plan | Refusal | None,
+    ledger: Ledger,
+    live: Sequence[LiveJob],
+    now: float,
+    *,
+    guarded: bool,
+    hides_owners: bool,
+) -> tuple[Plan | Refusal | None, tuple[LedgerJob, ...]]:
+    """The decision in the light of who is here, and the ledger's jobs that are over. Changes nothing."""
+    plan = decision if isinstance(decision, Plan) else None
+    granted = [gpu.uuid for gpu in plan.gpus] if plan is not None else granted_uuids(job) if ledger.jobs else []
+    over = reconcile.stale(ledger, job, plan, granted, [one.job_id for one in live])
+    left = reconcile.without(ledger, over)
+    neighbours = owners.others(job, left, live, now) if guarded else ()
+    if neighbours:
+        names = {one.uid: proc.read_user_name(one.uid) for one in neighbours if one.uid is not None}
+        return owners.refuse(job, neighbours, {} if hides_owners else names), over
+    if plan is not None and reconcile.is_crowded(left, plan):
+        return admit.crowd_refusal(plan), over
+    return decision, over
+
+
+def count_refusal(refusal: Refusal, ledger: Ledger, now: float) -> tuple[Ledger, bool]:
+    """The ledger that remembers it, and whether the node is well."""
+    ledger = refusals.note(ledger, refusal.job.job_id, now)
+    if not refusals.is_unwell(ledger):
+        return ledger, True
+    hook.report(
+        WHO,
+        f"NODE UNWELL: {len(ledger.refused)} jobs turned away in {refusals.WINDOW_S / 60:g} minutes, the last one "
+        f"because {refusal.sentence}",
+    )
+    return refusals.forget(ledger), False
+
+
+def is_listed(node: str, settings: Settings) -> bool:
+    """Whether the site keeps this node to one user at a time, for ordinary jobs, too."""
+    listed = settings.exclusive_user_nodes
+    if node in listed:
+        return True
+    folded = [names for names in listed if "[" in names or "," in names]
+    if not folded:
+        return False
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        return any(node in NodeSet(names, resolver=RESOLVER_NOGROUP) for names in folded)
+    except NodeSetException as error:
+        raise ConfigError(str(CONFIG_FILE), str(error), "exclusive_user_nodes") from error
+
+
+def read_hides_owners(environ: Mapping[str, str]) -> bool:
+    """Whether a user must not be told who else is here; True where that is not known."""
+    file = environ.get("SLURM_CONF", "")
+    return not file.startswith("/") or slurm_conf.read_hides_jobs(Path(file))
 
 
 def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:

@@ -1,4 +1,4 @@
-"""Epilog: remove what the Prolog of a shared job left on this node. Works alone, and twice."""
+"""Epilog: remove what the Prolog left of a job on this node, and of its user. Works alone, and twice."""
 
 from __future__ import annotations
 
@@ -10,26 +10,48 @@ from . import hook
 
 
 def main() -> int:
-    """The Epilog of every job; one without a folder of ours costs one look for it."""
+    """The Epilog of every job; one without a folder of ours costs a look for it."""
     hook.set_out()
     folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{os.environ.get('SLURM_JOB_ID', 'none')}"
-    if not os.path.lexists(folder):
-        return names.EXIT_OK
-    return hook.run("epilog", work)
+    if os.path.lexists(folder):
+        return hook.run("epilog", work)
+    if names.HOOK_VARIABLE in os.environ or hook.site_may_list_nodes():
+        return hook.run("epilog", watch_only)
+    return names.EXIT_OK
 
 
 def work() -> bool:
-    """Imported only for a shared job. False: the node is unwell."""
+    """For a job that was given something here, whatever the mode is by now. False: the node is unwell."""
     from slurm_share.paths import Paths
 
     from . import release
 
-    settings = hook.load_settings("epilog")
+    settings = hook.load_settings_or_defaults("epilog")
     call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
     try:
         return release.release_job(os.environ, Paths(), settings)
     finally:
         call_off()
+
+
+def watch_only() -> bool:
+    """For a job that was given nothing: a site that observes is told what would have been done."""
+    from slurm_share.errors import ConfigError
+    from slurm_share.paths import Paths
+
+    try:
+        settings = hook.load_settings()
+    except ConfigError:
+        return True  # said by the job's Prolog
+    if settings.mode == "observe":
+        from . import observe
+
+        call_off = hook.watch("epilog", settings.release_deadline_s, names.EXIT_OK)
+        try:
+            observe.departure(os.environ, Paths(), settings)
+        finally:
+            call_off()
+    return True
 
 
 def program() -> None:

@@ -78,31 +78,61 @@ def set_out() -> None:
     os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
 
 
+_log_file: str | None = None
+"""Where this hook logs; None: its configuration has not been read, or is wrong."""
+
+
 def report(who: str, text: str) -> None:
     """A line in the site's log; in the default one where the configuration is what is wrong. Never raises: it is what
     speaks when something else has."""
-    from slurm_share import config, log
+    from slurm_share import log
     from slurm_share.settings import Settings
 
-    try:
-        file = config.load().settings.log_file
-    except Exception:  # noqa: BLE001  (a log line must not cost what it reports)
-        file = Settings().log_file
-    log.line(file, who, text)
+    log.line(Settings().log_file if _log_file is None else _log_file, who, text)
 
 
-def load_settings(who: str) -> Settings:
-    """The site's settings; the defaults, said in the log, where its file is wrong. For work that must be done all the
-    same: to remove what is ours needs nobody's permission."""
+def load_settings() -> Settings:
+    """The settings for this job's partition. Raises ConfigError where the site's file is wrong."""
+    global _log_file
     from slurm_share import config
+
+    configuration = config.load()
+    _log_file = configuration.settings.log_file
+    return configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
+
+
+def load_settings_or_defaults(who: str) -> Settings:
+    """The same; the defaults, said in the log, where the file is wrong. For work that must be done all the same: to
+    remove what is ours needs nobody's permission."""
     from slurm_share.errors import ConfigError
     from slurm_share.settings import Settings
 
     try:
-        return config.load().settings
+        return load_settings()
     except ConfigError as error:
         report(who, f"{error}; going on with the defaults")
         return Settings()
+
+
+LISTING = b"exclusive_user_nodes"
+"""The setting that makes ordinary jobs the hooks' business."""
+
+
+def site_may_list_nodes() -> bool:
+    """Whether the site's file has the word at all: a look that costs an ordinary job microseconds, where to understand
+    the file would cost as much as the rest of its Prolog."""
+    from slurm_share.names import CONFIG_FILE
+
+    try:
+        fd = os.open(CONFIG_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return LISTING in os.read(fd, 1 << 20)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def myself() -> ProcessIdentity:

@@ -11,10 +11,10 @@ from . import hook
 
 
 def main() -> int:
-    """The Prolog of every job; an ordinary one costs the start of the interpreter and a look into a folder, unless a
-    shared job is, or was, on this node."""
+    """The Prolog of every job; an ordinary one costs the start of the interpreter and two looks, unless a shared job
+    is, or was, on this node, or the site keeps some nodes to one user at a time."""
     hook.set_out()
-    if names.HOOK_VARIABLE not in os.environ and not _knows_jobs():
+    if names.HOOK_VARIABLE not in os.environ and not _knows_jobs() and not hook.site_may_list_nodes():
         return names.EXIT_OK
     return hook.run("prolog", work)
 
@@ -28,16 +28,24 @@ def _knows_jobs() -> bool:
 
 def work() -> bool:
     """Imported only where there is something to do. False: the node is unwell."""
-    from slurm_share import config
     from slurm_share.paths import Paths
 
     from . import admission
 
     paths = Paths()
     try:
-        settings = config.load().settings
+        settings = hook.load_settings()
+        if settings.mode == "off":
+            admission.drop_plan(os.environ, paths)
+            return True
         call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
         try:
+            if settings.mode == "observe":
+                from . import observe
+
+                admission.drop_plan(os.environ, paths)
+                observe.arrival(os.environ, paths, settings, time.time())
+                return True
             return admission.admit_job(os.environ, paths, settings, time.time())
         finally:
             call_off()

@@ -8,15 +8,17 @@ line which says what is still to be done, and the next hook does it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from slurm_share import process
-from slurm_share.actuators import devices, mps, processes, state
-from slurm_share.decide import leftovers, reconcile
+from slurm_share.actuators import devices, mps, processes, scratch, state
+from slurm_share.decide import leftovers, owners, reconcile
 from slurm_share.errors import DriverError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, nvml, proc
 from slurm_share.readers import mps as mps_reader
+from slurm_share.readers import scratch as scratch_reader
 from slurm_share.records import GpuReading, Ledger, LedgerJob, MpsFailed, MpsPlace, MpsProcess, MpsStopped, NodeProcess
 from slurm_share.settings import Settings
 
@@ -25,6 +27,8 @@ from . import hook
 WHO = "epilog"
 SLACK_S = 10.0
 """What an Epilog may take beyond release_deadline_s before it is given up: undoing, and a last look at the ledger."""
+REMOVE_S = 5.0
+"""For removing files; what takes longer is gone on with by the next hook."""
 LEDGER_S = 2.0
 """For the ledger where the time is up already: whoever holds it needs milliseconds."""
 
@@ -83,13 +87,28 @@ def clear(
     if over:
         left, foreign = end_leftovers(over, paths, settings, deadline, who)
         stuck = stuck or left
-        with state.exclusive(paths, Deadline.after(LEDGER_S)):
-            ledger = hook.read_ledger(paths, who)
-            for entry in over:
-                if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
-                    state.remove_job(paths, entry.job_id)
-            _write(reconcile.end_leaving(ledger, over), paths, settings, who)
+        last = let_go(over, paths, settings, who)
+        if last:
+            users = {entry.uid for entry in last}
+            stuck = clean_up_after(users, paths, settings, deadline, who) or stuck
+            with state.exclusive(paths, Deadline.after(LEDGER_S)):
+                _write(reconcile.end_leaving(hook.read_ledger(paths, who), last), paths, settings, who)
     return stuck, foreign
+
+
+def let_go(over: Sequence[LedgerJob], paths: Paths, settings: Settings, who: str) -> tuple[LedgerJob, ...]:
+    """Remove what tells of the jobs on this node; answers with those that were their user's last here, whose lines stay
+    until their user's things are cleared away, too. Of jobs that leave at once that is one: the last to come here."""
+    live = proc.read_live_jobs() if settings.clean_up else ()
+    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+        ledger = hook.read_ledger(paths, who)
+        for entry in over:
+            if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
+                state.remove_job(paths, entry.job_id)
+        departed = owners.departed(over, ledger, live) if settings.clean_up else frozenset()
+        last = tuple(entry for entry in over if entry.uid in departed)
+        _write(reconcile.end_leaving(ledger, [entry for entry in over if entry not in last]), paths, settings, who)
+    return last
 
 
 def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
@@ -173,13 +192,66 @@ def restore_modes(
             _write(kept, paths, settings, who)
 
 
+def clean_up_after(users: Collection[int], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
+    """Clear away what users who have no job here any more left on the node, as far as the site wants it. Whether a
+    process on a GPU outlived every signal; what else cannot be cleared is said, and makes no node unwell.
+
+    A job of theirs may come at any moment. What is ended was there when they had none, and their files go in one
+    moment, under the ledger's lock: those of the new job are made after it.
+    """
+    on_gpus = _strays_on_gpus(users, who) if "gpu_processes" in settings.clean_up else ()
+    ids = {one.job_id for one in proc.read_live_jobs()}
+    anywhere: list[NodeProcess] = []
+    for uid in sorted(users) if "processes" in settings.clean_up else ():
+        anywhere += leftovers.of_departed(proc.read_processes_of(uid), uid, ids)
+    folders = [folder for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)) if word in settings.clean_up]
+    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+        here = {entry.uid for entry in hook.read_ledger(paths, who).jobs}
+        for uid in sorted(set(users) - here):
+            for folder in folders:
+                _set_aside(folder, uid, who)
+    end = [one for one in (*on_gpus, *anywhere) if one.identity.uid not in here]
+    left = processes.end_processes(end, Deadline.after(2 * processes.GRACE_S))
+    for one in end:
+        where = "on a GPU " if one in on_gpus else ""
+        hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
+    rest = scratch.remove(folders, deadline.at_most(REMOVE_S))
+    if rest is not None:
+        hook.report(who, f"not all of it is removed yet: {rest}")
+    return any(one in on_gpus for one in left)
+
+
+def _strays_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:
+    try:
+        readings = nvml.read_gpu_readings()
+    except DriverError as error:
+        hook.report(who, f"leftover processes are not looked for: {error}")
+        return ()
+    ids = {one.job_id for one in proc.read_live_jobs()}
+    found = proc.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
+    return tuple(one for uid in sorted(users) for one in leftovers.of_departed(found, uid, ids))
+
+
+def _set_aside(folder: Path, uid: int, who: str) -> None:
+    names = scratch_reader.read_owned(folder, uid)
+    if names:
+        problems = scratch.set_aside(folder, names, uid)
+        hook.report(who, f"{len(names)} of uid {uid} in {folder} removed, who has no job here any more")
+        for problem in problems:
+            hook.report(who, problem)
+
+
 def end_leftovers(
     over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
 ) -> tuple[bool, bool]:
-    """End the ended jobs' users' processes on the GPUs they had; answers as `clear` does.
+    """End the ended jobs' users' processes on the GPUs they had; answers as `clear` does. The GPUs of a job without a
+    share are its own business.
 
     Looked at again until a look finds nothing to end: a script may start its program anew whenever it dies.
     """
+    over = [entry for entry in over if entry.gpus]
+    if not over:
+        return False, False
     deadline = Deadline.after(max(deadline.left(), 2 * processes.GRACE_S))
     foreign = again = False
     while True:
@@ -213,7 +285,7 @@ def end_leftovers_once(
     again: some were ended a moment ago, so what started these goes with them.
     """
     others = _others(_read(paths, who), over)
-    live = proc.read_live_jobs() | {entry.job_id for entry in others}
+    live = {one.job_id for one in proc.read_live_jobs()} | {entry.job_id for entry in others}
     ours = _pids_of_mps(_pipes(others, paths)) if others else frozenset()
     found = stuck = foreign = False
     for entry in over:

@@ -80,6 +80,7 @@ HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
 """The same in Prolog and Epilog."""
 
 # --- Where state lives (see paths.py) --------------------------------------------------------------------------------
+CONFIG_FILE = "/etc/slurm-share/config.toml"
 STATE_ROOT = "/run/slurm-share"
 JOBS_FOLDER = "jobs"
 PLAN_FILE = "plan"
@@ -98,7 +99,8 @@ PLAN_MAX_SLOTS = 1024
 
 # --- What a task finds -----------------------------------------------------------------------------------------------
 ENV_SLOT = "SLURM_SHARE_SLOT"
-"""The task's slot on its node, 0 to SLOTS-1. `none`, set by the user before srun: this step takes no slot."""
+"""The task's slot on its node, 0 to SLOTS-1; of a job that has a part of one GPU, its slot on that GPU, among the jobs
+there. `none`, set by the user before srun: this step takes no slot."""
 SLOT_NONE = "none"
 ENV_SLOTS = "SLURM_SHARE_SLOTS"
 ENV_RANK = "SLURM_SHARE_RANK"

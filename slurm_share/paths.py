@@ -8,13 +8,15 @@ from msgspec import Struct
 
 from . import names
 
-CONFIG_FILE = Path("/etc/slurm-share/config.toml")
+CONFIG_FILE = Path(names.CONFIG_FILE)
 
 
 class Paths(Struct, frozen=True):
-    """The state folder of one node."""
+    """The state folder of one node, and the folders on it that are everybody's."""
 
     root: Path = Path(names.STATE_ROOT)
+    shm: Path = Path("/dev/shm")
+    tmp: Path = Path("/tmp")
 
     @property
     def ledger(self) -> Path:

@@ -30,10 +30,11 @@ def task_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
     the task's part, unless the user told them something (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a
     GPU: limiting GPU memory growth").
     """
+    number, slots = (slot.number, len(plan.slots)) if slot.on_gpu is None else (slot.on_gpu, plan.share.per_gpu)
     found = [
         Assignment(names.ENV_VISIBLE_DEVICES, slot.gpu.uuid),
-        Assignment(names.ENV_SLOT, str(slot.number)),
-        Assignment(names.ENV_SLOTS, str(len(plan.slots))),
+        Assignment(names.ENV_SLOT, str(number)),
+        Assignment(names.ENV_SLOTS, str(slots)),
         Assignment(names.ENV_PER_GPU, str(plan.share.per_gpu)),
         Assignment(names.ENV_GPU_UUID, slot.gpu.uuid),
         Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)),

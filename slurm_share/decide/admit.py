@@ -34,6 +34,7 @@ def admit(
             job,
             f"Slurm granted GPU {', '.join(unknown)}, but the driver lists only {_listed(gpus)}; "
             "an administrator must compare gres.conf with nvidia-smi -L on this node",
+            blames_node=True,
         )
     if any(gpu.mig_parent for gpu in granted):
         return _refusal(job, "a granted GPU is in MIG mode: work runs on its instances; ask for those in gres.conf")
@@ -48,7 +49,9 @@ def admit(
     why_not = _why_no_mps(share, granted, offer)
     if why_not is not None and share.mps:
         return _refusal(job, f"mps=on was asked, and {why_not}")
-    plan = Plan(job, share, granted, place.slots(granted, share, settings), cores, _notes(share, granted))
+    is_part = place.is_part(job)
+    slots = place.slots(granted, share, settings, is_part=is_part)
+    plan = Plan(job, share, granted, slots, cores, _notes(share, granted), is_part=is_part)
     if why_not is not None:
         return without_mps(plan, why_not)
     return replace(plan, wants_mps=_needs_mps(plan))
@@ -79,7 +82,8 @@ def settle_mps(plan: Plan, pipes: Mapping[str, str], failures: Mapping[str, str]
 
 def _needs_mps(plan: Plan) -> bool:
     """One task alone on a GPU without a cap gains nothing from a server between them."""
-    return plan.share.per_gpu > 1 or plan.share.mem_mib is not None or plan.share.mps is True
+    has_cap = plan.share.mem_mib is not None or any(slot.thread_percent is not None for slot in plan.slots)
+    return plan.share.per_gpu > 1 or has_cap or plan.share.mps is True
 
 
 def _why_no_mps(share: ShareRequest, gpus: Sequence[Gpu], offer: MpsOffer) -> str | None:
@@ -92,12 +96,22 @@ def _why_no_mps(share: ShareRequest, gpus: Sequence[Gpu], offer: MpsOffer) -> st
 
 def driver_refusal(job: JobContext, reason: str) -> Refusal:
     """The Refusal for a node whose GPUs cannot be read."""
-    return _refusal(job, f"{reason}; an administrator must look at this node")
+    return _refusal(job, f"{reason}; an administrator must look at this node", blames_node=True)
 
 
-def _refusal(job: JobContext, why: str) -> Refusal:
+def crowd_refusal(plan: Plan) -> Refusal:
+    """The Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is."""
+    return _refusal(
+        plan.job,
+        f"Slurm gave it GPU {plan.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
+        "must compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
+        blames_node=True,
+    )
+
+
+def _refusal(job: JobContext, why: str, *, blames_node: bool = False) -> Refusal:
     share = share_option.render(job.share)
-    return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}")
+    return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", blames_node)
 
 
 def _listed(gpus: Sequence[Gpu]) -> str:

@@ -41,3 +41,13 @@ def escaped(processes: Iterable[NodeProcess], uid: int, live_jobs: Collection[in
         and process.job_id is not None
         and process.job_id not in live_jobs
     )
+
+
+def of_departed(processes: Iterable[NodeProcess], uid: int, live_jobs: Collection[int]) -> tuple[NodeProcess, ...]:
+    """The processes of a user who has no job here any more, but for those of a job that does live: none of them has a
+    reason to be on the node."""
+    return tuple(
+        process
+        for process in processes
+        if process.identity.uid == uid >= FIRST_ORDINARY_UID and process.job_id not in live_jobs
+    )

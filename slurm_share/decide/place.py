@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Gpu, ShareRequest, Slot
+from ..records import Gpu, JobContext, ShareRequest, Slot
 from ..settings import Settings
 from .limits import memory_cap_mib, memory_fraction, thread_percent
 
@@ -34,8 +34,27 @@ def _is_named(gpu: Gpu, word: str) -> bool:
     return (gpu.index if gpu.minor is None else gpu.minor) == int(word)
 
 
-def slots(gpus: Sequence[Gpu], share: ShareRequest, settings: Settings) -> tuple[Slot, ...]:
-    """N x G slots, slot i on GPU i mod G: the first G tasks of a job find an empty GPU each."""
+def is_part(job: JobContext) -> bool:
+    """Whether Slurm gave the job 1/N of one GPU, as gres/shard, rather than the whole of it.
+
+    A hook is not told of shards. job_submit.lua turns `--gres=gpu:1 -n1` into them, and takes care that no other share
+    with one GPU has -n1; srun alone is the exception, since its step asks for the very GPU that was written.
+    """
+    return (
+        job.share is not None
+        and job.share.per_gpu > 1
+        and job.tasks == 1
+        and job.nodes in (None, 1)
+        and len(job.granted) == 1
+        and job.exclusive == "user"
+        and not job.direct
+    )
+
+
+def slots(gpus: Sequence[Gpu], share: ShareRequest, settings: Settings, *, is_part: bool = False) -> tuple[Slot, ...]:
+    """N x G slots, slot i on GPU i mod G: the first G tasks of a job find an empty GPU each. Of a part: one."""
+    if is_part:
+        return (_slot(0, gpus, share, settings),)
     return tuple(_slot(number, gpus, share, settings) for number in range(len(gpus) * share.per_gpu))
 
 

@@ -10,22 +10,24 @@ from .. import names, share_option
 from ..records import JobContext, Leaving, Ledger, LedgerJob, ModeBefore, Plan, PlanFile, ProcessIdentity
 
 
-def enter(ledger: Ledger, plan: Plan, now: float) -> Ledger:
-    """The ledger with the plan's job in it; an earlier entry of that job (a requeue, a second Prolog) gives way."""
-    job = plan.job
+def enter(ledger: Ledger, job: JobContext, plan: Plan | None, now: float) -> Ledger:
+    """The ledger with the job in it, and its plan where it has one; an earlier entry of that job (a requeue, a second
+    Prolog) gives way."""
     entry = LedgerJob(
         job_id=job.job_id,
         uid=job.uid,
-        share=share_option.render(plan.share),
-        gpus=tuple(gpu.uuid for gpu in plan.gpus),
-        slots=len(plan.slots),
+        share="" if plan is None else share_option.render(plan.share),
+        gpus=() if plan is None else tuple(gpu.uuid for gpu in plan.gpus),
+        slots=0 if plan is None else len(plan.slots),
         since=now,
         restart_count=job.restart_count,
         user=job.user,
         partition=job.partition,
         sluid=job.sluid,
+        on_gpu=plan.slots[0].on_gpu if plan is not None and plan.is_part else None,
     )
-    return replace(leave(ledger, job.job_id), jobs=(*leave(ledger, job.job_id).jobs, entry))
+    before = leave(ledger, job.job_id)
+    return replace(before, jobs=(*before.jobs, entry))
 
 
 def leave(ledger: Ledger, job_id: int) -> Ledger:
@@ -75,29 +77,64 @@ def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
 
 
 def stale(
-    ledger: Ledger, job: JobContext, granted: Collection[str], live_jobs: Collection[int]
+    ledger: Ledger, job: JobContext, plan: Plan | None, granted: Collection[str], live_jobs: Collection[int]
 ) -> tuple[LedgerJob, ...]:
     """Entries whose Epilog never came (a power cut of slurmd, another script's failure before ours).
 
     The arrival of `job` proves them over: Slurm gives a whole node, a user's node, or a GPU to somebody new only when
-    the one before has ended. One GPU and the same user prove nothing: several jobs of a user may have it as shards, of
-    which a hook is not told; nobody gets shards of two GPUs. An entry with a step still running is left alone whatever
-    that proves.
+    the one before has ended. Parts of a GPU go to jobs of one user side by side: there an arrival proves no more than
+    that it has room, so that the oldest entries that leave it none are over. A job without a share may have a GPU as
+    gres/shard, too, of which a hook is not told. An entry with a step still running is left alone whatever that proves.
     """
-    return tuple(
+    rest = [entry for entry in ledger.jobs if entry.job_id != job.job_id and entry.job_id not in live_jobs]
+    over = [
         entry
-        for entry in ledger.jobs
-        if entry.job_id != job.job_id
-        and entry.job_id not in live_jobs
-        and (
-            job.exclusive == "node"
-            or (job.exclusive == "user" and entry.uid != job.uid)
-            or (
-                any(uuid in granted for uuid in entry.gpus)
-                and (entry.uid != job.uid or len(granted) > 1 or len(entry.gpus) > 1)
-            )
+        for entry in rest
+        if job.exclusive == "node"
+        or (job.exclusive == "user" and entry.uid != job.uid)
+        or (
+            any(uuid in granted for uuid in entry.gpus)
+            and (entry.uid != job.uid or len(granted) > 1 or len(entry.gpus) > 1)
         )
-    )
+    ]
+    if plan is not None:
+        left = without(ledger, over)
+        for entry in sorted(rest, key=lambda entry: entry.since):
+            if not is_crowded(left, plan):
+                break
+            if entry in left.jobs and any(gpu.uuid in entry.gpus for gpu in plan.gpus):
+                over.append(entry)
+                left = without(left, (entry,))
+    return tuple(over)
+
+
+def without(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
+    """The ledger without these entries."""
+    return replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry not in over))
+
+
+def part(entry: LedgerJob) -> float:
+    """How much of each of its GPUs a job has: all, or 1/N."""
+    share = share_option.parse(entry.share) if entry.on_gpu is not None else None
+    return 1.0 if share is None else 1.0 / share.per_gpu
+
+
+def is_crowded(ledger: Ledger, plan: Plan) -> bool:
+    """Whether the plan's job asks for more of a GPU than the others leave."""
+    wanted = 1.0 / plan.share.per_gpu if plan.is_part else 1.0
+    others = [entry for entry in ledger.jobs if entry.job_id != plan.job.job_id]
+    taken = (sum(part(entry) for entry in others if gpu.uuid in entry.gpus) for gpu in plan.gpus)
+    return any(one + wanted > 1.0 + 1e-9 for one in taken)  # thirds do not add up to 1
+
+
+def take_place(ledger: Ledger, plan: Plan) -> Plan:
+    """The plan with its slot among those of other jobs on its GPU, if it has a part of one: the lowest free number."""
+    if not plan.is_part:
+        return plan
+    slot = plan.slots[0]
+    taken = {entry.on_gpu for entry in ledger.jobs if slot.gpu.uuid in entry.gpus and entry.job_id != plan.job.job_id}
+    number = next(number for number in range(len(taken) + 1) if number not in taken)
+    return replace(plan, slots=(replace(slot, on_gpu=number),))
 
 
 def freed_gpus(ended: LedgerJob, remaining: Ledger) -> tuple[str, ...]:
@@ -130,6 +167,11 @@ def rebuild(boot_id: str, plans: Iterable[PlanFile]) -> Ledger:
 
 
 def _entry_of(plan: PlanFile) -> LedgerJob:
+    found = {one.name: one.value for slot in plan.slots[:1] for one in slot.environment}
     gpus = [one.value for slot in plan.slots for one in slot.environment if one.name == names.ENV_GPU_UUID]
     share = share_option.render(plan.share)
-    return LedgerJob(plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since=0.0)
+    per_gpu = 0 if plan.share is None else plan.share.per_gpu
+    on_gpu = int(found[names.ENV_SLOT]) if len(plan.slots) < per_gpu * plan.gpus else None
+    return LedgerJob(
+        plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since=0.0, on_gpu=on_gpu
+    )

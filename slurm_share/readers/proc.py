@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..process import identify
-from ..records import NodeProcess
+from ..records import LiveJob, NodeProcess
 
 PROC = Path("/proc")
 _STEPD = re.compile(rb"slurmstepd: \[([0-9]+)(?:[.\]])")
 _CGROUP_JOB = re.compile(rb"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
+_STEPD_NAME = b"slurmstepd"
+_UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
 _REAL_ROOT = re.compile(rb"^Uid:\t0\t", re.MULTILINE)
 _ANCESTORS = 64
 """Deeper than any tree of a job that is not an attack."""
@@ -34,13 +36,33 @@ def read_user_name(uid: int) -> str:
         return str(uid)
 
 
-def read_live_jobs(proc: Path = PROC) -> frozenset[int]:
-    """Jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd: [4711.batch]`).
+def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
+    """Jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd: [4711.batch]`),
+    and its children are the job's tasks, under the user's own uid.
 
     A job between two steps has none and is not listed; so this proves life, never death.
     """
-    jobs = (_job_of_stepd(folder) for folder in proc.iterdir() if folder.name.isdigit())
-    return frozenset(job for job in jobs if job is not None)
+    steps: dict[int, int] = {}
+    children: dict[int, list[Path]] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        name, _, rest = _read(folder / "stat").rpartition(b")")
+        fields = rest.split()
+        if len(fields) < 2:
+            continue
+        children.setdefault(int(fields[1]), []).append(folder)
+        if name.partition(b"(")[2].startswith(_STEPD_NAME):
+            job = _job_of_stepd(folder)
+            if job is not None:
+                steps[int(folder.name)] = job
+    owners: dict[int, int | None] = dict.fromkeys(steps.values())
+    for pid, job in steps.items():
+        for child in children.get(pid, ()):
+            uid = _UID.search(_read(child / "status"))
+            if uid and int(uid[1]) != 0:  # a child that is still root has not become its task yet
+                owners[job] = int(uid[1])
+    return tuple(LiveJob(job, uid) for job, uid in sorted(owners.items()))
 
 
 def read_runs_in_job(proc: Path = PROC) -> bool:
@@ -56,6 +78,14 @@ def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess,
         if identity is not None:
             found.append(NodeProcess(identity, read_job(pid, proc)))
     return tuple(found)
+
+
+def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
+    """Every process of a user."""
+    pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
+    found = ((pid, identify(pid, str(proc))) for pid in pids)
+    mine = (identity for _, identity in found if identity is not None and identity.uid == uid)
+    return tuple(NodeProcess(identity, read_job(identity.pid, proc)) for identity in mine)
 
 
 def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:

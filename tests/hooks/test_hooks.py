@@ -20,7 +20,7 @@ from slurm_share.errors import ConfigError, HookEnvError, StateError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import ledger_file, proc
-from slurm_share.records import MpsFailed, MpsPlace, MpsProcess, Owner, ProcessIdentity, ShareRequest
+from slurm_share.records import LiveJob, MpsFailed, MpsPlace, MpsProcess, Owner, ProcessIdentity, ShareRequest
 from slurm_share.settings import Settings
 from slurm_share.testing import FakeNvml
 
@@ -449,4 +449,9 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "cmdline").write_bytes(b"slurmstepd: [%s.0]" % pid.encode())
         (tmp_path / pid / "status").write_text(f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n")
-    assert proc.read_live_jobs(tmp_path) == {100}
+        (tmp_path / pid / "stat").write_text(f"{pid} (slurmstepd: [1]) S 1 0")
+    for pid, uid in (("200", "2001"), ("201", "0")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        (tmp_path / pid / "stat").write_text(f"{pid} (a) b) (slurmstepd) S 100 0")
+    assert proc.read_live_jobs(tmp_path) == (LiveJob(100, 2001),)

@@ -31,14 +31,39 @@ _START = """\
 exec </dev/null >/var/log/daemons.start 2>&1
 [ -e /run/munge/munged.pid ] || setpriv --reuid munge --regid munge --init-groups /usr/sbin/munged
 """
+_START_SLURMDBD = """\
+install -d -o slurm /run/mysqld
+setsid mariadbd >>/var/log/mariadbd.log 2>&1 &
+# slurmdbd would make its database itself, but with Connector/C 3.4.10 a first connection that fails spoils the next:
+# "Number of columns in result (=1) set execeeds maxmimum allowed number of columns (=0)"
+until mariadb -e "create database if not exists slurm_acct_db" 2>/dev/null; do
+    kill -0 $!
+    sleep 0.01
+done
+chown slurm: /etc/slurm/slurmdbd.conf  # slurmdbd reads nobody else's
+slurmdbd
+until (exec 3<>/dev/tcp/ctl/6819) 2>/dev/null; do
+    pgrep -x slurmdbd >/dev/null
+    sleep 0.01
+done
+# slurmctld writes this file minutes after its first start, and after a power cut before that refuses to start without
+[ -e /var/lib/slurm/slurmctld/assoc_usage ] || set -- -i
+"""
 _START_SLURMCTLD = """\
-slurmctld
+slurmctld "$@"
 until scontrol ping 2>/dev/null | grep -q "is UP"; do
     pgrep -x slurmctld >/dev/null  # it opens its port before it has read everything, and may end then
     sleep 0.01
 done
 """
 _START_SLURMD = "slurmd\n"
+_ADD_ACCOUNTS = """\
+# an account is added to the clusters that are known, and slurmctld makes its own known
+until sacctmgr -nP list cluster format=controlhost | grep -q .; do sleep 0.01; done
+sacctmgr -i add account "$1" description="everybody here"
+sacctmgr -i add user "$2" account="$1"
+"""
+_LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log")
 _DAEMONS_S = 30.0
 
 
@@ -49,6 +74,7 @@ class Status:
     name: str
     slurm_version: str
     cgroup: bool
+    accounting: bool
     hosts_up: Mapping[str, bool]
     nodes: Mapping[str, str]
     """Slurm's own word for each compute node's state; empty: the controller did not answer."""
@@ -57,11 +83,21 @@ class Status:
 class Cluster:
     """One cluster that is up, from `Cluster.up` or `Cluster.attach`; as a context manager it goes down at the end."""
 
-    def __init__(self, name: str, root: Root, hosts: Sequence[Host], layer_stack: str, *, cgroup: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        root: Root,
+        hosts: Sequence[Host],
+        layer_stack: str,
+        *,
+        cgroup: bool,
+        accounting: bool,
+    ) -> None:
         self.name = name
         self.root_facts = root
         self.hosts = {host.name: host for host in hosts}
         self.cgroup = cgroup
+        self.accounting = accounting
         self._layer_stack = layer_stack
 
     # ---- making and finding -------------------------------------------------------------------------------------
@@ -74,6 +110,7 @@ class Cluster:
         slurm: str = CURRENT,
         *,
         cgroup: bool = False,
+        accounting: bool = False,
         nodes: int = 3,
         slurm_conf_extra: str = "",
         shards_per_gpu: int = conf.SHARDS_PER_GPU,
@@ -82,6 +119,7 @@ class Cluster:
     ) -> Cluster:
         """Bring up a cluster of ctl, login and `nodes` compute nodes, and return it once Slurm calls every node idle.
 
+        With `accounting`, slurmdbd keeps what every job used in a MariaDB on ctl; both users are in the account `lab`.
         `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours of the same keyword (and node or
         partition name). `without` names parts of our software to leave out. Look at `slurm_release` for the release
         that really runs. Raises Misuse when it cannot be as asked, ClusterError when it does not come up; then
@@ -98,8 +136,8 @@ class Cluster:
             _clear_remains(name, say)
             tools.need_run_tools(say)
             root = rootfs.root_for(slurm, say)
-            stack = layers.stack(root, parts, say)
-            cluster = cls(name, root, make_hosts(nodes), stack, cgroup=cgroup)
+            stack = layers.stack(root, parts, say, accounting=accounting)
+            cluster = cls(name, root, make_hosts(nodes), stack, cgroup=cgroup, accounting=accounting)
             try:
                 cluster._raise(parts, slurm_conf_extra, shards_per_gpu)
             except BaseException:
@@ -117,7 +155,9 @@ class Cluster:
             others = f" (up: {', '.join(running())})" if running() else ""
             raise Misuse(f"cluster {name} is not up{others}; bring it up with: cluster --name {name} up")
         hosts = [Host(**fields) for fields in state["hosts"]]
-        return cls(name, Root(**state["root"]), hosts, state["layers"], cgroup=state["cgroup"])
+        # not there: brought up by an older checkout
+        kinds = {kind: state.get(kind, False) for kind in ("cgroup", "accounting")}
+        return cls(name, Root(**state["root"]), hosts, state["layers"], **kinds)
 
     def down(self) -> None:
         """Take the cluster down; nothing of it is left. Doing so twice is fine."""
@@ -181,7 +221,7 @@ class Cluster:
             except NotDone:
                 pass  # unknown is shown as unknown
         up = {name: self.is_up(name) for name in self.hosts}
-        return Status(self.name, self.slurm_version, self.cgroup, up, nodes)
+        return Status(self.name, self.slurm_version, self.cgroup, self.accounting, up, nodes)
 
     # ---- running things -----------------------------------------------------------------------------------------
 
@@ -334,6 +374,10 @@ class Cluster:
         self._configure(parts, extra, shards_per_gpu)
         building.boot(self.name, hosts, self._layer_stack, cgroup=self.cgroup)
         self._start_daemons(hosts)
+        if self.accounting:
+            users = ",".join(user.name for user in USERS)
+            add = ["/bin/bash", "-ec", _ADD_ACCOUNTS, "bash", conf.ACCOUNT, users]
+            self.exec("ctl", add, timeout=_DAEMONS_S, check=True)
         self._wait_for_nodes()
         self._write_state(ready=True)
 
@@ -347,6 +391,7 @@ class Cluster:
                 parts=parts,
                 job_submit="plugin" in parts,
                 shards_per_gpu=shards_per_gpu,
+                accounting=self.accounting,
                 extra=extra,
             ),
             "gres.conf": conf.gres_conf(hosts, shards_per_gpu),
@@ -355,6 +400,9 @@ class Cluster:
         }
         for name, text in texts.items():
             (self.conf / name).write_text(text)
+        if self.accounting:
+            (self.conf / "slurmdbd.conf").touch(0o600)
+            (self.conf / "slurmdbd.conf").write_text(conf.SLURMDBD_CONF)
         if "plugin" in parts:
             shutil.copyfile(job_submit, self.conf / "job_submit.lua")
         (self.site / "config.toml").write_text(conf.SITE_CONFIG.format(shards_per_gpu=shards_per_gpu))
@@ -375,11 +423,13 @@ class Cluster:
                 list(pool.map(self._start_daemons_on, group))
 
     def _start_daemons_on(self, host: Host) -> None:
-        slurm = _START_SLURMD if host.is_compute else _START_SLURMCTLD if host.name == "ctl" else ""
+        slurm = _START_SLURMD if host.is_compute else ""
+        if host.name == "ctl":
+            slurm = _START_SLURMDBD + _START_SLURMCTLD if self.accounting else _START_SLURMCTLD
         try:
             self.exec(host.name, ["/bin/bash", "-ec", _START + slurm], timeout=_DAEMONS_S, check=True)
         except (CommandFailed, NotDone) as error:
-            logs = [self.root(host.name) / "var/log" / log for log in ("daemons.start", "slurm/slurmctld.log")]
+            logs = [self.root(host.name) / "var/log" / log for log in _LOGS]
             said = [line for log in logs if log.exists() for line in log.read_text().splitlines()[-5:]]
             raise ClusterError(f"the daemons of {host.name} did not start: {' | '.join(said) or error}") from error
 
@@ -403,6 +453,7 @@ class Cluster:
             "root": asdict(self.root_facts),
             "layers": self._layer_stack,
             "cgroup": self.cgroup,
+            "accounting": self.accounting,
             "hosts": [asdict(host) for host in self.hosts.values()],
         }
         (run / "state.new").write_text(json.dumps(state, indent=1))

@@ -10,6 +10,8 @@ SHARDS_PER_GPU = 720720
 """Divides by every share from 1 to 16, so that N array tasks fit on a GPU exactly."""
 GPU_TYPE = "simulated"
 """The gres type: Slurm's own screens say that no real GPU is behind it."""
+ACCOUNT = "lab"
+"""The account everybody is in, on a cluster with accounting."""
 PLUGIN = "/usr/lib/slurm-share/share_gpu.so"
 HOOKS = "/opt/slurm-share/bin"
 
@@ -51,6 +53,40 @@ InactiveLimit=0
 MinJobAge=300
 KillWait=2
 """
+_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=ctl
+"""
+"""Nothing else: no limit is enforced and no priority changes, so jobs run as without it."""
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+DbdHost=ctl
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StorageLoc=slurm_acct_db
+LogFile=/var/log/slurm/slurmdbd.log
+PidFile=/run/slurm/slurmdbd.pid
+DebugLevel=info
+"""
+"""slurmdbd.conf. No password: MariaDB asks the kernel who is at the other end of its socket."""
+MARIADB_CNF = """\
+[mariadbd]
+user = slurm
+datadir = /var/lib/slurm/mysql
+skip-networking
+# Slurm's changes of 26.05.3: slurmdbd complains at its start where this is ON, MariaDB's default since 11.6
+innodb-snapshot-isolation = OFF
+innodb-lock-wait-timeout = 900
+# small: every cluster copies these files into its memory
+innodb-buffer-pool-size = 32M
+innodb-log-file-size = 8M
+innodb-undo-tablespaces = 0
+innodb-autoextend-increment = 4
+innodb-temp-data-file-path = ibtmp1:4M:autoextend
+"""
+"""MariaDB's settings, for a database that lives as long as its cluster."""
 _REPEATABLE = ("nodename", "partitionname", "nodeset", "downnodes")
 """Keywords that may stand in slurm.conf once per name."""
 
@@ -83,6 +119,7 @@ def slurm_conf(
     parts: Collection[str],
     job_submit: bool,
     shards_per_gpu: int,
+    accounting: bool = False,
     extra: str = "",
 ) -> str:
     """slurm.conf. A line of `extra` takes the place of ours with the same keyword (and, for nodes, the same name)."""
@@ -90,6 +127,9 @@ def slurm_conf(
     names = ",".join(host.name for host in nodes)
     lines = [*_BASE.splitlines(), *(_WITH_CGROUPS if cgroup else _WITHOUT_CGROUPS).splitlines()]
     lines.append("GresTypes=gpu,shard" if shards_per_gpu else "GresTypes=gpu")
+    if accounting:
+        tracked = ["gres/gpu", f"gres/gpu:{GPU_TYPE}", *(["gres/shard"] if shards_per_gpu else [])]
+        lines += [*_ACCOUNTING.splitlines(), f"AccountingStorageTRES={','.join(tracked)}"]
     if job_submit:
         lines.append("JobSubmitPlugins=lua")
     if "plugin" in parts:

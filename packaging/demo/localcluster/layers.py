@@ -1,5 +1,7 @@
 """Our software as a site installs it, in layers over a root: third-party packages, then the checkout itself.
 
+Where accounting is asked for, the database and its daemon are a layer too.
+
 Each layer is a folder that overlayfs puts over the root, named by a hash of what went into it: an unchanged checkout
 costs a look at its files, a changed one the seconds of its own installation.
 """
@@ -17,8 +19,8 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from . import locks, modes, paths, process, rootfs, tools
-from .errors import CommandFailed, Misuse
+from . import conf, locks, modes, paths, process, rootfs, tools
+from .errors import ClusterError, CommandFailed, Misuse
 from .progress import Say, stage
 from .records import PARTS, Root
 
@@ -71,6 +73,22 @@ for program in "$1"/bin/*; do
     fi
 done
 """
+_ACCOUNTING_PACKAGES = ("mariadb-server-core", "mariadb-client-core")
+"""The daemons and the client alone: mariadb-server's set-up wants an init system."""
+_INSTALL_ACCOUNTING = """\
+set -e
+[ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/  # the root's own may be of another day and another network
+slurm=$(dpkg-query -W -f '${Version}' slurmctld)
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "slurmdbd=$slurm" "slurm-wlm-mysql-plugin=$slurm" "$@"
+apt-get clean
+rm -rf /var/lib/apt/lists/*
+cp /mnt/slurm.cnf /etc/mysql/mariadb.conf.d/
+install -d -o slurm -g slurm /var/lib/slurm
+mariadb-install-db --user=slurm --skip-test-db --skip-name-resolve --auth-root-authentication-method=socket
+"""
+"""mariadb-install-db makes two accounts that may do anything, root and its --user, known by who they are on this host:
+without passwords, through the socket only."""
 _INSTALL_MAKE = """\
 set -e
 cp -r /mnt /tmp/src
@@ -79,8 +97,10 @@ ldconfig
 """
 
 
-def stack(root: Root, parts: Collection[str], say: Say) -> str:
+def stack(root: Root, parts: Collection[str], say: Say, *, accounting: bool = False) -> str:
     """The lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
+
+    With `accounting`, slurmdbd and MariaDB are among them.
 
     Raises Misuse where a part is not in the checkout, ClusterError where it does not build.
     """
@@ -91,6 +111,9 @@ def stack(root: Root, parts: Collection[str], say: Say) -> str:
             lower = f"{_dependencies(root, lower, say)}:{lower}"
         if parts:
             lower = f"{_site(root, lower, parts, say)}:{lower}"
+        if accounting:
+            # Beneath ours, which are made without it: the same layers then serve both kinds of cluster.
+            lower = f"{lower.removesuffix(root.path)}{_accounting(root, say)}:{root.path}"
     return lower
 
 
@@ -178,6 +201,33 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
         shutil.rmtree(wheels)
 
     return _made_once(f"layer-{root.release}-deps-{key}", fill)
+
+
+def _accounting(root: Root, say: Say) -> Path:
+    recipe = json.dumps([root.path, root.slurm_version, _ACCOUNTING_PACKAGES, _INSTALL_ACCOUNTING, conf.MARIADB_CNF])
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+
+    def fill(layer: Path) -> None:
+        files = layer / "files"
+        files.mkdir()
+        (files / "slurm.cnf").write_text(conf.MARIADB_CNF)
+        resolver = Path("/etc/resolv.conf")
+        if resolver.exists():
+            shutil.copyfile(resolver, files / "resolv.conf")
+        script = ["/bin/sh", "-c", _INSTALL_ACCOUNTING, "sh", *_ACCOUNTING_PACKAGES]
+        mirror = tools.debian_mirror()
+        with stage(say, f"slurmdbd and MariaDB for Slurm {root.slurm_version}"):
+            try:
+                rootfs.inside(Path(root.path), script, layer=layer, lower=root.path, source=files, mirror=mirror)
+            except CommandFailed as error:
+                raise ClusterError(
+                    f"slurmdbd and MariaDB do not install beside Slurm {root.slurm_version}: code {error.returncode}\n"
+                    f"{_tail(error.output)}\nwhere the mirror has moved on to another Slurm, take all clusters down, "
+                    f"delete {paths.cache()}/*-{root.release}-* and try again"
+                ) from None
+        shutil.rmtree(files)
+
+    return _made_once(f"layer-{root.release}-accounting-{key}", fill)
 
 
 def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:

@@ -29,7 +29,7 @@ def node(tmp_path, monkeypatch):
     plan = admit.admit(job, driver.read_driver().gpus, ((0,), (1,)), MpsOffer(48), Settings())
     state.prepare(paths)
     state.make_job_folder(paths, 4711)
-    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), plan, 0.0), Settings())
+    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, plan, 0.0), Settings())
     state.write_plan(paths, environment.plan_file(plan), os.getgid())
     monkeypatch.setattr(status, "Paths", lambda: paths)
     monkeypatch.setattr(status, "nvml", driver)

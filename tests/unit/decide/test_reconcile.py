@@ -31,6 +31,11 @@ def plan(job_id, restart=0):
     return Plan(context(job_id, restart=restart), ShareRequest(4), (GPU,), (), ())
 
 
+def enter(ledger, plan, now):
+    """The ledger with the plan's job in it."""
+    return reconcile.enter(ledger, plan.job, plan, now)
+
+
 def held(*entries):
     """A ledger of (job, uid, GPUs)."""
     return Ledger("b", tuple(LedgerJob(job_id, uid, "4", gpus, 4, 0.0, 1) for job_id, uid, gpus in entries))
@@ -38,20 +43,20 @@ def held(*entries):
 
 def test_two_jobs_enter_and_one_leaves():
     """The sibling stays as it was."""
-    ledger = reconcile.enter(reconcile.enter(Ledger("b"), plan(1), 10.0), plan(2), 20.0)
+    ledger = enter(enter(Ledger("b"), plan(1), 10.0), plan(2), 20.0)
     assert [job.job_id for job in ledger.jobs] == [1, 2]
     assert reconcile.leave(ledger, 1).jobs == ledger.jobs[1:]
 
 
 def test_a_second_prolog_and_a_requeue_replace_the_first():
     """One line a job, whatever happened before."""
-    ledger = reconcile.enter(reconcile.enter(Ledger("b"), plan(1), 10.0), plan(1, restart=1), 20.0)
+    ledger = enter(enter(Ledger("b"), plan(1), 10.0), plan(1, restart=1), 20.0)
     assert [(job.job_id, job.restart_count, job.since) for job in ledger.jobs] == [(1, 1, 20.0)]
 
 
 def test_leaving_twice_changes_nothing():
     """An Epilog may run twice, and where no Prolog ran."""
-    ledger = reconcile.enter(Ledger("b"), plan(1), 10.0)
+    ledger = enter(Ledger("b"), plan(1), 10.0)
     assert reconcile.leave(reconcile.leave(ledger, 1), 1) == reconcile.leave(Ledger("b"), 1)
     assert reconcile.leave(ledger, 99) == ledger
 
@@ -74,7 +79,7 @@ def test_an_arrival_proves_others_over(arrival, granted, live, stale):
     """A whole node, a user's node or a GPU is given to somebody new only when the one before has ended. A GPU that the
     same user gets once more may be shared with the one before."""
     ledger = held((1, 2001, ("GPU-0",)), (2, 2001, ("GPU-1",)), (3, 2002, ("GPU-2",)))
-    assert [entry.job_id for entry in reconcile.stale(ledger, arrival, granted, live)] == stale
+    assert [entry.job_id for entry in reconcile.stale(ledger, arrival, None, granted, live)] == stale
 
 
 def test_a_gpu_is_free_when_no_other_job_has_it():
@@ -120,7 +125,7 @@ def test_a_job_that_is_here_again_is_not_forgotten_with_its_first_run():
     ledger = reconcile.begin_leaving(
         held((1, 2001, ("GPU-0",))), held((1, 2001, ("GPU-0",))).jobs, ProcessIdentity(9, 9)
     )
-    ledger = reconcile.enter(ledger, plan(1, restart=2), 50.0)
+    ledger = enter(ledger, plan(1, restart=2), 50.0)
     after = reconcile.end_leaving(ledger, [ledger.leaving[0].job])
     assert [job.restart_count for job in after.jobs] == [2]
     assert after.leaving == ()

@@ -1,0 +1,88 @@
+"""What the hooks would do, for a site that wants to see it first: one line a decision in the log, and nothing else.
+
+Nothing is written that the hooks of such a site read again; so of jobs that are here at once each is judged as if the
+others had been let in as Slurm did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_share.decide import leftovers, owners
+from slurm_share.errors import DriverError, StateError
+from slurm_share.paths import Paths
+from slurm_share.readers import hook_env, ledger_file, nvml, proc, scratch
+from slurm_share.records import Ledger, LedgerJob, Plan, Refusal
+from slurm_share.settings import Settings
+
+from . import admission, hook
+
+WHO = "observe"
+
+
+def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> None:
+    """The decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
+    job = hook_env.read(environ)
+    guarded = job.share is not None or admission.is_listed(job.node, settings)
+    if not guarded:
+        return
+    decision = admission.decide(job, paths, settings)
+    ledger = _read_ledger(paths)
+    hides_owners = admission.read_hides_owners(environ)
+    decision, over = admission.judge(
+        job, decision, ledger, proc.read_live_jobs(), now, guarded=guarded, hides_owners=hides_owners
+    )
+    for entry in over:
+        hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
+    if decision is None:
+        hook.report(WHO, f"job {job.job_id} of uid {job.uid}: would be let in: {job.share_problem or 'no share'}")
+    elif isinstance(decision, Refusal):
+        hook.report(WHO, f"would be {admission.sentence(job, decision)}")
+    else:
+        hook.report(WHO, f"would be shared: {admission.sentence(job, decision)}; {_mps(decision)}")
+
+
+def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
+    """What the Epilog would have cleared away after the job in `environ`. Raises HookEnvError as `arrival` does."""
+    job = hook_env.read(environ)
+    if job.share is None and not admission.is_listed(job.node, settings):
+        return
+    live = proc.read_live_jobs()
+    over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
+    if job.uid not in owners.departed(over, _read_ledger(paths), live):
+        return
+    ids = {one.job_id for one in live} - {job.job_id}
+    found = []
+    if "gpu_processes" in settings.clean_up:
+        found += _on_gpus(job.uid, ids)
+    if "processes" in settings.clean_up:
+        ends = leftovers.of_departed(proc.read_processes_of(job.uid), job.uid, ids)
+        found += [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
+    for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
+        names = scratch.read_owned(folder, job.uid) if word in settings.clean_up else ()
+        if names:
+            found.append(f"{len(names)} in {folder}")
+    what = ", ".join(dict.fromkeys(found)) or "nothing"
+    hook.report(WHO, f"job {job.job_id} was the last of uid {job.uid} here: would clear away {what}")
+
+
+def _on_gpus(uid: int, live: set[int]) -> list[str]:
+    try:
+        readings = nvml.read_gpu_readings()
+    except DriverError as error:
+        return [f"no process on a GPU, since {error}"]
+    pids = sorted({process.pid for reading in readings for process in reading.processes})
+    ends = leftovers.of_departed(proc.read_processes(pids), uid, live)
+    return [f"process {one.identity.pid} ({one.identity.name}) on a GPU" for one in ends]
+
+
+def _read_ledger(paths: Paths) -> Ledger:
+    boot_id = ledger_file.read_boot_id()
+    try:
+        return ledger_file.read_ledger(paths, boot_id)
+    except StateError:
+        return Ledger(boot_id)
+
+
+def _mps(plan: Plan) -> str:
+    return "with MPS" if plan.wants_mps else " ".join(plan.notes) or "without MPS"

@@ -1,0 +1,61 @@
+"""Whose node it is: one user at a time, in shared jobs always, in all others on the nodes that the site lists.
+
+Slurm itself sees to that (the partition's, or the job's, exclusivity) and so does job_submit.lua. This is the last
+line: it refuses a job only where another user's job is proved to be alive here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ..records import JobContext, Ledger, LedgerJob, LiveJob, Refusal
+from .leftovers import FIRST_ORDINARY_UID
+
+STARTING_S = 15.0
+"""A job whose Prolog has just ended has no step yet; slurmd gives it no more than BatchStartTimeout, 10 s by default,
+to get one."""
+
+
+def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float) -> tuple[LiveJob, ...]:
+    """The jobs of other users that are alive on this node. None for a system user's job, which is nobody's neighbour.
+
+    Alive is a job with a step here, whoever knows of it; and one whose Prolog was here a moment ago. `ledger` is
+    without those that `job`'s arrival proves to be over.
+    """
+    if job.uid < FIRST_ORDINARY_UID:
+        return ()
+    owner = {entry.job_id: entry.uid for entry in ledger.jobs}
+    alive = {one.job_id: owner.get(one.job_id) if one.uid is None else one.uid for one in live}
+    alive |= {entry.job_id: entry.uid for entry in ledger.jobs if 0 <= now - entry.since < STARTING_S}
+    return tuple(
+        LiveJob(job_id, uid)
+        for job_id, uid in sorted(alive.items())
+        if job_id != job.job_id and uid is not None and uid != job.uid and uid >= FIRST_ORDINARY_UID
+    )
+
+
+def refuse(job: JobContext, others: Collection[LiveJob], shown: Mapping[int, str]) -> Refusal:
+    """The sentence for whoever comes second. `shown`: names of the users whom Slurm would show him; of others it says
+    nothing, not even the job's number."""
+    told = [f"job {one.job_id} of {shown[one.uid]}" for one in others if one.uid is not None and one.uid in shown]
+    there = ", ".join(told[:3]) if told else "a job of another user"
+    why = (
+        f"job {job.job_id} cannot run on {job.node}: slurm-share keeps this node to one user at a time, and {there} is "
+        f"still on it; submit it again, with --exclude={job.node} if it comes back here. Slurm should not have chosen "
+        "this node: tell your administrators"
+    )
+    return Refusal(job, why, blames_node=True)
+
+
+def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
+    """The users, of jobs that are over, who have no job on this node any more, nor one that another hook is clearing
+    up after. A step whose owner nobody knows may be anybody's."""
+    over = tuple(over)
+    ended = {entry.job_id for entry in over}
+    owner = {entry.job_id: entry.uid for entry in ledger.jobs}
+    others = (*ledger.jobs, *(one.job for one in ledger.leaving))
+    here = {entry.uid for entry in others if entry not in over}
+    here |= {owner.get(one.job_id, -1) if one.uid is None else one.uid for one in live if one.job_id not in ended}
+    if -1 in here:
+        return frozenset()
+    return frozenset(entry.uid for entry in over if entry.uid >= FIRST_ORDINARY_UID and entry.uid not in here)
