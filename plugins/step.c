@@ -134,8 +134,8 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 				now.step.job, node, node);
 	} else if (asked != NULL && !asked->off) {
 		now.verdict = SAY_UNSHARED;
-		decide_sentence("job %u asked for --" SS_OPTION "=%d, but node %s has no plan for it: this runs unshared; tell your "
-				"administrators: slurm-share's Prolog is off there, or its log says why",
+		decide_sentence("job %u asked for --" SS_OPTION "=%d, but node %s does not share its GPUs: this runs unshared; your "
+				"administrators have sharing switched off or only observed there, or its Prolog's log says why",
 				now.step.job, asked->per_gpu, node);
 	}
 }
@@ -327,6 +327,9 @@ static void refuse_surplus(uint32_t local_task)
 	uint32_t others = ss_slots_count(&now.slots, NULL, SS_SLOT_OTHERS);
 	char arithmetic[96];
 
+	if (plan->slot_count == 1 && plan->per_gpu > 1)
+		refuse(local_task, "has no slot: -n1 gave this job one of the %u parts of a GPU, for one task at a time; submit it without "
+		       "-n1 to have the whole GPU, with %u slots", plan->per_gpu, plan->per_gpu);
 	if (plan->per_gpu * plan->gpus == plan->slot_count)
 		(void)snprintf(arithmetic, sizeof arithmetic, "--" SS_OPTION "=%u on %u GPU%s makes %u", plan->per_gpu, plan->gpus,
 			       plural(plan->gpus), plan->slot_count);

@@ -41,10 +41,16 @@ class Configuration(Struct, frozen=True):
     """Per key: the file's path, or `default`."""
     partitions: Mapping[str, Settings] = {}
     """Per partition that the file names: the settings of its jobs, whole."""
+    file: str = ""
+    """Where it was read, or would have been."""
 
     def of(self, partition: str | None) -> Settings:
         """The settings for a job of that partition; None: not known, as in an Epilog after a restart of slurmd."""
         return self.partitions.get(partition or "", self.settings)
+
+    def modes(self) -> dict[str, str]:
+        """The mode of every partition that the file names, and of all others under the empty name."""
+        return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}
 
 
 def load(file: Path | None = None) -> Configuration:
@@ -86,7 +92,7 @@ def parse(text: str, file: str) -> Configuration:
                 )
         _know_all(table, list(PER_PARTITION), file, where)
         partitions[name] = _settings({**given, **table}, file, where)
-    return Configuration(settings, {key: file if key in given else DEFAULT for key in known}, partitions)
+    return Configuration(settings, {key: file if key in given else DEFAULT for key in known}, partitions, file)
 
 
 def _know_all(given: Mapping[str, Any], known: list[str], file: str, where: str) -> None:

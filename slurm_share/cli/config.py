@@ -12,6 +12,7 @@ from rich.table import Table
 from .. import names
 from ..config import load
 from ..paths import CONFIG_FILE
+from ..settings import PER_PARTITION
 from . import screen
 
 
@@ -29,6 +30,9 @@ def print_config(arguments: argparse.Namespace) -> int:
     """Raises ConfigError for a file that is wrong, so that an administrator can check one before it is used."""
     configuration = load(arguments.file)
     rows = [(key, getattr(configuration.settings, key), source) for key, source in configuration.sources.items()]
+    for name, settings in configuration.partitions.items():
+        differ = [key for key in PER_PARTITION if getattr(settings, key) != getattr(configuration.settings, key)]
+        rows += [(f"partition.{name}.{key}", getattr(settings, key), configuration.file) for key in differ]
     if arguments.json:
         print(json.dumps({key: {"value": value, "source": source} for key, value, source in rows}, indent=2))
         return names.EXIT_OK

@@ -15,12 +15,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from .. import config, mps_control, names, share_option
+from .. import config, mps_control, names
+from ..decide import reconcile
 from ..errors import CommandError, DriverError, MpsError
 from ..paths import Paths
 from ..readers import leases, ledger_file, nvml, proc, slurm
 from ..readers import mps as mps_reader
-from ..records import GpuReading, LedgerJob, NodeProcess, Owner, PlanFile
+from ..records import GpuReading, LedgerJob, NodeProcess, Owner
 from . import screen
 
 SCHEMA = 1
@@ -47,6 +48,8 @@ class Status:
     everything: bool
     """False: only the caller's own jobs and their GPUs."""
     problems: tuple[str, ...]
+    modes: Mapping[str, str]
+    """Of partitions that have one of their own, and under the empty name that of all others."""
 
 
 def add_to(commands: Any) -> None:
@@ -72,7 +75,7 @@ def print_status(arguments: argparse.Namespace) -> int:
 
 def read_status() -> Status:
     """Ask ledger or plans, and the driver. Raises ConfigError for a configuration that is wrong."""
-    config.load()
+    modes = config.load().modes()
     paths, node, problems = Paths(), _node(), []
     try:
         jobs = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
@@ -99,6 +102,7 @@ def read_status() -> Status:
         mps={gpu: _mps(paths, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
         problems=tuple(problems),
+        modes=modes,
     )
 
 
@@ -125,19 +129,8 @@ def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]
     except CommandError as error:
         problems.append(f"cannot ask Slurm for your jobs here: {error}")
     plans = [(job_id, ledger_file.read_plan(paths, job_id)) for job_id in sorted(ids)]
-    return tuple(_from_plan(plan, paths) for _, plan in plans if plan is not None and plan.share is not None), problems
-
-
-def _from_plan(plan: PlanFile, paths: Paths) -> LedgerJob:
-    devices = [a.value for slot in plan.slots for a in slot.environment if a.name == names.ENV_GPU_UUID]
-    return LedgerJob(
-        job_id=plan.job_id,
-        uid=plan.uid,
-        share=share_option.render(plan.share),
-        gpus=tuple(dict.fromkeys(devices)),
-        slots=len(plan.slots),
-        since=_since(paths, plan.job_id),
-    )
+    known = [plan for _, plan in plans if plan is not None and plan.share is not None]
+    return tuple(reconcile.entry_of(plan, _since(paths, plan.job_id)) for plan in known), problems
 
 
 def _since(paths: Paths, job_id: int) -> float:
@@ -155,6 +148,8 @@ def as_json(status: Status) -> dict[str, Any]:
         "node": status.node,
         "simulated": any(reading.gpu.simulated for reading in status.gpus),
         "everything": status.everything,
+        "mode": status.modes[""],
+        "partition_modes": {name: mode for name, mode in status.modes.items() if name},
         "problems": list(status.problems),
         "jobs": [
             {
@@ -162,10 +157,11 @@ def as_json(status: Status) -> dict[str, Any]:
                 "user": job.user or proc.read_user_name(job.uid),
                 "uid": job.uid,
                 "partition": job.partition,
-                "share": job.share,
+                "share": job.share or None,
                 "gpus": list(job.gpus),
                 "slots": job.slots,
                 "slots_used": _count(status.leased[job.job_id]),
+                "slot_on_gpu": job.on_gpu,
                 "since": job.since,
             }
             for job in status.jobs
@@ -202,6 +198,7 @@ def as_tables(status: Status) -> list[Any]:
     parts: list[Any] = []
     if any(reading.gpu.simulated for reading in status.gpus):
         parts.append(Text(SIMULATED, style="bold reverse"))
+    parts += [Text(line) for line in _mode_lines(status.modes)]
     whose = "" if status.everything else " of yours"
     if not status.jobs:
         parts.append(Text(f"{status.node}: no shared job{whose}"))
@@ -212,16 +209,29 @@ def as_tables(status: Status) -> list[Any]:
     return parts
 
 
+def _mode_lines(modes: Mapping[str, str]) -> list[str]:
+    """Where jobs are not shared, and why; nothing where they are."""
+    said = {"off": "sharing is switched off", "observe": "slurm-share observes only and shares nothing"}
+    return [
+        said[mode] + (f" in partition {name}" if name else "") + " (mode in the configuration)"
+        for name, mode in modes.items()
+        if mode != "on" and (not name or mode != modes[""])
+    ]
+
+
 def _job_table(status: Status) -> Table:
     table = _table("JOB", "USER", "SHARE", "GPUS", "SLOTS", "USED", "SINCE", numbers=(0, 4, 5))
     index_of = {reading.gpu.uuid: str(reading.gpu.index) for reading in status.gpus}
     for job in status.jobs:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
         gpus = ",".join(index_of.get(uuid, "?") for uuid in job.gpus)
-        used = _known(_count(status.leased[job.job_id]))
-        table.add_row(
-            str(job.job_id), job.user or proc.read_user_name(job.uid), job.share, gpus, str(job.slots), used, since
-        )
+        user = job.user or proc.read_user_name(job.uid)
+        if job.share:
+            slots = str(job.slots) if job.on_gpu is None else f"no. {job.on_gpu}"
+            used = _known(_count(status.leased[job.job_id]))
+            table.add_row(str(job.job_id), user, job.share, gpus, slots, used, since)
+        else:
+            table.add_row(str(job.job_id), user, "-", "-", "-", "-", since)
     return table
 
 

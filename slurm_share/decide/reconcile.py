@@ -163,15 +163,14 @@ def forget_mode(ledger: Ledger, gpu: str) -> Ledger:
 def rebuild(boot_id: str, plans: Iterable[PlanFile]) -> Ledger:
     """The ledger that the plans of this node's jobs tell of, for when it cannot be read itself. The modes that GPUs had
     before stand in no plan."""
-    return Ledger(boot_id, tuple(_entry_of(plan) for plan in plans if plan.share is not None))
+    return Ledger(boot_id, tuple(entry_of(plan, 0.0) for plan in plans if plan.share is not None))
 
 
-def _entry_of(plan: PlanFile) -> LedgerJob:
+def entry_of(plan: PlanFile, since: float) -> LedgerJob:
+    """The entry that a job's plan tells of."""
     found = {one.name: one.value for slot in plan.slots[:1] for one in slot.environment}
     gpus = [one.value for slot in plan.slots for one in slot.environment if one.name == names.ENV_GPU_UUID]
     share = share_option.render(plan.share)
     per_gpu = 0 if plan.share is None else plan.share.per_gpu
     on_gpu = int(found[names.ENV_SLOT]) if len(plan.slots) < per_gpu * plan.gpus else None
-    return LedgerJob(
-        plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since=0.0, on_gpu=on_gpu
-    )
+    return LedgerJob(plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since, on_gpu=on_gpu)

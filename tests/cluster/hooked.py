@@ -19,6 +19,8 @@ USERS = {ALICE: "alice", BOB: "bob"}
 BIN = "/opt/slurm-share/bin/slurm-share-"
 STATE = "/run/slurm-share"
 LOG = "/var/log/slurm-share.log"
+PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_EXCLUSIVE": "USER"}
+"""What slurmd says of a job that has a part of one GPU, beside what it says of every job."""
 PATIENCE_S = 60.0
 
 
@@ -121,6 +123,10 @@ class Node:
     def log(self) -> str:
         """What the hooks wrote since `forget_log`."""
         return self.run("cat", LOG).stdout
+
+    def forget_refusals(self) -> None:
+        """Three refusals in ten minutes make the node unwell, those of other tests included."""
+        self.run("sed", "-i", 's/"refused":\\[[^]]*\\]/"refused":[]/', f"{STATE}/ledger")
 
     def forget_log(self) -> None:
         """Begin a new log."""

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import name_for
-from hooked import ALICE, BIN, BOB, STATE, Node, configured, until
+from hooked import ALICE, BIN, BOB, PART, STATE, Node, configured, until
 
 from localcluster import Cluster
 from slurm_share import names
@@ -40,6 +40,8 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
         Node(cluster, name).forget_log()
     yield
     cluster.cancel_all()
+    for name in ("n2", "n3"):
+        Node(cluster, name).forget_refusals()
     states = cluster.status().nodes
     remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
     for name in [name for name in remains if remains[name]]:
@@ -77,7 +79,7 @@ def killed(node: Node, which: str, job: int, when: str, **options: str | int | N
 def test_row_01_prologs_at_once_share_one_daemon(node: Node) -> None:
     """A Prolog runs twice, and at once with that of another job of the user on the same GPU: one daemon, both jobs."""
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(node.prolog, [FIRST, SECOND, FIRST]))
+        list(pool.map(lambda job: node.prolog(job, **PART), [FIRST, SECOND, FIRST]))
     assert node.jobs() in ([FIRST, SECOND], [SECOND, FIRST])
     assert len(node.mps()) == len(node.mps("server")) == 1
     assert node.slot(FIRST, 0)["CUDA_MPS_PIPE_DIRECTORY"] == node.slot(SECOND, 0)["CUDA_MPS_PIPE_DIRECTORY"]
@@ -96,8 +98,8 @@ def test_row_02_an_epilog_without_a_prolog_does_nothing(node: Node) -> None:
 
 def test_row_03_a_second_epilog_takes_nothing_from_a_sibling(node: Node) -> None:
     """Before 26.05 an Epilog may run twice for a job: the second one finds nothing to do."""
-    node.prolog(FIRST)
-    node.prolog(SECOND)
+    node.prolog(FIRST, **PART)
+    node.prolog(SECOND, **PART)
     before = node.mps()
     for _ in range(3):
         node.epilog(FIRST)
@@ -108,8 +110,8 @@ def test_row_03_a_second_epilog_takes_nothing_from_a_sibling(node: Node) -> None
 
 def test_row_04_the_first_of_two_jobs_ends_and_the_other_notices_nothing(node: Node) -> None:
     """Same user, same GPU: daemon, server, folder and the other job's client are untouched."""
-    node.prolog(FIRST)
-    node.prolog(SECOND)
+    node.prolog(FIRST, **PART)
+    node.prolog(SECOND, **PART)
     before = node.mps() + node.mps("server")
     task = node.task(SECOND)
     node.epilog(FIRST)
@@ -327,13 +329,13 @@ def test_row_12_a_server_in_fault_costs_its_own_gpu_only(node: Node) -> None:
 
 def test_row_12_a_server_in_fault_with_clients_is_not_restarted(cluster: Cluster, node: Node) -> None:
     """They may yet end by themselves: the coming job of the same user is told, and nobody is killed. GPU."""
-    node.prolog(FIRST)
+    node.prolog(FIRST, **PART)
     task = node.task(FIRST)
     node.run("kill", "-STOP", str(task))  # it has not noticed yet
     node.run("kill", "-STOP", str(node.mps("server")[0].pid))
     before = node.mps() + node.mps("server")
     with node.fault("mps_fault"):
-        node.prolog(SECOND)
+        node.prolog(SECOND, **PART)
         assert node.mps() + node.mps("server") == before
         assert node.alive(task)
     assert "is in FAULT" in node.plan(SECOND)
@@ -593,13 +595,13 @@ def test_a_requeued_job_keeps_what_its_second_run_made_while_the_first_runs_epil
         node.epilog(FIRST, SLURM_JOB_RESTART_COUNT="1")
 
 
-def test_jobs_that_get_the_same_gpu_as_shards_do_not_take_each_other_for_over(node: Node) -> None:
-    """Four jobs of one user at once on one GPU, no step of any of them begun: each keeps its line and its plan."""
+def test_jobs_that_get_parts_of_a_gpu_do_not_take_each_other_for_over(node: Node) -> None:
+    """Four jobs of one user at once on one GPU, no step of any of them begun: each keeps its line, and its own slot."""
     jobs = [FIRST, SECOND, THIRD, OTHER]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda job: node.prolog(job, share="4", SLURM_JOB_EXCLUSIVE="USER"), jobs))
+        list(pool.map(lambda job: node.prolog(job, share="4", **PART), jobs))
     assert sorted(node.jobs()) == jobs
-    assert all("slots 4" in node.plan(job) for job in jobs)
+    assert sorted(node.slot(job, 0)["SLURM_SHARE_SLOT"] for job in jobs) == ["0", "1", "2", "3"]
     for job in jobs:
         node.epilog(job)
 

@@ -8,15 +8,17 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.actuators import environment, state
 from slurm_share.cli import status
 from slurm_share.cli.main import main
+from slurm_share.config import Configuration
 from slurm_share.decide import admit, reconcile
 from slurm_share.errors import CommandError
 from slurm_share.paths import Paths
 from slurm_share.readers import ledger_file
-from slurm_share.records import JobContext, Ledger, MpsOffer, ShareRequest
+from slurm_share.records import JobContext, Ledger, LedgerJob, MpsOffer, ShareRequest
 from slurm_share.settings import Settings
 from slurm_share.testing import FakeNvml
 
@@ -32,6 +34,7 @@ def node(tmp_path, monkeypatch):
     state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, plan, 0.0), Settings())
     state.write_plan(paths, environment.plan_file(plan), os.getgid())
     monkeypatch.setattr(status, "Paths", lambda: paths)
+    monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(mode="on"), {}))
     monkeypatch.setattr(status, "nvml", driver)
     monkeypatch.setattr(status.slurm, "read_my_job_ids", lambda node: (4711,))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
@@ -118,3 +121,30 @@ def test_an_output_that_takes_nothing_is_a_sentence(where):
     assert done.returncode in (1, 2)
     assert done.stderr.startswith("slurm-share: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_part_and_an_ordinary_job_are_told_apart(node, capsys):
+    """A part has a number among those of its GPU; a job without a share stands there without figures."""
+    ledger = ledger_file.read_ledger(node, ledger_file.read_boot_id())
+    part = replace(ledger.jobs[0], job_id=4712, slots=1, on_gpu=2)
+    plain = LedgerJob(4713, 2999, "", (), 0, since=0.0)
+    state.write_ledger(node, replace(ledger, jobs=(*ledger.jobs, part, plain)), Settings())
+    assert main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "4712  alice  4      0     no. 2" in lines[2]
+    assert "4713  2999   -      -         -     -" in lines[3]
+    main(["status", "--json"])
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [(job["share"], job["slot_on_gpu"]) for job in jobs] == [("4", None), ("4", 2), (None, None)]
+
+
+def test_who_looks_is_told_where_nothing_is_shared(node, monkeypatch, capsys):
+    """The mode of the site, and of the partitions that differ."""
+    partitions = {"debug": Settings(mode="on"), "old": Settings(mode="off"), "new": Settings()}
+    monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(), {}, partitions))
+    main(["status"])
+    out = capsys.readouterr().out
+    assert "slurm-share observes only and shares nothing (mode in the configuration)" in out
+    assert "sharing is switched off in partition old (mode in the configuration)" in out
+    assert "debug" not in out
+    assert "new" not in out
