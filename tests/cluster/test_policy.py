@@ -1,0 +1,339 @@
+"""One user at a time on a node, what is cleared after him, and modes, on real daemons."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from conftest import name_for
+from hooked import Node, configured, until
+
+from localcluster import Cluster
+from slurm_share import names
+
+pytestmark = pytest.mark.cluster
+
+GUARDED = ('exclusive_user_nodes = ["n[2-3]"]', "exclusive_user_partitions = []")
+"""Ordinary jobs are the hooks' business alone: Slurm lets a second user in."""
+
+
+@pytest.fixture
+def n2(cluster: Cluster) -> Node:
+    """The node of these tests."""
+    return Node(cluster, "n2")
+
+
+@pytest.fixture(autouse=True)
+def nothing_remains(cluster: Cluster) -> Iterator[None]:
+    """After every test the nodes are idle, and nothing of any job is on them."""
+    Node(cluster, "n2").forget_log()
+    yield
+    cluster.cancel_all()
+    Node(cluster, "n2").forget_refusals()
+    states = cluster.status().nodes
+    remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
+    for name in [name for name in states if states[name] != "idle"]:
+        cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
+    for name in [name for name in remains if remains[name]]:
+        cluster.reboot(name)
+    assert remains == {"n2": [], "n3": []}
+    assert set(states.values()) <= {"idle", "planned"}
+
+
+def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 120") -> int:
+    """A job on n2 that has begun to run."""
+    job = cluster.sbatch(user, script, "-wn2", *options)
+    until(lambda: "up\n" in said(cluster, job, user), f"job {job}'s first word")
+    return job
+
+
+def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+    """What a job has written so far."""
+    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
+
+
+def end(cluster: Cluster, job: int) -> None:
+    """Cancel one job and wait for its Epilog."""
+    cluster.exec("ctl", ["scancel", str(job)])
+    cluster.wait(job)
+
+
+@contextlib.contextmanager
+def slurm_conf(cluster: Cluster, line: str) -> Iterator[None]:
+    """slurm.conf with a further line for as long as the block lasts."""
+    file = cluster.conf / "slurm.conf"
+    before = file.read_text()
+    file.write_text(f"{before}{line}\n")
+    try:
+        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        yield
+    finally:
+        file.write_text(before)
+        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+
+
+# --- one user at a time --------------------------------------------------------------------------------------------
+
+
+def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(cluster: Cluster, n2: Node) -> None:
+    """An ordinary job on a listed node; the first user's job notices nothing."""
+    with configured(cluster, *GUARDED):
+        first = start(cluster, "-pplain")
+        job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
+        assert cluster.wait(job) == "FAILED"
+        output = said(cluster, job, "bob")
+        assert f"job {job} cannot run on n2: slurm-share keeps this node to one user at a time" in output
+        assert f"job {first} of alice is still on it" in output
+        assert "--exclude=n2" in output
+        assert "ran" not in output
+        assert f"JobId={first} " in cluster.job(first)
+        assert "JobState=RUNNING" in cluster.job(first)
+        assert cluster.status().nodes["n2"] in ("mixed", "allocated")
+        end(cluster, first)
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
+
+
+def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
+    """A direct srun of the second user's, and his salloc's shell."""
+    with configured(cluster, *GUARDED):
+        start(cluster, "-pplain")
+        done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"], timeout=30)
+        assert done.returncode == names.EXIT_REFUSED
+        assert "slurm-share keeps this node to one user at a time, and job " in done.stderr
+        assert done.stdout == ""
+        done = cluster.as_user("bob", "salloc -pplain -wn2", input="echo ran\n", timeout=30)
+        assert "slurm-share keeps this node to one user at a time" in done.stderr + done.stdout
+        assert "ran" not in done.stdout.replace("Granted", "")
+
+
+def test_who_else_is_here_is_told_only_where_slurm_would_tell(cluster: Cluster, n2: Node) -> None:
+    """PrivateData=jobs: neither the owner's name nor his job's number."""
+    with configured(cluster, *GUARDED), slurm_conf(cluster, "PrivateData=jobs"):
+        first = start(cluster, "-pplain")
+        job = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")
+        assert cluster.wait(job) == "FAILED"
+        output = said(cluster, job, "bob")
+    assert "and a job of another user is still on it" in output
+    assert "alice" not in output
+    assert str(first) not in output.replace(str(job), "")
+
+
+def test_a_user_who_is_between_two_steps_is_no_proof(cluster: Cluster, n2: Node) -> None:
+    """alice's job has no step here, and began long ago: nobody is turned away on a suspicion."""
+    with configured(cluster, *GUARDED):
+        cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2"], check=True, timeout=30)
+        n2.run("sed", "-i", r's/"since":[0-9.]*/"since":1.0/', "/run/slurm-share/ledger")
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
+
+
+def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> None:
+    """No node is listed, and a share came past job_submit.lua, as on a site that does not use it."""
+    lua = cluster.conf / "job_submit.lua"
+    before = lua.read_text()
+    try:
+        lua.write_text("function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n")
+        with configured(cluster, "exclusive_user_partitions = []"):
+            start(cluster, "-pplain", "--share-gpu=2", "--gres=gpu:1")
+            job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", "--share-gpu=2", "--gres=gpu:1")
+            assert cluster.wait(job) == "FAILED"
+            assert "one user at a time" in said(cluster, job, "bob")
+            assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"  # no share of his
+    finally:
+        lua.write_text(before)
+
+
+def test_three_refusals_make_the_node_unwell_and_the_queue_is_not_eaten(cluster: Cluster, n2: Node) -> None:
+    """Two jobs fail with the sentence; the third finds the node drained, and is not lost."""
+    with configured(cluster, *GUARDED):
+        first = start(cluster, "-pplain")
+        array = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2", "--array=1-20%1", "--requeue")
+        until(lambda: cluster.status().nodes["n2"].startswith("drain"), "a drained node")
+        states = re.findall(r"ArrayTaskId=\S+.*?JobState=(\w+)", cluster.job(array).replace("\n", " "))
+        assert states.count("FAILED") == 2
+        assert "COMPLETED" not in states
+        reason = cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
+        assert "Prolog error" in reason
+        log = cluster.exec("n2", ["cat", "/var/log/slurm/slurmd.log"]).stdout
+        assert "NODE UNWELL: 3 jobs turned away in 10 minutes" in log
+        assert f"job {first} of alice" in log
+        cluster.exec("ctl", ["scancel", str(array)])
+        end(cluster, first)
+        until(lambda: not cluster.jobs(), "an empty queue")
+        cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+        until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
+
+
+def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster: Cluster, n2: Node) -> None:
+    """Ordinary and shared ones; the ledger knows them all and forgets them one by one."""
+    with configured(cluster, *GUARDED):
+        jobs = [start(cluster, "-pplain"), start(cluster, "--share-gpu=2", "--gres=gpu:1"), start(cluster, "-pgpu")]
+        assert n2.jobs() == jobs
+        status = n2.run("slurm-share", "status").stdout
+        assert re.search(rf"{jobs[0]}\s+alice\s+-\s+-\s+-\s+-", status)
+        for job in jobs:
+            end(cluster, job)
+        assert n2.jobs() == []
+
+
+# --- what is cleared after a user ----------------------------------------------------------------------------------
+
+
+def shm(node: Node) -> str:
+    """What lies in /dev/shm and in /tmp, and whose it is."""
+    return node.run("bash", "-c", "cd /; stat -c '%U %n' dev/shm/* tmp/* 2>/dev/null | sort").stdout
+
+
+LITTER = "mkdir -p /dev/shm/d; touch /dev/shm/f /dev/shm/d/x /tmp/f; ln -sfn /home/bob /dev/shm/l; echo up; sleep 120"
+
+
+def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, n2: Node) -> None:
+    """Files, folders and links of his in /dev/shm; other users' stay, and so do his in /tmp, which the site did not
+    name. While he has another job here nothing is touched."""
+    cluster.as_user("bob", "touch /dev/shm/bobs /home/bob/kept", node="n2", check=True)
+    first = start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER)
+    second = start(cluster, "--share-gpu=2", "--gres=gpu:1")
+    end(cluster, first)
+    assert "alice dev/shm/d\nalice dev/shm/f\nalice dev/shm/l\n" in shm(n2)
+    end(cluster, second)
+    assert shm(n2).splitlines()[:2] == ["alice tmp/f", "bob dev/shm/bobs"]
+    assert cluster.exec("login", ["ls", "/home/bob/kept"]).returncode == 0
+    assert "3 of uid 2001 in /dev/shm removed" in n2.log()
+    n2.run("rm", "-f", "/dev/shm/bobs", "/tmp/f")
+
+
+def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: Node) -> None:
+    """Nothing; then files in /tmp and every process of the user's, on a listed node after an ordinary job."""
+    with configured(cluster, "clean_up = []"):
+        end(cluster, start(cluster, "--share-gpu=2", script=LITTER))
+    assert shm(n2).count("alice ") == 4
+    away = "setsid sleep 4242 & disown; echo up; sleep 120"
+    with configured(cluster, 'clean_up = ["processes", "shm", "tmp"]', *GUARDED):
+        stray = n2.background(["sleep", "4243"], "alice")
+        others = n2.background(["sleep", "4244"], "bob")
+        end(cluster, start(cluster, "-pplain", script=away))
+        assert not n2.alive(stray)
+        assert n2.alive(others)
+        n2.run("kill", "-9", str(others))
+    assert "alice" not in shm(n2)
+    assert n2.run("pgrep", "-fx", "sleep 4242").returncode != 0
+    n2.run("rm", "-f", "/tmp/pid", "/tmp/out")
+
+
+def test_a_users_last_two_jobs_that_leave_at_once_clear_up_once(cluster: Cluster, n2: Node) -> None:
+    """Whichever Epilog comes last; the other one takes nothing that is still the sibling's."""
+    for _ in range(3):
+        jobs = [start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER) for _ in range(2)]
+        cluster.exec("ctl", ["scancel", *map(str, jobs)])
+        for job in jobs:
+            cluster.wait(job)
+        assert "alice dev/shm" not in shm(n2)
+        assert "leftover" not in n2.log()
+    assert n2.log().count("in /dev/shm removed") == 3
+    n2.run("rm", "-f", "/tmp/f")
+
+
+# --- modes ---------------------------------------------------------------------------------------------------------
+
+ENVIRONMENT = "env -0 | sort -z | tr '\\0\\n' '\\n '; echo; srun -l env | sort"
+SEEN = (
+    "find / -xdev \\( -path /proc -o -path /sys -o -path /var/log -o -path /var/spool -o -path /dev/pts \\) -prune -o \
+    -newer /mark -printf '%p %T@ %s\\n'; ls -lA /run /run/slurm-share /tmp /dev/shm /run/simgpu 2>/dev/null"
+)
+
+
+def environment(cluster: Cluster, *options: str) -> set[str]:
+    """What batch shell and task of a job find, but for what differs between any two jobs."""
+    job = cluster.sbatch("bob", ENVIRONMENT, "-pplain", "-wn2", *options)
+    assert cluster.wait(job) == "COMPLETED"
+    odd = r"SLUID|JOB_?ID|_TIME|_PID|PORT|CLUSTER|_HOST|ADDR|KEY|HOSTNAME|SLURMD_DEBUG|TMPDIR"
+    lines = said(cluster, job, "bob").splitlines()
+    found = {line for line in lines if re.match(r"([0-9]+: )?\w+=", line)}
+    return {line for line in found if not re.search(odd, line.split("=")[0])}
+
+
+def test_observing_changes_no_environment_and_writes_nothing_but_its_log(cluster: Cluster) -> None:
+    """A cluster that observes against one that has nothing of us: ordinary jobs, and jobs that ask for a share."""
+    forms = [[], ["--gres=gpu:1", "-n2"], ["--exclusive"], ["--gres=gpu:1", "-n1"]]
+    with Cluster.up(name_for("none"), cluster.slurm_release, without=("python", "plugin")) as bare:
+        expected = [environment(bare, *form) for form in forms]
+    with Cluster.up(name_for("watch"), cluster.slurm_release) as watched:
+        config = watched.site / "config.toml"
+        lines = config.read_text().replace('mode = "on"', 'mode = "observe"')
+        config.write_text(lines + 'exclusive_user_nodes = ["n2"]\nclean_up = ["processes", "shm", "tmp"]\n')
+        node = Node(watched, "n2")
+        watched.as_user("bob", "touch /dev/shm/bobs /tmp/bobs", node="n2", check=True)
+        environment(watched, "--share-gpu=4")  # whatever is made once, such as bytecode, is made now
+        node.run("touch", "-d", "1 minute", "/mark")
+        before = node.run("bash", "-c", SEEN).stdout
+        node.run("touch", "/mark")
+        for form, wanted in zip(forms, expected, strict=True):
+            assert environment(watched, *form) == wanted
+            assert environment(watched, *form, "--share-gpu=4") == wanted
+        assert node.run("bash", "-c", SEEN).stdout == before
+        log = node.log()
+        assert log.count("observe: would be shared: job ") >= 3
+        assert "slots, 0 under MPS, on GPU-" in log
+        assert "was the last of uid 2002 here: would clear away 1 in /dev/shm, 1 in /tmp" in log
+        assert not re.search(r"^\S+ (prolog|epilog):", log, re.MULTILINE)
+
+
+def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: Node) -> None:
+    """The refusal stands in the log and nowhere else."""
+    with configured(cluster, 'mode = "observe"', *GUARDED):
+        first = start(cluster, "-pplain")
+        assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
+    assert "observe: would be refused: job " in n2.log()
+    assert f"job {first} of alice" in n2.log()
+    assert cluster.status().nodes["n2"] == "mixed"
+
+
+def test_a_share_where_it_is_off_is_an_ordinary_job_that_is_told(cluster: Cluster, n2: Node) -> None:
+    """The hooks do not even look: no state, no line in the log."""
+    with configured(cluster, 'mode = "off"'):
+        job = cluster.sbatch("alice", "srun env", "-wn2", "--share-gpu=4", "--gres=gpu:1")
+        assert cluster.wait(job) == "COMPLETED"
+    assert "node n2 does not share its GPUs: this runs unshared" in said(cluster, job)
+    assert names.ENV_SLOT + "=" not in said(cluster, job)
+    assert n2.log() == ""
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "on"])
+@pytest.mark.parametrize("after", ["off", "observe", "on"])
+def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode: str, after: str) -> None:
+    """What was given is held and taken back; what was not given is not missed; the next job has the new mode."""
+    slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
+    script = f"echo up; until [ -e go ]; do sleep .1; done; {slots}; env | grep -c MPS"
+    cluster.as_user("alice", "rm -f go", check=True)
+    with configured(cluster, f'mode = "{mode}"'):
+        job = start(cluster, "--share-gpu=2", "--gres=gpu:1", script=script)
+    with configured(cluster, f'mode = "{after}"'):
+        cluster.as_user("alice", "touch go", check=True)
+        cluster.wait(job)
+        assert n2.jobs() == []
+        assert n2.mps() == []
+        nxt = cluster.sbatch("alice", slots, "-wn2", "--share-gpu=2", "--gres=gpu:1")
+        cluster.wait(nxt)
+    for number, its in ((job, mode), (nxt, after)):
+        expected = ["slot 0", "slot 1"] if its == "on" else ["slot none"]
+        assert sorted(re.findall("slot .*", said(cluster, number)))[: len(expected)] == expected
+    assert n2.run("ls", "-A", "/run/slurm-share/jobs").stdout == ""
+
+
+def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> None:
+    """Sharing begins in one partition, and the others see nothing of it."""
+    slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
+    with configured(cluster, 'mode = "observe"', '[partition.gpu]\nmode = "on"\nmax_share = 3'):
+        on, observed, many = (
+            cluster.sbatch("alice", slots, "-wn2", "--gres=gpu:1", *options)
+            for options in (["-pgpu", "--share-gpu=2"], ["-pplain", "--share-gpu=2"], ["-pgpu", "--share-gpu=4"])
+        )
+        assert [cluster.wait(job) for job in (on, observed, many)] == ["COMPLETED", "COMPLETED", "FAILED"]
+        status = json.loads(n2.run("slurm-share", "status", "--json").stdout)
+    assert sorted(re.findall("slot .*", said(cluster, on))) == ["slot 0", "slot 1"]
+    assert "slot none" in said(cluster, observed)
+    assert "at most 3 tasks (max_share)" in said(cluster, many)
+    assert (status["mode"], status["partition_modes"]) == ("observe", {"gpu": "on"})
