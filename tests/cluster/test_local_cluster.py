@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import WITHOUT, name_for
 
+import localcluster.cluster as cluster_module
 import localcluster.paths as cluster_paths
 from localcluster import (
     Cluster,
@@ -35,7 +36,7 @@ from localcluster import (
     tools,
 )
 from localcluster.cluster import parse_states
-from localcluster.records import RELEASES, make_hosts
+from localcluster.records import RELEASES, Root, make_hosts
 
 PROGRAM = Path(cluster_paths.HERE).parent / "cluster"
 BARE = ("python", "plugin", "simgpu")
@@ -127,6 +128,47 @@ def test_slurm_names_the_gpus_simulated() -> None:
     assert "NodeName=n1 CPUs=16" in text
     assert "Gres=gpu:simulated:4 " in text
     assert conf.gres_conf(make_hosts(1), 0) == "NodeName=n1 Name=gpu Type=simulated File=/dev/nvidia[0-3]\n"
+
+
+def test_accounting_adds_what_is_kept_and_nothing_that_schedules() -> None:
+    """No limit is enforced, no priority changes; shards are named where there are any."""
+    for shards, tracked in ((720720, "gres/gpu,gres/gpu:simulated,gres/shard"), (0, "gres/gpu,gres/gpu:simulated")):
+        with_it, without = (
+            conf.slurm_conf(
+                make_hosts(1), cgroup=False, parts=(), job_submit=False, shards_per_gpu=shards, accounting=accounting
+            ).splitlines()
+            for accounting in (True, False)
+        )
+        assert sorted(set(with_it) - set(without)) == [
+            "AccountingStorageHost=ctl",
+            f"AccountingStorageTRES={tracked}",
+            "AccountingStorageType=accounting_storage/slurmdbd",
+        ]
+
+
+def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only for whoever asks; and where apt cannot install it, what it said and the way out, and no half layer."""
+    made: list[str] = []
+
+    def inside(root: Path, argv: Sequence[str], *, layer: Path, **_: object) -> str:
+        made.append(layer.name)
+        (layer / "upper").mkdir()
+        if len(made) == 1:
+            raise CommandFailed(argv, 100, "E: Version '24.11.5-4' for 'slurmdbd' was not found")
+        return ""
+
+    monkeypatch.setenv("SLURM_SHARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(rootfs, "inside", inside)
+    monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
+    root = Root("24.11", "24.11.5", "3.13", "/the/root")
+    assert layers.stack(root, (), progress.to_nobody) == "/the/root"
+    with pytest.raises(ClusterError, match=r"(?s)'slurmdbd' was not found.*delete .*/\*-24\.11-\* and try again"):
+        layers.stack(root, (), progress.to_nobody, accounting=True)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+    first, second = (layers.stack(root, (), progress.to_nobody, accounting=True) for _ in range(2))
+    assert first == second
+    assert first.split(":") == [str(path / "upper") for path in tmp_path.glob("layer-*")] + ["/the/root"]
+    assert len(made) == 2
 
 
 @pytest.mark.parametrize(
@@ -634,6 +676,63 @@ def test_a_failed_up_leaves_nothing_behind(own_name: str) -> None:
     before = traces(own_name)
     with pytest.raises(ClusterError, match="daemons of ctl did not start"):
         Cluster.up(own_name, "24.11", without=BARE, slurm_conf_extra="SelectType=select/nonsense")
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("release", list(RELEASES))
+def test_accounts_are_kept_over_a_power_cut(own_name: str, release: str) -> None:
+    """`up --accounting`, a job, `reboot ctl`: sacct still knows it, and keeps the next one; `down` leaves nothing."""
+    before = traces(own_name)
+    words = ["--name", own_name, "--slurm", release, *(word for part in BARE for word in ("--without", part))]
+    done = run_cli(*words, "up", "--accounting", "--nodes", "1")
+    assert done.returncode == 0, done.stderr
+    with Cluster.attach(own_name) as made:
+        if made.slurm_release != release:
+            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+        assert run_cli("--name", own_name, "status").stdout.startswith(
+            f"cluster {own_name}: Slurm {made.slurm_version}, accounting\n"
+        )
+        assert made.exec("ctl", ["stat", "-c", "%U %a", "/etc/slurm/slurmdbd.conf"]).stdout == "slurm 600\n"
+        assert made.exec("ctl", ["sh", "-c", "ss -ltn | grep -c :3306"]).stdout == "0\n"
+        listed = made.as_user("bob", ["sacctmgr", "-nP", "list", "assoc", "account=lab", "format=cluster,user"])
+        assert sorted(listed.stdout.split()) == ["demo|", "demo|alice", "demo|bob"]
+        jobs = []
+        for _ in range(2):
+            jobs.append(made.sbatch("alice", "true", f"--comment=number{len(jobs)}"))
+            made.wait(jobs[-1])
+            kept = [f"{job}|lab|COMPLETED|sbatch --parsable --comment=number{n}" for n, job in enumerate(jobs)]
+            look = ["sacct", "-X", "-n", "-P", "-o", "JobID,Account,State,SubmitLine"]
+            said = made.as_user("alice", look).stdout.splitlines()
+            end = time.monotonic() + 10
+            while said != kept:  # slurmctld sends a job's end a moment after it calls the job completed
+                assert time.monotonic() < end, said
+                said = made.as_user("alice", look).stdout.splitlines()
+            made.reboot("ctl")
+            assert made.as_user("alice", look).stdout.splitlines() == kept
+        daemons = made.exec("ctl", ["ps", "-C", "mariadbd,slurmdbd,slurmctld", "-o", "user=,comm="]).stdout.split()
+        assert sorted(daemons) == ["mariadbd", "slurm", "slurm", "slurm", "slurmctld", "slurmdbd"]
+    assert_gone(own_name, before)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("right", "wrong", "why"),
+    [
+        ("storage/mysql", "storage/nonsense", "accounting_storage/nonsense"),
+        ("setsid mariadbd", "setsid mariadbd --nonsense", "unknown option '--nonsense'"),
+    ],
+    ids=["slurmdbd", "MariaDB"],
+)
+def test_accounting_that_does_not_start_says_why(
+    own_name: str, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, why: str
+) -> None:
+    """With the last words of the daemon that failed; nothing is left."""
+    before = traces(own_name)
+    for module, name in ((conf, "SLURMDBD_CONF"), (cluster_module, "_START_SLURMDBD")):
+        monkeypatch.setattr(module, name, getattr(module, name).replace(right, wrong))
+    with pytest.raises(ClusterError, match=rf"(?s)daemons of ctl did not start: .*{why}"):
+        Cluster.up(own_name, "24.11", without=BARE, nodes=1, accounting=True)
     assert_gone(own_name, before)
 
 

@@ -23,7 +23,7 @@ examples
   cluster as alice -- salloc --share-gpu=4    a terminal stays a terminal
   cluster exec n1 -- tail /var/log/slurm/slurmd.log
   cluster kill n2; cluster reboot n2          a power cut, and power again
-  cluster --name billed up --accounting       sacct and sreport work too: 1 s more (5 s the first time)
+  cluster --name billed up --accounting       sacct and sacctmgr work too: 1 s more (5 s the first time)
   cluster --name old --slurm 24.11 up         a second cluster beside the first
   cluster down                                nothing is left
 

@@ -37,7 +37,7 @@ setsid mariadbd >>/var/log/mariadbd.log 2>&1 &
 # slurmdbd would make its database itself, but with Connector/C 3.4.10 a first connection that fails spoils the next:
 # "Number of columns in result (=1) set execeeds maxmimum allowed number of columns (=0)"
 until mariadb -e "create database if not exists slurm_acct_db" 2>/dev/null; do
-    kill -0 $!
+    kill -0 $! 2>/dev/null
     sleep 0.01
 done
 chown slurm: /etc/slurm/slurmdbd.conf  # slurmdbd reads nobody else's

@@ -76,7 +76,7 @@ MARIADB_CNF = """\
 user = slurm
 datadir = /var/lib/slurm/mysql
 skip-networking
-# Slurm's changes of 26.05.3: slurmdbd complains at its start where this is ON, MariaDB's default since 11.6
+# ON is MariaDB's default since 11.6; slurmdbd 26.05 then says it may end when two transactions write the same
 innodb-snapshot-isolation = OFF
 innodb-lock-wait-timeout = 900
 # small: every cluster copies these files into its memory

@@ -1,0 +1,134 @@
+"""What Slurm's accounts keep of a share, and what it is billed: real slurmdbd, and the words of docs/accounting.md."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from conftest import WITHOUT, name_for
+
+from localcluster import RELEASES, Cluster
+from localcluster.paths import CHECKOUT
+
+pytestmark = pytest.mark.cluster
+
+DOCUMENT = (CHECKOUT / "packaging/docs/accounting.md").read_text()
+WEIGHTS = re.findall(r'TRESBillingWeights="(.*?)"', DOCUMENT)
+QUERY = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)[0]
+TOO_SMALL = "CPU=1,GRES/gpu=8,GRES/shard=0.0000111"
+"""The weight of a shard rounded down."""
+NODES = "Nodes=n1,n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP"
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster with accounting: the document's weights in partitions `gpu` and `fine`, others in `down`, else none."""
+    release = request.param
+    partitions = (
+        f'PartitionName=gpu {NODES} Default=YES TRESBillingWeights="{WEIGHTS[0]}"\n'
+        f'PartitionName=fine {NODES} TRESBillingWeights="{WEIGHTS[1]}"\n'
+        f'PartitionName=down {NODES} TRESBillingWeights="{TOO_SMALL}"\n'
+    )
+    name = name_for("acct" + release)
+    with Cluster.up(name, release, accounting=True, slurm_conf_extra=partitions, without=WITHOUT) as made:
+        if made.slurm_release != release:
+            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+        yield made
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the accounts keep of a job that has ended."""
+
+    state: str
+    admin_comment: str
+    tres: str
+    """AllocTRES without the memory and without the GPU's type."""
+    submit_line: str
+
+
+def ended(cluster: Cluster, job: int) -> Record:
+    """The record of a job. slurmctld sends a job's end a moment after it calls the job completed."""
+    cluster.wait(job)
+    argv = ["sacct", "-X", "-n", "-P", "-j", str(job), "-o", "End,State,AdminComment,AllocTRES,SubmitLine"]
+    for _ in range(200):
+        end, state, comment, tres, line = cluster.exec("login", argv, check=True).stdout.rstrip("\n").split("|")
+        if end != "Unknown":
+            kept = [item for item in tres.split(",") if not re.match("mem=|gres/gpu:", item)]
+            return Record(state, comment, ",".join(kept), line)
+        time.sleep(0.05)
+    raise AssertionError(f"job {job} has no end in the accounts")
+
+
+def test_a_share_asked_for_in_the_script_is_in_the_accounts(accounted: Cluster) -> None:
+    """Where the SubmitLine does not have it; and on the controller before the job ends."""
+    job = accounted.sbatch("alice", "#!/bin/bash\n#SBATCH --share-gpu=4\nsrun true", "-w", "n2")
+    assert " AdminComment=share-gpu=4 " in accounted.job(job)
+    record = ended(accounted, job)
+    assert (record.state, record.admin_comment) == ("COMPLETED", "share-gpu=4")
+    assert record.submit_line == "sbatch --parsable -w n2"
+    said = accounted.as_user("alice", ["sacct", "-X", "-n", "-P", "-o", "AdminComment", "-j", str(job)])
+    assert said.stdout == "share-gpu=4\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--share-gpu=off"], ["--gres=gpu:1"]])
+def test_a_job_without_a_share_has_no_comment(accounted: Cluster, options: list[str]) -> None:
+    """Whatever else it asks for."""
+    assert ended(accounted, accounted.sbatch("bob", "true", *options)).admin_comment == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "tres"),
+    [
+        (["--share-gpu=4"], "billing=24,cpu=8,gres/gpu=2,node=1"),
+        (["--share-gpu=4", "--gres=gpu:1"], "billing=12,cpu=4,gres/gpu=1,node=1"),
+        (["--share-gpu=4", "--gres=gpu:1", "-n1"], "billing=3,cpu=1,gres/shard=180180,node=1"),
+        (["--share-gpu=4", "-p", "plain"], "billing=8,cpu=8,gres/gpu=2,node=1"),
+    ],
+    ids=["whole node", "one GPU", "a quarter of a GPU", "no weights"],
+)
+def test_a_share_is_billed_what_the_document_says(accounted: Cluster, options: list[str], tres: str) -> None:
+    """The rows of its table."""
+    assert f"| `{tres}` |" in DOCUMENT
+    record = ended(accounted, accounted.sbatch("alice", "true", "-w", "n2", *options))
+    assert (record.state, record.tres) == ("COMPLETED", tres)
+
+
+@pytest.mark.parametrize(
+    ("partition", "shards", "billing"),
+    [
+        ("gpu", 180180, "billing=3,"),  # 1 + 2.00002
+        ("down", 180180, "billing=2,"),  # 1 + 1.999998
+        ("down", 720720, "billing=8,"),  # 1 + 7.999992
+        ("fine", 240240, "billing=3666,"),  # 1000 + 2666.69
+    ],
+)
+def test_slurm_cuts_the_fraction_of_a_bill_off(accounted: Cluster, partition: str, shards: int, billing: str) -> None:
+    """So the weight of a shard is rounded up, or a part costs one less than it should."""
+    job = accounted.sbatch("alice", "true", "-w", "n2", "-p", partition, "-n1", f"--gres=shard:{shards}")
+    assert ended(accounted, job).tres.startswith(billing)
+
+
+def test_the_documents_query_sums_by_user_and_share(accounted: Cluster) -> None:
+    """Jobs, and hours of what was billed; the sum here is another one, over the same records."""
+    jobs = [accounted.sbatch("alice", "srun sleep 1", "-w", node, "--share-gpu=4") for node in ("n2", "n3")]
+    jobs.append(accounted.sbatch("bob", "sleep 1", "-p", "plain", "-w", "n1"))
+    for job in jobs:
+        ended(accounted, job)
+    wanted: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    fields = ["--format=User,AdminComment,AllocTRES,ElapsedRaw", "-n", "-P"]
+    for line in accounted.exec("ctl", ["sacct", "-a", "-X", *fields], check=True).stdout.splitlines():
+        user, comment, tres, seconds = line.split("|")
+        billed = dict(item.split("=") for item in tres.split(",")).get("billing", "0")
+        row = wanted[f"{user} {comment or '-'}"]
+        row[0] += 1
+        row[1] += int(billed) * int(seconds) / 3600
+    assert wanted["alice share-gpu=4"][0] >= 2
+    assert wanted["bob -"][1] > 0
+    said = accounted.exec("ctl", ["bash", "-c", QUERY], check=True).stdout
+    found = {" ".join(words[:2]): [int(words[2]), float(words[3])] for words in map(str.split, said.splitlines())}
+    assert found == {who: pytest.approx(row, rel=1e-4) for who, row in wanted.items()}
