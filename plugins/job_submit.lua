@@ -14,7 +14,8 @@ local M = {}
 
 -- The vocabulary of slurm_share/names.py; tests/plugins/test_job_submit.py compares.
 M.CONFIG = "/etc/slurm-share/config.toml"
-M.KEY = "exclusive_user_partitions"
+M.MODES = { off = true, observe = true, on = true }
+M.SHARDS_MAX = 4294967293
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
@@ -63,7 +64,12 @@ function M.tasks_per_gpu(text)
   return n
 end
 
--- N of a job's `spank_job_env` and the whole value: or nil for a job without a share, or nil, nil and a sentence.
+-- A stranger's words for a line of a log or a terminal: bounded, printable.
+local function shown(words, most)
+  return (string.gsub(string.sub(words, 1, most), "[^ -~]", "?"))
+end
+
+-- N of a job's `spank_job_env` and the whole value; nil for a job without a share; or nil, what is there, and a sentence.
 function M.share(spank_job_env)
   local found, text
   for _, setting in pairs(spank_job_env or {}) do
@@ -71,9 +77,8 @@ function M.share(spank_job_env)
     if value then
       local n = M.tasks_per_gpu(value)
       if not n or (found and found ~= n) then
-        local shown = string.gsub(string.sub(value, 1, 40), "[^%w%p ]", "?")
-        return nil, nil, "slurm-share: --share-gpu=" .. shown .. " is not in the valid form " .. M.FORM
-          .. ", for example --share-gpu=4,mem=8G"
+        local form = " is not in the valid form " .. M.FORM .. ", for example --share-gpu=4,mem=8G"
+        return nil, shown(value, 40), "slurm-share: --share-gpu=" .. shown(value, 40) .. form
       end
       found, text = n, value
     end
@@ -81,26 +86,61 @@ function M.share(spank_job_env)
   if found ~= 0 then return found, text end
 end
 
--- The GPUs a job asks for on each node. nil: none, by name. 0: in a form that does not say how many on a node.
-function M.gpus_asked(job)
-  local asked
-  for _, field in ipairs({ "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }) do
-    for item in string.gmatch(job[field] or "", "[^,]+") do
-      local name, count = string.match(item, "^gres[/:](%a+)(.*)$")
-      if name == "gpu" then
-        if field ~= "tres_per_node" then return 0 end
-        asked = (asked or 0) + (tonumber(string.match(count, "[:=](%d+)$")) or 1)
-      end
+-- What was asked for -----------------------------------------------------------------------------------------------------
+
+local GPU_FIELDS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
+
+-- How many GPUs the text of a tres field names (nil: none), of what type, and the text without them.
+-- The forms: gres/gpu, gres/gpu:2, gres/gpu:h200:2, gres/gpu=1.
+local function gpus_in(tres)
+  local count, kind
+  local others = {}
+  for item in string.gmatch(tres or "", "[^,]+") do
+    local name, words = string.match(item, "^gres[/:](%a+)(.*)$")
+    if name == "gpu" then
+      local number, unit = string.match(words, "[:=](%d+)([kKmMgGtTpP]?)$")
+      if number then words = string.sub(words, 1, -#number - #unit - 2) end
+      count = (count or 0) + (number and tonumber(number) * (unit == "" and 1 or 1024) or 1)
+      kind = kind or string.match(words, "^[:=](.+)$")
+    else
+      others[#others + 1] = item
     end
   end
-  return asked
+  return count, kind, table.concat(others, ",")
+end
+
+-- The GPUs a job asks for on each node. nil: none, by name. 0: in a form that does not say how many on a node.
+function M.gpus_asked(job)
+  for field = 2, #GPU_FIELDS do
+    if gpus_in(job[GPU_FIELDS[field]]) then return 0 end
+  end
+  return (gpus_in(job.tres_per_node))
+end
+
+-- Whether the job asks for one GPU of a node, and no more in any of the forms; and the GPU's type, if it says one.
+local function asks_one_gpu(job)
+  local asked, kind = false, nil
+  for _, field in ipairs(GPU_FIELDS) do
+    local count, its_kind = gpus_in(job[field])
+    if count and (count ~= 1 or (field == "tres_per_socket" and job.sockets_per_node ~= 1)) then return false end
+    asked, kind = asked or count ~= nil, kind or its_kind
+  end
+  return asked, kind
+end
+
+-- min_nodes is NO_VAL where neither -N nor -n was given, and often with -n1 as well.
+local function is_on_one_node(job)
+  return job.min_nodes == nil or job.min_nodes == slurm.NO_VAL or job.min_nodes <= 1
 end
 
 local function tasks_are_open(job)
   return job.num_tasks == slurm.NO_VAL and job.ntasks_per_node == slurm.NO_VAL16
 end
 
--- What cannot be -------------------------------------------------------------------------------------------------------
+local function has_one_task(job)
+  if job.num_tasks ~= slurm.NO_VAL then return job.num_tasks == 1 end
+  return job.ntasks_per_node == 1 and is_on_one_node(job)
+end
 
 local function is_direct(job)
   for _, setting in pairs(job.spank_job_env or {}) do
@@ -108,6 +148,14 @@ local function is_direct(job)
   end
   return false
 end
+
+-- Whether the share is a part of one GPU: N such jobs of a user are on it. The Prolog tells them by their one task, so that
+-- every share with one task and one GPU must be a part. Of srun alone it is not: its step asks for the GPU that was written.
+local function is_part(job, n)
+  return n > 1 and job.shared ~= NODE and not is_direct(job) and has_one_task(job) and asks_one_gpu(job)
+end
+
+-- What cannot be -------------------------------------------------------------------------------------------------------
 
 -- The line that works: what srun was told, and numbers for what it was not.
 local function srun_line(job, n, text)
@@ -127,8 +175,38 @@ local function srun_line(job, n, text)
   return string.format("srun --share-gpu=%s -N%d %s --ntasks-per-node=%d PROGRAM", text, nodes, gpus, math.ceil(tasks / nodes))
 end
 
+-- A sentence for a part of a GPU that cannot be as asked; nil for all others.
+local function problem_of_part(job, n, text, shards_per_gpu)
+  local one_task = job.num_tasks == 1 and "-n1" or "--ntasks-per-node=1"
+  local this = "--share-gpu=" .. text .. " with " .. one_task .. " and one GPU is a part of a GPU"
+  local until_then = "until then leave " .. one_task .. " away to have the whole GPU, with " .. n .. " tasks on it"
+  if shards_per_gpu == 0 then
+    return "slurm-share: " .. this .. ", which needs gres/shard, and this cluster has none: your administrators add"
+      .. " GresTypes=gpu,shard to slurm.conf, shard:COUNT to each node's Gres= and a line Name=shard Count=COUNT to gres.conf"
+      .. " (COUNT = GPUs of the node x 720720; with the GPUs' type in both, where they have one), and"
+      .. " shards_per_gpu = 720720 to " .. M.CONFIG .. "; " .. until_then
+  end
+  if shards_per_gpu < n then
+    return "slurm-share: " .. this .. ", and here a GPU has no more than " .. shards_per_gpu .. " of them: your administrators"
+      .. " raise shards_per_gpu in " .. M.CONFIG .. ", and the shards in slurm.conf and gres.conf, for example to 720720 for"
+      .. " each GPU; " .. until_then
+  end
+  -- Slurm would say "Invalid generic resource (gres) specification": the job has shards, and no gres/gpu
+  local by_gpu = job.cpus_per_tres and { "--cpus-per-gpu", "say -c, CPUs for the task", " -c2" }
+    or job.mem_per_tres and { "--mem-per-gpu", "say --mem", " --mem=8G" }
+    or job.tres_freq and { "--gpu-freq", "leave it away: the others on the GPU have the same clock", "" }
+  if by_gpu then
+    return "slurm-share: " .. this .. ", and " .. by_gpu[1] .. " speaks of whole ones; " .. by_gpu[2] .. ", for example sbatch"
+      .. " --share-gpu=" .. text .. " --gres=gpu:1 -n1" .. by_gpu[3] .. " job.sh"
+  end
+  if not job.script and M.gpus_asked(job) == 0 then -- salloc: its shell's environment is out of our reach
+    return "slurm-share: " .. this .. "; with salloc write the GPU as --gres, or each srun in it would ask for a whole one:"
+      .. " salloc --share-gpu=" .. text .. " --gres=gpu:1 -n1"
+  end
+end
+
 -- A sentence for a share that cannot be as asked; nil for all others.
-local function problem_of(job, n, text)
+local function problem_of(job, n, text, shards_per_gpu)
   if job.het_job_offset ~= nil and job.het_job_offset ~= slurm.NO_VAL then
     return "slurm-share: a heterogeneous job cannot have --share-gpu: its parts would need one share each;"
       .. " submit the part that shares as a job of its own, for example sbatch --share-gpu=4 job.sh"
@@ -148,6 +226,21 @@ local function problem_of(job, n, text)
     return "slurm-share: srun --share-gpu without an allocation needs a number of GPUs and one of tasks, for example "
       .. srun_line(job, n, text)
   end
+  if is_part(job, n) then return problem_of_part(job, n, text, shards_per_gpu) end
+end
+
+-- What the job gets ------------------------------------------------------------------------------------------------------
+
+-- The names in job.partition ("a,b"), or the default partition of this user where the job names none.
+function M.partitions_of(job, partitions)
+  local names = {}
+  for name in string.gmatch(job.partition or "", "[^,]+") do names[#names + 1] = name end
+  if #names == 0 then
+    for name, partition in pairs(partitions or {}) do
+      if partition.flag_default ~= 0 then names[#names + 1] = name end
+    end
+  end
+  return names
 end
 
 -- The CPUs of a node of the job's partitions, the least of them; nil where Slurm does not say. Nodes of one partition are
@@ -162,176 +255,533 @@ function M.cpus_of_a_node(job, partitions)
   return least
 end
 
--- Whole nodes, with all GPUs, CPUs and memory; or the GPUs that were asked for, on nodes of one user. What the user said
--- about tasks, CPUs and memory stays.
-local function allot(job, n, cpus_of_a_node)
-  local k = M.gpus_asked(job)
-  if not k then
-    job.shared = NODE
-    -- as --mem=0; pn_min_memory cannot be asked: unset, it is NO_VAL64, and --mem-per-cpu is a flag bit in it
-    if job.min_mem_per_node == nil and job.min_mem_per_cpu == nil then job.min_mem_per_node = 0 end
-    return
+-- What is to be set so that a job has 1/N of a GPU, as COUNT of its shards, and what that is called. It asks for no memory:
+-- all of a node's, as for whole nodes, would keep the other parts out.
+local function part_of(job, n, shards_per_gpu)
+  local _, kind = asks_one_gpu(job)
+  local shard = string.format("gres/shard:%s%d", kind and kind .. ":" or "", math.floor(shards_per_gpu / n))
+  local wish = { shared = USER, num_tasks = 1, min_nodes = 1, max_nodes = 1 }
+  for _, field in ipairs(GPU_FIELDS) do
+    local count, _, others = gpus_in(job[field])
+    if count then wish[field] = others end
   end
-  if job.shared ~= NODE then job.shared = USER end
+  local others = wish.tres_per_node or job.tres_per_node or ""
+  wish.tres_per_node = others == "" and shard or shard .. "," .. others
+  if job.script then
+    -- what sbatch says in the job's environment, each srun in it asks for again, and the job has no gres/gpu any more
+    wish.environment = {}
+    for _, name in ipairs({ "GPUS", "GPUS_PER_NODE", "GPUS_PER_SOCKET", "GPUS_PER_TASK", "TRES_BIND" }) do
+      if job.environment["SLURM_" .. name] then wish.environment["SLURM_" .. name] = "" end
+    end
+    local count, _, tres = gpus_in(job.environment.SLURM_TRES_PER_TASK)
+    if count then wish.environment.SLURM_TRES_PER_TASK = tres end
+  end
+  return wish, "a part of a GPU as " .. shard
+end
+
+-- --gpus=1 and in no other form
+local function is_one_gpu_of_the_job(job)
+  return is_on_one_node(job) and gpus_in(job.tres_per_job) == 1
+    and not (gpus_in(job.tres_per_node) or gpus_in(job.tres_per_task) or gpus_in(job.tres_per_socket))
+end
+
+-- The GPUs that were asked for, on nodes of one user.
+local function gpus_of(job, n, cpus_of_a_node)
+  local wish = { shared = job.shared ~= NODE and USER or nil }
+  local k = M.gpus_asked(job)
+  local told = job.cpus_per_tres ~= nil
+  if tasks_are_open(job) and not told and is_one_gpu_of_the_job(job) then
+    -- one GPU is on one node, and there it is known how many tasks come to it
+    local _, kind, others = gpus_in(job.tres_per_job)
+    local gpu = "gres/gpu:" .. (kind and kind .. ":" or "") .. "1"
+    wish.tres_per_node = job.tres_per_node and gpu .. "," .. job.tres_per_node or gpu
+    wish.tres_per_job, wish.min_nodes, wish.max_nodes = others, 1, 1
+    k = 1
+  end
   if k > 0 and tasks_are_open(job) then
     if cpus_of_a_node and n * k > cpus_of_a_node then
       -- More slots than CPUs are allowed, the tasks then take turns on these too; to ask for a CPU each would wait for ever.
-      job.pn_min_cpus = cpus_of_a_node
-      return
-    end
-    job.ntasks_per_node = n * k -- so that the job gets a CPU for each of them on its node
-    if job.min_cpus < n * k then job.min_cpus = n * k end
-  elseif job.tres_per_job and tasks_are_open(job) and not job.cpus_per_tres and job.cpus_per_task == slurm.NO_VAL16 then
-    job.cpus_per_tres = string.format("gres/gpu:%d", n) -- --gpus=2: only Slurm knows on which node; as --cpus-per-gpu=N
-  end
-end
-
--- Partitions whose nodes belong to one user at a time -------------------------------------------------------------------
-
--- The next position in `text` that is neither a blank (nor, if `lines`, a newline) nor in a comment.
-local function skip(text, at, lines)
-  local blank = lines and "^%s" or "^[ \t\r]"
-  while true do
-    if string.find(text, blank, at) then
-      at = at + 1
-    elseif string.sub(text, at, at) == "#" then
-      at = string.find(text, "\n", at, true) or #text + 1
+      wish.pn_min_cpus = cpus_of_a_node
     else
-      return at
+      wish.ntasks_per_node = n * k -- so that the job gets a CPU for each of them on its node
+      if job.min_cpus < n * k then wish.min_cpus = n * k end
     end
+    return wish, string.format("%d tasks per node on nodes of one user", n * k)
   end
+  if job.tres_per_job and tasks_are_open(job) and not told and job.cpus_per_task == slurm.NO_VAL16 then
+    wish.cpus_per_tres = string.format("gres/gpu:%d", n) -- --gpus=2: only Slurm knows on which node; as --cpus-per-gpu=N
+  end
+  return wish, "the GPUs it names on nodes of one user"
 end
 
--- The string that begins at `at` and the position behind it; nil for one that does not end.
-local function read_string(text, at)
-  local quote = string.match(text, '^"""', at) or string.match(text, "^'''", at) or string.sub(text, at, at)
-  local first = at + #quote
-  at = first
-  while at <= #text do
-    local c = string.sub(text, at, at)
-    if c == "\\" and string.sub(quote, 1, 1) == '"' then
-      at = at + 2
-    elseif string.sub(text, at, at + #quote - 1) == quote then
-      return (string.gsub(string.sub(text, first, at - 1), quote == '"' and '\\(["\\])' or "^$", "%1")), at + #quote
-    elseif c == "\n" and #quote == 1 then
-      return nil
-    else
-      at = at + 1
-    end
-  end
-end
-
--- The position behind any value: the end of its line, or of its last line.
-local function skip_value(text, at)
-  local depth = 0
-  while at <= #text do
-    local c = string.sub(text, at, at)
-    if c == "\n" and depth == 0 then return at end
-    if c == '"' or c == "'" then
-      local _, behind = read_string(text, at)
-      if not behind then return nil end
-      at = behind
-    elseif c == "#" then
-      at = skip(text, at, false)
-    else
-      if c == "[" or c == "{" then depth = depth + 1 elseif c == "]" or c == "}" then depth = depth - 1 end
-      at = at + 1
-    end
-  end
-  return depth == 0 and at or nil
-end
-
-local function read_list(text, at)
-  local list = {}
-  if string.sub(text, at, at) ~= "[" then return nil end
-  at = skip(text, at + 1, true)
-  while string.sub(text, at, at) ~= "]" do
-    if not string.find(text, "^[\"']", at) then return nil end
-    local name, behind = read_string(text, at)
-    if not name then return nil end
-    list[#list + 1] = name
-    at = skip(text, behind, true)
-    if string.sub(text, at, at) == "," then
-      at = skip(text, at + 1, true)
-    elseif string.sub(text, at, at) ~= "]" then
-      return nil
-    end
-  end
-  return list
-end
-
--- The value of the top-level key `exclusive_user_partitions` in the text of config.toml: a list of names, empty where the key
--- is not there; nil where the text was not understood.
-function M.exclusive_user_partitions(text)
-  local at = skip(text, 1, true)
-  while at <= #text and string.sub(text, at, at) ~= "[" do -- a table: from there on no key is a top-level one
-    local key, value = string.match(text, "^([%w_%-%.]+)[ \t]*=[ \t]*()", at)
-    if not key then key, value = string.match(text, "^[\"']([^\"'\n]*)[\"'][ \t]*=[ \t]*()", at) end
-    if not key then return nil end
-    if key == M.KEY then return read_list(text, value) end
-    at = skip_value(text, value)
-    if not at then return nil end
-    at = skip(text, at, true)
-  end
-  return {}
-end
-
-local known = { text = "", list = {}, at = -1 }
-
--- From the file, looked at once in a second at most. A file that is not there names no partition; one that is not understood
--- changes nothing, and slurmctld's log says so.
-local function listed_partitions()
-  local now = os.time()
-  if now == known.at then return known.list end
-  known.at = now
-  local file = io.open(M.CONFIG, "r")
-  local text = file and file:read("*a") or ""
-  if file then file:close() end
-  if text == known.text then return known.list end
-  known.text = text
-  local list = M.exclusive_user_partitions(text)
-  if list then
-    known.list = list
+-- What is to be set in a job that shares, as a table of its fields, and what that is called in a log. What the user said
+-- about tasks, CPUs and memory stays. Changes nothing.
+function M.wish_for(job, n, text, shards_per_gpu, cpus_of_a_node)
+  local wish, what
+  if is_part(job, n) then
+    wish, what = part_of(job, n, shards_per_gpu)
+  elseif M.gpus_asked(job) then
+    wish, what = gpus_of(job, n, cpus_of_a_node)
   else
-    slurm.log_error("slurm-share: %s: %s is not a list of partition names; keeping the last one", M.CONFIG, M.KEY)
+    wish, what = { shared = NODE }, "whole nodes"
+    -- as --mem=0; pn_min_memory cannot be asked: unset, it is NO_VAL64, and --mem-per-cpu is a flag bit in it
+    if job.min_mem_per_node == nil and job.min_mem_per_cpu == nil then wish.min_mem_per_node = 0 end
   end
-  return known.list
+  local comment = job.admin_comment
+  -- sacct -o AdminComment shows it when the job is long gone
+  wish.admin_comment = (comment and comment ~= "" and comment .. ";" or "") .. "share-gpu=" .. text
+  return wish, what
 end
 
--- The names in job.partition ("a,b"), or the default partition of this user where the job names none.
-function M.partitions_of(job, partitions)
-  local names = {}
-  for name in string.gmatch(job.partition or "", "[^,]+") do names[#names + 1] = name end
-  if #names == 0 then
-    for name, partition in pairs(partitions or {}) do
-      if partition.flag_default ~= 0 then names[#names + 1] = name end
+local function apply(job, wish)
+  for field, value in pairs(wish) do
+    if field == "environment" then
+      for name, text in pairs(value) do job.environment[name] = text end
+    else
+      job[field] = value
     end
   end
-  return names
 end
 
-local function is_listed(job, partitions)
-  local list = listed_partitions()
-  if #list == 0 then return false end
-  for _, name in ipairs(M.partitions_of(job, partitions)) do
-    for _, listed in ipairs(list) do
-      if name == listed then return true end
+-- "min_mem_per_node=0 shared=0"
+local function render(wish)
+  local words = {}
+  for field, value in pairs(wish) do
+    if field == "environment" then
+      for name, text in pairs(value) do words[#words + 1] = name .. "=" .. text end
+    else
+      words[#words + 1] = field .. "=" .. tostring(value)
     end
   end
-  return false
+  table.sort(words)
+  return table.concat(words, " ")
+end
+
+-- What a user should know --------------------------------------------------------------------------------------------------
+
+local SCRIPT_BYTES = 256 * 1024
+
+-- Words of programs that join all tasks they can see into one run. An underscore at the end: any ending.
+local FRAMEWORKS = {
+  "torchrun", "torch.distributed", "init_process_group", "accelerate launch", "deepspeed", "lightning", "pytorch_lightning",
+  "jax.distributed", "horovod", "horovodrun", "MASTER_ADDR", "NCCL_", "nccl",
+}
+
+local function has_word(text, word)
+  local at, open = 1, string.sub(word, -1) == "_"
+  while true do
+    local first, last = string.find(text, word, at, true)
+    if not first then return false end
+    local joined = string.find(text, "^[%w_]", first - 1) or (not open and string.find(text, "^[%w_]", last + 1))
+    if not joined then return true end
+    at = last + 1
+  end
+end
+
+-- The first of FRAMEWORKS in the lines of a script that are no comments; nil: none.
+function M.framework_in(script)
+  local lines = string.gsub("\n" .. string.sub(script, 1, SCRIPT_BYTES), "\n[ \t]*#[^\n]*", "\n")
+  for _, word in ipairs(FRAMEWORKS) do
+    if has_word(lines, word) then return word end
+  end
+end
+
+-- Lines for a user whose job was accepted and will perhaps not do what was meant. `job` is as it was submitted.
+local function hints(job, n, wish, shards_per_gpu)
+  local lines = {}
+  local is_whole_node = wish.shared == NODE and job.shared ~= NODE
+  if is_whole_node and job.array_inx and has_one_task(job) and n > 1 and shards_per_gpu >= n then
+    lines[1] = "slurm-share: each element of this array takes a whole node for one task; add --gres=gpu:1 and " .. n
+      .. " elements share a GPU"
+  end
+  local tasks_of_a_node = wish.ntasks_per_node or job.ntasks_per_node
+  local may_be_many = tasks_of_a_node ~= 1 and (wish.num_tasks or job.num_tasks) ~= 1
+  local script = may_be_many and job.script -- Slurm copies it for each look
+  local word = script and M.framework_in(script)
+  if word then
+    lines[#lines + 1] = "slurm-share: the script names " .. word .. ": a framework that sees SLURM_NTASKS joins the tasks of"
+      .. " this share, which are independent, into one run" .. (n > 1 and ", and NCCL refuses two ranks on one GPU" or "")
+      .. '; README, "Independent tasks", says how to keep them apart'
+  end
+  return lines
+end
+
+-- The configuration ------------------------------------------------------------------------------------------------------
+-- The part of TOML that a valid file can have: no key of ours is a date, or an array of tables. Where the hooks, which read
+-- the same file with a library, refuse it as no TOML, it is refused here.
+
+local OTHER = { kind = "other" } -- true, false, a number with a fraction
+
+local function fail() error("not understood", 0) end
+
+-- The position behind blanks; behind newlines and comments too.
+local function blanks(text, at) return (string.match(text, "^[ \t]*()", at)) end
+local function gap(text, at)
+  repeat
+    local before = at
+    at = string.match(text, "^[ \t\n]*()", at)
+    at = string.match(text, "^#[^\n]*()", at) or at
+  until at == before
+  return at
+end
+
+local function character(text, at) return string.sub(text, at, at) end
+
+local function utf8_of(code)
+  if code > 1114111 or (code >= 55296 and code <= 57343) then fail() end
+  if code < 128 then return string.char(code) end
+  local tail, first, room = "", 192, 32
+  while true do
+    tail = string.char(128 + code % 64) .. tail
+    code = math.floor(code / 64)
+    if code < room then return string.char(first + code) .. tail end
+    first, room = first + room, room / 2
+  end
+end
+
+local ESCAPES = { b = "\b", t = "\t", n = "\n", f = "\f", r = "\r", ['"'] = '"', ["\\"] = "\\" }
+
+local function read_escape(text, at) -- at the backslash
+  local plain = ESCAPES[character(text, at + 1)]
+  if plain then return plain, at + 2 end
+  local code = string.match(text, "^u(%x%x%x%x)", at + 1) or string.match(text, "^U(%x%x%x%x%x%x%x%x)", at + 1)
+  if not code then fail() end
+  return utf8_of(tonumber(code, 16)), at + 2 + #code
+end
+
+-- The string that begins at `at`, and the position behind it.
+local function read_line(text, at)
+  local quoted, behind = string.match(text, "^'([^'\n]*)'()", at)
+  if quoted then return quoted, behind end
+  if character(text, at) ~= '"' then fail() end
+  local pieces = {}
+  at = at + 1
+  while true do
+    local piece, stop = string.match(text, '^([^"\\\n]*)()', at)
+    pieces[#pieces + 1], at = piece, stop
+    local c = character(text, at)
+    if c == '"' then return table.concat(pieces), at + 1 end
+    if c ~= "\\" then fail() end
+    pieces[#pieces + 1], at = read_escape(text, at)
+  end
+end
+
+local function read_lines(text, at, quote) -- behind the three quotes, which end it again; two more may stand before them
+  local pieces = {}
+  at = string.match(text, "^\n?()", at)
+  while true do
+    local piece, stop = string.match(text, quote == '"' and '^([^"\\]*)()' or "^([^']*)()", at)
+    pieces[#pieces + 1], at = piece, stop
+    local quotes = string.match(text, "^" .. quote .. "+", at) or ""
+    if #quotes >= 3 then
+      local kept = math.min(#quotes, 5) - 3
+      return table.concat(pieces) .. string.rep(quote, kept), at + kept + 3
+    elseif #quotes > 0 then
+      pieces[#pieces + 1], at = quotes, at + #quotes
+    elseif character(text, at) ~= "\\" then
+      fail()
+    elseif string.find(text, "^\\[ \t]*\n", at) then
+      at = string.match(text, "^\\[ \t\n]*()", at)
+    else
+      pieces[#pieces + 1], at = read_escape(text, at)
+    end
+  end
+end
+
+local DIGITS = { x = "[%x_]+", o = "[0-7_]+", b = "[01_]+" }
+local BASE = { x = 16, o = 8, b = 2 }
+
+-- Digits, with single underscores between them, without these; nil: something else.
+local function digits_of(word, class)
+  if string.find(word, "^" .. class .. "$") and not string.find("_" .. word .. "_", "__", 1, true) then
+    return (string.gsub(word, "_", ""))
+  end
+end
+
+local function read_scalar(text, at)
+  local word, behind = string.match(text, "^([A-Za-z0-9_.+-]+)()", at)
+  if not word then fail() end
+  if word == "true" or word == "false" then return OTHER, behind end
+  local letter, rest = string.match(word, "^0([xob])(.+)$")
+  if letter then
+    local digits = digits_of(rest, DIGITS[letter])
+    if not digits then fail() end
+    return tonumber(digits, BASE[letter]), behind
+  end
+  local sign, number, tail = string.match(word, "^([+-]?)([0-9_]+)(.*)$")
+  local digits = number and digits_of(number, "[0-9_]+")
+  if not digits or (digits ~= "0" and character(digits, 1) == "0") then fail() end
+  if tail == "" then return tonumber(sign .. digits), behind end
+  local fraction, exponent = string.match(tail, "^%.([0-9_]+)(.*)$")
+  if fraction and not digits_of(fraction, "[0-9_]+") then fail() end
+  exponent = exponent or tail
+  if exponent ~= "" and not digits_of(string.match(exponent, "^[eE][+-]?(.+)$") or "", "[0-9_]+") then fail() end
+  return OTHER, behind
+end
+
+-- a.b."c" as a list, and the position behind it and behind blanks
+local function read_key(text, at)
+  local path = {}
+  repeat
+    at = blanks(text, at)
+    local part, behind = string.match(text, "^([A-Za-z0-9_-]+)()", at)
+    if not part then part, behind = read_line(text, at) end
+    path[#path + 1] = part
+    at = blanks(text, behind) + 1
+  until character(text, at - 1) ~= "."
+  return path, at - 1
+end
+
+-- The table that `part` names in `tree`, made where there is none.
+local function descend(tree, part)
+  local found = tree.has[part]
+  if found == nil then
+    found = { kind = "table", has = {} }
+    tree.has[part] = found
+  elseif type(found) ~= "table" or found.kind ~= "table" or found.is_whole then
+    fail()
+  end
+  return found
+end
+
+local read_value
+
+-- KEY = VALUE into `tree`. A table that a dotted key opens is told in one piece: `opener` is what it is being told in.
+local function read_pair(text, at, tree, opener)
+  local path
+  path, at = read_key(text, at)
+  if character(text, at) ~= "=" then fail() end
+  for i = 1, #path - 1 do
+    tree = descend(tree, path[i])
+    if (tree.opener or opener) ~= opener then fail() end
+    tree.opener = opener
+  end
+  if tree.has[path[#path]] ~= nil then fail() end
+  tree.has[path[#path]], at = read_value(text, blanks(text, at + 1))
+  return at
+end
+
+local function read_array(text, at)
+  local array = { kind = "array" }
+  at = gap(text, at + 1)
+  while character(text, at) ~= "]" do
+    array[#array + 1], at = read_value(text, at)
+    at = gap(text, at)
+    if character(text, at) == "," then at = gap(text, at + 1) elseif character(text, at) ~= "]" then fail() end
+  end
+  return array, at + 1
+end
+
+local function read_inline_table(text, at)
+  local tree = { kind = "table", has = {} }
+  at = blanks(text, at + 1)
+  if character(text, at) ~= "}" then
+    repeat
+      at = blanks(text, read_pair(text, at, tree, tree)) + 1
+    until character(text, at - 1) ~= ","
+    at = at - 1
+  end
+  if character(text, at) ~= "}" then fail() end
+  return tree, at + 1
+end
+
+-- Nobody may add to an inline table, nor to one in it.
+local function close(tree)
+  tree.is_whole = true
+  for _, value in pairs(tree.has) do
+    if type(value) == "table" and value.kind == "table" then close(value) end
+  end
+end
+
+function read_value(text, at)
+  local c = character(text, at)
+  if c == '"' or c == "'" then
+    if string.sub(text, at, at + 2) == string.rep(c, 3) then return read_lines(text, at + 3, c) end
+    return read_line(text, at)
+  end
+  if c == "[" then return read_array(text, at) end
+  if c ~= "{" then return read_scalar(text, at) end
+  local tree, behind = read_inline_table(text, at)
+  close(tree)
+  return tree, behind
+end
+
+-- Whether the bytes of `text` are those that a TOML file may have: UTF-8, and of the control characters tab and newline.
+local function is_text(text)
+  if string.find(text, "[%z\1-\8\11-\31\127]") then return false end
+  text = string.gsub(text, "[\194-\223][\128-\191]", ".")
+  text = string.gsub(text, "[\224-\239][\128-\191][\128-\191]", ".")
+  text = string.gsub(text, "[\240-\244][\128-\191][\128-\191][\128-\191]", ".")
+  return not string.find(text, "[\128-\255]")
+end
+
+local function read_file(text)
+  text = string.gsub(text, "\r\n", "\n")
+  if not is_text(text) then fail() end
+  local root = { kind = "table", has = {} }
+  local tree = root
+  local at = gap(text, 1)
+  while at <= #text do
+    if character(text, at) == "[" then
+      local path
+      path, at = read_key(text, at + 1)
+      if character(text, at) ~= "]" then fail() end
+      at, tree = at + 1, root
+      for _, part in ipairs(path) do tree = descend(tree, part) end
+      if tree.opener then fail() end
+      tree.opener = tree
+    else
+      at = read_pair(text, at, tree, tree)
+    end
+    at = blanks(text, at)
+    if not string.find(text, "^[#\n]", at) and at <= #text then fail() end
+    at = gap(text, at)
+  end
+  return root.has
+end
+
+local function mode_in(has, default)
+  if has.mode == nil then return default end
+  if not M.MODES[has.mode] then fail() end
+  return has.mode
+end
+
+local function settings_in(has)
+  local settings = { mode = mode_in(has, "observe"), shards_per_gpu = 0, exclusive_user_partitions = {}, partitions = {} }
+  local shards = has.shards_per_gpu
+  if shards ~= nil then
+    if type(shards) ~= "number" or shards < 0 or shards > M.SHARDS_MAX then fail() end
+    settings.shards_per_gpu = shards
+  end
+  local list = has.exclusive_user_partitions
+  if list ~= nil then
+    if type(list) ~= "table" or list.kind ~= "array" then fail() end
+    for _, name in ipairs(list) do
+      if type(name) ~= "string" then fail() end
+      table.insert(settings.exclusive_user_partitions, name)
+    end
+  end
+  local partitions = has.partition
+  if partitions ~= nil then
+    if type(partitions) ~= "table" or partitions.kind ~= "table" then fail() end
+    for name, partition in pairs(partitions.has) do
+      if type(partition) ~= "table" or partition.kind ~= "table" then fail() end
+      settings.partitions[name] = mode_in(partition.has, settings.mode)
+    end
+  end
+  return settings
+end
+
+-- What config.toml says of what is decided here: { mode, shards_per_gpu, exclusive_user_partitions, partitions = { NAME =
+-- mode } }; nil where the text was not understood.
+function M.settings(text)
+  local understood, settings = pcall(function() return settings_in(read_file(text)) end)
+  return understood and settings or nil
+end
+
+local known = { text = "", settings = M.settings(""), at = -1 }
+local ABSENT = 2 -- ENOENT
+
+-- From the file, looked at once in a second at most. Where there is none, the defaults hold; one that cannot be read, or is
+-- not understood, changes nothing, and slurmctld's log says so.
+local function current_settings()
+  local now = os.time()
+  if now == known.at then return known.settings end
+  known.at = now
+  local file, _, problem = io.open(M.CONFIG, "r")
+  local text = problem == ABSENT and "" or nil
+  if file then
+    text = file:read("*a")
+    file:close()
+  end
+  if text == known.text then return known.settings end
+  known.text = text
+  local settings = text and M.settings(text)
+  if settings then
+    known.settings = settings
+  else
+    slurm.log_error("slurm-share: %s cannot be %s, so what it said before still holds; slurm-share config print says why",
+      M.CONFIG, text and "understood" or "read")
+  end
+  return known.settings
+end
+
+local function mode_of_partition(name, settings) return settings.partitions[name] or settings.mode end
+
+-- The mode for a job that names these partitions: of unlike ones the one that does more.
+function M.mode_for(names, settings)
+  if #names == 0 then return settings.mode end
+  local mode = "off"
+  for _, name in ipairs(names) do
+    local its = mode_of_partition(name, settings)
+    if its == "on" then return its end
+    if its == "observe" then mode = its end
+  end
+  return mode
 end
 
 -- What Slurm calls ---------------------------------------------------------------------------------------------------------
 
+-- For a sentence; a user without a default partition may have named none.
+local function place(names)
+  if #names == 0 then return "this cluster" end
+  return "partition " .. shown(table.concat(names, ","), 80)
+end
+
+local function log_would(job, names, what)
+  slurm.log_info("slurm-share: would: for the job of uid %s in %s: %s", tostring(job.user_id), place(names), shown(what, 2048))
+end
+
+-- An ordinary job in a partition whose nodes belong to one user at a time.
+local function keep_to_one_user(job, names, settings)
+  if job.shared == NODE or job.shared == USER then return end
+  local listed, observed = {}, false
+  for _, name in ipairs(settings.exclusive_user_partitions) do listed[name] = true end
+  for _, name in ipairs(names) do
+    local mode = listed[name] and mode_of_partition(name, settings)
+    if mode == "on" then
+      job.shared = USER
+      return
+    end
+    observed = observed or mode == "observe"
+  end
+  if observed then log_would(job, names, "nodes of one user (shared=" .. USER .. "), as exclusive_user_partitions says") end
+end
+
 function M.submit(job, partitions, _uid)
+  local settings = current_settings()
+  local names = M.partitions_of(job, partitions)
   local n, text, problem = M.share(job.spank_job_env)
-  if n then problem = problem_of(job, n, text) end
+  if not n and not problem then
+    keep_to_one_user(job, names, settings)
+    return slurm.SUCCESS
+  end
+  local mode = M.mode_for(names, settings)
+  local no_effect = "slurm-share: --share-gpu=" .. text .. " has no effect"
+  if mode == "off" then
+    local off = ": sharing is switched off in " .. place(names) .. "; the job runs as if it were not there"
+    slurm.log_user("%s", no_effect .. off)
+    return slurm.SUCCESS
+  end
+  if n then problem = problem_of(job, n, text, settings.shards_per_gpu) end
+  local wish, what
+  if not problem then
+    wish, what = M.wish_for(job, n, text, settings.shards_per_gpu, M.cpus_of_a_node(job, partitions))
+  end
+  if mode == "observe" then
+    local refusal = problem and "refuse it: " .. string.gsub(problem, "^slurm%-share: ", "")
+    log_would(job, names, refusal or what .. " (" .. render(wish) .. ")")
+    local only = " yet: " .. place(names) .. " only observes; the job runs as if it were not there"
+    slurm.log_user("%s", no_effect .. only)
+    return slurm.SUCCESS
+  end
   if problem then
     slurm.log_user("%s", problem)
     return slurm.ERROR
   end
-  if n then allot(job, n, M.cpus_of_a_node(job, partitions)) end
-  if job.shared ~= NODE and is_listed(job, partitions) then job.shared = USER end
+  local lines = hints(job, n, wish, settings.shards_per_gpu)
+  apply(job, wish)
+  for _, line in ipairs(lines) do slurm.log_user("%s", line) end
   return slurm.SUCCESS
 end
 

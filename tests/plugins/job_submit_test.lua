@@ -1,8 +1,14 @@
 -- lua5.1 job_submit_test.lua SCRIPT: prints each row that does not hold; exit code 1 if there was one.
 slurm = { NO_VAL = 4294967294, NO_VAL16 = 65534, SUCCESS = 0, ERROR = -1 }
-local said
-function slurm.log_user(form, ...) said = string.format(form, ...) end
-function slurm.log_error(form, ...) said = string.format(form, ...) end
+local said -- the last line to a user
+local lines, logged, errors = {}, {}, {} -- all of them; the lines of slurmctld's log
+function slurm.log_user(form, ...)
+  said = string.format(form, ...)
+  lines[#lines + 1] = said
+end
+function slurm.log_info(form, ...) logged[#logged + 1] = string.format(form, ...) end
+function slurm.log_error(form, ...) errors[#errors + 1] = string.format(form, ...) end
+local function hush() said, lines, logged, errors = nil, {}, {}, {} end
 local share = dofile(arg[1])
 
 local failures = 0
@@ -13,11 +19,16 @@ local function equal(row, what, found, wanted)
   end
 end
 
--- a job as sbatch describes it where nothing was asked
+local function has(text, words) return text ~= nil and string.find(text, words, 1, true) ~= nil end
+
+-- a job as sbatch describes it where nothing was asked (26.05 and 24.11); salloc and srun send no script
 local function job(asked)
   local d = { shared = 65534, num_tasks = slurm.NO_VAL, ntasks_per_node = slurm.NO_VAL16, cpus_per_task = slurm.NO_VAL16,
-              ntasks_per_tres = slurm.NO_VAL16, min_cpus = 1, min_nodes = slurm.NO_VAL }
-  for key, value in pairs(asked) do d[key] = value end
+              ntasks_per_tres = slurm.NO_VAL16, min_cpus = 1, min_nodes = slurm.NO_VAL, max_nodes = slurm.NO_VAL,
+              sockets_per_node = slurm.NO_VAL16, user_id = 2001, script = "#!/bin/bash\nsrun true\n", environment = {} }
+  for key, value in pairs(asked) do
+    if value == "nothing" then d[key] = nil else d[key] = value end
+  end
   return d
 end
 local function with(n, asked)
@@ -35,6 +46,8 @@ end
 -- the file is looked at once in a second: let the clock run
 local second = 0
 os.time = function() second = second + 1; return second end
+local ON = 'mode = "on"\nshards_per_gpu = 720720\n'
+configure(ON)
 
 -- what a job is allocated ------------------------------------------------------------------------------------------
 local rows = {
@@ -60,6 +73,16 @@ local rows = {
   { "more CPUs stay", with("4", { tres_per_node = "gres/gpu:1", min_cpus = 9 }), { min_cpus = 9 } },
   { "--gpus: CPUs by GPU", with("4", { tres_per_job = "gres/gpu:2" }),
     { shared = 2, cpus_per_tres = "gres/gpu:4", ntasks_per_node = slurm.NO_VAL16 } },
+  { "--gpus=1: its node", with("4", { tres_per_job = "gres/gpu:1" }),
+    { shared = 2, tres_per_node = "gres/gpu:1", tres_per_job = "", ntasks_per_node = 4, min_cpus = 4, max_nodes = 1 } },
+  { "--gpus=1, a type", with("4", { tres_per_job = "gres/gpu:h200:1", tres_per_node = "gres/nvme:1" }),
+    { tres_per_node = "gres/gpu:h200:1,gres/nvme:1", tres_per_job = "", max_nodes = 1 } },
+  { "--gpus=1 -N2", with("4", { tres_per_job = "gres/gpu:1", min_nodes = 2, max_nodes = 2 }),
+    { tres_per_job = "gres/gpu:1", cpus_per_tres = "gres/gpu:4", max_nodes = 2 } },
+  { "--gpus=1 -n2", with("4", { tres_per_job = "gres/gpu:1", num_tasks = 2 }), { tres_per_job = "gres/gpu:1", num_tasks = 2 } },
+  { "--gpus=1 --cpus-per-gpu", with("4", { tres_per_job = "gres/gpu:1", cpus_per_tres = "gres/gpu:2" }),
+    { tres_per_job = "gres/gpu:1", cpus_per_tres = "gres/gpu:2", ntasks_per_node = slurm.NO_VAL16 } },
+  { "--gpus=1K is 1024", with("4", { tres_per_job = "gres/gpu:1K" }), { cpus_per_tres = "gres/gpu:4", shared = 2 } },
   { "--gpus -n", with("4", { tres_per_job = "gres/gpu:2", num_tasks = 2 }), { shared = 2, min_cpus = 1 } },
   { "--gpus -c", with("4", { tres_per_job = "gres/gpu:2", cpus_per_task = 2 }), { shared = 2 } },
   { "--gpus --cpus-per-gpu", with("4", { tres_per_job = "gres/gpu:2", cpus_per_tres = "gres/gpu:1" }),
@@ -67,7 +90,12 @@ local rows = {
   { "--gpus-per-task", with("4", { tres_per_task = "gres/gpu=1", num_tasks = 2 }), { shared = 2, min_cpus = 1 } },
   { "-c alone is no GPU", with("4", { tres_per_task = "cpu=2" }), { shared = 0 } },
 }
-local untouched = { "min_mem_per_node", "cpus_per_tres" }
+local untouched = { "min_mem_per_node", "cpus_per_tres", "tres_per_job", "max_nodes" }
+-- what job_submit/lua lets a script set, of what we set
+local settable = {}
+local fields = "shared min_mem_per_node ntasks_per_node min_cpus pn_min_cpus cpus_per_tres tres_per_node tres_per_job "
+  .. "tres_per_task tres_per_socket num_tasks min_nodes max_nodes admin_comment environment"
+for field in string.gmatch(fields, "%S+") do settable[field] = true end
 for _, row in ipairs(rows) do
   local name, d, wanted = unpack(row)
   local before = {}
@@ -78,6 +106,7 @@ for _, row in ipairs(rows) do
     if wanted[key] == nil and not (key == "min_mem_per_node" and d.shared == 0) then equal(name, key, d[key], before[key]) end
   end
 end
+equal("all of them", "lines to a user", #lines, 0)
 local d = with("4", { min_mem_per_cpu = 100 })
 share.submit(d, {}, 2001)
 equal("--mem-per-cpu", "min_mem_per_node", d.min_mem_per_node, nil)
@@ -93,6 +122,316 @@ end
 equal("unlike partitions", "CPUs", share.cpus_of_a_node({ partition = "a,b" },
   { a = { total_cpus = 64, total_nodes = 2 }, b = { total_cpus = 40, total_nodes = 4 } }), 10)
 equal("no partition known", "CPUs", share.cpus_of_a_node({}, nil), nil)
+
+-- a part of a GPU -------------------------------------------------------------------------------------------------
+local ONE = "gres/shard:180180"
+local parts = { -- what was asked, and the gres it becomes
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1 }, ONE },
+  { { tres_per_node = "gres/gpu", num_tasks = 1 }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, array_inx = "1-8" }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, script = "nothing" }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, min_nodes = 1, max_nodes = 1 }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, min_nodes = 0 }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, min_nodes = "nothing" }, ONE },
+  { { tres_per_node = "gres/gpu:h200:1", num_tasks = 1 }, "gres/shard:h200:180180" },
+  { { tres_per_node = "gres/gpu:h200", num_tasks = 1 }, "gres/shard:h200:180180" },
+  { { tres_per_node = "gres/nvme:1,gres/gpu:1", num_tasks = 1 }, ONE .. ",gres/nvme:1" },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, ntasks_per_node = 4 }, ONE },
+  { { tres_per_node = "gres/gpu:1", ntasks_per_node = 1 }, ONE },
+  { { tres_per_node = "gres/gpu:1", ntasks_per_node = 1, min_nodes = 1, max_nodes = 2 }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, shared = 1 }, ONE },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1, shared = 2 }, ONE },
+  { { tres_per_job = "gres/gpu:1", num_tasks = 1 }, ONE },
+  { { tres_per_job = "gres/gpu:h200:1", num_tasks = 1 }, "gres/shard:h200:180180" },
+  { { tres_per_job = "gres/gpu:1", ntasks_per_node = 1, tres_per_node = "gres/nvme:1" }, ONE .. ",gres/nvme:1" },
+  { { tres_per_job = "gres/gpu:1", tres_per_node = "gres/gpu:1", num_tasks = 1 }, ONE },
+  { { tres_per_task = "gres/gpu=1", num_tasks = 1 }, ONE },
+  { { tres_per_task = "cpu=2,gres/gpu=1", num_tasks = 1 }, ONE },
+  { { tres_per_socket = "gres/gpu:1", sockets_per_node = 1, num_tasks = 1 }, ONE },
+}
+for number, row in ipairs(parts) do
+  local asked, gres = row[1], row[2]
+  local d = with("4", asked)
+  local name = "part, row " .. number
+  local wish = share.wish_for(d, 4, "4", 720720, nil)
+  for field in pairs(wish) do equal(name, "can be set: " .. field, settable[field], true) end
+  local ntasks_per_node = d.ntasks_per_node
+  hush()
+  equal(name, "answer", share.submit(d, {}, 2001), slurm.SUCCESS)
+  equal(name, "tres_per_node", d.tres_per_node, gres)
+  equal(name, "tres_per_job", d.tres_per_job or "", "")
+  equal(name, "tres_per_socket", d.tres_per_socket or "", "")
+  equal(name, "tres_per_task", d.tres_per_task or "", asked.tres_per_task == "cpu=2,gres/gpu=1" and "cpu=2" or "")
+  equal(name, "shared", d.shared, 2)
+  equal(name, "num_tasks", d.num_tasks, 1)
+  equal(name, "max_nodes", d.max_nodes, 1)
+  equal(name, "ntasks_per_node", d.ntasks_per_node, ntasks_per_node)
+  equal(name, "min_mem_per_node", d.min_mem_per_node, nil)
+  equal(name, "admin_comment", d.admin_comment, "share-gpu=4")
+  equal(name, "line", said, nil)
+end
+local whole = { -- these keep their whole GPU
+  with("1", { tres_per_node = "gres/gpu:1", num_tasks = 1 }),
+  with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1, shared = 0 }),
+  with("4", { tres_per_node = "gres/gpu:1", num_tasks = 2 }),
+  with("4", { tres_per_node = "gres/gpu:2", num_tasks = 1 }),
+  with("4", { tres_per_node = "gres/gpu:0", num_tasks = 1 }),
+  with("4", { tres_per_node = "gres/gpu:1K", num_tasks = 1 }),
+  with("4", { tres_per_node = "gres/gpu:a:1,gres/gpu:b:1", num_tasks = 1 }),
+  with("4", { tres_per_job = "gres/gpu:2", num_tasks = 1 }),
+  with("4", { tres_per_socket = "gres/gpu:1", sockets_per_node = 2, num_tasks = 1 }),
+  with("4", { tres_per_node = "gres/gpu:1", ntasks_per_node = 1, min_nodes = 2 }),
+}
+local direct_one = with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1, script = "nothing" })
+table.insert(direct_one.spank_job_env, share.DIRECT .. "=1")
+whole[#whole + 1] = direct_one
+for number, d in ipairs(whole) do
+  local name = "no part, row " .. number
+  local gres, gpus = d.tres_per_node, d.tres_per_job
+  equal(name, "answer", share.submit(d, {}, 2001), slurm.SUCCESS)
+  equal(name, "tres_per_node", d.tres_per_node, gres)
+  equal(name, "tres_per_job", d.tres_per_job, gpus)
+end
+for n, shards in pairs({ [2] = 360360, [7] = 102960, [16] = 45045, [17] = 42395, [60] = 12012 }) do
+  local d = with(tostring(n), { tres_per_node = "gres/gpu:1", num_tasks = 1 })
+  share.submit(d, {}, 2001)
+  equal("1/" .. n, "tres_per_node", d.tres_per_node, "gres/shard:" .. shards)
+end
+
+-- each srun in the job would ask again for what sbatch left in its environment
+d = with("4", { tres_per_task = "cpu=2,gres/gpu=1", num_tasks = 1, environment = {
+  SLURM_GPUS = "1", SLURM_GPUS_PER_NODE = "1", SLURM_TRES_BIND = "gres/gpu:per_task:1",
+  SLURM_TRES_PER_TASK = "cpu=2,gres/gpu=1", SLURM_CPUS_PER_TASK = "2", HOME = "/home/alice" } })
+share.submit(d, {}, 2001)
+for name, wanted in pairs({ SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_TRES_BIND = "", SLURM_TRES_PER_TASK = "cpu=2",
+                            SLURM_CPUS_PER_TASK = "2", HOME = "/home/alice" }) do
+  equal("environment of a part", name, d.environment[name], wanted)
+end
+equal("environment of a part", "SLURM_GPUS_PER_SOCKET", d.environment.SLURM_GPUS_PER_SOCKET, nil)
+d = with("4", { tres_per_node = "gres/gpu:1", num_tasks = 2, environment = { SLURM_GPUS_PER_NODE = "1" } })
+share.submit(d, {}, 2001)
+equal("environment of a whole GPU", "SLURM_GPUS_PER_NODE", d.environment.SLURM_GPUS_PER_NODE, "1")
+
+-- the Prolog's sign of a part is one task with one GPU on a node of one user: whatever was asked, no whole GPU leaves with it
+local forms = { -- and whether it is one GPU on a node where there is one task
+  { { tres_per_node = "gres/gpu:1" }, true }, { { tres_per_node = "gres/gpu:2" }, false },
+  { { tres_per_job = "gres/gpu:1" }, true }, { { tres_per_job = "gres/gpu:2" }, false },
+  { { tres_per_job = "gres/gpu:h200:1", tres_per_node = "gres/gpu:h200:1" }, true }, { { tres_per_task = "gres/gpu=1" }, true },
+  { { tres_per_socket = "gres/gpu:1", sockets_per_node = 1 }, true }, { {}, false },
+}
+local seen = 0
+for _, form in ipairs(forms) do
+  for _, num_tasks in ipairs({ slurm.NO_VAL, 1, 2 }) do
+    for _, ntasks_per_node in ipairs({ slurm.NO_VAL16, 1, 4 }) do
+      for _, min_nodes in ipairs({ slurm.NO_VAL, 1, 2 }) do
+        for _, shared in ipairs({ 65534, 0, 1, 2 }) do
+          for _, n in ipairs({ "1", "4" }) do
+            local d = with(n, { num_tasks = num_tasks, ntasks_per_node = ntasks_per_node, shared = shared })
+            d.min_nodes = min_nodes
+            for field, value in pairs(form[1]) do d[field] = value end
+            equal("a grid of jobs", "answer", share.submit(d, {}, 2001), slurm.SUCCESS)
+            local nodes = d.min_nodes == slurm.NO_VAL and 1 or d.min_nodes
+            local tasks = d.num_tasks -- SLURM_JOB_NTASKS in the Prolog, as slurmctld makes it
+            if tasks == slurm.NO_VAL and d.ntasks_per_node ~= slurm.NO_VAL16 then tasks = d.ntasks_per_node * nodes end
+            if n == "4" and tasks == 1 and d.shared == 2 and form[2] then
+              seen = seen + 1
+              local gres = string.match(d.tres_per_node or "", "^%a+/%a+")
+              equal("one task on one GPU of a user's node", "tres_per_node", gres, "gres/shard")
+              equal("one task on one GPU of a user's node", "max_nodes", d.max_nodes, 1)
+            elseif string.match(d.tres_per_node or "", "shard") then
+              equal("a part", "one task of N on one user's node", false, true)
+            end
+          end
+        end
+      end
+    end
+  end
+end
+equal("a grid of jobs", "parts seen", seen > 50, true)
+
+-- parts that cannot be
+local no_parts = {
+  { "", {}, "4 tasks on it", "shards_per_gpu = 720720 to " },
+  { "", {}, "GresTypes=gpu,shard", "until then leave -n1 away" },
+  { "", { num_tasks = slurm.NO_VAL, ntasks_per_node = 1 }, "with --ntasks-per-node=1", "leave --ntasks-per-node=1 away" },
+  { "shards_per_gpu = 3\n", {}, "no more than 3 of them", "shards_per_gpu in " },
+  { "shards_per_gpu = 4\n", { cpus_per_tres = "gres/gpu:2" }, "--cpus-per-gpu", "--gres=gpu:1 -n1 -c2 job.sh" },
+  { "shards_per_gpu = 4\n", { mem_per_tres = "gres/gpu:100" }, "--mem-per-gpu", "-n1 --mem=8G job.sh" },
+  { "shards_per_gpu = 4\n", { tres_freq = "gpu:low" }, "--gpu-freq", "-n1 job.sh" },
+  { "shards_per_gpu = 4\n", { tres_per_node = "nothing", tres_per_job = "gres/gpu:1", script = "nothing" }, "with salloc",
+    "salloc --share-gpu=4,mem=8192M --gres=gpu:1 -n1" },
+}
+for number, row in ipairs(no_parts) do
+  configure('mode = "on"\n' .. row[1])
+  local asked = { tres_per_node = "gres/gpu:1", num_tasks = 1 }
+  for field, value in pairs(row[2]) do asked[field] = value end
+  local d = with("4,mem=8192M", asked)
+  local name = "no such part, row " .. number
+  hush()
+  equal(name, "answer", share.submit(d, {}, 2001), slurm.ERROR)
+  equal(name, "sentence: " .. row[3], has(said, row[3]) and has(said, row[4]) and has(said, "--share-gpu=4,mem=8192M"), true)
+  equal(name, "one line", #lines, 1)
+  equal(name, "shared", d.shared, 65534)
+end
+configure('mode = "on"\nshards_per_gpu = 4')
+d = with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1 })
+share.submit(d, {}, 2001)
+equal("four shards", "tres_per_node", d.tres_per_node, "gres/shard:1")
+configure(ON)
+
+-- what stays to be read ---------------------------------------------------------------------------------------------
+for comment, wanted in pairs({ [""] = "share-gpu=4,mem=8192M", ["ticket 7"] = "ticket 7;share-gpu=4,mem=8192M" }) do
+  d = with("4,mem=8192M", { admin_comment = comment })
+  share.submit(d, {}, 2001)
+  equal("comment " .. comment, "admin_comment", d.admin_comment, wanted)
+end
+d = job({})
+share.submit(d, {}, 2001)
+equal("no share", "admin_comment", d.admin_comment, nil)
+
+-- hints --------------------------------------------------------------------------------------------------------------
+local torch = "#!/bin/bash\nsrun torchrun train.py\n"
+local hints = { -- what was asked, and a word of each line to be said
+  { with("4", { array_inx = "1-9", num_tasks = 1 }), "--gres=gpu:1 and 4 elements share a GPU" },
+  { with("4", { array_inx = "1-9", ntasks_per_node = 1 }), "--gres=gpu:1 and 4 elements share a GPU" },
+  { with("4", { array_inx = "1-9" }) },
+  { with("4", { array_inx = "1-9", num_tasks = 2 }) },
+  { with("1", { array_inx = "1-9", num_tasks = 1 }) },
+  { with("4", { array_inx = "1-9", num_tasks = 1, shared = 0 }) },
+  { with("4", { array_inx = "1-9", num_tasks = 1, tres_per_node = "gres/gpu:1" }) },
+  { with("4", { num_tasks = 1 }) },
+  { with("4", { script = torch }), "torchrun" },
+  { with("4", { script = torch, tres_per_node = "gres/gpu:1" }), "torchrun" },
+  { with("4", { script = torch, num_tasks = 2 }), "torchrun" },
+  { with("4", { script = torch, num_tasks = 1 }) },
+  { with("4", { script = torch, ntasks_per_node = 1, min_nodes = 2 }) },
+  { with("1", { script = torch, tres_per_node = "gres/gpu:1" }) },
+  { with("4", { script = torch, tres_per_node = "gres/gpu:1", num_tasks = 1 }) },
+  { with("4", { script = "nothing" }) },
+}
+for number, row in ipairs(hints) do
+  hush()
+  equal("hint, row " .. number, "answer", share.submit(row[1], {}, 2001), slurm.SUCCESS)
+  equal("hint, row " .. number, "lines", #lines, #row - 1)
+  for i = 2, #row do equal("hint, row " .. number, row[i], has(lines[i - 1], row[i]), true) end
+end
+for n, wanted in pairs({ ["1"] = false, ["2"] = true }) do
+  hush()
+  share.submit(with(n, { script = torch }), {}, 2001)
+  equal("hint for " .. n, "two ranks on one GPU", has(said, "NCCL refuses"), wanted)
+  equal("hint for " .. n, "way out", has(said, 'README, "Independent tasks"'), true)
+end
+configure('mode = "on"')
+hush()
+share.submit(with("4", { array_inx = "1-9", num_tasks = 1 }), {}, 2001)
+equal("no hint at what would be refused", "line", said, nil)
+configure(ON)
+local scripts = {
+  { "#!/bin/bash\nsrun python train.py\n", nil },
+  { "", nil },
+  { "torchrun", "torchrun" },
+  { "srun torchrun_old x", nil },
+  { "srun mytorchrun", nil },
+  { "srun ./torchrun.sh", "torchrun" },
+  { "# torchrun\n  # deepspeed\n#SBATCH -J nccl\nsrun x", nil },
+  { "# a\n# b\nsrun deepspeed x", "deepspeed" },
+  { "srun x # torchrun", "torchrun" },
+  { "python -m torch.distributed.launch x", "torch.distributed" },
+  { "srun python -c 'from torch import distributed as d; d.init_process_group()'", "init_process_group" },
+  { "accelerate launch x", "accelerate launch" },
+  { "accelerate config", nil },
+  { "export NCCL_DEBUG=INFO", "NCCL_" },
+  { "python x --backend nccl", "nccl" },
+  { "export MASTER_ADDR=n1", "MASTER_ADDR" },
+  { "echo $MY_MASTER_ADDR", nil },
+  { "python -c 'import pytorch_lightning'", "pytorch_lightning" },
+  { "python -c 'import lightning as L'", "lightning" },
+  { "python enlightning.py", nil },
+  { "horovodrun -np 4 x", "horovodrun" },
+  { "python -c 'import jax; jax.distributed.initialize()'", "jax.distributed" },
+  { string.rep("x", 256 * 1024) .. "\ntorchrun\n", nil },
+  { string.rep("#\n", 131000) .. "torchrun", "torchrun" },
+}
+for _, row in ipairs(scripts) do equal(string.sub(row[1], 1, 60), "framework", share.framework_in(row[1]), row[2]) end
+
+-- modes ---------------------------------------------------------------------------------------------------------------
+local both = { gpu = { flag_default = 1 }, plain = { flag_default = 0 } }
+local asked = { -- mode, what was asked, and a word of what slurmctld would log
+  { {}, "whole nodes (admin_comment=share-gpu=4 min_mem_per_node=0 shared=0)" },
+  { { tres_per_node = "gres/gpu:1" }, "4 tasks per node on nodes of one user (" },
+  { { tres_per_job = "gres/gpu:2" }, "the GPUs it names on nodes of one user (" },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1 }, "a part of a GPU as gres/shard:180180 (" },
+  { { tres_per_job = "gres/gpu:1", num_tasks = 1, environment = { SLURM_GPUS = "1" } }, "SLURM_GPUS= " },
+  { { tres_per_node = "gres/gpu:h\n%s:1", num_tasks = 1 }, "gres/shard:h?%s:180180" },
+  { { tres_per_node = "gres/shard:1" }, "refuse it: --gres=shard does not go" },
+  { { het_job_offset = 0 }, "refuse it: a heterogeneous job" },
+}
+for _, mode in ipairs({ "off", "observe" }) do
+  configure('shards_per_gpu = 720720\nmode = "on"\n[partition.gpu]\nmode = "' .. mode .. '"\n')
+  for number, row in ipairs(asked) do
+    local name = mode .. ", row " .. number
+    local d, untouched = with("4", row[1]), with("4", row[1])
+    hush()
+    equal(name, "answer", share.submit(d, both, 2001), slurm.SUCCESS)
+    for key, value in pairs(d) do
+      if type(value) ~= "table" then equal(name, key, value, untouched[key]) end
+    end
+    for key in pairs(untouched) do equal(name, key .. " is there", d[key] ~= nil, true) end
+    equal(name, "SLURM_GPUS", d.environment.SLURM_GPUS, row[1].environment and "1")
+    equal(name, "lines", #lines, 1)
+    equal(name, "logged", #logged, mode == "off" and 0 or 1)
+    equal(name, "errors", #errors, 0)
+    if mode == "off" then
+      equal(name, "line", said, "slurm-share: --share-gpu=4 has no effect: sharing is switched off in partition gpu; "
+        .. "the job runs as if it were not there")
+    else
+      equal(name, "line", said, "slurm-share: --share-gpu=4 has no effect yet: partition gpu only observes; "
+        .. "the job runs as if it were not there")
+      equal(name, "log: " .. row[2], has(logged[1], row[2]), true)
+      equal(name, "whose job", has(logged[1], "slurm-share: would: for the job of uid 2001 in partition gpu: "), true)
+      equal(name, "one line", string.find(logged[1], "[^ -~]"), nil)
+    end
+  end
+  hush() -- a value that nobody checked
+  equal(mode .. ", a bad value", "answer", share.submit(with("4;\n%s"), both, 2001), slurm.SUCCESS)
+  equal(mode .. ", a bad value", "line", has(said, "slurm-share: --share-gpu=4;?%s has no effect"), true)
+  equal(mode .. ", a bad value", "logged", #logged, mode == "off" and 0 or 1)
+  equal(mode .. ", a bad value", "printable", string.find(said .. (logged[1] or ""), "[^ -~]"), nil)
+  hush() -- srun alone, which in mode on needs numbers
+  local d = with("4")
+  table.insert(d.spank_job_env, share.DIRECT .. "=1")
+  equal(mode .. ", srun", "answer", share.submit(d, both, 2001), slurm.SUCCESS)
+  hush()
+  share.submit(with("off"), both, 2001)
+  equal(mode .. ", --share-gpu=off", "lines", #lines + #logged, 0)
+end
+-- no file: observe; a partition's mode over the site's; of several partitions the mode that does more
+local modes = {
+  { "", "gpu", "observe" }, { "", nil, "observe" },
+  { 'mode = "on"', "gpu", "on" }, { 'mode = "off"', nil, "off" },
+  { 'mode = "on"\n[partition.gpu]\nmode = "off"', "gpu", "off" }, { 'mode = "on"\n[partition.gpu]\nmode = "off"', nil, "off" },
+  { 'mode = "on"\n[partition.gpu]\nmode = "off"', "plain", "on" },
+  { 'mode = "on"\n[partition.gpu]\nmode = "off"', "gpu,plain", "on" },
+  { '[partition."gpu"]\nmode = "off"\n[partition.plain]', "gpu,plain", "observe" },
+  { 'partition.gpu.mode = "off"\npartition = 1', "gpu", nil },
+  { 'partition = {gpu = {mode="off"}, "plain" = {mode="on"}}', "plain,gpu", "on" },
+  { 'mode = "off"\n[partition.gpu]\nmax_share = 4', "gpu", "off" },
+}
+for _, row in ipairs(modes) do
+  local settings = share.settings(row[1])
+  local names = share.partitions_of({ partition = row[2] }, both)
+  equal(row[1] .. " / " .. tostring(row[2]), "mode", settings and share.mode_for(names, settings), row[3])
+end
+equal("no default partition", "mode", share.mode_for({}, share.settings('mode = "off"')), "off")
+configure('mode = "off"')
+hush()
+share.submit(with("4"), {}, 2001)
+equal("no default partition", "line", has(said, "switched off in this cluster;"), true)
+hush()
+share.submit(with("4", { partition = "a\27[1m" .. string.rep("b", 200) }), {}, 2001)
+equal("a partition nobody has", "printable", string.find(said, "[^ -~]"), nil)
+equal("a partition nobody has", "bounded", #said < 300, true)
+configure(ON)
 
 -- values from strangers -------------------------------------------------------------------------------------------
 for _, value in ipairs({ "4;rm", "0", "61", "99999", "4\n", "", "-1", "1e1", "0x4", "4,mem=8G,mps=off" }) do
@@ -114,9 +453,9 @@ equal("nothing to read", "answer", share.submit(job({ spank_job_env = nil }), ni
 equal("--gres=shard", "answer", share.submit(with("4", { tres_per_node = "gres/shard:2" }), {}, 1), slurm.ERROR)
 equal("--gres=shard alone", "answer", share.submit(job({ tres_per_node = "gres/shard:2" }), {}, 1), slurm.SUCCESS)
 said = nil
-equal("--ntasks-per-gpu", "answer", share.submit(with("4,mem=8192M", { ntasks_per_tres = 4, num_tasks = 4 }), {}, 1), slurm.ERROR)
-equal("--ntasks-per-gpu", "sentence", said ~= nil and string.find(said, "--share-gpu=4,mem=8192M --gres=gpu:1 job.sh", 1, true) ~= nil,
-  true)
+d = with("4,mem=8192M", { ntasks_per_tres = 4, num_tasks = 4 })
+equal("--ntasks-per-gpu", "answer", share.submit(d, {}, 1), slurm.ERROR)
+equal("--ntasks-per-gpu", "sentence", has(said, "--share-gpu=4,mem=8192M --gres=gpu:1 job.sh"), true)
 equal("--ntasks-per-gpu alone", "answer", share.submit(job({ ntasks_per_tres = 4 }), {}, 1), slurm.SUCCESS)
 local direct = { -- srun without an allocation: what was asked, and the line that works; nil: it works as it is
   { {}, "srun --share-gpu=4 --gres=gpu:1 -n4 PROGRAM" },
@@ -153,35 +492,63 @@ local texts = {
   { 'exclusive_user_partitions = ["gpu"]', "plain", 65534 },
   { 'exclusive_user_partitions = ["gpu"]', "plain,gpu", 2 },
   { 'exclusive_user_partitions = ["plain"]', nil, 65534 },
+  { 'exclusive_user_partitions = ["gpu"]\n[partition.gpu]\nmode = "off"', "gpu", 65534, 0 },
+  { 'exclusive_user_partitions = ["gpu"]\n[partition.gpu]\nmode = "observe"', "gpu", 65534, 1 },
+  { 'exclusive_user_partitions = ["gpu"]\n[partition.gpu]\nmode = "observe"', "gpu,plain", 65534, 1 },
+  { 'exclusive_user_partitions = ["gpu", "plain"]\n[partition.gpu]\nmode = "observe"', "gpu,plain", 2 },
+  { 'exclusive_user_partitions = ["gpu", "plain"]\n[partition.gpu]\nmode = "off"', "gpu", 65534 },
 }
 for _, row in ipairs(texts) do
   local text, partition, wanted = row[1], row[2], row[3]
-  configure(text)
+  configure('mode = "on"\n' .. text)
+  hush()
   local name = text .. " / " .. tostring(partition)
   local plain = job({ partition = partition })
   share.submit(plain, partitions, 2001)
   equal(name, "shared", plain.shared, wanted)
+  equal(name, "logged", #logged, row[4] or 0)
+  equal(name, "to the user", #lines, 0)
   local whole = job({ partition = partition, shared = 0 })
   share.submit(whole, partitions, 2001)
   equal(name, "shared of --exclusive", whole.shared, 0)
 end
+hush()
 configure('exclusive_user_partitions = ["gpu"]')
 share.submit(job({ partition = "gpu" }), partitions, 1)
-configure("exclusive_user_partitions = [")
-said = nil
-local kept = job({ partition = "gpu" })
-share.submit(kept, partitions, 1)
-equal("a damaged file", "shared", kept.shared, 2)
-equal("a damaged file", "log", said ~= nil and string.find(said, config, 1, true) ~= nil, true)
+equal("observe by default", "log", logged[1], "slurm-share: would: for the job of uid 2001 in partition gpu: nodes of one user "
+  .. "(shared=2), as exclusive_user_partitions says")
+
+-- a file that is not understood, or cannot be read, changes nothing; one that is not there is empty
+configure('mode = "on"\nexclusive_user_partitions = ["gpu"]')
+share.submit(job({ partition = "gpu" }), partitions, 1)
+configure('mode = "on"\nexclusive_user_partitions = [')
+hush()
+for _ = 1, 3 do
+  local kept = job({ partition = "gpu" })
+  share.submit(kept, partitions, 1)
+  equal("a damaged file", "shared", kept.shared, 2)
+end
+equal("a damaged file", "log", #errors == 1 and has(errors[1], config .. " cannot be understood"), true)
+share.CONFIG = "/proc/self/mem" -- opens, and cannot be read
+hush()
+for _ = 1, 3 do
+  local kept = job({ partition = "gpu" })
+  share.submit(kept, partitions, 1)
+  equal("an unreadable file", "shared", kept.shared, 2)
+end
+equal("an unreadable file", "log", #errors == 1 and has(errors[1], "cannot be read"), true)
+share.CONFIG = config
 os.remove(config)
 local gone = job({ partition = "gpu" })
+hush()
 share.submit(gone, partitions, 1)
 equal("no file", "shared", gone.shared, 65534)
+equal("no file", "log", #errors, 0)
 
 -- the configuration's text -----------------------------------------------------------------------------------------
 local function list(text)
-  local found = share.exclusive_user_partitions(text)
-  return found and table.concat(found, "|") or "nil"
+  local found = share.settings(text)
+  return found and table.concat(found.exclusive_user_partitions, "|") or "nil"
 end
 local documents = {
   { "", "" },
@@ -197,7 +564,7 @@ local documents = {
   { 'a = "\\"[" # [\nexclusive_user_partitions = ["gpu"]', "gpu" },
   { 'a.b = 1\nexclusive_user_partitions = ["gpu"]', "gpu" },
   { '[table]\nexclusive_user_partitions = ["no"]', "" },
-  { 'a = 1\n[[tables]]\nexclusive_user_partitions = ["no"]', "" },
+  { 'a = 1\n[[tables]]\nexclusive_user_partitions = ["no"]', "nil" },
   { 'exclusive_user_partitions = "gpu"', "nil" },
   { "exclusive_user_partitions = [gpu]", "nil" },
   { 'exclusive_user_partitions = ["gpu" "debug"]', "nil" },
@@ -207,14 +574,15 @@ local documents = {
   { "= 1\n", "nil" },
   { "a = [\n", "nil" },
   { 'a = "no end\nexclusive_user_partitions = []', "nil" },
+  { "exclusive_user_partitions = [" .. string.rep("[", 300000), "nil" },
 }
-for _, row in ipairs(documents) do equal(row[1], "list", list(row[1]), row[2]) end
+for _, row in ipairs(documents) do equal(string.sub(row[1], 1, 200), "list", list(row[1]), row[2]) end
 math.randomseed(20261120)
 local alphabet = { "[", "]", '"', "'", "#", "\n", "=", ",", "a", " ", "\\", '"""', "exclusive_user_partitions = " }
 for _ = 1, 20000 do
   local pieces = {}
   for i = 1, math.random(0, 20) do pieces[i] = alphabet[math.random(#alphabet)] end
-  local ok, problem = pcall(share.exclusive_user_partitions, table.concat(pieces))
+  local ok, problem = pcall(share.settings, table.concat(pieces))
   if not ok then equal(table.concat(pieces), "error", problem, nil) end
 end
 

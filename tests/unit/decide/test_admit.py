@@ -163,3 +163,69 @@ def test_each_slot_has_the_daemon_of_its_gpu():
     plan = admit.settle_mps(decide(), {"GPU-0": "/run/p0"}, {"GPU-1": "it hangs"})
     assert [slot.pipe for slot in plan.slots] == ["/run/p0", None] * 4
     assert [note for note in plan.notes if "GPU 1 is shared without MPS: it hangs" in note]
+
+
+# --- a part of a GPU, caps alone, and whose fault a refusal is -----------------------------------------------------
+
+PART = replace(JOB, granted=("1",), exclusive="user", tasks=1, nodes=1)
+
+
+def test_a_part_of_a_gpu_has_one_slot_with_its_caps_and_mps():
+    """One of four: a fourth of what there is, on the GPU that Slurm named; its neighbours are other jobs."""
+    plan = decide(PART)
+    assert plan.is_part
+    assert [(slot.number, slot.gpu.uuid, slot.memory_cap_mib) for slot in plan.slots] == [(0, "GPU-1", 19942)]
+    assert plan.slots[0].memory_fraction == "0.243"
+    assert plan.wants_mps
+    assert not decide(replace(PART, direct=True)).is_part
+    assert len(decide(replace(PART, tasks=None)).slots) == 4
+
+
+@pytest.mark.parametrize(
+    ("share", "settings", "wanted"),
+    [
+        (ShareRequest(1, sm=25), Settings(), True),
+        (ShareRequest(1, sm="even"), Settings(), True),
+        (ShareRequest(1, sm="free"), Settings(), False),
+        (ShareRequest(1), Settings(sm="50"), True),
+        (ShareRequest(1, mps=False), Settings(sm="50"), False),
+    ],
+)
+def test_a_cap_without_a_neighbour_wants_mps_too(share, settings, wanted):
+    """Nothing else holds a task to a part of the multiprocessors."""
+    assert decide(replace(JOB, share=share), settings=settings).wants_mps is wanted
+
+
+def test_a_cap_that_nobody_holds_is_said():
+    """sm=25 for one task, on a node without MPS."""
+    plan = decide(replace(JOB, share=ShareRequest(1, sm=25)), offer=NO_MPS)
+    assert not plan.wants_mps
+    assert any("no cap is enforced" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "blames_node"),
+    [
+        (admit.driver_refusal(JOB, "the driver is gone"), True),
+        (decide(replace(JOB, granted=("0", "7"))), True),
+        (decide(gpus=()), True),
+        (admit.crowd_refusal(decide(PART)), True),
+        (decide(settings=Settings(max_share=2)), False),
+        (decide(replace(JOB, granted=())), False),
+        (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), False),
+        (decide(replace(JOB, share=ShareRequest(49))), False),
+        (admit.settle_mps(decide(replace(JOB, share=ShareRequest(4, mps=True))), {}, {"GPU-0": "hangs"}), False),
+    ],
+)
+def test_a_node_is_blamed_for_what_every_other_job_would_meet_there(refusal, blames_node):
+    """A driver that is dead, a GPU that is not there, a GPU given away twice; not for what the job itself asked."""
+    assert isinstance(refusal, Refusal)
+    assert refusal.blames_node is blames_node
+
+
+def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
+    """Shards in gres.conf and in the configuration disagree; the administrator is told where to look."""
+    sentence = admit.crowd_refusal(decide(PART)).sentence
+    assert "GPU 1" in sentence
+    assert "shards_per_gpu" in sentence
+    assert "gres.conf" in sentence

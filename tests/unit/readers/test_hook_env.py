@@ -86,3 +86,64 @@ def test_words_for_people_are_dropped_when_they_are_odd():
     job = hook_env.read({**GOOD, "SLURM_JOB_USER": "alice", "SLURM_JOB_PARTITION": "x\ny"})
     assert job.user == "alice"
     assert job.partition is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "field", "values"),
+    [
+        ("SLURM_JOB_NTASKS", "tasks", {"1": 1, "0": 0, "64": 64, "4294967294": 4294967294}),
+        ("SLURM_JOB_NUM_NODES", "nodes", {"1": 1, "2": 2, "0001": 1}),
+    ],
+)
+def test_how_many_tasks_and_nodes_is_a_number_or_not_told(variable, field, values):
+    """slurmd leaves both out where nobody said; 0 is a number and not the same as that."""
+    assert getattr(hook_env.read(GOOD), field) is None
+    for text, number in values.items():
+        assert getattr(hook_env.read({**GOOD, variable: text}), field) == number
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_NTASKS", "SLURM_JOB_NUM_NODES"])
+@pytest.mark.parametrize(
+    "value", ["", " 1", "1\n", "-1", "+1", "1.0", "0x1", "1e3", "one", "\u0661", "4294967296", "9" * 5000, "1;id"]
+)
+def test_a_number_that_slurmd_would_not_have_written_is_an_error(variable, value):
+    """No part of a GPU is given away on a number that came from somewhere else."""
+    with pytest.raises(HookEnvError, match=variable):
+        hook_env.read({**GOOD, variable: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "direct"),
+    [
+        ("1", True),
+        (None, False),
+        ("0", False),
+        ("", False),
+        ("yes", False),
+        ("1\n", False),
+        ("11", False),
+        (" 1", False),
+    ],
+)
+def test_srun_alone_says_so_with_one_word(value, direct):
+    """It comes from the user's side: that word or none, and nothing of it is an error."""
+    environ = GOOD if value is None else {**GOOD, "SPANK_SHARE_GPU_SRUN": value}
+    assert hook_env.read(environ).direct is direct
+
+
+@pytest.mark.parametrize(
+    ("variables", "exclusive"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_EXCLUSIVE": "NODE"}, "node"),
+        ({"SLURM_JOB_EXCLUSIVE": "USER"}, "user"),
+        ({"SLURM_JOB_EXCLUSIVE": "NO", "SLURM_JOB_OVERSUBSCRIBE": "USER"}, None),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "USER"}, "user"),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO"}, None),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NODE"}, None),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "user"}, None),
+    ],
+)
+def test_whose_nodes_they_are_is_told_in_two_ways(variables, exclusive):
+    """By its own variable where Slurm has it; before that USER, while NO proves nothing."""
+    assert hook_env.read({**GOOD, **variables}).exclusive == exclusive

@@ -1,0 +1,298 @@
+"""What was written, and what came of it: every row of packaging/docs/rows.md, on real daemons.
+
+The table there is made by these tests (tests/rows.sh), and each of them compares its row with what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hooked import Node, configured
+
+from localcluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+TABLE = Path(__file__).parents[2] / "packaging/docs/rows.md"
+WRITE = "SLURM_SHARE_WRITE_ROWS" in os.environ
+
+TASK = """\
+echo "task $SLURM_PROCID $SLURMD_NODENAME ${SLURM_SHARE_GPU_INDEX-${CUDA_VISIBLE_DEVICES-none}} \
+${SLURM_SHARE_SLOT-none}/${SLURM_SHARE_SLOTS-none} ${CUDA_MPS_PINNED_DEVICE_MEM_LIMIT-none} \
+${CUDA_MPS_ACTIVE_THREAD_PERCENTAGE-none} ${SLURM_SHARE_MPS-none}"
+"""
+THIS = "${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID-$SLURM_JOB_ID}"
+SHOW = f"#!/bin/bash\nscontrol -o show job -d {THIS}\n"
+JOB = SHOW + "srun ./task.sh\n"
+FILES = {
+    "task.sh": "#!/bin/bash\n" + TASK,
+    "shown.sh": f"{SHOW.replace('scontrol', '[ $SLURM_PROCID != 0 ] || scontrol')}{TASK}",
+    "job.sh": JOB,
+    "nine.sh": JOB.replace("srun", "srun -n9"),
+    "off.sh": JOB.replace("srun", "srun -n1 --share-gpu=off"),
+    "bare.sh": SHOW + "./task.sh\n",
+    "bound.sh": JOB.replace("srun", "srun --gpus-per-task=1 -n2"),
+    "torch.sh": JOB + ": torchrun train.py\n",
+    "outer.sh": "#!/bin/bash\nsbatch --wait -o inner.out job.sh >inner.id 2>&1; cat inner.out\n",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    written: str
+    on: str = "n2"
+    """Nodes the job must have; empty: Slurm chooses."""
+    note: str = ""
+    """What else was so, for the table."""
+
+
+WHOLE = [
+    Row("sbatch --share-gpu=4 job.sh"),
+    Row("sbatch --share-gpu=4 job.sh", "n1"),
+    Row("sbatch --share-gpu=2 -N2 job.sh", "n2,n3"),
+    Row("sbatch --share-gpu=1 job.sh"),
+    Row("sbatch --share-gpu=4 -n3 job.sh"),
+    Row("sbatch --share-gpu=4 -N2 --ntasks-per-node=3 job.sh", "n2,n3"),
+    Row("sbatch --share-gpu=4 -c2 job.sh"),
+    Row("sbatch --share-gpu=4 --mem=1000 job.sh"),
+    Row("sbatch --share-gpu=2 --exclusive --gres=gpu:1 job.sh"),
+    Row("salloc --share-gpu=2 ./job.sh"),
+]
+GPUS = [
+    Row("sbatch --share-gpu=4 --gres=gpu:1 job.sh"),
+    Row("sbatch --share-gpu=4 --gpus-per-node=1 job.sh"),
+    Row("sbatch --share-gpu=4 --gres=gpu:1 -N2 job.sh", "n2,n3"),
+    Row("sbatch --share-gpu=2 --gres=gpu:3 job.sh", "n1"),
+    Row("sbatch --share-gpu=2 --gres=gpu:simulated:2 job.sh", "n1"),
+    Row("sbatch --share-gpu=4 --gpus=1 job.sh"),
+    Row("sbatch --share-gpu=2 --gpus=2 job.sh"),
+    Row("sbatch --share-gpu=2 --gpus-per-task=1 -n2 job.sh"),
+    Row("sbatch --share-gpu=10 --gres=gpu:1 -p small job.sh", note="more slots than CPUs"),
+    Row("srun --share-gpu=4 --gres=gpu:2 -n8 ./shown.sh"),
+    Row("srun --share-gpu=4 --gres=gpu:1 -n1 ./shown.sh"),
+]
+PARTS = [
+    Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 job.sh"),
+    Row("sbatch --share-gpu=4 --gpus=1 -n1 job.sh"),
+    Row("sbatch --share-gpu=4 --gres=gpu:simulated:1 -n1 job.sh"),
+    Row("sbatch --share-gpu=3,mem=8G,sm=even --gres=gpu:1 -n1 job.sh"),
+    Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 -c2 job.sh"),
+    Row("sbatch --array=1-6 --share-gpu=3 --gres=gpu:1 -n1 job.sh"),
+    Row("salloc --share-gpu=4 --gres=gpu:1 -n1 ./job.sh"),
+    Row("sbatch --array=1-2 --share-gpu=4 -n1 job.sh"),
+    Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 nine.sh", note="`srun -n9` in it"),
+]
+CAPS = [
+    Row("sbatch --share-gpu=4,mem=8G job.sh"),
+    Row("sbatch --share-gpu=2,mem=50G job.sh"),
+    Row("sbatch --share-gpu=4,sm=even job.sh"),
+    Row("sbatch --share-gpu=3,sm=30 job.sh"),
+    Row("sbatch --share-gpu=1,sm=25 job.sh"),
+    Row("sbatch --share-gpu=4,mps=off job.sh"),
+    Row("sbatch --share-gpu=4,mps=on job.sh"),
+]
+STEPS = [
+    Row("sbatch --share-gpu=4 nine.sh", note="`srun -n9` in it"),
+    Row("sbatch --share-gpu=4 off.sh", note="`srun -n1 --share-gpu=off` in it"),
+    Row("sbatch --share-gpu=4 bound.sh", note="`srun --gpus-per-task=1 -n2` in it"),
+    Row("sbatch --share-gpu=4 bare.sh", note="no `srun` in it"),
+    Row("sbatch --share-gpu=4 outer.sh", note="`sbatch job.sh` in it; of that job"),
+    Row("sbatch --share-gpu=2 torch.sh", note="`torchrun` in it"),
+]
+REFUSED = [
+    Row("sbatch --share-gpu=0 job.sh"),
+    Row("sbatch --share-gpu=4,mps=off,mem=8G job.sh"),
+    Row("sbatch --share-gpu=4 -n1 : --share-gpu=4 -n1 job.sh", ""),
+    Row("sbatch --share-gpu=4 --gpus=1 --ntasks-per-gpu=4 job.sh"),
+    Row("sbatch --share-gpu=4 --gres=shard:4 job.sh"),
+    Row("srun --share-gpu=4 ./shown.sh"),
+    Row("sbatch --share-gpu=2 -N2 job.sh", "n1,n2", note="unlike nodes"),
+]
+SPECIAL = [
+    Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 job.sh", note="a site without shards (shards_per_gpu = 0)"),
+    Row("sbatch --share-gpu=4 job.sh", note="max_share = 3"),
+    Row("sbatch --share-gpu=4 job.sh", note='mode = "observe"'),
+    Row("sbatch --share-gpu=4 job.sh", note='mode = "off"'),
+    Row("sbatch --share-gpu=4 job.sh", note='mps_control = ""'),
+    Row("sbatch --share-gpu=4 --gres=gpu:1 job.sh", note="the GPU is in MIG mode"),
+]
+CHAPTERS = {
+    "Whole nodes": WHOLE,
+    "Some GPUs of a node": GPUS,
+    "A part of one GPU": PARTS,
+    "Caps": CAPS,
+    "In the script": STEPS,
+    "Refused": REFUSED,
+    "What the site says": SPECIAL,
+}
+HEADING = """\
+# What you write, and what you get
+
+Made by `tests/rows.sh` on the local cluster, and checked on Slurm 26.05 and 24.11 by `tests/cluster/test_rows.py`.
+Nodes: n1 has 16 CPUs and 4 GPUs, n2 and n3 have 8 CPUs and 2 GPUs each, 500 MB of memory a CPU unless the job says
+otherwise. The GPUs are simulated (80 GB each); nothing was computed on them. `job.sh` is a plain `srun ./task.sh`.
+"""
+COLUMNS = ("written", "on", "allocated", "tasks", "caps of a task", "said")
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[dict[str, str]]:
+    """The rows of the table by what was written; where it is being made, they are filled in and written down."""
+    if not WRITE:
+        lines = TABLE.read_text().splitlines()
+        yield {line.rpartition(" | ")[0].split(" | ")[0]: line for line in lines if line.startswith("| `")}
+        return
+    found: dict[str, str] = {}
+    yield found
+    text = HEADING
+    for chapter, rows in CHAPTERS.items():
+        made = [found[first_cell(row)] for row in rows if first_cell(row) in found]
+        text += f"\n## {chapter}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|\n" + "\n".join(made) + "\n"
+    TABLE.parent.mkdir(exist_ok=True)
+    TABLE.write_text(text)
+
+
+@pytest.fixture(autouse=True)
+def small(cluster: Cluster) -> None:
+    """A partition of small nodes only, and the files of the rows in alice's home."""
+    cluster.exec("ctl", ["scontrol", "create", "partition=small", "nodes=n2,n3"])
+    for name, text in FILES.items():
+        file = cluster.home / "alice" / name
+        file.write_text(text)
+        file.chmod(0o755)
+
+
+def first_cell(row: Row) -> str:
+    """What names the row."""
+    return (
+        f"| `{row.written}`"
+        + (f"; {row.note}" if row.note else "")
+        + (f" (on {row.on})" if row.on not in ("", "n2") else "")
+    )
+
+
+@pytest.mark.parametrize("row", [row for rows in CHAPTERS.values() for row in rows], ids=first_cell)
+def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: Row) -> None:
+    """Allocation, tasks, GPUs, caps and every sentence are as the table says."""
+    with special(cluster, row.note):
+        made = " | ".join([first_cell(row), *outcome(cluster, row)]) + " |"
+    if WRITE:
+        table[first_cell(row)] = made
+    else:
+        assert made == table.get(first_cell(row), "a row that the table has not; make it with tests/rows.sh")
+    states = cluster.status().nodes
+    assert set(states.values()) <= {"idle", "planned", "completing"}
+
+
+def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]
+    """What the row's note wants to be so."""
+    node = Node(cluster, "n2")
+    if "MIG" in note:
+        return node.gpu_file(0, "mig=1")
+    line = re.search(r"\w+ = .*?(?=\)|$)", note)
+    return configured(cluster, *([line[0]] if line else []))
+
+
+def outcome(cluster: Cluster, row: Row) -> list[str]:
+    """The row's other cells."""
+    program, rest = row.written.split(" ", 1)
+    where = f"-w {row.on} " if row.on else ""
+    done = cluster.as_user("alice", f"rm -f *.out inner.id; {program} {where}{rest}", timeout=60)
+    said, output = done.stderr, done.stdout
+    if program == "sbatch" and done.returncode == 0:
+        job = int(re.findall(r"\d+", done.stdout)[-1])
+        cluster.wait(job)
+        output = cluster.as_user("alice", "cat slurm-*.out", check=True).stdout
+        said += output
+    cluster.settle()
+    return [row.on or "-", allocated(output), tasks(output), caps(output), sentences(said)]
+
+
+def allocated(output: str) -> str:
+    """From `scontrol show job -d`: whose the nodes are, CPUs, memory and GPUs on each."""
+    records = re.findall(r"^JobId=.*$", output, re.MULTILINE)
+    cells = []
+    for record in records:
+        whole = "Exclusive=NODE" in record or ("Exclusive=" not in record and "OverSubscribe=NO " in record)
+        nodes = []
+        for name, cpus, memory, gres in re.findall(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)", record):
+            words = [_number(_count(cpus), "CPU"), f"{memory} MB", *_gres(gres)]
+            nodes.append(", ".join(words) + (" each" if "[" in name else ""))
+        cells.append(("node: " if whole else "user's node: ") + "; ".join(nodes))
+    return _joined(cells) or "-"
+
+
+def _gres(gres: str) -> list[str]:
+    """`gpu:simulated:2(IDX:0-1),shard:simulated:0(0/720720,...)` -> 2 GPUs."""
+    words = []
+    for kind, count in re.findall(r"(gpu|shard):\w+:(\d+)", gres):
+        if int(count):
+            words.append(_number(int(count), "GPU" if kind == "gpu" else "shard"))
+    return words
+
+
+def _number(count: int, of: str) -> str:
+    return f"{count} {of}" + ("" if count == 1 else "s")
+
+
+def _count(ids: str) -> int:
+    ranges = [word.partition("-") for word in ids.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+
+
+def tasks(output: str) -> str:
+    """How many there were, and how many on each GPU of each node."""
+    found = re.findall(r"^task \d+ (\S+) (\S+) (\S+) ", output, re.MULTILINE)
+    if not found:
+        return "0"
+    shared = [one for one in found if "none" not in one[2]]
+    if not shared:
+        return f"{len(found)} unshared, GPU {_joined(sorted({gpu for _, gpu, _ in found}))}"
+    nodes = len({node for node, _, _ in found})
+    per_gpu = Counter((node, gpu) for node, gpu, _ in found)
+    counts = sorted(set(per_gpu.values()))
+    each = "-".join(str(count) for count in ([counts[0], counts[-1]] if len(counts) > 1 else counts))
+    text = f"{len(found)}: {each} on each of {len(per_gpu)} GPUs" if len(per_gpu) > 1 else f"{len(found)} on 1 GPU"
+    return text + (f" of {nodes} nodes" if nodes > 1 else "")
+
+
+def caps(output: str) -> str:
+    """Memory, multiprocessors, MPS."""
+    found = set(re.findall(r"^task \d+ \S+ \S+ \S+ (\S+) (\S+) (\S+)$", output, re.MULTILINE))
+    cells = []
+    for memory, percent, mps in sorted(found):
+        if mps == "none":
+            continue
+        words = [
+            f"{memory.partition('=')[2].replace('M', ' MiB')}" if memory != "none" else "",
+            f"{percent} % SM" if percent != "none" else "",
+        ]
+        cells.append(", ".join([word for word in words if word] or ["none"]) + ("" if mps == "on" else " (no MPS)"))
+    return _joined(cells) or "-"
+
+
+def sentences(text: str) -> str:
+    """Ours, and what a program said that failed; without the line that every simulated GPU causes."""
+    lines = [line for line in text.splitlines() if re.search(r"slurm-share: |error:|not share", line)]
+    kept = [re.sub(r"^(sbatch|salloc|srun|slurmstepd\S*): (error: )?(?=slurm-share)", "", line) for line in lines]
+    kept = [line for line in kept if "are simulated" not in line and "Batch job submission failed" not in line]
+    kept = [re.sub(r"\bjob \d+(_\d+)?", "job N", line).replace("|", "/") for line in kept]
+    kept = [
+        re.sub(r"error: n\d: tasks? [\d,-]+: Exited with exit code 69", "error: Exited with exit code 69", line)
+        for line in kept
+    ]
+    kept = [re.sub(r"task \d+ of", "task T of", line) for line in kept]
+    return "<br>".join(dict.fromkeys(kept)) or "-"
+
+
+def _joined(cells: list[str]) -> str:
+    """Each once, with how often."""
+    return "; ".join(cell if count == 1 else f"{count} x {cell}" for cell, count in Counter(cells).items())

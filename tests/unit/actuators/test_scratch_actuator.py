@@ -1,0 +1,255 @@
+"""How a user's entries leave a folder that is everybody's, and what never leaves with them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from slurm_share import process
+from slurm_share.actuators import scratch
+from slurm_share.process import Deadline
+
+ALICE, BOB = 2998, 2999
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files away")
+
+
+def soon():
+    """Time enough."""
+    return Deadline.after(30)
+
+
+def make(place, uid, *files):
+    """A file of that user; or a folder of the user's with these files, the user's, too, in it."""
+    if files:
+        place.mkdir()
+    for file in [place / name for name in files] or [place]:
+        file.write_text("data")
+        os.chown(file, uid, uid)
+    os.chown(place, uid, uid)
+    return place
+
+
+def names(folder):
+    """All there is, at any depth."""
+    return sorted(str(place.relative_to(folder)) for place in folder.rglob("*"))
+
+
+@as_root
+def test_a_users_entries_are_gone_from_their_names_at_once_and_then_from_the_disk(tmp_path):
+    """File, folder, link and fifo. Between the two steps they wait where root alone can reach them."""
+    make(tmp_path / "file", ALICE)
+    make(tmp_path / "folder", ALICE, "a", "b")
+    (tmp_path / "link").symlink_to("/nowhere")
+    os.lchown(tmp_path / "link", ALICE, ALICE)
+    os.mkfifo(tmp_path / "fifo")
+    os.chown(tmp_path / "fifo", ALICE, ALICE)
+    assert scratch.set_aside(tmp_path, ["fifo", "file", "folder", "link"], ALICE) == ()
+    (aside,) = tmp_path.iterdir()
+    assert aside.name.startswith(scratch.ASIDE)
+    assert (stat.S_IMODE(aside.stat().st_mode), aside.stat().st_uid) == (0o700, 0)
+    assert scratch.remove([tmp_path], soon()) is None
+    assert names(tmp_path) == []
+
+
+@as_root
+def test_what_is_not_the_users_stays_whoever_named_it(tmp_path):
+    """The name may have changed hands since it was read."""
+    make(tmp_path / "his", BOB, "a")
+    make(tmp_path / "roots", 0)
+    (tmp_path / "link").symlink_to(make(tmp_path / "hers", ALICE, "a"))
+    os.lchown(tmp_path / "link", BOB, BOB)
+    before = [name for name in names(tmp_path) if not name.startswith("hers")]
+    assert scratch.set_aside(tmp_path, ["gone", "hers", "his", "link", "roots"], ALICE) == ()
+    assert scratch.remove([tmp_path], soon()) is None
+    assert names(tmp_path) == before
+
+
+@as_root
+def test_no_link_is_followed(tmp_path):
+    """Alice's link to bob's folder goes, at the top and deep in her own folder; what bob has stays whole."""
+    his = make(tmp_path / "his", BOB, "a", "b")
+    make(tmp_path / "hers", ALICE, "a")
+    for link in (tmp_path / "link", tmp_path / "hers/link"):
+        link.symlink_to(his)
+        os.lchown(link, ALICE, ALICE)
+    assert scratch.set_aside(tmp_path, ["hers", "link"], ALICE) == ()
+    assert scratch.remove([tmp_path], soon()) is None
+    assert names(tmp_path) == ["his", "his/a", "his/b"]
+
+
+@as_root
+def test_things_of_two_users_go_in_one_run(tmp_path):
+    """A hook that goes on for a killed one clears up after both users; neither one's entries are in the other's way."""
+    make(tmp_path / "hers", ALICE, "a")
+    make(tmp_path / "his", BOB, "a")
+    assert scratch.set_aside(tmp_path, ["hers"], ALICE) == ()
+    assert scratch.set_aside(tmp_path, ["his"], BOB) == ()
+    assert scratch.remove([tmp_path], soon()) is None
+    assert names(tmp_path) == []
+
+
+@as_root
+def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
+    """Of any hook before, in any of the folders; and a second removal finds nothing to do."""
+    folders = [tmp_path / "shm", tmp_path / "tmp", tmp_path / "none"]
+    for folder in folders[:2]:
+        folder.mkdir()
+        make(folder / "hers", ALICE, "a")
+    child = os.fork()
+    if child == 0:
+        for folder in folders[:2]:
+            scratch.set_aside(folder, ["hers"], ALICE)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(names(tmp_path)) == 8
+    assert scratch.remove(folders, soon()) is None
+    assert names(tmp_path) == ["shm", "tmp"]
+    assert scratch.remove(folders, soon()) is None
+
+
+def test_a_removal_beside_it_loses_nothing(tmp_path):
+    """Another hook removes what is aside just while this one is moving: all of it goes, or is said to stay."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+
+    def removed_meanwhile():
+        yield "a"
+        scratch.remove([tmp_path], Deadline.after(0.5))
+        yield from ("b", "c")
+
+    problems = scratch.set_aside(tmp_path, removed_meanwhile(), os.getuid())
+    scratch.remove([tmp_path], soon())
+    assert len(problems) == len(names(tmp_path))
+
+
+def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_path, monkeypatch):
+    """A million files, or a disk that does not answer: the hook has a deadline, and the next one takes it up."""
+    (tmp_path / "a").touch()
+    scratch.set_aside(tmp_path, ["a"], os.getuid())
+    with monkeypatch.context() as slow:
+        slow.setattr(scratch, "run", lambda argv, timeout_s: process.run(["/bin/sleep", "600"], timeout_s=timeout_s))
+        assert "no answer within" in scratch.remove([tmp_path], Deadline.after(0))
+    assert names(tmp_path) != []
+    assert scratch.remove([tmp_path], soon()) is None
+    assert names(tmp_path) == []
+
+
+def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
+    """The usual Epilog."""
+    monkeypatch.setattr(scratch, "run", lambda *_, **__: pytest.fail("there is nothing to remove"))
+    (tmp_path / "a").touch()
+    assert scratch.remove([tmp_path, tmp_path / "none"], soon()) is None
+
+
+# --- names that somebody else took first ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A folder that is everybody's, and the name in it that this process would use: it is easy to guess."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    return folder, folder / f"{scratch.ASIDE}{os.getpid()}"
+
+
+@as_root
+def test_nothing_is_moved_through_a_link_that_a_user_made(tmp_path, planted):
+    """Otherwise root would put files of a user's making wherever that user wants them."""
+    folder, aside = planted
+    target = tmp_path / "etc"
+    target.mkdir()
+    aside.symlink_to(target)
+    os.lchown(aside, ALICE, ALICE)
+    make(folder / "evil", ALICE)
+    scratch.set_aside(folder, ["evil"], ALICE)
+    scratch.remove([folder], soon())
+    assert names(target) == []
+
+
+@as_root
+def test_nothing_is_moved_into_another_users_folder(planted):
+    """What waits to be removed is for root alone."""
+    folder, aside = planted
+    aside.mkdir()
+    aside.chmod(0o777)
+    os.chown(aside, BOB, BOB)
+    make(folder / "hers", ALICE)
+    scratch.set_aside(folder, ["hers"], ALICE)
+    assert names(aside) == []
+
+
+@as_root
+def test_a_file_in_the_way_is_no_reason_to_fail(planted):
+    """The entries go all the same, or a sentence says that they stay."""
+    folder, aside = planted
+    make(aside, BOB)
+    make(folder / "hers", ALICE)
+    problems = scratch.set_aside(folder, ["hers"], ALICE)
+    scratch.remove([folder], soon())
+    assert problems or not (folder / "hers").exists()
+
+
+@as_root
+def test_what_only_has_such_a_name_is_left_alone(tmp_path):
+    """Bob may call his folder as he likes; and a link of that name is not followed."""
+    make(tmp_path / f"{scratch.ASIDE}of-bob", BOB, "a")
+    make(tmp_path / "roots", 0, "a")
+    (tmp_path / f"{scratch.ASIDE}x").symlink_to(tmp_path / "roots")
+    scratch.remove([tmp_path], soon())
+    assert "roots/a" in names(tmp_path)
+    assert f"{scratch.ASIDE}of-bob/a" in names(tmp_path)
+
+
+# --- where it cannot be done ---------------------------------------------------------------------------------------
+
+IN_A_PLACE_OF_ITS_OWN = """
+import os, sys
+from pathlib import Path
+from slurm_share.actuators import scratch
+from slurm_share.process import Deadline
+folder = Path(sys.argv[1])
+for word in scratch.set_aside(folder, sys.argv[2:], 2998):
+    print(word)
+print(scratch.remove([folder], Deadline.after(30)))
+print(*sorted(str(place.relative_to(folder)) for place in folder.rglob("*")))
+"""
+
+
+def mounted(tmp_path, commands, *entries):
+    """What a process says that cleared these entries away after `commands`, in a mount namespace of its own."""
+    script = f'set -e; cd {tmp_path}; {commands}; exec {sys.executable} -c "$0" {tmp_path} "$@"'
+    run = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, IN_A_PLACE_OF_ITS_OWN, *entries], capture_output=True, text=True
+    )
+    if "unshare" in run.stderr or "mount" in run.stderr:
+        pytest.skip(f"NOT TESTED: nothing can be mounted here ({run.stderr.strip()})")
+    return run.stdout.splitlines() or [run.stderr]
+
+
+@as_root
+def test_a_mount_point_stays_and_is_said(tmp_path):
+    """It cannot be moved; the rest goes."""
+    make(tmp_path / "a", ALICE)
+    make(tmp_path / "mount", ALICE, "below")
+    said = mounted(tmp_path, "mount -t tmpfs none mount; touch mount/x; chown 2998 mount", "a", "mount")
+    assert said == [f"{tmp_path}/mount stays: Device or resource busy", "None", "mount mount/x"]
+
+
+@as_root
+def test_another_file_system_below_is_left_alone(tmp_path):
+    """A user's folder with a mount in it: what is mounted there is not removed."""
+    make(tmp_path / "hers", ALICE, "a")
+    (tmp_path / "hers/mount").mkdir()
+    said = mounted(tmp_path, "mount -t tmpfs none hers/mount; touch hers/mount/x", "hers")
+    assert said[-1].endswith("/mount/x")
+
+
+@as_root
+def test_a_full_disk_is_a_sentence(tmp_path):
+    """A user took all of /dev/shm: if nothing can be set aside that is said, and the hook goes on."""
+    said = mounted(tmp_path, "mount -t tmpfs -o nr_inodes=2 none .; cd .; touch a; chown 2998 a", "a")
+    assert said == ["None", ""] or (len(said) == 3 and "No space left on device" in said[0])
