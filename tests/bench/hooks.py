@@ -67,14 +67,28 @@ def measure(cluster: Cluster) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
+def both(times: dict[str, float], what: str) -> float:
+    """Prolog and Epilog of one kind of job."""
+    return times[f"{what} prolog"] + times[f"{what} epilog"]
+
+
 def main() -> int:
     """Measure, print, write; 1 where a bar does not hold."""
     with Cluster.up("bench-hooks", nodes=1) as cluster:
         cluster.exec("n1", ["simgpu-init", str(GPUS), "--replace"], check=True)
         with_mps = measure(cluster)
         config = cluster.site / "config.toml"
-        config.write_text('simulated_gpus = true\nmps_control = ""\n')
+        base = 'simulated_gpus = true\nmps_control = ""\n'
+        config.write_text(f'{base}mode = "on"\n')
         without = measure(cluster)
+        other = {}
+        for name, line in (
+            ("off", 'mode = "off"'),
+            ("observe", 'mode = "observe"'),
+            ("listed", 'mode = "on"\nexclusive_user_nodes = ["n1"]'),
+        ):
+            config.write_text(f"{base}{line}\n")
+            other[name] = {what: median([wall for wall, _ in pairs]) for what, pairs in measure(cluster).items()}
         version = cluster.slurm_version
     own = {what: median([wall - waited for wall, waited in pairs]) for what, pairs in with_mps.items()}
     waited = {what: median([waited for _, waited in pairs]) for what, pairs in with_mps.items()}
@@ -90,6 +104,10 @@ def main() -> int:
         Row("  the same share where the node has no MPS", bare["next prolog"] + bare["next epilog"], "ms"),
         Row("ordinary job: Prolog", bare["ordinary prolog"], "ms", 30),
         Row("ordinary job: Epilog", bare["ordinary epilog"], "ms", 30),
+        Row("ordinary job on a node kept to one user: Prolog + Epilog", both(other["listed"], "ordinary"), "ms"),
+        Row("shared job where the mode is observe: Prolog + Epilog", both(other["observe"], "first"), "ms"),
+        Row("shared job where the mode is off: Prolog + Epilog", both(other["off"], "first"), "ms"),
+        Row("ordinary job where the mode is off: Prolog + Epilog", both(other["off"], "ordinary"), "ms"),
     ]
     return 0 if report("hooks", version, rows) else 1
 
