@@ -12,7 +12,7 @@ from slurm_share import mps_control
 from slurm_share.actuators import devices, environment, mps, state
 from slurm_share.decide import admit, owners, place, reconcile, refusals
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
-from slurm_share.errors import ConfigError, DriverError, HookEnvError
+from slurm_share.errors import ConfigError, DriverError
 from slurm_share.paths import CONFIG_FILE, Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, nvml, proc, slurm_conf, topology
@@ -59,14 +59,6 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         state.make_slots(paths, plan, job.gid)
         state.write_plan(paths, plan, job.gid)
     return well
-
-
-def drop_plan(environ: Mapping[str, str], paths: Paths) -> None:
-    """After a Prolog that failed: a plan of the job's earlier run must not send tasks to GPUs it no longer has."""
-    try:
-        state.remove_plan(paths, hook_env.read(environ).job_id)
-    except HookEnvError:
-        pass  # then no plan was looked for either
 
 
 def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal | None:

@@ -24,7 +24,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     """The decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
     job = hook_env.read(environ)
     guarded = job.share is not None or admission.is_listed(job.node, settings)
-    if not guarded:
+    if not guarded and job.share_problem is None:
         return
     decision = admission.decide(job, paths, settings)
     ledger = _read_ledger(paths)
@@ -35,7 +35,8 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     for entry in over:
         hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
     if decision is None:
-        hook.report(WHO, f"job {job.job_id} of uid {job.uid}: would be let in: {job.share_problem or 'no share'}")
+        why = "" if job.share_problem is None else f", unshared: {job.share_problem}"
+        hook.report(WHO, f"job {job.job_id} of uid {job.uid}: would be let in{why}")
     elif isinstance(decision, Refusal):
         hook.report(WHO, f"would be {admission.sentence(job, decision)}")
     else:
@@ -57,7 +58,8 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
         found += _on_gpus(job.uid, ids)
     if "processes" in settings.clean_up:
         ends = leftovers.of_departed(proc.read_processes_of(job.uid), job.uid, ids)
-        found += [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
+        words = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
+        found += [word for word in words if f"{word} on a GPU" not in found]
     for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
         names = scratch.read_owned(folder, job.uid) if word in settings.clean_up else ()
         if names:

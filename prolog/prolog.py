@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -26,31 +27,39 @@ def _knows_jobs() -> bool:
         return False
 
 
+def _drop_plan() -> None:
+    """Where no plan is made: one of the job's earlier run must not send tasks to GPUs it no longer has."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if job.isascii() and job.isdecimal():
+        with contextlib.suppress(OSError):
+            os.unlink(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}")  # noqa: PTH108
+
+
 def work() -> bool:
     """Imported only where there is something to do. False: the node is unwell."""
-    from slurm_share.paths import Paths
-
-    from . import admission
-
-    paths = Paths()
     try:
         settings = hook.load_settings()
         if settings.mode == "off":
-            admission.drop_plan(os.environ, paths)
+            _drop_plan()
             return True
+        from slurm_share.paths import Paths
+
+        from . import admission
+
+        paths = Paths()
         call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
         try:
             if settings.mode == "observe":
                 from . import observe
 
-                admission.drop_plan(os.environ, paths)
+                _drop_plan()
                 observe.arrival(os.environ, paths, settings, time.time())
                 return True
             return admission.admit_job(os.environ, paths, settings, time.time())
         finally:
             call_off()
     except Exception:
-        admission.drop_plan(os.environ, paths)
+        _drop_plan()
         raise
 
 

@@ -92,23 +92,29 @@ def clear(
             users = {entry.uid for entry in last}
             stuck = clean_up_after(users, paths, settings, deadline, who) or stuck
             with state.exclusive(paths, Deadline.after(LEDGER_S)):
-                _write(reconcile.end_leaving(hook.read_ledger(paths, who), last), paths, settings, who)
+                forget(last, hook.read_ledger(paths, who), paths, settings, who)
     return stuck, foreign
 
 
 def let_go(over: Sequence[LedgerJob], paths: Paths, settings: Settings, who: str) -> tuple[LedgerJob, ...]:
     """Remove what tells of the jobs on this node; answers with those that were their user's last here, whose lines stay
     until their user's things are cleared away, too. Of jobs that leave at once that is one: the last to come here."""
-    live = proc.read_live_jobs() if settings.clean_up else ()
+    wanted = settings.mode == "on" and settings.clean_up
+    live = proc.read_live_jobs() if wanted else ()
     with state.exclusive(paths, Deadline.after(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
-        for entry in over:
-            if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
-                state.remove_job(paths, entry.job_id)
-        departed = owners.departed(over, ledger, live) if settings.clean_up else frozenset()
+        departed = owners.departed(over, ledger, live) if wanted else frozenset()
         last = tuple(entry for entry in over if entry.uid in departed)
-        _write(reconcile.end_leaving(ledger, [entry for entry in over if entry not in last]), paths, settings, who)
+        forget([entry for entry in over if entry not in last], ledger, paths, settings, who)
     return last
+
+
+def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
+    """Remove folder and line of jobs of which nothing is left. The caller holds the ledger."""
+    for entry in done:
+        if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
+            state.remove_job(paths, entry.job_id)
+    _write(reconcile.end_leaving(ledger, done), paths, settings, who)
 
 
 def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
@@ -196,23 +202,24 @@ def clean_up_after(users: Collection[int], paths: Paths, settings: Settings, dea
     """Clear away what users who have no job here any more left on the node, as far as the site wants it. Whether a
     process on a GPU outlived every signal; what else cannot be cleared is said, and makes no node unwell.
 
-    A job of theirs may come at any moment. What is ended was there when they had none, and their files go in one
+    A job of theirs may come at any moment. What is ended was there before they had one again, and their files go in one
     moment, under the ledger's lock: those of the new job are made after it.
     """
-    on_gpus = _strays_on_gpus(users, who) if "gpu_processes" in settings.clean_up else ()
-    ids = {one.job_id for one in proc.read_live_jobs()}
-    anywhere: list[NodeProcess] = []
-    for uid in sorted(users) if "processes" in settings.clean_up else ():
-        anywhere += leftovers.of_departed(proc.read_processes_of(uid), uid, ids)
+    on_gpus = _processes_on_gpus(users, who) if "gpu_processes" in settings.clean_up else ()
+    everywhere = sorted(users) if "processes" in settings.clean_up else ()
+    found = (*on_gpus, *(one for uid in everywhere for one in proc.read_processes_of(uid)))
     folders = [folder for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)) if word in settings.clean_up]
     with state.exclusive(paths, Deadline.after(LEDGER_S)):
-        here = {entry.uid for entry in hook.read_ledger(paths, who).jobs}
-        for uid in sorted(set(users) - here):
+        ledger = hook.read_ledger(paths, who)
+        live = proc.read_live_jobs()  # after the processes were looked for: whatever job has one is in here
+        gone = owners.without_job(users, ledger, live)
+        for uid in sorted(gone):
             for folder in folders:
                 _set_aside(folder, uid, who)
-    end = [one for one in (*on_gpus, *anywhere) if one.identity.uid not in here]
-    left = processes.end_processes(end, Deadline.after(2 * processes.GRACE_S))
-    for one in end:
+    ids = {one.job_id for one in live}
+    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(found, uid, ids)}
+    left = processes.end_processes(strays.values(), Deadline.after(2 * processes.GRACE_S))
+    for one in strays.values():
         where = "on a GPU " if one in on_gpus else ""
         hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
     rest = scratch.remove(folders, deadline.at_most(REMOVE_S))
@@ -221,15 +228,14 @@ def clean_up_after(users: Collection[int], paths: Paths, settings: Settings, dea
     return any(one in on_gpus for one in left)
 
 
-def _strays_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:
+def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:
     try:
         readings = nvml.read_gpu_readings()
     except DriverError as error:
         hook.report(who, f"leftover processes are not looked for: {error}")
         return ()
-    ids = {one.job_id for one in proc.read_live_jobs()}
     found = proc.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
-    return tuple(one for uid in sorted(users) for one in leftovers.of_departed(found, uid, ids))
+    return tuple(one for one in found if one.identity.uid in users)
 
 
 def _set_aside(folder: Path, uid: int, who: str) -> None:

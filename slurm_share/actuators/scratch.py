@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ..errors import CommandError
-from ..process import Deadline, run
+from ..process import Deadline, identify, is_same, run
+from ..records import ProcessIdentity
 
 ASIDE = ".slurm-share-leftovers-"
-"""Beginning of the name of a folder, root's own, in which things wait to be removed."""
+"""Beginning of the name of a folder, root's own, in which things wait to be removed; whose it is, pid and start time of
+the hook, and some letters that nobody could guess follow."""
+_MAKER = re.compile(re.escape(ASIDE) + r"([0-9]{1,10})\.([0-9]{1,20})\.")
 
 
 def set_aside(folder: Path, names: Iterable[str], uid: int) -> tuple[str, ...]:
     """Move the entries of that user out of the way, each in one step, for `remove`; answers with a sentence for each
-    that would not go (a mount point). No link is followed, and nobody else's entry is touched."""
-    aside = folder / f"{ASIDE}{os.getpid()}"
-    aside.mkdir(mode=0o700, exist_ok=True)
+    that would not go (a mount point, a full disk). No link is followed, and nobody else's entry is touched."""
     problems = []
+    aside: Path | None = None
     for number, name in enumerate(names):
         entry = folder / name
         try:
-            if entry.lstat().st_uid == uid:
-                entry.rename(aside / str(number))
+            if entry.lstat().st_uid != uid:
+                continue
+            if aside is None or not aside.exists():
+                aside = _new_folder(folder)
+            entry.rename(aside / str(number))
         except FileNotFoundError:
-            pass
+            pass  # the user's own program removed it
         except OSError as error:
             problems.append(f"{entry} stays: {error.strerror}")
     return tuple(problems)
@@ -37,7 +44,7 @@ def remove(folders: Collection[Path], deadline: Deadline) -> str | None:
 
     rm(1), in a process of its own: it can be stopped in time, follows no link and leaves other file systems alone.
     """
-    found = [str(aside) for folder in folders for aside in folder.glob(f"{ASIDE}*") if aside.is_dir()]
+    found = [str(aside) for folder in folders for aside in folder.glob(f"{ASIDE}*") if _is_ours_to_remove(aside)]
     if not found:
         return None
     try:
@@ -45,3 +52,22 @@ def remove(folders: Collection[Path], deadline: Deadline) -> str | None:
     except CommandError as error:
         return str(error)
     return None
+
+
+def _new_folder(folder: Path) -> Path:
+    """Made anew under a name that was not there (mkdtemp): one that a user has put there is never trusted."""
+    me = identify(os.getpid())
+    start = 0 if me is None else me.start_ticks
+    return Path(tempfile.mkdtemp(prefix=f"{ASIDE}{os.getpid()}.{start}.", dir=folder))
+
+
+def _is_ours_to_remove(aside: Path) -> bool:
+    """Our own, or of a hook that is no more; a user's folder with such a name is none of ours."""
+    made = _MAKER.match(aside.name)
+    try:
+        found = aside.lstat()
+    except OSError:
+        return False
+    if made is None or found.st_uid != os.geteuid() or aside.is_symlink():
+        return False
+    return int(made[1]) == os.getpid() or not is_same(ProcessIdentity(int(made[1]), int(made[2]), found.st_uid))

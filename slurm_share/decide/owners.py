@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from ..records import JobContext, Ledger, LedgerJob, LiveJob, Refusal
 from .leftovers import FIRST_ORDINARY_UID
 
-STARTING_S = 15.0
-"""A job whose Prolog has just ended has no step yet; slurmd gives it no more than BatchStartTimeout, 10 s by default,
-to get one."""
+STARTING_S = 30.0
+"""A job whose Prolog has begun has no step yet: the Prolog may take its 13 s, and then slurmd gives the job no more
+than BatchStartTimeout, 10 s by default, to get one."""
 
 
 def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float) -> tuple[LiveJob, ...]:
@@ -52,10 +54,17 @@ def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob])
     up after. A step whose owner nobody knows may be anybody's."""
     over = tuple(over)
     ended = {entry.job_id for entry in over}
+    rest = [one for one in live if one.job_id not in ended]
+    leaving = {one.job.uid for one in ledger.leaving if one.job not in over}
+    others = replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry not in over))
+    users = {entry.uid for entry in over if entry.uid >= FIRST_ORDINARY_UID} - leaving
+    return without_job(users, others, rest)
+
+
+def without_job(users: Collection[int], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
+    """Those of `users` who have no job on this node: no line in the ledger, and no step."""
     owner = {entry.job_id: entry.uid for entry in ledger.jobs}
-    others = (*ledger.jobs, *(one.job for one in ledger.leaving))
-    here = {entry.uid for entry in others if entry not in over}
-    here |= {owner.get(one.job_id, -1) if one.uid is None else one.uid for one in live if one.job_id not in ended}
-    if -1 in here:
+    running = {owner.get(one.job_id) if one.uid is None else one.uid for one in live}
+    if None in running:
         return frozenset()
-    return frozenset(entry.uid for entry in over if entry.uid >= FIRST_ORDINARY_UID and entry.uid not in here)
+    return frozenset(users) - running - {entry.uid for entry in ledger.jobs}

@@ -98,14 +98,22 @@ def stale(
         )
     ]
     if plan is not None:
-        left = without(ledger, over)
-        for entry in sorted(rest, key=lambda entry: entry.since):
-            if not is_crowded(left, plan):
-                break
-            if entry in left.jobs and any(gpu.uuid in entry.gpus for gpu in plan.gpus):
-                over.append(entry)
-                left = without(left, (entry,))
+        parts = _in_the_way(without(ledger, over), plan, [entry for entry in rest if entry not in over])
+        over += parts
     return tuple(over)
+
+
+def _in_the_way(ledger: Ledger, plan: Plan, removable: Collection[LedgerJob]) -> list[LedgerJob]:
+    """The oldest of the entries that must be over for the plan's job to have room; none where all of them would not do:
+    then it is not they who are in the way."""
+    found: list[LedgerJob] = []
+    for entry in sorted(removable, key=lambda entry: entry.since):
+        if not is_crowded(ledger, plan):
+            break
+        if any(gpu.uuid in entry.gpus for gpu in plan.gpus):
+            found.append(entry)
+            ledger = without(ledger, (entry,))
+    return [] if is_crowded(ledger, plan) else found
 
 
 def without(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
@@ -128,13 +136,24 @@ def is_crowded(ledger: Ledger, plan: Plan) -> bool:
 
 
 def take_place(ledger: Ledger, plan: Plan) -> Plan:
-    """The plan with its slot among those of other jobs on its GPU, if it has a part of one: the lowest free number."""
+    """The plan with its slot among those of other jobs on its GPU, if it has a part of one.
+
+    Slot k of N is the stretch from k/N to (k+1)/N of the GPU: the first that nobody is on. Where parts of unlike size
+    leave room in pieces only, it is the first number that no job with the same N has.
+    """
     if not plan.is_part:
         return plan
-    slot = plan.slots[0]
-    taken = {entry.on_gpu for entry in ledger.jobs if slot.gpu.uuid in entry.gpus and entry.job_id != plan.job.job_id}
-    number = next(number for number in range(len(taken) + 1) if number not in taken)
-    return replace(plan, slots=(replace(slot, on_gpu=number),))
+    slot, per_gpu = plan.slots[0], plan.share.per_gpu
+    others = [
+        (entry.on_gpu, round(1 / part(entry)))
+        for entry in ledger.jobs
+        if slot.gpu.uuid in entry.gpus and entry.job_id != plan.job.job_id and entry.on_gpu is not None
+    ]
+    free = [
+        k for k in range(per_gpu) if all((k + 1) * n <= i * per_gpu or (i + 1) * per_gpu <= k * n for i, n in others)
+    ]
+    free += [k for k in range(per_gpu) if (k, per_gpu) not in others]
+    return replace(plan, slots=(replace(slot, on_gpu=free[0] if free else 0),))
 
 
 def freed_gpus(ended: LedgerJob, remaining: Ledger) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_LINE = re.compile(r"^\s*(PrivateData\s*=|Include\s)\s*(\S*)", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(r'^\s*(PrivateData\s*=|Include\s)\s*("[^"\n]*"|\S*)', re.IGNORECASE | re.MULTILINE)
 _DEPTH = 8
 
 
@@ -23,10 +23,11 @@ def read_hides_jobs(file: Path) -> bool:
 def _hides(file: Path, depth: int) -> bool:
     if depth == 0:
         raise RecursionError
-    for key, value in _LINE.findall(file.read_text(encoding="utf-8")):
+    text = file.read_text(encoding="utf-8").replace("\\\n", "")  # a line may go on in the next one
+    for key, value in _LINE.findall(text):
         if key.lower().startswith("include"):
             # Slurm puts %c, the cluster's name, into it; a name that cannot be read hides, as above.
-            if _hides(file.parent / value, depth - 1):
+            if _hides(file.parent / value.strip('"'), depth - 1):
                 return True
         elif any(word in value.lower() for word in ("job", "all")):
             return True

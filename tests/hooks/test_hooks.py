@@ -48,9 +48,9 @@ def node(short_path, monkeypatch):
         monkeypatch.setattr(room, "nvml", FakeNvml().gpu().gpu())
 
     class Node:
-        paths = Paths(short_path / "state")
+        paths = Paths(short_path / "state", shm=short_path / "shm", tmp=short_path / "tmp")
         log: list[str] = []  # noqa: RUF012
-        settings = Settings(log_file="", mps_control="")
+        settings = Settings(mode="on", log_file="", mps_control="")
 
         def prolog(self, **changes):
             environ = {key: value for key, value in {**ENVIRON, **changes}.items() if value is not None}
@@ -68,6 +68,7 @@ def node(short_path, monkeypatch):
         def files(self):
             return sorted(str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
 
+    monkeypatch.setattr(proc, "read_live_jobs", lambda: ())  # this machine's own steps are not this node's
     node = Node()
     node.log = []
     monkeypatch.setattr(hook, "report", lambda who, text: node.log.append(f"{who}: {text}"))
@@ -369,7 +370,7 @@ def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
 def test_a_prolog_that_fails_leaves_no_plan_of_an_earlier_run(node, monkeypatch):
     """Requeued onto other GPUs, with the configuration broken meanwhile: no task may follow the old plan."""
     node.prolog()
-    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr("slurm_share.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML")))
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)

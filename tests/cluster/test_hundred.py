@@ -1,0 +1,155 @@
+"""A hundred parts of GPUs on three nodes, beside another user's: never too many on a GPU, never two users on a node."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hooked import Node, until
+
+from localcluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+ELEMENTS = 100
+SHARE = 4
+NODES = ("n1", "n2", "n3")
+LOOK = """echo --
+for p in /proc/[0-9]*; do
+    [ "$(cat $p/comm 2>/dev/null)" = simgpu-task ] || continue
+    echo "$(stat -c %U $p) $(tr '\\0' '\\n' <$p/environ \
+        | sed -n 's/^SLURM_SHARE_GPU_UUID=//p; s/^SLURM_SHARE_SLOT=//p' | sort | tr '\\n' ' ')"
+done 2>/dev/null"""
+"""Who runs where at this moment, from the kernel: user, slot and GPU of every task on a node."""
+
+
+@dataclass
+class Seen:
+    """What the looks at the nodes have found."""
+
+    most: Counter[str] = field(default_factory=Counter)
+    """The most tasks at once, by GPU."""
+    wrong: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    def take(self, node: str, text: str) -> None:
+        """One look."""
+        self.looks += 1
+        rows = [line.split() for line in text.partition("--\n")[2].splitlines()]
+        rows = [row for row in rows if len(row) == 3]  # one that has just ended has no environment any more
+        users = {row[0] for row in rows}
+        if len(users) > 1:
+            self.wrong.append(f"{node} has tasks of {users}")
+        for gpu, count in Counter(row[2] for row in rows).items():
+            self.most[gpu] = max(self.most[gpu], count)
+        for place, count in Counter((row[1], row[2]) for row in rows).items():
+            if count > 1:
+                self.wrong.append(f"slot {place[0]} of {place[1]} on {node} has {count} tasks")
+
+
+@contextlib.contextmanager
+def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
+    """These at work, each in a thread, for as long as the block lasts."""
+    over = threading.Event()
+    threads = [threading.Thread(target=work, args=(over,)) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def watch(cluster: Cluster, seen: Seen) -> Callable[[threading.Event], None]:
+    """Looks at one node after the other."""
+
+    def work(over: threading.Event) -> None:
+        while not over.wait(0.1):
+            for name in NODES:
+                seen.take(name, cluster.exec(name, ["bash", "-c", LOOK]).stdout)
+
+    return work
+
+
+def submit(cluster: Cluster, user: str, elements: int) -> int:
+    """An array of parts; each element runs for a second or two."""
+    script = "srun simgpu-task --memory 500M --seconds $((1 + SLURM_ARRAY_TASK_ID % 2)) || exit $?"
+    options = [f"--array=1-{elements}", f"--share-gpu={SHARE}", "--gres=gpu:1", "-n1", "--mem=200", "-o", "part-%a.out"]
+    return cluster.sbatch(user, script, *options)
+
+
+def states(cluster: Cluster, job: int) -> Counter[str]:
+    """How the elements stand."""
+    return Counter(re.findall(r"JobState=(\w+)", cluster.job(job)))
+
+
+def assert_nothing_is_left(cluster: Cluster) -> None:
+    """No job, no process, no file of a share on any node, and all of them in service."""
+    cluster.settle(120)
+    until(lambda: set(cluster.status().nodes.values()) <= {"idle", "planned"}, "idle nodes")
+    assert {name: Node(cluster, name).remains() for name in NODES} == {name: [] for name in NODES}
+
+
+def test_a_hundred_parts_never_crowd_a_gpu_nor_mix_two_users(cluster: Cluster) -> None:
+    """alice's hundred and bob's twenty, all done, nothing left; the GPUs were full at times."""
+    seen = Seen()
+    with running(watch(cluster, seen)):
+        jobs = [submit(cluster, "alice", ELEMENTS), submit(cluster, "bob", 20)]
+        for job in jobs:
+            assert cluster.wait(job, 300) == "COMPLETED"
+    assert seen.wrong == []
+    assert max(seen.most.values()) == SHARE
+    assert [states(cluster, job) for job in jobs] == [Counter(COMPLETED=ELEMENTS), Counter(COMPLETED=20)]
+    outputs = cluster.as_user("alice", "cat part-*.out", check=True).stdout
+    assert "no slot" not in outputs
+    assert_nothing_is_left(cluster)
+
+
+def trouble(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callable[[threading.Event], None]:
+    """kill -9 of a task, an MPS process or slurmd, on some node, again and again; slurmd is started anew, as systemd
+    would."""
+    victims = {"task": "simgpu-task", "mps": "nvidia-cuda-mps", "slurmd": "slurmd"}
+
+    def work(over: threading.Event) -> None:
+        while not over.wait(dice.uniform(0.2, 0.8)):
+            kind, name = dice.choice(list(victims)), dice.choice(NODES)
+            killed = cluster.exec(
+                name, ["bash", "-c", f"kill -9 $(pgrep -x {victims[kind]} | shuf -n1) 2>/dev/null && echo yes"]
+            ).stdout
+            done[kind] += "yes" in killed
+            if kind == "slurmd":
+                time.sleep(0.3)
+                cluster.exec(name, ["slurmd"], timeout=30)
+
+    return work
+
+
+def test_a_hundred_parts_survive_what_is_killed_at_random(cluster: Cluster) -> None:
+    """Tasks, MPS daemons and servers, slurmd: some elements fail, none hangs, none is doubled, nothing is left."""
+    seen, done = Seen(), Counter[str]()
+    dice = random.Random(time.time_ns())
+    with running(watch(cluster, seen), trouble(cluster, dice, done)):
+        job = submit(cluster, "alice", ELEMENTS)
+        end = time.monotonic() + 300
+        while not set(states(cluster, job)) <= {"COMPLETED", "FAILED", "NODE_FAIL"} and time.monotonic() < end:
+            time.sleep(1)
+    for name in NODES:
+        if cluster.exec(name, ["pgrep", "-x", "slurmd"]).returncode != 0:
+            cluster.exec(name, ["slurmd"], timeout=30)
+    until(lambda: set(states(cluster, job)) <= {"COMPLETED", "FAILED", "NODE_FAIL"}, "the end of every element")
+    ends = states(cluster, job)
+    assert seen.wrong == []
+    assert max(seen.most.values()) <= SHARE
+    assert ends.total() == ELEMENTS
+    assert ends["COMPLETED"] > ELEMENTS / 4
+    assert min(done["task"], done["mps"], done["slurmd"]) > 0, done
+    assert_nothing_is_left(cluster)

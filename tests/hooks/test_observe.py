@@ -1,0 +1,386 @@
+"""A site that observes: the log says what would be done, and nothing but the log is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from slurm_share_hooks import admission, epilog, hook, observe, prolog, release
+
+from slurm_share import config, names
+from slurm_share.paths import Paths
+from slurm_share.readers import mps, proc
+from slurm_share.records import LiveJob
+from slurm_share.settings import Settings
+from slurm_share.testing import FakeNvml
+
+ALICE = 20000 + os.getpid() % 20000 * 2
+BOB = ALICE + 1
+"""Nobody else's on this machine, on which other tests run at the same time: these users' processes are ended."""
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files and processes away")
+
+
+class Site:
+    """A node with two GPUs whose hooks are started as slurmd does; everything they could touch is in one folder."""
+
+    def __init__(self, root, monkeypatch):
+        self.root, self.monkeypatch = root, monkeypatch
+        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp")
+        self.paths.shm.mkdir()
+        self.paths.tmp.mkdir()
+        self.live = []
+        self.gpus(FakeNvml().gpu().gpu())
+        monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
+        monkeypatch.setattr(mps, "read_processes", tuple)  # this machine may have daemons of its own
+
+    def gpus(self, driver):
+        """Another driver."""
+        for room in (admission, release, observe):
+            self.monkeypatch.setattr(room, "nvml", driver)
+
+    def configure(self, text=""):
+        """The site's file; it observes where nothing else is said."""
+        lines = (f'log_file = "{self.root}/log"', 'mps_control = ""', text)
+        (self.root / "config.toml").write_text("\n".join(lines) + "\n")
+
+    def run(self, which, job_id=4711, uid=ALICE, share="4", **others):
+        """One hook of a job; its exit code is 0."""
+        environ = {
+            "SLURM_JOB_ID": str(job_id),
+            "SLURM_JOB_UID": str(uid),
+            "SLURM_JOB_GID": str(uid),
+            "SLURMD_NODENAME": "n2",
+            "CUDA_VISIBLE_DEVICES": "0",
+            **others,
+        }
+        with self.monkeypatch.context() as setting:
+            setting.delenv(names.HOOK_VARIABLE, raising=False)
+            for name, value in (environ if share is None else {**environ, names.HOOK_VARIABLE: share}).items():
+                setting.setenv(name, value)
+            assert which.main() == names.EXIT_OK
+
+    def changed_by(self, which, *args, **words):
+        """The lines that one hook logs, having changed nothing else."""
+        before, known = self.everything(), self.log()
+        self.run(which, *args, **words)
+        assert self.everything() == before
+        return self.log()[len(known) :]
+
+    def log(self):
+        """Without the times."""
+        file = self.root / "log"
+        return [line.partition(" ")[2] for line in file.read_text().splitlines()] if file.exists() else []
+
+    def everything(self):
+        """Every file and folder but the log: whose, of what mode, when last changed, and what is in it."""
+        found = {}
+        for place in sorted(self.root.rglob("*")):
+            if place != self.root / "log":
+                seen = place.lstat()
+                content = place.read_bytes() if place.is_file() and not place.is_symlink() else None
+                found[str(place)] = (seen.st_mode, seen.st_uid, seen.st_ino, seen.st_ctime_ns, content)
+        return found
+
+    def put(self, folder, uid, *names):
+        """Files of that user."""
+        for name in names:
+            (folder / name).write_text("data")
+            os.chown(folder / name, uid, uid)
+
+
+@pytest.fixture
+def site(monkeypatch):
+    """It has never shared anything."""
+    with tempfile.TemporaryDirectory(prefix="observe-") as folder:
+        site = Site(Path(folder), monkeypatch)
+        monkeypatch.setattr(names, "STATE_ROOT", str(site.paths.root))
+        monkeypatch.setattr(names, "CONFIG_FILE", str(site.root / "config.toml"))
+        monkeypatch.setattr(config, "CONFIG_FILE", site.root / "config.toml")
+        monkeypatch.setattr("slurm_share.paths.Paths", lambda: site.paths)
+        monkeypatch.setattr(hook, "_log_file", None)
+        monkeypatch.setenv("PATH", os.environ["PATH"])
+        before = os.umask(0o022)
+        site.configure()
+        yield site
+        os.umask(before)
+
+
+@pytest.fixture
+def start():
+    """Starts a process of a user that would sleep for ever, with a job's number in its environment, or none."""
+    started = []
+
+    def of(uid, job_id=None):
+        env = {} if job_id is None else {"SLURM_JOB_ID": str(job_id)}
+        started.append(subprocess.Popen(["/bin/sleep", "600"], user=uid, group=uid, env=env, start_new_session=True))
+        return started[-1]
+
+    yield of
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+@pytest.fixture
+def was_on(site):
+    """A site that shared until a moment ago: alice has a share and an ordinary job, and there is a plan refused."""
+    site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
+    site.run(prolog, 1)
+    site.run(prolog, 2, share=None)
+    site.run(prolog, 3, CUDA_VISIBLE_DEVICES="")
+    site.configure('exclusive_user_nodes = ["n2"]')
+    return site
+
+
+LISTED = 'exclusive_user_nodes = ["n[1-3]"]'
+PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBSCRIBE": "USER"}
+
+
+# --- who comes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_share_is_told_with_its_slots_and_its_mps(site):
+    """What its tasks would have found."""
+    (line,) = site.changed_by(prolog)
+    assert line.startswith(f"observe: would be shared: job 4711 of uid {ALICE}: 4 slots, 0 under MPS, on GPU-00000000-")
+    assert "shared without MPS: this site has switched MPS off" in line
+
+
+def test_a_share_that_would_have_mps_is_told_so(site):
+    """A control program that is there: it is not started."""
+    site.configure()
+    text = (site.root / "config.toml").read_text().replace('mps_control = ""', 'mps_control = "/bin/false"')
+    (site.root / "config.toml").write_text(text)
+    (line,) = site.changed_by(prolog)
+    assert line.endswith("; with MPS")
+
+
+def test_a_part_of_a_gpu_is_told_by_its_one_slot(site):
+    """As many parts as there may be: each is judged as if it were the first."""
+    for job_id in range(1, 7):
+        (line,) = site.changed_by(prolog, job_id, **PART)
+        assert f"would be shared: job {job_id} of uid {ALICE}: 1 slots" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "why"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": ""}, "", "job 4711 cannot have --share-gpu=4 on n2: Slurm granted the job no GPU"),
+        ({"CUDA_VISIBLE_DEVICES": "7"}, "", "Slurm granted GPU 7, but the driver lists only 0, 1"),
+        ({"share": "9"}, "max_share = 8", "at most 8 tasks (max_share)"),
+        ({"share": "4,mps=on"}, "", "mps=on was asked, and this site has switched MPS off"),
+    ],
+)
+def test_a_share_that_cannot_be_is_told_with_its_sentence(site, words, settings, why):
+    """The one that its user would have read; as often as it comes, no node is unwell."""
+    site.configure(settings)
+    for _ in range(4):
+        (line,) = site.changed_by(prolog, **words)
+        assert line.startswith("observe: would be refused: ")
+        assert why in line
+
+
+def test_a_dead_driver_is_told_and_drains_nothing(site):
+    """Any number of times."""
+    site.gpus(FakeNvml(broken="Driver Not Loaded"))
+    for job_id in range(1, 6):
+        (line,) = site.changed_by(prolog, job_id)
+        assert "would be refused" in line
+        assert "Driver Not Loaded" in line
+
+
+def test_the_second_user_is_told_on_a_listed_node_and_in_a_share(site):
+    """As the Prolog would refuse them; its own user's job is let in."""
+    site.live.append(LiveJob(9, BOB))
+    assert site.changed_by(prolog, share=None) == []
+    (line,) = site.changed_by(prolog)
+    assert "would be refused: job 4711 cannot run on n2: slurm-share keeps this node to one user at a time" in line
+    site.configure(LISTED)
+    (line,) = site.changed_by(prolog, share=None)
+    assert "would be refused: job 4711 cannot run on n2" in line
+    assert site.changed_by(prolog, uid=BOB, share=None) == [f"observe: job 4711 of uid {BOB}: would be let in"]
+
+
+@pytest.mark.parametrize(("private", "told"), [("usage", True), ("jobs", False)])
+def test_names_are_told_as_they_would_be(site, private, told):
+    """The log has the sentence as the user would have had it."""
+    (site.root / "slurm.conf").write_text(f"PrivateData={private}\n")
+    site.live.append(LiveJob(9, BOB))
+    (line,) = site.changed_by(prolog, SLURM_CONF=str(site.root / "slurm.conf"))
+    assert (f"job 9 of {proc.read_user_name(BOB)}" in line) is told
+
+
+def test_an_ordinary_job_on_a_node_that_is_not_listed_is_told_of_nowhere(site):
+    """Neither where no node is listed, nor where others are."""
+    for settings in ("", 'exclusive_user_nodes = ["m[1-3]"]'):
+        site.configure(settings)
+        site.live[:] = [LiveJob(9, BOB)]
+        assert site.changed_by(prolog, share=None) == []
+        assert site.changed_by(epilog, share=None) == []
+    assert not (site.root / "log").exists()
+
+
+@pytest.mark.parametrize("share", ["4;id", "0", "x" * 4096, ""])
+def test_a_share_that_cannot_be_read_is_told_on_a_listed_node(site, share):
+    """In one line, with what was sent."""
+    site.configure(LISTED)
+    (line,) = site.changed_by(prolog, share=share)
+    assert "would be let in, unshared: SPANK_SHARE_GPU=" in line
+    assert len(line) < 400
+
+
+def test_an_environment_that_is_not_slurmds_is_told(site):
+    """And nothing is made of it."""
+    (line,) = site.changed_by(prolog, CUDA_VISIBLE_DEVICES="0;id")
+    assert line.startswith("prolog: CUDA_VISIBLE_DEVICES=")
+    (line,) = site.changed_by(epilog, CUDA_VISIBLE_DEVICES="0;id")
+    assert line.startswith("epilog: CUDA_VISIBLE_DEVICES=")
+
+
+# --- beside what was shared before ---------------------------------------------------------------------------------
+
+
+def test_what_is_there_from_before_is_left_as_it_is(was_on):
+    """Its line, its folder, its plan and its modes, whoever comes and goes beside it."""
+    was_on.live += [LiveJob(1, ALICE), LiveJob(2, ALICE)]
+    (line,) = was_on.changed_by(prolog, 5, CUDA_VISIBLE_DEVICES="1")
+    assert "would be shared" in line
+    (line,) = was_on.changed_by(prolog, 5)
+    assert "would be refused" in line
+    assert "have all the parts" in line
+    (line,) = was_on.changed_by(prolog, 6, share=None)
+    assert "would be let in" in line
+    (line,) = was_on.changed_by(prolog, 7, uid=BOB, share=None)
+    assert "would be refused" in line
+    for job_id in (5, 6):
+        assert was_on.changed_by(epilog, job_id, share="4" if job_id == 5 else None) == []
+
+
+def test_a_job_whose_epilog_never_came_would_be_cleared(was_on):
+    """The next job's Prolog says so, and leaves it."""
+    lines = was_on.changed_by(prolog, 5, uid=BOB, SLURM_JOB_EXCLUSIVE="USER")
+    assert lines[:2] == [
+        f"observe: would clear up after job {job_id} of uid {ALICE}, which is over" for job_id in (1, 2)
+    ]
+    assert "would be shared: job 5" in lines[2]
+
+
+def test_a_ledger_that_cannot_be_read_is_left_as_it_is(was_on):
+    """Torn: it is neither made anew nor in the way."""
+    was_on.paths.ledger.write_bytes(b"{torn")
+    was_on.live.append(LiveJob(2, ALICE))
+    (line,) = was_on.changed_by(prolog, 5)
+    assert "would be shared" in line
+    assert was_on.changed_by(epilog, 5) == []
+
+
+def test_only_a_plan_of_the_jobs_own_earlier_run_goes(was_on):
+    """Tasks would follow it to GPUs that the job may no longer have; of the others none is touched."""
+    others = was_on.paths.plan(3).read_bytes()
+    assert was_on.paths.plan(1).exists()
+    was_on.run(prolog, 1, SLURM_JOB_RESTART_COUNT="1")
+    assert not was_on.paths.plan(1).exists()
+    assert was_on.paths.plan(3).read_bytes() == others
+
+
+# --- who goes ------------------------------------------------------------------------------------------------------
+
+
+@as_root
+def test_a_users_last_job_is_told_with_what_would_go(site, start):
+    """Files of the user's in /dev/shm and /tmp and processes, on a GPU and elsewhere: counted, and all still there."""
+    site.configure('clean_up = ["gpu_processes", "processes", "shm", "tmp"]')
+    on_gpu, elsewhere, his = start(ALICE), start(ALICE), start(BOB)
+    site.gpus(FakeNvml().gpu(pids=(on_gpu.pid, his.pid)).gpu())
+    site.put(site.paths.shm, ALICE, "a", "b")
+    site.put(site.paths.shm, BOB, "his")
+    site.put(site.paths.tmp, ALICE, "c")
+    (line,) = site.changed_by(epilog)
+    assert line.startswith(f"observe: job 4711 was the last of uid {ALICE} here: would clear away ")
+    assert f"process {on_gpu.pid} (sleep) on a GPU" in line
+    assert f"process {elsewhere.pid} (sleep)" in line
+    assert str(his.pid) not in line
+    assert f"2 in {site.paths.shm}, 1 in {site.paths.tmp}" in line
+    assert [child.poll() for child in (on_gpu, elsewhere, his)] == [None, None, None]
+
+
+@as_root
+def test_a_process_is_told_once(site, start):
+    """On a GPU, it is also anywhere."""
+    site.configure('clean_up = ["gpu_processes", "processes"]')
+    hers = start(ALICE)
+    site.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu())
+    (line,) = site.changed_by(epilog)
+    assert line.count(f"process {hers.pid} ") == 1
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("clean_up", "what"),
+    [("[]", "nothing"), ('["tmp"]', "1 in {tmp}"), ('["shm"]', "2 in {shm}"), ('["gpu_processes"]', "nothing")],
+)
+def test_only_what_the_site_wants_cleared_is_told(site, clean_up, what):
+    """The same words as for the Epilog that does it."""
+    site.configure(f"clean_up = {clean_up}")
+    site.put(site.paths.shm, ALICE, "a", "b")
+    site.put(site.paths.tmp, ALICE, "c")
+    (line,) = site.changed_by(epilog)
+    assert line.endswith("would clear away " + what.format(shm=site.paths.shm, tmp=site.paths.tmp))
+
+
+@as_root
+def test_an_ordinary_job_goes_from_a_listed_node_as_a_share_does(site):
+    """And from any other without a word."""
+    site.put(site.paths.shm, ALICE, "a")
+    assert site.changed_by(epilog, share=None) == []
+    site.configure(LISTED)
+    (line,) = site.changed_by(epilog, share=None)
+    assert f"would clear away 1 in {site.paths.shm}" in line
+
+
+@pytest.mark.parametrize(
+    "live", [[LiveJob(9, ALICE)], [LiveJob(9, None)], [LiveJob(4711, ALICE), LiveJob(9, ALICE), LiveJob(10, BOB)]]
+)
+def test_a_job_that_is_not_the_last_goes_without_a_word(site, live):
+    """Another of the user's jobs has a step here, or one has whose owner nobody knows."""
+    site.live[:] = live
+    assert site.changed_by(epilog) == []
+
+
+@as_root
+def test_its_own_last_step_does_not_keep_a_job_here(site, start):
+    """Nor what is left of it; nor do other users' jobs."""
+    site.configure('clean_up = ["processes"]')
+    hers = start(ALICE, 4711)
+    site.live[:] = [LiveJob(4711, ALICE), LiveJob(10, BOB)]
+    (line,) = site.changed_by(epilog)
+    assert line.endswith(f"was the last of uid {ALICE} here: would clear away process {hers.pid} (sleep)")
+
+
+def test_a_driver_that_is_gone_is_told(site):
+    """What is on its GPUs cannot be."""
+    site.gpus(FakeNvml(broken="GPU is lost"))
+    (line,) = site.changed_by(epilog)
+    assert "no process on a GPU, since" in line
+    assert "GPU is lost" in line
+
+
+def test_a_system_users_job_goes_without_a_word(site):
+    """Nothing would be cleared after it."""
+    assert site.changed_by(epilog, uid=0) == []
+    assert site.changed_by(epilog, uid=999) == []
+
+
+def test_arrival_and_departure_themselves_write_nothing(site):
+    """Called as the hooks call them, on a state folder that is not there: none is made."""
+    settings = replace(Settings(), log_file="", mps_control="")
+    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": f"{ALICE}", "SLURM_JOB_GID": f"{ALICE}", "SLURMD_NODENAME": "n2"}
+    before = site.everything()
+    for share in ({}, {names.HOOK_VARIABLE: "4"}):
+        observe.arrival({**environ, **share, "CUDA_VISIBLE_DEVICES": "0"}, site.paths, settings, 1000.0)
+        observe.departure({**environ, **share}, site.paths, settings)
+    assert site.everything() == before

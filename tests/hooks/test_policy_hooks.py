@@ -1,0 +1,926 @@
+"""What a site wants of Prolog and Epilog: a node for one user, parts of a GPU, a clean node after a user, modes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from slurm_share_hooks import admission, epilog, hook, prolog, release
+
+from slurm_share import config, names, process
+from slurm_share.actuators import scratch, state
+from slurm_share.decide import reconcile
+from slurm_share.errors import ConfigError
+from slurm_share.paths import Paths
+from slurm_share.process import Deadline
+from slurm_share.readers import ledger_file, mps, proc
+from slurm_share.records import LiveJob
+from slurm_share.settings import Settings
+from slurm_share.testing import FakeNvml
+
+ALICE = 20000 + os.getpid() % 20000 * 2
+BOB = ALICE + 1
+"""Nobody else's on this machine, on which other tests run at the same time: these users' processes are ended."""
+NOTHING = ["jobs", "ledger", "ledger.lock"]
+"""What stays in the state folder when nobody is here."""
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files and processes away")
+
+
+class Node:
+    """A node with two GPUs, a state folder, /dev/shm and /tmp of its own; who is alive there is said by `live`."""
+
+    def __init__(self, root, monkeypatch):
+        self.root = root
+        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp")
+        self.paths.shm.mkdir()
+        self.paths.tmp.mkdir()
+        self.settings = Settings(mode="on", log_file="", mps_control="")
+        self.live = []
+        self.log = []
+        self.gpus(FakeNvml().gpu().gpu(), monkeypatch)
+        monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
+        monkeypatch.setattr(mps, "read_processes", tuple)  # this machine may have daemons of its own
+        monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
+
+    def gpus(self, driver, monkeypatch):
+        """Another driver."""
+        for room in (admission, release):
+            monkeypatch.setattr(room, "nvml", driver)
+
+    def set(self, **changes):
+        """Other settings."""
+        self.settings = replace(self.settings, **changes)
+
+    def environ(self, job_id, uid=ALICE, share=None, gpus="0", **others):
+        """What slurmd says of a job; an ordinary one unless it has a share."""
+        found = {
+            "SLURM_JOB_ID": str(job_id),
+            "SLURM_JOB_UID": str(uid),
+            "SLURM_JOB_GID": str(uid),
+            "SLURMD_NODENAME": "n2",
+            "CUDA_VISIBLE_DEVICES": gpus,
+            **others,
+        }
+        return found if share is None else {**found, names.HOOK_VARIABLE: share}
+
+    def prolog(self, job_id, now=1000.0, **words):
+        """Whether the node is well."""
+        return admission.admit_job(self.environ(job_id, **words), self.paths, self.settings, now)
+
+    def epilog(self, job_id, **words):
+        """The same."""
+        return release.release_job(self.environ(job_id, **words), self.paths, self.settings)
+
+    def part(self, job_id, share="4", **words):
+        """A job with a part of one GPU arrives."""
+        words = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_OVERSUBSCRIBE": "USER", **words}
+        return self.prolog(job_id, share=share, **words)
+
+    def plan(self, job_id):
+        return ledger_file.read_plan(self.paths, job_id)
+
+    def ledger(self):
+        return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
+
+    def jobs(self):
+        """Who is here, as the ledger has it."""
+        return [entry.job_id for entry in self.ledger().jobs]
+
+    def files(self):
+        return sorted(str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
+
+    def put(self, folder, uid, *names):
+        """Files of that user; `a/b` is one in a folder of the user's."""
+        for name in names:
+            file = folder / name
+            if not file.parent.exists():
+                file.parent.mkdir()
+                os.chown(file.parent, uid, uid)
+            file.write_text("data")
+            os.chown(file, uid, uid)
+
+    def common(self):
+        """All that is in /dev/shm and /tmp."""
+        return sorted(str(p.relative_to(self.root)) for f in (self.paths.shm, self.paths.tmp) for p in f.rglob("*"))
+
+    def said(self, *words):
+        """How many lines of the log have all of these words."""
+        return sum(all(word in line for word in words) for line in self.log)
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """Under a path that leaves room for a pipe directory of at most 87 bytes."""
+    with tempfile.TemporaryDirectory(prefix="policy-") as folder:
+        yield Node(Path(folder), monkeypatch)
+
+
+@pytest.fixture
+def start():
+    """Starts a process of a user that would sleep for ever, with a job's number in its environment, or none."""
+    started = []
+
+    def of(uid, job_id=None):
+        env = {} if job_id is None else {"SLURM_JOB_ID": str(job_id)}
+        started.append(subprocess.Popen(["/bin/sleep", "600"], user=uid, group=uid, env=env, start_new_session=True))
+        return started[-1]
+
+    yield of
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+# --- one user at a time --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slurm_conf", "told"),
+    [
+        ("ClusterName=demo\nPrivateData=usage\n", True),
+        ("PrivateData=jobs\n", False),
+        ("Include nowhere.conf\n", False),
+        (None, False),
+    ],
+)
+def test_the_second_user_of_a_listed_node_is_refused(node, slurm_conf, told):
+    """An ordinary job, and a sentence in its output. Who is there it learns only where Slurm would say it, too."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.prolog(4711)
+    node.live.append(LiveJob(4711, ALICE))
+    where = {}
+    if slurm_conf is not None:
+        (node.root / "slurm.conf").write_text(slurm_conf)
+        where = {"SLURM_CONF": str(node.root / "slurm.conf")}
+    assert node.prolog(4712, uid=BOB, now=2000.0, **where)
+    refused = node.plan(4712).refused
+    assert refused.startswith("job 4712 cannot run on n2: ")
+    assert (f"job 4711 of {proc.read_user_name(ALICE)} is still on it" in refused) is told
+    assert ("4711" in refused or str(ALICE) in refused) is told
+    assert node.said("prolog: refused: job 4712 cannot run on n2") == 1
+    assert node.jobs() == [4711]
+
+
+@pytest.mark.parametrize("where", ["relative/slurm.conf", "", "/nowhere/slurm.conf"])
+def test_a_configuration_of_slurm_that_is_not_found_hides(node, where):
+    """What cannot be found out is not told."""
+    node.live.append(LiveJob(4711, ALICE))
+    node.prolog(4712, uid=BOB, share="4", SLURM_CONF=where)
+    assert "a job of another user is still on it" in node.plan(4712).refused
+
+
+def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
+    """Its Epilog removes its folder; who was there has what he had."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.prolog(4711, share="4")
+    node.live.append(LiveJob(4711, ALICE))
+    before = [name for name in node.files() if "4711" in name]
+    node.prolog(4712, uid=BOB, now=2000.0)
+    assert node.epilog(4712, uid=BOB)
+    assert [name for name in node.files() if name not in NOTHING] == before
+    assert node.jobs() == [4711]
+
+
+def test_a_node_that_refuses_three_jobs_in_ten_minutes_is_unwell(node):
+    """It is free again at once and would eat the queue. The ledger forgets them: after the drain there are three again.
+    The plans stay, for whoever comes back before that."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.live.append(LiveJob(4711, ALICE))
+    assert [node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(3)] == [True, True, False]
+    assert node.ledger().refused == ()
+    assert node.said("NODE UNWELL: 3 jobs turned away in 10 minutes", "job 4722 cannot run on n2") == 1
+    assert all(node.plan(4720 + i).refused for i in range(3))
+    assert [node.prolog(4730 + i, uid=BOB, now=1100.0 + i) for i in range(3)] == [True, True, False]
+
+
+def test_a_job_that_comes_back_and_refusals_long_ago_make_no_node_unwell(node):
+    """The same job three times, and three jobs in three quarters of an hour."""
+    node.live.append(LiveJob(4711, ALICE))
+    assert all(node.prolog(4720, uid=BOB, share="4", now=1000.0 + i) for i in range(3))
+    assert all(node.prolog(4730 + i, uid=BOB, share="4", now=2000.0 + 900.0 * i) for i in range(3))
+
+
+def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, monkeypatch):
+    """Another node has a driver; no other node has a larger max_share."""
+    node.set(max_share=8)
+    assert all(node.prolog(4720 + i, share="9") for i in range(5))
+    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    assert [node.prolog(4730 + i, share="4") for i in range(3)] == [True, True, False]
+    assert node.said("NODE UNWELL", "Driver Not Loaded") == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_ordinary_job_on_a_node_that_is_not_listed_leaves_no_line(node, known):
+    """Whoever else is there; nothing is made for it, whether or not the node has a ledger."""
+    if known:
+        node.prolog(4711, share="4", gpus="1")
+    before = node.files()
+    node.live.append(LiveJob(4711, ALICE))
+    assert node.prolog(4712, uid=BOB)
+    assert node.plan(4712) is None
+    assert node.files() == before
+    assert node.paths.root.exists() is known
+
+
+@pytest.mark.parametrize(
+    ("listed", "line"),
+    [
+        (("n2",), True),
+        (("n[1-3]",), True),
+        (("m1", "n[1,2]"), True),
+        (("m[1-9],n2",), True),
+        (("n1,n2",), True),
+        (("n[3-9]",), False),
+        (("n20", "n", "gpu-n2", "N2"), False),
+        (("n[20-29]",), False),
+        ((), False),
+    ],
+)
+def test_nodes_are_listed_as_slurm_writes_them(node, listed, line):
+    """One name, several, or in brackets."""
+    node.set(exclusive_user_nodes=listed)
+    node.prolog(4711)
+    assert node.paths.ledger.exists() is line
+    assert not line or node.jobs() == [4711]
+
+
+def test_a_list_that_cannot_be_read_is_named(node):
+    """A bracket left open: the configuration's key is in the sentence."""
+    node.set(exclusive_user_nodes=("n[1-",))
+    with pytest.raises(ConfigError, match="exclusive_user_nodes"):
+        node.prolog(4711)
+
+
+def test_ordinary_jobs_of_one_user_are_side_by_side_on_a_listed_node(node):
+    """Ten of them, with a share among them; each has a line, and their Epilogs leave nothing."""
+    node.set(exclusive_user_nodes=("n[1-3]",))
+    for job_id in range(4711, 4721):
+        assert node.prolog(job_id, share="4" if job_id == 4715 else None)
+        node.live.append(LiveJob(job_id, ALICE))
+    assert node.jobs() == list(range(4711, 4721))
+    assert [entry.gpus for entry in node.ledger().jobs if entry.job_id != 4715] == [()] * 9
+    assert node.plan(4711) is None
+    for job_id in range(4711, 4721):
+        node.live.pop(0)
+        assert node.epilog(job_id)
+    assert node.files() == NOTHING
+    assert node.ledger().jobs == node.ledger().leaving == ()
+
+
+def test_a_share_keeps_its_node_to_its_user_wherever_it_is(node):
+    """No node is listed: bob's ordinary job is none of our business, and his share is refused for alice's ordinary job,
+    which no hook was ever told of."""
+    node.live.append(LiveJob(4711, ALICE))
+    assert node.prolog(4712, uid=BOB)
+    assert not node.paths.root.exists()
+    node.prolog(4713, uid=BOB, share="4")
+    assert "cannot run on n2" in node.plan(4713).refused
+
+
+@pytest.mark.parametrize(("later", "refused"), [(0.5, True), (29.0, True), (31.0, False), (-60.0, False)])
+def test_a_job_without_a_step_yet_is_alive_for_a_moment(node, later, refused):
+    """Its Prolog has just ended. After that only a step proves it, and before it a clock that was set back."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.prolog(4711, gpus="0")
+    node.prolog(4712, uid=BOB, gpus="1", now=1000.0 + later)
+    assert (node.plan(4712) is not None) is refused
+
+
+def test_a_system_users_job_is_let_in_and_keeps_nobody_out(node):
+    """A health check of root's."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.live += [LiveJob(4711, ALICE), LiveJob(4700, 0)]
+    node.prolog(4712, uid=0)
+    assert node.plan(4712) is None
+    node.prolog(4713, uid=ALICE)
+    assert node.jobs() == [4712, 4713]
+
+
+def test_a_user_whose_jobs_are_over_keeps_nobody_out(node):
+    """Alice's Epilog never came. Slurm gives bob her node, and she has no step: her line and her folder go."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.prolog(4711, share="4")
+    assert node.prolog(4712, uid=BOB, now=1001.0, SLURM_JOB_EXCLUSIVE="USER")
+    assert node.jobs() == [4712]
+    assert node.plan(4711) is None
+    assert node.said("job 4711", "had no Epilog") == 1
+
+
+# --- parts of a GPU ------------------------------------------------------------------------------------------------
+
+
+def numbers(node):
+    """Each job's number on its GPU, by the ledger; the plans say the same."""
+    found = {entry.job_id: entry.on_gpu for entry in node.ledger().jobs}
+    for job_id, number in found.items():
+        words = {one.name: one.value for slot in node.plan(job_id).slots[:1] for one in slot.environment}
+        assert number is None or words[names.ENV_SLOT] == str(number)
+    return found
+
+
+def test_n_jobs_on_a_gpu_have_the_numbers_up_to_n(node):
+    """One slot each, with 1/N of the GPU; the number across jobs stands in the task's environment."""
+    for job_id in range(1, 5):
+        assert node.part(job_id)
+    assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
+    plan = node.plan(3)
+    words = {one.name: one.value for one in plan.slots[0].environment}
+    assert (len(plan.slots), plan.gpus, words[names.ENV_SLOTS], words[names.ENV_PER_GPU]) == (1, 1, "4", "4")
+    assert words[names.ENV_JAX_FRACTION] == "0.243"
+    assert [entry.slots for entry in node.ledger().jobs] == [1, 1, 1, 1]
+
+
+def test_one_part_too_many_is_refused_and_the_node_is_blamed(node):
+    """All of the GPU's jobs are alive: Slurm counts other parts than the site. The third such job makes it unwell."""
+    for job_id in range(1, 5):
+        node.part(job_id)
+        node.live.append(LiveJob(job_id, ALICE))
+    assert node.part(5)
+    assert "Slurm gave it GPU 0, of which other jobs of yours have all the parts" in node.plan(5).refused
+    assert node.jobs() == [1, 2, 3, 4]
+    assert [one.job_id for one in node.ledger().refused] == [5]
+    assert [node.part(6), node.part(7)] == [True, False]
+    assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
+
+
+def test_a_part_takes_the_number_of_one_that_is_over(node):
+    """Its Epilog never came; nobody's who has a step is taken, and nobody's more than needed."""
+    for job_id in range(1, 5):
+        node.part(job_id, now=1000.0 + job_id)
+    node.live += [LiveJob(1, ALICE), LiveJob(3, ALICE)]
+    assert node.part(5, now=2000.0)
+    assert numbers(node) == {1: 0, 3: 2, 4: 3, 5: 1}
+    assert node.plan(2) is None
+    assert node.said("job 2 ", "had no Epilog") == 1
+    assert node.said("had no Epilog") == 1
+
+
+def test_a_number_that_was_given_back_is_given_again(node):
+    """The lowest one, when there are several."""
+    for job_id in range(1, 5):
+        node.part(job_id)
+    node.epilog(3, share="4")
+    node.epilog(2, share="4")
+    node.part(5)
+    node.part(6)
+    assert numbers(node) == {1: 0, 4: 3, 5: 1, 6: 2}
+
+
+def test_numbers_are_counted_on_each_gpu(node):
+    """Two GPUs, two jobs on each."""
+    for job_id in range(1, 5):
+        node.part(job_id, gpus=str(job_id % 2))
+    assert numbers(node) == {1: 0, 2: 0, 3: 1, 4: 1}
+
+
+def test_parts_of_different_size_share_a_gpu_as_long_as_it_lasts(node):
+    """A half and two quarters, each with the number of its stretch; not one quarter more."""
+    node.part(1, share="2")
+    node.part(2)
+    node.part(3)
+    node.live += [LiveJob(job_id, ALICE) for job_id in (1, 2, 3)]
+    node.part(4)
+    assert numbers(node) == {1: 0, 2: 2, 3: 3}
+    assert "have all the parts" in node.plan(4).refused
+
+
+def test_parts_that_come_at_once_get_different_numbers(node):
+    """Eight Prologs at the same moment."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda job_id: node.part(job_id, share="8"), range(1, 9)))
+    assert sorted(numbers(node).values()) == list(range(8))
+
+
+def test_a_whole_gpu_and_parts_do_not_meet(node):
+    """On two GPUs they lie side by side; on one whoever is alive keeps it, and afterwards it is free for the other."""
+    node.part(1)
+    node.live.append(LiveJob(1, ALICE))
+    node.prolog(2, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
+    assert "have all the parts" in node.plan(2).refused
+    node.prolog(3, share="4", gpus="1", SLURM_JOB_OVERSUBSCRIBE="USER")
+    node.live.append(LiveJob(3, ALICE))
+    assert numbers(node) == {1: 0, 3: None}
+    node.part(4, gpus="1")
+    assert "have all the parts" in node.plan(4).refused
+    node.live.clear()
+    node.epilog(1, share="4")
+    node.epilog(2, share="4")
+    assert node.prolog(5, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
+    assert numbers(node) == {3: None, 5: None}
+    assert len(node.plan(5).slots) == 4
+
+
+def test_a_whole_gpu_for_the_same_user_proves_its_parts_over(node):
+    """None of them has a step, and Slurm has counted the GPU free."""
+    node.part(1)
+    node.part(2)
+    node.part(3, gpus="1")
+    node.prolog(4, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
+    assert numbers(node) == {3: 0, 4: None}
+    assert node.said("had no Epilog") == 2
+
+
+def test_a_part_that_comes_back_keeps_one_line_and_a_number(node):
+    """A second Prolog of it, and a requeue."""
+    node.part(1)
+    node.part(2)
+    node.part(1)
+    node.part(1, SLURM_JOB_RESTART_COUNT="1")
+    assert numbers(node) == {2: 1, 1: 0}
+
+
+def test_numbers_outlive_a_ledger_that_cannot_be_read(node):
+    """They stand in the plans."""
+    node.part(1)
+    node.part(2)
+    node.epilog(1, share="4")
+    node.paths.ledger.write_bytes(b"{torn")
+    node.part(3)
+    assert numbers(node) == {2: 1, 3: 0}
+
+
+# --- after a user's last job ---------------------------------------------------------------------------------------
+
+
+def here_alone(node, *job_ids):
+    """Alice's ordinary jobs on a listed node."""
+    node.set(exclusive_user_nodes=("n2",))
+    for job_id in job_ids:
+        node.prolog(job_id)
+
+
+@as_root
+@pytest.mark.parametrize("share", [None, "4"])
+def test_a_users_files_go_with_the_last_job_and_not_before(node, share):
+    """Of an ordinary job on a listed node, and of a share anywhere; bob's and root's stay."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.prolog(1, share=share, gpus="0")
+    node.prolog(2, share=share, gpus="1")
+    node.put(node.paths.shm, ALICE, "psm_1", "torch_1/a", "sem.x")
+    node.put(node.paths.shm, BOB, "his", "of-bob/a")
+    node.put(node.paths.shm, 0, "roots")
+    before = node.common()
+    assert node.epilog(1, share=share)
+    assert node.common() == before
+    assert node.epilog(2, share=share)
+    assert node.common() == ["shm/his", "shm/of-bob", "shm/of-bob/a", "shm/roots"]
+    assert node.said(f"epilog: 3 of uid {ALICE} in", "shm removed, who has no job here any more") == 1
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("clean_up", "left"),
+    [
+        ((), ["shm/hers", "tmp/hers"]),
+        (("shm",), ["tmp/hers"]),
+        (("tmp",), ["shm/hers"]),
+        (("shm", "tmp"), []),
+        (("gpu_processes", "processes"), ["shm/hers", "tmp/hers"]),
+        (Settings().clean_up, ["tmp/hers"]),
+    ],
+)
+def test_only_what_the_site_wants_is_cleared(node, clean_up, left):
+    """/dev/shm alone is, where it says nothing."""
+    node.set(clean_up=clean_up)
+    here_alone(node, 1)
+    node.put(node.paths.shm, ALICE, "hers")
+    node.put(node.paths.tmp, ALICE, "hers")
+    assert node.epilog(1)
+    assert node.common() == left
+    assert node.files() == NOTHING
+    assert node.ledger().leaving == ()
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("clean_up", "on_gpu", "ended"),
+    [
+        ((), True, False),
+        (("shm", "tmp"), True, False),
+        (Settings().clean_up, True, True),
+        (Settings().clean_up, False, False),
+        (("processes",), False, True),
+        (("processes",), True, True),
+        (("gpu_processes", "processes"), True, True),
+    ],
+)
+def test_a_users_processes_end_as_the_site_wants_it(node, monkeypatch, start, clean_up, on_gpu, ended):
+    """One on a GPU, or anywhere; bob's beside it is not touched, and the node is well. Said once in the log."""
+    hers, his = start(ALICE), start(BOB)
+    node.gpus(FakeNvml().gpu(pids=(hers.pid, his.pid) if on_gpu else ()).gpu(), monkeypatch)
+    node.set(clean_up=clean_up)
+    here_alone(node, 1)
+    assert node.epilog(1)
+    assert (hers.poll() is not None) is ended
+    assert his.poll() is None
+    assert node.said(f"leftover process {hers.pid} (sleep) of uid {ALICE}", "ended") == (1 if ended else 0)
+
+
+@as_root
+def test_processes_of_a_job_that_lives_are_not_leftovers(node, start):
+    """Bob's last share is over. Alice is not asked; neither is a process that belongs to a job with a step here."""
+    node.set(clean_up=("processes",))
+    node.live.append(LiveJob(9, 0))
+    mine, free, hers = start(BOB, 9), start(BOB), start(ALICE)
+    node.prolog(1, uid=BOB, share="4")
+    assert node.epilog(1, uid=BOB)
+    assert [child.poll() is None for child in (mine, free, hers)] == [True, False, True]
+
+
+@as_root
+def test_a_user_with_a_job_that_no_hook_knows_has_not_left(node):
+    """An ordinary job of alice's on this node, which is not listed; and a step of whoever's."""
+    node.put(node.paths.shm, ALICE, "hers")
+    for live in (LiveJob(9, ALICE), LiveJob(9, None)):
+        node.live[:] = [live]
+        node.prolog(1, share="4")
+        node.epilog(1, share="4")
+        assert node.common() == ["shm/hers"]
+    node.live[:] = [LiveJob(9, BOB)]
+    node.prolog(1, uid=ALICE, share="4", SLURM_JOB_EXCLUSIVE="USER")
+    assert node.plan(1).refused
+    node.epilog(1, share="4")
+    assert node.common() == ["shm/hers"]
+
+
+@as_root
+def test_root_never_leaves(node):
+    """A system user's files are the system's."""
+    node.put(node.paths.shm, 0, "roots")
+    node.put(node.paths.shm, 998, "daemons")
+    for uid in (0, 998):
+        node.prolog(1, uid=uid, share="4")
+        node.epilog(1, uid=uid)
+    assert node.common() == ["shm/daemons", "shm/roots"]
+
+
+@as_root
+def test_no_link_of_the_users_is_followed(node):
+    """It goes, and bob's folder that it points to stays."""
+    here_alone(node, 1)
+    node.put(node.root, BOB, "home/a")
+    node.put(node.paths.shm, ALICE, "hers/a")
+    for link in (node.paths.shm / "link", node.paths.shm / "hers/link"):
+        link.symlink_to(node.root / "home")
+        os.lchown(link, ALICE, ALICE)
+    node.epilog(1)
+    assert node.common() == []
+    assert (node.root / "home/a").read_text() == "data"
+
+
+@as_root
+@pytest.mark.parametrize("share", [None, "4"])
+def test_of_two_last_jobs_that_end_at_once_one_clears_up(node, share):
+    """Twenty times two Epilogs at the same moment: what the user left goes every time, and goes once."""
+    node.set(exclusive_user_nodes=("n2",))
+    for turn in range(20):
+        for job_id, gpu in ((1, "0"), (2, "1")):
+            node.prolog(job_id, share=share, gpus=gpu)
+        node.put(node.paths.shm, ALICE, "a", "b/c")
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(lambda job_id: node.epilog(job_id, share=share), (1, 2))) == [True, True]
+        assert node.common() == []
+        assert node.said(f"2 of uid {ALICE} in") == turn + 1
+        assert node.files() == NOTHING
+        assert node.ledger().leaving == ()
+
+
+# --- who comes meanwhile -------------------------------------------------------------------------------------------
+
+
+def meanwhile(monkeypatch, room, name, come):
+    """Have something happen just before a step of the Epilog, once."""
+    step, coming = getattr(room, name), [come]
+
+    def after(*args, **words):
+        while coming:
+            coming.pop()()
+        return step(*args, **words)
+
+    monkeypatch.setattr(room, name, after)
+
+
+STEPS = [(release, "end_leftovers"), (release, "clean_up_after"), (proc, "read_processes_of"), (scratch, "remove")]
+"""Each of them with more of the user's things away."""
+
+
+@as_root
+@pytest.mark.parametrize(("room", "step"), STEPS)
+def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monkeypatch, start, room, step):
+    """Alice's next job comes at any step of the Epilog of her last one: its folder, its line, its files and its process
+    stay."""
+    node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
+    here_alone(node, 1)
+    children = []
+
+    def come():
+        node.prolog(2, share="4")
+        node.live.append(LiveJob(2, ALICE))
+        node.put(node.paths.shm, ALICE, "next")
+        node.put(node.paths.tmp, ALICE, "next/a")
+        children.append(start(ALICE, 2))
+
+    meanwhile(monkeypatch, room, step, come)
+    assert node.epilog(1)
+    assert children[0].poll() is None
+    assert node.common() == ["shm/next", "tmp/next", "tmp/next/a"]
+    assert node.jobs() == [2]
+    assert node.plan(2).refused is None
+    assert node.ledger().leaving == ()
+
+
+@as_root
+@pytest.mark.parametrize(("room", "step"), STEPS)
+def test_nothing_of_a_job_that_leaves_no_line_is_touched_when_it_comes_meanwhile(node, monkeypatch, start, room, step):
+    """An ordinary job on a node that is not listed: its step is all that tells of it."""
+    node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
+    node.prolog(1, share="4")
+    children = []
+
+    def come():
+        node.live.append(LiveJob(2, ALICE))
+        node.put(node.paths.shm, ALICE, "next")
+        node.put(node.paths.tmp, ALICE, "next/a")
+        children.append(start(ALICE, 2))
+
+    meanwhile(monkeypatch, room, step, come)
+    assert node.epilog(1, share="4")
+    assert children[0].poll() is None
+    assert node.common() == ["shm/next", "tmp/next", "tmp/next/a"]
+
+
+@as_root
+def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, monkeypatch):
+    """Under the same number."""
+    node.prolog(1, share="4")
+    meanwhile(monkeypatch, release, "end_leftovers", lambda: node.prolog(1, share="2", SLURM_JOB_RESTART_COUNT="1"))
+    node.put(node.paths.shm, ALICE, "hers")
+    assert node.epilog(1, share="4")
+    assert len(node.plan(1).slots) == 2
+    assert [entry.restart_count for entry in node.ledger().jobs] == [1]
+    assert node.common() == ["shm/hers"]
+
+
+# --- ended half-way, in the way ------------------------------------------------------------------------------------
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("room", "step"),
+    [
+        (release, "end_leftovers"),
+        (release, "clean_up_after"),
+        (scratch, "set_aside"),
+        (release.processes, "end_processes"),
+        (scratch, "remove"),
+    ],
+)
+def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch, room, step):
+    """At any step: bob's Prolog clears away what is left of alice, whether it is in its place or set aside."""
+    here_alone(node, 1)
+    node.put(node.paths.shm, ALICE, "a", "b/c")
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(room, step, lambda *_: os.kill(os.getpid(), 9))
+        node.epilog(1)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 9
+    assert [one.job.job_id for one in node.ledger().leaving] == [1]
+    assert node.common() != []
+    assert node.prolog(2, uid=BOB, now=2000.0)
+    assert node.common() == []
+    assert node.ledger().leaving == ()
+    assert node.jobs() == [2]
+    assert node.said(f"job 1 of uid {ALICE} was ended: going on") == 1
+
+
+@as_root
+def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
+    """Alice's Epilog was killed and bob's is the next hook: folders of both go, in one run."""
+    node.set(clean_up=("shm", "tmp"))
+    node.prolog(1, uid=ALICE, share="4")
+    with state.exclusive(node.paths, Deadline.after(5)):
+        ledger = node.ledger()
+        killed = reconcile.begin_leaving(ledger, ledger.jobs, replace(hook.myself(), start_ticks=1))
+        hers = killed.leaving
+    node.prolog(2, uid=BOB, share="4", gpus="1", now=2000.0, SLURM_JOB_EXCLUSIVE="USER")
+    with state.exclusive(node.paths, Deadline.after(5)):
+        state.write_ledger(node.paths, replace(node.ledger(), leaving=hers), node.settings)
+    for folder in (node.paths.shm, node.paths.tmp):
+        node.put(folder, ALICE, "hers/a", "file")
+        node.put(folder, BOB, "his/a", "of-bob/a")
+    assert node.epilog(2, uid=BOB, share="4")
+    assert node.common() == []
+    assert node.ledger().leaving == ()
+
+
+@as_root
+def test_a_name_that_a_user_took_first_stops_no_hook(node):
+    """A file where things would be set aside; its name is easy to guess. The Epilog does all its other work, and so
+    does the next Prolog."""
+    here_alone(node, 1)
+    node.put(node.paths.shm, ALICE, "hers", f"{scratch.ASIDE}{os.getpid()}")
+    assert node.epilog(1)
+    assert node.files() == NOTHING
+    assert node.ledger().leaving == ()
+    assert node.prolog(2, uid=BOB, share="4", now=2000.0)
+    assert node.plan(2).refused is None
+
+
+@as_root
+def test_a_removal_that_takes_too_long_is_said_and_the_node_is_well(node, monkeypatch):
+    """A million files. The user's names are free at once; the next hook removes the rest."""
+    here_alone(node, 1)
+    node.put(node.paths.shm, ALICE, "hers/a")
+    with monkeypatch.context() as slow:
+        slow.setattr(release, "REMOVE_S", 0.1)
+        slow.setattr(scratch, "run", lambda argv, timeout_s: process.run(["/bin/sleep", "600"], timeout_s=timeout_s))
+        assert node.epilog(1)
+    assert node.said("not all of it is removed yet", "no answer within 0.1 s") == 1
+    assert not (node.paths.shm / "hers").exists()
+    here_alone(node, 2)
+    node.epilog(2)
+    assert node.common() == []
+
+
+@as_root
+def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, monkeypatch, start):
+    """It holds the GPU's memory; anywhere else it is said, and no more."""
+    for clean_up, well in ((("gpu_processes",), False), (("processes",), True)):
+        hers = start(ALICE)
+        node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
+        node.set(clean_up=clean_up)
+        here_alone(node, 1)
+        with monkeypatch.context() as stuck:
+            stuck.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+            assert node.epilog(1) is well
+        assert node.said(f"process {hers.pid} (sleep)", "IT DOES NOT END") == 1
+        assert node.ledger().leaving == ()
+        hers.kill()
+        hers.wait()
+
+
+# --- modes, as slurmd starts the hooks -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(node, monkeypatch):
+    """The node with a configuration file, whose hooks are started with an environment and answer with their code."""
+    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
+    monkeypatch.setattr(names, "CONFIG_FILE", str(node.root / "config.toml"))
+    monkeypatch.setattr(config, "CONFIG_FILE", node.root / "config.toml")
+    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr(hook, "_log_file", None)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    before = os.umask(0o022)
+
+    def configure(text):
+        (node.root / "config.toml").write_text(f'mps_control = ""\nlog_file = ""\n{text}\n')
+
+    def run(which, job_id, **words):
+        with monkeypatch.context() as environ:
+            for name in (names.HOOK_VARIABLE, names.HOOK_DIRECT):
+                environ.delenv(name, raising=False)
+            for name, value in node.environ(job_id, **words).items():
+                environ.setenv(name, value)
+            return which.main()
+
+    node.configure, node.run = configure, run
+    yield node
+    os.umask(before)
+
+
+def test_a_site_that_is_on_shares(site):
+    """And its Epilog leaves nothing."""
+    site.configure('mode = "on"')
+    assert site.run(prolog, 1, share="4") == 0
+    assert len(site.plan(1).slots) == 4
+    assert site.run(epilog, 1, share="4") == 0
+    assert site.files() == NOTHING
+
+
+@pytest.mark.parametrize("mode", ['mode = "off"', 'mode = "observe"', ""])
+def test_a_site_that_is_not_on_makes_nothing(site, mode):
+    """Neither for a share nor for an ordinary job, on a listed node either; nothing said is observing."""
+    site.configure(f'{mode}\nexclusive_user_nodes = ["n2"]')
+    for job_id, share in ((1, "4"), (2, None)):
+        assert site.run(prolog, job_id, share=share) == 0
+        assert site.run(epilog, job_id, share=share) == 0
+    assert not site.paths.root.exists()
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_a_plan_of_an_earlier_run_is_gone_when_nothing_is_shared_any_more(site, mode):
+    """The job was requeued after the switch: no task may follow the old plan."""
+    site.configure('mode = "on"')
+    site.run(prolog, 1, share="4")
+    site.run(prolog, 2, share="4", gpus="1")
+    site.configure(f'mode = "{mode}"')
+    assert site.run(prolog, 1, share="4", SLURM_JOB_RESTART_COUNT="1") == 0
+    assert site.plan(1) is None
+    assert site.plan(2) is not None
+
+
+@as_root
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_what_was_given_is_taken_back_whatever_the_mode_is_by_then(site, mode):
+    """A share and an ordinary job on a listed node came while the mode was on; both Epilogs take back what those were
+    given, and leave what the user made. A job that comes after the switch is given nothing, and nothing is taken."""
+    site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
+    site.run(prolog, 1, share="4")
+    site.run(prolog, 2)
+    site.put(site.paths.shm, ALICE, "a", "b/c")
+    site.configure(f'mode = "{mode}"\nexclusive_user_nodes = ["n2"]')
+    before = site.files()
+    site.run(prolog, 3, share="4", gpus="1")
+    site.run(epilog, 3, share="4", gpus="1")
+    assert site.files() == before
+    assert site.run(epilog, 1, share="4") == 0
+    assert site.common() == ["shm/a", "shm/b", "shm/b/c"]
+    assert site.run(epilog, 2) == 0
+    assert site.files() == NOTHING
+    assert site.jobs() == []
+    assert site.common() == ["shm/a", "shm/b", "shm/b/c"]
+
+
+def test_a_partition_has_a_mode_of_its_own(site):
+    """Shared in one, observed in all others; the Epilog follows what is there, also where the partition is unknown."""
+    site.configure('mode = "observe"\n[partition.gpu]\nmode = "on"')
+    site.run(prolog, 1, share="4", SLURM_JOB_PARTITION="gpu")
+    site.run(prolog, 2, share="4", gpus="1", SLURM_JOB_PARTITION="debug")
+    assert site.jobs() == [1]
+    assert site.run(epilog, 1, share="4") == 0
+    assert site.files() == NOTHING
+
+
+@as_root
+def test_a_broken_configuration_costs_no_user_a_file(site):
+    """What is ours is removed without it. Whether the site wants the user's files removed is not known then."""
+    site.configure('mode = "on"\nclean_up = []')
+    site.run(prolog, 1, share="4")
+    site.put(site.paths.shm, ALICE, "hers")
+    site.configure("mode = ")
+    assert site.run(epilog, 1, share="4") == 0
+    assert site.files() == NOTHING
+    assert site.common() == ["shm/hers"]
+
+
+def test_an_unwell_node_is_told_to_slurmd(site):
+    """The third refusal's exit code drains it."""
+    site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
+    site.live.append(LiveJob(9, BOB))
+    codes = [site.run(prolog, job_id) for job_id in (1, 2, 3)]
+    assert codes == [0, 0, names.EXIT_NODE_UNWELL]
+    assert [site.run(epilog, job_id) for job_id in (1, 2, 3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("which", [prolog, epilog])
+def test_a_configuration_that_cannot_be_understood_drains_no_node(site, which):
+    """Said by the Prolog, with the file and the key."""
+    site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]\nmax_shar = 3')
+    assert site.run(which, 1) == 0
+    assert not site.paths.root.exists()
+    assert (site.said("prolog:", "config.toml: max_shar: unknown key") == 1) is (which is prolog)
+
+
+# --- what an ordinary job pays -------------------------------------------------------------------------------------
+
+CODE = """
+import sys
+from slurm_share import names
+names.STATE_ROOT, names.CONFIG_FILE = sys.argv[1:3]
+from slurm_share_hooks import epilog, prolog
+codes = prolog.main(), epilog.main()
+print(*codes, *sorted({"msgspec", "tomllib", "pynvml", "slurm_share.config", "ClusterShell"} & set(sys.modules)))
+"""
+
+
+def loaded(folder, text, **environ):
+    """Exit codes of both hooks for an ordinary job in a clean interpreter, and which heavy modules they loaded."""
+    (folder / "config.toml").write_text(text)
+    argv = [sys.executable, "-I", "-c", CODE, str(folder / "state"), str(folder / "config.toml")]
+    run = subprocess.run(argv, env={"SLURM_JOB_ID": "1", **environ}, capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+@pytest.mark.parametrize("text", ["", 'mode = "on"\nmax_share = 8\n', 'mode = "off"\n', "this is no TOML ["])
+def test_an_ordinary_job_pays_for_no_configuration_that_lists_no_node(tmp_path, text):
+    """Nothing is imported to read it, and nothing is made; nor where the jobs folder is there and empty."""
+    assert loaded(tmp_path, text) == ["0", "0"]
+    assert [place.name for place in tmp_path.iterdir()] == ["config.toml"]
+    (tmp_path / "state/jobs").mkdir(parents=True)
+    assert loaded(tmp_path, text) == ["0", "0"]
+
+
+def test_an_ordinary_job_pays_where_nodes_are_listed(tmp_path):
+    """Then the file is understood: what the test before looks for is there to be found. A broken one harms no job."""
+    found = loaded(tmp_path, f'mode = "off"\nexclusive_user_nodes = ["n[1-3]"]\nlog_file = "{tmp_path}/log"\n')
+    assert found[:2] == ["0", "0"]
+    assert {"msgspec", "tomllib", "slurm_share.config"} <= set(found)
+    assert not (tmp_path / "state").exists()
