@@ -100,12 +100,12 @@ def driver_refusal(job: JobContext, reason: str) -> Refusal:
 
 
 def crowd_refusal(plan: Plan) -> Refusal:
-    """The Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is."""
+    """The Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is. They are of the same
+    user, who alone has the damage, and may have brought it about: no reason to take the node out of service."""
     return _refusal(
         plan.job,
         f"Slurm gave it GPU {plan.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
         "must compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
-        blames_node=True,
     )
 
 

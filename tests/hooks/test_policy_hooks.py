@@ -336,16 +336,16 @@ def test_n_jobs_on_a_gpu_have_the_numbers_up_to_n(node):
     assert [entry.slots for entry in node.ledger().jobs] == [1, 1, 1, 1]
 
 
-def test_one_part_too_many_is_refused_and_the_node_is_blamed(node):
-    """All of the GPU's jobs are alive: Slurm counts other parts than the site. The third such job makes it unwell."""
+def test_one_part_too_many_is_refused_and_drains_no_node(node):
+    """All of the GPU's jobs are alive: Slurm counts other parts than the site. It is one user's affair."""
     for job_id in range(1, 5):
         node.part(job_id)
         node.live.append(LiveJob(job_id, ALICE))
     assert node.part(5)
     assert "Slurm gave it GPU 0, of which other jobs of yours have all the parts" in node.plan(5).refused
     assert node.jobs() == [1, 2, 3, 4]
-    assert [one.job_id for one in node.ledger().refused] == [5]
-    assert [node.part(6), node.part(7)] == [True, False]
+    assert [node.part(job_id) for job_id in (6, 7, 8)] == [True, True, True]
+    assert node.ledger().refused == ()
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
 
 

@@ -209,7 +209,7 @@ def test_a_cap_that_nobody_holds_is_said():
         (admit.driver_refusal(JOB, "the driver is gone"), True),
         (decide(replace(JOB, granted=("0", "7"))), True),
         (decide(gpus=()), True),
-        (admit.crowd_refusal(decide(PART)), True),
+        (admit.crowd_refusal(decide(PART)), False),
         (decide(settings=Settings(max_share=2)), False),
         (decide(replace(JOB, granted=())), False),
         (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), False),
