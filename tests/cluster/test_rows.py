@@ -64,6 +64,8 @@ WHOLE = [
     Row("sbatch --share-gpu=4 -c2 job.sh"),
     Row("sbatch --share-gpu=4 --mem=1000 job.sh"),
     Row("sbatch --share-gpu=2 --exclusive --gres=gpu:1 job.sh"),
+    Row("sbatch --share-gpu=2 --exclusive job.sh"),
+    Row("salloc --share-gpu=2", note="`./job.sh` typed in its shell"),
     Row("salloc --share-gpu=2 ./job.sh"),
 ]
 GPUS = [
@@ -96,6 +98,10 @@ CAPS = [
     Row("sbatch --share-gpu=4,sm=even job.sh"),
     Row("sbatch --share-gpu=3,sm=30 job.sh"),
     Row("sbatch --share-gpu=1,sm=25 job.sh"),
+    Row("sbatch --share-gpu=4,mem=8G,sm=even --gres=gpu:1 job.sh"),
+    Row("sbatch --share-gpu=2,mem=8G,sm=20 --gpus=2 job.sh"),
+    Row("srun --share-gpu=4,mem=8G,sm=20 --gres=gpu:1 -n4 ./shown.sh"),
+    Row("salloc --share-gpu=2,mem=8G,sm=even", note="`./job.sh` typed in its shell"),
     Row("sbatch --share-gpu=4,mps=off job.sh"),
     Row("sbatch --share-gpu=4,mps=on job.sh"),
 ]
@@ -115,6 +121,7 @@ REFUSED = [
     Row("sbatch --share-gpu=4 --gres=shard:4 job.sh"),
     Row("srun --share-gpu=4 ./shown.sh"),
     Row("sbatch --share-gpu=2 -N2 job.sh", "n1,n2", note="unlike nodes"),
+    Row("sbatch --share-gpu=2 --gpus=3 -N2 job.sh", "n2,n3", note="unlike numbers of GPUs"),
 ]
 SPECIAL = [
     Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 job.sh", note="a site without shards (shards_per_gpu = 0)"),
@@ -205,7 +212,8 @@ def outcome(cluster: Cluster, row: Row) -> list[str]:
     """The row's other cells."""
     program, rest = row.written.split(" ", 1)
     where = f"-w {row.on} " if row.on else ""
-    done = cluster.as_user("alice", f"rm -f *.out inner.id; {program} {where}{rest}", timeout=60)
+    typed = "./job.sh\nexit\n" if "typed" in row.note else None
+    done = cluster.as_user("alice", f"rm -f *.out inner.id; {program} {where}{rest}", input=typed, timeout=60)
     said, output = done.stderr, done.stdout
     if program == "sbatch" and done.returncode == 0:
         job = int(re.findall(r"\d+", done.stdout)[-1])
