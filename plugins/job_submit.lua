@@ -218,6 +218,12 @@ local function problem_of(job, n, text, shards_per_gpu)
         .. " for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
     end
   end
+  for _, field in ipairs(GPU_FIELDS) do
+    if gpus_in(job[field]) == 0 then
+      return "slurm-share: --share-gpu=" .. text .. " with no GPU shares nothing; ask for some, for example sbatch --share-gpu="
+        .. text .. " --gres=gpu:1 job.sh, or leave --share-gpu away"
+    end
+  end
   if job.ntasks_per_tres ~= nil and job.ntasks_per_tres ~= slurm.NO_VAL16 then
     return "slurm-share: --ntasks-per-gpu does not go with --share-gpu, which says itself how many tasks a GPU gets;"
       .. " leave it away, for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"

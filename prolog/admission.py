@@ -40,6 +40,9 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     """
     job = hook_env.read(environ)
     deadline = Deadline.after(settings.hook_deadline_s)
+    if is_anothers(job, paths):
+        hook.report(WHO, f"job {job.job_id} lives here, and not as one of uid {job.uid}: nothing is done for it")
+        return True
     decision = decide(job, paths, settings)
     well = True
     state.remove_plan(paths, job.job_id)
@@ -102,6 +105,15 @@ def operators_daemon(paths: Paths) -> str | None:
         if one.identity.uid is not None and one.identity.uid < FIRST_ORDINARY_UID:
             return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
     return None
+
+
+def is_anothers(job: JobContext, paths: Paths) -> bool:
+    """Whether the job of that number that lives here is another user's: nothing of it is to be given away."""
+    if not paths.job(job.job_id).exists():
+        return False
+    with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
+        known = reconcile.find(hook.read_ledger(paths, WHO), job.job_id)
+    return known is not None and known.uid != job.uid and any(one.job_id == job.job_id for one in proc.read_live_jobs())
 
 
 class Entry(Struct, frozen=True):

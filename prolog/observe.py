@@ -52,12 +52,12 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
     over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
     if job.uid not in owners.departed(over, _read_ledger(paths), live):
         return
-    ids = {one.job_id for one in live} - {job.job_id}
+    jobs = {one.job_id: one.uid for one in live if one.job_id != job.job_id}
     found = []
     if "gpu_processes" in settings.clean_up:
-        found += _on_gpus(job.uid, ids)
+        found += _on_gpus(job.uid, jobs)
     if "processes" in settings.clean_up:
-        ends = leftovers.of_departed(proc.read_processes_of(job.uid), job.uid, ids)
+        ends = leftovers.of_departed(proc.read_processes_of(job.uid), job.uid, jobs)
         words = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
         found += [word for word in words if f"{word} on a GPU" not in found]
     for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
@@ -68,7 +68,7 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
     hook.report(WHO, f"job {job.job_id} was the last of uid {job.uid} here: would clear away {what}")
 
 
-def _on_gpus(uid: int, live: set[int]) -> list[str]:
+def _on_gpus(uid: int, live: leftovers.LiveJobs) -> list[str]:
     try:
         readings = nvml.read_gpu_readings()
     except DriverError as error:

@@ -44,6 +44,11 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) ->
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
         entry = reconcile.find(ledger, job.job_id)
+        if entry is not None and entry.uid != job.uid:
+            hook.report(
+                WHO, f"job {job.job_id} is of uid {entry.uid} here, not of uid {job.uid}: nothing is done for it"
+            )
+            return True
         if reconcile.is_late(entry, job):
             hook.report(WHO, f"job {job.job_id}: this Epilog is of an earlier run of it, which is here again")
             return True
@@ -216,8 +221,8 @@ def clean_up_after(users: Collection[int], paths: Paths, settings: Settings, dea
         for uid in sorted(gone):
             for folder in folders:
                 _set_aside(folder, uid, who)
-    ids = {one.job_id for one in live}
-    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(found, uid, ids)}
+    jobs = {one.job_id: one.uid for one in live}
+    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(found, uid, jobs)}
     left = processes.end_processes(strays.values(), Deadline.after(2 * processes.GRACE_S))
     for one in strays.values():
         where = "on a GPU " if one in on_gpus else ""
@@ -291,8 +296,8 @@ def end_leftovers_once(
     again: some were ended a moment ago, so what started these goes with them.
     """
     others = _others(_read(paths, who), over)
-    live = {one.job_id for one in proc.read_live_jobs()} | {entry.job_id for entry in others}
-    ours = _pids_of_mps(_pipes(others, paths)) if others else frozenset()
+    live = {one.job_id: one.uid for one in proc.read_live_jobs()} | {entry.job_id: entry.uid for entry in others}
+    ours = _pids_of_mps(others, paths) if others else frozenset()
     found = stuck = foreign = False
     for entry in over:
         its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
@@ -332,8 +337,11 @@ def _pipes(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[str]:
     return frozenset(str(paths.mps_pipe(entry.uid, gpu)) for entry in entries for gpu in entry.gpus)
 
 
-def _pids_of_mps(pipes: Collection[str]) -> frozenset[int]:
-    return frozenset(one.identity.pid for one in mps_reader.read_processes() if one.pipe in pipes)
+def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
+    """Of the jobs' own users: anybody may name his program so, and another's pipe directory."""
+    users = {str(paths.mps_pipe(entry.uid, gpu)): entry.uid for entry in entries for gpu in entry.gpus}
+    found = mps_reader.read_processes()
+    return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
 
 
 def _read(paths: Paths, who: str) -> Ledger:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -29,7 +31,7 @@ def set_aside(folder: Path, names: Iterable[str], uid: int) -> tuple[str, ...]:
             if entry.lstat().st_uid != uid:
                 continue
             if aside is None or not aside.exists():
-                aside = _new_folder(folder)
+                aside = _new_folder(folder, entry)
             entry.rename(aside / str(number))
         except FileNotFoundError:
             pass  # the user's own program removed it
@@ -54,11 +56,19 @@ def remove(folders: Collection[Path], deadline: Deadline) -> str | None:
     return None
 
 
-def _new_folder(folder: Path) -> Path:
-    """Made anew under a name that was not there (mkdtemp): one that a user has put there is never trusted."""
+def _new_folder(folder: Path, entry: Path) -> Path:
+    """Made anew under a name that was not there (mkdtemp): one that a user has put there is never trusted. Where the
+    file system is full, `entry` makes room for it, if it is a file."""
     me = identify(os.getpid())
     start = 0 if me is None else me.start_ticks
-    return Path(tempfile.mkdtemp(prefix=f"{ASIDE}{os.getpid()}.{start}.", dir=folder))
+    prefix = f"{ASIDE}{os.getpid()}.{start}."
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or stat.S_ISDIR(entry.lstat().st_mode):
+            raise
+        entry.unlink()
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
 
 
 def _is_ours_to_remove(aside: Path) -> bool:

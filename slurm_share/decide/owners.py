@@ -19,7 +19,8 @@ than BatchStartTimeout, 10 s by default, to get one."""
 
 
 def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float) -> tuple[LiveJob, ...]:
-    """The jobs of other users that are alive on this node. None for a system user's job, which is nobody's neighbour.
+    """The jobs of other users that are alive on this node, one of the same number included. None for a system user's
+    job, which is nobody's neighbour.
 
     Alive is a job with a step here, whoever knows of it; and one whose Prolog was here a moment ago. `ledger` is
     without those that `job`'s arrival proves to be over.
@@ -32,7 +33,7 @@ def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float)
     return tuple(
         LiveJob(job_id, uid)
         for job_id, uid in sorted(alive.items())
-        if job_id != job.job_id and uid is not None and uid != job.uid and uid >= FIRST_ORDINARY_UID
+        if uid is not None and uid != job.uid and uid >= FIRST_ORDINARY_UID
     )
 
 

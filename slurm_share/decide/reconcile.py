@@ -86,11 +86,12 @@ def stale(
     that it has room, so that the oldest entries that leave it none are over. A job without a share may have a GPU as
     gres/shard, too, of which a hook is not told. An entry with a step still running is left alone whatever that proves.
     """
-    rest = [entry for entry in ledger.jobs if entry.job_id != job.job_id and entry.job_id not in live_jobs]
+    rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
     over = [
         entry
         for entry in rest
-        if job.exclusive == "node"
+        if entry.job_id == job.job_id
+        or job.exclusive == "node"
         or (job.exclusive == "user" and entry.uid != job.uid)
         or (
             any(uuid in granted for uuid in entry.gpus)
@@ -101,6 +102,11 @@ def stale(
         parts = _in_the_way(without(ledger, over), plan, [entry for entry in rest if entry not in over])
         over += parts
     return tuple(over)
+
+
+def _is_same(entry: LedgerJob, job: JobContext) -> bool:
+    """A number that is another user's by now was given anew, by a controller that lost its state."""
+    return entry.job_id == job.job_id and entry.uid == job.uid
 
 
 def _in_the_way(ledger: Ledger, plan: Plan, removable: Collection[LedgerJob]) -> list[LedgerJob]:

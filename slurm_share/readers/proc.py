@@ -72,20 +72,14 @@ def read_runs_in_job(proc: Path = PROC) -> bool:
 
 def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:
     """The processes of those numbers that are still there."""
-    found = []
-    for pid in pids:
-        identity = identify(pid, str(proc))
-        if identity is not None:
-            found.append(NodeProcess(identity, read_job(pid, proc)))
-    return tuple(found)
+    return tuple(found for found in (read_process(pid, proc) for pid in pids) if found is not None)
 
 
 def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
     """Every process of a user."""
     pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
-    found = ((pid, identify(pid, str(proc))) for pid in pids)
-    mine = (identity for _, identity in found if identity is not None and identity.uid == uid)
-    return tuple(NodeProcess(identity, read_job(identity.pid, proc)) for identity in mine)
+    identities = (identify(pid, str(proc)) for pid in pids)
+    return read_processes((one.pid for one in identities if one is not None and one.uid == uid), proc)
 
 
 def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:
@@ -94,18 +88,24 @@ def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple
     return read_processes(pids, proc)
 
 
-def read_job(pid: int, proc: Path = PROC) -> int | None:
-    """The job of a process. Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says,
-    which is the user's own word and can only spare the user's own process."""
+def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
+    """A process and its job; None where it is gone.
+
+    Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says, which is the user's own
+    word and can only spare the user's own process.
+    """
+    identity = identify(pid, str(proc))
+    if identity is None:
+        return None
     match = _CGROUP_JOB.search(_read(proc / str(pid) / "cgroup"))
     if match:
-        return int(match[1])
+        return NodeProcess(identity, int(match[1]))
     for ancestor in _ancestors(pid, proc):
         job = _job_of_stepd(proc / str(ancestor))
         if job is not None:
-            return job
+            return NodeProcess(identity, job)
     match = _ENVIRON_JOB.search(_read(proc / str(pid) / "environ"))
-    return int(match[1]) if match else None
+    return NodeProcess(identity, int(match[1]), is_own_word=True) if match else NodeProcess(identity, None)
 
 
 def _job_of_stepd(process: Path) -> int | None:

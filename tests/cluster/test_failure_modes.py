@@ -11,8 +11,10 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from conftest import name_for
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.cluster
 
 FIRST, SECOND, THIRD, OTHER = 9001, 9002, 9003, 9004
 """Job numbers that Slurm does not reach here."""
+ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
 
 
 @pytest.fixture
@@ -386,7 +389,62 @@ def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, nod
     assert node.remains() == []
 
 
-# --- rows 18, 19, 23: numbers, limits, other scripts ---------------------------------------------------------------
+# --- rows 17 to 24: numbers, limits, requests, other scripts -------------------------------------------------------
+
+
+@pytest.fixture
+def twelve(node: Node) -> Iterator[list[str]]:
+    """The UUIDs of n3's GPUs, of which it has twelve for the length of a test."""
+    node.run("simgpu-init", "12", "--replace")
+    yield [node.uuid(gpu) for gpu in range(12)]
+    node.run("simgpu-init", "2", "--replace")
+
+
+def test_row_17_gpus_are_known_by_number_and_by_uuid_however_many(node: Node, twelve: list[str]) -> None:
+    """CUDA_VISIBLE_DEVICES with numbers, with UUIDs, and more than ten of either: the plan names them by UUID, in
+    Slurm's order."""
+    for granted, gpus in (
+        ("1", twelve[1:2]),
+        ("11,3", [twelve[11], twelve[3]]),
+        (",".join(map(str, range(12))), twelve),
+        (twelve[1], twelve[1:2]),
+        (",".join(reversed(twelve)), twelve[::-1]),
+    ):
+        node.prolog(FIRST, gpus=granted, share="2,mps=off")
+        assert [node.slot(FIRST, slot)["CUDA_VISIBLE_DEVICES"] for slot in range(2 * len(gpus))] == gpus * 2
+        node.epilog(FIRST, gpus=granted)
+
+
+NOTHING = "Slurm granted the job no GPU here"
+NOT_LISTED = "but the driver lists only 0, 1; an administrator must compare gres.conf with nvidia-smi -L"
+UNLIKE_SLURM = "is not what slurmd writes there"
+
+
+@pytest.mark.parametrize(
+    ("granted", "why"),
+    [("", NOTHING), ("NoDevFiles", NOTHING), ("2", NOT_LISTED), ("0,0", NOT_LISTED), ("GPU-00000000", NOT_LISTED)]
+    + [("MIG-51313669-35eb-4d0f-8020-d08c2c3dd3d1", NOT_LISTED), ("MIG-GPU-5131/1/0", NOT_LISTED)]
+    + [(words, UNLIKE_SLURM) for words in ("-1", "gpu0", "0 1", "0,", "0,$(id)", "0," * 40_000 + "1")],
+    ids=lambda word: word[:20],
+)
+def test_row_17_what_names_no_gpu_of_the_node_is_said(node: Node, granted: str, why: str) -> None:
+    """No GPU, one that is not there, an instance of a card that is not in MIG mode, no list of GPUs at all: a sentence
+    for the job or for the log, no slot, no daemon."""
+    node.prolog(FIRST, gpus=granted)
+    assert why in node.log()
+    assert (why in node.plan(FIRST)) == (why != UNLIKE_SLURM)
+    assert "slot " not in node.plan(FIRST)
+    assert node.mps() == []
+    node.epilog(FIRST, gpus=granted)
+
+
+def test_row_17_a_card_in_mig_mode_is_refused_with_a_way_out(node: Node) -> None:
+    """Among others, and by number or UUID."""
+    with node.gpu_file(1, "mig=1"):
+        for granted in ("0,1", node.uuid(1)):
+            node.prolog(FIRST, gpus=granted)
+            assert "a granted GPU is in MIG mode: work runs on its instances; ask for those" in node.plan(FIRST)
+            node.epilog(FIRST, gpus=granted)
 
 
 def test_row_18_numbers_are_counted_once(cluster: Cluster) -> None:
@@ -409,6 +467,86 @@ def test_row_19_more_clients_than_mps_takes_are_refused_with_the_arithmetic(node
     node.prolog(SECOND, share="48")
     assert "slots 48" in node.plan(SECOND)
     node.epilog(SECOND)
+
+
+@pytest.fixture(scope="module")
+def mixed(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster whose node n2 has no GPUs, in the same partition as n1."""
+    line = "NodeName=n2 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000"
+    with Cluster.up(name_for("mixed"), nodes=2, slurm_conf_extra=line) as made:
+        yield made
+
+
+@pytest.mark.parametrize("options", [["-wn2"], ["-wn2", "-n1"]], ids=" ".join)
+def test_row_20_a_share_without_gpus_is_a_sentence_and_no_drain(mixed: Cluster, options: list[str]) -> None:
+    """A node that has none: the job ends with the way out in its output, and nothing of it runs."""
+    job = mixed.sbatch("alice", "echo begun; srun echo begun", "--share-gpu=2", *options)
+    assert mixed.wait(job) == "FAILED"
+    assert "Slurm granted the job no GPU here; ask for some (--gres=gpu:1)" in mixed.output(job)
+    assert "begun" not in mixed.output(job)
+    assert f"ExitCode={names.EXIT_REFUSED}:0" in mixed.job(job)
+    assert mixed.status().nodes == {"n1": "idle", "n2": "idle"}
+
+
+@pytest.mark.parametrize("form", ["--gres=gpu:0", "--gpus-per-node=0"])
+def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) -> None:
+    """With the form that works."""
+    done = mixed.as_user("alice", ["sbatch", "--share-gpu=2", form, "--wrap=true"])
+    assert done.returncode != 0
+    assert "--share-gpu=2 with no GPU shares nothing; ask for some, for example" in done.stderr
+
+
+def test_row_20_a_share_of_gpus_that_no_node_has_is_refused_at_once(mixed: Cluster) -> None:
+    """By Slurm itself: the node has none."""
+    done = mixed.as_user("alice", ["sbatch", "-wn2", "--share-gpu=2", "--gres=gpu:1", "--wrap=true"])
+    assert done.returncode != 0
+    assert "Requested node configuration is not available" in done.stderr
+
+
+HOSTILE = [
+    "4;touch /tmp/hacked",
+    "$(touch /tmp/hacked)",
+    "4\ntouch /tmp/hacked",
+    "-4",
+    "%s%n",
+    "../4",
+    "4\u0660",
+    "9" * 9999,
+]
+
+
+def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster: Cluster, node: Node) -> None:
+    """At submission it is refused with the valid form, be it an option or the variable that stands for it; the hook
+    exits 0, and tells of it in one bounded line."""
+    for value in HOSTILE:
+        for options, env in (
+            ([f"--share-gpu={value}"], {}),
+            ([], {"SLURM_SPANK__SLURM_SPANK_OPTION_share_gpu_share_gpu": value}),
+        ):
+            done = cluster.as_user("alice", ["sbatch", "--wrap=true", *options], env=env, timeout=20)
+            assert (done.returncode, done.stdout) == (1, "") or (done.returncode, done.stdout) == (255, "")
+            assert names.OPTION_FORM in done.stderr
+            assert len(done.stderr) < 12_000
+        node.forget_log()
+        node.prolog(FIRST, share=value)
+        assert node.plan(FIRST) == ""
+        assert re.fullmatch(r"\S+ prolog: job 9001 of uid 2001: not shared: .{1,400}\n", node.log())
+        node.epilog(FIRST, share=value)
+    for host in ("ctl", "login", "n3"):
+        assert cluster.exec(host, ["ls", "/tmp/hacked"]).returncode != 0
+
+
+def test_row_22_srun_cannot_change_the_share_of_its_job(cluster: Cluster) -> None:
+    """The Prolog has long decided: srun says so and what to do instead, no step begins, and the job goes on."""
+    script = """srun -n1 --share-gpu=8 echo began; echo code $?
+        srun bash -c 'echo slot $SLURM_SHARE_SLOT'"""
+    job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    assert cluster.wait(job) == "COMPLETED"
+    output = cluster.output(job)
+    assert f"srun --share-gpu=8 cannot change job {job}: the share is fixed when the job is submitted" in output
+    assert "--share-gpu=off runs this step without a slot" in output
+    assert re.findall(r"code (\d+)|(began)", output) == [("255", "")]
+    assert sorted(re.findall(r"slot \d", output)) == ["slot 0", "slot 1"]
 
 
 @pytest.fixture
@@ -457,6 +595,88 @@ def test_row_23_an_epilog_that_never_ran_is_made_up_for_by_the_next_prolog(
     assert cluster.wait(second) == "COMPLETED"
     assert f"job {job} of uid 2001 is over and had no Epilog" in node.log()
     assert node.remains() == []
+
+
+@pytest.fixture
+def hook_folders(cluster: Cluster) -> Iterator[dict[str, Path]]:
+    """Folders of Prologs and Epilogs, each with a link to our hook in it, as a package puts it there."""
+    slurm_conf = cluster.conf / "slurm.conf"
+    before = slurm_conf.read_text()
+    folders = {which: cluster.conf / f"{which}.d" for which in ("prolog", "epilog")}
+    for which, folder in folders.items():
+        folder.mkdir()
+        (folder / "zz-slurm-share").symlink_to(BIN + which)
+    named = re.sub(
+        "^(Prolog|Epilog)=.*$", lambda line: f"{line[1]}=/etc/slurm/{line[1].lower()}.d/*", before, flags=re.M
+    )
+    slurm_conf.write_text(named)
+    reconfigure(cluster)
+    yield folders
+    slurm_conf.write_text(before)
+    for folder in folders.values():
+        shutil.rmtree(folder)
+    reconfigure(cluster)
+
+
+def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_folders: dict[str, Path]) -> None:
+    """Prolog=/etc/slurm/prolog.d/* with a link to ours, beside a site's own script."""
+    for folder in hook_folders.values():
+        (folder / "10-site").write_text("#!/bin/sh\n")
+        (folder / "10-site").chmod(0o755)
+    job = cluster.sbatch("alice", "srun bash -c 'echo slot $SLURM_SHARE_SLOT'", "-wn2", *ONE_GPU)
+    assert cluster.wait(job) == "COMPLETED"
+    assert sorted(re.findall(r"slot \d", cluster.output(job))) == ["slot 0", "slot 1"]
+    assert Node(cluster, "n2").remains() == []
+
+
+def empty(folder: Path) -> None:
+    """Nothing that the pattern could mean."""
+    (folder / "zz-slurm-share").unlink()
+
+
+def not_executable(folder: Path) -> None:
+    """A copy that lost its mode on the way."""
+    (folder / "zz-slurm-share").unlink()
+    (folder / "zz-slurm-share").write_text("#!/bin/sh\n")
+
+
+def read_me(folder: Path) -> None:
+    """A file beside ours that is nothing to run."""
+    (folder / "README").write_text("Prologs of this site\n")
+
+
+@pytest.mark.parametrize("which", ["prolog", "epilog"])
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (empty, "Unable to create list of paths"),
+        (not_executable, "can not be executed"),
+        (read_me, "can not be executed"),
+    ],
+)
+def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
+    cluster: Cluster, hook_folders: dict[str, Path], which: str, spoil: Callable[[Path], None], says: str
+) -> None:
+    """So it is with slurmd, for every job, and no hook can prevent it. When the folder is in order again, the next job
+    finds nothing in its way."""
+    node = Node(cluster, "n2")
+    node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
+    spoil(hook_folders[which])
+    job = cluster.sbatch("alice", "srun true", "-wn2", *ONE_GPU)
+    until(lambda: cluster.status().nodes["n2"].startswith("drain"), "slurmd's drain")
+    reason = cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
+    assert f"Reason={which.capitalize()} error" in reason
+    assert f"{which}{':' if spoil is empty else ''} {says}" in node.run("cat", "/var/log/slurm/slurmd.log").stdout
+    cluster.exec("ctl", ["scancel", str(job)])
+    cluster.settle()
+    for spoilt in hook_folders[which].iterdir():
+        spoilt.unlink()
+    (hook_folders[which] / "zz-slurm-share").symlink_to(BIN + which)
+    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    after = cluster.sbatch("alice", "srun simgpu-task --seconds 1", "-wn2", *ONE_GPU)
+    assert cluster.wait(after) == "COMPLETED"
+    assert cluster.output(after).count("mps server") == 2
 
 
 # --- rows 25 to 28: slurmd and its ways ----------------------------------------------------------------------------

@@ -523,14 +523,14 @@ def test_a_users_processes_end_as_the_site_wants_it(node, monkeypatch, start, cl
 
 
 @as_root
-def test_processes_of_a_job_that_lives_are_not_leftovers(node, start):
-    """Bob's last share is over. Alice is not asked; neither is a process that belongs to a job with a step here."""
+def test_no_process_is_spared_for_what_it_says_of_itself(node, start):
+    """Bob's last share is over, and a process of his says it is of root's job 9, which lives. Alice is not asked."""
     node.set(clean_up=("processes",))
     node.live.append(LiveJob(9, 0))
     mine, free, hers = start(BOB, 9), start(BOB), start(ALICE)
     node.prolog(1, uid=BOB, share="4")
     assert node.epilog(1, uid=BOB)
-    assert [child.poll() is None for child in (mine, free, hers)] == [True, False, True]
+    assert [child.poll() is None for child in (mine, free, hers)] == [False, False, True]
 
 
 @as_root

@@ -111,6 +111,11 @@ local d = with("4", { min_mem_per_cpu = 100 })
 share.submit(d, {}, 2001)
 equal("--mem-per-cpu", "min_mem_per_node", d.min_mem_per_node, nil)
 
+for _, field in ipairs({ "tres_per_node", "tres_per_job", "tres_per_task" }) do
+  equal("no GPU, " .. field, "answer", share.submit(with("4", { [field] = "gres/gpu:0" }), {}, 2001), slurm.ERROR)
+  equal("no GPU, " .. field, "way out", string.match(lines[#lines], "%-%-gres=gpu:1 job.sh") ~= nil, true)
+end
+
 -- more slots than a node has CPUs: what is asked is what there is, and the tasks take turns
 for _, cpus in ipairs({ 8, 11, 12 }) do
   local d = with("6", { tres_per_node = "gres/gpu:2", partition = "gpu" })
@@ -175,7 +180,6 @@ local whole = { -- these keep their whole GPU
   with("4", { tres_per_node = "gres/gpu:1", num_tasks = 1, shared = 0 }),
   with("4", { tres_per_node = "gres/gpu:1", num_tasks = 2 }),
   with("4", { tres_per_node = "gres/gpu:2", num_tasks = 1 }),
-  with("4", { tres_per_node = "gres/gpu:0", num_tasks = 1 }),
   with("4", { tres_per_node = "gres/gpu:1K", num_tasks = 1 }),
   with("4", { tres_per_node = "gres/gpu:a:1,gres/gpu:b:1", num_tasks = 1 }),
   with("4", { tres_per_job = "gres/gpu:2", num_tasks = 1 }),

@@ -11,9 +11,9 @@ from slurm_share.settings import Settings
 ALICE, BOB = 2001, 2002
 
 
-def process(uid, job_id, name="python"):
+def process(uid, job_id, name="python", is_own_word=False):
     """A process of that user and job."""
-    return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id)
+    return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id, is_own_word)
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,23 @@ def process(uid, job_id, name="python"):
         (process(0, None, "miner"), "foreign"),
         (process(BOB, None, "Xorg"), "foreign"),
         (process(None, None, None), "foreign"),
+        (process(ALICE, 8, is_own_word=True), "tolerated"),
+        (process(BOB, 9, is_own_word=True), "tolerated"),
+        (process(BOB, 8, is_own_word=True), "foreign"),
+        (process(ALICE, 9, is_own_word=True), "end"),
     ],
 )
 def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
-    """Jobs 8 and 9 live on. Only alice's own, in no live job, are ended; a name alone excuses nobody."""
-    sweep = leftovers.sweep([seen], ALICE, 7, {8, 9}, Settings())
+    """Jobs 8, of alice, and 9, of bob, live on. Only alice's own, in no live job, are ended; a name excuses nobody,
+    nor does it to say that one is of somebody else's job."""
+    sweep = leftovers.sweep([seen], ALICE, 7, {8: ALICE, 9: BOB}, Settings())
     assert getattr(sweep, fate) == (seen,)
     assert len(sweep.end + sweep.tolerated + sweep.foreign) == 1
 
 
 def test_a_job_of_root_ends_nobody():
     """A system user's processes are never ended, whoever's job it was."""
-    assert leftovers.sweep([process(0, 7)], 0, 7, (), Settings()).end == ()
+    assert leftovers.sweep([process(0, 7)], 0, 7, {}, Settings()).end == ()
 
 
 @pytest.mark.parametrize(
@@ -57,4 +62,4 @@ def test_a_job_of_root_ends_nobody():
 )
 def test_a_process_of_a_job_that_is_over_is_ended_wherever_it_is(seen, ended):
     """On a GPU that its job never had; one that belongs to no job may be the user's own shell there."""
-    assert leftovers.escaped([seen], ALICE, {8}) == ((seen,) if ended else ())
+    assert leftovers.escaped([seen], ALICE, {8: ALICE}) == ((seen,) if ended else ())

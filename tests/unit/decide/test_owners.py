@@ -38,7 +38,8 @@ def ledger(*entries, leaving=()):
         ((), (LiveJob(8, None),), []),
         ((), (LiveJob(8, ALICE),), []),
         ((entry(8, ALICE, NOW),), (LiveJob(8, None),), []),
-        ((entry(7, BOB, NOW),), (LiveJob(7, BOB),), []),
+        ((entry(7, BOB, NOW),), (LiveJob(7, BOB),), [(7, BOB)]),
+        ((entry(7, ALICE, NOW),), (LiveJob(7, ALICE),), []),
         ((), (LiveJob(8, 0), LiveJob(9, 999)), []),
         ((entry(8, 999, NOW),), (LiveJob(8, None),), []),
         ((), (LiveJob(8, 1000),), [(8, 1000)]),
@@ -47,7 +48,7 @@ def ledger(*entries, leaving=()):
 )
 def test_a_neighbour_is_another_users_job_with_a_step_here(known, live, others):
     """Whose step it is, is told by its tasks, or by the ledger. A line without a step is no proof of life; a step whose
-    owner nobody knows is nobody's; the job's own and system users' are no neighbours."""
+    owner nobody knows is nobody's; the user's own and system users' are no neighbours."""
     found = owners.others(JOB, ledger(*known), live, NOW)
     assert [(one.job_id, one.uid) for one in found] == others
 
