@@ -6,6 +6,7 @@
 #include <slurm/spank.h>
 #include <string.h>
 
+#include "inside.h"
 #include "names.h"
 #include "options.h"
 #include "step.h"
@@ -64,6 +65,8 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 	read_arguments(ac, av);
 	if (context == S_CTX_ALLOCATOR)
 		ss_submit_forget_outer_job();
+	if (context == S_CTX_LOCAL)
+		ss_inside_begin();
 	return spank_option_register(sp, &option);
 }
 
@@ -75,6 +78,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	(void)av;
 	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR)
 		ss_submit_hand_over(sp, asked());
+	if (context == S_CTX_LOCAL)
+		ss_inside_check(asked());
 	return ESPANK_SUCCESS;
 }
 

@@ -9,10 +9,6 @@ const char *const ss_option_variables[] = {
 	SS_OPTION_INHERITED, SS_OPTION_VARIABLE, "SLURM_SPANK_" SS_JOB_CONTROL_VARIABLE, NULL,
 };
 
-const char *const ss_batch_variables[] = {
-	"SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP", NULL,
-};
-
 bool ss_env_get(spank_t sp, const char *name, char *value, size_t size)
 {
 	return spank_getenv(sp, name, value, (int)size) == ESPANK_SUCCESS;
@@ -45,20 +41,22 @@ void ss_env_forget_option(spank_t sp)
 		(void)spank_unsetenv(sp, *name);
 }
 
+static bool has_in_step(void *sp, const char *name)
+{
+	return ss_env_has(sp, name);
+}
+
+static void give_to_step(void *sp, const char *name, const char *value, bool overwrite)
+{
+	set(sp, name, value, overwrite);
+}
+
 void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
 {
-	/* srun repeats by itself what was asked as shards, with --gpus or with --gpus-per-node, and bears no gres beside the
-	 * last one ("mutually exclusive"), nor beside a --gpus with a type */
-	if (!ss_env_has(sp, "SLURM_SHARDS_ON_NODE") && !ss_env_has(sp, "SLURM_GPUS") && !ss_env_has(sp, "SLURM_GPUS_PER_NODE")) {
-		char gres[32];
-		(void)snprintf(gres, sizeof gres, "gpu:%u", plan->gpus);
-		set(sp, "SLURM_GRES", gres, false);
-	}
-	if (!ss_env_has(sp, "SLURM_NTASKS") && !ss_env_has(sp, "SLURM_NTASKS_PER_GPU"))
-		set_number(sp, "SLURM_NTASKS_PER_NODE", plan->slot_count, false);
-	set(sp, "SLURM_OVERCOMMIT", "1", false); /* more slots than CPUs: else "More processors requested than permitted" */
-	set(sp, "SLURM_OVERLAP", "1", false);    /* every step names all GPUs: else the second one waits for the first */
-	set_number(sp, SS_ENV_JOB, plan->job, true);
+	struct ss_environment step = { sp, has_in_step, give_to_step };
+	struct ss_batch_env what = { plan->job, plan->gpus, plan->slot_count, ss_env_has(sp, "SLURM_SHARDS_ON_NODE") };
+
+	ss_batch_env_give(&step, &what);
 }
 
 /* Moves the task to its cores and writes down what the kernel made of it (ConstrainCores cuts the mask to the step's cpuset;

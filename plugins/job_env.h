@@ -4,6 +4,7 @@
 
 #include <slurm/spank.h>
 
+#include "batch_env.h"
 #include "cores.h"
 #include "names.h"
 #include "plan.h"
@@ -12,9 +13,12 @@
 #define SS_OPTION_VARIABLE "_SLURM_SPANK_OPTION_" SS_PLUGIN_NAME "_" SS_PLUGIN_NAME
 #define SS_OPTION_INHERITED "SLURM_SPANK_" SS_OPTION_VARIABLE
 
-/* Both end with NULL. */
-extern const char *const ss_option_variables[]; /* what carries --share-gpu to an srun or sbatch started from inside */
-extern const char *const ss_batch_variables[];  /* what the batch shell is given for its srun */
+/* In a step: its srun was started where no step is, on the login host, so nobody has said the plan's notes there. */
+#define SS_SHELL_VARIABLE "SLURM_SHARE_SHELL"
+#define SS_SHELL_OUTSIDE "outside"
+
+/* What carries --share-gpu to an srun or sbatch started from inside; ends with NULL. */
+extern const char *const ss_option_variables[];
 
 /* The parts of a step that its tasks have in common. */
 struct ss_step {

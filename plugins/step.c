@@ -73,6 +73,14 @@ static bool is_below_shared_batch(spank_t sp, uint32_t job)
 	return ss_env_get(sp, SS_ENV_JOB, value, sizeof value) && strcmp(value, own) == 0;
 }
 
+/* Below salloc's shell on the login host: nobody has said the notes, and only the controller has said that the job shares. */
+static bool is_from_outside(spank_t sp)
+{
+	char value[16];
+
+	return ss_env_get(sp, SS_SHELL_VARIABLE, value, sizeof value) && strcmp(value, SS_SHELL_OUTSIDE) == 0;
+}
+
 static bool wants_no_slot(spank_t sp, const struct ss_request *asked)
 {
 	char value[16];
@@ -127,7 +135,13 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 {
 	if (!batch && wants_no_slot(sp, asked))
 		return;
-	if (!batch && is_below_shared_batch(sp, now.step.job)) {
+	if (!batch && is_from_outside(sp)) {
+		/* the number of its tasks is that of the slots it was to have */
+		now.verdict = REFUSE;
+		decide_sentence("job %u was to share its GPUs, but node %s does not share them: your administrators have sharing "
+				"switched off or only observed there, or its Prolog's log says why; say what this srun takes, for "
+				"example srun --" SS_OPTION "=" SS_OPTION_OFF " -n1 --gres=gpu:1", now.step.job, node);
+	} else if (!batch && is_below_shared_batch(sp, now.step.job)) {
 		now.verdict = REFUSE;
 		decide_sentence("job %u shares its GPUs, but node %s has no plan for it: its tasks here have no slot; leave the node out "
 				"(srun --exclude=%s), and tell your administrators: slurm-share's Prolog is off there, or its log says why",
@@ -240,7 +254,8 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		ss_last_word_open(&now.last_word);
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
 		now.verdict = GIVE_SLOTS;
-		now.say_notes = !is_below_shared_batch(sp, now.step.job); /* srun without sbatch: no shell has said them */
+		/* srun without sbatch: no shell has said them */
+		now.say_notes = !is_below_shared_batch(sp, now.step.job) || is_from_outside(sp);
 		read_cores(sp, &now.step);
 		lease_slots(sp, step_id);
 	}
@@ -282,6 +297,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	}
 	if (asked != NULL || now.verdict == GIVE_BATCH || now.verdict == GIVE_SLOTS)
 		ss_env_forget_option(sp);
+	(void)spank_unsetenv(sp, SS_SHELL_VARIABLE);
 }
 
 /* The slot's part of the job's cores; in a step with cores of its own, the task's part of those, in the order of the slots'

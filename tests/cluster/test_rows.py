@@ -89,6 +89,7 @@ PARTS = [
     Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 -c2 job.sh"),
     Row("sbatch --array=1-6 --share-gpu=3 --gres=gpu:1 -n1 job.sh"),
     Row("salloc --share-gpu=4 --gres=gpu:1 -n1 ./job.sh"),
+    Row("salloc --share-gpu=4 --gpus-per-node=1 -n1 ./job.sh"),
     Row("sbatch --array=1-2 --share-gpu=4 -n1 job.sh"),
     Row("sbatch --share-gpu=4 --gres=gpu:1 -n1 nine.sh", note="`srun -n9` in it"),
 ]

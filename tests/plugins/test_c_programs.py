@@ -10,7 +10,10 @@ import pytest
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 
-PROGRAMS = ["test_options", "test_cores", "test_plan", "test_slots", "test_leases", "test_mps", "test_last_word"]
+PROGRAMS = [
+    *("test_options", "test_cores", "test_plan", "test_slots", "test_leases", "test_mps", "test_last_word"),
+    *("test_gres", "test_srun_words", "test_job_gpus", "test_batch_env"),
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

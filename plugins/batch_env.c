@@ -1,0 +1,53 @@
+#include "batch_env.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "names.h"
+
+const char *const ss_batch_variables[] = {
+	"SLURM_GRES", "SLURM_NTASKS_PER_NODE", "SLURM_OVERCOMMIT", "SLURM_OVERLAP", NULL,
+};
+
+static void give_number(const struct ss_environment *environment, const char *name, uint32_t number, bool overwrite)
+{
+	char value[16];
+
+	(void)snprintf(value, sizeof value, "%u", number);
+	environment->give(environment->of, name, value, overwrite);
+}
+
+/* What salloc or sbatch was told of whole GPUs each srun would ask for again, in a job that has shards of one instead. An empty
+ * value is none to srun. */
+static void forget_whole_gpus(const struct ss_environment *environment)
+{
+	static const char *const names[] = {
+		"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK", "SLURM_TRES_BIND", NULL,
+	};
+
+	for (const char *const *name = names; *name != NULL; name++)
+		if (environment->has(environment->of, *name))
+			environment->give(environment->of, *name, "", true);
+}
+
+void ss_batch_env_give(const struct ss_environment *environment, const struct ss_batch_env *what)
+{
+	void *of = environment->of;
+
+	/* srun repeats by itself what was asked as shards, with --gpus or with --gpus-per-node, and bears no gres beside the
+	 * last one ("mutually exclusive"), nor beside a --gpus with a type */
+	if (what->has_shards)
+		forget_whole_gpus(environment);
+	else if (!environment->has(of, "SLURM_GPUS") && !environment->has(of, "SLURM_GPUS_PER_NODE")) {
+		char gres[32];
+		(void)snprintf(gres, sizeof gres, "gpu:%u", what->gpus);
+		environment->give(of, "SLURM_GRES", gres, false);
+	}
+	if (!environment->has(of, "SLURM_NTASKS") && !environment->has(of, "SLURM_NTASKS_PER_GPU"))
+		give_number(environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
+	/* more slots than CPUs: else "More processors requested than permitted" */
+	environment->give(of, "SLURM_OVERCOMMIT", "1", false);
+	/* every step names all GPUs: else the second one waits for the first */
+	environment->give(of, "SLURM_OVERLAP", "1", false);
+	give_number(environment, SS_ENV_JOB, what->job, true);
+}

@@ -1,0 +1,151 @@
+#include "inside.h"
+
+#include <fcntl.h>
+#include <slurm/spank.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "batch_env.h"
+#include "controller.h"
+#include "gres.h"
+#include "job_env.h"
+#include "job_gpus.h"
+#include "names.h"
+#include "srun_words.h"
+
+/* What the controller said, asked once at most. */
+static struct {
+	bool is_asked;
+	enum ss_answer answer;
+	struct ss_job_gpus gpus;
+} job;
+
+static uint32_t number_in(const char *name)
+{
+	const char *text = getenv(name);
+	uint32_t number = 0;
+
+	return text != NULL && ss_number_parse(text, strlen(text), 1, UINT32_MAX, &number) == 0 ? number : 0;
+}
+
+/* 0: srun is to make its own allocation, or in one of another cluster, whose controller is not ours. */
+static uint32_t job_id(void)
+{
+	return getenv("SLURM_WORKING_CLUSTER") == NULL ? number_in("SLURM_JOB_ID") : 0;
+}
+
+/* Below a batch shell or an interactive step whose node had a plan. */
+static bool is_below_shared_step(void)
+{
+	return job_id() != 0 && number_in(SS_ENV_JOB) == job_id();
+}
+
+/* In salloc's shell on the login host: the option is there, and no step has taken it away. */
+static bool is_in_shell_outside(void)
+{
+	struct ss_request request;
+	char sentence[SS_SENTENCE_SIZE];
+	const char *inherited = getenv(SS_OPTION_INHERITED);
+
+	return job_id() != 0 && !is_below_shared_step() && inherited != NULL &&
+	       ss_request_parse(inherited, &request, sentence, sizeof sentence) == 0 && !request.off;
+}
+
+/* NULL where the controller has not said. */
+static const struct ss_job_gpus *job_gpus(void)
+{
+	if (!job.is_asked)
+		job.answer = ss_controller_ask(job_id(), &job.gpus);
+	job.is_asked = true;
+	return job.answer == SS_ANSWERED ? &job.gpus : NULL;
+}
+
+static bool has_here(void *of, const char *name)
+{
+	(void)of;
+	return getenv(name) != NULL;
+}
+
+static void give_here(void *of, const char *name, const char *value, bool overwrite)
+{
+	(void)of;
+	(void)setenv(name, value, overwrite);
+}
+
+void ss_inside_begin(void)
+{
+	static const struct ss_environment here = { NULL, has_here, give_here };
+
+	if (!is_in_shell_outside())
+		return;
+	const struct ss_job_gpus *gpus = job_gpus();
+	if (job.answer == SS_LATE_ANSWER)
+		slurm_spank_log("slurm-share: the controller has not said in %d s which GPUs job %u has: this srun starts with what "
+				"its options say, or else with one task and no GPU", SS_CONTROLLER_WAIT_MS / 1000, job_id());
+	if (gpus == NULL)
+		return;
+	/* Where sharing is off or only observed the controller has left the job as it was, and no node has a plan for it. */
+	if (gpus->per_gpu == 0 || (gpus->least_of_some == 0 && !gpus->has_shards))
+		return;
+	/* Of unlike nodes the fewest: srun -N1 then runs on each. */
+	struct ss_batch_env what = { .job = job_id(), .gpus = gpus->least_of_some, .has_shards = gpus->has_shards };
+	what.slots = gpus->has_shards ? 1 : gpus->per_gpu * gpus->least_of_some;
+	ss_batch_env_give(&here, &what);
+	(void)setenv(SS_SHELL_VARIABLE, SS_SHELL_OUTSIDE, 1);
+}
+
+/* The words of the command line before the program, which getopt(3) has left at optind. NULL where they cannot be had. */
+static const char *const *read_words(size_t *count)
+{
+	static char text[32768];
+	static const char *words[2048];
+	size_t found = 0, end = 0;
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+
+	if (fd >= 0)
+		(void)close(fd);
+	for (size_t at = 0; n > 0 && at < (size_t)n && found < sizeof words / sizeof *words; at = end + 1) {
+		end = at + strlen(text + at);
+		words[found++] = text + at;
+	}
+	if (optind < 1 || (size_t)optind >= found)
+		return NULL;
+	/* not where getopt was used for something else meanwhile */
+	if (words[optind][0] == '-' && strcmp(words[optind - 1], "--") != 0)
+		return NULL;
+	*count = (size_t)optind - 1;
+	return words + 1;
+}
+
+void ss_inside_check(const struct ss_request *asked)
+{
+	struct ss_spread spread = { .job = job_id(), .nodes = number_in("SLURM_JOB_NUM_NODES") };
+	struct ss_srun_words said;
+	struct ss_gres gres;
+	const char *slot = getenv(SS_ENV_SLOT);
+	char sentence[2 * SS_SENTENCE_SIZE];
+	size_t count = 0;
+
+	/* with one node, as most jobs have, nothing is looked at */
+	if (!is_below_shared_step() || spread.nodes < 2 || (asked != NULL && asked->off) ||
+	    (slot != NULL && strcmp(slot, SS_SLOT_NONE) == 0))
+		return;
+	const char *const *words = read_words(&count);
+	if (words == NULL)
+		return;
+	ss_srun_words_read(words, count, &said);
+	if (ss_gres_read(getenv("SLURM_GRES"), &gres) != 0)
+		return;
+	spread.said = &said;
+	spread.gpus = gres.gpus;
+	if (!ss_job_gpus_matter(&spread))
+		return;
+	const struct ss_job_gpus *gpus = job_gpus();
+	if (gpus == NULL || ss_job_gpus_check(gpus, &spread, sentence, sizeof sentence) == 0)
+		return;
+	slurm_error("slurm-share: %s", sentence);
+	exit(SS_EXIT_REFUSED);
+}

@@ -1,0 +1,149 @@
+#include "srun_words.h"
+
+#include <string.h>
+
+#include "options.h"
+
+/* Short options of srun without a value (optstring of srun's opt.c, 22.05 to 26.05), which may stand together: -lN1. */
+static const char flags[] = "EhHlOQsuvVXZ";
+/* Those whose value, if any, is in the same word. */
+static const char tight[] = "IkK";
+
+enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, OTHER_PLACE };
+
+static const struct {
+	char letter; /* 0: none */
+	const char *name;
+	enum meaning meaning;
+} options[] = {
+	{ 'N', "nodes", NODES },
+	{ 'w', "nodelist", NODE_LIST },
+	{ 'n', "ntasks", TASKS },
+	{ 0, "ntasks-per-node", TASKS_PER_NODE },
+	{ 0, "gres", GPUS },
+	{ 'G', "gpus", GPUS },
+	{ 0, "gpus-per-node", GPUS },
+	{ 0, "gpus-per-socket", GPUS },
+	{ 0, "gpus-per-task", GPUS },
+	{ 0, "ntasks-per-gpu", GPUS },
+	{ 0, "tres-per-task", GPUS },
+	{ 'F', "nodefile", OTHER_PLACE },
+	{ 0, "jobid", OTHER_PLACE },
+	{ 0, "het-group", OTHER_PLACE },
+	{ 'M', "clusters", OTHER_PLACE },
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+static int find_letter(char letter)
+{
+	for (int i = 0; i < OPTIONS; i++)
+		if (options[i].letter == letter)
+			return i;
+	return -1;
+}
+
+/* getopt_long(3) takes the beginning of a name as well, where only one name begins so; srun has ended where it was not so. */
+static int find_name(const char *name, size_t length)
+{
+	int found = -1;
+
+	for (int i = 0; i < OPTIONS; i++) {
+		if (strncmp(options[i].name, name, length) != 0)
+			continue;
+		if (options[i].name[length] == '\0')
+			return i;
+		if (found < 0)
+			found = i;
+	}
+	return found;
+}
+
+/* 0 for what is no number. */
+static uint32_t number_of(const char *digits)
+{
+	uint32_t number = 0;
+
+	return ss_number_parse(digits, strlen(digits), 1, 1000000, &number) == 0 ? number : 0;
+}
+
+/* 2, or 1-2 */
+static void take_nodes(const char *value, struct ss_srun_words *said)
+{
+	const char *dash = strchr(value, '-');
+
+	said->nodes = number_of(dash ? dash + 1 : value);
+	if (said->nodes == 0)
+		said->says_other_place = true;
+}
+
+static void take(enum meaning meaning, const char *value, struct ss_srun_words *said)
+{
+	switch (meaning) {
+	case NODES:
+		take_nodes(value, said);
+		break;
+	case NODE_LIST:
+		said->node_list = value;
+		break;
+	case TASKS:
+		said->says_tasks = true;
+		said->tasks = number_of(value);
+		break;
+	case TASKS_PER_NODE:
+		said->says_tasks = true;
+		break;
+	case GPUS:
+		said->says_gpus = true;
+		break;
+	case OTHER_PLACE:
+		said->says_other_place = true;
+		break;
+	}
+}
+
+/* The words from here on: one option, with its value. Returns how many they are. */
+static size_t read_long(const char *const *words, size_t count, struct ss_srun_words *said)
+{
+	const char *name = words[0] + 2;
+	size_t length = strcspn(name, "=");
+	int option = length > 0 ? find_name(name, length) : -1;
+
+	if (option < 0)
+		return 1; /* its value, where it is the next word, begins with no dash */
+	if (name[length] == '=') {
+		take(options[option].meaning, name + length + 1, said);
+		return 1;
+	}
+	take(options[option].meaning, count > 1 ? words[1] : "", said);
+	return 2;
+}
+
+static size_t read_short(const char *const *words, size_t count, struct ss_srun_words *said)
+{
+	for (const char *letter = words[0] + 1; *letter != '\0'; letter++) {
+		if (strchr(flags, *letter) != NULL)
+			continue;
+		if (strchr(tight, *letter) != NULL)
+			return 1;
+		bool is_apart = letter[1] == '\0';
+		int option = find_letter(*letter);
+		if (option >= 0)
+			take(options[option].meaning, !is_apart ? letter + 1 : count > 1 ? words[1] : "", said);
+		return is_apart ? 2 : 1;
+	}
+	return 1;
+}
+
+void ss_srun_words_read(const char *const *words, size_t count, struct ss_srun_words *said)
+{
+	*said = (struct ss_srun_words){ 0 };
+	for (size_t at = 0; at < count;) {
+		const char *word = words[at];
+		if (strncmp(word, "--", 2) == 0)
+			at += read_long(words + at, count - at, said);
+		else if (word[0] == '-' && word[1] != '\0')
+			at += read_short(words + at, count - at, said);
+		else
+			at++; /* the value of a long option that we do not know */
+	}
+}

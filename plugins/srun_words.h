@@ -1,0 +1,23 @@
+/* What srun was told on its command line about nodes, tasks and GPUs; Slurm shows a plugin none of it before the step is made.
+ *
+ * Strings in, a struct out: nothing here knows Slurm. */
+#ifndef SLURM_SHARE_SRUN_WORDS_H
+#define SLURM_SHARE_SRUN_WORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ss_srun_words {
+	bool says_gpus;        /* --gres, --gpus and its kin, --tres-per-task, --ntasks-per-gpu */
+	bool says_tasks;       /* -n, --ntasks-per-node */
+	bool says_other_place; /* another job, a part of this one, a file of nodes, a number of nodes that is not understood */
+	uint32_t nodes;        /* the most of -N; 0: not said */
+	uint32_t tasks;        /* -n; 0: not said, or not understood */
+	const char *node_list; /* -w, as it was written; NULL: not said */
+};
+
+/* `words` are those between "srun" and the program, as getopt(3) has told them apart. `said` points into them. */
+void ss_srun_words_read(const char *const *words, size_t count, struct ss_srun_words *said);
+
+#endif

@@ -1,0 +1,108 @@
+/* srun's command line: which of its words speak of nodes, tasks and GPUs, in every form that getopt_long(3) takes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "srun_words.h"
+
+enum { MOST = 8 };
+
+static void each_form_says_the_same(void)
+{
+	static const struct {
+		const char *words[MOST];
+		uint32_t nodes, tasks;
+		const char *node_list;
+		bool gpus, says_tasks, other_place;
+	} rows[] = {
+		{ { NULL }, 0, 0, NULL, false, false, false },
+		{ { "-N1" }, 1, 0, NULL, false, false, false },
+		{ { "-N", "1" }, 1, 0, NULL, false, false, false },
+		{ { "--nodes=1" }, 1, 0, NULL, false, false, false },
+		{ { "--nodes", "1" }, 1, 0, NULL, false, false, false },
+		{ { "-N1-3" }, 3, 0, NULL, false, false, false },
+		{ { "-lN1" }, 1, 0, NULL, false, false, false },
+		{ { "-luN", "2", "-n5" }, 2, 5, NULL, false, true, false },
+		{ { "-N1", "-N2" }, 2, 0, NULL, false, false, false },
+		{ { "-wn2" }, 0, 0, "n2", false, false, false },
+		{ { "-w", "n2,n3", "-N1" }, 1, 0, "n2,n3", false, false, false },
+		{ { "--nodelist=n[2-3]" }, 0, 0, "n[2-3]", false, false, false },
+		{ { "--nodel", "n2" }, 0, 0, "n2", false, false, false },
+		{ { "-n8" }, 0, 8, NULL, false, true, false },
+		{ { "--ntasks=8" }, 0, 8, NULL, false, true, false },
+		{ { "--nt", "8" }, 0, 8, NULL, false, true, false },
+		{ { "--ntasks-per-node=8" }, 0, 0, NULL, false, true, false },
+		{ { "-n", "many" }, 0, 0, NULL, false, true, false },
+		{ { "--gres=gpu:1" }, 0, 0, NULL, true, false, false },
+		{ { "--gres", "none" }, 0, 0, NULL, true, false, false },
+		{ { "-G1" }, 0, 0, NULL, true, false, false },
+		{ { "--gpus=1" }, 0, 0, NULL, true, false, false },
+		{ { "--gpus-per-node", "1" }, 0, 0, NULL, true, false, false },
+		{ { "--gpus-per-t=1" }, 0, 0, NULL, true, false, false },
+		{ { "--ntasks-per-gpu=2" }, 0, 0, NULL, true, false, false },
+		{ { "--tres-per-task=gres/gpu:1" }, 0, 0, NULL, true, false, false },
+		{ { "--jobid=12" }, 0, 0, NULL, false, false, true },
+		{ { "--het-group=1" }, 0, 0, NULL, false, false, true },
+		{ { "-F", "hosts" }, 0, 0, NULL, false, false, true },
+		{ { "-M", "other" }, 0, 0, NULL, false, false, true },
+		{ { "-N", "few" }, 0, 0, NULL, false, false, true },
+		{ { "-N0" }, 0, 0, NULL, false, false, true },
+		{ { "-N1,2" }, 0, 0, NULL, false, false, true },
+		/* values of other options, whatever they look like */
+		{ { "-J", "-N1" }, 0, 0, NULL, false, false, false },
+		{ { "-o-N1" }, 0, 0, NULL, false, false, false },
+		{ { "-lJ", "-n4", "-K1", "-I" }, 0, 0, NULL, false, false, false },
+		{ { "-I30", "-k", "-KN1" }, 0, 0, NULL, false, false, false },
+		{ { "--job-name", "gres", "--gres-flags=allow-task-sharing" }, 0, 0, NULL, false, false, false },
+		{ { "--exact", "--mem=1G", "--gpu-bind=none", "--tres-bind=gres/gpu:none", "-c4", "-r1", "-xn1" },
+		  0, 0, NULL, false, false, false },
+		{ { "--", "-" }, 0, 0, NULL, false, false, false },
+		/* cut short */
+		{ { "-N" }, 0, 0, NULL, false, false, true },
+		{ { "-w" }, 0, 0, "", false, false, false },
+		{ { "--gres" }, 0, 0, NULL, true, false, false },
+		{ { "", "-", "--" }, 0, 0, NULL, false, false, false },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ss_srun_words said;
+		size_t count = 0;
+		const char *row = rows[i].words[0] ? rows[i].words[0] : "nothing";
+		while (count < MOST && rows[i].words[count] != NULL)
+			count++;
+		ss_srun_words_read(rows[i].words, count, &said);
+		CHECK(row, said.nodes == rows[i].nodes);
+		CHECK(row, said.tasks == rows[i].tasks && said.says_tasks == rows[i].says_tasks);
+		CHECK(row, said.says_gpus == rows[i].gpus && said.says_other_place == rows[i].other_place);
+		CHECK(row, (said.node_list == NULL) == (rows[i].node_list == NULL));
+		CHECK(row, said.node_list == NULL || strcmp(said.node_list, rows[i].node_list) == 0);
+	}
+}
+
+static void random_words_are_read_to_their_end(void)
+{
+	static const char alphabet[] = "--=NnwGlJgrestask12,";
+
+	srand(20261120);
+	for (int round = 0; round < 100000; round++) {
+		char text[MOST][8];
+		const char *words[MOST];
+		struct ss_srun_words said;
+		for (size_t w = 0; w < MOST; w++) {
+			size_t length = (size_t)rand() % (sizeof text[w] - 1);
+			for (size_t i = 0; i < length; i++)
+				text[w][i] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
+			text[w][length] = '\0';
+			words[w] = text[w];
+		}
+		ss_srun_words_read(words, (size_t)rand() % (MOST + 1), &said);
+	}
+	checked++;
+}
+
+int main(void)
+{
+	each_form_says_the_same();
+	random_words_are_read_to_their_end();
+	return finish();
+}
