@@ -291,6 +291,7 @@ def caps(output: str) -> str:
 def sentences(text: str) -> str:
     """Ours, and what a program said that failed; without the line that every simulated GPU causes."""
     lines = [line for line in text.splitlines() if re.search(r"slurm-share: |error:|not share", line)]
+    lines = [line for line in lines if not re.search("TIOCGWINSZ|pseudo-terminal", line)]  # there is no terminal here
     kept = [re.sub(r"^(sbatch|salloc|srun|slurmstepd\S*): (error: )?(?=slurm-share)", "", line) for line in lines]
     kept = [line for line in kept if "are simulated" not in line and "Batch job submission failed" not in line]
     kept = [re.sub(r"\bjob \d+(_\d+)?", "job N", line).replace("|", "/") for line in kept]
