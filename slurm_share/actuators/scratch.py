@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from ..errors import CommandError
@@ -17,15 +17,18 @@ from ..records import ProcessIdentity
 ASIDE = ".slurm-share-leftovers-"
 """Beginning of the name of a folder, root's own, in which things wait to be removed; whose it is, pid and start time of
 the hook, and some letters that nobody could guess follow."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAKER = re.compile(re.escape(ASIDE) + r"([0-9]{1,10})\.([0-9]{1,20})\.")
 
 
 def set_aside(folder: Path, names: Iterable[str], uid: int) -> tuple[str, ...]:
     """Move the entries of that user out of the way, each in one step, for `remove`; answers with a sentence for each
     that would not go (a mount point, a full disk). No link is followed, and nobody else's entry is touched."""
-    problems = []
+    problems: list[str] = []
+    full: list[str] = []
     aside: Path | None = None
-    for number, name in enumerate(names):
+    # A folder that comes while the file system is full waits until a file has made room.
+    for number, (name, is_last) in enumerate(_twice(names, full)):
         entry = folder / name
         try:
             if entry.lstat().st_uid != uid:
@@ -36,8 +39,17 @@ def set_aside(folder: Path, names: Iterable[str], uid: int) -> tuple[str, ...]:
         except FileNotFoundError:
             pass  # the user's own program removed it
         except OSError as error:
-            problems.append(f"{entry} stays: {error.strerror}")
+            if error.errno in _FULL and not is_last:
+                full.append(name)
+            else:
+                problems.append(f"{entry} stays: {error.strerror}")
     return tuple(problems)
+
+
+def _twice(names: Iterable[str], again: list[str]) -> Iterator[tuple[str, bool]]:
+    """The names, then those that meanwhile stand in `again`; of each whether it comes for the last time."""
+    yield from ((name, False) for name in names)
+    yield from ((name, True) for name in tuple(again))
 
 
 def remove(folders: Collection[Path], deadline: Deadline) -> str | None:
@@ -65,7 +77,7 @@ def _new_folder(folder: Path, entry: Path) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or stat.S_ISDIR(entry.lstat().st_mode):
+        if error.errno not in _FULL or stat.S_ISDIR(entry.lstat().st_mode):
             raise
         entry.unlink()
         return Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
