@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from slurm_share_hooks import admission, epilog, hook, prolog, release
 
-from slurm_share import names
+from slurm_share import names, process
 from slurm_share.actuators import state
 from slurm_share.errors import ConfigError, HookEnvError, StateError
 from slurm_share.paths import Paths
@@ -434,7 +434,8 @@ def test_a_leftover_that_is_started_anew_is_ended_with_what_starts_it(node, monk
         def read_gpu_readings(self):
             pids = ()
             while not pids and loop.poll() is None:
-                pids = tuple(map(int, children.read_text().split()))
+                # one that was ended a moment ago is still the shell's child, and on no GPU
+                pids = tuple(pid for pid in map(int, children.read_text().split()) if process.identify(pid))
             return FakeNvml().gpu(pids=pids).gpu().readings
 
     monkeypatch.setattr(release, "nvml", Driver())
