@@ -47,7 +47,8 @@ void ss_batch_env_give(const struct ss_environment *environment, const struct ss
 		give_number(environment, "SLURM_NTASKS_PER_NODE", what->slots, false);
 	/* more slots than CPUs: else "More processors requested than permitted" */
 	environment->give(of, "SLURM_OVERCOMMIT", "1", false);
-	/* every step names all GPUs: else the second one waits for the first */
-	environment->give(of, "SLURM_OVERLAP", "1", false);
+	/* every step names all GPUs: else the second one waits for the first, which is right where there is one slot */
+	if (what->slots > 1)
+		environment->give(of, "SLURM_OVERLAP", "1", false);
 	give_number(environment, SS_ENV_JOB, what->job, true);
 }

@@ -186,7 +186,7 @@ local function problem_of_part(job, n, text, shards_per_gpu)
       .. " (COUNT = GPUs of the node x 720720; with the GPUs' type in both, where they have one), and"
       .. " shards_per_gpu = 720720 to " .. M.CONFIG .. "; " .. until_then
   end
-  if shards_per_gpu < n then
+  if math.floor(shards_per_gpu / n) * (n + 1) <= shards_per_gpu then -- so few that n + 1 jobs would be put on a GPU
     return "slurm-share: " .. this .. ", and here a GPU has no more than " .. shards_per_gpu .. " of them: your administrators"
       .. " raise shards_per_gpu in " .. M.CONFIG .. ", and the shards in slurm.conf and gres.conf, for example to 720720 for"
       .. " each GPU; " .. until_then
@@ -791,9 +791,23 @@ function M.submit(job, partitions, _uid)
   return slurm.SUCCESS
 end
 
--- `scontrol update` changes neither the share nor, for a job moved to a listed partition, how exclusive it is: the hooks on
--- the node look at who is there.
-function M.modify(_job, _old, _partitions, _uid) return slurm.SUCCESS end
+-- What `scontrol update` changes of a job that shares was worked out from the share: a part with four tasks would have four
+-- slots, and one that moves to another partition may come to a node that is not kept for its user. root may. A job without a
+-- share that is moved to a listed partition is not made exclusive: the hooks on the node look at who is there.
+function M.modify(job, old, _partitions, uid)
+  local text = string.match(";" .. (old.admin_comment or ""), ";share%-gpu=([^;]*)")
+  if not text or uid == 0 then return slurm.SUCCESS end
+  local asked = (job.partition ~= nil and job.partition ~= old.partition and "its partition")
+    or (job.num_tasks ~= slurm.NO_VAL and "its tasks") or (job.ntasks_per_node ~= slurm.NO_VAL16 and "its tasks per node")
+    or (job.shared ~= slurm.NO_VAL16 and "how exclusive it is")
+  for _, field in ipairs(GPU_FIELDS) do
+    if job[field] ~= nil then asked = asked or "its GPUs" end
+  end
+  if not asked then return slurm.SUCCESS end
+  slurm.log_user("%s", "slurm-share: a job with --share-gpu=" .. shown(text, 40) .. " cannot change " .. asked .. ", which its share"
+    .. " was worked out from; cancel it and submit it again")
+  return slurm.ERROR
+end
 
 slurm_job_submit = M.submit
 slurm_job_modify = M.modify

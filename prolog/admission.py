@@ -162,7 +162,8 @@ def enter(
                 after, well = count_refusal(decision, ledger, now)
         elif guarded:
             state.make_job_folder(paths, job.job_id)
-            after = reconcile.enter(ledger, job, decision, now)
+            wanted = owners.clean_up(job, settings, is_listed=is_listed(job.node, settings))
+            after = reconcile.enter(ledger, job, decision, now, wanted)
         if after != ledger:
             state.write_ledger(paths, after, settings)
     return Entry(decision, over, well)
@@ -181,7 +182,7 @@ def judge(
     """The decision in the light of who is here, and the ledger's jobs that are over. Changes nothing."""
     plan = decision if isinstance(decision, Plan) else None
     granted = [gpu.uuid for gpu in plan.gpus] if plan is not None else granted_uuids(job) if ledger.jobs else []
-    over = reconcile.stale(ledger, job, plan, granted, [one.job_id for one in live])
+    over = reconcile.stale(ledger, job, plan, granted, [one.job_id for one in live], now)
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:

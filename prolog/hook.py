@@ -2,7 +2,8 @@
 
 A non-zero exit of Prolog or Epilog drains the node (and a Prolog's requeues the job). Nothing that a user, a bad
 configuration or a defect of ours can cause is worth that: the job runs unshared, or its tasks are refused with a
-sentence, and the log says why. It means one thing only: a GPU of this node is not clean and cannot be made so.
+sentence, and the log says why. It means that the node is unwell: a GPU is not clean and cannot be made so, or jobs are
+turned away one after the other.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from slurm_share.decide import leftovers, owners
 from slurm_share.errors import DriverError, StateError
 from slurm_share.paths import Paths
+from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, ledger_file, nvml, proc, scratch
 from slurm_share.records import Ledger, LedgerJob, Plan, Refusal
 from slurm_share.settings import Settings
@@ -53,15 +54,16 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
     if job.uid not in owners.departed(over, _read_ledger(paths), live):
         return
     jobs = {one.job_id: one.uid for one in live if one.job_id != job.job_id}
+    wanted = owners.clean_up(job, settings, is_listed=admission.is_listed(job.node, settings))
     found = []
-    if "gpu_processes" in settings.clean_up:
+    if "gpu_processes" in wanted:
         found += _on_gpus(job.uid, jobs)
-    if "processes" in settings.clean_up:
+    if "processes" in wanted:
         ends = leftovers.of_departed(proc.read_processes_of(job.uid), job.uid, jobs)
         words = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
         found += [word for word in words if f"{word} on a GPU" not in found]
     for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
-        names = scratch.read_owned(folder, job.uid) if word in settings.clean_up else ()
+        names = scratch.read_owned(folder, job.uid, Deadline.after(2.0)) if word in wanted else ()
         if names:
             found.append(f"{len(names)} in {folder}")
     what = ", ".join(dict.fromkeys(found)) or "nothing"

@@ -8,7 +8,6 @@ line which says what is still to be done, and the next hook does it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from slurm_share import process
 from slurm_share.actuators import devices, mps, processes, scratch, state
@@ -27,8 +26,9 @@ from . import hook
 WHO = "epilog"
 SLACK_S = 10.0
 """What an Epilog may take beyond release_deadline_s before it is given up: undoing, and a last look at the ledger."""
-REMOVE_S = 5.0
-"""For removing files; what takes longer is gone on with by the next hook."""
+LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
+"""For listing a user's files, setting them aside, which is done under the ledger's lock, and removing them. What takes
+longer stays until a user's last job leaves again."""
 LEDGER_S = 2.0
 """For the ledger where the time is up already: whoever holds it needs milliseconds."""
 
@@ -94,8 +94,7 @@ def clear(
         stuck = stuck or left
         last = let_go(over, paths, settings, who)
         if last:
-            users = {entry.uid for entry in last}
-            stuck = clean_up_after(users, paths, settings, deadline, who) or stuck
+            stuck = clean_up_after(last, paths, deadline, who) or stuck
             with state.exclusive(paths, Deadline.after(LEDGER_S)):
                 forget(last, hook.read_ledger(paths, who), paths, settings, who)
     return stuck, foreign
@@ -104,12 +103,11 @@ def clear(
 def let_go(over: Sequence[LedgerJob], paths: Paths, settings: Settings, who: str) -> tuple[LedgerJob, ...]:
     """Remove what tells of the jobs on this node; answers with those that were their user's last here, whose lines stay
     until their user's things are cleared away, too. Of jobs that leave at once that is one: the last to come here."""
-    wanted = settings.mode == "on" and settings.clean_up
-    live = proc.read_live_jobs() if wanted else ()
+    live = proc.read_live_jobs() if any(entry.clean_up for entry in over) else ()
     with state.exclusive(paths, Deadline.after(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
-        departed = owners.departed(over, ledger, live) if wanted else frozenset()
-        last = tuple(entry for entry in over if entry.uid in departed)
+        departed = owners.departed(over, ledger, live)
+        last = tuple(entry for entry in over if entry.uid in departed and entry.clean_up)
         forget([entry for entry in over if entry not in last], ledger, paths, settings, who)
     return last
 
@@ -203,37 +201,52 @@ def restore_modes(
             _write(kept, paths, settings, who)
 
 
-def clean_up_after(users: Collection[int], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
-    """Clear away what users who have no job here any more left on the node, as far as the site wants it. Whether a
-    process on a GPU outlived every signal; what else cannot be cleared is said, and makes no node unwell.
+def clean_up_after(last: Sequence[LedgerJob], paths: Paths, deadline: Deadline, who: str) -> bool:
+    """Clear away what users left on the node whose `last` jobs these were, as the site wanted it when they came.
+    Whether a process on a GPU outlived every signal; what else cannot be cleared is said, and makes no node unwell.
 
-    A job of theirs may come at any moment. What is ended was there before they had one again, and their files go in one
-    moment, under the ledger's lock: those of the new job are made after it.
+    A job of theirs may come at any moment. What is taken was there before they had one again: it is listed first, then
+    looked once more whether they have a job.
     """
-    on_gpus = _processes_on_gpus(users, who) if "gpu_processes" in settings.clean_up else ()
-    everywhere = sorted(users) if "processes" in settings.clean_up else ()
+    wanted = {uid: {word for entry in last if entry.uid == uid for word in entry.clean_up} for uid in _uids(last)}
+    on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
+    everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
     found = (*on_gpus, *(one for uid in everywhere for one in proc.read_processes_of(uid)))
-    folders = [folder for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)) if word in settings.clean_up]
+    files = {
+        (uid, folder): scratch_reader.read_owned(folder, uid, deadline.at_most(LIST_S))
+        for uid in sorted(wanted)
+        for word, folder in (("shm", paths.shm), ("tmp", paths.tmp))
+        if word in wanted[uid]
+    }
     with state.exclusive(paths, Deadline.after(LEDGER_S)):
-        ledger = hook.read_ledger(paths, who)
-        live = proc.read_live_jobs()  # after the processes were looked for: whatever job has one is in here
-        gone = owners.without_job(users, ledger, live)
-        for uid in sorted(gone):
-            for folder in folders:
-                _set_aside(folder, uid, who)
+        live = proc.read_live_jobs()
+        gone = owners.without_job(wanted, hook.read_ledger(paths, who), live)
+        until = deadline.at_most(ASIDE_S)
+        for (uid, folder), names in files.items():
+            if names and uid in gone:
+                taken, problems = scratch.set_aside(folder, names, uid, until)
+                hook.report(who, f"{taken} of uid {uid} in {folder} removed, who has no job here any more")
+                for problem in problems:
+                    hook.report(who, problem)
     jobs = {one.job_id: one.uid for one in live}
     strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(found, uid, jobs)}
     left = processes.end_processes(strays.values(), Deadline.after(2 * processes.GRACE_S))
     for one in strays.values():
         where = "on a GPU " if one in on_gpus else ""
         hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
-    rest = scratch.remove(folders, deadline.at_most(REMOVE_S))
+    rest = scratch.remove((paths.shm, paths.tmp), deadline.at_most(REMOVE_S))
     if rest is not None:
         hook.report(who, f"not all of it is removed yet: {rest}")
     return any(one in on_gpus for one in left)
 
 
+def _uids(entries: Iterable[LedgerJob]) -> set[int]:
+    return {entry.uid for entry in entries}
+
+
 def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:
+    if not users:
+        return ()
     try:
         readings = nvml.read_gpu_readings()
     except DriverError as error:
@@ -241,15 +254,6 @@ def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, .
         return ()
     found = proc.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
     return tuple(one for one in found if one.identity.uid in users)
-
-
-def _set_aside(folder: Path, uid: int, who: str) -> None:
-    names = scratch_reader.read_owned(folder, uid)
-    if names:
-        problems = scratch.set_aside(folder, names, uid)
-        hook.report(who, f"{len(names)} of uid {uid} in {folder} removed, who has no job here any more")
-        for problem in problems:
-            hook.report(who, problem)
 
 
 def end_leftovers(

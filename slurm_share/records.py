@@ -208,6 +208,9 @@ class LedgerJob(Struct, frozen=True):
     sluid: str | None = None
     on_gpu: int | None = None
     """As in Slot: a job that has a part of one GPU."""
+    clean_up: tuple[str, ...] = ()
+    """What of its user's is cleared away when this was the last job: the setting at its arrival, and of files only
+    where no job of the user can be here that the ledger does not know."""
 
 
 class RefusedJob(Struct, frozen=True):

@@ -18,32 +18,57 @@ ASIDE = ".slurm-share-leftovers-"
 """Beginning of the name of a folder, root's own, in which things wait to be removed; whose it is, pid and start time of
 the hook, and some letters that nobody could guess follow."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_SAID = 5
+"""Sentences about what stays; a user may have made a million of them."""
 _MAKER = re.compile(re.escape(ASIDE) + r"([0-9]{1,10})\.([0-9]{1,20})\.")
 
 
-def set_aside(folder: Path, names: Iterable[str], uid: int) -> tuple[str, ...]:
-    """Move the entries of that user out of the way, each in one step, for `remove`; answers with a sentence for each
-    that would not go (a mount point, a full disk). No link is followed, and nobody else's entry is touched."""
+def set_aside(folder: Path, names: Iterable[str], uid: int, deadline: Deadline) -> tuple[int, tuple[str, ...]]:
+    """Move the entries of that user out of the way, each in one step, for `remove`. How many went, and sentences about
+    those that did not: a mount point, a full disk, no time. No link is followed, and nobody else's entry is touched."""
     problems: list[str] = []
     full: list[str] = []
+    taken = 0
+    mounts = _mounts_in(folder)
     aside: Path | None = None
     # A folder that comes while the file system is full waits until a file has made room.
     for number, (name, is_last) in enumerate(_twice(names, full)):
+        if deadline.left() <= 0:
+            problems.append(f"the rest in {folder} stays: there are too many to remove at once")
+            break
         entry = folder / name
         try:
             if entry.lstat().st_uid != uid:
                 continue
+            if name in mounts:
+                problems.append(f"{entry} stays: a file system is mounted there")
+                continue
             if aside is None or not aside.exists():
                 aside = _new_folder(folder, entry)
             entry.rename(aside / str(number))
+            taken += 1
         except FileNotFoundError:
-            pass  # the user's own program removed it
+            taken += 1  # the user's own program removed it, or it was to make room
         except OSError as error:
             if error.errno in _FULL and not is_last:
                 full.append(name)
             else:
                 problems.append(f"{entry} stays: {error.strerror}")
-    return tuple(problems)
+    if len(problems) > _SAID:
+        problems[_SAID:] = [f"and {len(problems) - _SAID} more in {folder}"]
+    return taken, tuple(problems)
+
+
+def _mounts_in(folder: Path) -> frozenset[str]:
+    """The entries of `folder` at or below which something is mounted: rm(1) sees no border where that is a part of the
+    same file system."""
+    found = set()
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            place = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ", 5)[4])
+            if place.startswith(f"{folder}/"):
+                found.add(place[len(f"{folder}/") :].partition("/")[0])
+    return frozenset(found)
 
 
 def _twice(names: Iterable[str], again: list[str]) -> Iterator[tuple[str, bool]]:

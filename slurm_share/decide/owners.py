@@ -11,11 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from ..records import JobContext, Ledger, LedgerJob, LiveJob, Refusal
+from ..settings import Settings
+from . import reconcile
 from .leftovers import FIRST_ORDINARY_UID
-
-STARTING_S = 30.0
-"""A job whose Prolog has begun has no step yet: the Prolog may take its 13 s, and then slurmd gives the job no more
-than BatchStartTimeout, 10 s by default, to get one."""
 
 
 def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float) -> tuple[LiveJob, ...]:
@@ -29,7 +27,7 @@ def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float)
         return ()
     owner = {entry.job_id: entry.uid for entry in ledger.jobs}
     alive = {one.job_id: owner.get(one.job_id) if one.uid is None else one.uid for one in live}
-    alive |= {entry.job_id: entry.uid for entry in ledger.jobs if 0 <= now - entry.since < STARTING_S}
+    alive |= {entry.job_id: entry.uid for entry in ledger.jobs if reconcile.is_starting(entry, now)}
     return tuple(
         LiveJob(job_id, uid)
         for job_id, uid in sorted(alive.items())
@@ -47,7 +45,8 @@ def refuse(job: JobContext, others: Collection[LiveJob], shown: Mapping[int, str
         f"still on it; submit it again, with --exclude={job.node} if it comes back here. Slurm should not have chosen "
         "this node: tell your administrators"
     )
-    return Refusal(job, why, blames_node=True)
+    # A share that Slurm gave neither node nor user's nodes came past job_submit.lua: its own way of coming is at fault.
+    return Refusal(job, why, blames_node=job.share is None or job.exclusive is not None)
 
 
 def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
@@ -69,3 +68,11 @@ def without_job(users: Collection[int], ledger: Ledger, live: Iterable[LiveJob])
     if None in running:
         return frozenset()
     return frozenset(users) - running - {entry.uid for entry in ledger.jobs}
+
+
+def clean_up(job: JobContext, settings: Settings, *, is_listed: bool) -> tuple[str, ...]:
+    """What may be cleared of the job's user's when it was his last here. Files only where every job of his on the node
+    is known: it had the whole node, or the node's ordinary jobs are entered, too. A job between two steps shows in
+    nothing else, and its files are its own."""
+    knows_all = is_listed or job.exclusive == "node"
+    return tuple(word for word in settings.clean_up if knows_all or word in ("gpu_processes", "processes"))

@@ -10,7 +10,7 @@ from .. import names, share_option
 from ..records import JobContext, Leaving, Ledger, LedgerJob, ModeBefore, Plan, PlanFile, ProcessIdentity
 
 
-def enter(ledger: Ledger, job: JobContext, plan: Plan | None, now: float) -> Ledger:
+def enter(ledger: Ledger, job: JobContext, plan: Plan | None, now: float, clean_up: tuple[str, ...] = ()) -> Ledger:
     """The ledger with the job in it, and its plan where it has one; an earlier entry of that job (a requeue, a second
     Prolog) gives way."""
     entry = LedgerJob(
@@ -25,6 +25,7 @@ def enter(ledger: Ledger, job: JobContext, plan: Plan | None, now: float) -> Led
         partition=job.partition,
         sluid=job.sluid,
         on_gpu=plan.slots[0].on_gpu if plan is not None and plan.is_part else None,
+        clean_up=clean_up,
     )
     before = leave(ledger, job.job_id)
     return replace(before, jobs=(*before.jobs, entry))
@@ -77,14 +78,20 @@ def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
 
 
 def stale(
-    ledger: Ledger, job: JobContext, plan: Plan | None, granted: Collection[str], live_jobs: Collection[int]
+    ledger: Ledger,
+    job: JobContext,
+    plan: Plan | None,
+    granted: Collection[str],
+    live_jobs: Collection[int],
+    now: float,
 ) -> tuple[LedgerJob, ...]:
     """Entries whose Epilog never came (a power cut of slurmd, another script's failure before ours).
 
     The arrival of `job` proves them over: Slurm gives a whole node, a user's node, or a GPU to somebody new only when
     the one before has ended. Parts of a GPU go to jobs of one user side by side: there an arrival proves no more than
     that it has room, so that the oldest entries that leave it none are over. A job without a share may have a GPU as
-    gres/shard, too, of which a hook is not told. An entry with a step still running is left alone whatever that proves.
+    gres/shard, too, of which a hook is not told. An entry with a step still running is left alone whatever that proves,
+    and of parts one that has only just begun.
     """
     rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
     over = [
@@ -99,7 +106,8 @@ def stale(
         )
     ]
     if plan is not None:
-        parts = _in_the_way(without(ledger, over), plan, [entry for entry in rest if entry not in over])
+        settled = [one for one in rest if one not in over and not (plan.is_part and is_starting(one, now))]
+        parts = _in_the_way(without(ledger, over), plan, settled)
         over += parts
     return tuple(over)
 
@@ -107,6 +115,16 @@ def stale(
 def _is_same(entry: LedgerJob, job: JobContext) -> bool:
     """A number that is another user's by now was given anew, by a controller that lost its state."""
     return entry.job_id == job.job_id and entry.uid == job.uid
+
+
+STARTING_S = 30.0
+"""A job whose Prolog has begun has no step yet: the Prolog may take its 13 s, and then slurmd gives the job no more
+than BatchStartTimeout, 10 s by default, to get one."""
+
+
+def is_starting(entry: LedgerJob, now: float) -> bool:
+    """Whether the job's Prolog was here a moment ago."""
+    return 0 <= now - entry.since < STARTING_S
 
 
 def _in_the_way(ledger: Ledger, plan: Plan, removable: Collection[LedgerJob]) -> list[LedgerJob]:
@@ -160,12 +178,6 @@ def take_place(ledger: Ledger, plan: Plan) -> Plan:
     ]
     free += [k for k in range(per_gpu) if (k, per_gpu) not in others]
     return replace(plan, slots=(replace(slot, on_gpu=free[0] if free else 0),))
-
-
-def freed_gpus(ended: LedgerJob, remaining: Ledger) -> tuple[str, ...]:
-    """UUIDs of the GPUs that the ended job had and that no other job in the ledger has."""
-    kept = {uuid for entry in remaining.jobs for uuid in entry.gpus}
-    return tuple(uuid for uuid in ended.gpus if uuid not in kept)
 
 
 def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:

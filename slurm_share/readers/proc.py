@@ -76,10 +76,11 @@ def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess,
 
 
 def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """Every process of a user."""
-    pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
-    identities = (identify(pid, str(proc)) for pid in pids)
-    return read_processes((one.pid for one in identities if one is not None and one.uid == uid), proc)
+    """Every process that is a user's through and through. One of root's that acts for him for a moment (a login's
+    monitor, a file server) has another real or saved uid."""
+    whole = re.compile(rb"^Uid:\t%d\t%d\t%d\t" % (uid, uid, uid), re.MULTILINE)
+    folders = (folder for folder in proc.iterdir() if folder.name.isdigit())
+    return read_processes((int(one.name) for one in folders if whole.search(_read(one / "status"))), proc)
 
 
 def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:

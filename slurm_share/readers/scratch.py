@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..process import Deadline
 
-def read_owned(folder: Path, uid: int) -> tuple[str, ...]:
-    """Names of the user's entries in `folder` itself, sorted; what lies deeper goes with them."""
+
+def read_owned(folder: Path, uid: int, deadline: Deadline) -> tuple[str, ...]:
+    """Names of the user's entries in `folder` itself, sorted, as many as are found in time; what lies deeper goes with
+    them."""
+    found = []
     try:
         with os.scandir(folder) as entries:
-            return tuple(sorted(entry.name for entry in entries if _owner(entry) == uid))
+            for entry in entries:
+                if _owner(entry) == uid:
+                    found.append(entry.name)
+                if deadline.left() <= 0:
+                    break
     except OSError:
-        return ()
+        pass
+    return tuple(sorted(found))
 
 
 def _owner(entry: os.DirEntry[str]) -> int | None:

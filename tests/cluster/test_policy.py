@@ -194,11 +194,12 @@ def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, 
     """Files, folders and links of his in /dev/shm; other users' stay, and so do his in /tmp, which the site did not
     name. While he has another job here nothing is touched."""
     cluster.as_user("bob", "touch /dev/shm/bobs /home/bob/kept", node="n2", check=True)
-    first = start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER)
-    second = start(cluster, "--share-gpu=2", "--gres=gpu:1")
-    end(cluster, first)
-    assert "alice dev/shm/d\nalice dev/shm/f\nalice dev/shm/l\n" in shm(n2)
-    end(cluster, second)
+    with configured(cluster, *GUARDED):
+        first = start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER)
+        second = start(cluster, "--share-gpu=2", "--gres=gpu:1")
+        end(cluster, first)
+        assert "alice dev/shm/d\nalice dev/shm/f\nalice dev/shm/l\n" in shm(n2)
+        end(cluster, second)
     assert shm(n2).splitlines()[:2] == ["alice tmp/f", "bob dev/shm/bobs"]
     assert cluster.exec("login", ["ls", "/home/bob/kept"]).returncode == 0
     assert "3 of uid 2001 in /dev/shm removed" in n2.log()
@@ -226,7 +227,8 @@ def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: 
 def test_a_users_last_two_jobs_that_leave_at_once_clear_up_once(cluster: Cluster, n2: Node) -> None:
     """Whichever Epilog comes last; the other one takes nothing that is still the sibling's."""
     for _ in range(3):
-        jobs = [start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER) for _ in range(2)]
+        with configured(cluster, *GUARDED):
+            jobs = [start(cluster, "--share-gpu=2", "--gres=gpu:1", script=LITTER) for _ in range(2)]
         cluster.exec("ctl", ["scancel", *map(str, jobs)])
         for job in jobs:
             cluster.wait(job)
@@ -234,6 +236,33 @@ def test_a_users_last_two_jobs_that_leave_at_once_clear_up_once(cluster: Cluster
         assert "leftover" not in n2.log()
     assert n2.log().count("in /dev/shm removed") == 3
     n2.run("rm", "-f", "/tmp/f")
+
+
+def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -> None:
+    """An ordinary job on a node that is not listed shows in nothing at all; a share of the same user ends beside it."""
+    done = cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2", "-n1"], check=True, timeout=30)
+    (quiet,) = re.findall(r"allocation (\d+)", done.stderr)
+    cluster.as_user("alice", ["srun", f"--jobid={quiet}", "touch", "/dev/shm/dataset"], check=True, timeout=30)
+    end(cluster, start(cluster, "--share-gpu=2", "--gres=gpu:1"))
+    assert "alice dev/shm/dataset" in shm(n2)
+    end(cluster, start(cluster, "--share-gpu=2", "--gres=gpu:1", "-n1"))
+    assert "alice dev/shm/dataset" in shm(n2)
+    end(cluster, int(quiet))
+    end(cluster, start(cluster, "--share-gpu=2"))  # the whole node
+    assert "alice dev/shm/dataset" not in shm(n2)
+
+
+# --- what is submitted stays what it is ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["NumTasks=4", "Gres=shard:1", "Partition=plain"])
+def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> None:
+    """A part that would become a whole GPU for the price of a shard, or come to a node past job_submit.lua."""
+    job = cluster.sbatch("alice", "true", "-H", "-wn2", "-pgpu", "--share-gpu=4", "--gres=gpu:1", "-n1")
+    done = cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", change])
+    assert done.returncode != 0
+    assert "cancel it and submit it again" in done.stderr
+    assert cluster.as_user("alice", ["scontrol", "update", f"jobid={job}", "TimeLimit=5"]).returncode == 0
 
 
 # --- modes ---------------------------------------------------------------------------------------------------------

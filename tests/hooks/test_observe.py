@@ -299,7 +299,7 @@ def test_a_users_last_job_is_told_with_what_would_go(site, start):
     site.put(site.paths.shm, ALICE, "a", "b")
     site.put(site.paths.shm, BOB, "his")
     site.put(site.paths.tmp, ALICE, "c")
-    (line,) = site.changed_by(epilog)
+    (line,) = site.changed_by(epilog, SLURM_JOB_EXCLUSIVE="NODE")
     assert line.startswith(f"observe: job 4711 was the last of uid {ALICE} here: would clear away ")
     assert f"process {on_gpu.pid} (sleep) on a GPU" in line
     assert f"process {elsewhere.pid} (sleep)" in line
@@ -328,7 +328,7 @@ def test_only_what_the_site_wants_cleared_is_told(site, clean_up, what):
     site.configure(f"clean_up = {clean_up}")
     site.put(site.paths.shm, ALICE, "a", "b")
     site.put(site.paths.tmp, ALICE, "c")
-    (line,) = site.changed_by(epilog)
+    (line,) = site.changed_by(epilog, SLURM_JOB_EXCLUSIVE="NODE")
     assert line.endswith("would clear away " + what.format(shm=site.paths.shm, tmp=site.paths.tmp))
 
 

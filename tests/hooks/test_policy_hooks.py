@@ -704,12 +704,12 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
 def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
     """Alice's Epilog was killed and bob's is the next hook: folders of both go, in one run."""
     node.set(clean_up=("shm", "tmp"))
-    node.prolog(1, uid=ALICE, share="4")
+    node.prolog(1, uid=ALICE, share="4", SLURM_JOB_EXCLUSIVE="NODE")
     with state.exclusive(node.paths, Deadline.after(5)):
         ledger = node.ledger()
         killed = reconcile.begin_leaving(ledger, ledger.jobs, replace(hook.myself(), start_ticks=1))
         hers = killed.leaving
-    node.prolog(2, uid=BOB, share="4", gpus="1", now=2000.0, SLURM_JOB_EXCLUSIVE="USER")
+    node.prolog(2, uid=BOB, share="4", gpus="1", now=2000.0, SLURM_JOB_EXCLUSIVE="NODE")
     with state.exclusive(node.paths, Deadline.after(5)):
         state.write_ledger(node.paths, replace(node.ledger(), leaving=hers), node.settings)
     for folder in (node.paths.shm, node.paths.tmp):
@@ -830,8 +830,8 @@ def test_a_plan_of_an_earlier_run_is_gone_when_nothing_is_shared_any_more(site, 
 @as_root
 @pytest.mark.parametrize("mode", ["off", "observe"])
 def test_what_was_given_is_taken_back_whatever_the_mode_is_by_then(site, mode):
-    """A share and an ordinary job on a listed node came while the mode was on; both Epilogs take back what those were
-    given, and leave what the user made. A job that comes after the switch is given nothing, and nothing is taken."""
+    """A share and an ordinary job on a listed node came while the mode was on; both Epilogs clear up as the site
+    wanted it then, the user's things included. A job that comes after the switch is given nothing."""
     site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
     site.run(prolog, 1, share="4")
     site.run(prolog, 2)
@@ -846,7 +846,7 @@ def test_what_was_given_is_taken_back_whatever_the_mode_is_by_then(site, mode):
     assert site.run(epilog, 2) == 0
     assert site.files() == NOTHING
     assert site.jobs() == []
-    assert site.common() == ["shm/a", "shm/b", "shm/b/c"]
+    assert site.common() == []
 
 
 def test_a_partition_has_a_mode_of_its_own(site):
@@ -924,3 +924,30 @@ def test_an_ordinary_job_pays_where_nodes_are_listed(tmp_path):
     assert found[:2] == ["0", "0"]
     assert {"msgspec", "tomllib", "slurm_share.config"} <= set(found)
     assert not (tmp_path / "state").exists()
+
+
+@as_root
+@pytest.mark.parametrize(("words", "listed", "gone"), [
+    ({"SLURM_JOB_EXCLUSIVE": "NODE"}, False, True),
+    ({"SLURM_JOB_EXCLUSIVE": "USER"}, False, False),
+    ({"SLURM_JOB_EXCLUSIVE": "USER"}, True, True),
+])  # fmt: skip
+def test_files_go_only_where_every_job_of_their_user_is_known(node, words, listed, gone):
+    """An ordinary job of hers may be here between two steps, which shows in nothing where such jobs are not entered."""
+    node.set(exclusive_user_nodes=("n2",) if listed else ())
+    node.prolog(1, share="4", **words)
+    node.put(node.paths.shm, ALICE, "hers/a")
+    assert node.epilog(1, share="4")
+    assert (node.common() == []) is gone
+
+
+@as_root
+def test_what_is_cleared_was_settled_when_the_job_came(node):
+    """Not by the settings of the hook that does it: another job's Prolog, of another partition, or after a change."""
+    node.set(clean_up=())
+    node.prolog(1, share="4", SLURM_JOB_EXCLUSIVE="NODE")
+    node.put(node.paths.shm, ALICE, "hers/a")
+    node.set(clean_up=("shm", "tmp"))
+    assert node.prolog(2, uid=BOB, share="4", SLURM_JOB_EXCLUSIVE="NODE", now=2000.0)
+    assert node.jobs() == [2]
+    assert node.common() != []

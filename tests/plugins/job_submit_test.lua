@@ -592,4 +592,22 @@ end
 
 equal("a site's own script", "slurm_job_submit", slurm_job_submit, share.submit)
 equal("a site's own script", "slurm_job_modify", slurm_job_modify({}, {}, {}, 1), slurm.SUCCESS)
+
+-- what scontrol update may change of a job with a share
+local function update(changed, old, uid)
+  local job = { num_tasks = slurm.NO_VAL, ntasks_per_node = slurm.NO_VAL16, shared = slurm.NO_VAL16 }
+  for field, value in pairs(changed) do job[field] = value end
+  return share.modify(job, { partition = "gpu", admin_comment = old or "site;share-gpu=4,mem=8192M" }, {}, uid or 2001)
+end
+for _, changed in ipairs({ { partition = "plain" }, { num_tasks = 4 }, { ntasks_per_node = 2 }, { tres_per_node = "gres/shard:1" },
+                           { tres_per_job = "gres/gpu:2" }, { tres_per_task = "" }, { shared = 1 } }) do
+  local name = "update of " .. next(changed)
+  equal(name, "a share", update(changed), slurm.ERROR)
+  equal(name, "way out", string.match(lines[#lines], "submit it again$"), "submit it again")
+  equal(name, "by root", update(changed, nil, 0), slurm.SUCCESS)
+  equal(name, "no share", update(changed, "noshare-gpu=4"), slurm.SUCCESS)
+  equal(name, "no comment", update(changed, ""), slurm.SUCCESS)
+end
+equal("update of the time limit", "a share", update({ time_limit = 10 }), slurm.SUCCESS)
+equal("update of the partition to itself", "a share", update({ partition = "gpu" }), slurm.SUCCESS)
 os.exit(failures == 0 and 0 or 1)

@@ -81,6 +81,7 @@ static void a_job_with_shards_asks_for_no_whole_gpu_again(void)
 	ss_batch_env_give(&here, &what);
 	CHECK("said", is("SLURM_GPUS_PER_NODE", "") && is("SLURM_TRES_BIND", ""));
 	CHECK("not said", is("SLURM_GPUS", NULL) && is("SLURM_GRES", NULL));
+	CHECK("one slot", is("SLURM_OVERLAP", NULL) && is("SLURM_OVERCOMMIT", "1"));
 }
 
 int main(void)

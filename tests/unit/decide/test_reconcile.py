@@ -20,6 +20,8 @@ from slurm_share.records import (
     Slot,
 )
 
+NOW = 1000.0
+"""Long after all that is in these ledgers."""
 GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
 
 
@@ -81,13 +83,12 @@ def test_an_arrival_proves_others_over(arrival, granted, live, stale):
     """A whole node, a user's node or a GPU is given to somebody new only when the one before has ended. A GPU that the
     same user gets once more may be shared with the one before."""
     ledger = held((1, 2001, ("GPU-0",)), (2, 2001, ("GPU-1",)), (3, 2002, ("GPU-2",)))
-    assert [entry.job_id for entry in reconcile.stale(ledger, arrival, None, granted, live)] == stale
+    assert [entry.job_id for entry in reconcile.stale(ledger, arrival, None, granted, live, NOW)] == stale
 
 
 def test_a_gpu_is_free_when_no_other_job_has_it():
     """Two jobs on GPU 1: it stays the second one's."""
     ledger = held((1, 2001, ("GPU-0", "GPU-1")), (2, 2001, ("GPU-1",)))
-    assert reconcile.freed_gpus(ledger.jobs[0], reconcile.leave(ledger, 1)) == ("GPU-0",)
     assert reconcile.is_in_use(reconcile.leave(ledger, 1), "GPU-1")
     assert not reconcile.is_in_use(reconcile.leave(ledger, 1), "GPU-0")
 
@@ -271,7 +272,7 @@ def test_an_arrival_proves_over_what_leaves_it_no_room(there, wanted, live, stal
     """Slurm has counted the parts and gave this job one: the oldest entries without a step are over, as many as it
     takes and no more. A whole GPU takes all that is on it. Who has a step stays, and so does whoever is on another GPU.
     """
-    found = reconcile.stale(parts(*there), wanted.job, wanted, [gpu.uuid for gpu in wanted.gpus], live)
+    found = reconcile.stale(parts(*there), wanted.job, wanted, [gpu.uuid for gpu in wanted.gpus], live, NOW)
     assert [entry.job_id for entry in found] == stale
 
 
@@ -281,27 +282,27 @@ def test_where_no_room_can_be_made_nobody_is_cleared_away(live):
     between two steps."""
     ledger = parts((1, "4", "GPU-0", 0), (2, "4", "GPU-0", 1), (5, "2", "GPU-0", 2))
     wanted = share_of("GPU-0", 9, 4, is_part=False)
-    assert reconcile.stale(ledger, wanted.job, wanted, ["GPU-0"], live) == ()
+    assert reconcile.stale(ledger, wanted.job, wanted, ["GPU-0"], live, NOW) == ()
 
 
 def test_the_oldest_is_told_by_its_time_and_not_by_its_line():
     """A job that was requeued stands at the end of the ledger, or in any order after a rebuild."""
     ledger = parts(FOUR[2], FOUR[0], FOUR[3], FOUR[1])
-    found = reconcile.stale(ledger, share_of("GPU-0", 9, 4).job, share_of("GPU-0", 9, 4), ["GPU-0"], ())
+    found = reconcile.stale(ledger, share_of("GPU-0", 9, 4).job, share_of("GPU-0", 9, 4), ["GPU-0"], (), NOW)
     assert [entry.job_id for entry in found] == [1]
 
 
 def test_parts_of_another_user_are_over_when_a_part_arrives():
     """The node was bob's alone, and now it is alice's: all of them, not only as many as needed."""
     wanted = share_of("GPU-0", 9, 4, uid=2002)
-    found = reconcile.stale(parts(*FOUR[:2]), wanted.job, wanted, ["GPU-0"], (2,))
+    found = reconcile.stale(parts(*FOUR[:2]), wanted.job, wanted, ["GPU-0"], (2,), NOW)
     assert [entry.job_id for entry in found] == [1]
 
 
 def test_a_job_without_a_share_proves_no_part_of_the_same_user_over():
     """It may have gres/shard of that GPU itself, of which a hook is not told."""
     ordinary = replace(context(9, exclusive="user"), share=None)
-    assert reconcile.stale(parts(*FOUR), ordinary, None, ["GPU-0"], ()) == ()
+    assert reconcile.stale(parts(*FOUR), ordinary, None, ["GPU-0"], (), NOW) == ()
 
 
 def test_the_plan_of_a_part_tells_its_number():
@@ -326,3 +327,12 @@ def test_an_ordinary_job_has_a_line_without_gpus():
     ledger = reconcile.enter(Ledger("b"), replace(context(7), share=None, user="alice"), None, 5.0)
     assert ledger.jobs == (LedgerJob(7, 2001, "", (), 0, 5.0, restart_count=0, user="alice"),)
     assert reconcile.leave(ledger, 7).jobs == ()
+
+
+def test_a_part_that_has_only_just_begun_is_in_nobodys_way():
+    """Its Prolog may be at work at this moment; the one that comes is refused instead."""
+    wanted = share_of("GPU-0", 9, 4)
+    ledger = parts(*FOUR)
+    assert len(reconcile.stale(ledger, wanted.job, wanted, ["GPU-0"], (), NOW)) == 1
+    young = replace(ledger, jobs=tuple(replace(entry, since=NOW - 29.0) for entry in ledger.jobs))
+    assert reconcile.stale(young, wanted.job, wanted, ["GPU-0"], (), NOW) == ()

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from slurm_share.process import Deadline
 from slurm_share.readers import scratch
 
 ALICE, BOB = 2998, 2999
@@ -21,8 +22,15 @@ def test_entries_of_every_kind_are_named_in_order(tmp_path):
     (tmp_path / "link").symlink_to("/nowhere")
     (tmp_path / "new\nline").touch()
     os.mkfifo(tmp_path / "fifo")
-    assert scratch.read_owned(tmp_path, os.getuid()) == (".hidden", "a", "fifo", "link", "new\nline", "sem.b")
-    assert scratch.read_owned(tmp_path, os.getuid() + 1) == ()
+    assert scratch.read_owned(tmp_path, os.getuid(), Deadline.after(30)) == (
+        ".hidden",
+        "a",
+        "fifo",
+        "link",
+        "new\nline",
+        "sem.b",
+    )
+    assert scratch.read_owned(tmp_path, os.getuid() + 1, Deadline.after(30)) == ()
 
 
 @as_root
@@ -33,7 +41,7 @@ def test_only_what_is_the_users_own_counts(tmp_path):
         os.chown(tmp_path / name, uid, uid)
     (tmp_path / "his/hers").touch()
     os.chown(tmp_path / "his/hers", ALICE, ALICE)
-    assert scratch.read_owned(tmp_path, ALICE) == ("hers",)
+    assert scratch.read_owned(tmp_path, ALICE, Deadline.after(30)) == ("hers",)
 
 
 @as_root
@@ -45,11 +53,11 @@ def test_a_link_is_whose_it_is_and_not_whose_it_points_to(tmp_path):
     for name, target, uid in (("to-his", "his", ALICE), ("to-hers", "hers", BOB)):
         (tmp_path / name).symlink_to(tmp_path / target)
         os.lchown(tmp_path / name, uid, uid)
-    assert scratch.read_owned(tmp_path, ALICE) == ("hers", "to-his")
+    assert scratch.read_owned(tmp_path, ALICE, Deadline.after(30)) == ("hers", "to-his")
 
 
 def test_a_folder_that_cannot_be_read_holds_nothing(tmp_path):
     """None there, or a file in its place."""
-    assert scratch.read_owned(tmp_path / "none", os.getuid()) == ()
+    assert scratch.read_owned(tmp_path / "none", os.getuid(), Deadline.after(30)) == ()
     (tmp_path / "file").touch()
-    assert scratch.read_owned(tmp_path / "file", os.getuid()) == ()
+    assert scratch.read_owned(tmp_path / "file", os.getuid(), Deadline.after(30)) == ()
