@@ -685,15 +685,12 @@ function M.settings(text)
   return understood and settings or nil
 end
 
-local known = { text = "", settings = M.settings(""), at = -1 }
+local known = { text = "", settings = M.settings("") }
 local ABSENT = 2 -- ENOENT
 
--- From the file, looked at once in a second at most. Where there is none, the defaults hold; one that cannot be read, or is
--- not understood, changes nothing, and slurmctld's log says so.
+-- From the file, which is read for every job (microseconds) and understood where it has changed. Where there is none, the
+-- defaults hold; one that cannot be read, or is not understood, changes nothing, and slurmctld's log says so.
 local function current_settings()
-  local now = os.time()
-  if now == known.at then return known.settings end
-  known.at = now
   local file, _, problem = io.open(M.CONFIG, "r")
   local text = problem == ABSENT and "" or nil
   if file then

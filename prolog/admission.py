@@ -55,6 +55,11 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         well = well and not stuck
     if isinstance(decision, Plan) and decision.wants_mps:
         decision = start_mps(decision, paths, settings, deadline)
+        if isinstance(decision, Plan) and not is_entered(job, paths):
+            # slurmd was killed meanwhile, and the one after it has ended the job
+            hook.report(WHO, f"job {job.job_id}: its Epilog was here already; what was started for it ends")
+            release.clear((), paths, settings, Deadline.after(mps.UNDO_S), WHO)
+            return well
     if decision is not None or job.share_problem is not None:
         hook.report(WHO, sentence(job, decision))
     if decision is not None:
@@ -114,6 +119,12 @@ def is_anothers(job: JobContext, paths: Paths) -> bool:
     with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
         known = reconcile.find(hook.read_ledger(paths, WHO), job.job_id)
     return known is not None and known.uid != job.uid and any(one.job_id == job.job_id for one in proc.read_live_jobs())
+
+
+def is_entered(job: JobContext, paths: Paths) -> bool:
+    """Whether the ledger still has the job."""
+    with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
+        return reconcile.find(hook.read_ledger(paths, WHO), job.job_id) is not None
 
 
 class Entry(Struct, frozen=True):

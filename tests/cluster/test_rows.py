@@ -169,13 +169,15 @@ def table() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def small(cluster: Cluster) -> None:
+def small(cluster: Cluster) -> Iterator[None]:
     """A partition of small nodes only, and the files of the rows in alice's home."""
-    cluster.exec("ctl", ["scontrol", "create", "partition=small", "nodes=n2,n3"])
+    cluster.exec("ctl", ["scontrol", "create", "partition=small", "nodes=n2,n3"], check=True)
     for name, text in FILES.items():
         file = cluster.home / "alice" / name
         file.write_text(text)
         file.chmod(0o755)
+    yield
+    cluster.exec("ctl", ["scontrol", "delete", "partition=small"], check=True)
 
 
 def first_cell(row: Row) -> str:

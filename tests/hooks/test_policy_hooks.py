@@ -20,7 +20,7 @@ from slurm_share.errors import ConfigError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import ledger_file, mps, proc
-from slurm_share.records import LiveJob
+from slurm_share.records import LiveJob, MpsOffer
 from slurm_share.settings import Settings
 from slurm_share.testing import FakeNvml
 
@@ -951,3 +951,19 @@ def test_what_is_cleared_was_settled_when_the_job_came(node):
     assert node.prolog(2, uid=BOB, share="4", SLURM_JOB_EXCLUSIVE="NODE", now=2000.0)
     assert node.jobs() == [2]
     assert node.common() != []
+
+
+def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
+    """slurmd was killed under it; the next one has ended the job, Epilog and all, while MPS was being started."""
+
+    def slowly(plan, *_):
+        node.epilog(1)
+        return plan
+
+    monkeypatch.setattr(admission, "start_mps", slowly)
+    monkeypatch.setattr(admission, "offer", lambda *_: MpsOffer(48))
+    assert node.prolog(1, share="4")
+    assert node.plan(1) is None
+    assert node.jobs() == []
+    assert not node.paths.job(1).exists()
+    assert node.said("job 1: its Epilog was here already") == 1
