@@ -99,6 +99,13 @@ class Shared:
 
 
 @pytest.fixture
+def cleared(cluster: Cluster) -> Iterator[None]:
+    """Before alice's job comes: what is cleared after her is settled then."""
+    with configured(cluster, ALL_IS_CLEARED, 'exclusive_user_nodes = ["n2"]'):
+        yield
+
+
+@pytest.fixture
 def shared(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Shared]:
     """alice's job at work; after the test it is as it was, and when it has ended nothing is left of anybody."""
     node = Node(cluster, "n2")
@@ -613,6 +620,7 @@ def contents(node: Node, user: str) -> list[str]:
     return node.run("bash", "-c", f"find /tmp /dev/shm -user {user} | sort").stdout.splitlines()
 
 
+@pytest.mark.usefixtures("cleared")
 @pytest.mark.parametrize(
     ("how", "target"),
     [("folder", "-"), ("link", "{folder}/bobs"), ("link", "/home/alice/kept"), ("link", "/home/bob"), ("file", "-")],
@@ -648,6 +656,7 @@ except OSError: pass
 """
 
 
+@pytest.mark.usefixtures("cleared")
 def test_a_full_dev_shm_keeps_no_epilog_from_its_work(cluster: Cluster, shared: Shared) -> None:
     """Neither a byte nor an inode is left in it: alice's things go all the same, and room is made by that."""
     node = shared.node
@@ -670,6 +679,7 @@ def test_a_full_dev_shm_keeps_no_epilog_from_its_work(cluster: Cluster, shared: 
     assert node.ledger()["leaving"] == []
 
 
+@pytest.mark.usefixtures("cleared")
 def test_twenty_thousand_files_of_bobs_cost_no_time(cluster: Cluster, shared: Shared) -> None:
     """With names that a shell, a log or a terminal would stumble over."""
     script = """import os
@@ -692,6 +702,7 @@ for name in ("-rf", "*", "a b", "$(touch x)", "\\nx", "\\x1b[2J", "\\udcff", "x"
 # --- disturbing: looking like somebody else ------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("cleared")
 @WITH_ONE_GPU
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shared: Shared) -> None:
     """By name and title, with a child: no live job of bob's, for which a job of alice's would be refused or her things
