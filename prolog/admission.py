@@ -46,10 +46,9 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     decision = decide(job, paths, settings)
     well = True
     state.remove_plan(paths, job.job_id)
-    guarded = job.share is not None or is_listed(job.node, settings)
-    if guarded or paths.ledger.exists():
-        hides_owners = read_hides_owners(environ)
-        entry = enter(job, decision, paths, settings, deadline, now, guarded=guarded, hides_owners=hides_owners)
+    listed = is_listed(job.node, settings)
+    if job.share is not None or listed or paths.ledger.exists():
+        entry = enter(job, decision, environ, paths, settings, deadline, now, listed=listed)
         decision, well = entry.decision, entry.well
         stuck, _ = release.clear(entry.over, paths, settings, deadline.at_most(deadline.left() / 2), WHO)
         well = well and not stuck
@@ -140,25 +139,26 @@ class Entry(Struct, frozen=True):
 def enter(
     job: JobContext,
     decision: Plan | Refusal | None,
+    environ: Mapping[str, str],
     paths: Paths,
     settings: Settings,
     deadline: Deadline,
     now: float,
     *,
-    guarded: bool,
-    hides_owners: bool,
+    listed: bool,
 ) -> Entry:
-    """Whether the job may be here, beside those that are; then it stands in the ledger, if it is `guarded`: shared, or
-    on a node that is kept to one user.
+    """Whether the job may be here, beside those that are; then it stands in the ledger, if it is shared, or on a node
+    that is `listed`: kept to one user.
 
     The ledger is written before anything is started: whoever stops a daemon asks it, under that GPU's own lock, whether
     a job has come to the GPU meanwhile.
     """
+    guarded = job.share is not None or listed
     state.prepare(paths)
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
         live = proc.read_live_jobs() if guarded or ledger.jobs else ()
-        decision, over = judge(job, decision, ledger, live, now, guarded=guarded, hides_owners=hides_owners)
+        decision, over = judge(job, decision, environ, ledger, live, now, guarded=guarded)
         for entry in over:
             hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
         over = release.take_over(ledger, over, paths, settings, WHO)
@@ -173,7 +173,7 @@ def enter(
                 after, well = count_refusal(decision, ledger, now)
         elif guarded:
             state.make_job_folder(paths, job.job_id)
-            wanted = owners.clean_up(job, settings, is_listed=is_listed(job.node, settings))
+            wanted = owners.clean_up(job, settings, is_listed=listed)
             after = reconcile.enter(ledger, job, decision, now, wanted)
         if after != ledger:
             state.write_ledger(paths, after, settings)
@@ -183,12 +183,12 @@ def enter(
 def judge(
     job: JobContext,
     decision: Plan | Refusal | None,
+    environ: Mapping[str, str],
     ledger: Ledger,
     live: Sequence[LiveJob],
     now: float,
     *,
     guarded: bool,
-    hides_owners: bool,
 ) -> tuple[Plan | Refusal | None, tuple[LedgerJob, ...]]:
     """The decision in the light of who is here, and the ledger's jobs that are over. Changes nothing."""
     plan = decision if isinstance(decision, Plan) else None
@@ -197,8 +197,9 @@ def judge(
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:
-        names = {one.uid: proc.read_user_name(one.uid) for one in neighbours if one.uid is not None}
-        return owners.refuse(job, neighbours, {} if hides_owners else names), over
+        shown = () if read_hides_owners(environ) else neighbours
+        names = {one.uid: proc.read_user_name(one.uid) for one in shown if one.uid is not None}
+        return owners.refuse(job, neighbours, names), over
     if plan is not None and reconcile.is_crowded(left, plan):
         return admit.crowd_refusal(plan), over
     return decision, over

@@ -29,10 +29,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
         return
     decision = admission.decide(job, paths, settings)
     ledger = _read_ledger(paths)
-    hides_owners = admission.read_hides_owners(environ)
-    decision, over = admission.judge(
-        job, decision, ledger, proc.read_live_jobs(), now, guarded=guarded, hides_owners=hides_owners
-    )
+    decision, over = admission.judge(job, decision, environ, ledger, proc.read_live_jobs(), now, guarded=guarded)
     for entry in over:
         hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
     if decision is None:
@@ -47,14 +44,15 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
 def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
     """What the Epilog would have cleared away after the job in `environ`. Raises HookEnvError as `arrival` does."""
     job = hook_env.read(environ)
-    if job.share is None and not admission.is_listed(job.node, settings):
+    listed = admission.is_listed(job.node, settings)
+    if job.share is None and not listed:
         return
     live = proc.read_live_jobs()
     over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
     if job.uid not in owners.departed(over, _read_ledger(paths), live):
         return
     jobs = {one.job_id: one.uid for one in live if one.job_id != job.job_id}
-    wanted = owners.clean_up(job, settings, is_listed=admission.is_listed(job.node, settings))
+    wanted = owners.clean_up(job, settings, is_listed=listed)
     found = []
     if "gpu_processes" in wanted:
         found += _on_gpus(job.uid, jobs)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from msgspec.structs import replace
-
 from ..records import JobContext, Ledger, LedgerJob, LiveJob, Refusal
 from ..settings import Settings
 from . import reconcile
@@ -25,8 +23,7 @@ def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float)
     """
     if job.uid < FIRST_ORDINARY_UID:
         return ()
-    owner = {entry.job_id: entry.uid for entry in ledger.jobs}
-    alive = {one.job_id: owner.get(one.job_id) if one.uid is None else one.uid for one in live}
+    alive = _owners(live, ledger)
     alive |= {entry.job_id: entry.uid for entry in ledger.jobs if reconcile.is_starting(entry, now)}
     return tuple(
         LiveJob(job_id, uid)
@@ -56,18 +53,22 @@ def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob])
     ended = {entry.job_id for entry in over}
     rest = [one for one in live if one.job_id not in ended]
     leaving = {one.job.uid for one in ledger.leaving if one.job not in over}
-    others = replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry not in over))
     users = {entry.uid for entry in over if entry.uid >= FIRST_ORDINARY_UID} - leaving
-    return without_job(users, others, rest)
+    return without_job(users, reconcile.without(ledger, over), rest)
 
 
 def without_job(users: Collection[int], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
     """Those of `users` who have no job on this node: no line in the ledger, and no step."""
-    owner = {entry.job_id: entry.uid for entry in ledger.jobs}
-    running = {owner.get(one.job_id) if one.uid is None else one.uid for one in live}
+    running = set(_owners(live, ledger).values())
     if None in running:
         return frozenset()
     return frozenset(users) - running - {entry.uid for entry in ledger.jobs}
+
+
+def _owners(live: Iterable[LiveJob], ledger: Ledger) -> dict[int, int | None]:
+    """Whose each of these jobs is: by its tasks, or by the ledger; None where neither says."""
+    known = {entry.job_id: entry.uid for entry in ledger.jobs}
+    return {one.job_id: known.get(one.job_id) if one.uid is None else one.uid for one in live}
 
 
 def clean_up(job: JobContext, settings: Settings, *, is_listed: bool) -> tuple[str, ...]:

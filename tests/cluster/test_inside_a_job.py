@@ -71,15 +71,6 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
     return cluster.as_user("alice", ["srun", *words], env=environ, timeout=60)
 
 
-@contextlib.contextmanager
-def in_mode(cluster: Cluster, mode: str) -> Iterator[None]:
-    """The site's mode for as long as the block lasts; slurmctld looks at its file once a second."""
-    with configured(cluster, f'mode = "{mode}"'):
-        time.sleep(1.1)
-        yield
-    time.sleep(1.1)
-
-
 # --- a shell that is no step ---------------------------------------------------------------------------------------
 
 
@@ -178,7 +169,7 @@ def test_where_nothing_is_shared_srun_runs_as_if_nothing_was_there(cluster: Clus
         lines = done.stdout.splitlines()
         return {line for line in lines if not re.search(odd, line.split("=")[0])}, done.stderr
 
-    with in_mode(cluster, mode):
+    with configured(cluster, f'mode = "{mode}"'):
         expected, _ = environment()
         found, said = environment("--share-gpu=2")
     assert found == expected
@@ -187,7 +178,7 @@ def test_where_nothing_is_shared_srun_runs_as_if_nothing_was_there(cluster: Clus
 
 def test_a_share_that_the_controller_made_and_the_node_does_not_know_is_not_run_unshared(cluster: Cluster) -> None:
     """Switched off between submission and start: all tasks of the share on one GPU is not what was meant."""
-    with in_mode(cluster, "off"), allocation(cluster, "--share-gpu=2", "--gres=gpu:1", "-w", "n2") as job:
+    with configured(cluster, 'mode = "off"'), allocation(cluster, "--share-gpu=2", "--gres=gpu:1", "-w", "n2") as job:
         cluster.exec("ctl", ["scontrol", "update", f"job={job}", "admincomment=ours;share-gpu=2"], check=True)
         done = srun(cluster, job, "hostname")
         assert (done.returncode, done.stdout) == (names.EXIT_REFUSED, "")

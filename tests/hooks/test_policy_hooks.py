@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from slurm_share_hooks import admission, epilog, hook, prolog, release
+from strangers import started
 
 from slurm_share import config, names, process
 from slurm_share.actuators import scratch, state
@@ -123,18 +124,9 @@ def node(monkeypatch):
 
 @pytest.fixture
 def start():
-    """Starts a process of a user that would sleep for ever, with a job's number in its environment, or none."""
-    started = []
-
-    def of(uid, job_id=None):
-        env = {} if job_id is None else {"SLURM_JOB_ID": str(job_id)}
-        started.append(subprocess.Popen(["/bin/sleep", "600"], user=uid, group=uid, env=env, start_new_session=True))
-        return started[-1]
-
-    yield of
-    for child in started:
-        child.kill()
-        child.wait()
+    """Starts processes of users."""
+    with started() as of:
+        yield of
 
 
 # --- one user at a time --------------------------------------------------------------------------------------------
