@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from slurm_share import mps_control
 from slurm_share.actuators import devices, environment, mps, state
-from slurm_share.decide import admit, owners, place, reconcile, refusals
+from slurm_share.decide import admit, limits, owners, place, reconcile, refusals
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
 from slurm_share.errors import ConfigError, DriverError
 from slurm_share.paths import CONFIG_FILE, Paths
@@ -98,7 +98,7 @@ def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
         why_not = RUN_IN_JOB
     else:
         why_not = operators_daemon(paths)
-    return MpsOffer(mps_reader.client_limit(driver), why_not)
+    return MpsOffer(limits.mps_clients(driver), why_not)
 
 
 def operators_daemon(paths: Paths) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,7 @@ from .errors import ConfigError, OptionError
 from .paths import CONFIG_FILE
 from .settings import PER_PARTITION, Settings
 
+Values = TypeVar("Values", bound=Struct)
 DEFAULT = "default"
 
 _RANGES = {
@@ -26,6 +28,8 @@ _RANGES = {
     "hook_deadline_s": (0.1, 300.0),
     "release_deadline_s": (0.1, 300.0),
     "shards_per_gpu": (0, 4294967293),
+    "agent_interval_s": (0.5, 300.0),
+    "agents_port": (1, 65535),
 }
 
 
@@ -72,13 +76,10 @@ def load(file: Path | None = None) -> Configuration:
 
 def parse(text: str, file: str) -> Configuration:
     """The configuration in `text`. Raises ConfigError as `load` does."""
-    try:
-        given = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
-        raise ConfigError(file, f"is not TOML: {error}") from error
+    given = read_toml(text, file)
     tables = given.pop(PARTITION, {})
     known = list(Settings.__struct_fields__)
-    _know_all(given, known, file, "")
+    know_all(given, known, file)
     settings = _settings(given, file, "")
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(file, f"wants a table for each partition: [{PARTITION}.NAME]", PARTITION)
@@ -90,12 +91,21 @@ def parse(text: str, file: str) -> Configuration:
                 raise ConfigError(
                     file, f"is for the whole site; a partition may have {', '.join(PER_PARTITION)}", where + key
                 )
-        _know_all(table, list(PER_PARTITION), file, where)
+        know_all(table, PER_PARTITION, file, where)
         partitions[name] = _settings({**given, **table}, file, where)
     return Configuration(settings, {key: file if key in given else DEFAULT for key in known}, partitions, file)
 
 
-def _know_all(given: Mapping[str, Any], known: list[str], file: str, where: str) -> None:
+def read_toml(text: str, file: str) -> dict[str, Any]:
+    """What stands in `text`. Raises ConfigError for what is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
+        raise ConfigError(file, f"is not TOML: {error}") from error
+
+
+def know_all(given: Mapping[str, Any], known: Sequence[str], file: str, where: str = "") -> None:
+    """Raises ConfigError for a key that is not `known`, with the one that may have been meant. `where`: the table."""
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -103,19 +113,39 @@ def _know_all(given: Mapping[str, Any], known: list[str], file: str, where: str)
             raise ConfigError(file, "unknown key" + hint, where + key)
 
 
-def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
-    """Of the whole site (`where` is empty), or with the keys of a partition's table over it."""
+def typed(
+    given: Mapping[str, Any],
+    kind: type[Values],
+    file: str,
+    where: str = "",
+    wanted: Mapping[str, str] = MappingProxyType({}),
+) -> Values:
+    """The values as a record. Raises ConfigError for one of a wrong kind; `wanted`: of a key, what it has to be, where
+    that is said better than by its type."""
     try:
-        settings = msgspec.convert(given, Settings, strict=True)
+        return msgspec.convert(given, kind, strict=True)
     except msgspec.ValidationError as error:
         # msgspec ends its sentence with where it was: "Expected `int`, got `str` - at `$.max_share`"
         why, _, place = str(error).partition(" - at `$.")
         key = re.split(r"[`.\[]", place)[0]
+        why = f"must be {wanted[key]}" if key in wanted else why
         raise ConfigError(file, f"{why}; it says {given.get(key)!r}", where + key) from error
+
+
+def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
+    """Of the whole site (`where` is empty), or with the keys of a partition's table over it."""
+    settings = typed(given, Settings, file, where)
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
             raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", where + key)
-    for key in ("log_file", "mps_control"):
+    for key in (
+        "log_file",
+        "mps_control",
+        "agent_socket",
+        "agent_token_file",
+        "prometheus_token_file",
+        "archive_folder",
+    ):
         path = getattr(settings, key)
         if path and (not path.startswith("/") or not path.isprintable()):
             raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", where + key)

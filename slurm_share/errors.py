@@ -7,6 +7,7 @@ SlurmShareError              everything of ours; its text is a sentence for a pe
 ├── HookEnvError             a hook's environment that does not describe a job
 ├── DriverError              the NVIDIA driver did not answer, or not about every GPU
 ├── StateError               a ledger or plan that cannot be read or written
+├── LaunchError              a node that cannot run the processes of a triple
 ├── MpsError                 one MPS control daemon did not do what it should; keeps its pipe directory
 │   ├── MpsMissingError      there is no nvidia-cuda-mps-control here: this node has no MPS
 │   ├── MpsFolderError       its folder is too long, somebody else's, or cannot be made
@@ -94,6 +95,10 @@ class StateError(SlurmShareError):
 
     def __str__(self) -> str:
         return f"{self.file}: {self.why}"
+
+
+class LaunchError(SlurmShareError):
+    """A node cannot run the processes that are its part of a run."""
 
 
 class MpsError(SlurmShareError):

@@ -12,10 +12,7 @@ import struct
 
 from . import process
 from .errors import MpsFolderError, shown
-from .records import MpsPlace, MpsProcess, MpsRole, ProcessIdentity
-
-DAEMON_NAME = "nvidia-cuda-mps"
-"""What the kernel calls daemon, server and front end alike: the first 15 characters of their names."""
+from .records import MPS_NAME, MpsPlace, MpsProcess, MpsRole, ProcessIdentity
 
 DEFAULT_PIPE = "/tmp/nvidia-mps"
 """Where MPS lives when nobody says where."""
@@ -59,7 +56,7 @@ def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
 
 def is_daemon(holder: ProcessIdentity, place: MpsPlace) -> bool:
     """Whether the holder of the lock is the owner's MPS daemon, as far as the kernel's own words go."""
-    return holder.name == DAEMON_NAME and holder.uid == place.owner.uid
+    return holder.name == MPS_NAME and holder.uid == place.owner.uid
 
 
 def describe_foreign(holder: ProcessIdentity) -> str:
@@ -104,7 +101,7 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
     """One process of MPS; None where it is something else, or gone."""
     try:
         with open(f"{proc}/{pid}/comm", "rb") as file:
-            if file.read().strip() != DAEMON_NAME.encode():
+            if file.read().strip() != MPS_NAME.encode():
                 return None
         with open(f"{proc}/{pid}/cmdline", "rb") as file:
             words = file.read(4096).split(b"\0")

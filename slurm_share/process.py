@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import FrameType
 
 from msgspec import Struct
 
@@ -16,6 +17,8 @@ from .records import Owner, ProcessIdentity
 
 OUTPUT_LIMIT_BYTES = 256 * 1024
 """More than any answer we ask for; the rest is not read."""
+STREAM_SAID_BYTES = 4096
+"""What is kept of a stream's standard error: its last lines say why it ended."""
 
 
 class Finished(Struct, frozen=True):
@@ -52,18 +55,61 @@ def run(argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None 
 
     Raises CommandError when the program is not there, takes longer than `timeout_s`, or ends with a code other than 0.
     """
+    done = finish(argv, timeout_s=timeout_s, env=env)
+    if done.code != 0:
+        raise CommandError(tuple(argv), done.code, done.stderr)
+    return done.stdout
+
+
+def finish(argv: Sequence[str], *, timeout_s: float | None, env: Mapping[str, str] | None = None) -> Finished:
+    """Wait until `argv`, which is given no input, has ended in the caller's folder. Whatever it ends with is an answer.
+
+    Raises CommandError when the program is not there (the cause is the OSError), or takes longer than `timeout_s` and
+    was killed.
+    """
     command = tuple(argv)
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, env=env, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise CommandError(command, None, f"no answer within {timeout_s:g} s") from error
     except OSError as error:
         raise CommandError(command, None, str(error)) from error
-    if done.returncode != 0:
-        raise CommandError(command, done.returncode, done.stderr)
-    return done.stdout
+    # Not as the locale has it, and never an error: any user can give a job a name that is no UTF-8, and squeue shows it
+    # to everybody.
+    stdout, stderr = (data.decode("utf-8", "replace") for data in (done.stdout, done.stderr))
+    return Finished(done.returncode, stdout, stderr)
+
+
+def attend(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+    """Run a program in the foreground, with the caller's terminal, files and folder; its exit code, 128 + N where
+    signal N ended it, as shells have it.
+
+    Ctrl-C reaches it by itself and is its own to answer; SIGTERM is passed on. The caller lives as long as it does.
+    Raises CommandError when the program is not there.
+    """
+    command = tuple(argv)
+    child: subprocess.Popen[bytes] | None = None
+    asked: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        if child is not None and number != signal.SIGINT:
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        child = subprocess.Popen(command, env=env)
+        code = child.wait()
+    except OSError as error:
+        raise CommandError(command, None, str(error)) from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked:
+        return 128 + asked[-1]
+    return code if code >= 0 else 128 - code
 
 
 def exchange(
@@ -103,6 +149,160 @@ def exchange(
     finally:
         for fd in files:
             os.close(fd)
+
+
+class Stream:
+    """A program that runs beside us and is read as it writes. Made by `stream`.
+
+    Its standard input is a pipe that only we hold: whatever ends us, kill -9 included, the program reads the end of its
+    input. So one that ends with its input leaves nothing behind on this host.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], line_most: int = OUTPUT_LIMIT_BYTES) -> None:
+        """`line_most`: a longer line is nobody's, and dropped."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self._child = child
+        self._stdin = child.stdin
+        self._out = child.stdout
+        self._err = child.stderr
+        self._open = {child.stdout.fileno(), child.stderr.fileno()}
+        self._line_most = line_most
+        self._rest: list[bytes] = []
+        """Of a line whose end has not come."""
+        self._rest_size = 0
+        self._said = b""
+
+    @property
+    def pid(self) -> int:
+        """Of the program, and of its process group."""
+        return self._child.pid
+
+    @property
+    def code(self) -> int | None:
+        """What it ended with, as in Finished; None: it runs."""
+        return self._child.poll()
+
+    @property
+    def files(self) -> frozenset[int]:
+        """Descriptors to wait for (poll): its two outputs, as long as they are open. Empty: it has closed both."""
+        return frozenset(self._open)
+
+    @property
+    def said(self) -> str:
+        """The end of what it wrote to standard error."""
+        return self._said.decode("utf-8", "replace")
+
+    def lines(self) -> list[str]:
+        """The whole lines that it has written since the last call; never waits."""
+        return [line.decode("utf-8", "replace") for line in self.take_lines()]
+
+    def take_lines(self, most_bytes: int | None = None) -> list[bytes]:
+        """The same as they came. `most_bytes`: of one that writes without end no more than about this at a time."""
+        found: list[bytes] = []
+        taken = 0
+        while (most_bytes is None or taken < most_bytes) and (data := self._take(self._out.fileno())):
+            taken += len(data)
+            *whole, rest = data.split(b"\n")
+            if whole:
+                whole[0] = b"".join((*self._rest, whole[0]))
+                found += whole
+                self._rest, self._rest_size = [], 0
+            self._rest.append(rest)
+            self._rest_size += len(rest)
+            if self._rest_size > self._line_most:
+                self._rest, self._rest_size = [], 0
+        while data := self._take(self._err.fileno()):
+            self._said = (self._said + data)[-STREAM_SAID_BYTES:]
+        return found
+
+    def _take(self, file: int) -> bytes:
+        if file not in self._open:
+            return b""
+        try:
+            data = os.read(file, 65536)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self._open.discard(file)
+        return data
+
+    def beat(self) -> None:
+        """Write an empty line to its input: that we live. Never waits, and never fails: one that does not read, or has
+        ended, is found out otherwise."""
+        self.say(b"\n")
+
+    def say(self, data: bytes) -> bool:
+        """Write to its input. Never waits, and never fails. False: it has ended, or does not read: its pipe, 64 KiB, is
+        full, and of this it may get a part; who needs its ear has to kill it."""
+        if self._stdin.closed:
+            return False
+        try:
+            return os.write(self._stdin.fileno(), data) == len(data)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), with what it started; `stop` it all the same. Never waits."""
+        if self._child.poll() is None:
+            self._signal(signal.SIGKILL)
+
+    def hang_up(self) -> None:
+        """End its input: it should end by itself. Doing so twice is fine."""
+        self._stdin.close()
+
+    def stop(self, deadline: Deadline) -> None:
+        """End its input; what is still there after half the time gets SIGTERM, and at the deadline SIGKILL. Nothing can
+        be read from it afterwards."""
+        self.hang_up()
+        try:
+            if self._drain(deadline.at_most(deadline.left() / 2)) is None:
+                self._signal(signal.SIGTERM)
+                if self._drain(deadline) is None:
+                    self._signal(signal.SIGKILL)
+                    _wait(self._child, 1.0)
+        finally:
+            self._open.clear()
+            self._out.close()
+            self._err.close()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """What it ended with, after at most this long; None: it runs."""
+        return self._child.returncode if _wait(self._child, timeout_s) else None
+
+    def _drain(self, deadline: Deadline) -> int | None:
+        """Wait for its end. It must not have to wait for us: what it still writes is read, and forgotten."""
+        while (code := self.wait(min(0.05, deadline.left()))) is None and deadline.left() > 0:
+            self.lines()
+        return code
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._child.pid, number)
+        except ProcessLookupError:
+            pass  # it ended at this moment, and was not waited for yet: then there is no group, or we were not quick
+
+
+def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, line_most: int = OUTPUT_LIMIT_BYTES) -> Stream:
+    """Start a program that goes on until it is stopped, in a session of its own: Ctrl-C on the caller's terminal does
+    not reach it. A line of its output may have `line_most` bytes. Raises CommandError when it cannot be started."""
+    command = tuple(argv)
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CommandError(command, None, str(error)) from error
+    for pipe in (child.stdin, child.stdout, child.stderr):
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+    return Stream(child, line_most)
 
 
 def _start(

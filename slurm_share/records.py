@@ -8,10 +8,17 @@ a Prolog costs, and every job of a share pays for that.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+MPS_NAME = "nvidia-cuda-mps"
+"""Name of MPS daemons and servers, as far as the kernel keeps it: 15 letters."""
+
+MOST = 10**15
+"""What no figure of a node reaches, and what one can still calculate with: a file that says more is no record."""
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+"""Something that is counted, or a number by which something is known."""
 SmChoice = int | Literal["even", "free"]
 """The share of a GPU's streaming multiprocessors a task may use: percent, an even part, or no cap."""
 
@@ -402,3 +409,118 @@ class MpsStopped(Struct, frozen=True):
     """Processes of it that outlived every signal: the GPU is not free."""
     seconds: float
     notes: tuple[str, ...] = ()
+
+
+class NodeKind(Struct, frozen=True, kw_only=True):
+    """Nodes of one partition that are alike and in the same state, as sinfo groups them. A node that is in several
+    partitions is in several of these. Every number is for one node."""
+
+    partition: str
+    is_default: bool = False
+    partition_is_up: bool = True
+    max_nodes_per_job: int | None = None
+    """None: no limit."""
+    nodes: tuple[str, ...]
+    states: tuple[str, ...]
+    """Slurm's words: IDLE, MIXED, ALLOCATED or DOWN first, then DRAIN, RESERVED, NOT_RESPONDING ..."""
+    cpus: int
+    """As Slurm counts them: cores, or hardware threads."""
+    cpus_allocated: int = 0
+    cpus_idle: int = 0
+    """What can be given to jobs: 0 on nodes that are down or drained."""
+    cores: int
+    threads_per_core: int = 1
+    memory_mib: int
+    memory_allocated_mib: int = 0
+    gpus: tuple[tuple[str, int], ...] = ()
+    """(type, count); the type is empty where gres.conf names none."""
+    gpus_allocated: tuple[tuple[str, int], ...] = ()
+    gpus_in_parts: int = 0
+    """GPUs of which some shards are taken: nobody gets these whole, and they are not in `gpus_allocated`."""
+    features: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a job may be placed on these nodes, now or when what runs there has ended."""
+        return self.partition_is_up and not set(self.states) & UNUSABLE_STATES
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of one node, of all types."""
+        return sum(count for _, count in self.gpus)
+
+
+UNUSABLE_STATES = frozenset({"DOWN", "DRAIN", "FAIL", "UNKNOWN", "FUTURE", "INVALID_REG", "ERROR"})
+"""Slurm places no job on a node in one of these until an administrator, or the node's return, ends it."""
+
+
+class ClusterName(Struct, frozen=True):
+    """Which Slurm answered."""
+
+    cluster: str
+    version: str
+    """Such as 26.05.5."""
+
+
+class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
+    """A job, or one element of an array, in Slurm's queue."""
+
+    job_id: Count
+    """Of Slurm's record: an array's element that runs has one of its own."""
+    array: Count | None = None
+    """The number that all elements of an array have in common; None: no array."""
+    element: Count | None = None
+    """Of an array."""
+    waiting: str = ""
+    """The elements that this one record stands for, as Slurm writes them: 3-6,9 or 3-100%2."""
+    het: tuple[Count, Count] | None = None
+    """Number and component of a heterogeneous job."""
+    name: str
+    user: str
+    uid: Count
+    partition: str
+    states: tuple[str, ...]
+    """Slurm's words: PENDING, RUNNING ... first, then COMPLETING, CONFIGURING ..."""
+    reason: str = ""
+    """Why it waits, or did not go well."""
+    start: Count | None = None
+    """Unix time; of a waiting job, when Slurm expects it to start. None: not known."""
+    cpus: Count | None = None
+    tasks: Count | None = None
+    node_count: Count | None = None
+    nodes: Annotated[str, Meta(pattern=r"^([A-Za-z0-9._,-]|\[[0-9,-]+\])*$")] = ""
+    """Folded, n[1,3]; empty: none yet."""
+    features: str = ""
+    memory_mib: Count | None = None
+    """As asked for: of each node, or of each CPU."""
+    memory_is_per_cpu: bool = False
+    gpus: Count | None = None
+    """GPUs of the job, over all its nodes; of a waiting one, what it asks for. None: not known yet, it waits for whole
+    nodes."""
+    has_shards: bool = False
+    """A part of a GPU, counted in shards."""
+    gpu_indexes: tuple[tuple[Count, ...], ...] | None = ()
+    """For each of its nodes, in the order of `nodes`, Slurm's numbers of the GPUs of which it has the whole or a part.
+    Empty: it has none, or no nodes yet. None: Slurm does not say."""
+    keeps_others_out: bool = False
+    """Slurm starts no other user's job on its nodes while it is there (--exclusive, --exclusive=user)."""
+    share: str | None = None
+    """What was written after --share-gpu; None: an ordinary job."""
+    comment: str = ""
+    script: str = ""
+    """Path of the script that sbatch was given; empty: none, or not told."""
+
+    @property
+    def id(self) -> str:
+        """As squeue and scancel write it: 4711, 4711_3, 4711_[4-9], 4711+1."""
+        if self.het is not None:
+            return f"{self.het[0]}+{self.het[1]}"
+        if self.array is None:
+            return str(self.job_id)
+        return f"{self.array}_[{self.waiting}]" if self.element is None else f"{self.array}_{self.element}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All by which a person may mean it: of an array and a heterogeneous job also the number of all of it."""
+        whole = {str(self.array)} if self.array else {str(self.het[0])} if self.het else set()
+        return frozenset({self.id, str(self.job_id)} | whole)

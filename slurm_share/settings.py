@@ -81,6 +81,40 @@ class Settings(Struct, frozen=True):
     simulated_gpus: bool = False
     """True: simulated GPUs may be shared. They compute nothing; only test and demonstration clusters want this."""
 
+    load_source: Literal["srun", "local", "agents", "prometheus"] = "srun"
+    """Where `llload` asks where nobody says `--source`. srun: a step in the caller's own jobs, with nothing installed
+    but this package."""
+
+    agent_interval_s: float = 5.0
+    """Between two samples of `slurm-share agent`."""
+
+    agent_socket: str = "/run/slurm-share-agent/socket"
+    """Where the agent answers this node's users, each with what is theirs."""
+
+    agent_http: str = ""
+    """ADDRESS:PORT on which the agent serves operators and Prometheus, who show a token. Empty: it does not. Within the
+    cluster's own network: the token goes over it in clear. A port below 1024: any user may take another one while the
+    agent is down, and be shown the token."""
+
+    agent_token_file: str = "/etc/slurm-share/agent.token"
+    """The token, one line. Readable for the agent and the operators, for nobody else."""
+
+    agents_port: int = 594
+    """Port of the agents, for `llload --source agents`; the host is the node's name. Ports from 600 to 1023 are not
+    safe: NFS and RPC take some of them for themselves."""
+
+    prometheus_url: str = ""
+    """Where `llload --source prometheus` asks, such as http://metrics:9090."""
+
+    prometheus_token_file: str = ""
+    """A token for that server; empty: it wants none."""
+
+    archive_folder: str = "/var/lib/slurm-share/archive"
+    """Where `slurm-share archive` keeps its TSV files, one a day, and `slurm-share report` reads them."""
+
+    documentation_url: str = ""
+    """The site's page on sharing GPUs, for the messages that `slurm-share report` drafts; empty: no link."""
+
 
 PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")
 """What may differ from partition to partition. All else belongs to a node, on which jobs of several may be."""

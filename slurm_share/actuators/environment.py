@@ -24,18 +24,23 @@ def plan_file(decision: Plan | Refusal) -> PlanFile:
 
 
 def task_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
-    """The variables of the task in `slot`. What depends on the step (rank, cores, threads) the plugin adds.
+    """The variables of a plan's slot. What depends on the step (rank, cores, threads) the plugin adds."""
+    number, slots = (slot.number, len(plan.slots)) if slot.on_gpu is None else (slot.on_gpu, plan.share.per_gpu)
+    return slot_environment(slot, number, slots, plan.share.per_gpu)
+
+
+def slot_environment(slot: Slot, number: int, slots: int, per_gpu: int) -> tuple[Assignment, ...]:
+    """The variables of the task in `slot`, which is number `number` of `slots`, `per_gpu` of them on a GPU.
 
     JAX takes three quarters of the whole GPU at start and TensorFlow all of it, whoever else is there; both are told
     the task's part, unless the user told them something (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a
     GPU: limiting GPU memory growth").
     """
-    number, slots = (slot.number, len(plan.slots)) if slot.on_gpu is None else (slot.on_gpu, plan.share.per_gpu)
     found = [
         Assignment(names.ENV_VISIBLE_DEVICES, slot.gpu.uuid),
         Assignment(names.ENV_SLOT, str(number)),
         Assignment(names.ENV_SLOTS, str(slots)),
-        Assignment(names.ENV_PER_GPU, str(plan.share.per_gpu)),
+        Assignment(names.ENV_PER_GPU, str(per_gpu)),
         Assignment(names.ENV_GPU_UUID, slot.gpu.uuid),
         Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)),
     ]

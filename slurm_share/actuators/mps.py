@@ -41,6 +41,7 @@ from ..errors import (
 from ..mps_control import ask
 from ..process import Deadline
 from ..records import (
+    MPS_NAME,
     MpsDefaults,
     MpsFailed,
     MpsHealth,
@@ -218,7 +219,7 @@ def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Dead
     notes: list[str] = []
     holder = health.daemon
     if health.condition == "foreign" and holder is not None:
-        if holder.name == mps_processes.DAEMON_NAME:
+        if holder.name == MPS_NAME:
             raise MpsForeignError(place.pipe, health.why)
         # Anybody who reaches the 0666 file can lock it. The lock moves away with its file.
         notes.append(f"{health.why}; the folder was made anew")

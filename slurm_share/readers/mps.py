@@ -75,12 +75,3 @@ def read_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
     except (FileNotFoundError, NotADirectoryError):
         pass  # none, or the user's last one is being removed at this moment
     return tuple(sorted(found))
-
-
-def client_limit(driver_version: str | None) -> int:
-    """Clients that one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before that, from Volta on.
-
-    Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
-    """
-    major = (driver_version or "").partition(".")[0]
-    return 60 if major.isdecimal() and int(major) >= 590 else 48

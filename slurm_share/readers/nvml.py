@@ -1,8 +1,8 @@
-"""The NVIDIA driver, asked through NVIDIA's own binding. The only importer of pynvml."""
+"""The NVIDIA driver, asked once through NVIDIA's own binding; `nvml_load.py` keeps the same door open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,8 @@ import pynvml
 from ..errors import DriverError
 from ..records import Driver, Gpu, GpuProcess, GpuReading
 
-_MIB = 1024 * 1024
-_SIMULATED_DRIVER = "-simulated"
+MIB = 1024 * 1024
+SIMULATED_DRIVER = "-simulated"
 """The end of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
 
 
@@ -23,18 +23,36 @@ def read_driver() -> Driver:
     Raises DriverError when the driver does not answer, or not about one of its GPUs.
     """
     with _driver():
-        version = _text(pynvml.nvmlSystemGetDriverVersion())
-        simulated = version.endswith(_SIMULATED_DRIVER)
+        version = text_of(pynvml.nvmlSystemGetDriverVersion())
+        simulated = version.endswith(SIMULATED_DRIVER)
         return Driver(version, tuple(gpu for i in range(_count()) for gpu, _ in _gpu_and_instances(i, simulated)))
 
 
 def read_gpu_readings() -> tuple[GpuReading, ...]:
     """The same GPUs with their load at this moment. Raises DriverError as `read_driver` does."""
     with _driver():
-        simulated = _text(pynvml.nvmlSystemGetDriverVersion()).endswith(_SIMULATED_DRIVER)
+        simulated = text_of(pynvml.nvmlSystemGetDriverVersion()).endswith(SIMULATED_DRIVER)
         return tuple(
             _reading(gpu, handle) for index in range(_count()) for gpu, handle in _gpu_and_instances(index, simulated)
         )
+
+
+def read_bus_ids(gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
+    """The PCI address of each of those GPUs, of a MIG instance its parent's (`nvidia-smi --query-gpu=pci.bus_id`).
+
+    None where the driver does not say, and for a simulated GPU, whose address is a real device's or nobody's. Raises
+    DriverError as `read_driver` does.
+    """
+    with _driver():
+        return tuple(None if gpu.simulated else _bus_id(gpu.uuid) for gpu in gpus)
+
+
+def _bus_id(uuid: str) -> str | None:
+    handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    if handle is not None and uuid.startswith("MIG-"):
+        handle = or_none(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    pci = None if handle is None else or_none(pynvml.nvmlDeviceGetPciInfo, handle)
+    return None if pci is None else text_of(pci.busId)
 
 
 @contextmanager
@@ -47,12 +65,12 @@ def _driver() -> Iterator[None]:
     try:
         yield
     except pynvml.NVMLError as error:
-        raise DriverError(_failed_call(error), str(error)) from error
+        raise DriverError(failed_call(error), str(error)) from error
     finally:
         pynvml.nvmlShutdown()
 
 
-def _failed_call(error: BaseException) -> str:
+def failed_call(error: BaseException) -> str:
     """Which NVML function the binding was in: the innermost frame whose name is one."""
     call, step = "NVML", error.__traceback__
     while step is not None:
@@ -68,38 +86,38 @@ def _count() -> int:
 
 def _gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    mig = _or_none(pynvml.nvmlDeviceGetMigMode, handle)
+    mig = or_none(pynvml.nvmlDeviceGetMigMode, handle)
     mig_on = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     gpu = Gpu(
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=text_of(pynvml.nvmlDeviceGetUUID(handle)),
         index=index,
-        minor=_or_none(pynvml.nvmlDeviceGetMinorNumber, handle),
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        minor=or_none(pynvml.nvmlDeviceGetMinorNumber, handle),
+        name=text_of(pynvml.nvmlDeviceGetName(handle)),
         memory_total_mib=_memory_mib(handle, "total"),
         mig_parent=mig_on,
         simulated=simulated,
     )
     yield gpu, handle
     if mig_on:
-        for number in range(_or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-            instance = _or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+        for number in range(or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            instance = or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if instance is not None:
                 yield _instance(gpu, instance), instance
 
 
 def _instance(parent: Gpu, handle: Any) -> Gpu:
     return Gpu(
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=text_of(pynvml.nvmlDeviceGetUUID(handle)),
         index=parent.index,
         minor=None,
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        name=text_of(pynvml.nvmlDeviceGetName(handle)),
         memory_total_mib=_memory_mib(handle, "total"),
         simulated=parent.simulated,
     )
 
 
 def _reading(gpu: Gpu, handle: Any) -> GpuReading:
-    rates = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuReading(
         gpu=gpu,
         memory_used_mib=_memory_mib(handle, "used"),
@@ -109,27 +127,35 @@ def _reading(gpu: Gpu, handle: Any) -> GpuReading:
 
 
 def _processes(handle: Any) -> tuple[GpuProcess, ...]:
-    """Union by pid of the compute, graphics and MPS client lists: which list names an MPS client depends on the
-    driver, and a process may be in two."""
+    return union(or_none(ask, handle) or () for ask in process_lists(pynvml))
+
+
+def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
+    """The questions for processes; which list names an MPS client depends on the driver."""
+    return (
+        nvml.nvmlDeviceGetComputeRunningProcesses,
+        nvml.nvmlDeviceGetGraphicsRunningProcesses,
+        nvml.nvmlDeviceGetMPSComputeRunningProcesses,
+    )
+
+
+def union(lists: Iterable[Iterable[Any]]) -> tuple[GpuProcess, ...]:
+    """Each process of NVML's lists once, in order of pid: one may be in two, and its memory told in one of them."""
     found: dict[int, GpuProcess] = {}
-    for ask in (
-        pynvml.nvmlDeviceGetComputeRunningProcesses,
-        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
-    ):
-        for process in _or_none(ask, handle) or ():
+    for processes in lists:
+        for process in processes:
             used = process.usedGpuMemory
             if found.get(process.pid) is None or found[process.pid].memory_used_mib is None:
-                found[process.pid] = GpuProcess(int(process.pid), None if used is None else int(used) // _MIB)
+                found[process.pid] = GpuProcess(int(process.pid), None if used is None else int(used) // MIB)
     return tuple(found[pid] for pid in sorted(found))
 
 
 def _memory_mib(handle: Any, which: str) -> int | None:
-    memory = _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return None if memory is None else int(getattr(memory, which)) // _MIB
+    memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return None if memory is None else int(getattr(memory, which)) // MIB
 
 
-def _or_none(ask: Callable[..., Any], *args: Any) -> Any:
+def or_none(ask: Callable[..., Any], *args: Any) -> Any:
     """What a question that not every GPU or driver can answer gives; None where this one cannot."""
     try:
         return ask(*args)
@@ -143,5 +169,15 @@ def _or_none(ask: Callable[..., Any], *args: Any) -> Any:
         return None
 
 
-def _text(value: str | bytes) -> str:
+def text_of(value: str | bytes) -> str:
+    """NVML's text: bytes in older bindings."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def why_unknown(error: pynvml.NVMLError) -> str:
+    """In words, why something is not known."""
+    if isinstance(error, (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)):
+        return "this GPU or its driver does not have it"
+    if isinstance(error, pynvml.NVMLError_NoPermission):
+        return "the driver tells it to root only"
+    return f"the driver says: {error}"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..process import identify
 from ..records import LiveJob, NodeProcess
+from . import cgroups
 
 PROC = Path("/proc")
-_STEPD = re.compile(rb"slurmstepd: \[([0-9]+)(?:[.\]])")
-_CGROUP_JOB = re.compile(rb"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
 _UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
-_REAL_ROOT = re.compile(rb"^Uid:\t0\t", re.MULTILINE)
 _ANCESTORS = 64
 """Deeper than any tree of a job that is not an attack."""
 
@@ -34,6 +32,22 @@ def read_user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def read_user_id(name: str) -> int | None:
+    """The number of the user of that name, or of that number; None: this host knows no such."""
+    try:
+        return (pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)).pw_uid
+    except (KeyError, OverflowError):
+        return None
+
+
+def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
+    """The environment that this process began with: Python puts LC_CTYPE into its own where the locale is C. Its own
+    where that cannot be read."""
+    text = os.fsdecode(_read(proc / "self" / "environ"))
+    found = dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+    return found or os.environ
 
 
 def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
@@ -98,9 +112,9 @@ def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
     identity = identify(pid, str(proc))
     if identity is None:
         return None
-    match = _CGROUP_JOB.search(_read(proc / str(pid) / "cgroup"))
-    if match:
-        return NodeProcess(identity, int(match[1]))
+    job = _job_of_cgroup(pid, proc)
+    if job is not None:
+        return NodeProcess(identity, job)
     for ancestor in _ancestors(pid, proc):
         job = _job_of_stepd(proc / str(ancestor))
         if job is not None:
@@ -109,11 +123,17 @@ def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
     return NodeProcess(identity, int(match[1]), is_own_word=True) if match else NodeProcess(identity, None)
 
 
+def _job_of_cgroup(pid: int, proc: Path) -> int | None:
+    place = cgroups.parse(_read(proc / str(pid) / "cgroup"))
+    if place is None or place.job is not None:
+        return None if place is None else place.job
+    return cgroups.read_job_of_sluid(place, proc)
+
+
 def _job_of_stepd(process: Path) -> int | None:
-    """The job in the title of a slurmstepd. Anybody may write himself such a title; the real uid is root's alone, and
-    stays so while slurmstepd acts as the job's user."""
-    match = _STEPD.match(_read(process / "cmdline"))
-    return int(match[1]) if match and _REAL_ROOT.search(_read(process / "status")) else None
+    """The job in the title of a slurmstepd of root's."""
+    found = cgroups.read_stepd(process)
+    return None if found is None else found[0]
 
 
 def _ancestors(pid: int, proc: Path) -> Iterable[int]:

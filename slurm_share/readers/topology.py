@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..work import Core
 
 _CPU = re.compile(r"cpu([0-9]+)")
+_NODE = re.compile(r"node([0-9]+)")
 
 
 def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
@@ -28,6 +34,49 @@ def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
         first_of_socket[socket] = min(first_of_socket.get(socket, cpus[0]), *cpus)
     in_order = sorted(cores, key=lambda key: (first_of_socket[key[0]], min(cores[key])))
     return tuple(tuple(sorted(cores[key])) for key in in_order)
+
+
+def read_machine(allowed: Collection[int] | None = None, sysfs: Path = Path("/sys")) -> tuple[Core, ...]:
+    """The same cores with their socket and NUMA node; those of `allowed` CPUs only, where these are given: a core has
+    then the hardware threads of them that are. On a machine whose kernel has no NUMA all of it is node 0.
+
+    CPUs of `allowed` of which the kernel shows no topology are cores of their own.
+    """
+    from ..work import Core  # the Prolog, which reads cores and no machine, need not load the nouns of triples mode
+
+    numa_of = _read_numa_nodes(sysfs)
+    found = []
+    for cpus in read_cores(sysfs):
+        kept = cpus if allowed is None else tuple(cpu for cpu in cpus if cpu in allowed)
+        if kept:
+            socket = _number(sysfs / f"devices/system/cpu/cpu{kept[0]}/topology/physical_package_id", 0)
+            found.append(Core(kept, socket, numa_of.get(kept[0], 0)))
+    known = {cpu for core in found for cpu in core.cpus}
+    unknown = sorted(cpu for cpu in allowed or () if cpu not in known)
+    return (*found, *(Core((cpu,), 0, numa_of.get(cpu, 0)) for cpu in unknown))
+
+
+def _read_numa_nodes(sysfs: Path) -> dict[int, int]:
+    """CPU -> NUMA node (Documentation/ABI/stable/sysfs-devices-node)."""
+    found: dict[int, int] = {}
+    for folder in (sysfs / "devices/system/node").glob("node[0-9]*"):
+        match = _NODE.fullmatch(folder.name)
+        if match:
+            found.update(dict.fromkeys(read_cpu_list(folder / "cpulist"), int(match[1])))
+    return found
+
+
+def read_pci_numa(bus_id: str, sysfs: Path = Path("/sys")) -> int | None:
+    """The NUMA node that a PCI device is at; None where the kernel does not say (-1) or has no such device.
+
+    `bus_id` as NVML writes it, with a domain of eight digits and in capitals (00000000:3B:00.0), or as the kernel does.
+    """
+    domain, _, place = bus_id.strip().lower().partition(":")
+    try:
+        node = _number(sysfs / f"bus/pci/devices/{int(domain, 16):04x}:{place}/numa_node", -1)
+    except ValueError:
+        return None
+    return node if node >= 0 else None
 
 
 def read_cpu_list(file: Path) -> list[int]:

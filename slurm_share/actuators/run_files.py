@@ -1,0 +1,150 @@
+"""Makes the folder of a run and fills it: what `run_folder` describes, written by whoever submits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from .. import run_folder
+from ..errors import UsageError
+from ..work import Run
+
+CLAIM = "resuming"
+"""Who is submitting this run anew at this moment; gone afterwards."""
+
+
+def make_folder(parent: Path, prefix: str = "LLSUB") -> Path:
+    """A new folder `PREFIX.<n>` in `parent`: one more than the highest there is.
+
+    mkdir(2) is atomic, on NFS too: two at the same moment never get the same. Raises UsageError where none can be made.
+    """
+    try:
+        number = max((_number(path.name, prefix) for path in parent.iterdir()), default=0)
+        while True:
+            number += 1
+            folder = parent / f"{prefix}.{number}"
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return folder
+    except OSError as error:
+        raise UsageError(
+            f"cannot make a folder for the run in {parent} ({error.strerror}); go to one that you may write to, "
+            "with space left, and submit from there"
+        ) from error
+
+
+def _number(name: str, prefix: str) -> int:
+    match = re.fullmatch(rf"{re.escape(prefix)}\.([0-9]{{1,9}})", name, re.ASCII)
+    return int(match[1]) if match else 0
+
+
+def write(folder: Path, run: Run, tasks: Sequence[str], script: str, scheduler: Sequence[str] = ()) -> None:
+    """Fill a new folder: tasks (where there are lines of them), launch.sh, the scheduler command, and run.json last.
+
+    Each file appears whole or not at all. Raises UsageError where one cannot be written, with the folder gone again if
+    nothing else is in it.
+    """
+    files = {
+        run_folder.LAUNCH_SCRIPT: script.encode("utf-8", "surrogateescape"),
+        run_folder.RUN: run_folder.render_run(run),
+    }
+    if scheduler:
+        files = {run_folder.SUBMIT: msgspec.json.encode(list(scheduler)) + b"\n"} | files
+    if run.task_kind != "rank":
+        files = {run_folder.TASKS: "".join(f"{line}\n" for line in tasks).encode("utf-8", "surrogateescape")} | files
+    try:
+        for name, data in files.items():
+            _write_whole(folder / name, data, 0o777 if name == run_folder.LAUNCH_SCRIPT else 0o666)
+    except OSError as error:
+        remove(folder)
+        raise UsageError(
+            f"cannot write {folder / name} ({error.strerror}); nothing was submitted: make room, or submit from "
+            "another folder"
+        ) from error
+
+
+def rewrite_run(folder: Path, run: Run) -> None:
+    """Put another run.json in the place of a run's. For the one who has it `claimed` and no job of it in the queue.
+
+    Raises UsageError where it cannot be written; the old one is then still there.
+    """
+    file = folder / run_folder.RUN
+    try:
+        _write_whole(file, run_folder.render_run(run), 0o666)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            _beside(file).unlink()
+        raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
+
+
+def remove(folder: Path) -> None:
+    """Take back what `write` made: a run that nobody submitted leaves nothing. What others put there stays."""
+    for name in (run_folder.TASKS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.RUN):
+        for path in (folder / name, _beside(folder / name)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _write_whole(path: Path, data: bytes, mode: int) -> None:
+    """Through a neighbour and a rename. fsync, because a file system may find out only then that it is full."""
+    part = _beside(path)
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+def note_job(folder: Path, job_id: int) -> None:
+    """Add a submission to `jobs`. Raises OSError."""
+    with open(folder / run_folder.JOBS, "ab") as file:
+        file.write(f"{job_id} {time.time():.0f}\n".encode())
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Be the only one who submits this run anew, for as long as it takes.
+
+    A file made with O_EXCL, which NFS (from version 3 on) does atomically. Raises UsageError where another one has it.
+    """
+    claim = folder / CLAIM
+    try:
+        fd = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{folder.name} is being resumed at this moment{_by_whom(claim)}; wait for that, or, where it was killed, "
+            f"remove {claim} and write this again"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted") from error
+    try:
+        try:
+            with open(fd, "wb") as file:
+                file.write(f"pid {os.getpid()} on {os.uname().nodename}\n".encode())
+        except OSError as error:
+            raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted: make room") from error
+        yield
+    finally:
+        claim.unlink(missing_ok=True)
+
+
+def _by_whom(claim: Path) -> str:
+    try:
+        text = claim.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+    return f" (by {text[:80]})" if text.isprintable() and text else ""

@@ -1,0 +1,79 @@
+"""`slurm-share launch`: the one task of each node of a triples job. Started by the script that llsub writes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import config, run_folder
+from ..errors import ConfigError, StateError
+from ..launcher import guard, report
+from ..paths import Paths
+from ..settings import Settings
+from ..work import Run
+from . import door, screen
+
+
+def add_to(commands: Any) -> None:
+    """Add the sub-command's words."""
+    words = commands.add_parser(
+        "launch",
+        help="run a node's part of a run that llsub or llmapreduce has made (their scripts call it)",
+        description="Runs, on this node, the processes of a run: a folder LLSUB.N or MAPRED.N. What is done there is "
+        "not done again.",
+    )
+    words.add_argument("folder", type=Path, help="the run's folder")
+    words.add_argument(
+        "--summary", action="store_true", help="run nothing: count what all nodes have written, 0 if every task is done"
+    )
+    words.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    folder = arguments.folder.absolute()
+    run = run_folder.read_run(folder)
+    if arguments.summary:
+        return _summarize(folder, run)
+    line = report.ProgressLine(run.tasks)
+    in_slurm = "SLURM_JOB_ID" in os.environ
+    code = guard.launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
+    # Inside Slurm the job's script does so, when the launchers of all nodes are through.
+    return code if in_slurm else max(code, _summarize(folder, run))
+
+
+def _summarize(folder: Path, run: Run) -> int:
+    try:
+        found = report.summarize(folder, run)
+    except OSError as error:
+        raise StateError(str(folder / run_folder.SUMMARY), str(error.strerror)) from error
+    made = report.table(run, found)
+    try:
+        if made.row_count:
+            screen.show(made)
+    except OSError:
+        door.forget_output()  # the exit code says the same
+    for sentence in report.sentences(run, found, folder):
+        _say(sentence)
+    return 0 if found.done == found.tasks else 1
+
+
+def _settings() -> Settings:
+    """The site's, where it has any. A broken file is the administrators' to mend and no reason not to run."""
+    try:
+        return config.load().of(os.environ.get("SLURM_JOB_PARTITION"))
+    except ConfigError as error:
+        _say(f"{error}; running with the defaults")
+        return Settings()
+
+
+def _say(sentence: str) -> None:
+    """To whoever reads the job's log. Where that cannot be written (its disk is full, its reader has gone), the tasks
+    are still worth running."""
+    try:
+        print(f"slurm-share launch: {sentence}")
+        sys.stdout.flush()
+    except OSError:
+        door.forget_output()

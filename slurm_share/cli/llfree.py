@@ -1,0 +1,143 @@
+"""`llfree` (LLSC's LLfree): nodes, cores and GPUs that the caller could have now, for each kind of node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from .. import names
+from ..decide import free
+from ..decide.free import FreeKind
+from ..errors import UsageError, shown
+from ..readers import slurm
+from ..records import ClusterName
+from . import screen
+from .door import enter
+
+PROGRAM = "llfree"
+SCHEMA = 1
+COLUMNS = (
+    screen.Column("PARTITION", shrinks_to=12),
+    screen.Column("FEATURES", shrinks_to=8, goes=3),
+    screen.Column("GPU_TYPE", shrinks_to=20),
+    screen.Column("CORES", right=True, goes=2),
+    screen.Column("FREE_CORES", right=True),
+    screen.Column("NODES", right=True, goes=1),
+    screen.Column("FREE_NODES", right=True),
+    screen.Column("GPUS", right=True, goes=4),
+    screen.Column("FREE_GPUS", right=True),
+)
+"""Fields 5 and 7 are where LLSC's own tools look for free cores and free nodes; no field holds a blank. On a terminal
+that is too narrow GPUS goes first: it is the product of two others."""
+EXAMPLES = """\
+columns
+  One line for each kind of node of each partition; a node in two partitions
+  counts in both. GPU_TYPE has the type and how many a node has of it.
+  Free nodes: nothing runs there. Free GPUs: nobody has one, or a part of it.
+  Nodes that are down, drained, reserved or silent are counted, and nothing of
+  them is free. Where the terminal is too narrow, columns are left out and named
+  in the last line; a pipe gets all of them.
+
+examples
+  llfree                     what is free, everywhere
+  llfree -p gpu              in this partition
+  llfree --hide-header | awk '$1 == "gpu" { print $5, "cores,", $7, "nodes" }'
+  llfree --json
+
+exit codes
+  0 done, 1 Slurm did not answer, 2 it cannot be as asked.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's words."""
+    words = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Nodes, cores and GPUs that nobody uses,\nand that are not on a node that another user has alone.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    words.add_argument("-p", "--partition", metavar="NAME", help="only this partition, or several, with commas")
+    words.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
+    words.add_argument("--json", action="store_true", help="for programs")
+    words.add_argument("--help", action="help", help="show this help message and exit")
+    return words
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    arguments = parser().parse_args(argv)
+    return enter(PROGRAM, lambda: print_free(arguments))
+
+
+def print_free(arguments: argparse.Namespace) -> int:
+    """Ask Slurm, and show it. Raises UsageError for a partition that is not there, CommandError."""
+    held = free.held_by_others(slurm.read_queue()[1], os.getuid())
+    kinds = free.summarize(slurm.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
+    if arguments.partition is not None:
+        kinds = in_partitions(kinds, arguments.partition.split(","))
+    cluster = slurm.read_cluster()
+    if arguments.json:
+        print(json.dumps(as_json(cluster, kinds), indent=2))
+    else:
+        screen.print_lines(as_lines(cluster, kinds, hide_header=arguments.hide_header, width=screen.width()))
+    return names.EXIT_OK
+
+
+def in_partitions(kinds: Sequence[FreeKind], wanted: Sequence[str]) -> tuple[FreeKind, ...]:
+    """Those of some partitions. Raises UsageError for one that is not there."""
+    there = list(dict.fromkeys(kind.partition for kind in kinds))
+    for name in wanted:
+        if name not in there:
+            raise UsageError(f"there is no partition {shown(name) or repr(name)}; there are {', '.join(there)}")
+    return tuple(kind for kind in kinds if kind.partition in wanted)
+
+
+def as_lines(cluster: ClusterName, kinds: Sequence[FreeKind], *, hide_header: bool, width: int) -> list[str]:
+    """For a person. The first line is LLSC's, and stays: its tools look for it under --hide-header too."""
+    first = f"LLGrid: {screen.safe(cluster.cluster)} (running slurm {screen.safe(cluster.version)})"
+    (headings, *rows), left_out = screen.lay_out(COLUMNS, [_row(kind) for kind in kinds], width)
+    note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
+    return [first, *rows] if hide_header else [first, headings, *rows, *note]
+
+
+def _row(kind: FreeKind) -> tuple[str, ...]:
+    numbers = (kind.cores, kind.free_cores, kind.nodes, kind.free_nodes, kind.gpus, kind.free_gpus)
+    gpus = ",".join(f"{name or 'gpu'}:{count}" for name, count in kind.gpus_each)
+    return (kind.partition, kind.features or "-", gpus or "-", *map(str, numbers))
+
+
+def as_json(cluster: ClusterName, kinds: Sequence[FreeKind]) -> dict[str, Any]:
+    """The documented form: schema 1."""
+    return {
+        "schema": SCHEMA,
+        "cluster": cluster.cluster,
+        "slurm": cluster.version,
+        "kinds": [
+            {
+                "partition": kind.partition,
+                "features": kind.features or None,
+                "gpus_of_a_node": [{"type": name or None, "count": count} for name, count in kind.gpus_each],
+                "cores_of_a_node": kind.cores_each,
+                "cores": kind.cores,
+                "free_cores": kind.free_cores,
+                "nodes": kind.nodes,
+                "free_nodes": kind.free_nodes,
+                "gpus": kind.gpus,
+                "free_gpus": kind.free_gpus,
+            }
+            for kind in kinds
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

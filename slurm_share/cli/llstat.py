@@ -1,0 +1,245 @@
+"""`llstat` (LLSC's LLstat): jobs in the queue, with their shares of GPUs, slots and triples."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import names, run_folder
+from ..decide import queue
+from ..decide.queue import Target
+from ..errors import SlurmShareError, StateError, UsageError, shown
+from ..readers import proc, slurm
+from ..records import ClusterName, QueuedJob
+from . import screen
+from .door import enter
+
+PROGRAM = "llstat"
+SCHEMA = 1
+COLUMNS = (
+    screen.Column("JOBID", shrinks_to=16),
+    screen.Column("ARRAY_J", goes=7),
+    screen.Column("NAME", shrinks_to=10),
+    screen.Column("USER", goes=5),
+    screen.Column("START_TIME", goes=6),
+    screen.Column("PARTITION", goes=3),
+    screen.Column("CPUS", right=True, goes=4),
+    screen.Column("FEATURES", shrinks_to=8, goes=9),
+    screen.Column("MIN_MEMORY", right=True, goes=8),
+    screen.Column("ST"),
+    screen.Column("NODELIST(REASON)", shrinks_to=16),
+    screen.Column("GPUS", right=True),
+    screen.Column("SHARE", shrinks_to=8),
+    screen.Column("SLOTS", right=True),
+    screen.Column("TRIPLE"),
+)
+"""LLSC's eleven first, so that a script finds the fields where they were."""
+EXAMPLES = """\
+columns
+  those of LLSC's LLstat, then GPUS (those the job has or asks for; 1/4: a part
+  of one), SHARE (what was written after --share-gpu), SLOTS (tasks that have a
+  place on a GPU at once) and TRIPLE (of jobs made by llsub).
+  -: none. ?: not known yet, such as the GPUs of a job that waits for whole
+  nodes. Where the terminal is too narrow, columns are left out and named in the
+  last line; a pipe gets all of them.
+
+examples
+  llstat                     my jobs
+  llstat -a                  everybody's, as far as Slurm shows them
+  llstat -u alice,bob        theirs
+  llstat -j 4711,77_3        these
+  llstat -j LLSUB.3          those of this run
+  llstat --json | jq '.jobs[] | select(.state == "R") | .id'
+
+exit codes
+  0 done, 1 Slurm did not answer or knows not all of these jobs, 2 it cannot be
+  as asked.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's words."""
+    words = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Jobs that wait, run or end, with their shares of GPUs.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    whose = words.add_mutually_exclusive_group()
+    whose.add_argument("-u", "--user", metavar="USER", help="jobs of this user, or of several, with commas")
+    whose.add_argument("-a", "--all", action="store_true", help="everybody's jobs")
+    whose.add_argument("-j", "--job", metavar="JOB", help="these jobs: 4711,77_3,77_[4-9]; or those of a run: LLSUB.3")
+    words.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
+    words.add_argument("--json", action="store_true", help="for programs: all of it, unknown is null")
+    words.add_argument("--help", action="help", help="show this help message and exit")
+    return words
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    arguments = parser().parse_args(argv)
+    return enter(PROGRAM, lambda: print_jobs(arguments))
+
+
+def print_jobs(arguments: argparse.Namespace) -> int:
+    """Read the queue and show it; 1 where some of the jobs asked for are not there."""
+    cluster, jobs, missing = read_jobs(arguments)
+    if arguments.json:
+        print(json.dumps(as_json(cluster, jobs), indent=2))
+    else:
+        screen.print_lines(as_lines(cluster, jobs, hide_header=arguments.hide_header, width=screen.width()))
+    for word in missing:
+        print(f"{PROGRAM}: {word} in the queue", file=sys.stderr)
+    return 1 if missing else names.EXIT_OK
+
+
+def read_jobs(arguments: argparse.Namespace) -> tuple[ClusterName, list[QueuedJob], list[str]]:
+    """(which Slurm, the jobs, what was asked for and is not there). Raises UsageError, CommandError."""
+    missing: list[str] = []
+    if arguments.job is not None:
+        folder = _folder(arguments.job)
+        targets = queue.parse_targets(arguments.job) if folder is None else _submitted(folder)
+        cluster, found = slurm.read_queue(jobs=sorted({target.job for target in targets}))
+        chosen = {id(one.job) for target in targets for one in queue.choose(target, found)}
+        if folder is None:
+            missing = [f"job {target.word} is not" for target in targets if not queue.choose(target, found)]
+        elif not chosen:
+            missing = [f"no job of {screen.safe(arguments.job)} is"]
+        found = tuple(job for job in found if id(job) in chosen)
+    elif arguments.all:
+        cluster, found = slurm.read_queue()
+    else:
+        cluster, found = slurm.read_queue(users=[str(uid) for uid in user_ids(arguments.user)])
+    ordered = sorted(found, key=lambda job: (job.array or job.job_id, job.element is None, job.element or 0))
+    return cluster or slurm.read_cluster(), ordered, missing
+
+
+def _folder(word: str) -> Path | None:
+    """The run's folder that is named; None: these are numbers of jobs."""
+    folder = Path(word)
+    is_number = word[:1].isdecimal() and "/" not in word and not (folder / run_folder.RUN).exists()
+    return None if is_number or not folder.is_dir() else folder
+
+
+def _submitted(folder: Path) -> list[Target]:
+    """The jobs of a run. Raises UsageError for a folder that holds none, SlurmShareError for a run without a job."""
+    try:
+        run_folder.read_run(folder)
+    except StateError as error:
+        raise UsageError(str(error)) from error
+    jobs = run_folder.read_jobs(folder)
+    if not jobs:
+        raise SlurmShareError(f"no job was submitted from {screen.safe(str(folder))}")
+    return [Target(str(job), job) for job in jobs]
+
+
+def user_ids(text: str | None) -> list[int]:
+    """The users in `alice,bob`; without text the caller. Raises UsageError for one that this host does not know."""
+    if text is None:
+        return [os.geteuid()]
+    found = []
+    for name in text.split(","):
+        uid = proc.read_user_id(name)
+        if uid is None:
+            raise UsageError(f"there is no user {shown(name) or repr(name)} here; write a user's name, or its number")
+        found.append(uid)
+    return found
+
+
+def as_lines(cluster: ClusterName, jobs: Sequence[QueuedJob], *, hide_header: bool, width: int) -> list[str]:
+    """For a person. The first line is LLSC's, and stays: its tools look for it under --hide-header too."""
+    first = f"LLGrid: {screen.safe(cluster.cluster)} (running slurm {screen.safe(cluster.version)})"
+    if not jobs:
+        return [first] if hide_header else [first, "no jobs"]
+    (headings, *rows), left_out = screen.lay_out(COLUMNS, [_row(job) for job in jobs], width)
+    note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
+    return [first, *rows] if hide_header else [first, headings, *rows, *note]
+
+
+def _row(job: QueuedJob) -> tuple[str, ...]:
+    return (
+        job.id,
+        str(job.array or job.job_id),
+        job.name,
+        job.user,
+        "N/A" if job.start is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(job.start)),
+        job.partition,
+        _number(job.cpus),
+        job.features or "-",
+        _memory(job.memory_mib),
+        queue.state_of(job),
+        queue.place_of(job),
+        _gpus(job),
+        job.share or "-",
+        "-" if queue.tasks_per_gpu(job) is None else _number(queue.slots_of(job)),
+        queue.triple_of(job) or "-",
+    )
+
+
+def _gpus(job: QueuedJob) -> str:
+    if not job.has_shards:
+        return "-" if job.gpus == 0 else _number(job.gpus)
+    per_gpu = queue.tasks_per_gpu(job)
+    return "part" if per_gpu is None else f"1/{per_gpu}"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _memory(mib: int | None) -> str:
+    """As squeue: in whole gibibytes where it is some."""
+    if mib is None:
+        return "?"
+    return f"{mib // 1024}G" if mib and mib % 1024 == 0 else f"{mib}M" if mib else "0"
+
+
+def as_json(cluster: ClusterName, jobs: Sequence[QueuedJob]) -> dict[str, Any]:
+    """The documented form: schema 1. Unknown, and what a job has none of, is null."""
+    return {
+        "schema": SCHEMA,
+        "cluster": cluster.cluster,
+        "slurm": cluster.version,
+        "jobs": [
+            {
+                "id": job.id,
+                "job_id": job.job_id,
+                "array_job_id": job.array,
+                "array_task_id": job.element,
+                "array_waiting": job.waiting or None,
+                "name": job.name,
+                "user": job.user,
+                "uid": job.uid,
+                "partition": job.partition,
+                "state": queue.state_of(job),
+                "states": list(job.states),
+                "reason": job.reason or None,
+                "start": job.start,
+                "cpus": job.cpus,
+                "tasks": job.tasks,
+                "node_count": job.node_count,
+                "nodes": job.nodes or None,
+                "features": job.features or None,
+                "memory_mib": job.memory_mib,
+                "memory_is_per_cpu": job.memory_is_per_cpu,
+                "gpus": job.gpus,
+                "part_of_a_gpu": job.has_shards,
+                "share": job.share,
+                "slots": queue.slots_of(job),
+                "triple": queue.triple_of(job),
+            }
+            for job in jobs
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

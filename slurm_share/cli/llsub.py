@@ -1,0 +1,610 @@
+"""`llsub` (LLSC's LLsub): submits a script, as one process or in triples mode, and follows what it submitted."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import names, run_folder
+from ..actuators import run_files, submit
+from ..decide import fitting, gpu_words, submission, triples
+from ..decide.fitting import Grant, Sharing
+from ..decide.submission import Wishes
+from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..readers import proc, slurm
+from ..readers import script as script_reader
+from ..readers.script import Script
+from ..records import NodeKind, QueuedJob
+from ..work import DISTRIBUTIONS, ENV_TASK, Core, Run, Triple
+from . import follow
+from .door import enter, forget_output
+
+PROGRAM = "llsub"
+ROWS = 32
+"""Processes of a node that --dry-run lists."""
+EPILOG = f"""\
+the triple
+  [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS] or [NODES,PROCESSES_PER_NODE],
+  without blanks. Whole nodes; each process has cores, a GPU and a log of its
+  own. zsh takes brackets for itself: quote them there, '[1,8,5]'.
+
+examples
+  llsub ./train.sh [1,8,5]          8 processes on one node, 5 threads each
+  llsub ./train.sh [2,24] --share-gpu=mem=4G
+                                    24 on each of 2 nodes, each with at most
+                                    4 GiB of GPU memory
+  llsub ./train.sh [1,8] --tasks files.txt
+                                    train.sh LINE for every line, 8 at a time
+  llsub [1,16] --tasks cmds.txt     a command a line, 16 at a time
+  llsub ./sim.sh [4,48,1] --ntasks 100000 -- -v
+                                    sim.sh -v, 100000 times
+                                    ({ENV_TASK}=0 to 99999)
+  llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
+                                    --retries and --options
+  llsub ./job.sh -s 4 -g volta:1    no triple: an ordinary job, 4 cores, a GPU
+  llsub -i                          a shell on a node; -i full: on a whole one
+  llsub ./train.sh [1,2] --local    here and now, without Slurm
+
+  A script's #SBATCH lines count more than llsub's options; nodes and tasks are
+  the triple's. The run's folder LLSUB.<n> has all logs:
+  LLSUB.<n>/p<first>-p<last>_<node>/<script>.log.<number>
+
+exit codes
+  0 submitted (--wait, --local: every task is done), 1 not everything is done,
+  2 it cannot be as asked, 130 interrupted
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if "--options" in message and "expected one argument" in message:
+            message = "--options: what begins with a dash is written behind a =, as in --options='--nice=5'"
+        super().error(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's words."""
+    top = _Parser(
+        prog=PROGRAM,
+        usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
+        "[LLSUB.n] | -i [full]",
+        description="Submit a script to Slurm: one process, or N nodes with P processes of T\nthreads each.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("words", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
+    job = top.add_argument_group("the job")
+    job.add_argument("-s", "--slots", type=_positive, metavar="K", help="cores (of a job without a triple)")
+    job.add_argument("-g", "--gpus", metavar="TYPE:COUNT", help="GPUs of each node: volta:2, 2")
+    job.add_argument("-q", "-p", "--partition", metavar="NAME", help="partition")
+    job.add_argument("-T", "--time", metavar="TIME", help="time limit, as sbatch takes it: 30, 2:00:00, 1-12")
+    job.add_argument("-J", "--job-name", metavar="NAME", help="name (default: the script's)")
+    job.add_argument("-o", "--output", metavar="FILE", help="file of the job's output; with a triple, the launchers'")
+    job.add_argument("--constraint", metavar="FEATURES", help="kind of nodes")
+    job.add_argument("--qos", metavar="NAME")
+    job.add_argument("--reservation", metavar="NAME")
+    job.add_argument("--account", metavar="NAME")
+    job.add_argument("--options", metavar="WORDS", default="", help="further options of sbatch, as one word")
+    job.add_argument(
+        "--share-gpu",
+        metavar="SETTINGS",
+        help=f"{names.OPTION_FORM}; with a triple settings alone will do (mem=8G), N is then the processes of a GPU",
+    )
+    work = top.add_argument_group("triples mode")
+    work.add_argument("--tasks", metavar="FILE", help="a line a task: an argument of SCRIPT, or a command; - is stdin")
+    work.add_argument("--ntasks", type=_positive, metavar="M", help="the script M times")
+    work.add_argument(
+        "--distribution", choices=DISTRIBUTIONS, help="who gets which task (default: dynamic, whoever is free)"
+    )
+    work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
+    work.add_argument(
+        "--logs",
+        choices=("task", "rank"),
+        help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
+    )
+    work.add_argument("--no-bind", action="store_true", help="do not bind processes to cores")
+    how = top.add_argument_group("how")
+    how.add_argument(
+        "-i",
+        "--interactive",
+        nargs="?",
+        const="core",
+        choices=("core", "full"),
+        help="a shell on a core; full: on a node",
+    )
+    how.add_argument("--dry-run", action="store_true", help="show what would be submitted; make and submit nothing")
+    how.add_argument("--local", action="store_true", help="run it on this machine, now, without Slurm")
+    how.add_argument("--wait", action="store_true", help="submit, then watch to the end; the exit code is the run's")
+    how.add_argument("--resume", metavar="LLSUB.n", help="submit again what this run has not finished")
+    how.add_argument("--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest here)")
+    return top
+
+
+def _positive(text: str) -> int:
+    number = _count(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
+    return number
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{shown(text) or repr(text)} is not a whole number")
+    digits = text.lstrip("0")
+    if len(digits) > len(str(submission.TASKS_MAX)) or int(text) > submission.TASKS_MAX:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is more than {submission.TASKS_MAX}, the most")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return enter(PROGRAM, lambda: _begin(words))
+
+
+def _begin(words: Sequence[str]) -> int:
+    cut = words.index("--") if "--" in words else len(words)
+    arguments = parser().parse_intermixed_args(words[:cut])
+    _check_text(words)
+    return _run(arguments, tuple(words[cut + 1 :]))
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Raises UsageError for names that run.json and Slurm's records cannot hold, and for a folder that is gone."""
+    try:
+        cwd = str(Path.cwd())
+    except OSError as error:
+        raise UsageError(f"this folder is not there any more ({error.strerror}); go to another one") from error
+    for word in (*words, cwd):
+        if not word.isascii() and word != word.encode("utf-8", "replace").decode():
+            where = "the folder's name" if word == cwd else "the word"
+            raise UsageError(f"{where} {shown(word)} is not UTF-8, and the run's files and Slurm's are; rename it")
+
+
+def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> int:
+    wishes = _wishes(arguments)
+    if arguments.watch is not None:
+        _alone(arguments, script_arguments, "--watch", ())
+        return follow.watch(_newest() if arguments.watch == "" else _folder(arguments.watch))
+    if arguments.resume is not None:
+        _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
+        return _resume(_own_folder(arguments.resume), wishes, arguments)
+    if arguments.interactive is not None:
+        _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
+        return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
+    word, triple = submission.split_words(arguments.words)
+    if triple is None:
+        return _ordinary(word, wishes, arguments, script_arguments)
+    return _triple(word, triple, wishes, arguments, script_arguments)
+
+
+def _wishes(arguments: argparse.Namespace) -> Wishes:
+    try:
+        options = tuple(shlex.split(arguments.options))
+    except ValueError as error:
+        raise UsageError(f"--options={shown(arguments.options)}: {error}") from error
+    return Wishes(
+        partition=arguments.partition,
+        time=arguments.time,
+        job_name=arguments.job_name,
+        output=arguments.output,
+        slots=arguments.slots,
+        gpus=arguments.gpus,
+        share=arguments.share_gpu,
+        constraint=arguments.constraint,
+        qos=arguments.qos,
+        reservation=arguments.reservation,
+        account=arguments.account,
+        options=options,
+    )
+
+
+RESUME_TAKES = ("partition", "time", "options", "retries", "dry_run", "wait")
+INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
+                     "reservation", "account", "dry_run")  # fmt: skip
+
+
+def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, taken: Sequence[str]) -> None:
+    """Raises UsageError for words beside this option that would have no effect."""
+    if arguments.words or extra:
+        word = shown((*arguments.words, *extra)[0])
+        raise UsageError(f"{option} takes no script, no triple and no arguments; leave {word} away")
+    top = parser()
+    for action in top._actions:
+        if action.dest in ("help", "words", *taken) or option in action.option_strings:
+            continue
+        if getattr(arguments, action.dest) != action.default:
+            raise UsageError(f"{action.option_strings[0]} has no effect beside {option}; leave it away")
+
+
+# ---- Without a triple ----
+
+
+def _ordinary(word: str | None, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]) -> int:
+    if word is None:
+        raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
+    triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "wait")
+    for name in triples_only:
+        if getattr(arguments, name):
+            raise UsageError(f"--{name.replace('_', '-')} goes with a triple: llsub {shown(word)} {triples.FORM} ...")
+    script = script_reader.read_script(word, to_execute=False)
+    argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
+    argv += extra
+    _say_notes(notes)
+    _show_command(argv)
+    if not arguments.dry_run:
+        print(f"job {submit.submit(argv, launchers=False)}")
+    return names.EXIT_OK
+
+
+_WHOLE_NODE_SHELL = r"""
+gpus=$(scontrol --details show job "$SLURM_JOB_ID" | sed -n 's/^ *JOB_GRES=//p' | tr , '\n' |
+    awk -F: '/^gpu:/ { count += $NF } END { if (count) print count }')
+exec srun --pty --cpu-bind=none --mem=0 ${gpus:+--gres=gpu:$gpus} "$@"
+"""
+"""A step has the GPUs that it asks for, and no other; how many the node has is known when the job has it."""
+
+
+def _interactive(wishes: Wishes, *, whole: bool, dry_run: bool) -> int:
+    shell = [os.environ.get("SHELL") or "/bin/bash", "-l"]
+    options = ["--nodes=1", "--ntasks=1", *submission.plain_words(wishes)]
+    if whole:
+        # In two steps: srun alone would give its one task one core of the node that --exclusive got.
+        argv = ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *shell]
+    else:
+        argv = ["srun", *options, "--pty", *shell]
+    _show_command(argv)
+    if dry_run:
+        return names.EXIT_OK
+    try:
+        os.execvpe(argv[0], argv, submit.submission_environment(os.environ))
+    except OSError as error:
+        raise UsageError(f"cannot start {argv[0]}: {error.strerror}; this is for a machine with Slurm") from error
+
+
+# ---- With a triple ----
+
+
+class _Plan(Struct, frozen=True, kw_only=True):
+    """All that is known of a run before anything is made."""
+
+    run: Run
+    tasks: tuple[str, ...]
+    kinds: tuple[NodeKind, ...]
+    directives: tuple[submission.Directive, ...]
+    grant: Grant
+    plugin: bool
+    notes: tuple[str, ...]
+
+
+def _triple(
+    word: str | None, triple: Triple, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
+) -> int:
+    script = None if word is None else script_reader.read_script(word, to_execute=True)
+    run, tasks = _work(script, triple, arguments, extra)
+    if arguments.local:
+        return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
+    plan = _plan(run, triple, tasks, script, wishes)
+    if arguments.dry_run:
+        _dry_run(plan, wishes)
+        return names.EXIT_OK
+    return _submit_new(plan, wishes, wait=arguments.wait)
+
+
+def _work(
+    script: Script | None, triple: Triple, arguments: argparse.Namespace, extra: tuple[str, ...]
+) -> tuple[Run, tuple[str, ...]]:
+    if arguments.tasks is not None and arguments.ntasks is not None:
+        raise UsageError("--tasks and --ntasks both say what the tasks are; write one of them")
+    if script is None and arguments.tasks is None:
+        raise UsageError(
+            f"{triple} says how many and not what: write a script before it, or --tasks FILE with commands"
+        )
+    if script is None and extra:
+        raise UsageError("arguments behind -- are a script's, and there is none; write them into the commands")
+    processes = triple.nodes * triple.per_node
+    if processes > submission.TASKS_MAX:
+        raise UsageError(f"{triple} has {processes} processes, and a run at most {submission.TASKS_MAX}; write fewer")
+    lines: tuple[str, ...] = ()
+    if arguments.tasks is not None:
+        source = "standard input" if arguments.tasks == "-" else arguments.tasks
+        lines = tuple(submission.parse_tasks(script_reader.read_task_bytes(arguments.tasks), f"--tasks {source}"))
+    elif arguments.distribution and arguments.ntasks is None:
+        raise UsageError("--distribution is for more work than processes; write --tasks FILE or --ntasks M too")
+    tasks = len(lines) or arguments.ntasks or processes
+    further = bool(lines) or arguments.ntasks is not None
+    run = Run(
+        name=script.name if script is not None else _name_of(arguments.tasks),
+        command=(script.path, *extra) if script is not None else (),
+        cwd=str(Path.cwd()),
+        triple=triple,
+        processes=processes,
+        tasks=tasks,
+        task_kind="rank" if not lines else "input" if script is not None else "command",
+        distribution=arguments.distribution or ("dynamic" if further else "block"),
+        retries=arguments.retries or 0,
+        bind=not arguments.no_bind,
+        logs=arguments.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
+    )
+    return run, lines
+
+
+def _name_of(tasks: str) -> str:
+    return "tasks" if tasks == "-" else Path(tasks).name
+
+
+def _plan(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | None, wishes: Wishes) -> _Plan:
+    """Look at the cluster, and refuse what cannot be. Where sinfo does not answer, sbatch decides."""
+    submission.check_options(wishes.options)
+    directives = submission.parse_directives(script.directives) if script is not None else ()
+    said = {directive.name: directive.value for directive in directives}
+    partition = said.get("partition") or wishes.partition or os.environ.get("SBATCH_PARTITION")
+    gpus = _asked_gpus(said, wishes)
+    written = said.get(names.OPTION, wishes.share)
+    notes: list[str] = []
+    try:
+        kinds = fitting.of_partition(slurm.read_node_kinds(), partition)
+    except CommandError as error:
+        kinds = ()
+        notes.append(f"cannot look at the cluster ({error}); sbatch will say whether this fits")
+    kinds = fitting.candidates(kinds, triple, gpus or ())
+    plugin = slurm.read_has_share_option()
+    sharing = fitting.sharing(triple, written, _gpus_of_a_node(gpus, kinds), plugin=plugin)
+    if sharing.request is not None and not plugin:
+        notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
+    run = replace(run, share=sharing.request)
+    asked = fitting.grant(triple, gpus or (), kinds, sharing.request if plugin else None)
+    notes += [*fitting.waiting_notes(triple, kinds), *sharing.notes, *asked.notes]
+    notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
+    if script is not None:
+        notes += submission.directive_notes(script.name, directives, wishes)
+    return _Plan(
+        run=run, tasks=tasks, kinds=kinds, directives=directives, grant=asked, plugin=plugin, notes=tuple(notes)
+    )
+
+
+def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:
+    """None: nothing was said of GPUs, or in words that we leave to Slurm."""
+    text = said.get("gres") or said.get("gpus-per-node")
+    if text is not None:
+        try:
+            return gpu_words.parse_gpus(text)
+        except UsageError:
+            return None  # `gpu:2,shard:1`, `lustre`: correct for sbatch, and no number of GPUs for us
+    return None if wishes.gpus is None else gpu_words.parse_gpus(wishes.gpus)
+
+
+def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[NodeKind]) -> int | None:
+    if gpus is not None:
+        return sum(count for _, count in gpus)
+    return min((kind.gpu_count for kind in kinds), default=None)
+
+
+def _words(plan: _Plan, folder: str, wishes: Wishes) -> list[str]:
+    return submission.triple_words(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)
+
+
+def _script(plan: _Plan, folder: str, argv: Sequence[str]) -> str:
+    carried = [str(directive) for directive in plan.directives if directive.name not in submission.LEFT_OUT]
+    gpus = gpu_words.gres(plan.grant.gpus)
+    return submission.launch_script(plan.run, folder, sys.executable, argv, carried, gpus)
+
+
+def _submit_new(plan: _Plan, wishes: Wishes, *, wait: bool) -> int:
+    folder = run_files.make_folder(Path.cwd())
+    argv = _words(plan, str(folder), wishes)
+    run_files.write(folder, plan.run, plan.tasks, _script(plan, str(folder), argv), argv)
+    _say_notes(plan.notes)
+    try:
+        _show_command(argv)
+        job = submit.submit(argv)
+    except UsageError:
+        run_files.remove(folder)
+        raise
+    _note(folder, job)
+    where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
+    print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
+    print(f"llsub --watch {folder.name} shows how far it is, llkill {job} ends it")
+    return follow.watch(folder, job) if wait else names.EXIT_OK
+
+
+def _how_many(run: Run) -> str:
+    return f"{submission.counted(run.processes, 'process')}, {submission.counted(run.tasks, 'task')}"
+
+
+def _note(folder: Path, job: int) -> None:
+    try:
+        run_files.note_job(folder, job)
+    except OSError as error:
+        print(
+            f"{PROGRAM}: job {job} is submitted, but cannot be noted in {folder / run_folder.JOBS} ({error.strerror}); "
+            "wait for its end before you resume it",
+            file=sys.stderr,
+        )
+
+
+def _show_command(argv: Sequence[str]) -> None:
+    """Raises UsageError where nobody can read it: who does not see the job's number loses the job."""
+    try:
+        print(shlex.join(argv), flush=True)
+    except OSError as error:
+        forget_output()
+        raise UsageError(f"cannot write to standard output ({error.strerror}); nothing was submitted") from error
+
+
+def _say_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"{PROGRAM}: {note}", file=sys.stderr)
+
+
+# ---- --dry-run ----
+
+
+def _dry_run(plan: _Plan, wishes: Wishes) -> None:
+    folder = f"{plan.run.cwd}/LLSUB.<n>"
+    argv = _words(plan, folder, wishes)
+    _show_command(argv)
+    _say_notes(plan.notes)
+    print(f"\n{_script(plan, folder, argv)}")
+    for line in _layout(plan):
+        print(line)
+
+
+def _layout(plan: _Plan) -> list[str]:
+    """Where the processes of a node would be, on the nodes of the first kind; rank, cores and GPU by number."""
+    triple = plan.run.triple
+    assert triple is not None
+    first = f"process i of node k (from 0) is rank k x {triple.per_node} + i"
+    if not plan.kinds:
+        return [first]
+    kind = plan.kinds[0]
+    gpus = sum(count for _, count in plan.grant.gpus) or kind.gpu_count
+    cores = kind.cores if plan.grant.tasks is None else max(1, plan.grant.tasks // kind.threads_per_core)
+    machine = [Core((number,)) for number in range(cores)]
+    layout = triples.lay_out(triple.per_node, triple.threads, machine, [None] * gpus)
+    lines = [f"on a node such as {kind.nodes[0]} ({cores} cores, {gpus} GPUs); {first}:"]
+    for place in layout.places[:ROWS]:
+        gpu = "no GPU" if place.gpu is None else f"GPU {place.gpu}"
+        span = f"{place.cpus[0]}-{place.cpus[-1]}" if len(place.cpus) > 1 else f"{place.cpus[0]}"
+        lines.append(f"  {place.local:4}  {gpu}, cores {span}, {place.threads} threads")
+    return [*lines, f"  ... {triple.per_node} in all"] if triple.per_node > ROWS else lines
+
+
+# ---- --local ----
+
+
+def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: Wishes, *, dry_run: bool) -> int:
+    if triple.nodes != 1:
+        raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
+                         f"{Triple(1, triple.per_node, triple.threads)}")  # fmt: skip
+    gpus = None if wishes.gpus is None else sum(count for _, count in gpu_words.parse_gpus(wishes.gpus))
+    sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
+    run = replace(run, share=sharing.request)
+    if dry_run:
+        print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
+        return names.EXIT_OK
+    folder = run_files.make_folder(Path.cwd())
+    run_files.write(folder, run, tasks, submission.local_script(str(folder), sys.executable))
+    print(f"{_how_many(run)}; logs are in {folder}")
+    _say_notes(sharing.notes)
+    return _become_launcher(folder, gpus)
+
+
+def _become_launcher(folder: Path, gpus: int | None) -> NoReturn:
+    """Be the launcher from here on: its exit code is ours, and Ctrl-C is its business."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
+    if gpus is not None:
+        visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
+        listed = visible.split(",") if visible else [str(number) for number in range(gpus)]
+        environment[names.ENV_VISIBLE_DEVICES] = ",".join(listed[:gpus])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    argv = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", str(folder)]
+    os.execve(sys.executable, argv, environment)
+
+
+# ---- --resume ----
+
+
+def _folder(word: str) -> Path:
+    """The folder of a run, absolute. Raises UsageError where it is none."""
+    folder = Path(os.path.abspath(word))  # noqa: PTH100  # not through links: the job finds it under this name
+    try:
+        run_folder.read_run(folder)
+    except StateError as error:
+        raise UsageError(
+            f"{shown(word)}: there is no run in this folder ({error.why}); runs are called LLSUB.<n>"
+        ) from error
+    return folder
+
+
+def _own_folder(word: str) -> Path:
+    """The folder of a run of the caller's: what is in it is started in his name. Raises UsageError for another's."""
+    folder = _folder(word)
+    me = os.geteuid()
+    owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
+    if owner is not None:
+        raise UsageError(
+            f"{folder.name} is {proc.read_user_name(owner)}'s run, or a file in it is; a run is resumed by its owner: "
+            "submit the script anew"
+        )
+    return folder
+
+
+def _newest() -> Path:
+    found = [
+        path for path in Path.cwd().glob("LLSUB.*") if path.suffix[1:].isdecimal() and (path / run_folder.RUN).exists()
+    ]
+    if not found:
+        raise UsageError("there is no LLSUB.<n> in this folder; write which one: llsub --watch FOLDER")
+    return max(found, key=lambda path: int(path.suffix[1:]))
+
+
+def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
+    run = run_folder.read_run(folder)
+    with run_files.claimed(folder):
+        jobs = run_folder.read_jobs(folder)
+        queued = [job.job_id for job in _queued(jobs)]
+        if queued:
+            raise UsageError(
+                f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or write llkill {queued[0]}"
+            )
+        done = sum(ended.outcome == "done" for ended in run_folder.read_results(folder, run).values())
+        if done >= run.tasks:
+            raise UsageError(f"all {run.tasks} tasks of {folder.name} are done; there is nothing to resume")
+        left = f"{run.tasks - done} of {run.tasks} tasks of {folder.name} are left"
+        new = run if arguments.retries is None else replace(run, retries=arguments.retries)
+        if not (folder / run_folder.SUBMIT).exists():
+            argv: list[str] = []
+            if wishes != Wishes():
+                raise UsageError(f"{folder.name} runs here, without Slurm; leave -q, -T and --options away")
+            if not arguments.dry_run and new != run:
+                run_files.rewrite_run(folder, new)
+        else:
+            argv = submission.again(run_folder.read_scheduler_command(folder), wishes)
+            if run.triple is not None:
+                submission.check_options(wishes.options)
+            _show_command(argv)
+            if not arguments.dry_run:
+                job = _submit_again(folder, run, new, argv)
+                _note(folder, job)
+                print(f"job {job}: {left}")
+    if arguments.dry_run:
+        print(left)
+        return names.EXIT_OK
+    if not argv:
+        print(left)
+        return _become_launcher(folder, None)
+    return follow.watch(folder, job) if arguments.wait else names.EXIT_OK
+
+
+def _submit_again(folder: Path, run: Run, new: Run, argv: Sequence[str]) -> int:
+    """Submit `run` as `new`, which differs in its retries: the job may begin at once, and reads it then."""
+    if new != run:
+        run_files.rewrite_run(folder, new)
+    try:
+        return submit.submit(argv)
+    except UsageError:
+        if new != run:
+            run_files.rewrite_run(folder, run)
+        raise
+
+
+def _queued(jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
+    """Of these jobs, those that wait, run or end. One by one: where squeue does not know one, it tells of none."""
+    found: list[QueuedJob] = []
+    for job in jobs:
+        try:
+            found += slurm.read_queue(jobs=[job])[1]
+        except CommandError as error:
+            raise SlurmShareError(f"cannot see whether job {job} has ended ({error}); nothing was submitted") from error
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""What of the cluster nobody uses: nodes as Slurm groups them in, one line for each kind of node out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec import Struct
+
+from ..records import NodeKind, QueuedJob
+
+KEPT_BACK = frozenset(
+    {"RESERVED", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "BLOCKED"}
+)
+"""An ordinary job that is submitted now is not started on these nodes, idle or not."""
+
+
+class FreeKind(Struct, frozen=True, kw_only=True):
+    """All nodes of one kind in one partition: same features, cores and GPUs."""
+
+    partition: str
+    features: str
+    gpus_each: tuple[tuple[str, int], ...]
+    """(type, count) of one node."""
+    cores_each: int
+    cores: int
+    free_cores: int
+    nodes: int
+    free_nodes: int
+    """On which nothing runs."""
+    gpus: int
+    free_gpus: int
+    """Of which nobody has anything."""
+
+
+def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[FreeKind, ...]:
+    """The kinds of nodes, in the order in which their partitions came. Of the nodes in `held` nothing is free: another
+    user has them to himself, whatever he uses."""
+    groups: dict[tuple[str, str, tuple[tuple[str, int], ...], int], list[NodeKind]] = {}
+    for kind in kinds:
+        groups.setdefault((kind.partition, kind.features, kind.gpus, kind.cores), []).append(kind)
+    return tuple(
+        FreeKind(
+            partition=partition,
+            features=features,
+            gpus_each=gpus,
+            cores_each=cores,
+            cores=sum(cores * len(kind.nodes) for kind in group),
+            free_cores=sum(_free_cores(kind) * _count(kind, held) for kind in group),
+            nodes=sum(len(kind.nodes) for kind in group),
+            free_nodes=sum(_count(kind, held) for kind in group if _is_open(kind) and _is_idle(kind)),
+            gpus=sum(kind.gpu_count * len(kind.nodes) for kind in group),
+            free_gpus=sum(_free_gpus(kind) * _count(kind, held) for kind in group),
+        )
+        for (partition, features, gpus, cores), group in groups.items()
+    )
+
+
+def held_by_others(jobs: Iterable[QueuedJob], uid: int) -> Iterator[str]:
+    """The nodes, folded, of jobs that keep this user out."""
+    for job in jobs:
+        if job.keeps_others_out and job.nodes and job.uid != uid:
+            yield job.nodes
+
+
+def _count(kind: NodeKind, held: Collection[str]) -> int:
+    return sum(node not in held for node in kind.nodes)
+
+
+def _is_open(kind: NodeKind) -> bool:
+    return kind.usable and not KEPT_BACK & set(kind.states)
+
+
+def _is_idle(kind: NodeKind) -> bool:
+    return "IDLE" in kind.states and "COMPLETING" not in kind.states
+
+
+def _free_cores(kind: NodeKind) -> int:
+    """A core of which one hardware thread is taken is not free."""
+    return kind.cpus_idle * kind.cores // kind.cpus if _is_open(kind) and kind.cpus else 0
+
+
+def _free_gpus(kind: NodeKind) -> int:
+    taken = sum(count for _, count in kind.gpus_allocated) + kind.gpus_in_parts
+    return max(0, kind.gpu_count - taken) if _is_open(kind) else 0

@@ -1,0 +1,1 @@
+"""The node launcher: puts readers, decisions and actuators together, as `prolog/` does for the hooks."""

@@ -1,0 +1,574 @@
+"""Starts a node's tasks, watches them, writes down how each ended, tries again what may be tried again.
+
+One thread and one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler ever
+runs between two lines. A task costs the launcher one posix_spawn, two waits and one line in results.jsonl.
+
+Not sigtimedwait(2) with a timeout: interrupted by SIGSTOP and SIGCONT (`scontrol suspend`) when the time is over,
+CPython answers with a siginfo that nobody has filled in (seen with 3.11 and 3.14). A timer's SIGALRM is one more signal
+to wait for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from .. import run_folder
+from ..actuators import launch
+from ..actuators.results import Results
+from ..decide import outcomes
+from ..decide.ranges import fold
+from ..errors import StateError
+from ..process import Deadline, end
+from ..readers import descendants
+from ..readers.host_memory import HostMemory
+from ..work import ENV_ATTEMPT, ENV_TASK, Outcome, Progress, Room, Run
+from . import environment, strays
+from .daemons import Daemons
+from .feeder import Feeder, Turn
+from .node import Node, blank_result
+from .sampler import Sampler
+from .table import Table
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""No further task, and those that run are told to end."""
+WORDS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
+"""What others tell us."""
+SIGNALS = (*WORDS, signal.SIGCHLD, signal.SIGALRM)
+"""Blocked in the launcher, and waited for."""
+ONCE_S = 0.5
+"""slurmstepd signals the processes of a step one by one, and the guard passes on what it gets: the same word twice in
+so short a time is one word."""
+DOUBT_S = 0.1
+"""A task that was ended by one of STOPS may have had it from whoever is about to tell us: so long its end waits."""
+LEFT_S = 2.0
+"""For what a task has started and left behind (a `tee` of its output, say) to come to its end by itself."""
+TROUBLE_S = 60.0
+"""So long nothing could be started, and nothing runs, for want of processes, descriptors, memory or disk space."""
+PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""What a start can fail of that is no fault of its task, and may be over in a moment."""
+GRACE_S = 25.0
+"""From the request to end until SIGKILL: less than Slurm's KillWait (30 s), so that there is time to write down what
+became of every task."""
+TICK_S = 1.0
+SETTLE_S = 10.0
+"""Between two fsyncs of the results: what the machine may forget when it loses power, not what a killed launcher may.
+Each waits for the journal, and with it for every log that was made meanwhile."""
+MEMORY_TICK_S = 0.25
+"""While an attempt waits for memory."""
+NEVER_STARTED_MAX = 100
+"""A node that has lost the script's file system fails tasks faster than the others can do them, and would empty a queue
+that nodes share."""
+LOG_TAIL_BYTES = 64 * 1024
+
+
+class Running:
+    """A task in its seat."""
+
+    __slots__ = (
+        "clock",
+        "gpu_now_mib",
+        "gpu_peak_mib",
+        "host_now_mib",
+        "log",
+        "log_start",
+        "pid",
+        "seat",
+        "started",
+        "turn",
+    )
+
+    def __init__(self, seat: int, turn: Turn, log: str, log_start: int, started: float) -> None:
+        self.seat = seat
+        self.turn = turn
+        self.log = log
+        self.log_start = log_start
+        self.started = started
+        self.clock = time.monotonic()
+        self.pid = 0
+        self.gpu_now_mib: int | None = None
+        self.gpu_peak_mib: int | None = None
+        self.host_now_mib: int | None = None
+
+
+class Loop:
+    """One launcher's work, from the first task to the last."""
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        node: Node,
+        feeder: Feeder,
+        results: Results,
+        table: Table,
+        *,
+        environ: Mapping[str, str],
+        lines: Sequence[str],
+        was_here: bool,
+        say: Callable[[str], None],
+        show: Callable[[Progress], None],
+    ) -> None:
+        """`folder` is the run's, `lines` are those of the tasks file. `was_here`: logs of an earlier job may be there,
+        and are appended to. `say` gives a sentence to the person who reads the job's log; `show` is given the progress
+        about once a second.
+        """
+        self.what = run
+        self.node = node
+        self.feeder = feeder
+        self.results = results
+        self.table = table
+        self.lines = lines
+        self.was_here = was_here
+        self.say = say
+        self.show = show
+        self.starter = launch.Starter()
+        self.running: dict[int, Running] = {}
+        self.free: deque[int] = deque(range(len(node.seats)))
+        self.done = 0
+        self.failed = 0
+        self.unfinished = 0
+        self.host = HostMemory()
+        self.host_kills = self.host.kills()
+        self.unblamed_kills = 0
+        self.heard: dict[signal.Signals, float] = {}
+        """When each word came last."""
+        self.trouble: Deadline | None = None
+        """Since a start has failed of something that may pass."""
+        self.is_held_up = False
+        """Nothing starts before the next tick."""
+        self.crowded: set[int | None] = set()
+        """GPUs on which a task has run out of memory: from then on nothing starts there without room."""
+        self.host_crowded = False
+        self.daemons = Daemons(node.seats)
+        self.without_daemon: set[int | None] = set()
+        self.never_started = 0
+        """Tasks in a row that could not even be started."""
+        self.gpu_peak_mib = self.host_peak_mib = 0
+        """The largest that a task of this node was seen with when it ended; 0: none was."""
+        self.stopping: Deadline | None = None
+        self.lingering: dict[int, Deadline] = {}
+        """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
+        self.reserved: int | None = None
+        """The GPU that is kept for an attempt that is to have one alone."""
+        self.disk_full = False
+        self.settle = Deadline.after(SETTLE_S)
+        self.folder = str(node.folder)
+        self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
+        common = environment.of_run(run, folder, environ)
+        self.environments = [environment.of_seat(common, run, node, seat) for seat in node.seats]
+        self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
+        self.blanks = [blank_result(run, node, seat) for seat in node.seats]
+
+    # ---- The loop ----
+
+    def run(self) -> int:
+        """0 where every task that this node took is done, else 1."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        self.sampler.start()
+        tick = time.monotonic()
+        while True:
+            self._listen()
+            self._fill()
+            if not self.running and not self.lingering and not self.feeder.waiting:
+                break
+            now = time.monotonic()
+            if now >= tick:
+                self._tick()
+                tick = now + (MEMORY_TICK_S if self.feeder.waiting or self.lingering else TICK_S)
+            if not self._reap():
+                signal.setitimer(signal.ITIMER_REAL, max(tick - now, 0.001))
+                self._hear(signal.sigwaitinfo(SIGNALS).si_signo)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.sampler.stop()
+        strays.end_children(LEFT_S, lambda pid, status: None)
+        self._tick(ended=True)
+        return 0 if not (self.failed or self.unfinished or self.feeder.closed) else 1
+
+    def _fill(self) -> None:
+        """Start what can be started in the seats that are free."""
+        if self.feeder.closed:
+            return
+        idle = []
+        try:
+            while self.free and not self.feeder.closed and not self.is_held_up:
+                seat = self.free.popleft()
+                if not self._is_in_service(seat):
+                    continue
+                turn = self.feeder.next(self.node.seats[seat].rank, lambda turn, seat=seat: self._may_run(turn, seat))  # type: ignore[misc]
+                if turn is None:
+                    idle.append(seat)
+                elif not self._start(seat, turn):
+                    self.free.append(seat)
+        except StateError as error:
+            self._close(f"{error}; no further task starts on {self.node.name}")
+        self.free.extend(idle)
+        self.starter.go_home()
+        if not self.free and not self.running and not self.feeder.closed and self.node.seats:
+            self._close(f"no seat of {self.node.name} is left; no further task starts there")
+
+    def _is_in_service(self, seat: int) -> bool:
+        """Whether a task may start in it; said once where not. Its tasks are left for whoever resumes the run."""
+        why = self.daemons.why_gone(seat)
+        if why is None:
+            return True
+        self.unfinished += 1
+        gpu = self.node.seats[seat].place.gpu
+        if gpu not in self.without_daemon:
+            self.without_daemon.add(gpu)
+            self.say(f"{why}; no further task starts on GPU {gpu} of {self.node.name}, for it would run without a cap")
+        return False
+
+    def _close(self, sentence: str) -> None:
+        self.say(sentence)
+        self.feeder.closed = True
+
+    def _may_run(self, turn: Turn, seat: int) -> bool:
+        """Whether there is room for it. A first attempt is only asked about where one has run out of memory before."""
+        gpu = self.node.seats[seat].place.gpu
+        if self.reserved is not None and gpu == self.reserved and not turn.alone:
+            return False
+        if turn.alone:
+            return gpu == self.reserved and not any(
+                self.node.seats[one.seat].place.gpu == gpu for one in self.running.values()
+            )
+        if (turn.after == "gpu memory" or gpu in self.crowded) and gpu is not None:
+            beside = [one for one in self.running.values() if self.node.seats[one.seat].place.gpu == gpu]
+            peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
+            if not outcomes.has_room(outcomes.need_mib(turn.peak_mib, peaks), self._room(seat, beside), len(beside)):
+                return False
+        if turn.after == "host memory" or self.host_crowded:
+            tasks = list(self.running.values())
+            need = outcomes.need_mib(None, [self.host_peak_mib])
+            return outcomes.has_room(need, self.sampler.host(list(tasks)), len(tasks))
+        return True
+
+    def _room(self, seat: int, beside: list[Running]) -> Room | None:
+        gpu = self.node.seats[seat].gpu
+        return None if gpu is None else self.sampler.gpu(gpu.uuid, list(beside))
+
+    # ---- A task's beginning ----
+
+    def _start(self, seat: int, turn: Turn) -> bool:
+        """False where it did not even start, which is written down."""
+        env = self.environments[seat]
+        env[ENV_TASK.encode()] = str(turn.task).encode()
+        env[ENV_ATTEMPT.encode()] = str(turn.attempt).encode()
+        log = f"{self.folder}/{run_folder.log_name(self.what, self.node.seats[seat].rank, turn.task)}"
+        task = Running(seat, turn, log, 0, time.time())
+        self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
+        out: str | int = log
+        try:
+            task.log_start, out = self._open_log(turn, log)
+            task.pid = self._spawn(self._argv(turn.task), env, self.cpus[seat], out)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in PASSING:
+                self._hold_up(turn, seat, error)
+                return False
+            why = self._why_not_started(turn.task, log, error)
+            self._ended(task, "not started", why)
+            self.never_started += 1
+            if self.never_started >= NEVER_STARTED_MAX:
+                self._close(
+                    f"{self.never_started} tasks in a row could not be started on {self.node.name} ({why}); no further "
+                    "one is tried there"
+                )
+            return False
+        finally:
+            if isinstance(out, int):
+                os.close(out)
+        self.never_started = 0
+        self.trouble = None
+        self.table.name(seat, task.pid)
+        self.running[task.pid] = task
+        return True
+
+    def _hold_up(self, turn: Turn, seat: int, error: OSError) -> None:
+        """Nothing starts till the next tick, and the attempt is not one."""
+        self.table.clear(seat)
+        self.feeder.put_back(turn)
+        self.is_held_up = True
+        if self.trouble is None:
+            self.trouble = Deadline.after(TROUBLE_S)
+            self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it is tried again every second")
+        elif self.trouble.left() == 0 and not self.running:
+            self._close(f"{self.node.name} could start nothing for {TROUBLE_S:g} s ({error.strerror}); it gives up")
+
+    def _why_not_started(self, task: int, log: str, error: OSError | ValueError) -> str:
+        if not isinstance(error, OSError):
+            return f"its line in the tasks file cannot be used: {error}"
+        program = self.what.command[0] if self.what.command else "/bin/sh"
+        what = log if os.access(program, os.X_OK) else program
+        return f"{what}: {error.strerror}"
+
+    def _open_log(self, turn: Turn, log: str) -> tuple[int, str | int]:
+        """Where this attempt's output begins in its log, and the log as the starter takes it: by name, or open."""
+        if self.what.logs == "task" and turn.attempt == 1 and not self.was_here:
+            return 0, log
+        out = os.open(log, launch.LOG_FLAGS | os.O_CLOEXEC, 0o666)
+        again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
+        size = os.fstat(out).st_size
+        if self.what.logs == "rank" or size:
+            try:
+                size += os.write(out, f"--- task {turn.task}{again}\n".encode())
+            except OSError:
+                pass  # a full disk: the task's own words are lost in the same way, and that is said elsewhere
+        return size, out
+
+    def _argv(self, task: int) -> tuple[str, ...]:
+        run = self.what
+        if run.task_kind == "rank":
+            return run.command
+        line = self.lines[task]
+        if run.task_kind == "command":
+            return ("/bin/sh", "-c", line)
+        if run.task_kind == "input":
+            return (*run.command, line)
+        return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
+
+    def _spawn(
+        self, argv: tuple[str, ...], env: Mapping[bytes, bytes], cpus: frozenset[int] | None, out: str | int
+    ) -> int:
+        try:
+            return self.starter.start(argv, env, cpus, out)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script without "#!": shells run it themselves, and so do we.
+            return self.starter.start(("/bin/sh", *argv), env, cpus, out)
+
+    # ---- A task's end ----
+
+    def _reap(self) -> bool:
+        """Take leave of every task that has ended; False where none has."""
+        found = False
+        while True:
+            try:
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return found
+            if seen is None:
+                return found
+            found = True
+            if self.stopping is None and seen.si_code != os.CLD_EXITED and seen.si_status in STOPS:
+                self._listen(DOUBT_S)
+            task = self.running.pop(seen.si_pid, None)
+            code = seen.si_status if seen.si_code == os.CLD_EXITED else None
+            number = None if code is not None else seen.si_status
+            if task is not None:
+                # In this order a launcher that dies at any point leaves enough for its guard to write it down once.
+                self.table.end(task.seat, code, number)
+            _, _, usage = os.wait4(seen.si_pid, 0)
+            if task is None:
+                continue  # a grandchild whose parents are gone
+            if launch.group_is_there(task.pid):
+                self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
+            outcome, why = self._outcome(task, code, number)
+            rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > _own_peak_kib() else None
+            if outcome == "host memory":
+                self.host_peak_mib = max(rss_mib or 0, self.host_peak_mib)
+            self._ended(task, outcome, why, code, number, rss_mib, usage.ru_utime + usage.ru_stime)
+            self.free.append(task.seat)
+
+    def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
+        if code == 0 and self.stopping is None:
+            return "done", ""
+        ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
+        host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
+        return outcomes.outcome(replace(ending, host_oom=host_oom, log_tail=_tail(task.log, task.log_start)))
+
+    def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
+        """The kernel counts its kills and does not say whom. A kill is a SIGKILL, so such an end comes first for the
+        blame; another failure has it only where the count has just risen."""
+        kills = self.host.kills()
+        risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
+        self.unblamed_kills += risen
+        if self.unblamed_kills and (risen or outcomes.is_sigkill(ending)):
+            self.unblamed_kills -= 1
+            return True
+        return False
+
+    def _ended(
+        self,
+        task: Running,
+        outcome: Outcome,
+        why: str,
+        code: int | None = None,
+        number: int | None = None,
+        rss_mib: int | None = None,
+        cpu_s: float | None = None,
+    ) -> None:
+        seat = self.node.seats[task.seat]
+        turn = task.turn
+        self.results.write(
+            replace(
+                self.blanks[task.seat],
+                task=turn.task,
+                attempt=turn.attempt,
+                outcome=outcome,
+                started=round(task.started, 3),
+                seconds=round(time.monotonic() - task.clock, 3),
+                code=code,
+                signal=number,
+                peak_gpu_mib=task.gpu_peak_mib,
+                peak_rss_mib=rss_mib,
+                cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
+                why=why,
+            )
+        )
+        self.table.clear(task.seat)
+        self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
+        if outcome == "done":
+            self.done += 1
+            return
+        if outcome == "gpu memory":
+            self.crowded.add(seat.place.gpu)
+        if outcome == "host memory":
+            self.host_crowded = self.sampler.watch_host = True
+        if self.feeder.again(turn, outcome, task.gpu_peak_mib):
+            return
+        if outcome == "unfinished":
+            self.unfinished += 1
+        else:
+            self.failed += 1
+
+    # ---- Words from outside ----
+
+    def _listen(self, patience_s: float = 0.0) -> None:
+        """Take what has been said meanwhile; with `patience_s`, until one of STOPS has been or the time is over."""
+        deadline = Deadline.after(patience_s)
+        while True:
+            received = signal.sigtimedwait(WORDS, 0)
+            if received is not None:
+                self._hear(received.si_signo)
+            elif deadline.left() == 0 or self.stopping is not None:
+                return
+            else:
+                time.sleep(0.01)
+
+    def _hear(self, signo: int) -> None:
+        if signo not in WORDS:
+            return
+        number, now = signal.Signals(signo), time.monotonic()
+        is_echo = now - self.heard.get(number, -ONCE_S) < ONCE_S
+        if is_echo:
+            return
+        self.heard[number] = now
+        if number not in STOPS:
+            # Such as "write a checkpoint" (sbatch --signal=USR1@60): a word to the tasks; we go on.
+            for pid in self.running:
+                launch.signal_group(pid, number)
+        elif self.stopping is None:
+            self._begin_to_stop(number)
+        elif number is signal.SIGINT:
+            self.stopping = Deadline.after(0)  # Ctrl-C once more: at once
+
+    def _begin_to_stop(self, number: signal.Signals) -> None:
+        """Start nothing more, pass the signal on, and have all ended within GRACE_S."""
+        self.stopping = Deadline.after(GRACE_S)
+        self.feeder.closed = True
+        for pid in self.running:
+            launch.signal_group(pid, signal.SIGTERM if number is signal.SIGHUP else number)
+            launch.signal_group(pid, signal.SIGCONT)  # a stopped process takes it only when it goes on
+        running = fold(task.turn.task for task in self.running.values())
+        self.say(
+            f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; unfinished "
+            "tasks run again with llsub --resume"
+        )
+
+    def _tick(self, *, ended: bool = False) -> None:
+        """What is done about once a second."""
+        self.is_held_up = False
+        self._end_what_lingers()
+        if self.stopping is not None and self.stopping.left() == 0:
+            for pid in self.running:
+                launch.signal_group(pid, signal.SIGKILL)
+                for known in descendants.read_session(pid):
+                    end(known, signal.SIGKILL)
+        self._reserve()
+        self._name_leases()
+        if ended or self.settle.left() == 0:
+            self.settle = Deadline.after(SETTLE_S)
+            self.results.settle()
+        self._look_at_disk()
+        progress = Progress(
+            node=self.node.name,
+            job=self.node.job,
+            processes=len(self.node.seats),
+            running=len(self.running),
+            done=self.done,
+            failed=self.failed,
+            waiting_for_memory=self.feeder.waiting_for_memory,
+            left=self.feeder.left(),
+            at=round(time.time(), 3),
+            ended=ended,
+        )
+        run_folder.write_progress(self.node.folder, progress)
+        self.show(progress)
+
+    def _look_at_disk(self) -> None:
+        try:
+            room = os.statvfs(self.folder)
+        except OSError:
+            return
+        if ((room.f_blocks and room.f_bavail == 0) or self.results.trouble is not None) and not self.disk_full:
+            self.disk_full = True
+            why = "is full" if self.results.trouble is None else f"takes nothing more ({self.results.trouble.strerror})"
+            self.say(
+                f"the disk of {self.folder} {why}: logs of tasks that ran since {time.strftime('%H:%M:%S')} on "
+                f"{self.node.name} may be cut off or missing"
+            )
+
+    def _name_leases(self) -> None:
+        """Who is in each slot of the share, for whoever asks the node (slurm-share status). Not at every start: a short
+        task is gone before anybody could ask."""
+        if self.node.leases is None:
+            return
+        for task in self.running.values():
+            slot = self.node.seats[task.seat].slot
+            if slot is not None:
+                self.node.leases.name(slot, task.pid)
+
+    def _end_what_lingers(self) -> None:
+        """SIGTERM at half time, SIGKILL at the end. A group keeps its leader's number from being given to a new
+        process; where there is one of that number again, the group has gone and the number is somebody else's."""
+        for leader, deadline in list(self.lingering.items()):
+            if not launch.group_is_there(leader) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
+                del self.lingering[leader]
+            elif deadline.left() == 0:
+                launch.signal_group(leader, signal.SIGKILL)
+            elif self.stopping is None and deadline.left() < LEFT_S / 2:
+                launch.signal_group(leader, signal.SIGTERM)
+
+    def _reserve(self) -> None:
+        """Keep the emptiest GPU for an attempt that is to have one alone, as long as there is such an attempt."""
+        if not self.feeder.wants_alone:
+            self.reserved = None
+        elif self.reserved is None:
+            there = {seat.place.gpu for seat in self.node.seats if seat.place.gpu is not None}
+            busy = [self.node.seats[task.seat].place.gpu for task in self.running.values()]
+            self.reserved = min(there, key=busy.count, default=None)
+
+
+def _own_peak_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _tail(log: str, start: int) -> bytes:
+    """The end of what an attempt printed; nothing where its log cannot be read."""
+    try:
+        with open(log, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - LOG_TAIL_BYTES))
+            return file.read(LOG_TAIL_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,279 @@
+"""Which GPU each process of a node has, and by which right.
+
+Where the Prolog has made a plan, slots of it are leased, as slurmstepd leases them for a step of its own. Where there
+is none, the GPUs that Slurm gave to the job (outside Slurm: those that CUDA would see) are dealt in turn, with MPS
+daemons of the user's own where these can be had.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import names
+from ..actuators import environment, mps, mps_folders
+from ..actuators.leases import Leases
+from ..decide import limits, own_share, triples
+from ..errors import LaunchError
+from ..paths import Paths
+from ..process import Deadline
+from ..readers import ledger_file
+from ..records import (
+    Assignment,
+    Driver,
+    Gpu,
+    MpsFailed,
+    MpsOffer,
+    MpsPlace,
+    MpsStarted,
+    PlanFile,
+    PlanSlot,
+    ShareRequest,
+    Slot,
+)
+from ..settings import Settings
+
+MPS_START_S = 20.0
+"""A server wakes its GPU, which takes seconds on a node with eight of them and no persistence mode."""
+
+MPS_STOP_S = 10.0
+"""Each daemon's clients, servers and itself, side by side. Less than the 30 s that Slurm gives a job that it ends
+(KillWait)."""
+
+
+class Here(Struct, frozen=True, kw_only=True):
+    """Where a launcher is."""
+
+    node: str
+    index: int
+    """Of the node among those of the run, from 0."""
+    count: int
+    job: str
+    """As in work.Ended."""
+    job_id: int | None = None
+    """None: outside Slurm."""
+    step: int = 0
+
+
+class Seating(Struct, frozen=True, kw_only=True):
+    """The GPU side of a node's processes; everything is empty where it has no GPU for them."""
+
+    gpus: tuple[Gpu | None, ...] = ()
+    """Of each process; None where the driver does not say what it is."""
+    positions: tuple[int, ...] = ()
+    """Of each process: which one of the node's GPUs that is."""
+    slots: tuple[int, ...] = ()
+    """Of each process; empty without a plan."""
+    environments: tuple[tuple[Assignment, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    mps: tuple[MpsPlace, ...] = ()
+    """Daemons of our own."""
+    leases: Leases | None = None
+
+
+# ---- With a plan ----
+
+
+def read_plan(paths: Paths, here: Here) -> PlanFile | None:
+    """This job's plan; None where the node has no Prolog of ours, or the job no share.
+
+    Raises LaunchError for a refusal and for somebody else's plan, StateError for a torn one.
+    """
+    plan = None if here.job_id is None else ledger_file.read_plan(paths, here.job_id)
+    if plan is None:
+        return None
+    if (plan.job_id, plan.uid) != (here.job_id, os.getuid()):
+        raise own_share.refusal(here.node, f"its plan is of job {plan.job_id} of uid {plan.uid}, and not of this one")
+    if plan.refused is not None:
+        raise LaunchError(plan.refused)
+    return plan
+
+
+def lease(plan: PlanFile, processes: int, driver: Driver | None, here: Here, paths: Paths) -> Seating:
+    """A slot of the plan for each process, GPUs in turn as far as others of the job's steps leave them.
+
+    Raises LaunchError where there are too few, StateError where the slots' folder is damaged; none is held then.
+    """
+    gpu_of_slot = [_value(slot, names.ENV_VISIBLE_DEVICES) for slot in plan.slots]
+    if processes > len(plan.slots):
+        raise own_share.refusal(here.node, _why_too_many(plan, processes))
+    leases = Leases(paths.slots(plan.job_id), gpu_of_slot, here.step)
+    try:
+        chosen = leases.take(processes)
+        if len(chosen) < processes:
+            others = len(plan.slots) - len(chosen)
+            raise own_share.refusal(
+                here.node,
+                f"{processes} processes want a slot each, and other steps of the job have {others} of its "
+                f"{len(plan.slots)} slots; wait until these have ended"
+                + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
+            )
+    except BaseException:
+        leases.close()
+        raise
+    positions = list(dict.fromkeys(gpu_of_slot))
+    notes = [] if here.index == 0 else [*plan.notes]  # on the first node the batch shell has said them
+    if len(plan.slots) > processes and here.index == 0:
+        left = len(plan.slots) - processes
+        notes.append(
+            f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} left over: a triple "
+            f"with {len(plan.slots)} processes on a node would use {'it' if left == 1 else 'them'}"
+        )
+    return Seating(
+        gpus=tuple(_gpu_of(plan.slots[slot], driver) for slot in chosen),
+        positions=tuple(positions.index(gpu_of_slot[slot]) for slot in chosen),
+        slots=chosen,
+        environments=tuple(plan.slots[slot].environment for slot in chosen),
+        notes=tuple(notes),
+        leases=leases,
+    )
+
+
+def _why_too_many(plan: PlanFile, processes: int) -> str:
+    per_gpu = len(plan.slots) // plan.gpus
+    if plan.share is not None and plan.share.per_gpu > per_gpu:
+        return (
+            f"the job has one of {plan.share.per_gpu} parts of a GPU, for one process; ask for {processes} tasks (-n)"
+        )
+    return own_share.too_many(processes, per_gpu, plan.gpus)
+
+
+def _value(slot: PlanSlot, name: str) -> str:
+    return next((one.value for one in slot.environment if one.name == name), "")
+
+
+def _gpu_of(slot: PlanSlot, driver: Driver | None) -> Gpu:
+    """The slot's GPU as the driver describes it, with the plan's index: that of the node, where a job under
+    ConstrainDevices sees its GPUs counted anew."""
+    uuid = _value(slot, names.ENV_GPU_UUID) or _value(slot, names.ENV_VISIBLE_DEVICES)
+    index = _value(slot, names.ENV_GPU_INDEX)
+    listed = () if driver is None else driver.gpus
+    known = next((gpu for gpu in listed if gpu.uuid == uuid), None)
+    if known is None:
+        known = Gpu(uuid, 0, None, "", None, simulated=bool(_value(slot, names.ENV_SIMULATED)))
+    return replace(known, index=int(index)) if index.isdecimal() else known
+
+
+# ---- Without a plan ----
+
+
+def deal(
+    gpus: Sequence[own_share.Visible],
+    processes: int,
+    share: ShareRequest | None,
+    mps_offer: MpsOffer,
+    here: Here,
+    paths: Paths,
+    settings: Settings,
+) -> Seating:
+    """The GPUs in turn, with daemons of our own where these are wanted and can be had.
+
+    Raises LaunchError where MPS was insisted on; nothing runs then.
+    """
+    if not gpus:
+        return Seating()
+    per_gpu = triples.tasks_per_gpu(processes, len(gpus))
+    slots = tuple(own_share.slots(processes, gpus, share, settings))
+    notes: list[str] = []
+    places: tuple[MpsPlace, ...] = ()
+    if any(slot.gpu.simulated for slot in slots):
+        notes.append("the GPUs of this node are simulated: nothing is computed on them")
+    if own_share.needs_mps(gpus, per_gpu, share, settings):
+        why_not = own_share.why_no_mps(gpus, per_gpu, share, mps_offer)
+        if why_not is None:
+            places, pipes, failures = _start_mps(slots, here, paths, settings)
+            why_not = f"MPS did not start: {next(iter(failures.values()))}" if failures else None
+            slots, said = own_share.settle(slots, pipes, failures)
+            notes += said
+        elif share is None or share.mps is None:
+            notes.append(own_share.without_mps(why_not))
+        if why_not is not None and share is not None and share.mps:
+            stop_mps(places)
+            raise own_share.refusal(here.node, f"mps=on was asked, and {why_not}")
+    position = tuple(number % len(gpus) for number in range(processes))
+    return Seating(
+        gpus=tuple(gpus[place].gpu for place in position),
+        positions=position,
+        environments=tuple(
+            environment.slot_environment(slots[number], number, processes, per_gpu)
+            if slots
+            else _bare(gpus[place].word, number, processes, per_gpu)
+            for number, place in enumerate(position)
+        ),
+        notes=tuple(notes),
+        mps=places,
+    )
+
+
+def _bare(word: str, number: int, slots: int, per_gpu: int) -> tuple[Assignment, ...]:
+    """Of a GPU of which nothing but Slurm's word is known."""
+    return (
+        Assignment(names.ENV_VISIBLE_DEVICES, word),
+        Assignment(names.ENV_SLOT, str(number)),
+        Assignment(names.ENV_SLOTS, str(slots)),
+        Assignment(names.ENV_PER_GPU, str(per_gpu)),
+        Assignment(names.ENV_MPS, names.MPS_OFF),
+    )
+
+
+def offer(driver: Driver | None, why_no_driver: str, settings: Settings) -> MpsOffer:
+    """What can be done about MPS here."""
+    why_not = None
+    if driver is None:
+        why_not = why_no_driver
+    elif not settings.mps_control:
+        why_not = "this site has switched MPS off (mps_control)"
+    elif not os.access(settings.mps_control, os.X_OK):
+        why_not = f"there is no {settings.mps_control} on this node"
+    return MpsOffer(limits.mps_clients(None if driver is None else driver.version), why_not)
+
+
+def _start_mps(
+    slots: Sequence[Slot], here: Here, paths: Paths, settings: Settings
+) -> tuple[tuple[MpsPlace, ...], dict[str, str], dict[str, str]]:
+    """Daemons of the user's own: their places, their pipe directories by GPU, and why some did not start."""
+    uid = os.getuid()
+    owner = mps.owner(uid, os.getgid())
+    above = mps_folder(paths, here)
+    try:
+        above.mkdir(mode=0o700)
+    except OSError:
+        pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
+    uuids = dict.fromkeys(slot.gpu.uuid for slot in slots)
+    places = [
+        MpsPlace(settings.mps_control, str(above / paths.mps_pipe(uid, uuid).name), uuid, owner) for uuid in uuids
+    ]
+    outcomes = mps.start_many(places, Deadline.after(MPS_START_S), replace=True)
+    started = [one for one in outcomes if isinstance(one, MpsStarted)]
+    pipes = {one.place.gpu: one.place.pipe for one in started}
+    failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
+    if not started and places:
+        mps_folders.remove_user(places[0])
+    return tuple(one.place for one in started), pipes, failures
+
+
+def mps_folder(paths: Paths, here: Here) -> Path:
+    """Where this launcher's own daemons live. In /tmp, which is on the node's own disk, and not in $TMPDIR, which may
+    be anywhere and have a name too long for a socket. With this process's number: another launcher in the same job,
+    which may end before this one, has daemons of its own."""
+    own = here.job if here.job_id is None else f"{here.job}-{os.getpid()}"
+    return paths.tmp / f"slurm-share-{os.getuid()}-{own}"
+
+
+def stop_mps(places: Sequence[MpsPlace]) -> tuple[str, ...]:
+    """End daemons of our own; what of them could not be ended or removed, in sentences."""
+    if not places:
+        return ()
+    found = []
+    for one in mps.stop_many(places, Deadline.after(MPS_STOP_S)):
+        if isinstance(one, MpsFailed):
+            found.append(f"MPS in {one.place.pipe} could not be ended: {one.why}")
+        elif one.left:
+            pids = ", ".join(str(process.pid) for process in one.left)
+            found.append(f"MPS on {one.place.gpu} outlives every signal (process {pids}): the GPU is not free")
+    mps_folders.remove_user(places[0])
+    return tuple(found)

@@ -1,0 +1,77 @@
+"""What runs in which seat, in memory that loop and guard share: the loop's word in case it dies."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+
+from msgspec import Struct
+
+_ROW = struct.Struct("=qqqddqq")
+_PID = 16
+_END = 40
+_NOBODY = -1
+
+
+class Row(Struct, frozen=True):
+    """One seat's task."""
+
+    seat: int
+    task: int
+    attempt: int
+    pid: int
+    """0: it was about to be started."""
+    started: float
+    """Unix time, seconds."""
+    since_boot: float
+    """The same moment on CLOCK_BOOTTIME, seconds."""
+    code: int | None = None
+    signal: int | None = None
+    """How it ended, where that was seen and not yet written down."""
+
+
+class Table:
+    """A row a seat. Only the loop writes; one that dies in the middle of a write was writing of a task that had just
+    begun, or that is written down already."""
+
+    def __init__(self, seats: int) -> None:
+        self._seats = seats
+        self._map = mmap.mmap(-1, max(seats, 1) * _ROW.size)
+        for seat in range(seats):
+            self.clear(seat)
+
+    def begin(self, seat: int, task: int, attempt: int, started: float, since_boot: float) -> None:
+        """A task is about to be started."""
+        _ROW.pack_into(self._map, seat * _ROW.size, task, attempt, 0, started, since_boot, _NOBODY, _NOBODY)
+
+    def name(self, seat: int, pid: int) -> None:
+        """It has been."""
+        struct.pack_into("=q", self._map, seat * _ROW.size + _PID, pid)
+
+    def end(self, seat: int, code: int | None, signal: int | None) -> None:
+        """It has ended, and nobody has written it down yet."""
+        offset = seat * _ROW.size + _END
+        struct.pack_into("=qq", self._map, offset, *(_NOBODY if one is None else one for one in (code, signal)))
+
+    def clear(self, seat: int) -> None:
+        """The seat is free."""
+        _ROW.pack_into(self._map, seat * _ROW.size, _NOBODY, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
+
+    def rows(self) -> tuple[Row, ...]:
+        """The seats that have a task."""
+        found = []
+        for seat in range(self._seats):
+            task, attempt, pid, started, since_boot, code, signal = _ROW.unpack_from(self._map, seat * _ROW.size)
+            if task != _NOBODY:
+                found.append(
+                    Row(
+                        seat,
+                        task,
+                        attempt,
+                        pid,
+                        started,
+                        since_boot,
+                        *(None if one == _NOBODY else one for one in (code, signal)),
+                    )
+                )
+        return tuple(found)

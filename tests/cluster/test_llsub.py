@@ -1,0 +1,365 @@
+"""`llsub` on real clusters: what it refuses, what it submits, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterator
+from subprocess import CompletedProcess
+
+import pytest
+from conftest import name_for
+from hooked import configured
+
+from localcluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+HOME = "/home/alice/llsub"
+TASK = """#!/bin/bash
+rank="rank $LLSUB_RANK of $LLSUB_SIZE on $(hostname)"
+echo "$rank slot $SLURM_SHARE_SLOT gpu $CUDA_VISIBLE_DEVICES threads $OMP_NUM_THREADS"
+echo "ntasks $SLURM_NTASKS procid $SLURM_PROCID cpus $(grep Cpus_allowed_list /proc/self/status | cut -f2) args $*"
+"""
+SLOW = """#!/bin/bash
+[ $((LLSUB_TASK % 2)) = 0 ] || [ -e go ] || exec sleep 300
+echo ran >> ran.$LLSUB_TASK
+"""
+"""exec: Slurm tells each process of a step to end, one by one, and a shell whose sleep is ended first would go on."""
+
+
+@pytest.fixture(autouse=True)
+def clean_folder(cluster: Cluster) -> Iterator[None]:
+    """An empty folder of alice's with the scripts in it; no process of hers is left on a node afterwards."""
+    cluster.as_user("alice", f"rm -rf {HOME}; mkdir {HOME}", check=True)
+    for name, text in (("task.sh", TASK), ("slow.sh", SLOW)):
+        cluster.as_user("alice", f"cat > {HOME}/{name}; chmod +x {HOME}/{name}", input=text, check=True)
+    yield
+    for node in cluster.compute_nodes:
+        assert cluster.exec(node, ["pgrep", "-u", "alice", "-x", "sleep"]).stdout == ""
+
+
+def llsub(cluster: Cluster, *words: str, before: str = "") -> CompletedProcess[str]:
+    """Run llsub as alice in her folder."""
+    return cluster.as_user("alice", f"cd {HOME}; {before} llsub {shlex.join(words)}", timeout=120)
+
+
+def done(cluster: Cluster, *words: str) -> str:
+    """Submit, wait for the end, and return all that the logs of the run say; every task has to be done."""
+    found = llsub(cluster, "--wait", *words)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return cluster.as_user("alice", f"cat {HOME}/LLSUB.1/p*_*/*.log.*", check=True).stdout
+
+
+def ranks(output: str) -> dict[int, tuple[str, str, str, str]]:
+    """Rank -> (node, slot, GPU, threads)."""
+    lines = re.findall(r"^rank (\d+) of \d+ on (\S+) slot (\S*) gpu (\S*) threads (\S*)$", output, re.MULTILINE)
+    return {int(rank): (node, slot, gpu, threads) for rank, node, slot, gpu, threads in lines}
+
+
+def wait_for_tasks(cluster: Cluster, job: int, count: int) -> None:
+    """Return when so many tasks of slow.sh have ended."""
+    cluster.wait_running(job)
+    for _ in range(300):
+        if len(cluster.as_user("alice", f"ls {HOME}/ran.* 2>/dev/null").stdout.split()) == count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(cluster.job(job))
+
+
+def folder_files(cluster: Cluster, pattern: str) -> list[str]:
+    """Files of the first run."""
+    return cluster.as_user("alice", f"cd {HOME}/LLSUB.1; ls -d {pattern}").stdout.split()
+
+
+def test_sixteen_ranks_on_two_nodes_have_each_their_gpu_threads_and_log(cluster: Cluster) -> None:
+    """[2,8,1] on the nodes with 2 GPUs: 4 ranks on each of the 4 GPUs, in slots of the site's share."""
+    found = ranks(done(cluster, "./task.sh", "[2,8,1]", "--options=-w n2,n3", "--", "x y"))
+    assert sorted(found) == list(range(16))
+    assert Counter(node for node, *_ in found.values()) == {"n2": 8, "n3": 8}
+    assert sorted(int(slot) for node, slot, *_ in found.values() if node == "n2") == list(range(8))
+    assert set(Counter(gpu for _, _, gpu, _ in found.values()).values()) == {4}
+    assert {threads for *_, threads in found.values()} == {"1"}
+    logs = folder_files(cluster, "p*_*/task.sh.log.*")
+    assert len(logs) == 16
+    assert {"p0-p7_n2/task.sh.log.0", "p8-p15_n3/task.sh.log.15"} <= set(logs)
+    text = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/p0-p7_n2/task.sh.log.0", check=True).stdout
+    assert "ntasks 1 procid 0" in text
+    assert text.endswith("args x y\n")
+    summary = json.loads(cluster.as_user("alice", f"cat {HOME}/LLSUB.1/summary.json", check=True).stdout)
+    assert (summary["done"], summary["tasks"]) == (16, 16)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "cpus", "slots"),
+    [
+        (("[1,8]", "--options=-w n1"), 4, 16, True),
+        (("[1,4]", "-g", "1", "--options=-w n2"), 1, 4, True),
+        (("[1,4]", "-g", "simulated:1", "--options=-w n1"), 1, 4, True),
+        (("[2,4]", "-g", "1", "--options=-w n2,n3"), 1, 8, True),
+        (("[1,4]", "--share-gpu=off", "--options=-w n2"), 2, 8, False),
+        (("[1,2]", "-g", "1", "--share-gpu=off", "--options=-w n2"), 1, 8, False),
+        (("[2,4]", "--share-gpu=off", "--options=-w n1,n2"), 2, 24, False),
+        (("[2,4]", "--options=-w n1,n2"), 2, 16, True),
+    ],
+)
+def test_what_was_written_is_what_was_given(
+    cluster: Cluster, words: tuple[str, ...], gpus: int, cpus: int, slots: bool
+) -> None:
+    """GPUs that the ranks of a node have, CPUs of the whole job, and whether ranks have slots of a share."""
+    found = ranks(done(cluster, "./task.sh", *words))
+    for node in {node for node, *_ in found.values()}:
+        assert len({gpu for where, _, gpu, _ in found.values() if where == node}) == gpus
+    assert all(slot.isdecimal() for _, slot, *_ in found.values())
+    job = cluster.as_user("alice", f"cut -d' ' -f1 {HOME}/LLSUB.1/jobs", check=True).stdout.strip()
+    record = cluster.job(int(job))
+    assert f"cpu={cpus}," in record
+    plan = "Comment=llsub " + words[0]
+    assert plan in record
+    script = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/launch.sh", check=True).stdout
+    assert ("--share-gpu=" in script) is slots
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_where_the_site_does_not_share_the_job_has_the_same_cpus_and_gpus(cluster: Cluster, mode: str) -> None:
+    with configured(cluster, f'mode = "{mode}"'):
+        found = ranks(done(cluster, "./task.sh", "[2,8]", "-g", "1", "--options=-w n2,n3"))
+    assert len(found) == 16
+    assert len({gpu for _, _, gpu, _ in found.values()}) == 2
+    job = cluster.as_user("alice", f"cut -d' ' -f1 {HOME}/LLSUB.1/jobs", check=True).stdout.strip()
+    assert "cpu=8," in cluster.job(int(job))
+
+
+def test_the_scripts_own_lines_win_but_not_over_the_triple(cluster: Cluster) -> None:
+    script = TASK.replace("\n", "\n#SBATCH -p plain --job-name=mine -N3 --array=1-9\n#SBATCH -c2\n", 1)
+    cluster.as_user("alice", f"cat > {HOME}/task.sh", input=script, check=True)
+    found = llsub(cluster, "./task.sh", "[1,2]", "-q", "gpu", "-J", "no", "--wait")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "-q, -J left aside" in found.stderr
+    assert "--array, --cpus-per-task, --nodes" in found.stderr
+    record = cluster.job(int(cluster.as_user("alice", f"cut -d' ' -f1 {HOME}/LLSUB.1/jobs").stdout))
+    assert "Partition=plain" in record
+    assert "JobName=mine" in record
+    assert "NumNodes=1" in record
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("./task.sh", "[4,8]"), "[4,8] asks for 4 nodes, and partition gpu has 3; write [3,8]"),
+        (("./task.sh", "[3,8]", "-g", "3"), "[3,8] asks for 3 nodes with gpu:3, and partition gpu has 1"),
+        (("./task.sh", "[1,8]", "-g", "5"), "no node of partition gpu has gpu:5"),
+        (("./task.sh", "[1,8]", "-q", "plane"), "did you mean plain?"),
+        (("./task.sh", "[1,8]", "-T", "lots"), "Invalid --time specification"),
+        (("./task.sh", "[1,8]", "--reservation=none"), "the scheduler did not take this job"),
+        (("./task.sh", "[1,8]", "--share-gpu=1"), "makes room for 2 processes"),
+        (("./task.sh", "[0,8]"), "the number of nodes is 1 to"),
+        (("./gone.sh", "[1,8]"), "No such file"),
+        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--array does not go with a triple"),
+        (("./task.sh", "[1,8]", "--", "\udcff"), "is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(cluster: Cluster, words: tuple[str, ...], why: str) -> None:
+    found = llsub(cluster, *words)
+    assert (found.returncode, why in found.stderr) == (2, True), found.stderr
+    assert cluster.as_user("alice", f"ls {HOME}").stdout.split() == ["slow.sh", "task.sh"]
+    assert cluster.jobs() == []
+
+
+def test_a_job_waits_for_a_node_that_is_drained(cluster: Cluster) -> None:
+    """And begins when it is back."""
+    cluster.exec("ctl", ["scontrol", "update", "nodename=n3", "state=drain", "reason=test"], check=True)
+    try:
+        found = llsub(cluster, "./task.sh", "[3,2]")
+        waiting = cluster.as_user("alice", "squeue --me --noheader --format=%T").stdout
+    finally:
+        cluster.exec("ctl", ["scontrol", "update", "nodename=n3", "state=resume"], check=True)
+    assert found.returncode == 0, found.stderr
+    assert "1 of 3 nodes is down or drained: this job waits for it" in found.stderr
+    assert waiting == "PENDING\n"
+    assert llsub(cluster, "--watch").returncode == 0
+
+
+SAYS_USR1 = """#!/bin/bash
+trap 'echo "got USR1"; exit 0' USR1
+touch up.$LLSUB_RANK
+for _ in {1..600}; do sleep 0.1; done
+exit 1
+"""
+
+
+def test_a_warning_to_the_batch_script_reaches_the_tasks_and_does_not_end_them(cluster: Cluster) -> None:
+    """--signal=B:USR1@60 sends it in the same way, a minute before the end."""
+    cluster.as_user("alice", f"cat > {HOME}/task.sh", input=SAYS_USR1, check=True)
+    found = llsub(cluster, "./task.sh", "[2,2]", "--options=-w n2,n3")
+    job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
+    cluster.wait_running(job)
+    for _ in range(300):
+        if len(cluster.as_user("alice", f"ls {HOME}/up.* 2>/dev/null").stdout.split()) == 4:
+            break
+        time.sleep(0.1)
+    cluster.as_user("alice", f"scancel --batch --signal=USR1 {job}", check=True)
+    assert cluster.wait(job) == "COMPLETED"
+    assert cluster.as_user("alice", f"cat {HOME}/LLSUB.1/p*_*/*.log.*").stdout.count("got USR1") == 4
+    log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
+    assert "4 of 4 ranks done" in log
+    assert "told to end" not in log
+
+
+def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> None:
+    """His folder says what would be started, and which jobs would be ended, in alice's name; she may watch it."""
+    mine = llsub(cluster, "./slow.sh", "[1,2]", "--options=-w n2")
+    job = int(re.search(r"^job (\d+):", mine.stdout, re.MULTILINE)[1])  # type: ignore[index]
+    copy = (
+        f"cp -r {HOME}/LLSUB.1 /tmp/LLSUB.9; cd /tmp/LLSUB.9; echo {job} 1 > jobs; "
+        """echo '["/bin/sh", "-c", "echo > /tmp/owned; echo 5"]' > submit.json"""
+    )
+    try:
+        cluster.as_user("bob", copy, check=True)
+        for words in ("llsub --resume", "llkill"):
+            found = cluster.as_user("alice", f"cd /tmp; {words} LLSUB.9")
+            assert (found.returncode, "LLSUB.9 is bob's run" in found.stderr) == (2, True), found.stderr
+        assert str(job) in cluster.as_user("alice", "squeue --me --noheader --format=%i").stdout
+    finally:
+        owned = cluster.as_user("bob", "rm -r /tmp/LLSUB.9; ls /tmp/owned").returncode
+        cluster.as_user("alice", f"scancel {job}")
+        cluster.wait(job)
+    assert owned != 0
+
+
+@pytest.mark.parametrize("folder", ["/usr", "/home/bob"])
+def test_a_folder_without_write_permission_is_a_sentence(cluster: Cluster, folder: str) -> None:
+    found = cluster.as_user("alice", f"cd /; cd {folder} 2>/dev/null; llsub {HOME}/task.sh '[1,2]'")
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+    assert "Permission denied" in found.stderr
+
+
+def test_a_full_disk_leaves_no_folder_and_no_job(cluster: Cluster) -> None:
+    small = f"{HOME}/small"
+    cluster.as_user("alice", f"mkdir {small}", check=True)
+    cluster.exec("login", ["mount", "-t", "tmpfs", "-o", "size=16k,mode=777", "none", small], check=True)
+    try:
+        cluster.as_user("alice", f"seq 20000 > {HOME}/list", check=True)
+        found = cluster.as_user("alice", f"cd {small}; llsub ../task.sh '[1,2]' --tasks ../list; ls -A")
+    finally:
+        cluster.exec("login", ["umount", small], check=True)
+    assert "No space left on device" in found.stderr
+    assert found.stdout == ""
+    assert cluster.jobs() == []
+
+
+def test_a_dry_run_shows_and_makes_nothing(cluster: Cluster) -> None:
+    found = llsub(cluster, "./task.sh", "[2,8,1]", "--dry-run")
+    assert found.returncode == 0
+    assert found.stdout.startswith("sbatch --parsable --nodes=2")
+    assert "srun --nodes=" in found.stdout
+    assert "process i of node k (from 0) is rank k x 8 + i" in found.stdout
+    assert cluster.as_user("alice", f"ls {HOME}").stdout.split() == ["slow.sh", "task.sh"]
+
+
+def test_an_ordinary_job_and_one_from_inside_a_job(cluster: Cluster) -> None:
+    """Without a triple it is LLSC's; and a step of a shared job can submit as the login node does."""
+    found = llsub(cluster, "./task.sh", "-s", "2", "-J", "plain")
+    assert found.returncode == 0, found.stderr
+    job = int(found.stdout.split()[-1])
+    assert cluster.wait(job) == "COMPLETED"
+    assert "NumCPUs=2" in cluster.job(job)
+    assert folder_exists(cluster, f"task.sh.log-{job}")
+    inner = f"cd {HOME}; srun -n1 llsub ./task.sh '[1,2]' --options='-w n3'"
+    outer = cluster.sbatch("alice", inner, "--share-gpu=2", "-w", "n2")
+    assert cluster.wait(outer) == "COMPLETED", cluster.output(outer)
+    job = int(cluster.as_user("alice", f"cut -d' ' -f1 {HOME}/LLSUB.1/jobs", check=True).stdout)
+    assert cluster.wait(job) == "COMPLETED"
+    assert len(folder_files(cluster, "p0-p1_n3/task.sh.log.*")) == 2
+
+
+def folder_exists(cluster: Cluster, name: str) -> bool:
+    """Whether it is in alice's folder."""
+    return cluster.as_user("alice", f"test -e {HOME}/{name}").returncode == 0
+
+
+def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) -> None:
+    """scancel in mid-run; two resumptions at the same moment are one; no task that was done runs again."""
+    found = llsub(cluster, "./slow.sh", "[2,4]", "--options=-w n2,n3")
+    job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
+    wait_for_tasks(cluster, job, 4)
+    busy = llsub(cluster, "--resume", "LLSUB.1")
+    assert (busy.returncode, f"job {job} of LLSUB.1 is still in the queue" in busy.stderr) == (2, True)
+    cluster.as_user("alice", f"scancel {job}; touch {HOME}/go", check=True)
+    cluster.wait(job)
+    log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
+    assert "4 of 8 ranks done" in log
+    assert "runs these 4, and no other" in log
+    both = cluster.as_user("alice", f"cd {HOME}; llsub --resume LLSUB.1 & llsub --resume LLSUB.1; wait")
+    assert len(re.findall(r"^job \d+: 4 of 8 tasks of LLSUB.1 are left$", both.stdout, re.MULTILINE)) == 1
+    assert llsub(cluster, "--watch").returncode == 0
+    ran = cluster.as_user("alice", f"cd {HOME}; cat ran.*; ls ran.* | wc -l", check=True).stdout.split()
+    assert ran == ["ran"] * 8 + ["8"]
+    again = llsub(cluster, "--resume", "LLSUB.1")
+    assert (again.returncode, "all 8 tasks of LLSUB.1 are done" in again.stderr) == (2, True)
+
+
+def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster) -> None:
+    """Slurm's limits are minutes: the limit of a running job is set to what it has run already."""
+    found = llsub(cluster, "./slow.sh", "[1,4]", "--options=-w n2")
+    job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
+    wait_for_tasks(cluster, job, 2)
+    cluster.exec("ctl", ["scontrol", "update", f"jobid={job}", "timelimit=0:01"], check=True)
+    assert cluster.wait(job, timeout=100) in ("TIMEOUT", "FAILED")
+    log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
+    assert "This job was told to end." in log
+    assert "2 of 4 ranks done" in log
+    assert "runs these 2, and no other" in log
+
+
+def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Cluster) -> None:
+    """No plugin, no hooks: [2,8] over all GPUs of two nodes, by themselves."""
+    with Cluster.up(name_for("noplugin"), cluster.slurm_release, without=("plugin",)) as bare:
+        bare.as_user("alice", f"mkdir {HOME}; cat > {HOME}/task.sh; chmod +x {HOME}/task.sh", input=TASK, check=True)
+        found = ranks(done(bare, "./task.sh", "[2,8]", "--options=-w n2,n3"))
+        some = llsub(bare, "./task.sh", "[1,2]", "-g", "1", "--share-gpu=mem=1G", "--wait")
+        assert some.returncode == 0, some.stdout + some.stderr
+        assert "this site has no --share-gpu" in some.stderr
+        text = bare.as_user("alice", f"cat {HOME}/LLSUB.2/p*_*/*.log.*", check=True).stdout
+    assert len(found) == 16
+    assert set(Counter(gpu for _, _, gpu, _ in found.values()).values()) == {4}
+    assert len({gpu for _, _, gpu, _ in ranks(text).values()}) == 1
+
+
+def test_where_devices_and_memory_are_confined_each_rank_has_its_gpu(cluster: Cluster) -> None:
+    """ConstrainDevices: a step can use the GPUs that it asked for and no other."""
+    with Cluster.up(name_for("confined"), cluster.slurm_release, cgroup=True) as confined:
+        confined.as_user(
+            "alice", f"mkdir {HOME}; cat > {HOME}/task.sh; chmod +x {HOME}/task.sh", input=TASK, check=True
+        )
+        found = ranks(done(confined, "./task.sh", "[2,8]", "--options=-w n2,n3"))
+    assert set(Counter(gpu for _, _, gpu, _ in found.values()).values()) == {4}
+
+
+def test_local_runs_here_without_slurm(cluster: Cluster) -> None:
+    found = llsub(cluster, "./task.sh", "[1,4]", "--local", before="PATH=/usr/bin:/bin:/usr/local/bin")
+    assert found.returncode == 0, found.stderr
+    assert len(folder_files(cluster, "p0-p3_login/task.sh.log.*")) == 4
+    assert cluster.jobs() == []
+
+
+@pytest.mark.parametrize(("words", "expected"), [("-i", "gpus= cpus=1"), ("-i -g 1 -q gpu", "gpus=0 cpus=1")])
+def test_a_shell_on_a_core(cluster: Cluster, words: str, expected: str) -> None:
+    """With a terminal, as a person has it."""
+    assert expected in shell(cluster, words)
+
+
+def test_a_shell_on_a_whole_node_has_all_of_it(cluster: Cluster) -> None:
+    """n2: 8 CPUs, 2 GPUs."""
+    assert "gpus=0,1 cpus=8" in shell(cluster, "-i full --options='-w n2'")
+
+
+def shell(cluster: Cluster, words: str) -> str:
+    """What a login shell that llsub opens on a terminal says of its GPUs and CPUs."""
+    ask = "echo gpus=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE\nexit\n"
+    line = f'script -qec "llsub {words}" /dev/null'
+    return cluster.as_user("alice", line, input=ask, timeout=60).stdout

@@ -1,0 +1,433 @@
+"""llsub and its launchers on real clusters: who runs where, what is recorded, what is left when something breaks."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from conftest import WITHOUT, name_for
+
+from localcluster import RELEASES, Cluster
+from slurm_share import run_folder
+
+pytestmark = pytest.mark.cluster
+
+SHOW = """#!/bin/bash
+echo "rank=$LLSUB_RANK size=$LLSUB_SIZE gpu=$CUDA_VISIBLE_DEVICES index=$SLURM_SHARE_GPU_INDEX mps=$SLURM_SHARE_MPS \
+slot=$SLURM_SHARE_SLOT threads=$OMP_NUM_THREADS ntasks=$SLURM_NTASKS procid=$SLURM_PROCID host=$SLURMD_NODENAME \
+cap=$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT mask=$(grep Cpus_allowed_list /proc/self/status | cut -f2)"
+"""
+
+
+class Submitted:
+    """One use of llsub by alice, in a folder of its own."""
+
+    def __init__(
+        self, cluster: Cluster, script: str, *words: str, user: str = "alice", files: dict | None = None
+    ) -> None:
+        self.cluster = cluster
+        self.user = user
+        self.home = f"/home/{user}/{uuid.uuid4().hex[:10]}"
+        for name, text in {"task.sh": script, **(files or {})}.items():
+            put = f"mkdir -p {self.home} && cat >{self.home}/{name} && chmod 755 {self.home}/{name}"
+            cluster.as_user(user, put, input=text, check=True)
+        line = " ".join(f"'{word}'" for word in words)
+        self.said = cluster.as_user(user, f"cd {self.home} && llsub ./task.sh {line}", timeout=60)
+        found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
+        assert found, self.said.stdout + self.said.stderr
+        self.job = int(found[1])
+
+    @property
+    def folder(self) -> str:
+        """The run's."""
+        return f"{self.home}/LLSUB.1"
+
+    def read(self, pattern: str) -> str:
+        """What files of the run's folder hold, one after another."""
+        return self.cluster.as_user(self.user, f"cat {self.folder}/{pattern} 2>/dev/null").stdout
+
+    def wait(self, timeout: float = 90) -> str:
+        """Until the job is over; its state."""
+        return self.cluster.wait(self.job, timeout)
+
+    def ranks(self) -> dict[int, dict[str, str]]:
+        """What each rank of SHOW printed."""
+        found = {}
+        for line in self.read("p*/task.sh.log.*").splitlines():
+            if line.startswith("rank="):
+                words = dict(word.split("=", 1) for word in line.split(" "))
+                found[int(words["rank"])] = words
+        return found
+
+    def attempts(self) -> dict[int, list]:
+        """task -> its attempts."""
+        found: dict[int, list] = {}
+        for ended in run_folder.parse_results(self.read("p*/results.jsonl").encode()):
+            found.setdefault(ended.task, []).append(ended)
+        return {task: sorted(tried, key=lambda one: one.started) for task, tried in found.items()}
+
+    def summary(self) -> dict:
+        """summary.json."""
+        return json.loads(self.read("summary.json"))
+
+    def log(self) -> str:
+        """What the launchers and the script said."""
+        return self.read("llsub-triple-mode-launch.log-*")
+
+    def resume(self) -> None:
+        """llsub --resume; the new job."""
+        self.said = self.cluster.as_user(self.user, f"cd {self.home} && llsub --resume LLSUB.1", timeout=60)
+        found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
+        assert found, self.said.stdout + self.said.stderr
+        self.job = int(found[1])
+
+    def effects(self) -> Counter:
+        """How often each task came to its end, by its own word in the file `effects`."""
+        return Counter(map(int, self.cluster.as_user(self.user, f"cat {self.home}/effects").stdout.split()))
+
+    def wait_for(self, what, timeout: float = 40.0) -> None:
+        """Until `what` is true."""
+        end = time.monotonic() + timeout
+        while not what():
+            assert time.monotonic() < end, f"it did not happen; the log: {self.log()}"
+            time.sleep(0.1)
+
+
+def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
+    """Pids of a node's processes whose command line matches."""
+    return [int(word) for word in cluster.exec(node, ["pgrep", "-f", pattern]).stdout.split()]
+
+
+@pytest.fixture(scope="module", params=list(RELEASES))
+def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster whose administrators have installed nothing but the commands: no plugin, no hooks. n3 has no GPU."""
+    release = request.param
+    extra = (
+        "Prolog=/usr/bin/true\nEpilog=/usr/bin/true\n"
+        "NodeName=n3 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000 State=UNKNOWN"
+    )
+    without = ("plugin", *WITHOUT)
+    with Cluster.up(name_for("bare" + release), release, slurm_conf_extra=extra, without=without) as made:
+        if made.slurm_release != release:
+            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+        yield made
+
+
+# ---- Who runs where ------------------------------------------------------------------------------------------------
+
+
+def check_sixteen(made: Submitted, gpus: int) -> dict[int, dict[str, str]]:
+    """What holds with and without a plan."""
+    ranks = made.ranks()
+    assert sorted(ranks) == list(range(16)), made.log()
+    for words in ranks.values():
+        assert words["size"] == "16"
+        assert (words["threads"], words["ntasks"], words["procid"]) == ("1", "1", "0")
+    for first in (0, 8):
+        node = [ranks[rank] for rank in range(first, first + 8)]
+        assert len({words["host"] for words in node}) == 1
+        assert Counter(words["gpu"] for words in node) == dict.fromkeys({w["gpu"] for w in node}, 8 // gpus)
+        assert [words["gpu"] for words in node[:gpus]] == [words["gpu"] for words in node[gpus : 2 * gpus]]
+        assert all(words["gpu"].startswith("GPU-") for words in node)
+    cores = {ended.rank: ended.cpus for tried in made.attempts().values() for ended in tried}
+    assert all(ranks[rank]["mask"] == cores[rank] for rank in range(16))
+    assert ranks[0]["host"] != ranks[8]["host"]
+    return ranks
+
+
+def test_sixteen_ranks_on_two_nodes(cluster: Cluster) -> None:
+    """[2,8,1]: one job, one step of two tasks; every rank has its slot of the Prolog's plan, its GPU, its cap, its
+    cores, its log."""
+    made = Submitted(cluster, SHOW, "[2,8,1]")
+    assert made.wait() == "COMPLETED", made.log()
+    ranks = check_sixteen(made, 2)
+    assert {words["mps"] for words in ranks.values()} == {"on"}
+    for first in (0, 8):
+        assert sorted(int(ranks[rank]["slot"]) for rank in range(first, first + 8)) == list(range(8))
+    assert all(re.fullmatch(r"0=\d+M", words["cap"]) for words in ranks.values())
+    nodes = {ended.node for tried in made.attempts().values() for ended in tried}
+    listing = cluster.as_user("alice", f"cd {made.folder} && ls -d p*/*.log.*").stdout.split()
+    assert sorted(listing) == sorted(
+        f"p{first}-p{first + 7}_{ranks[first]['host']}/task.sh.log.{rank}"
+        for first in (0, 8) for rank in range(first, first + 8)
+    )  # fmt: skip
+    assert len(nodes) == 2
+    assert made.summary()["done"] == 16
+    assert "16 of 16 ranks done" in made.log()
+
+
+def test_the_same_where_administrators_installed_nothing(bare: Cluster) -> None:
+    """The launcher deals the GPUs by itself, and starts MPS daemons inside the job; none of them is left."""
+    made = Submitted(bare, SHOW, "[2,8,1]", "-g", "2")
+    assert made.wait() == "COMPLETED", made.log()
+    ranks = check_sixteen(made, 2)
+    assert {words["mps"] for words in ranks.values()} == {"on"}, made.log()
+    for node in ("n1", "n2"):
+        assert processes(bare, node, "nvidia-cuda-mps") == []
+        assert bare.exec(node, ["sh", "-c", "ls -d /tmp/slurm-share-*"]).stdout == ""
+
+
+def test_four_gpus_and_none(cluster: Cluster, bare: Cluster) -> None:
+    """n1 has four: ranks 0 to 3 have one each. A node without a GPU runs a triple of CPU programs."""
+    made = Submitted(cluster, SHOW, "[1,8,1]", "-g", "4")
+    assert made.wait() == "COMPLETED", made.log()
+    ranks = made.ranks()
+    assert len({ranks[rank]["gpu"] for rank in range(4)}) == 4
+    assert [ranks[rank]["gpu"] for rank in range(4)] == [ranks[rank]["gpu"] for rank in range(4, 8)]
+    if bare.slurm_release == cluster.slurm_release:
+        made = Submitted(bare, SHOW, "[1,6]", "--options=-w n3")
+        assert made.wait() == "COMPLETED", made.log()
+        assert {words["gpu"] for words in made.ranks().values()} <= {"", "NoDevFiles"}
+        assert len(made.ranks()) == 6
+
+
+def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Cluster) -> None:
+    """-g 1 twice: both run on n2 at the same time, each on a GPU of its own, and n1 and n3 are not needed."""
+    text = SHOW + "sleep 4\n"
+    first = Submitted(cluster, text, "[1,2,1]", "-g", "1", "--options=-w n2")
+    second = Submitted(cluster, text, "[1,2,1]", "-g", "1", "--options=-w n2")
+    assert (first.wait(), second.wait()) == ("COMPLETED", "COMPLETED")
+    gpus = [{words["gpu"] for words in made.ranks().values()} for made in (first, second)]
+    assert [len(one) for one in gpus] == [1, 1]
+    times = [[one for tried in made.attempts().values() for one in tried] for made in (first, second)]
+    ends = [max(one.started + one.seconds for one in made) for made in times]
+    starts = [min(one.started for one in made) for made in times]
+    if max(starts) < min(ends):  # on a slow day the second begins when the first is over
+        assert gpus[0] != gpus[1]
+
+
+# ---- Out of memory -------------------------------------------------------------------------------------------------
+
+
+LENET = "#!/bin/bash\nexec simgpu-task --memory 2400M --load 15 --seconds 6\n"
+"""A LeNet-4 of the GPU-sharing paper: 2.3 to 2.4 GiB, GPU load 0.35 of 2 together with its fellows."""
+
+
+@pytest.fixture
+def two_small_gpus(cluster: Cluster) -> Iterator[None]:
+    """n2's GPUs with 32 GiB, as in the paper."""
+    before = cluster.exec("n2", ["sed", "-n", "s/^memory_mib=//p", "/run/simgpu/gpu0"], check=True).stdout.strip()
+
+    def make(size: str) -> None:
+        files = ["/run/simgpu/gpu0", "/run/simgpu/gpu1"]
+        cluster.exec("n2", ["sed", "-i", f"s/^memory_mib=.*/memory_mib={size}/", *files], check=True)
+
+    make("32768")
+    yield
+    make(before)
+
+
+def test_48_lenets_without_caps_die_as_in_the_paper_and_with_retries_all_are_done(
+    cluster: Cluster, two_small_gpus: None
+) -> None:
+    """The paper: 48 at once on 2 x 32 GB, 21 fail. Tried again when there is room, all 48 are done, and the summary
+    says which were moved."""
+    words = ("[1,48,1]", "--share-gpu=24,mps=off", "--options=-w n2")
+    lost = Submitted(cluster, LENET, *words)
+    assert lost.wait() == "FAILED"
+    kinds = Counter(tried[-1].outcome for tried in lost.attempts().values())
+    # 13 x 2400 MiB fit into each 32 GiB at a time; on a slow day the last ones begin when the first have ended
+    assert 26 <= kinds["done"] < 48, lost.log()
+    assert kinds["done"] + kinds["gpu memory"] == 48
+    assert "out of GPU memory: " in lost.log()
+
+    made = Submitted(cluster, LENET, *words, "--retries", "2")
+    assert made.wait(120) == "COMPLETED", made.log()
+    summary = made.summary()
+    assert summary["done"] == 48
+    again = {task: [one.outcome for one in tried] for task, tried in made.attempts().items() if len(tried) > 1}
+    assert again
+    assert all(len(tried) == 2 for tried in again.values()), again  # waiting was no attempt: none failed twice
+    assert sorted(again) == summary["tried_again"]
+    assert "tried again" in made.log()
+
+
+def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
+    """In a cluster that confines memory: the rank that the kernel killed is told from one that failed, and is tried
+    again when there is room."""
+    text = """#!/bin/bash
+    [ $LLSUB_RANK = 1 ] && [ $LLSUB_ATTEMPT = 1 ] && exec python3 -c 'bytearray(900 << 20)'
+    [ $LLSUB_RANK = 2 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 3
+    sleep 1
+    """
+    with Cluster.up(name_for("oom"), cluster.slurm_release, cgroup=True, nodes=2) as confined:
+        made = Submitted(confined, text, "[1,3,1]", "--retries", "1", "--options=-w n2 --mem=500")
+        assert made.wait() == "COMPLETED", made.log()
+        outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
+        assert outcomes == {0: ["done"], 1: ["host memory", "done"], 2: ["failed", "done"]}
+
+
+# ---- What breaks ---------------------------------------------------------------------------------------------------
+
+
+def work(cluster: Cluster, *words: str, seconds: str = "0.2") -> Submitted:
+    """A dynamic run whose tasks write down that they came to their end, as their last deed."""
+    text = f'#!/bin/bash\nsleep {seconds}\necho $LLSUB_TASK >>"$(dirname "$LLSUB_DIR")"/effects\n'
+    return Submitted(cluster, text, *words)
+
+
+def check_resumed(made: Submitted, tasks: int) -> None:
+    """Resume, and find every task done, and none that was recorded as done run twice."""
+    done = {task for task, tried in made.attempts().items() if tried[-1].outcome == "done"}
+    assert len(done) < tasks
+    made.resume()
+    assert made.wait() == "COMPLETED", made.log()
+    effects = made.effects()
+    assert sorted(effects) == list(range(tasks))
+    assert {task: effects[task] for task in done if effects[task] != 1} == {}
+    assert made.summary()["done"] == tasks
+
+
+def test_a_child_that_is_killed(cluster: Cluster) -> None:
+    """kill -9 of one: that rank failed and is named, the other 7 are done, the job has failed."""
+    made = Submitted(cluster, "#!/bin/bash\nexec sleep 3.14$LLSUB_RANK\n", "[1,8,1]", "--options=-w n2")
+    made.wait_for(lambda: len(processes(cluster, "n2", r"^sleep 3\.14")) == 8)
+    cluster.exec("n2", ["pkill", "-KILL", "-f", r"^sleep 3\.145"], check=True)
+    assert made.wait() == "FAILED"
+    outcomes = {task: tried[-1].outcome for task, tried in made.attempts().items()}
+    assert outcomes == {rank: "signal" if rank == 5 else "done" for rank in range(8)}
+    assert "ended by a signal: 5" in made.log()
+
+
+def test_a_launcher_that_is_killed(cluster: Cluster) -> None:
+    """kill -9 of the loop on one of two nodes: nothing of it is left there, the other node works on, what is unfinished
+    is named, and resuming runs that and nothing else."""
+    made = work(cluster, "[2,2,1]", "--ntasks", "120", "--distribution", "dynamic")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 20)
+    node = made.read("p0-*/progress.json")
+    host = json.loads(node)["node"]
+    loop = max(processes(cluster, host, "slurm_share.cli.main launch"))
+    cluster.exec(host, ["kill", "-KILL", str(loop)], check=True)
+    assert made.wait() == "FAILED"
+    assert "SIGKILL" in made.log()
+    assert processes(cluster, host, "task.sh") == []
+    assert "unfinished: " in made.log()
+    check_resumed(made, 120)
+
+
+def test_guard_and_loop_killed_together(cluster: Cluster) -> None:
+    """Slurm ends what they leave; nothing that is written down is run again."""
+    made = work(cluster, "[1,2,1]", "--ntasks", "60", "--options=-w n2")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 10)
+    cluster.exec("n2", ["pkill", "-KILL", "-f", "slurm_share.cli.main launch"], check=True)
+    assert made.wait() == "FAILED"
+    assert processes(cluster, "n2", "task.sh") == []
+    check_resumed(made, 60)
+
+
+def test_slurmd_killed_in_the_middle(cluster: Cluster) -> None:
+    """The tasks do not notice; slurmd comes back, and the job ends well."""
+    made = work(cluster, "[1,2,1]", "--ntasks", "40", "--options=-w n2")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 5)
+    # By its pid file: since an `scontrol reconfigure` of another test the process may be called slurmd-wlm.
+    cluster.exec("n2", ["bash", "-c", "kill -KILL $(cat /run/slurmd.pid)"], check=True)
+    cluster.exec("n2", ["slurmd"], check=True)
+    assert made.wait() == "COMPLETED", made.log()
+    assert made.effects() == Counter(range(40))
+
+
+def test_a_job_that_is_suspended_goes_on(cluster: Cluster) -> None:
+    """scontrol suspend stops every process of the job, launcher and all; resume, and nothing was lost."""
+    made = work(cluster, "[1,2,1]", "--ntasks", "30", "--options=-w n2")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 5)
+    for _ in range(2):
+        cluster.exec("ctl", ["scontrol", "suspend", str(made.job)], check=True)
+        time.sleep(1.5)
+        cluster.exec("ctl", ["scontrol", "resume", str(made.job)], check=True)
+        time.sleep(0.3)
+    assert made.wait() == "COMPLETED", made.log()
+    assert made.effects() == Counter(range(30))
+
+
+def test_what_is_sent_to_the_tasks_reaches_them(cluster: Cluster) -> None:
+    """scancel -s USR1, as --signal does before the time limit: every task hears it, and none ends of it."""
+    text = "#!/bin/bash\ntrap 'echo checkpoint' USR1\necho ready\nfor i in $(seq 40); do sleep 0.1; done\n"
+    made = Submitted(cluster, text, "[1,3,1]", "--options=-w n2")
+    made.wait_for(lambda: made.read("p*/task.sh.log.*").count("ready") == 3)
+    cluster.as_user("alice", ["scancel", "-s", "USR1", str(made.job)], check=True)
+    assert made.wait() == "COMPLETED", made.log()
+    assert made.read("p*/task.sh.log.*").count("checkpoint") >= 3
+
+
+def test_scancel(cluster: Cluster) -> None:
+    """Nothing runs on, what is done is written down, the log names the rest."""
+    made = work(cluster, "[2,2,1]", "--ntasks", "100")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 10)
+    cluster.as_user("alice", ["scancel", str(made.job)], check=True)
+    assert made.wait() == "CANCELLED"
+    for node in ("n1", "n2", "n3"):
+        assert processes(cluster, node, "task.sh") == []
+    assert "SIGTERM: no further task starts" in made.log()
+    check_resumed(made, 100)
+
+
+def test_a_node_that_loses_its_power(cluster: Cluster) -> None:
+    """Slurm puts the job back in the queue; it comes back and runs only what was not written down."""
+    made = work(cluster, "[1,2,1]", "--ntasks", "60", "--options=-w n3 --requeue")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 10)
+    before = {task for task, tried in made.attempts().items() if tried[-1].outcome == "done"}
+    cluster.kill("n3")
+    cluster.reboot("n3")
+    cluster.exec("ctl", ["scontrol", "requeue", str(made.job)])  # or Slurm would find out within SlurmdTimeout
+    made.wait_for(lambda: "JobState=PENDING" in cluster.job(made.job))
+    # Slurm lets a requeued job wait for two minutes; and not at once: slurmd takes a launch in the second of the job's
+    # end for one of the run that ended.
+    cluster.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "starttime=now+3"], check=True)
+    assert made.wait(150) == "COMPLETED", made.log()
+    effects = made.effects()
+    assert sorted(effects) == list(range(60))
+    assert {task: effects[task] for task in before if effects[task] != 1} == {}
+    jobs = {one.job for tried in made.attempts().values() for one in tried}
+    assert jobs == {str(made.job), f"{made.job}.1"}
+
+
+def test_the_time_limit(cluster: Cluster) -> None:
+    """After its minute (Slurm looks now and then) nothing is left running, every finished task is recorded, and
+    resuming does the rest."""
+    made = work(cluster, "[1,2,1]", "--ntasks", "2000", "-T", "1", "--options=-w n2", seconds="0.4")
+    assert made.wait(120) == "TIMEOUT"
+    assert processes(cluster, "n2", "task.sh") == []
+    done = {task for task, tried in made.attempts().items() if tried[-1].outcome == "done"}
+    assert 20 < len(done) < 2000
+    assert {task for task in made.effects() if task not in made.attempts()} == set()
+    assert "no further task starts" in made.log()
+    left = 2000 - len(done)
+    made.resume()
+    assert f"{left} " in made.said.stdout
+    cluster.as_user("alice", ["scancel", str(made.job)], check=True)
+    made.wait()
+
+
+def test_an_mps_daemon_that_dies(cluster: Cluster) -> None:
+    """No task starts without its cap: those of that GPU are unfinished and named, the other GPU's go on, and resuming
+    runs the rest under a daemon of the new job."""
+    made = work(cluster, "[1,4,1]", "--ntasks", "60", "--distribution", "block", "--options=-w n2")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 8)
+    cluster.exec("n2", ["sh", "-c", "kill -KILL $(pgrep -f nvidia-cuda-mps-control | head -1)"], check=True)
+    assert made.wait() == "FAILED"
+    assert "for it would run without a cap" in made.log()
+    done = [tried[-1] for tried in made.attempts().values() if tried[-1].outcome == "done"]
+    by_gpu = Counter(one.gpu for one in done)
+    assert max(by_gpu.values()) == 30
+    assert min(by_gpu.values()) < 30
+    check_resumed(made, 60)
+
+
+# ---- Against a second user -----------------------------------------------------------------------------------------
+
+
+def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
+    """bob can neither resume alice's run nor end her job; he gets a sentence."""
+    made = Submitted(cluster, "#!/bin/bash\nsleep 5\n", "[1,2,1]", "--options=-w n2")
+    said = cluster.as_user("bob", f"llsub --resume {made.folder}")
+    assert said.returncode in (1, 2)
+    assert "Traceback" not in said.stderr
+    cluster.wait_running(made.job)
+    said = cluster.as_user("bob", ["llkill", str(made.job)])
+    assert said.returncode != 0
+    assert made.wait() == "COMPLETED"

@@ -1,0 +1,113 @@
+"""slurmstepd (C) and the node launcher (Python) lease slots of the same job: neither takes what the other has, both
+choose alike, and each reads what the other wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_share import names, process
+from slurm_share.actuators.leases import Leases
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+SLOTS, GPUS = 8, ("a", "b") * 4
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The C side as a small program."""
+    build = tmp_path_factory.mktemp("build")
+    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={build}", build / "lease_verdict"], check=True)
+    return build / "lease_verdict"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return new_folder(tmp_path, SLOTS)
+
+
+def new_folder(folder, slots):
+    for name in (*map(str, range(slots)), names.SLOTS_LOCK):
+        (folder / name).touch(0o600)
+    return folder
+
+
+@contextmanager
+def c_step(program, folder, tasks, *, slots=SLOTS, gpus=2, pid=0):
+    """A step that holds its slots meanwhile: the numbers of those."""
+    step = subprocess.Popen(
+        [program, folder, str(slots), str(gpus), str(tasks), str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        yield tuple(int(word) for word in step.stdout.readline().split()), step
+    finally:
+        step.communicate(timeout=20)
+
+
+def test_a_launcher_takes_what_a_step_has_left(program, folder):
+    """And finds the rest when the step has given it back."""
+    launcher = Leases(folder, GPUS)
+    with c_step(program, folder, 3) as (theirs, _):
+        assert theirs == (0, 1, 2)
+        assert launcher.take(8) == (3, 4, 5, 6, 7)
+    assert (folder / "0").read_text() == f"{names.SLOT_USED}\n"
+    assert launcher.take(8) == (0, 1, 2)
+
+
+def test_a_step_takes_what_a_launcher_has_left(program, folder):
+    """The other way round."""
+    launcher = Leases(folder, GPUS)
+    assert launcher.take(5) == (0, 1, 2, 3, 4)
+    with c_step(program, folder, 8) as (theirs, _):
+        assert theirs == (5, 6, 7)
+    launcher.close()
+    with c_step(program, folder, 8) as (theirs, _):
+        assert theirs == tuple(range(8))
+
+
+def test_each_honours_the_living_task_of_the_others_dead_holder(program, folder):
+    """A slurmstepd that was killed, then a launcher."""
+    with c_step(program, folder, 1, pid=os.getpid()) as (theirs, step):
+        assert theirs == (0,)
+        step.kill()
+    assert (folder / "0").read_text().endswith(f"task {os.getpid()} {process.identify(os.getpid()).start_ticks}\n")
+    launcher = Leases(folder, GPUS)
+    assert launcher.take(8) == (1, 2, 3, 4, 5, 6, 7)
+    launcher.close()
+    dead = os.fork()
+    if dead == 0:
+        mine = Leases(folder, GPUS)
+        mine.take(1)
+        mine.name(1, os.getppid())
+        os._exit(0)
+    os.waitpid(dead, 0)
+    with c_step(program, folder, 8) as (theirs, _):
+        assert theirs == (2, 3, 4, 5, 6, 7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_both_choose_alike(program, data):
+    """Any number of GPUs and slots, any of them taken."""
+    gpus = data.draw(st.integers(1, 4))
+    slots = data.draw(st.integers(1, 12))
+    taken = data.draw(st.sets(st.integers(0, slots - 1)))
+    wanted = data.draw(st.integers(1, slots))
+    of_slot = [str(slot % gpus) for slot in range(slots)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = new_folder(Path(name), slots)
+        for slot in taken:
+            task = f"{os.getpid()} {process.identify(os.getpid()).start_ticks}"
+            (folder / str(slot)).write_text(f"step 0 holder 0 0 task {task}\n")
+        mine = Leases(folder, of_slot)
+        chosen = mine.take(wanted)
+        mine.close()
+        with c_step(program, folder, wanted, slots=slots, gpus=min(gpus, slots)) as (theirs, _):
+            assert theirs == chosen

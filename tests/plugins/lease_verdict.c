@@ -1,0 +1,43 @@
+/* For tests/contract: lease_verdict FOLDER SLOTS GPUS TASKS PID. Takes a slot for each task, prints their numbers in one line,
+ * names PID as the first task, and holds them until its input ends. "no: WHY" and 2 where it cannot. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "leases.h"
+
+static uint32_t number(const char *text)
+{
+	return (uint32_t)strtoul(text, NULL, 10);
+}
+
+int main(int argc, char **argv)
+{
+	static struct ss_slots slots;
+	static uint32_t chosen[SS_PLAN_MAX_SLOTS];
+	char why[512] = "";
+
+	if (argc != 6 || number(argv[2]) > SS_PLAN_MAX_SLOTS)
+		return 64;
+	slots.count = number(argv[2]);
+	slots.gpus = number(argv[3]);
+	for (uint32_t slot = 0; slot < slots.count; slot++)
+		slots.gpu[slot] = (uint16_t)(slot % slots.gpus);
+	struct ss_leases *leases = ss_leases_open(argv[1], slots.count, number(argv[4]), 5, false, why, sizeof why);
+	int taken = leases ? ss_leases_take(leases, &slots, NULL, 0, number(argv[4]), chosen, why, sizeof why) : -1;
+	if (taken < 0) {
+		printf("no: %s\n", why);
+		ss_leases_close(leases);
+		return 2;
+	}
+	for (int i = 0; i < taken; i++)
+		printf("%s%u", i ? " " : "", chosen[i]);
+	ss_leases_name_task(leases, 0, number(argv[5]));
+	puts("");
+	(void)fflush(stdout);
+	while (getchar() != EOF)
+		;
+	for (uint32_t task = 0; task < number(argv[4]); task++)
+		ss_leases_give_back(leases, task);
+	ss_leases_close(leases);
+	return 0;
+}

@@ -1,0 +1,316 @@
+"""`llmapreduce` without a scheduler: its words, and runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_share import run_folder
+from slurm_share.cli import follow, llfree, llkill, llmapreduce, llmapreduce_failures, llstat
+from slurm_share.decide.mapreduce import Folder
+from slurm_share.errors import CommandError
+from slurm_share.readers import slurm
+from slurm_share.records import QueuedJob
+from slurm_share.work import Progress
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a mapper, a reducer and three inputs; no Slurm, no job around us, no GPU."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(llmapreduce.OUTER)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for name, text in {
+        "map.sh": '#!/bin/sh\necho "$1 $LLMR_RANK $LLSUB_SIZE" > "$2"\n',
+        "bad.sh": "#!/bin/sh\nexit 1\n",
+        "reduce.sh": '#!/bin/sh\ncat "$1"/* > "$2"\n',
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"f{number}").touch()
+    return tmp_path
+
+
+def run(*words: str) -> int:
+    return llmapreduce.main(["--mapper=map.sh", "--input=in", "--output=out", *words])
+
+
+def test_map_and_reduce_here(place: Path) -> None:
+    assert run("--local", "--np=2", "--reducer=reduce.sh") == 0
+    assert (place / "llmapreduce.out").read_text().splitlines() == [
+        f"{place}/in/f0 0 2", f"{place}/in/f1 0 2", f"{place}/in/f2 1 2"
+    ]  # fmt: skip
+    assert not list(place.glob("MAPRED*"))
+
+
+def test_a_map_that_failed_is_not_reduced(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("--local", "--mapper=bad.sh", "--reducer=reduce.sh", "--np=1") == 1
+    assert not (place / "llmapreduce.out").exists()
+    assert f"not everything was done; see {place}/MAPRED.1/logs" in capfd.readouterr().err
+    assert run("--local", "--mapper=bad.sh", "--reducer=/bin/true", "--np=1", "--changeDepMode=true") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--output=in", "--ext=noext"],
+        ["--output=./in/.", "--ext=noext"],
+        ["--output=link", "--ext=noext"],
+        ["--output=other"],
+        ["--input=list", "--output=in", "--ext=noext"],
+        ["--input=list", "--output=.", "--ext=noext"],
+    ],
+)
+def test_outputs_that_would_be_written_over_inputs_are_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Through links too, and where it is the list itself."""
+    (place / "link").symlink_to("in")
+    (place / "other").mkdir()
+    (place / "other/f1.out").symlink_to("../in/f1")
+    (place / "list").write_text("in/f0\nin/f1\nlist\n")
+    (place / "in/f1").write_text("precious")
+    assert run("--local", "--np=1", *words) == 2
+    said = capsys.readouterr().err
+    assert "--output: this would overwrite the inputs" in said
+    assert "name another folder" in said
+    assert (place / "in/f1").read_text() == "precious"
+    assert not list(place.glob("MAPRED*"))
+
+
+def test_the_input_folder_is_no_output_folder_under_any_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "link").symlink_to("in")
+    for name in ("in", "link", "out/../in"):
+        assert run("--local", "--np=1", f"--output={name}") == 2
+        assert "would be inputs of the next run" in capsys.readouterr().err
+    assert len(list((place / "in").iterdir())) == 3
+
+
+def test_the_reducers_file_is_no_input(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--local", "--np=1", "--reducer=reduce.sh", "--redout=in/f2") == 2
+    assert "--redout: this would overwrite the input" in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
+def test_a_list_beside_its_outputs_is_fine(place: Path) -> None:
+    (place / "list").write_text("in/f0\nin/f1\n")
+    assert run("--local", "--np=1", "--input=list", "--output=in") == 0
+    assert (place / "in/f1.out").exists()
+
+
+def test_what_was_refused_leaves_no_output_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None that it made; one that was there stays."""
+    refused = ["--tempdir=map.sh", "--redout=gone/x"]
+    for word in refused:
+        assert run("--local", "--output=a/out", "--reducer=reduce.sh", word) == 2, word
+        assert not (place / "a").exists()
+    (place / "in" / os.fsdecode(b"f\xff")).touch()
+    assert run("--local", "--output=a/out") == 2
+    assert not (place / "a").exists()
+    (place / "a").mkdir()
+    assert run("--local", "--output=a/out") == 2
+    assert list((place / "a").iterdir()) == []
+
+
+def test_links_that_lead_nowhere_are_said_once_with_their_number(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("gone1", "gone2"):
+        (place / "in" / name).symlink_to("nowhere")
+    assert run("--local", "--np=1") == 0
+    said = capfd.readouterr().err
+    assert said.count(" links ") == 1
+    assert f"2 links in {place}/in to nothing that can be seen left out: gone1, ..." in said
+
+
+def test_the_first_failures_are_named_with_input_log_and_last_line(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a log of many tasks, each has its own last line; a task that was tried twice the second one's."""
+    for number in range(14):
+        (place / "in" / f"f{number}").touch()
+    (place / "bad.sh").write_text(
+        '#!/bin/sh\n[ "${1##*/}" = f0 ] && exit 0\necho first; echo "$$ wrong in ${1##*/}" | cut -d" " -f2-; exit 3\n'
+    )
+    assert run("--local", "--mapper=bad.sh", "--np=2", "--retries=1") == 1
+    lines = capfd.readouterr().err.splitlines()
+    at = lines.index("failed: 13 of 14, as input -> log (why): its last line")
+    logs = rf"{re.escape(str(place))}/MAPRED\.1/logs/p0-[^/]*/bad\.sh\.log\.[01]"  # whichever process tried it last
+    assert re.fullmatch(rf"  {re.escape(str(place))}/in/f1 -> {logs} \(exit code 3\): wrong in f1", lines[at + 1])
+    assert lines[at + 10].startswith(f"  {place}/in/f6 -> ")  # f10 to f13 come before f2
+    assert lines[at + 10].endswith(" (exit code 3): wrong in f6")
+    assert lines[at + 11] == f"  and 3 more: {place}/MAPRED.1/summary.json"
+    assert len(lines) == at + 12
+
+
+def test_a_program_that_cannot_start_has_its_reason_in_the_place_of_a_last_line(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place / "bad.sh").write_text("#!/no/such/shell\n")
+    assert run("--local", "--mapper=bad.sh", "--np=1") == 1
+    line = next(line for line in capfd.readouterr().err.splitlines() if line.startswith(f"  {place}/in/f0 -> "))
+    assert "No such file" in line
+    assert line.endswith(")")
+
+
+def test_the_words_of_a_list_are_named_and_an_output_is_not() -> None:
+    lines = ['["--rate=1","--batch=a b"]', '["x/3","/out/3.out"]', '["/M/input_1"]', '["\\u001b[2J"]']
+    named = [llmapreduce_failures._input(lines, task) for task in range(5)]
+    assert named == ["--rate=1 '--batch=a b'", "x/3", "/M/input_1", r"'\x1b[2J'", "task 4"]
+
+
+def test_a_folder_without_failures_has_no_lines_and_another_one_a_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--local", "--np=1", "--keep=true") == 0
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["x", f"{place}/MAPRED.1"])
+    assert llmapreduce_failures.main() == 0
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "argv", ["x", f"{place}/in"])
+    assert llmapreduce_failures.main() == 1
+    assert "not the folder of a run" in capsys.readouterr().err
+
+
+# ---- --wait ----
+
+
+def _queued(number: int, state: str) -> QueuedJob:
+    return QueuedJob(job_id=number, name="map.sh", user="alice", uid=1, partition="gpu", states=(state,), reason="Why")
+
+
+def test_waiting_says_how_far_the_jobs_are(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a launcher has begun, what Slurm says; then the tasks; then the reducer. A busy controller is no end."""
+    assert run("--local", "--np=1", "--keep=true") == 0
+    path = place / "MAPRED.1"
+    what = run_folder.read_run(path)
+    node = next((path / "logs").glob("p0-*"))
+    progress = Progress(node="n1", job="5", processes=1, running=1, done=1, failed=0, left=1, at=0.0)
+    both = [_queued(6, "PENDING"), _queued(5, "RUNNING")]
+    answers = iter([[_queued(5, "PENDING"), _queued(6, "PENDING")], None, both, [_queued(6, "RUNNING")], []])
+
+    def read_queue(*, jobs: tuple[int, ...]) -> tuple[None, list[QueuedJob]]:
+        assert jobs == (5, 6)
+        answer = next(answers)
+        if answer is None:
+            raise CommandError(("squeue",), 1, "busy")
+        if answer is both:
+            run_folder.write_progress(node, progress)
+        return None, answer
+
+    monkeypatch.setattr(slurm, "read_queue", read_queue)
+    monkeypatch.setattr(llmapreduce.time, "sleep", lambda _: None)
+    monkeypatch.setattr(follow, "LINE_EVERY_S", 0.0)
+    (node / run_folder.PROGRESS).unlink()
+    capsys.readouterr()
+    assert llmapreduce._wait(Folder(str(path), True, True), what, (5, 6)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "job 5: pending (Why)", "1 of 3 done, 0 failed, 1 running, 1 left", "job 6: running (Why)", "all done"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("jobs", "said"), [((5,), "job 5 runs on: "), ((5, 6), "jobs 5,6 run on: ")])
+def test_who_stops_waiting_is_told_that_the_jobs_run_on(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    jobs: tuple[int, ...],
+    said: str,
+) -> None:
+    assert run("--local", "--np=1", "--keep=true") == 0
+
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(slurm, "read_queue", interrupt)
+    what = run_folder.read_run(place / "MAPRED.1")
+    assert llmapreduce._wait(Folder(str(place / "MAPRED.1"), True, True), what, jobs) == 130
+    err = capsys.readouterr().err
+    assert said in err
+    assert f"llkill {','.join(map(str, jobs))} ends" in err
+
+
+def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (llmapreduce, llstat, llkill, llfree):
+        with pytest.raises(SystemExit):
+            command.main(["--help"])
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_call_within_a_task_is_in_the_foreground(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes nothing of the job around it for its own."""
+    for name, value in {
+        "LLMR_RANK": "7",
+        "SLURM_JOB_ID": "4711",
+        "SLURM_TASKS_PER_NODE": "64",
+        "LLSUB_SIZE": "9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (place / "map.sh").write_text('#!/bin/sh\necho "$LLMR_RANK $LLSUB_SIZE [$SLURM_JOB_ID]" > "$2"\n')
+    assert run("--np=1", "--keep=true") == 0
+    assert (place / "out/f0.out").read_text() == "0 1 []\n"
+    assert (place / "MAPRED.1/finished").exists()
+
+
+def test_a_task_without_a_gpu_has_none_within() -> None:
+    found = llmapreduce._environment({"LLMR_RANK": "0", "SLURM_JOB_ID": "1", "HOME": "/h"})
+    assert found == {"CUDA_VISIBLE_DEVICES": "", "HOME": "/h"}
+    assert llmapreduce._environment({"HOME": "/h"}) == {"HOME": "/h"}
+
+
+def test_the_outer_number_of_threads_is_not_the_inner_ones() -> None:
+    cores = str(len(os.sched_getaffinity(0)))
+    assert llmapreduce._environment({"OMP_NUM_THREADS": cores}) == {}
+    assert llmapreduce._environment({"OMP_NUM_THREADS": "99999"}) == {"OMP_NUM_THREADS": "99999"}
+
+
+def test_without_slurm_it_says_where_to_go(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run() == 2
+    assert "run this here with --local" in capsys.readouterr().err
+    assert not list(place.glob("MAPRED*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--Np=3"], "there is no option --Np; did you mean --np?"),
+        (["--delimitr=3"], "did you mean --delimiter?"),
+        (["-T", "5"], "there is no option -T; see llmapreduce -h"),
+        (["--mimo"], "there is no option --mimo"),
+        (["stray"], "stray belongs to no option"),
+        (["--input"], "expected one argument"),
+        (["--mapper="], "--mapper is missing"),
+        (["--np=[1,x]"], "the triple [1,x]"),
+        (["--prefix=a/b"], "a file's name has no slash"),
+        (["--retries=-1"], "--retries=-1"),
+        (["--options='"], "not words as a shell knows them"),
+        (["--share-gpu=x", "--local"], "--share-gpu=x"),
+        (["--gpuNameCount=volta:2", "--local"], "each process is given one GPU"),
+        (["--tempdir=map.sh", "--local"], "cannot be used as a folder"),
+    ],
+)
+def test_mistakes_are_answered(
+    place: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert run(*words) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(place.glob("MAPRED*"))
+
+
+def test_a_name_that_is_no_text_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "in" / os.fsdecode(b"f\xff")).touch()
+    assert run("--local") == 2
+    assert "not text in UTF-8" in capsys.readouterr().err
+    assert not list(place.glob("MAPRED*"))

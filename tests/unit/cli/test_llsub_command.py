@@ -1,0 +1,448 @@
+"""llsub at the desk: a Slurm that answers with recordings, and one that is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_share import run_folder
+from slurm_share.cli import follow, llsub
+from slurm_share.decide import submission
+from slurm_share.decide.standing import Standing, in_words
+from slurm_share.errors import CommandError
+from slurm_share.readers import slurm
+from slurm_share.work import Ended, Progress, Run, Triple
+
+DATA = Path(__file__).parents[2] / "data" / "slurm-26.05"
+SBATCH = """#!/bin/sh
+echo "$@" >> sbatch.log
+[ -e refuse ] && { echo "sbatch: error: no" >&2; exit 1; }
+echo 4711
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a script in it, a recorded cluster around, and an sbatch that writes down what it is asked."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    for name, text in (
+        ("bin/sbatch", SBATCH),
+        ("task.sh", "#!/bin/sh\n#SBATCH --qos=q -N7\n"),
+        ("plain.sh", "#!/bin/sh\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    for name in ("SBATCH_PARTITION", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    answers = {
+        "sinfo": (DATA / "sinfo.json").read_text(),
+        "scontrol": "PartitionName=gpu Default=YES\n",
+        "sbatch": "  --share-gpu=N\n",
+        "squeue": '{"meta": {"slurm": {"release": "26.05", "cluster": "demo"}}, "jobs": []}',
+    }
+    monkeypatch.setattr(slurm, "run", lambda argv, **_: answers[argv[0]])
+    return tmp_path
+
+
+def submitted(folder: Path) -> list[str]:
+    """What sbatch was asked."""
+    log = folder / "sbatch.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def call(*words: str) -> int:
+    """llsub with these words; argparse's own way out is an exit code as well."""
+    try:
+        return llsub.main(words)
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def run_of(folder: Path) -> Run:
+    """The run that was submitted."""
+    return run_folder.read_run(folder / "LLSUB.1")
+
+
+def test_a_triple_is_submitted_once_with_its_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./task.sh", "[1,8,1]", "-q", "gpu", "--", "-v", "a b") == 0
+    run, out = run_of(here), capsys.readouterr().out
+    assert (run.command, run.cwd, run.processes) == ((f"{here}/task.sh", "-v", "a b"), str(here), 8)
+    assert (run.tasks, run.task_kind, run.distribution, run.name) == (8, "rank", "block", "task.sh")
+    assert run.share is not None
+    assert run.share.per_gpu == 4
+    assert run_folder.read_jobs(here / "LLSUB.1") == [4711]
+    assert len(submitted(here)) == 1
+    assert "--share-gpu=4" in submitted(here)[0]
+    assert "--partition=gpu" in submitted(here)[0]
+    script = (here / "LLSUB.1" / "launch.sh").read_text()
+    assert "#SBATCH --qos=q\n" in script
+    assert "--nodes=7" not in script
+    assert out.startswith("sbatch --parsable --nodes=1 ")
+    assert "job 4711: 8 processes, 8 tasks" in out
+
+
+def test_a_refused_job_leaves_no_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "refuse").touch()
+    assert call("./task.sh", "[1,8,1]") == 2
+    assert "sbatch: error: no" in capsys.readouterr().err
+    assert not (here / "LLSUB.1").exists()
+
+
+def test_a_dry_run_makes_and_submits_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(here.iterdir())
+    assert call("./task.sh", "[1,8,2]", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert sorted(here.iterdir()) == before
+    assert "srun --nodes=" in out
+    assert "     7  GPU 1, cores 14-15, 2 threads" in out or "     7  GPU 3, cores 14-15, 2 threads" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "tasks", "distribution"),
+    [
+        (("./task.sh", "[1,4]", "--tasks", "list"), "input", 3, "dynamic"),
+        (("[1,4]", "--tasks", "list", "--distribution=cyclic"), "command", 3, "cyclic"),
+        (("./task.sh", "[1,4]", "--ntasks=100"), "rank", 100, "dynamic"),
+        (("./task.sh", "[1,4]", "--ntasks=100", "--distribution=block"), "rank", 100, "block"),
+    ],
+)
+def test_further_work_is_a_line_a_task_or_a_number(
+    here: Path, words: tuple[str, ...], kind: str, tasks: int, distribution: str
+) -> None:
+    (here / "list").write_text("a\nb c\nd\n")
+    assert call(*words) == 0
+    run = run_of(here)
+    assert (run.task_kind, run.tasks, run.distribution, run.processes) == (kind, tasks, distribution, 4)
+    if kind != "rank":
+        assert run_folder.read_tasks(here / "LLSUB.1") == ["a", "b c", "d"]
+
+
+@pytest.mark.parametrize(("more", "logs"), [(0, "task"), (1, "rank")])
+def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str) -> None:
+    assert call("./task.sh", "[1,4]", "--ntasks", str(submission.LOGS_PER_TASK_MAX + more)) == 0
+    assert run_of(here).logs == logs
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("./task.sh", "[0,8]"), "the number of nodes is 1 to"),
+        (("./task.sh", "[1,x]"), "x is no number of processes"),
+        (("./task.sh", "[1,8,5,2]"), "it has 4 numbers"),
+        (("./gone.sh", "[1,8]"), "No such file"),
+        (("./list", "[1,8]"), "chmod +x ./list"),
+        (("./task.sh", "[9,8]"), "[9,8] asks for 9 nodes, and partition gpu has 3; write [3,8]"),
+        (("./task.sh", "[9000,4000]"), "[9000,4000] has 36000000 processes, and a run at most 10000000"),
+        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--options: --array does not go with a triple"),
+        (("./task.sh", "[1,8]", "--options", "--array=1-4"), "as in --options='--nice=5'"),
+        (("./task.sh", "[1,8]", "--ntasks=10000001"), "10000001 is more than 10000000"),
+        (("./task.sh", "[1,8]", "--ntasks=" + "9" * 5000), "is more than 10000000"),
+        (("", "[1,8]"), "the script's name is empty"),
+        (("./dos.sh", "[1,8]"), "DOS line ends"),
+        (("./task.sh", "[1,8]", "--tasks=/dev/zero"), "neither a file nor a pipe"),
+        (("./task.sh", "[1,8]", "--", "\udcff"), "the word '\\udcff' is not UTF-8"),
+        (("./task.sh", "[1,8]", "-J", "caf\udce9"), "is not UTF-8"),
+        (("./\udcff.sh", "[1,8]"), "is not UTF-8"),
+        (("./task.sh", "[1,8]", "-g", "5"), "no node of partition gpu has gpu:5"),
+        (("./task.sh", "[1,8]", "-g", "volta:1"), "no node of partition gpu has gpu:volta:1"),
+        (
+            ("./task.sh", "[1,8]", "-q", "gpuu"),
+            "there is no partition gpuu here: there are gpu, plain; did you mean gpu?",
+        ),
+        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "makes room for 2 processes, and [1,8] has 8"),
+        (("./task.sh", "[1,8]", "--share-gpu=x"), "the valid form is"),
+        (("./task.sh", "[1,8]", "extra"), "arguments of the script come after --"),
+        (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
+        (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
+        (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
+        (("./task.sh", "[1,8]", "--tasks=long"), "line 1 has 10000 bytes"),
+        (("./task.sh", "[1,8]", "--distribution=block"), "for more work than processes"),
+        (("./task.sh", "[1,8]", "--ntasks=0"), "is not 1 or more"),
+        (("./task.sh", "[1,8]", "--retries=-1"), "is not a whole number"),
+        (("./task.sh", "[1,8]", "--options='x"), "No closing quotation"),
+        (("./task.sh", "[2,8]", "--local"), "write [1,8]"),
+        (("./task.sh", "--local"), "--local goes with a triple"),
+        (("./task.sh", "--ntasks=4"), "--ntasks goes with a triple"),
+        (("[1,8]",), "write a script before it"),
+        ((), "there is nothing to run"),
+        (("--resume", "LLSUB.9"), "LLSUB.9"),
+        (("--watch",), "there is no LLSUB.<n>"),
+        (("./task.sh", "-i"), "-i takes no script"),
+        (("-i", "--", "x"), "-i takes no script, no triple and no arguments; leave x away"),
+        (("-i", "--wait"), "--wait has no effect beside -i"),
+        (("-i", "--local"), "--local has no effect beside -i"),
+        (("-i", "--tasks=list"), "--tasks has no effect beside -i"),
+        (("-i", "-o", "x"), "-o has no effect beside -i"),
+        (("--resume", "LLSUB.1", "-J", "x"), "-J has no effect beside --resume"),
+        (("--resume", "LLSUB.1", "--share-gpu=4"), "--share-gpu has no effect beside --resume"),
+        (("--resume", "LLSUB.1", "--local"), "--local has no effect beside --resume"),
+        (("--watch", "LLSUB.1", "--retries=0"), "--retries has no effect beside --watch"),
+        (("--watch", "LLSUB.1", "-q", "gpu"), "-q has no effect beside --watch"),
+        (("--watch", "--resume", "LLSUB.1"), "--resume has no effect beside --watch"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
+    here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+) -> None:
+    (here / "list").write_text("a\n")
+    (here / "holes").write_text("a\n\nb\n")
+    (here / "long").write_text("x" * 10_000 + "\n")
+    (here / "dos.sh").write_text("#!/bin/sh\r\n")
+    (here / "dos.sh").chmod(0o755)
+    assert call(*words) == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert "Traceback" not in err
+    assert not list(here.glob("LLSUB*"))
+    assert submitted(here) == []
+
+
+def test_an_unwritable_folder_is_a_sentence(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert call("./task.sh", "[1,8]") == 2
+    assert f"cannot make a folder for the run in {here} (Permission denied)" in capsys.readouterr().err
+
+
+def test_where_sinfo_does_not_answer_sbatch_decides(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(argv: Sequence[str], **_: object) -> str:
+        raise CommandError(tuple(argv), None, "no answer within 20 s")
+
+    monkeypatch.setattr(slurm, "run", silent)
+    assert call("./task.sh", "[500,8]") == 0
+    assert "cannot look at the cluster" in capsys.readouterr().err
+    monkeypatch.setattr(slurm, "read_has_share_option", lambda: True)
+    assert call("./task.sh", "[1,8]") == 0
+    assert "--share-gpu is left out, and the launchers deal the GPUs by themselves" in capsys.readouterr().err
+    assert "--share-gpu" not in submitted(here)[1]
+    assert call("./task.sh", "[1,8]", "-g", "2") == 0
+    assert "--share-gpu=4" in submitted(here)[2]
+    assert "--nodes=500" in submitted(here)[0]
+
+
+def test_without_a_triple_it_is_llscs_ordinary_job(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./plain.sh", "-s", "4", "-T", "5", "--", "x") == 0
+    assert submitted(here) == [f"--parsable --output=plain.sh.log-%j --time=5 --cpus-per-task=4 {here}/plain.sh x"]
+    assert call("./task.sh", "-s", "4") == 0
+    assert submitted(here)[1] == f"--parsable {here}/task.sh"
+    assert "-s left aside" in capsys.readouterr().err
+
+
+def ended(task: int, outcome: str = "done") -> Ended:
+    """An attempt."""
+    return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="4711", started=1.0, seconds=1.0)  # type: ignore[arg-type]
+
+
+def record(folder: Path, *attempts: Ended) -> None:
+    """What a node's launcher wrote."""
+    node = folder / "p0-p7_n1"
+    node.mkdir(exist_ok=True)
+    (node / "results.jsonl").write_bytes(b"".join(run_folder.render_ended(one) for one in attempts))
+
+
+def test_resuming_submits_the_same_command_for_what_is_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./task.sh", "[1,8]") == 0
+    record(here / "LLSUB.1", ended(0), ended(1), ended(2, "failed"))
+    assert call("--resume", "LLSUB.1") == 0
+    assert "6 of 8 tasks of LLSUB.1 are left" in capsys.readouterr().out
+    assert submitted(here)[0] == submitted(here)[1]
+    assert call("--resume", "LLSUB.1/", "-T", "9", "-q", "plain") == 0
+    assert "--partition=plain --time=9" in submitted(here)[2]
+    assert run_folder.read_jobs(here / "LLSUB.1") == [4711, 4711, 4711]
+
+
+def test_a_resumption_takes_other_retries_and_further_options(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./task.sh", "[1,8]", "-p", "gpu") == 0
+    assert call("--resume", "LLSUB.1", "--retries", "2", "--dry-run") == 0
+    assert (run_of(here).retries, len(submitted(here))) == (0, 1)
+    assert call("--resume", "LLSUB.1", "--retries", "2", "--options=-x n1") == 0
+    assert run_of(here).retries == 2
+    assert submitted(here)[1].endswith(f" -x n1 {here}/LLSUB.1/launch.sh")
+    assert call("--resume", "LLSUB.1") == 0
+    assert run_of(here).retries == 2
+    (here / "refuse").touch()
+    assert call("--resume", "LLSUB.1", "--retries", "9") == 2
+    assert run_of(here).retries == 2
+    assert call("--resume", "LLSUB.1", "--options=--array=1-3") == 2
+    assert "--array does not go with a triple" in capsys.readouterr().err
+
+
+def test_a_local_run_is_resumed_with_other_retries_and_no_option_of_slurm(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
+    call("./task.sh", "[1,4]", "--local")
+    assert call("--resume", "LLSUB.1", "-T", "5") == 2
+    assert "LLSUB.1 runs here, without Slurm; leave -q, -T and --options away" in capsys.readouterr().err
+    call("--resume", "LLSUB.1", "--retries=3")
+    assert (run_of(here).retries, len(became)) == (3, 2)
+
+
+def test_somebody_elses_run_is_watched_and_not_resumed(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("./task.sh", "[1,2]") == 0
+    monkeypatch.setattr(run_folder, "read_foreign_owner", lambda _folder, _uid: 54321)
+    monkeypatch.setattr(os, "geteuid", lambda: 2001)
+    assert call("--resume", "LLSUB.1") == 2
+    assert "LLSUB.1 is 54321's run, or a file in it is; a run is resumed by its owner" in capsys.readouterr().err
+    assert len(submitted(here)) == 1
+    assert call("--watch", "LLSUB.1") == 1
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert call("--resume", "LLSUB.1") == 0
+
+
+def test_a_shell_is_only_shown_in_a_dry_run(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[Any] = []
+    monkeypatch.setattr(os, "execvpe", lambda *words: became.append(words))
+    assert call("-i", "--dry-run", "-p", "gpu") == 0
+    assert capsys.readouterr().out.startswith("srun --nodes=1 --ntasks=1 --partition=gpu --pty ")
+    assert became == []
+
+
+PROGRAM = "import sys; from slurm_share.cli.llsub import main; sys.exit(main())"
+
+
+def as_a_program(*words: str, redirect: str) -> subprocess.CompletedProcess[str]:
+    """llsub through a shell that redirects its streams."""
+    line = f'exec "$@" {redirect}'
+    argv = ["/bin/sh", "-c", line, "sh", sys.executable, "-c", PROGRAM, *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("redirect", "why"),
+    [
+        (">/dev/full", "cannot write to standard output (No space left on device); nothing was submitted"),
+        (">&-", "standard output is closed"),
+    ],
+)
+def test_where_the_jobs_number_cannot_be_told_there_is_no_job(here: Path, redirect: str, why: str) -> None:
+    done = as_a_program("./plain.sh", "[1,1]", redirect=redirect)
+    assert (done.returncode, why in done.stderr) == (2, True), done.stderr
+    assert submitted(here) in ([], ["--help"])  # asked for its options, and no more
+    assert not (here / "LLSUB.1").exists()
+
+
+def test_with_a_closed_stderr_the_job_is_noted_and_no_file_is_written_into(here: Path) -> None:
+    done = as_a_program("./plain.sh", "[1,1]", redirect="2>&- <&-")
+    assert done.returncode == 0
+    assert "1 process, 1 task; logs" in done.stdout
+    assert run_folder.read_jobs(here / "LLSUB.1") == [4711]
+    assert as_a_program("--nonsense", redirect="2>&-").returncode == 2
+
+
+def test_a_folder_that_is_gone_is_a_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "gone").mkdir()
+    os.chdir(here / "gone")
+    (here / "gone").rmdir()
+    assert call(f"{here}/plain.sh", "[1,1]") == 2
+    assert "this folder is not there any more" in capsys.readouterr().err
+
+
+def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("--help") == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
+def test_a_run_that_is_done_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./task.sh", "[1,2]") == 0
+    record(here / "LLSUB.1", ended(0), ended(1))
+    assert call("--resume", "LLSUB.1") == 2
+    assert "all 2 tasks of LLSUB.1 are done" in capsys.readouterr().err
+    assert not (here / "LLSUB.1" / "resuming").exists()
+
+
+def test_a_run_whose_job_is_there_is_not_resumed(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("./task.sh", "[1,8]") == 0
+    recorded = (DATA / "squeue.json").read_text()
+    job = json.loads(recorded)["jobs"][0]["job_id"]
+    (here / "LLSUB.1" / "jobs").write_text(f"{job} 1\n")
+    monkeypatch.setattr(slurm, "run", lambda argv, **_: recorded)
+    assert call("--resume", "LLSUB.1") == 2
+    assert "is still in the queue" in capsys.readouterr().err
+    assert len(submitted(here)) == 1
+
+
+def test_a_resumption_that_sbatch_refuses_can_be_tried_again(here: Path) -> None:
+    assert call("./task.sh", "[1,8]") == 0
+    (here / "refuse").touch()
+    assert call("--resume", "LLSUB.1") == 2
+    (here / "refuse").unlink()
+    assert call("--resume", "LLSUB.1") == 0
+    assert run_folder.read_jobs(here / "LLSUB.1") == [4711, 4711]
+
+
+def test_local_runs_the_launcher_in_the_foreground(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process becomes the launcher, outside Slurm, with so many GPUs."""
+    became: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *words: became.append(words))
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
+    call("./task.sh", "[1,4]", "--local", "-g", "2")
+    _, argv, environment = became[0]
+    assert argv[1:] == ["-I", "-m", "slurm_share.cli.main", "launch", f"{here}/LLSUB.1"]
+    assert environment["CUDA_VISIBLE_DEVICES"] == "3,5"
+    assert "SLURM_JOB_ID" not in environment
+    assert submitted(here) == []
+
+
+def test_watching_ends_with_the_run_and_with_its_exit_code(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("./task.sh", "[1,2]") == 0
+    record(here / "LLSUB.1", ended(0))
+    assert call("--watch") == 1
+    log = here / "LLSUB.1" / "llsub-triple-mode-launch.log-4711"
+    out = capsys.readouterr().out
+    assert f"1 of 2 tasks are done; there is no {log}: the job has not started, or its output could not" in out
+    log.touch()
+    assert call("--watch") == 1
+    assert f"1 of 2 tasks are done; what became of the others is in {log}; llsub --resume" in capsys.readouterr().out
+    record(here / "LLSUB.1", ended(0), ended(1))
+    assert call("--watch", "LLSUB.1") == 0
+    assert call("./task.sh", "[1,2]", "--wait") == 1
+
+
+def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
+    run = Run(name="a", command=("/a",), cwd="/", triple=Triple(1, 2), processes=2, tasks=100)
+    node = here / "p0-p1_n1"
+    node.mkdir()
+    progress = Progress(node="n1", job="12.1", processes=2, running=2, done=10, failed=3, left=7, at=0.0)
+    (node / "progress.json").write_bytes(
+        json.dumps({k: getattr(progress, k) for k in progress.__struct_fields__}).encode()
+    )
+    standing = follow.read_standing(here, run, 12, 40)
+    assert standing == Standing(100, done=50, failed=3, running=2)
+    assert in_words(standing, 2.0) == "50 of 100 done, 3 failed, 2 running, 45 left, 2.0/s, 0:00:23 to go"
+    assert in_words(standing, 0.1) == "50 of 100 done, 3 failed, 2 running, 45 left, 6.0/min, 0:07:50 to go"
+    assert in_words(standing, None).endswith("45 left")
+    assert follow.read_standing(here, run, 13, 0) is None
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_end_it(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow, "_follow", interrupted)
+    assert call("./task.sh", "[1,2]", "--wait") == 130
+    assert "job 4711 runs on: llsub --watch LLSUB.1 shows it again, llkill 4711 ends it" in capsys.readouterr().err
