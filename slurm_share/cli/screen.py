@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 
 WIDE = 10_000
+GAP = "  "
 
 
 def width() -> int:
@@ -23,3 +29,68 @@ def show(*parts: RenderableType) -> None:
     out = console()
     for part in parts:
         out.print(part)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of plain rows: one line for each, whatever the width."""
+
+    heading: str
+    right: bool = False
+    shrinks_to: int | None = None
+    """Down to so many characters it may be cut, with a sign, where the line is too long; None: never."""
+    goes: int = 0
+    """Where even that is too long, columns are left out, the highest of these first; 0: never."""
+
+
+def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+    """(lines with the headings first, headings of the columns that were left out) for lines of `width`."""
+    cells = [[column.heading, *(safe(row[place]) for row in rows)] for place, column in enumerate(columns)]
+    widest = [max(map(cell_len, column)) for column in cells]
+    shown = list(range(len(columns)))
+
+    def least(place: int) -> int:
+        shrinks_to = columns[place].shrinks_to
+        return widest[place] if shrinks_to is None else min(widest[place], max(shrinks_to, len(columns[place].heading)))
+
+    def too_long(widths: Iterable[int]) -> int:
+        return sum(widths) + len(GAP) * (len(shown) - 1) - width
+
+    while too_long(map(least, shown)) > 0 and any(columns[place].goes for place in shown):
+        shown.remove(max(shown, key=lambda place: columns[place].goes))
+    widths = {place: widest[place] for place in shown}
+    for _ in range(max(0, too_long(widths.values()))):
+        place = max(shown, key=lambda place: widths[place] - least(place))
+        widths[place] = max(least(place), widths[place] - 1)
+    lines = [
+        GAP.join(_fill(cells[place][line], widths[place], columns[place].right) for place in shown).rstrip()
+        for line in range(len(rows) + 1)
+    ]
+    return lines, [column.heading for place, column in enumerate(columns) if place not in shown]
+
+
+def _fill(text: str, width: int, right: bool) -> str:
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + "…"
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if right else text + blanks
+
+
+def safe(text: str) -> str:
+    """A stranger's text in a table: what would move the cursor, or break the line, is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """The same for a sentence: no longer than `most` columns, with a sign where something is cut off."""
+    text = safe(text)
+    return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print to standard output, as it is; what its encoding does not have, as an escape."""
+    encoding = sys.stdout.encoding or "utf-8"
+    for line in lines:
+        print(line.encode(encoding, "backslashreplace").decode(encoding))

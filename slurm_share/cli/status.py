@@ -21,12 +21,10 @@ from ..errors import CommandError, DriverError, MpsError
 from ..paths import Paths
 from ..readers import leases, ledger_file, nvml, proc, slurm
 from ..readers import mps as mps_reader
-from ..records import GpuReading, LedgerJob, NodeProcess, Owner
+from ..records import MPS_NAME, GpuReading, LedgerJob, NodeProcess, Owner
 from . import screen
 
 SCHEMA = 1
-MPS_NAME = "nvidia-cuda-mps"
-"""Name of MPS daemons and servers, as far as the kernel keeps it (15 characters)."""
 FULL_UUID_WIDTH = 110
 """Below so many columns a UUID is cut, with a sign; --json has all of it."""
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"

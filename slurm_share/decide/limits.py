@@ -1,4 +1,4 @@
-"""How much of a GPU's memory one of its tasks may take."""
+"""How much of a GPU one of its tasks may take, and how many tasks MPS takes."""
 
 from __future__ import annotations
 
@@ -46,3 +46,12 @@ def _percent(choice: SmChoice, per_gpu: int) -> float | None:
         return None
     # MPS keeps one decimal (its answers are written %.1f); rounding down keeps N of them within the GPU.
     return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)
+
+
+def mps_clients(driver_version: str | None) -> int:
+    """Clients of MPS that one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before that, from Volta on.
+
+    Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
+    """
+    major = (driver_version or "").partition(".")[0]
+    return 60 if major.isdecimal() and int(major) >= 590 else 48

@@ -33,6 +33,7 @@ from msgspec.structs import asdict, replace
 
 from slurm_share import mps_control, mps_processes, process
 from slurm_share.actuators import mps as actuator
+from slurm_share.decide import limits
 from slurm_share.errors import SlurmShareError
 from slurm_share.process import Deadline
 from slurm_share.readers import mps as reader
@@ -455,7 +456,7 @@ def a_root_daemon_in_a_root_folder(lab: Lab) -> Facts:
 
 def one_client_too_many(lab: Lab) -> Facts:
     """Error of the 49th or 61st client. The clients' own libraries need host memory: as many as fit are started."""
-    limit = reader.client_limit(lab.driver)
+    limit = limits.mps_clients(lab.driver)
     with daemon(lab, "a") as started:
         clients = [lab.client(started.place, mib=1, seconds=600) for _ in range(limit + 2)]
         facts = [facts_of(client) for client in clients]

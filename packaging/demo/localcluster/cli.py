@@ -21,10 +21,12 @@ examples
   cluster as alice -- sinfo                   as a user, on the login host
   cluster as alice -- sbatch --share-gpu=4 job.sh      an example job is in every home
   cluster as alice -- salloc --share-gpu=4    a terminal stays a terminal
+  cluster as alice -- llload-tui              the dashboard of alice's nodes
   cluster exec n1 -- tail /var/log/slurm/slurmd.log
   cluster kill n2; cluster reboot n2          a power cut, and power again
   cluster --name billed up --accounting       sacct and sacctmgr work too: 1 s more (5 s the first time)
   cluster --name old --slurm 24.11 up         a second cluster beside the first
+  cluster --name seen up --prometheus         agents on the nodes, Prometheus on ctl (4 s more the first time)
   cluster down                                nothing is left
 
 exit codes
@@ -127,6 +129,15 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         default=default(False),
         help="keep what jobs used: slurmdbd and MariaDB on ctl, account lab with both users",
     )
+    group.add_argument(
+        "--agents", action="store_true", default=default(False), help="slurm-share agent on every compute node"
+    )
+    group.add_argument(
+        "--prometheus",
+        action="store_true",
+        default=default(False),
+        help="agents, and Prometheus on ctl that scrapes them",
+    )
     group.add_argument("--nodes", type=int, metavar="N", default=default(3), help="compute nodes (default: 3)")
     group.add_argument(
         "--without",
@@ -145,6 +156,8 @@ def _up(args: argparse.Namespace) -> int:
         args.slurm,
         cgroup=args.cgroup,
         accounting=args.accounting,
+        agents=args.agents,
+        prometheus=args.prometheus,
         nodes=args.nodes,
         without=tuple(args.without),
     )
@@ -166,8 +179,11 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    status = Cluster.attach(args.name).status()
+    cluster = Cluster.attach(args.name)
+    status = cluster.status()
     kinds = (", cgroup v1" if status.cgroup else "") + (", accounting" if status.accounting else "")
+    kinds += ", agents" if cluster.agents else ""
+    kinds += ", Prometheus" if cluster.prometheus else ""
     print(f"cluster {status.name}: Slurm {status.slurm_version}{kinds}")
     for host, up in status.hosts_up.items():
         print(f"  {host:8} {'up' if up else 'down':6} {status.nodes.get(host, '')}".rstrip())

@@ -57,14 +57,34 @@ until scontrol ping 2>/dev/null | grep -q "is UP"; do
 done
 """
 _START_SLURMD = "slurmd\n"
+_ADD_AGENTS_USER = f"""\
+getent group {conf.OPERATORS} >/dev/null || groupadd -r -g {conf.OPERATORS_GID} {conf.OPERATORS}
+getent passwd slurm-share >/dev/null ||
+    useradd -r -u {conf.AGENT_UID} -U -M -d /nonexistent -s /usr/sbin/nologin -G {conf.OPERATORS} slurm-share
+"""
+_START_AGENT = """\
+install -d -o slurm-share -g slurm-share -m 755 /run/slurm-share-agent
+setsid -f env -i PATH=/usr/bin setpriv --reuid slurm-share --regid slurm-share --init-groups \\
+    --inh-caps +net_bind_service --ambient-caps +net_bind_service \\
+    /usr/local/bin/slurm-share agent >>/var/log/slurm-share-agent.log 2>&1
+until [ -S /run/slurm-share-agent/socket ]; do sleep 0.01; done
+"""
+_START_PROMETHEUS = """\
+install -d -o prometheus /var/lib/prometheus/data
+setsid -f setpriv --reuid prometheus --regid prometheus --groups "$(id -g prometheus),$1" prometheus \\
+    --config.file=/etc/slurm-share/prometheus.yml --web.config.file=/etc/slurm-share/prometheus-web.yml \\
+    --web.listen-address=:9090 --storage.tsdb.path=/var/lib/prometheus/data --log.level=warn \\
+    >>/var/log/prometheus.log 2>&1
+"""
 _ADD_ACCOUNTS = """\
 # an account is added to the clusters that are known, and slurmctld makes its own known
 until sacctmgr -nP list cluster format=controlhost | grep -q .; do sleep 0.01; done
 sacctmgr -i add account "$1" description="everybody here"
 sacctmgr -i add user "$2" account="$1"
 """
-_LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log")
+_LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log", "slurm-share-agent.log")
 _DAEMONS_S = 30.0
+_KINDS = ("cgroup", "accounting", "agents", "prometheus")
 
 
 @dataclass(frozen=True)
@@ -92,12 +112,16 @@ class Cluster:
         *,
         cgroup: bool,
         accounting: bool,
+        agents: bool = False,
+        prometheus: bool = False,
     ) -> None:
         self.name = name
         self.root_facts = root
         self.hosts = {host.name: host for host in hosts}
         self.cgroup = cgroup
         self.accounting = accounting
+        self.agents = agents
+        self.prometheus = prometheus
         self._layer_stack = layer_stack
 
     # ---- making and finding -------------------------------------------------------------------------------------
@@ -111,6 +135,8 @@ class Cluster:
         *,
         cgroup: bool = False,
         accounting: bool = False,
+        agents: bool = False,
+        prometheus: bool = False,
         nodes: int = 3,
         slurm_conf_extra: str = "",
         shards_per_gpu: int = conf.SHARDS_PER_GPU,
@@ -120,6 +146,8 @@ class Cluster:
         """Bring up a cluster of ctl, login and `nodes` compute nodes, and return it once Slurm calls every node idle.
 
         With `accounting`, slurmdbd keeps what every job used in a MariaDB on ctl; both users are in the account `lab`.
+        With `agents`, every compute node runs `slurm-share agent`; with `prometheus` too, and Prometheus on ctl
+        scrapes them. Members of the group `gpu-operators`, whom nobody is in, may ask both.
         `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours of the same keyword (and node or
         partition name). `without` names parts of our software to leave out. Look at `slurm_release` for the release
         that really runs. Raises Misuse when it cannot be as asked, ClusterError when it does not come up; then
@@ -127,6 +155,9 @@ class Cluster:
         """
         tools.require_root()
         check_request(name, slurm, nodes, without)
+        agents = agents or prometheus
+        if agents and "python" in without:
+            raise Misuse("agents are of the part `python` of our software; leave --without python out")
         parts = [part for part in PARTS if part not in without]
         layers.require(parts)
         if cgroup:
@@ -136,8 +167,9 @@ class Cluster:
             _clear_remains(name, say)
             tools.need_run_tools(say)
             root = rootfs.root_for(slurm, say)
-            stack = layers.stack(root, parts, say, accounting=accounting)
-            cluster = cls(name, root, make_hosts(nodes), stack, cgroup=cgroup, accounting=accounting)
+            stack = layers.stack(root, parts, say, accounting=accounting, prometheus=prometheus)
+            kinds = {"cgroup": cgroup, "accounting": accounting, "agents": agents, "prometheus": prometheus}
+            cluster = cls(name, root, make_hosts(nodes), stack, **kinds)
             try:
                 cluster._raise(parts, slurm_conf_extra, shards_per_gpu)
             except BaseException:
@@ -156,7 +188,7 @@ class Cluster:
             raise Misuse(f"cluster {name} is not up{others}; bring it up with: cluster --name {name} up")
         hosts = [Host(**fields) for fields in state["hosts"]]
         # not there: brought up by an older checkout
-        kinds = {kind: state.get(kind, False) for kind in ("cgroup", "accounting")}
+        kinds = {kind: state.get(kind, False) for kind in _KINDS}
         return cls(name, Root(**state["root"]), hosts, state["layers"], **kinds)
 
     def down(self) -> None:
@@ -405,7 +437,16 @@ class Cluster:
             (self.conf / "slurmdbd.conf").write_text(conf.SLURMDBD_CONF)
         if "plugin" in parts:
             shutil.copyfile(job_submit, self.conf / "job_submit.lua")
-        (self.site / "config.toml").write_text(conf.SITE_CONFIG.format(shards_per_gpu=shards_per_gpu))
+        (self.site / "config.toml").write_text(
+            conf.SITE_CONFIG.format(shards_per_gpu=shards_per_gpu) + (conf.SITE_AGENTS if self.agents else "")
+        )
+        if self.agents:
+            self._give_operators("agent.token", conf.AGENT_TOKEN)
+        if self.prometheus:
+            targets = ", ".join(f"{node}:594" for node in self.compute_nodes)
+            self._give_operators("prometheus.yml", conf.PROMETHEUS.format(targets=targets))
+            self._give_operators("prometheus-web.yml", conf.PROMETHEUS_WEB)
+            self._give_operators("prometheus.token", conf.PROMETHEUS_LOGIN)
         for user in USERS:
             folder = self.home / user.name
             folder.mkdir(mode=0o755)
@@ -415,6 +456,14 @@ class Cluster:
                 job.write_text(conf.EXAMPLE_JOB)
                 job.chmod(0o755)
                 os.chown(job, user.uid, user.uid)
+
+    def _give_operators(self, name: str, text: str) -> None:
+        """A file beside config.toml that operators, and nobody else, can read."""
+        file = self.site / name
+        file.touch(0o600)
+        file.write_text(text + "\n")
+        os.chown(file, 0, conf.OPERATORS_GID)
+        file.chmod(0o640)
 
     def _start_daemons(self, hosts: Sequence[Host]) -> None:
         first = [host for host in hosts if not host.is_compute]
@@ -426,6 +475,9 @@ class Cluster:
         slurm = _START_SLURMD if host.is_compute else ""
         if host.name == "ctl":
             slurm = _START_SLURMDBD + _START_SLURMCTLD if self.accounting else _START_SLURMCTLD
+            slurm += _START_PROMETHEUS.replace("$1", str(conf.OPERATORS_GID)) if self.prometheus else ""
+        if self.agents:
+            slurm = _ADD_AGENTS_USER + slurm + (_START_AGENT if host.is_compute else "")
         try:
             self.exec(host.name, ["/bin/bash", "-ec", _START + slurm], timeout=_DAEMONS_S, check=True)
         except (CommandFailed, NotDone) as error:
@@ -452,8 +504,7 @@ class Cluster:
             "ready": ready,
             "root": asdict(self.root_facts),
             "layers": self._layer_stack,
-            "cgroup": self.cgroup,
-            "accounting": self.accounting,
+            **{kind: getattr(self, kind) for kind in _KINDS},
             "hosts": [asdict(host) for host in self.hosts.values()],
         }
         (run / "state.new").write_text(json.dumps(state, indent=1))

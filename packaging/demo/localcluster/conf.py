@@ -102,6 +102,39 @@ exclusive_user_partitions = ["gpu"]    # partition `plain` is left as Slurm has 
 """/etc/slurm-share/config.toml as every host of the cluster finds it."""
 
 
+OPERATORS, OPERATORS_GID = "gpu-operators", 991
+"""The group that may see everybody's load, where the cluster has agents."""
+AGENT_UID = 990
+"""Of slurm-share, whom the agents run as."""
+AGENT_TOKEN = "token-of-the-local-cluster"
+SITE_AGENTS = """\
+operators_group = "gpu-operators"
+agent_http = ":594"
+agent_interval_s = 1.0
+prometheus_url = "http://ctl:9090"
+prometheus_token_file = "/etc/slurm-share/prometheus.token"
+"""
+"""What config.toml has besides, on a cluster with agents."""
+PROMETHEUS = """\
+global:
+  scrape_interval: 2s
+  scrape_timeout: 2s
+scrape_configs:
+  - job_name: slurm-share
+    authorization:
+      credentials_file: /etc/slurm-share/agent.token
+    static_configs:
+      - targets: [{targets}]
+"""
+"""prometheus.yml: every agent, with the agents' token."""
+PROMETHEUS_LOGIN = "operator:local-cluster"
+PROMETHEUS_WEB = """\
+basic_auth_users:
+  operator: $2b$04$slurmsharedemoclusterunIToeAEBu.uCBbxbw1SisyPvyjAXIy2
+"""
+"""web.yml: the server is asked by operators alone; the hash (bcrypt, its lowest cost) is of PROMETHEUS_LOGIN."""
+
+
 EXAMPLE_JOB = """\
 #!/bin/bash
 # cluster as alice -- sbatch --share-gpu=4 job.sh

@@ -1,6 +1,6 @@
 """Our software as a site installs it, in layers over a root: third-party packages, then the checkout itself.
 
-Where accounting is asked for, the database and its daemon are a layer too.
+Where accounting is asked for, the database and its daemon are a layer too; so is Prometheus.
 
 Each layer is a folder that overlayfs puts over the root, named by a hash of what went into it: an unchanged checkout
 costs a look at its files, a changed one the seconds of its own installation.
@@ -16,7 +16,7 @@ import platform
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import conf, locks, modes, paths, process, rootfs, tools
@@ -39,9 +39,9 @@ _NOT_SOURCE_ENDINGS = (".o", ".so", ".pyc", ".egg-info", ".swp", "~")
 _PREFIX = "/opt/slurm-share"
 _BUILD_PREFIX = "/opt/slurm-share-build"
 """The build backend, apart from what a site would have."""
-_EXTRAS: tuple[str, ...] = ()
-"""Optional dependencies installed as well. Not the screens': msgspec loads typing_extensions where it finds it, and the
-hooks of every job would pay for that with a fifth of their start."""
+_SCREEN_PREFIX = "/opt/slurm-share-tui"
+"""All of it once more, with the extra `tui`: msgspec loads typing_extensions where it finds it, and beside the screens'
+packages the hooks of every job would pay for that with a fifth of their start."""
 _WITNESSES = ("gpustat", "nvitop")
 """Others' GPU monitors, in an environment of their own: they tell what they see without knowing of us."""
 _WITNESS_PREFIX = "/opt/witnesses"
@@ -57,13 +57,16 @@ python3 -m venv "$1"
 "$1/bin/pip" install -q --no-index --find-links /mnt -r /mnt/run.txt
 python3 -m venv "$3"
 "$3/bin/pip" install -q --no-index --find-links /mnt -r /mnt/witness.txt
+python3 -m venv "$4"
+"$4/bin/pip" install -q --no-index --find-links /mnt -r /mnt/run.txt -r /mnt/screen.txt
 mkdir -p /usr/local/bin
 while read -r program; do ln -sf "$3/bin/$program" /usr/local/bin/; done </mnt/witness.txt
 """
 _INSTALL_PYTHON = """\
 set -e
 cp -r /mnt /tmp/src
-PYTHONPATH="$2" "$1/bin/pip" install -q --no-index --no-deps --no-build-isolation /tmp/src
+PYTHONPATH="$2" "$1/bin/pip" wheel -q --no-index --no-deps --no-build-isolation --wheel-dir /tmp/wheel /tmp/src
+for venv in "$1" "$3"; do "$venv/bin/pip" install -q --no-index --no-deps /tmp/wheel/*.whl; done
 mkdir -p /usr/local/bin
 for program in "$1"/bin/*; do
     case ${program##*/} in slurm-share-prolog | slurm-share-epilog) continue ;; esac
@@ -72,6 +75,7 @@ for program in "$1"/bin/*; do
         ln -sf "$program" "/usr/local/bin/${program##*/}"
     fi
 done
+[ ! -e "$3/bin/llload-tui" ] || ln -sf "$3/bin/llload-tui" /usr/local/bin/
 """
 _ACCOUNTING_PACKAGES = ("mariadb-server-core", "mariadb-client-core")
 """The daemons and the client alone: mariadb-server's set-up wants an init system."""
@@ -89,6 +93,14 @@ mariadb-install-db --user=slurm --skip-test-db --skip-name-resolve --auth-root-a
 """
 """mariadb-install-db makes two accounts that may do anything, root and its --user, known by who they are on this host:
 without passwords, through the socket only."""
+_INSTALL_PROMETHEUS = """\
+set -e
+[ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends prometheus
+apt-get clean
+rm -rf /var/lib/apt/lists/* /usr/share/prometheus/web /usr/share/javascript /usr/share/fonts
+"""
 _INSTALL_MAKE = """\
 set -e
 cp -r /mnt /tmp/src
@@ -97,10 +109,10 @@ ldconfig
 """
 
 
-def stack(root: Root, parts: Collection[str], say: Say, *, accounting: bool = False) -> str:
+def stack(root: Root, parts: Collection[str], say: Say, *, accounting: bool = False, prometheus: bool = False) -> str:
     """The lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
 
-    With `accounting`, slurmdbd and MariaDB are among them.
+    With `accounting`, slurmdbd and MariaDB are among them; with `prometheus`, Prometheus.
 
     Raises Misuse where a part is not in the checkout, ClusterError where it does not build.
     """
@@ -111,10 +123,12 @@ def stack(root: Root, parts: Collection[str], say: Say, *, accounting: bool = Fa
             lower = f"{_dependencies(root, lower, say)}:{lower}"
         if parts:
             lower = f"{_site(root, lower, parts, say)}:{lower}"
-        if accounting:
-            # Beneath ours, which are made without it: the same layers then serve both kinds of cluster.
-            lower = f"{lower.removesuffix(root.path)}{_accounting(root, say)}:{root.path}"
-    return lower
+        # Beneath ours, which are made without them: the same layers then serve every kind of cluster. Prometheus on
+        # top, for it alone adds a user to /etc/passwd.
+        beneath = [_prometheus(root, say)] if prometheus else []
+        beneath += [_accounting(root, say)] if accounting else []
+        ours = lower.removesuffix(root.path)
+        return ours + "".join(f"{layer}:" for layer in beneath) + root.path
 
 
 def require(parts: Collection[str]) -> None:
@@ -146,13 +160,12 @@ def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def requirements(pyproject: str) -> tuple[list[str], list[str]]:
-    """What pyproject.toml asks for: (to build, to run including the extras we install)."""
+def requirements(pyproject: str) -> tuple[list[str], list[str], list[str]]:
+    """What pyproject.toml asks for: (to build, to run, for the screens besides)."""
     data = tomllib.loads(pyproject)
     project = data["project"]
-    optional = project.get("optional-dependencies", {})
-    run = [*project.get("dependencies", []), *(line for extra in _EXTRAS for line in optional.get(extra, []))]
-    return sorted(data["build-system"]["requires"]), sorted(run)
+    screen = project.get("optional-dependencies", {}).get("tui", [])
+    return sorted(data["build-system"]["requires"]), sorted(project.get("dependencies", [])), sorted(screen)
 
 
 def download_argv(python: str, python_version: str, machine: str, target: Path, lists: Sequence[Path]) -> list[str]:
@@ -178,25 +191,26 @@ def download_argv(python: str, python_version: str, machine: str, target: Path, 
 
 
 def _dependencies(root: Root, lower: str, say: Say) -> Path:
-    to_build, to_run = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
+    to_build, to_run, to_show = requirements((paths.CHECKOUT / "pyproject.toml").read_text())
     beneath = [root.path, root.python_version, platform.machine()]
-    recipe = json.dumps([_GENERATION, to_build, to_run, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES])
+    recipe = json.dumps([_GENERATION, to_build, to_run, to_show, _WITNESSES, *beneath, _INSTALL_DEPENDENCIES])
     key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
         wheels = layer / "wheels"
         wheels.mkdir()
-        (wheels / "build.txt").write_text("\n".join(to_build) + "\n")
-        (wheels / "run.txt").write_text("\n".join(to_run) + "\n")
-        (wheels / "witness.txt").write_text("\n".join(_WITNESSES) + "\n")
-        lists = [wheels / "build.txt", wheels / "run.txt", wheels / "witness.txt"]
+        lists = []
+        for name, wanted in (("build", to_build), ("run", to_run), ("witness", _WITNESSES), ("screen", to_show)):
+            lists.append(wheels / f"{name}.txt")
+            lists[-1].write_text("\n".join(wanted) + "\n")
         with stage(say, f"Python packages for {root.python_version}"):
             python = tools.python_with_pip(say, paths.cache() / "tools")
             # gpustat is published as source only; it is pure Python, so a wheel made here fits every Python
             process.run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(wheels), "gpustat"])
             process.run(download_argv(python, root.python_version, platform.machine(), wheels, lists))
         with stage(say, f"virtual environment {_PREFIX}"):
-            script = ["/bin/sh", "-c", _INSTALL_DEPENDENCIES, "sh", _PREFIX, _BUILD_PREFIX, _WITNESS_PREFIX]
+            script = ["/bin/sh", "-c", _INSTALL_DEPENDENCIES, "sh"]
+            script += [_PREFIX, _BUILD_PREFIX, _WITNESS_PREFIX, _SCREEN_PREFIX]
             rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=wheels)
         shutil.rmtree(wheels)
 
@@ -205,29 +219,52 @@ def _dependencies(root: Root, lower: str, say: Say) -> Path:
 
 def _accounting(root: Root, say: Say) -> Path:
     recipe = json.dumps([root.path, root.slurm_version, _ACCOUNTING_PACKAGES, _INSTALL_ACCOUNTING, conf.MARIADB_CNF])
+    return _packages(
+        root,
+        say,
+        "accounting",
+        recipe,
+        f"slurmdbd and MariaDB for Slurm {root.slurm_version}",
+        [_INSTALL_ACCOUNTING, *_ACCOUNTING_PACKAGES],
+        {"slurm.cnf": conf.MARIADB_CNF},
+    )
+
+
+def _prometheus(root: Root, say: Say) -> Path:
+    recipe = json.dumps([root.path, _INSTALL_PROMETHEUS])
+    return _packages(root, say, "prometheus", recipe, "Prometheus", [_INSTALL_PROMETHEUS], {})
+
+
+def _packages(
+    root: Root, say: Say, kind: str, recipe: str, what: str, install: Sequence[str], files: Mapping[str, str]
+) -> Path:
+    """A layer of Debian packages, straight over the root. `install` is a piece of shell and its arguments; it finds
+    `files` in /mnt."""
     key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
     def fill(layer: Path) -> None:
-        files = layer / "files"
-        files.mkdir()
-        (files / "slurm.cnf").write_text(conf.MARIADB_CNF)
+        source = layer / "files"
+        source.mkdir()
+        for name, text in files.items():
+            (source / name).write_text(text)
         resolver = Path("/etc/resolv.conf")
         if resolver.exists():
-            shutil.copyfile(resolver, files / "resolv.conf")
-        script = ["/bin/sh", "-c", _INSTALL_ACCOUNTING, "sh", *_ACCOUNTING_PACKAGES]
-        mirror = tools.debian_mirror()
-        with stage(say, f"slurmdbd and MariaDB for Slurm {root.slurm_version}"):
+            shutil.copyfile(resolver, source / "resolv.conf")
+        script = ["/bin/sh", "-c", install[0], "sh", *install[1:]]
+        with stage(say, what):
             try:
-                rootfs.inside(Path(root.path), script, layer=layer, lower=root.path, source=files, mirror=mirror)
+                rootfs.inside(
+                    Path(root.path), script, layer=layer, lower=root.path, source=source, mirror=tools.debian_mirror()
+                )
             except CommandFailed as error:
                 raise ClusterError(
-                    f"slurmdbd and MariaDB do not install beside Slurm {root.slurm_version}: code {error.returncode}\n"
+                    f"{what} does not install beside Slurm {root.slurm_version}: code {error.returncode}\n"
                     f"{_tail(error.output)}\nwhere the mirror has moved on to another Slurm, take all clusters down, "
                     f"delete {paths.cache()}/*-{root.release}-* and try again"
                 ) from None
-        shutil.rmtree(files)
+        shutil.rmtree(source)
 
-    return _made_once(f"layer-{root.release}-accounting-{key}", fill)
+    return _made_once(f"layer-{root.release}-{kind}-{key}", fill)
 
 
 def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
@@ -259,7 +296,7 @@ def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:
 
 def _install_argv(part: str) -> list[str]:
     if part == "python":
-        return ["/bin/sh", "-c", _INSTALL_PYTHON, "sh", _PREFIX, _BUILD_PREFIX]
+        return ["/bin/sh", "-c", _INSTALL_PYTHON, "sh", _PREFIX, _BUILD_PREFIX, _SCREEN_PREFIX]
     return ["/bin/sh", "-c", _INSTALL_MAKE, "sh", _SOURCES[part][0]]
 
 

@@ -458,6 +458,36 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return result;
 }
 
+/* ---- Power and heat: what the GPU's file states of them, and nothing else ---- */
+
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts)
+{
+    READ_DEVICE(milliwatts);
+    if (gpu.power_mw < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *milliwatts = (unsigned int)gpu.power_mw;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules)
+{
+    READ_DEVICE(millijoules);
+    if (gpu.energy_mj < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *millijoules = (unsigned long long)gpu.energy_mj;
+    return NVML_SUCCESS;
+}
+
+/* Sensor 0 is the GPU; there is no other. */
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned int sensor, unsigned int *celsius)
+{
+    READ_DEVICE(celsius && sensor == 0);
+    if (gpu.temperature_c < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *celsius = (unsigned int)gpu.temperature_c;
+    return NVML_SUCCESS;
+}
+
 /* ---- Modes ---- */
 
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *mode)

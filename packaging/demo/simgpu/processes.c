@@ -3,12 +3,17 @@
 
 #include <string.h>
 
-enum process_list { COMPUTE_LIST, MPS_LIST };
+/* NVML_PROCESS_MODE_*: which processes a list has. */
+enum process_list { COMPUTE_LIST = 0, GRAPHICS_LIST = 1, MPS_LIST = 2, WHOLE_LIST = 3 };
 
 /* nvidia-smi shows MPS clients as "M+C", that is, in both lists; `mps_lists` in the gpu file can say otherwise, so that
  * a reader can be tried against each. */
 static bool is_listed(const struct gpu *gpu, const struct client *client, enum process_list list)
 {
+    if (list == WHOLE_LIST)
+        return true;
+    if (list == GRAPHICS_LIST)
+        return false; /* nothing draws here */
     if (!client->mps)
         return list == COMPUTE_LIST;
     return list == COMPUTE_LIST ? gpu->mps_lists != MPS_IN_MPS_LIST : gpu->mps_lists != MPS_IN_COMPUTE_LIST;
@@ -99,6 +104,30 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
 {
     (void)infos;
     return no_graphics(device, count);
+}
+
+/* Hopper and newer. Protected memory is that of confidential computing, which is off. */
+static void put_detail(void *infos, unsigned int slot, const struct client *client)
+{
+    ((nvmlProcessDetail_v1_t *)infos)[slot] = (nvmlProcessDetail_v1_t){
+        client->pid, client->memory_bytes, NOT_A_MIG_INSTANCE, NOT_A_MIG_INSTANCE, 0};
+}
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = nvml_device(device, &gpu);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (!gpu.detail_list || gpu.cc_major < 9)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (!list || list->mode > WHOLE_LIST)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (list->version != STRUCT_VERSION(nvmlProcessDetailList_v1_t, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    return list_processes(device, &list->numProcArrayEntries, list->procArray, (enum process_list)list->mode,
+                          put_detail);
 }
 
 /* ---- Utilisation per process: only those that use something, as the real one lists them ---- */

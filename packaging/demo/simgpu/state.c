@@ -18,6 +18,10 @@
  *       cpus=0-3,8            CPUs close to the card                     all of the host
  *       mps_lists=WORD        NVML lists that name an MPS client:        both
  *                             both, mps, compute
+ *       detail_list=0|1       NVML lists all processes in one answer     1 from cc 9.0 on
+ *       power_w=N             what it draws, in watts                    not supported
+ *       energy_j=N            what it has drawn, in joules               not supported
+ *       temperature_c=N       in degrees Celsius                         not supported
  *   clients/            mode 1777; one file per process and GPU, written under another name and renamed:
  *       <pid>.<gpu index>.<start time>    start time: field 22 of /proc/<pid>/stat. One line of `key=value` words:
  *       used=BYTES            memory held on the card                    required
@@ -179,7 +183,7 @@ static void parse_cpus(const char *text, struct gpu *gpu)
 static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
 {
     unsigned int number = 0;
-    uint64_t mib = 0;
+    uint64_t mib = 0, joules = 0;
 
     if (!strcmp(key, "uuid"))
         snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value);
@@ -205,6 +209,14 @@ static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
         gpu->mig = number;
     else if (!strcmp(key, "lost") && parse_unsigned(value, 1, &number))
         gpu->lost = number;
+    else if (!strcmp(key, "detail_list") && parse_unsigned(value, 1, &number))
+        gpu->detail_list = number;
+    else if (!strcmp(key, "power_w") && parse_unsigned(value, 1000000, &number))
+        gpu->power_mw = 1000LL * number;
+    else if (!strcmp(key, "energy_j") && parse_number(value, INT64_MAX / 1000, &joules))
+        gpu->energy_mj = 1000LL * (long long)joules;
+    else if (!strcmp(key, "temperature_c") && parse_unsigned(value, 1000, &number))
+        gpu->temperature_c = number;
 }
 
 static bool read_gpu_at(int folder, int index, struct gpu *gpu)
@@ -221,6 +233,8 @@ static bool read_gpu_at(int folder, int index, struct gpu *gpu)
     gpu->minor = (unsigned int)index;
     gpu->memory_bytes = (uint64_t)1024 << 20;
     gpu->cc_major = 9;
+    gpu->detail_list = true;
+    gpu->power_mw = gpu->energy_mj = gpu->temperature_c = -1;
     snprintf(gpu->name, sizeof gpu->name, "Simulated GPU");
     snprintf(gpu->bus_id, sizeof gpu->bus_id, "00000000:%02X:00.0", (unsigned int)index + 1);
 

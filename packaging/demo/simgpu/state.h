@@ -43,6 +43,9 @@ struct gpu {
     enum mps_lists mps_lists;
     bool mig;
     bool lost;
+    bool detail_list;
+    /* What the file states of it; -1: nothing. */
+    long long power_mw, energy_mj, temperature_c;
     bool cpus_known;
     unsigned char cpus[MAX_CPUS / 8];
 };

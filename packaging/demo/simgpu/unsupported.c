@@ -1,4 +1,4 @@
-/* SIMULATED NVML, what it does not know: temperature, power, clocks, ECC, links. The honest answer is "not supported";
+/* SIMULATED NVML, what it does not know: clocks, fans, ECC, links. The honest answer is "not supported";
  * leaving the symbol out would be another one ("function not found"), at which some monitors print a traceback.
  * The arguments are not looked at, so one body serves all. */
 #include "nvml_types.h"
@@ -29,7 +29,7 @@ NOT_SUPPORTED(nvmlDeviceGetTopologyNearestGpus)
 NOT_SUPPORTED(nvmlDeviceSetCpuAffinity)
 NOT_SUPPORTED(nvmlSystemGetTopologyGpuSet)
 
-/* temperature, fans, power */
+/* fans, limits of power */
 NOT_SUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
 NOT_SUPPORTED(nvmlDeviceGetFanSpeed)
 NOT_SUPPORTED(nvmlDeviceGetFanSpeed_v2)
@@ -40,10 +40,7 @@ NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit)
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimitConstraints)
 NOT_SUPPORTED(nvmlDeviceGetPowerManagementMode)
 NOT_SUPPORTED(nvmlDeviceGetPowerState)
-NOT_SUPPORTED(nvmlDeviceGetPowerUsage)
-NOT_SUPPORTED(nvmlDeviceGetTemperature)
 NOT_SUPPORTED(nvmlDeviceGetTemperatureThreshold)
-NOT_SUPPORTED(nvmlDeviceGetTotalEnergyConsumption)
 
 /* clocks */
 NOT_SUPPORTED(nvmlDeviceGetApplicationsClock)
@@ -103,7 +100,6 @@ NOT_SUPPORTED(nvmlDeviceGetAccountingPids)
 NOT_SUPPORTED(nvmlDeviceGetAccountingStats)
 NOT_SUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo)
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode)
-NOT_SUPPORTED(nvmlDeviceGetRunningProcessDetailList)
 NOT_SUPPORTED(nvmlDeviceSetAccountingMode)
 NOT_SUPPORTED(nvmlDeviceSetPersistenceMode)
 

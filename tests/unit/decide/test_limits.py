@@ -59,3 +59,20 @@ def test_an_even_share_never_adds_up_to_more_than_the_gpu():
     """100/3 is 33.3, which is how MPS keeps it."""
     for per_gpu in range(1, 61):
         assert limits.thread_percent(ShareRequest(per_gpu, sm="even"), Settings()) * per_gpu <= 100
+
+
+@pytest.mark.parametrize(
+    ("version", "clients"),
+    [
+        ("535.261.03", 48),
+        ("580.1", 48),
+        ("590.44.01", 60),
+        ("615.71.09", 60),
+        ("550.0-simulated", 48),
+        (None, 48),
+        ("?", 48),
+    ],
+)
+def test_the_number_of_clients_follows_the_driver(version, clients):
+    """60 since CUDA 13.1, which is 590."""
+    assert limits.mps_clients(version) == clients

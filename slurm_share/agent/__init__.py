@@ -1,0 +1,1 @@
+"""The node agent: samples its node and answers whoever may ask."""

@@ -1,0 +1,39 @@
+"""`slurm-share agent`: the service that samples this node and answers whoever may ask."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from .. import config, names
+from ..errors import UsageError
+
+
+def add_to(commands: Any) -> None:
+    """Add `agent`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "agent", help="sample this node and answer on its socket (a service; as user slurm-share)"
+    )
+    parser.add_argument("--node", metavar="NAME", help="Slurm's name of this node (default: the host's)")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="instead of " + names.CONFIG_FILE)
+    parser.set_defaults(run=run_agent)
+
+
+def run_agent(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM. Raises UsageError for root, ConfigError, StateError as `service.serve` does."""
+    if os.geteuid() == 0:
+        raise UsageError(
+            "the agent needs no root and does not run as root; start slurm-share-agent.service, "
+            "or: setpriv --reuid slurm-share --regid slurm-share --init-groups slurm-share agent"
+        )
+    settings = config.load(arguments.config).settings
+    # Here and not above: the other commands of `slurm-share` start without them.
+    from ..agent import service
+    from ..agent.watcher import this_node
+    from ..sampler import Sampler
+
+    node = this_node(arguments.node)
+    service.run(settings, lambda: Sampler(node))
+    return names.EXIT_OK

@@ -1,0 +1,446 @@
+"""`llload` (LLSC's LLload): how full the caller's nodes are, and how many processes to run on them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import gc
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from .. import config, names, recording
+from ..decide import figures as numbers
+from ..decide import flags as flagging
+from ..decide.natural import natural
+from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..settings import Settings
+from ..snapshot import Survey
+from ..sources import opening
+from ..sources.opening import DEMO_NODES, Looker, Origin, advice_of
+from . import llload_notes, llload_plain, llload_table, llload_values, llload_view, llload_watch, llload_words, screen
+from .door import EXIT_FAILED, enter
+from .llload_cells import fold, wrapped
+from .llload_view import View
+
+PROGRAM = "llload"
+TIMEOUT_S = 15.0
+"""For a look: a step in a job of another node takes a second, on a node that does not answer for ever."""
+WATCH_S = 5.0
+"""As often as an agent samples."""
+REPLAY_S = 1.0
+EXAMPLES = """\
+columns
+  CORES - USED = FREE    CPUs of the node, and those that Slurm gave to jobs
+  LOAD                   load average of 5 minutes
+  MEMORY - USED = FREE   measured, without page cache; GB is 2^30 bytes
+  GPUS - USED = FREE     those that Slurm gave to jobs, whole or in part
+  LOAD                   sum over the GPUs, 2.0 is two fully busy: SM activity
+                         where the driver tells it, else utilisation; mean of 5
+                         minutes, or of as much as was measured (last lines)
+  GPUMEM - USED = FREE   of all GPUs of the node
+  NOTE                   c, g: CPU, GPU load is L low (below 50 %) or H high
+                         (above 150, 100 %) for what is in use; m!: host memory
+                         full, or processes ended for want of it; v!: a GPU's
+                         memory full; n!: a problem, or silent
+  ?: not known (1.20?: without the GPUs that did not say). -: has none. Where
+  the terminal is too narrow, columns are left out and named in the last line.
+
+examples
+  llload -g                      my nodes, with their GPUs
+  llload -g --watch              again every 5 seconds, until q
+  llload --advise                how many processes to run, and why
+  llload -g --all -t 10          the ten fullest nodes (operators)
+  llload --all --flagged         nodes that deserve a look
+  llload -g --demo               a simulated cluster, without Slurm
+  llload --record day.jsonl.gz --watch 60 > /dev/null &
+  llload -g --replay day.jsonl.gz --at 14:30
+
+exit codes
+  0 done, 1 no node or no Slurm answered, 2 it cannot be as asked.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's words."""
+    words = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="The load of the nodes that your jobs run on, one line each.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = words.add_argument_group("what")
+    what.add_argument("-g", "--gpu", action="store_true", help="with the GPUs")
+    what.add_argument("--detail", action="store_true", help="a line for each GPU, then the jobs")
+    what.add_argument("--processes", action="store_true", help="the processes on the GPUs as well")
+    what.add_argument(
+        "--advise",
+        nargs="?",
+        const="",
+        metavar="JOB",
+        help="how many processes a node should run, and why: for this job, or for all of mine",
+    )
+    which = llload_words.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
+    which.add_argument("-t", "--top", metavar="N", help="the N with the highest CPU load per CPU, or first by --sort")
+    which.add_argument("--flagged", action="store_true", help="those outside the bands of good load, or in trouble")
+    which.add_argument(
+        "--sort", metavar="COLUMN", help="by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc"
+    )
+    form = words.add_argument_group("form")
+    forms = form.add_mutually_exclusive_group()
+    forms.add_argument("-q", "--quiet", action="store_true", help="the nodes' lines alone, for a log")
+    forms.add_argument("--json", action="store_true", help="all of it, unknown is null (one line a look with --watch)")
+    forms.add_argument("--tsv", action="store_true", help="raw numbers, one row a node, GPU (--detail) or process")
+    forms.add_argument("--csv", action="store_true", help="the same for a spreadsheet")
+    forms.add_argument("--plain", action="store_true", help="label: value, for a screen reader")
+    form.add_argument("--watch", nargs="?", const="", metavar="S", help="again every S seconds (5) until q or Ctrl-C")
+    form.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR and TERM=dumb say the same)")
+    origin = llload_words.add_origin(words, replay="a recording: its last look, or all (--watch)")
+    origin.add_argument("--record", metavar="FILE", type=Path, help="append every look to a file (.gz: compressed)")
+    origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
+    return words
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    arguments = parser().parse_args(argv)
+    if argv is None and arguments.watch is None:
+        # One look, and the process ends: half a million records for 10,000 nodes, and no cycle among them.
+        gc.disable()
+    return enter(PROGRAM, lambda: print_load(arguments))
+
+
+def print_load(arguments: argparse.Namespace) -> int:
+    """Look, and show it; 1 where no node answered. Raises UsageError, SlurmShareError."""
+    wanted = understood(arguments)
+    settings = config.load().settings
+    with contextlib.ExitStack() as stack:
+        looker = stack.enter_context(contextlib.closing(open_looker(wanted, settings)))
+        recorder = Recorder(wanted.record)
+        stack.callback(recorder.close)
+        look = Look(looker, recorder)
+        try:
+            code = _watched(look, wanted) if wanted.watch_s is not None else _once(look, wanted)
+        except CommandError as error:
+            if error.code is not None:
+                raise
+            # Not started at all: there is no Slurm on this machine.
+            here = f"{PROGRAM} --source local shows this machine, {PROGRAM} --demo a simulated cluster"
+            raise SlurmShareError(f"{error}; without Slurm {here}") from error
+        return code or (EXIT_FAILED if recorder.has_failed else names.EXIT_OK)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The command's words, understood."""
+
+    arguments: argparse.Namespace
+    user: str
+    """Whose nodes."""
+    nodes: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    """As squeue writes them."""
+    top: int | None = None
+    sort: tuple[str, bool] | None = None
+    """(column, downwards)."""
+    watch_s: float | None = None
+    """None: one look."""
+    at: str | None = None
+    demo_nodes: int = DEMO_NODES
+    record: Path | None = None
+
+    @property
+    def advises(self) -> bool:
+        """Whether advice is all that is wanted."""
+        return self.arguments.advise is not None
+
+    @property
+    def details(self) -> bool:
+        """Whether more than a line per node is shown, or kept. Of one's own nodes it is little; of a whole cluster,
+        most of what the looking costs."""
+        words = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
+        return not self.arguments.all or self.advises or any(getattr(self.arguments, word) for word in words)
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        arguments = self.arguments
+        return Origin(
+            user=self.user,
+            everybody=arguments.all,
+            nodes=self.nodes,
+            jobs=self.jobs,
+            details=self.details,
+            source=arguments.source or "",
+            demo=arguments.demo,
+            demo_nodes=self.demo_nodes,
+            replay=None if arguments.replay is None else str(arguments.replay),
+            at=self.at,
+            interval_s=self.watch_s,
+        )
+
+    @property
+    def rows_of(self) -> llload_values.Of:
+        """What a row of TSV or CSV stands for."""
+        return "processes" if self.arguments.processes else "gpus" if self.arguments.detail else "nodes"
+
+
+# --- The words --------------------------------------------------------------------------------------------------------
+
+
+def understood(arguments: argparse.Namespace) -> Wanted:
+    """Raises UsageError for a value that cannot be, or options that exclude one another."""
+    if arguments.at is not None and arguments.replay is None:
+        raise UsageError("--at is the time of a recording; name one with --replay FILE")
+    if arguments.at is not None:
+        opening.moment(arguments.at, 0.0)
+    if arguments.record is not None and arguments.replay is not None:
+        raise UsageError("--record and --replay exclude one another: a recording is copied with cp")
+    if arguments.replay is not None and (arguments.user or arguments.job or arguments.all):
+        raise UsageError(
+            "a recording holds what was looked at; -u, -j and --all choose before, -n and --sort afterwards"
+        )
+    if arguments.demo_nodes is not None and not arguments.demo:
+        raise UsageError("--demo-nodes is the size of the demonstration; write --demo as well")
+    details = [f"--{word}" for word in ("detail", "processes") if getattr(arguments, word)]
+    if arguments.quiet and details:
+        raise UsageError(f"-q is a line for each node and nothing else; leave out -q, or {details[0]}")
+    if (arguments.tsv or arguments.csv) and len(details) > 1:
+        raise UsageError("a row is a GPU (--detail) or a process (--processes); write one of them")
+    job = arguments.job
+    if arguments.advise is not None:
+        for word in ("quiet", "tsv", "csv", "plain", "detail", "processes", "flagged", "sort", "top"):
+            if getattr(arguments, word):
+                raise UsageError(f"--advise is for jobs; --{word} shows nodes")
+        if arguments.advise and job:
+            raise UsageError("name the job once: --advise JOB, or -j JOB --advise")
+        job = arguments.advise or job
+    return Wanted(
+        arguments=arguments,
+        user=llload_words.user(arguments.user, demo=arguments.demo),
+        nodes=llload_words.nodes(arguments.nodes),
+        jobs=llload_words.jobs(job),
+        top=llload_words.count("-t", arguments.top),
+        sort=None if arguments.sort is None else _sort(arguments.sort),
+        watch_s=None if arguments.watch is None else _seconds(arguments),
+        at=arguments.at,
+        demo_nodes=llload_words.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
+        record=arguments.record,
+    )
+
+
+def _seconds(arguments: argparse.Namespace) -> float:
+    if not arguments.watch:
+        return REPLAY_S if arguments.replay is not None else WATCH_S
+    return llload_words.seconds("--watch", arguments.watch)
+
+
+def _sort(text: str) -> tuple[str, bool]:
+    column, _, way = text.lower().replace("-", "_").partition(":")
+    known = [numbers.HOSTNAME, *numbers.COLUMNS]
+    if column not in known:
+        near = difflib.get_close_matches(column, known, 1)
+        mean = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"--sort {shown(text) or repr(text)}: {mean}Columns are {', '.join(known)}")
+    if way not in ("", "asc", "desc"):
+        raise UsageError(f"--sort {shown(text)}: after the colon stands asc or desc")
+    return column, way == "desc"
+
+
+# --- Where from -------------------------------------------------------------------------------------------------------
+
+
+def open_looker(wanted: Wanted, settings: Settings) -> Looker:
+    """What will be asked. Raises UsageError, StateError."""
+    return opening.open_looker(wanted.origin, settings)
+
+
+class Recorder:
+    """--record: where the file cannot be written any more, that is said and the looking goes on."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Raises StateError for a file that cannot be written from the start."""
+        self._writer = None if file is None else recording.Writer(file)
+        self.failure = ""
+        """Why nothing is recorded any more."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something is missing in the file."""
+        return bool(self.failure)
+
+    def keep(self, survey: Survey) -> None:
+        """Add a survey."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(survey)
+        except StateError as error:
+            self.failure = f"{error}; nothing more is recorded"
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class Look:
+    """A look that is recorded as well."""
+
+    def __init__(self, looker: Looker, recorder: Recorder) -> None:
+        self.looker = looker
+        self.recorder = recorder
+        self._said = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to see: the end of a recording."""
+        return bool(getattr(self.looker, "is_over", False))
+
+    def __call__(self, timeout_s: float) -> Survey:
+        survey = self.looker.look(timeout_s)
+        self.recorder.keep(survey)
+        if self.recorder.failure:
+            if not self._said:
+                print(f"{PROGRAM}: {self.recorder.failure}", file=sys.stderr)
+                self._said = True
+            survey = changed(survey, notes=(*survey.notes, self.recorder.failure))
+        return survey
+
+
+# --- Showing ----------------------------------------------------------------------------------------------------------
+
+
+def _once(look: Look, wanted: Wanted) -> int:
+    survey = look(TIMEOUT_S)
+    if wanted.arguments.json and not wanted.advises:
+        encoded = msgspec.json.format(msgspec.json.encode(choose(survey, wanted)[0]), indent=2)
+        screen.print_lines([encoded.decode()])
+    else:
+        screen.print_lines(lines_of(survey, wanted, screen.width(), first=True))
+    return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
+
+
+def _watched(look: Look, wanted: Wanted) -> int:
+    assert wanted.watch_s is not None
+    arguments = wanted.arguments
+    for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
+
+    def draw(survey: Survey, width: int, height: int | None, first: bool) -> Iterable[str]:
+        if arguments.json and not wanted.advises:
+            return [msgspec.json.encode(choose(survey, wanted)[0]).decode()]
+        return lines_of(survey, wanted, width, height=height, first=first)
+
+    return llload_watch.watch(
+        look, draw, every_s=wanted.watch_s, timeout_s=TIMEOUT_S, in_place=not for_programs, apart=not for_programs
+    )
+
+
+def lines_of(
+    survey: Survey, wanted: Wanted, width: int, *, height: int | None = None, first: bool = True
+) -> Iterator[str]:
+    """The survey as it is wanted. `first`: with the headings of TSV and CSV, which stand once in a file."""
+    arguments = wanted.arguments
+    if wanted.advises:
+        yield from _advice(survey, wanted, width, first=first)
+        return
+    chosen, why = choose(survey, wanted)
+    if arguments.tsv or arguments.csv:
+        form = llload_values.as_tsv if arguments.tsv else llload_values.as_csv
+        found: Iterable[Sequence[llload_values.Value]] = llload_values.rows(chosen, wanted.rows_of)
+        yield from form([llload_values.HEADINGS[wanted.rows_of]] if first else [])
+        yield from form(found)
+        return
+    view = View(
+        gpus=arguments.gpu or arguments.detail,
+        detail=arguments.detail,
+        jobs=arguments.detail or arguments.nodes is not None,
+        processes=arguments.processes,
+        quiet=arguments.quiet,
+        color=llload_view.is_color_wanted(never=arguments.no_color, terminal=sys.stdout.isatty()),
+        chosen=why,
+        whole=survey,
+        nobody=_nobody(survey, wanted),
+    )
+    if view.gpus and not survey.everybody and not arguments.quiet:
+        view = replace(view, advice=advice_of(survey))
+    if arguments.plain:
+        yield from llload_plain.as_plain(chosen, view)
+    else:
+        yield from llload_table.fitted(chosen, view, width, height)
+
+
+def choose(survey: Survey, wanted: Wanted) -> tuple[Survey, str]:
+    """(the survey with the nodes that are wanted, in their order; why not all, in words)."""
+    nodes, why = survey.nodes, []
+    if wanted.arguments.replay is not None and wanted.nodes:
+        missing = [name for name in wanted.nodes if name not in {node.name for node in nodes}]
+        if missing:
+            there = fold(node.name for node in nodes)
+            raise UsageError(f"there is no node {shown(missing[0])} in the recording; there are {there}")
+        nodes = tuple(node for node in nodes if node.name in wanted.nodes)
+    if wanted.arguments.flagged:
+        nodes = tuple(node for node in nodes if flagging.flags(node))
+        why.append("flagged")
+    if wanted.sort is not None:
+        nodes = numbers.in_order(nodes, wanted.sort[0], down=wanted.sort[1])
+    if wanted.top is not None:
+        nodes = numbers.busiest(nodes, wanted.top) if wanted.sort is None else nodes[: wanted.top]
+        by = "the highest CPU load per CPU" if wanted.sort is None else f"first by {wanted.sort[0]}"
+        why.append(by)
+    return changed(survey, nodes=nodes), ", ".join(why)
+
+
+def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
+    """What to say where no node is to be shown, and what to do about it."""
+    if survey.nodes:
+        return ("no node is flagged: all that answered are within the bands of good load",)
+    if survey.everybody:
+        return ("no node is there to be shown",)
+    who = "you have" if wanted.arguments.user is None else f"{screen.safe(wanted.user)} has"
+    where = f" on {fold(wanted.nodes)}" if wanted.nodes else ""
+    return (
+        f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits, llfree "
+        "what is free, and llload -g --demo what this looks like",
+        *(screen.safe(note) for note in survey.notes),
+    )
+
+
+def _advice(survey: Survey, wanted: Wanted, width: int, *, first: bool) -> list[str]:
+    if wanted.arguments.replay is not None:
+        survey = _of_jobs(choose(survey, wanted)[0], wanted.jobs, must_be=first)
+    found = advice_of(survey)
+    if wanted.arguments.json:
+        if wanted.watch_s is not None:
+            return [msgspec.json.encode(found).decode()]
+        return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
+    lines = llload_notes.header(survey, View(), width)
+    if not found:
+        said = ["no job here to give advice on"] if survey.nodes else _nobody(survey, wanted)
+        return [*lines, *wrapped(said, width)]
+    return [*lines, *llload_notes.advice_lines(found, width)]
+
+
+def _of_jobs(survey: Survey, jobs: Sequence[str], *, must_be: bool) -> Survey:
+    """What a recording has of these jobs; all of it, where none is named. `must_be`: raise UsageError for one that is
+    not there."""
+    if not jobs:
+        return survey
+    missing = set(jobs).difference(*(job.names for job in survey.jobs))
+    if missing and must_be:
+        there = ", ".join(sorted({screen.safe(job.id) for job in survey.jobs}, key=natural)[:20])
+        raise UsageError(
+            f"job {min(missing)} is not in the recording at that time; there {f'are {there}' if there else 'is none'}"
+        )
+    return changed(survey, jobs=tuple(job for job in survey.jobs if job.names & set(jobs)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""How llload writes one value: unknown, none, memory, loads, spans of time, folded names. Values in, words out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len, set_cell_size
+
+from ..decide import node_names
+from ..decide.figures import Figures
+from ..snapshot import NodeLoad
+from . import screen
+
+UNKNOWN = "?"
+NONE = "-"
+Triple = tuple[str, str, str]
+"""TOTAL, USED, FREE."""
+
+
+def number(value: int | None) -> str:
+    """A count."""
+    return UNKNOWN if value is None else str(value)
+
+
+def load_words(value: float | None) -> str:
+    """A load, with two decimals."""
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
+def percent(value: float | None, none: str = UNKNOWN) -> str:
+    """`none`: what stands there where nobody could say."""
+    return none if value is None else f"{value:.0f}%"
+
+
+def gigabytes(mib: int | None) -> str:
+    """Memory with a decimal; below one GB in MB."""
+    return UNKNOWN if mib is None else f"{mib / 1024:.1f}GB" if mib >= 1024 else f"{mib}MB"
+
+
+def core_words(one: Figures) -> Triple:
+    """CORES - USED = FREE."""
+    return _whole(one.cpus, one.cpus_used, one.cpus_free, one)
+
+
+def gpu_count_words(one: Figures) -> Triple:
+    """GPUS - USED = FREE."""
+    return _whole(one.gpus, one.gpus_used, one.gpus_free, one)
+
+
+def _whole(total: int | None, used: int | None, free: int | None, one: Figures) -> Triple:
+    if not one.is_open:
+        return (number(total), number(used), NONE)
+    return (number(total), number(used), number(free))
+
+
+def gpu_load_words(one: Figures) -> str:
+    """The sum over a node's GPUs; 1.20? is without those that did not say."""
+    if one.gpus == 0:
+        return NONE
+    return load_words(one.gpu_load) + (UNKNOWN if one.partial_gpu_load else "")
+
+
+def gpu_memory_words(one: Figures) -> Triple:
+    """GPUMEM - USED = FREE."""
+    if one.gpus == 0:
+        return (NONE, NONE, NONE)
+    total, used, free = memory_words(one.gpu_memory_mib, one.gpu_memory_used_mib)
+    return (total, used + UNKNOWN, free + UNKNOWN) if one.partial_gpu_memory else (total, used, free)
+
+
+def memory_words(total: int | None, used: int | None) -> Triple:
+    """Whole GB (1,073,741,824 bytes) as LLload has them; free is the difference of what is printed."""
+    if total is None or used is None:
+        return (whole_gigabytes(total), whole_gigabytes(used), UNKNOWN)
+    return (
+        whole_gigabytes(total),
+        whole_gigabytes(used),
+        whole_gigabytes((_rounded(total) - _rounded(used)) * 1024) if total >= 1024 else whole_gigabytes(total - used),
+    )
+
+
+def _rounded(mib: int) -> int:
+    return (mib + 512) // 1024
+
+
+def whole_gigabytes(mib: int | None) -> str:
+    """Below one GB with a decimal: 0 would say that nothing is in use."""
+    if mib is None:
+        return UNKNOWN
+    if 0 < mib < 1024:
+        return f"{max(0.1, mib / 1024):.1f}GB" if mib < 973 else "1GB"
+    return f"{_rounded(mib)}GB"
+
+
+def count_words(count: int, what: str) -> str:
+    """3 GPUs, 1 GPU."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def is_or_are(count: int) -> str:
+    """As the number wants it."""
+    return "is" if count == 1 else "are"
+
+
+def why_silent(node: NodeLoad) -> str:
+    """Why there is no snapshot, with Slurm's reason where it has one."""
+    why = screen.safe(node.why) or "no answer"
+    reason = "" if node.slurm is None else screen.safe(node.slurm.reason)
+    return f"{why} ({reason})" if reason and reason not in why else why
+
+
+def fold(names: Iterable[str]) -> str:
+    """As Slurm writes them: n[1-3]."""
+    return screen.safe(node_names.fold(names))
+
+
+def filled(text: str, width: int) -> str:
+    """Cut, or with blanks, to exactly `width` columns."""
+    text = cut(text, width)
+    return text + " " * (width - cell_len(text))
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` columns, with a sign where something is cut off."""
+    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"
+
+
+def wrapped(lines: Iterable[str], width: int) -> list[str]:
+    """Sentences in lines of `width`; in a pipe each is one line. As `textwrap`, by columns instead of characters."""
+    found: list[str] = []
+    for line in lines:
+        if cell_len(line) <= width:
+            found.append(line)
+            continue
+        lead = line[: len(line) - len(line.lstrip())]
+        now, begun = lead, False
+        for word in line.split():
+            if begun and cell_len(now) + 1 + cell_len(word) > width:
+                found.append(now)
+                now, begun = lead + "  ", False
+            now, begun = f"{now} {word}" if begun else now + word, True
+            while cell_len(now) > width:
+                head = set_cell_size(now, width).rstrip()
+                found.append(head)
+                now = lead + "  " + now[len(head) :]
+        found.append(now)
+    return found

@@ -1,0 +1,167 @@
+"""What stands around llload's table: whose look, when, who did not answer, what the letters mean, how old it all is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..decide import flags as flagging
+from ..decide.spans import span_words
+from ..snapshot import Advice, Survey
+from . import screen
+from .llload_cells import UNKNOWN, count_words, fold, is_or_are, why_silent, wrapped
+from .llload_view import Row, View
+
+SIMULATED = "SIMULATED GPUs: nothing is computed on them"
+DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
+STALE_S = 60.0
+"""Figures older than this are called old: an agent samples every few seconds."""
+_BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
+
+
+def header(survey: Survey, view: View, width: int) -> list[str]:
+    """Cluster, user, nodes, time: LLSC's lines, and a banner where something is simulated."""
+    where = screen.safe(survey.cluster) or "this machine"
+    running = f" (running slurm {screen.safe(survey.slurm_version)})" if survey.slurm_version else ""
+    who = "all users" if survey.everybody else screen.safe(survey.user)
+    whole = view.whole or survey
+    used = f"{len(whole.nodes)}"
+    if survey.everybody:
+        in_use = sum(node.slurm is not None and node.slurm.cpus_allocated > 0 for node in whole.nodes)
+        asked = any(node.slurm is not None for node in whole.nodes)
+        used = f"{in_use if asked else UNKNOWN} of {len(whole.nodes)}"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(survey.taken))
+    lines = wrapped([f"LLGrid: {where}{running}", f"Username: {who}, Nodes used: {used}, Time: {when}"], width)
+    said = banner(whole)
+    if said:
+        text = screen.shortened(said, width)
+        lines.insert(0, f"{_BANNER}{text}{_OFF}" if view.color else text)
+    return lines
+
+
+def banner(survey: Survey) -> str:
+    """What is to be said first of figures that are not of this world; empty: nothing."""
+    is_demo = survey.source == "demo" or survey.slurm_version == "simulated"  # of a recording its source is no more
+    if is_demo or any(node.snapshot and node.snapshot.source == "demo" for node in survey.nodes):
+        return DEMO
+    return SIMULATED if survey.simulated else ""
+
+
+def footer(survey: Survey, view: View, rows: Sequence[Row]) -> list[str]:
+    """Who answered, what the letters mean, where the figures come from and how old they are; advice last."""
+    whole = view.whole or survey
+    said = [f"... {view.more}"] if view.more else []
+    if view.chosen and not view.more:
+        said.append(f"{len(survey.nodes)} of {len(whole.nodes)} nodes shown: {view.chosen}")
+    said += silence(whole)
+    hidden = [node.name for node in whole.nodes if node.snapshot is not None and node.snapshot.hidden_gpus]
+    if hidden:
+        count = sum(node.snapshot.hidden_gpus for node in whole.nodes if node.snapshot is not None)
+        said.append(
+            f"{count_words(count, 'GPU')} on {fold(hidden)} {is_or_are(count)} used by others only and not shown"
+        )
+    said += _problems(survey)
+    letters = {code for row in rows for code in row.codes}
+    if letters:
+        meanings = [f"{code}: {meaning}" for code, meaning in flagging.MEANINGS.items() if code in letters]
+        said.append("; ".join(meanings))
+    if view.gpus or view.detail:
+        said += _gpu_load_note(rows)
+    said.append(_source_words(whole))
+    said += [screen.safe(note) for note in whole.notes]
+    return said + _advice_words(view.advice, view.advice_lines)
+
+
+def _advice_words(found: Sequence[Advice], most: int) -> list[str]:
+    """A line for each job, those first that should be changed."""
+    ordered = sorted(found, key=lambda advice: ("fewer", "more", "stay", "unknown").index(advice.verdict))
+    said = [
+        f"advice{'' if advice.job is None else f' for job {advice.job}'}: {screen.safe(advice.sentence)}"
+        for advice in ordered[:most]
+    ]
+    left = len(found) - most
+    return [*said, f"advice for {count_words(left, 'more job')}: llload --advise"] if left > 0 else said
+
+
+def silence(survey: Survey) -> list[str]:
+    """Where not all answered: how many did, and of the others why not."""
+    if survey.answered == len(survey.nodes):
+        return []
+    why: dict[str, list[str]] = {}
+    for node in survey.nodes:
+        if node.snapshot is None:
+            why.setdefault(why_silent(node), []).append(node.name)
+    reasons = [f"{fold(names)}: {reason}" for reason, names in why.items()]
+    return [f"{survey.answered} of {len(survey.nodes)} nodes answered; {'; '.join(reasons)}"]
+
+
+def _problems(survey: Survey) -> list[str]:
+    """What does not work on nodes that answered."""
+    found: dict[str, list[str]] = {}
+    for node in survey.nodes:
+        if node.snapshot is None:
+            continue
+        for problem in flagging.problems(node):
+            found.setdefault(screen.safe(problem), []).append(node.name)
+        for gpu in node.snapshot.gpus:
+            if gpu.problem is not None:
+                found.setdefault(f"GPU {gpu.index}: {screen.safe(gpu.problem)}", []).append(node.name)
+        if node.slurm is not None and not node.slurm.answers:
+            found.setdefault("it answers, but not to Slurm", []).append(node.name)
+    return [f"{fold(names)}: {problem}" for problem, names in found.items()]
+
+
+def _gpu_load_note(rows: Sequence[Row]) -> list[str]:
+    """What GPU load is, which differs from driver to driver."""
+    known = [row.figures for row in rows if row.figures.gpu_load_by]
+    if not known:
+        return []
+    by = {one.gpu_load_by for one in known}
+    spans = [one.gpu_load_over_s for one in known]
+    shortest, longest = span_words(min(spans)), span_words(max(spans))
+    over = f"mean over {shortest if shortest == longest else f'{shortest} to {longest}'}"
+    if by == {"util"}:
+        return [f"GPU LOAD: utilisation (an upper bound of SM activity), {over}"]
+    rest = "" if by == {"sm"} else "; util: utilisation, an upper bound of it"
+    return [f"GPU LOAD: SM activity, {over}{rest}"]
+
+
+def _source_words(survey: Survey) -> str:
+    said = [f"source: {survey.source}"]
+    ages = [survey.taken - node.snapshot.taken for node in survey.nodes if node.snapshot is not None]
+    if ages:
+        oldest = max(ages)
+        said.append(f"figures up to {span_words(max(0.0, oldest))} old{' (OLD)' if oldest > STALE_S else ''}")
+        if min(ages) < -STALE_S:
+            said.append(f"a node's clock is {span_words(-min(ages))} ahead")
+    if survey.jobs_taken is not None:
+        since = max(0.0, survey.taken - survey.jobs_taken)
+        said.append(f"Slurm asked {span_words(since)} ago" + (" (OLD)" if since > 3 * STALE_S else ""))
+    else:
+        said.append("without Slurm")
+    return "; ".join(said)
+
+
+def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
+    """What to run next, with the arithmetic."""
+    lines: list[str] = []
+    for advice in found:
+        job = "no job" if advice.job is None else f"job {advice.job}"
+        lines += (
+            ["", f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}"]
+            if lines
+            else [f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}"]
+        )
+        lines.append(advice.sentence)
+        for bound in advice.bounds:
+            allows = "no bound" if bound.nppn is None else str(bound.nppn)
+            sign = "  <- decides" if bound.resource == advice.decided_by else ""
+            lines.append(f"  {bound.resource}: {allows} ({bound.why}){sign}")
+        if advice.memory_allows is not None:
+            least, most = advice.memory_allows
+            lines.append(f"  by GPU memory alone: {least if least == most else f'{least} to {most}'}")
+        lines.append(
+            f"  confidence: {advice.confidence}" + (f" ({'; '.join(advice.evidence)})" if advice.evidence else "")
+        )
+        lines += [f"  {line}" for line in advice.resubmit]
+    return wrapped(map(screen.safe, lines), width)

@@ -1,0 +1,165 @@
+"""`llload --watch`: the same screen again and again, in place on a terminal, one after another in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, Protocol
+
+from .. import names
+from ..errors import SlurmShareError, UsageError
+from ..snapshot import Survey
+from . import screen
+
+_HOME, _CLEAR, _LINE_END, _REST = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
+_QUIT = b"qQ"
+LEAST_HEIGHT = 5
+
+Came = Literal["time", "quit", "changed"]
+"""What ends a wait: its time, q, or the screen is another one."""
+
+
+class Look(Protocol):
+    """What gives a survey, again and again."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will come."""
+        ...
+
+    def __call__(self, timeout_s: float) -> Survey:
+        """The next one."""
+        ...
+
+
+Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
+"""(survey, width, height or None, whether it is the first) -> lines."""
+
+
+def watch(look: Look, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
+    """Look and draw every `every_s` until q, Ctrl-C or the end of a recording. The first look may raise
+    SlurmShareError; a later one that fails is said below the last figures, and tried again.
+
+    `apart`: in a pipe a blank line stands between two screens.
+    """
+    terminal = in_place and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    with _waiting(terminal) as wait, _ended_by_signals():
+        survey, first, trouble = None, True, ""
+        while True:
+            until = time.monotonic() + every_s
+            try:
+                survey, trouble = look(timeout_s), ""
+            except UsageError:
+                raise
+            except SlurmShareError as error:
+                if survey is None:
+                    raise
+                trouble = f"no new figures: {screen.safe(str(error))}"
+            if terminal:
+                _draw_in_place(draw, survey, trouble, clear=first)
+            elif not trouble:
+                screen.print_lines([""] if apart and not first else [])
+                screen.print_lines(draw(survey, screen.width(), None, first))
+            else:
+                print(trouble, file=sys.stderr)
+            sys.stdout.flush()
+            first = False
+            if look.is_over:
+                return names.EXIT_OK
+            while (came := wait(max(0.0, until - time.monotonic()))) == "changed":
+                _draw_in_place(draw, survey, trouble, clear=True)
+                sys.stdout.flush()
+            if came == "quit":
+                return names.EXIT_OK
+
+
+def _draw_in_place(draw: Draw, survey: Survey, trouble: str, *, clear: bool) -> None:
+    """Each line over the one that stood there: the screen does not flicker."""
+    width, height = screen.width(), shutil.get_terminal_size().lines
+    room = max(LEAST_HEIGHT, height - 1 - bool(trouble))
+    drawn = list(draw(survey, width, room, clear))
+    if len(drawn) > room:
+        drawn = [*drawn[: room - 1], "…"]
+    lines = [*drawn, *([screen.shortened(trouble, width)] if trouble else [])]
+    sys.stdout.write(_HOME + (_CLEAR if clear else ""))
+    screen.print_lines(f"{line}{_LINE_END}" for line in lines)
+    sys.stdout.write(_REST)
+
+
+@contextlib.contextmanager
+def _waiting(terminal: bool) -> Iterator[Callable[[float], Came]]:
+    """A function that waits so many seconds for q. Where nobody can press it (a pipe, a job in the background), it
+    waits. `terminal`: also for what makes the screen another one, a new size or fg after Ctrl-Z."""
+    file = 0
+    keys = os.isatty(file) and sys.stdout.isatty()
+    before: list[Any] | None = termios.tcgetattr(file) if keys else None
+    woken, waking = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waking, False)
+
+    def heard(*_: object) -> None:
+        """What wakes is the byte that the interpreter writes as the signal comes, even just before the wait begins."""
+
+    def wait(seconds: float) -> Came:
+        until = time.monotonic() + seconds
+        # A shell that had the terminal meanwhile has put it right for itself. In the background it is not ours.
+        listens = before is not None and _is_foreground(file)
+        if listens:
+            tty.setcbreak(file, termios.TCSANOW)
+        while True:
+            ready, _, _ = select.select(
+                [woken, file] if listens else [woken], [], [], max(0.0, until - time.monotonic())
+            )
+            if not ready:
+                return "time"
+            if woken in ready:
+                os.read(woken, 4096)
+                return "changed"
+            pressed = os.read(file, 64)
+            if not pressed or any(key in _QUIT for key in pressed):
+                return "quit"
+
+    handled = [signal.SIGWINCH, signal.SIGCONT] if terminal else []
+    handlers = {number: signal.signal(number, heard) for number in handled}
+    woke_before = signal.set_wakeup_fd(waking, warn_on_full_buffer=False) if terminal else -1
+    try:
+        yield wait
+    finally:
+        if terminal:
+            signal.set_wakeup_fd(woke_before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(woken)
+        os.close(waking)
+        if before is not None and _is_foreground(file):
+            termios.tcsetattr(file, termios.TCSANOW, before)
+
+
+def _is_foreground(file: int) -> bool:
+    try:
+        return os.tcgetpgrp(file) == os.getpgrp()
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end it as an exit does, so that the terminal and the source are put right."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

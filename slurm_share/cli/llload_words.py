@@ -1,0 +1,100 @@
+"""Words that llload and the dashboard have in common: whose nodes, which jobs, how many, how often."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+from pathlib import Path
+
+from ..errors import UsageError, shown
+from ..readers import proc
+from ..sources.opening import SOURCES
+
+Group = argparse._ArgumentGroup
+"""argparse has no public name for it."""
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.5, 86_400.0
+_JOB = re.compile(r"([0-9]{1,10})((?:[_+][0-9]{1,10})?)")
+"""As squeue writes a job, an array's element, a component of a heterogeneous job."""
+
+
+def add_which(words: argparse.ArgumentParser, *, nodes: str) -> Group:
+    """The options that say which nodes; `nodes`: help for -n."""
+    which = words.add_argument_group("which nodes")
+    whose = which.add_mutually_exclusive_group()
+    whose.add_argument("-u", "--user", metavar="USER", help="those of this user")
+    whose.add_argument("-a", "--all", action="store_true", help="everybody's (operators, with --source that can)")
+    which.add_argument("-j", "--job", metavar="JOB", help="those of this job, or of several: 4711,77_3")
+    which.add_argument("-n", "--nodes", metavar="NODES", help=nodes)
+    return which
+
+
+def add_origin(words: argparse.ArgumentParser, *, replay: str) -> Group:
+    """The options that say where figures come from; `replay`: help for --replay."""
+    origin = words.add_argument_group("where from")
+    origins = origin.add_mutually_exclusive_group()
+    origins.add_argument("--source", choices=SOURCES, help="how nodes are asked (default: the site's load_source)")
+    origins.add_argument("--demo", action="store_true", help="a simulated cluster")
+    origins.add_argument("--replay", metavar="FILE", type=Path, help=replay)
+    origin.add_argument("--at", metavar="TIME", help="of a replay: 2026-01-31T14:30, 14:30, or seconds since 1970")
+    return origin
+
+
+def user(text: str | None, *, demo: bool) -> str:
+    """The name of -u's user, by name or number; None: the caller's. Raises UsageError for one who is not there."""
+    if demo:
+        from ..sources.demo import USER
+
+        return USER if text is None else text
+    if text is None:
+        return proc.read_user_name(os.geteuid())
+    uid = proc.read_user_id(text)
+    if uid is None:
+        raise UsageError(f"there is no user {shown(text) or repr(text)} here; write a user's name, or its number")
+    return proc.read_user_name(uid)
+
+
+def nodes(text: str | None) -> tuple[str, ...]:
+    """The nodes in `n[1-3,7]`. Raises UsageError."""
+    if text is None:
+        return ()
+    from ..decide import node_names
+
+    return node_names.parse(text)
+
+
+def jobs(text: str | None) -> tuple[str, ...]:
+    """The jobs in `4711,4712_3`. Raises UsageError."""
+    if text is None:
+        return ()
+    found = []
+    for word in text.split(","):
+        named = _JOB.fullmatch(word)
+        if named is None or not 0 < int(named[1]) < 1 << 32:
+            raise UsageError(
+                f"{shown(word) or repr(word)} is no number of a job; write 4711 or 4711,4712, and 77_3 of an array"
+            )
+        found.append(str(int(named[1])) + named[2])
+    return tuple(found)
+
+
+def count(option: str, text: str | None) -> int | None:
+    """How many nodes; None: not said. Raises UsageError."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1_000_000):
+        raise UsageError(f"{option} {shown(text) or repr(text)}: write how many nodes, 1 or more")
+    return int(text)
+
+
+def seconds(option: str, text: str) -> float:
+    """How long between two looks. Raises UsageError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not LEAST_INTERVAL_S <= found <= MOST_INTERVAL_S:
+        range_words = f"{LEAST_INTERVAL_S} to {MOST_INTERVAL_S:.0f}"
+        raise UsageError(f"{option} {shown(text)}: write seconds, {range_words} (5 where nothing is said)")
+    return found

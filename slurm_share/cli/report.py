@@ -1,0 +1,105 @@
+"""`slurm-share report`: how well a week was used, user by user, from the archive; with drafts of messages to them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from .. import config, names
+from ..errors import UsageError
+from . import screen
+from .archive import folder_of
+
+if TYPE_CHECKING:
+    from ..decide.report import Report
+
+SCHEMA = 1
+EPILOG = """\
+Weeks and days are those of UTC, as the archive's files are.
+
+examples
+  slurm-share report                          the last week that is over
+  slurm-share report --week 2026-W47 --drafts messages
+                                              and a file for each user whose
+                                              nodes were used badly for an hour
+                                              or more,
+                                              messages/alice-2026-W47.txt
+  slurm-share report --from 2026-11-01 --to 2026-11-30 --user alice
+
+exit codes
+  0 done, 1 the archive cannot be read; 2 it cannot be as asked.
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add `report`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "report",
+        help="node-hours of low, good and high load, the worst users first",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--week", nargs="?", const="", metavar="YYYY-Www", help="a week; alone: the last that is over")
+    parser.add_argument("--from", dest="first", metavar="DAY", help="first day, such as 2026-11-16")
+    parser.add_argument("--to", dest="last", metavar="DAY", help="last day, with it (default: today)")
+    parser.add_argument("--user", metavar="NAME", help="only this user")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--drafts", metavar="FOLDER", type=Path, help="write a message to each user who wants one")
+    parser.add_argument("--folder", metavar="FOLDER", type=Path, help="instead of archive_folder")
+    parser.set_defaults(run=print_report)
+
+
+def print_report(arguments: argparse.Namespace) -> int:
+    """Read, add up, show. Raises UsageError, StateError."""
+    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    from ..decide import report as decide
+    from ..readers.archive import Archive
+    from . import report_words
+
+    if arguments.week is not None and (arguments.first or arguments.last):
+        raise UsageError("--week is seven days by itself; leave --from and --to away, or --week")
+    settings = config.load().settings
+    now = time.time()
+    if arguments.first or arguments.last:
+        period = decide.days(arguments.first, arguments.last, now)
+    else:
+        period = decide.week(arguments.week or "", now)
+    archive = Archive(folder_of(arguments.folder, settings))
+    found = decide.report(archive.read(period.since, period.until), period, now, arguments.user)
+    if arguments.json:
+        print(json.dumps(as_json(found, archive.skipped), indent=2))
+    else:
+        screen.print_lines(report_words.as_lines(found, archive.skipped, screen.width()))
+        days = archive.days()
+        if not found.covered_h and days:
+            print(f"slurm-share: the archive has {days[0]} to {days[-1]}", file=sys.stderr)
+    if arguments.drafts is not None:
+        _write_drafts(arguments.drafts, found, settings.documentation_url)
+    return names.EXIT_OK
+
+
+def _write_drafts(folder: Path, found: Report, url: str) -> None:
+    from ..actuators import archive as actuator
+    from ..decide import report as decide
+    from . import report_words
+
+    uses = decide.to_write_to(found)
+    left_out = actuator.write_drafts(folder, report_words.drafts(uses, found, url), found.period.word)
+    count = len(uses) - len(left_out)
+    print(f"slurm-share: {count} draft{'s' * (count != 1)} in {screen.safe(str(folder))}", file=sys.stderr)
+    for user in left_out:
+        print(f"slurm-share: no draft for {screen.safe(user)}, which is no name of a file", file=sys.stderr)
+
+
+def as_json(found: Report, skipped: int) -> dict[str, Any]:
+    """The documented form: schema 1. Unknown is null."""
+    built: dict[str, Any] = to_builtins(found)
+    for use, record in zip((found.total, *found.users), (built["total"], *built["users"]), strict=True):
+        record["bad"] = round(use.bad, 4)
+    return {"schema": SCHEMA, "skipped_lines": skipped, **built}

@@ -1,0 +1,146 @@
+"""`slurm-share sample`: what this node carries, as JSON; what `llload` starts on a node, and what scripts read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .. import config, names
+from .. import snapshot as snapshots
+from ..agent.watcher import NodeWatcher, this_node
+from ..errors import UsageError
+from ..snapshot import Snapshot
+from ..sources import frames
+
+MIN_INTERVAL_S, MAX_INTERVAL_S = 0.2, 3600.0
+LEAST_SILENCE_S = 1.0
+GRACE_S = 10.0
+"""After such a silence, for what is being written or asked of the driver to come to its end."""
+
+
+def add_to(commands: Any) -> None:
+    """Add `sample`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "sample",
+        help="what this node carries, as JSON",
+        description="What this node carries: one JSON Snapshot on a line (packaging/docs/snapshot.md). Asks the node's "
+        "agent where there is one, whose windows are longer, and looks itself where there is none.",
+    )
+    parser.add_argument("--stream", action="store_true", help="one snapshot an interval, until standard input ends")
+    parser.add_argument("--interval", type=float, metavar="S", help="seconds between two snapshots of a stream")
+    parser.add_argument(
+        "--silence", type=float, metavar="S", help="end a stream, too, when standard input says nothing for so long"
+    )
+    parser.add_argument("--frames", action="store_true", help="as short lines that survive srun (for llload)")
+    parser.add_argument("--all", action="store_true", help="everybody's load (root and operators)")
+    parser.add_argument("--node", help="Slurm's name of this node [$SLURMD_NODENAME, else the short host name]")
+    parser.add_argument("--schema", action="store_true", help="the JSON schema of a Snapshot, and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0 also where the driver is silent: the snapshot says so."""
+    if arguments.schema:
+        print(json.dumps(snapshots.schema(), indent=2))
+        return names.EXIT_OK
+    interval_s = _of_stream(arguments, "interval", MIN_INTERVAL_S)
+    silence_s = _of_stream(arguments, "silence", LEAST_SILENCE_S)
+    node = this_node(arguments.node)
+    settings = config.load().settings
+    watcher = NodeWatcher(node, settings)
+    user = "" if arguments.all else watcher.caller
+
+    def show() -> None:
+        _write(watcher.look(user), node, arguments.frames)
+
+    try:
+        if not arguments.stream:
+            show()
+        else:
+            _stream(show, interval_s or settings.agent_interval_s, silence_s)
+    finally:
+        watcher.close()
+    return names.EXIT_OK
+
+
+def _of_stream(arguments: argparse.Namespace, word: str, least_s: float) -> float | None:
+    seconds: float | None = getattr(arguments, word)
+    if seconds is None:
+        return None
+    if not arguments.stream:
+        raise UsageError(f"--{word} is of a --stream; add that, or leave it out")
+    if not least_s <= seconds <= MAX_INTERVAL_S:
+        raise UsageError(f"--{word} {seconds:g}: between {least_s:g} and {MAX_INTERVAL_S:g} seconds")
+    return seconds
+
+
+def _write(seen: Snapshot, node: str, framed: bool) -> None:
+    """Whole lines, and out at once: whoever reads waits for them."""
+    data = snapshots.render(seen)
+    if framed:
+        data = "\n".join(frames.split(data, node)).encode()
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _stream(show: Callable[[], None], interval_s: float, silence_s: float | None) -> None:
+    """Until standard input ends, or says nothing for so long, or SIGTERM comes, or nobody reads any more."""
+    with _ends(silence_s) as over:
+        due = time.monotonic()
+        while True:
+            show()
+            now = time.monotonic()
+            # What was missed is not made up for, and a look right after a late one would have no rates.
+            due = max(due + interval_s, now + interval_s / 2)
+            if over(due - now):
+                return
+
+
+@contextmanager
+def _ends(silence_s: float | None) -> Iterator[Callable[[float], bool]]:
+    """A wait of at most so many seconds; True: it is over."""
+    inside, outside = os.pipe()  # left open: the thread may still write to it when we are done
+    os.set_blocking(outside, False)
+    poll = select.poll()
+    stdout = sys.stdout.fileno()
+    poll.register(inside, select.POLLIN)
+    poll.register(stdout, 0)  # only that the reader has gone
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: os.write(outside, b"."))
+    threading.Thread(target=_listen, args=(outside, silence_s), name="stdin", daemon=True).start()
+
+    def over(seconds: float) -> bool:
+        found = dict(poll.poll(max(0.0, seconds) * 1000))
+        return inside in found or bool(found.get(stdout, 0) & (select.POLLERR | select.POLLNVAL))
+
+    try:
+        yield over
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _listen(tell: int, silence_s: float | None) -> None:
+    """Read standard input to its end, in a thread of its own: slurmstepd may stop taking what we write when srun is
+    gone, and then the main thread waits for it. `tell` hears of the end."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    wait_ms = None if silence_s is None else 1000 * silence_s
+    # Looked at twice: one who was stopped for longer than that, with the job, is to see what came meanwhile.
+    while heard := (poll.poll(wait_ms) or poll.poll(0)):
+        try:
+            if not os.read(0, 4096):
+                break
+        except OSError:
+            break
+    os.write(tell, b".")
+    if not heard:
+        time.sleep(GRACE_S)
+        os._exit(names.EXIT_OK)

@@ -1,0 +1,174 @@
+"""An advice in sentences: what it rests on, what decided, and what to run where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ...snapshot import Advice, Bound, Snapshot
+from .. import thresholds
+from .bounds import gib, most_now
+from .evidence import Evidence
+
+
+def doubling(now: int, doubled: int, *, binds: bool = True) -> Bound:
+    """The step that a rise takes where load does not show room for more; `binds` False: it does."""
+    why = f"twice the {now} of now, or one on each GPU, then look again"
+    if not binds:
+        why += "; it does not bind: load shows room for more"
+    return Bound(resource="doubling", nppn=doubled, hard=False, why=why)
+
+
+def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
+    """Why nothing of a job was seen."""
+    if not snapshots and silent:
+        node, why = next(iter(silent.items()))
+        return f"none of its nodes answers ({node}: {why or 'no reason told'})"
+    return "nothing of it was measured on a node" if snapshots else "no node of it was asked"
+
+
+def unknown(base: Advice, why: str) -> Advice:
+    """No advice, and what to run for one."""
+    name = "JOB" if base.job is None else str(base.job)
+    run = f"to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes"
+    allows = f"; GPU memory alone allows {allowed(base.memory_allows)}" if base.memory_allows else ""
+    return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}; {run}")
+
+
+def known(advice: Advice, nodes: Sequence[Evidence], died: str | None) -> Advice:
+    """The advice with its sentence. `died`: the memory that some tasks ended for want of."""
+    said = f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, nodes, died)}"
+    return replace(advice, sentence=said)
+
+
+def _seen(advice: Advice, nodes: Sequence[Evidence]) -> str:
+    loads = [node.load / node.gpus for node in nodes if node.load is not None and node.gpus]
+    peak = max((node.peak_mib for node in nodes if node.peak_mib), default=None)
+    host = max((node.host_peak_mib for node in nodes if node.host_peak_mib), default=None)
+    cpu = [node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
+    cpus = min(node.cpus for node in nodes)
+    parts = [f"{advice.now} task{'s' * (advice.now != 1)}{' a node' * (len(nodes) > 1)}"]
+    if advice.gpus:
+        parts += [f"GPU load {advice.gpus * sum(loads) / len(loads):.2f} of {advice.gpus}"] if loads else []
+        parts += [f"peak {gib(peak)}"] if peak else []
+    else:
+        parts += [f"CPU load {cpus * sum(cpu) / len(cpu):.1f} of {cpus}"] if cpu else []
+        parts += [f"peak {gib(host)}"] if host else []
+    return ", ".join(parts)
+
+
+def _allowed(advice: Advice) -> str:
+    load = next((bound for bound in advice.bounds if bound.resource in ("GPU load", "CPU load")), None)
+    parts = [f"memory allows {allowed(advice.memory_allows)}"] if advice.memory_allows else []
+    if load is not None:
+        parts.append(f"load {'at least ' * load.why.startswith('at least')}{load.nppn}")
+    parts.append(f"decided by {advice.decided_by}")
+    return ", ".join(parts)
+
+
+def _then(advice: Advice, nodes: Sequence[Evidence], died: str | None) -> str:
+    line = advice.resubmit[0] if advice.resubmit else f"{advice.next} tasks on a node"
+    if advice.verdict == "more":
+        return f"next {advice.next}: {line}, then look again"
+    if advice.verdict == "fewer":
+        return f"fewer, {advice.next}: {line}"
+    if died is not None:
+        return f"stay, with more {died} for a task (a larger cap or --mem): some died for want of it"
+    upper = "; utilisation is an upper bound of SM activity, a try with more may still gain"
+    caution = upper if advice.decided_by == "GPU load" and not all(node.is_sm for node in nodes) else ""
+    return f"stay{caution}"
+
+
+def allowed(memory: tuple[int, int]) -> str:
+    """24-26: with the margin, and without; 26 where both say so."""
+    return str(memory[0]) if memory[0] == memory[1] else f"{memory[0]}-{memory[1]}"
+
+
+def peak_is_the_caps(nodes: Sequence[Evidence]) -> bool:
+    """Whether a task took all that its cap let it."""
+    return any(
+        node.peak_mib and node.cap_mib and 100 * node.peak_mib >= thresholds.PEAK_AT_CAP * node.cap_mib
+        for node in nodes
+    )
+
+
+def evidence(
+    nodes: Sequence[Evidence],
+    unseen: Mapping[str, str],
+    *,
+    are_unlike: bool,
+    has_unlike_nodes: bool,
+    memory_failures: int,
+) -> tuple[str, ...]:
+    """What the advice rests on, and what makes it weaker, a sentence each."""
+    watched = min(node.measured_s for node in nodes)
+    names = nodes[0].node if len(nodes) == 1 else f"{len(nodes)} nodes"
+    tasks = sum(node.tasks_measured for node in nodes)
+    found = [f"watched for {_lasting(watched)} on {names}"]
+    if unseen:
+        reasons = dict.fromkeys(unseen.values())
+        of = len(nodes) + len(unseen)
+        found.append(f"by {len(nodes)} of its {of} nodes (the other{'s' * (len(unseen) > 1)}: {', '.join(reasons)})")
+    if any(node.gpus for node in nodes):
+        found.append(f"peaks of {tasks} task{'s' * (tasks != 1)}")
+        if all(node.is_sm for node in nodes):
+            found.append("GPU load is SM activity, measured by the driver's GPM counters")
+        elif any(node.load is not None for node in nodes):
+            found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are at least so high")
+    if memory_failures:
+        tasks_of_it = "task of it" if memory_failures == 1 else "tasks of it"
+        found.append(f"{memory_failures} {tasks_of_it} ended for want of GPU memory, as the run's results say")
+    if are_unlike:
+        found.append("its tasks are unlike: those that run fit, as many of the largest would not")
+    if has_unlike_nodes:
+        found.append("its nodes have unlike numbers of GPUs: counted for one with the fewest")
+    for what, on in _unknown(nodes).items():
+        found.append(f"not known{on}: {what}, and no bound is by it there")
+    found += _doubts(nodes)
+    return tuple(found)
+
+
+def _unknown(nodes: Sequence[Evidence]) -> dict[str, str]:
+    """What is not known, and on which nodes, in words."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        for what in node.unknown:
+            found.setdefault(what, []).append(node.node)
+    return {what: f" on {', '.join(on)}" if len(nodes) > 1 else "" for what, on in found.items()}
+
+
+def _doubts(nodes: Sequence[Evidence]) -> list[str]:
+    found = []
+    if min(node.measured_s for node in nodes) < thresholds.SHORT_S:
+        found.append("less than five minutes: peaks may grow")
+    if not all(node.alone for node in nodes):
+        found.append(
+            "others' processes are on the same GPUs, and whose load is whose cannot be told: all counts as its"
+        )
+    if peak_is_the_caps(nodes):
+        cap = min(node.cap_mib for node in nodes if node.cap_mib)
+        found.append(f"a task's peak is at its cap of {gib(cap)}: it may want more, or take what it gets")
+    elif any(
+        node.peak_mib and node.rooms and 100 * node.peak_mib >= thresholds.PREALLOCATED * _largest(node)
+        for node in nodes
+    ):
+        found.append(
+            "one task holds most of a GPU's memory: JAX and TensorFlow take it at their start and may need less; "
+            "a share tells them their part"
+        )
+    running, now = max(node.running for node in nodes), most_now(nodes)
+    if running < now:
+        found.append(f"{running} of {now} tasks are on a GPU at this moment")
+    kills = sum(node.kills for node in nodes)
+    if kills:
+        found.append(f"the kernel ended {kills} process{'es' * (kills != 1)} of it for want of host memory")
+    return found
+
+
+def _largest(node: Evidence) -> int:
+    return max(room.total for room in node.rooms)
+
+
+def _lasting(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,119 @@
+"""Several looks at one node at nearly the same time, each of which sees other GPUs, as one: snapshots in, snapshot out.
+
+Under ConstrainDevices a step's sampler sees the GPUs of its own job, and of every process only what it has on those.
+What belongs to the node, to a job's cgroup or to a process itself is in every one of the looks, and counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from ..snapshot import GpuLoad, JobLoad, ProcessLoad, Snapshot, UserLoad
+from . import sums
+
+
+def merge(looks: Sequence[Snapshot]) -> Snapshot:
+    """The newest one, with what only the others see. They are of one node, and there is at least one."""
+    newest, *others = sorted(looks, key=lambda look: -look.taken)
+    if not others:
+        return newest
+    gpus: dict[str, GpuLoad] = {}
+    fresh: list[tuple[Snapshot, frozenset[str]]] = []
+    for look in (newest, *others):
+        new = frozenset(gpu.uuid for gpu in look.gpus) - gpus.keys()
+        gpus.update((gpu.uuid, gpu) for gpu in look.gpus if gpu.uuid in new)
+        fresh.append((look, new))
+    adding = [(look, new) for look, new in fresh[1:] if new]
+    if not adding:
+        return newest
+    return replace(
+        newest,
+        driver=next((look.driver for look in (newest, *others) if look.driver), None),
+        gpus=_renumbered(gpus.values()),
+        processes=_processes(newest, adding),
+        jobs=_jobs(newest, adding),
+        users=_users(newest, adding),
+        hidden_gpus=max(0, newest.hidden_gpus - sum(len(new) for _, new in adding)),
+        problems=tuple(dict.fromkeys(one for look in (newest, *others) for one in look.problems)),
+    )
+
+
+def _renumbered(gpus: Iterable[GpuLoad]) -> tuple[GpuLoad, ...]:
+    """In their order on the node. The driver counts from 0 in every step, so that the same number may come twice; then
+    the number of the device file takes its place."""
+    found = list(gpus)
+    whole = [gpu for gpu in found if gpu.mig_of is None]
+    if len({gpu.index for gpu in whole}) < len(whole) and all(gpu.minor is not None for gpu in found):
+        found = [replace(gpu, index=gpu.minor) for gpu in found]
+    return tuple(sorted(found, key=lambda gpu: (gpu.index, gpu.mig_of is not None, gpu.uuid)))
+
+
+def _processes(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[ProcessLoad, ...]:
+    found = {(one.pid, one.start_ticks): one for one in newest.processes}
+    for look, new in adding:
+        for one in look.processes:
+            more = tuple(on for on in one.gpus if on.uuid in new)
+            if more:
+                known = found.get((one.pid, one.start_ticks))
+                key = (one.pid, one.start_ticks)
+                found[key] = replace(one, gpus=more) if known is None else replace(known, gpus=known.gpus + more)
+    return tuple(found.values())
+
+
+def _jobs(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[JobLoad, ...]:
+    found = {one.job: one for one in newest.jobs}
+    for look, new in adding:
+        for one in look.jobs:
+            known = found.get(one.job)
+            if known is None:
+                found[one.job] = one
+            elif one.gpus and set(one.gpus) <= new:
+                found[one.job] = replace(
+                    known,
+                    share=sums.first_known((known.share, one.share)),
+                    slots=sums.first_known((known.slots, one.slots)),
+                    tasks=known.tasks + one.tasks,
+                    gpus=known.gpus + one.gpus,
+                    gpu_memory_mib=_sum(known.gpu_memory_mib, one.gpu_memory_mib, known.gpus),
+                    gpu_load=_sum(known.gpu_load, one.gpu_load, known.gpus),
+                    task_peak_mib=sums.most(known.task_peak_mib, one.task_peak_mib),
+                    task_host_peak_mib=sums.most(known.task_host_peak_mib, one.task_host_peak_mib),
+                    tasks_measured=known.tasks_measured + one.tasks_measured,
+                    tasks_at_once=known.tasks_at_once + one.tasks_at_once,
+                    unknown={**one.unknown, **known.unknown},
+                )
+    return tuple(sorted(found.values(), key=lambda one: one.job))
+
+
+def _users(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[UserLoad, ...]:
+    found = {one.uid: one for one in newest.users}
+    for look, new in adding:
+        for one in look.users:
+            known = found.get(one.uid)
+            if known is None:
+                found[one.uid] = one
+            elif one.gpus and set(one.gpus) <= new:
+                seen = {process.pid for process in newest.processes if process.uid == one.uid}
+                more = {process.pid for process in look.processes if process.uid == one.uid} - seen
+                found[one.uid] = replace(
+                    known,
+                    jobs=tuple(sorted({*known.jobs, *one.jobs})),
+                    processes=known.processes + len(more),
+                    gpus=known.gpus + one.gpus,
+                    gpu_memory_mib=_sum(known.gpu_memory_mib, one.gpu_memory_mib, known.gpus),
+                    gpu_load=_sum(known.gpu_load, one.gpu_load, known.gpus),
+                )
+    return tuple(sorted(found.values(), key=lambda one: one.uid))
+
+
+_Figure = TypeVar("_Figure", int, float)
+
+
+def _sum(known: _Figure | None, more: _Figure | None, had: Sequence[str]) -> _Figure | None:
+    """Unknown of one part is unknown of the whole; a look without GPUs of it has no part."""
+    if not had:
+        return more
+    return None if known is None or more is None else known + more

@@ -1,0 +1,44 @@
+"""Sums and rates of figures of which some are not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..snapshot import ProcessLoad
+
+ONE_SAMPLE = "one sample so far"
+SHORTEST_S = 0.01
+"""Below it a difference of two counters says nothing."""
+
+
+def rate(now: float | None, before: float | None, dt: float | None) -> float | None:
+    """None where there is no time between them, and where the counter went back: it is another one then."""
+    if now is None or before is None or dt is None or dt < SHORTEST_S or now < before:
+        return None
+    return (now - before) / dt
+
+
+def add_up(values: Iterable[float | None]) -> float | None:
+    """None where any part is not known: the rest of a sum is no sum."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def most(first: int | None, second: float | None) -> int | None:
+    """The larger of the two that are known."""
+    found = [value for value in (first, second) if value is not None]
+    return int(max(found)) if found else None
+
+
+def first_known(values: Iterable[int | None]) -> int | None:
+    """The first that is not None."""
+    return next((value for value in values if value is not None), None)
+
+
+def uuids(processes: Iterable[ProcessLoad]) -> tuple[str, ...]:
+    """The GPUs that they are on, each once."""
+    return tuple(dict.fromkeys(on.uuid for process in processes for on in process.gpus))

@@ -1,0 +1,53 @@
+"""The numbers that advice and reports judge load by, each with its source. Percent unless said otherwise.
+
+There is one table for all sites: an own threshold of a site would make its figures incomparable with the papers'.
+"""
+
+from __future__ import annotations
+
+GPU_FULL = 80.0
+"""SM activity at which more tasks only wait for one another: no task is added from here on. Source: RAD-RM (CARMA) adds
+none to a GPU whose SMACT is above 80 % (75 % made jobs wait longer). DCGM's manual, "Profiling Metrics": 0.8 or more is
+needed for effective use of the GPU."""
+
+DRAM_FULL = 80.0
+"""Memory bandwidth at which no task is added. Source: DCGM's manual, the same chapter: about 0.8 is the most that
+programs reach."""
+
+GPU_BAND = (50.0, 100.0)
+"""Good GPU load, of the GPUs that somebody has. Source: LLSC's LLload documentation ("0.5 or more for one GPU, 1.0 or
+more for two")."""
+
+CPU_BAND = (50.0, 150.0)
+"""Good CPU load, of the CPUs that somebody has. Source: the same page ("24 to 72 on 48 cores")."""
+
+CPU_FULL = CPU_BAND[1] / 2
+"""CPU load at which no task is added: with twice as many it would leave LLSC's band."""
+
+CPU_AIM = 100.0
+"""CPU load that tasks are added up to: the middle of LLSC's band, every CPU busy and none waited for."""
+
+IDLE = 1.0
+"""Below this GPU load, a task does nothing on its GPU: more of them would do as little. Source: jobstats says of a job
+at 0 % that it is a mistake of the program or of its options, and advises nothing else."""
+
+PEAK_AT_CAP = 95.0
+"""Of its memory cap: a peak above it may be the cap's, not the task's own."""
+
+PREALLOCATED = 70.0
+"""Of a GPU's memory, held by one task: JAX takes 75 % of it at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), TensorFlow
+nearly all, whatever they need. Source: their manuals, "GPU memory allocation" and "Limiting GPU memory growth"."""
+
+YOUNG_S = 60.0
+"""Seconds. Before, nothing is advised: start-up (30 s at least in the packing papers) and the first steps are no
+measure of what follows; what one task needs shows within its first minute."""
+
+SHORT_S = 300.0
+"""Seconds. Before, confidence is low. Source: jobstats judges no job that ran for less (its minimum run time)."""
+
+LONG_S = 900.0
+"""Seconds. The longest window of load; from here on confidence can be high."""
+
+GROWTH = 2
+"""Times as many tasks as now, at most, where the load alone does not show that there is room for more. Source: LLSC's
+tuning recipe doubles; throughput against tasks is concave in every paper, so a doubling too much costs little."""

@@ -1,0 +1,96 @@
+"""Means over the last minutes of a figure that is read now and then."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+from msgspec import Struct
+
+from ..snapshot import Means
+
+MINUTES = (60.0, 300.0, 900.0)
+KEPT_S = MINUTES[-1]
+GRAIN_S = 5.0
+"""Readings closer together than this become one point, so that 15 minutes are at most 181."""
+
+
+class Series(Struct, frozen=True):
+    """A figure over time as its integral: the mean between two moments is a difference, however many readings lie
+    between them. The three tuples have a place for each point, oldest first; made by `add` only."""
+
+    at: tuple[float, ...] = ()
+    """Monotonic clock, seconds."""
+    total: tuple[float, ...] = ()
+    """Integral of the figure up to then, figure times seconds."""
+    covered: tuple[float, ...] = ()
+    """Seconds up to then for which there was a figure."""
+
+
+def add(series: Series, now: float, dt: float, value: float | None) -> Series:
+    """The series with `value` as the mean of the `dt` seconds before `now`; None: nothing is known of them."""
+    if value is None or dt <= 0:
+        return series
+    if not series.at or now <= series.at[-1]:
+        # The clock stood still or went back, which a kernel's never does: begin anew rather than count twice.
+        series = Series((now - dt,), (0.0,), (0.0,))
+    elif now - dt > series.at[-1]:
+        # A gap: the integral stands still over it.
+        series = _append(series, now - dt, series.total[-1], series.covered[-1])
+    total, covered = series.total[-1] + value * dt, series.covered[-1] + dt
+    if len(series.at) > 1 and series.at[-1] - series.at[-2] < GRAIN_S and now - series.at[-2] <= 2 * GRAIN_S:
+        series = Series(series.at[:-1], series.total[:-1], series.covered[:-1])
+    return _trim(_append(series, now, total, covered), now)
+
+
+def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
+    """The means up to `now`; None where the last 15 minutes hold no reading. Nothing before `since` is in them: they
+    begin with the first point after it."""
+    if since > -math.inf:
+        first = bisect_left(series.at, since)
+        series = Series(series.at[first:], series.total[first:], series.covered[first:])
+    over_s = _measured(series, now, KEPT_S)[1]
+    if over_s <= 0:
+        return None
+    found = []
+    for seconds in MINUTES:
+        total, covered = _measured(series, now, seconds)
+        # Nothing in the last minute (the driver was silent): the next longer window says what is known.
+        found.append(total / covered if covered > 0 else None)
+    m15 = found[2] if found[2] is not None else 0.0
+    m5 = found[1] if found[1] is not None else m15
+    m1 = found[0] if found[0] is not None else m5
+    return Means(m1, m5, m15, over_s)
+
+
+def is_over(series: Series, now: float) -> bool:
+    """Whether nothing of it counts any more."""
+    return not series.at or now - series.at[-1] > KEPT_S
+
+
+def _measured(series: Series, now: float, seconds: float) -> tuple[float, float]:
+    """(integral, covered seconds) of the last `seconds`."""
+    if not series.at:
+        return 0.0, 0.0
+    start = now - seconds
+    place = bisect_left(series.at, start)
+    if place >= len(series.at):
+        return 0.0, 0.0
+    if place == 0:
+        total, covered = series.total[0], series.covered[0]
+    else:
+        before, after = series.at[place - 1], series.at[place]
+        part = (start - before) / (after - before)
+        total = series.total[place - 1] + part * (series.total[place] - series.total[place - 1])
+        covered = series.covered[place - 1] + part * (series.covered[place] - series.covered[place - 1])
+    return series.total[-1] - total, series.covered[-1] - covered
+
+
+def _append(series: Series, at: float, total: float, covered: float) -> Series:
+    return Series((*series.at, at), (*series.total, total), (*series.covered, covered))
+
+
+def _trim(series: Series, now: float) -> Series:
+    """Without what no window reaches; one point before it stays, to measure from."""
+    old = bisect_left(series.at, now - KEPT_S) - 1
+    return Series(series.at[old:], series.total[old:], series.covered[old:]) if old > 0 else series

@@ -1,0 +1,476 @@
+"""The nouns of load: what one node carries at one moment (Snapshot), and what a person looks at (Survey).
+
+Command, dashboard, agent, JSON, recording and replay all have these records and no others. Their JSON is described in
+`packaging/docs/snapshot.md`; SCHEMA counts up when a field changes its meaning or goes, not when one is added.
+
+Units live in the names (`_mib` is 1,048,576 bytes, `_s` seconds, percent is 0 to 100). `None` means that nobody could
+say, and `unknown` of the same record then has the reason under the field's name; 0 means measured, and none.
+
+`gc=False`: values of values cannot make a cycle, and a collector that walks through half a million of them stops the
+dashboard's keys for a third of a second.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from .errors import StateError
+from .records import MOST, Count, QueuedJob
+
+SCHEMA = 1
+
+SourceName = Literal["srun", "local", "agent", "prometheus", "replay", "demo"]
+"""How a snapshot reached the one who looks at it."""
+
+Amount = Annotated[int, Meta(ge=-MOST, le=MOST)]
+"""A measured figure. Its bounds are for calculating with it, and no word on what a node can have."""
+Level = Annotated[float, Meta(ge=-float(MOST), le=float(MOST))]
+"""The same with a fraction."""
+Moment = Annotated[float, Meta(ge=0, le=1e11)]
+"""Unix time, seconds, of a year that a calendar has."""
+NodeName = Annotated[str, Meta(pattern="^[A-Za-z0-9._-]{1,255}$")]
+
+Reasons = dict[str, str]
+"""Field of the record -> why it is None, in words for a person."""
+
+
+class Means(Struct, frozen=True, gc=False):
+    """Means over the last 1, 5 and 15 minutes, each over as much of that time as was measured."""
+
+    m1: Level
+    m5: Level
+    m15: Level
+    over_s: Level
+    """How long has been measured, at most 900 s: below 60 all three are the same young figure."""
+
+
+class Activity(Struct, frozen=True, gc=False, kw_only=True):
+    """What the parts of a GPU did since the sample before, in percent (NVML's GPM counters, Hopper and newer)."""
+
+    sm: Level | None = None
+    """Multiprocessors with work: how busy the GPU is. Utilisation is an upper bound of it."""
+    occupancy: Level | None = None
+    """Warps resident, of those that fit."""
+    tensor: Level | None = None
+    dram: Level | None = None
+    """Memory bandwidth."""
+    fp64: Level | None = None
+    fp32: Level | None = None
+    fp16: Level | None = None
+
+
+class GpuUser(Struct, frozen=True, gc=False, kw_only=True):
+    """A user's time on one GPU: since the user came, if nobody else has been there alone since. None: the user has just
+    come, or the GPU's own figure is None."""
+
+    uid: Count
+    utilization: Means | None = None
+    """Percent."""
+    sm: Means | None = None
+    """SM activity, percent."""
+
+
+class GpuLoad(Struct, frozen=True, gc=False, kw_only=True):
+    """One GPU, or one MIG instance, and what it carries."""
+
+    uuid: str
+    index: Count
+    """NVML's; of an instance, its parent's."""
+    name: str
+    minor: Count | None = None
+    mig_parent: bool = False
+    """True: MIG is on; memory and load of its instances are in records of their own, and not counted twice in sums."""
+    mig_of: str | None = None
+    """Of an instance: its GPU's UUID."""
+    simulated: bool = False
+    memory_total_mib: Amount | None = None
+    memory_used_mib: Amount | None = None
+    """All processes', and what the driver takes for them."""
+    utilization_percent: Level | None = None
+    """Now: share of the driver's last sampling period in which some kernel ran, an upper bound of SM activity."""
+    utilization: Means | None = None
+    """Percent."""
+    sm: Means | None = None
+    """SM activity, percent; None where the driver has no GPM for this GPU."""
+    activity: Activity = Activity()
+    power_w: Level | None = None
+    energy_j: Level | None = None
+    """Since the driver was loaded."""
+    temperature_c: Amount | None = None
+    clients: Count | None = None
+    """Processes with a context on it; in a user's view the user's own."""
+    others_mib: Amount = 0
+    """Memory of processes that the one who looks is not shown."""
+    users: tuple[GpuUser, ...] = ()
+    """Who is on it, or was the last in 15 minutes; in a user's view the user alone."""
+    problem: str | None = None
+    """Why it is not to be used, such as: GPU is lost."""
+    unknown: Reasons = {}
+
+    @property
+    def load(self) -> Means | None:
+        """Percent: SM activity where it is known, else utilisation."""
+        return self.sm or self.utilization
+
+    @property
+    def load5(self) -> float | None:
+        """Percent, over 5 minutes; where only now is known, now."""
+        return self.load.m5 if self.load is not None else self.utilization_percent
+
+
+class GpuSums(Struct, frozen=True, gc=False, kw_only=True):
+    """All GPUs of a node in one, instances in the place of a GPU in MIG mode: what a source that was asked for a line
+    per node may have instead of `gpus`."""
+
+    count: Count
+    memory_total_mib: Amount | None = None
+    memory_used_mib: Amount | None = None
+    load5: Level | None = None
+    """Over 5 minutes; 2.0 is two GPUs fully busy."""
+    load_by: Literal["sm", "util", "both", ""] = ""
+    """What the load rests on: SM activity, utilisation, some of each, nothing."""
+    partial: bool = False
+    """True: some GPU did not say, and a sum here is without it."""
+    fullest: Level | None = None
+    """Of the GPU with the least memory left, how much of it is in use: 1.0 is all."""
+    unusable: Count = 0
+    """GPUs that have a `problem`."""
+    simulated: bool = False
+
+
+class OnGpu(Struct, frozen=True, gc=False, kw_only=True):
+    """What one process has on one GPU."""
+
+    uuid: str
+    memory_mib: Amount | None = None
+    peak_mib: Amount | None = None
+    """The most that was seen since it came."""
+    sm_percent: Level | None = None
+    """Share of the time in which its kernels ran (nvmlDeviceGetProcessUtilization)."""
+
+
+class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
+    """A process that the driver lists on a GPU, as compute, graphics or MPS client."""
+
+    pid: Count
+    start_ticks: Count | None = None
+    """Field 22 of /proc/PID/stat: with the pid, this process and no later one."""
+    name: str
+    uid: Count
+    user: str
+    job: Count | None = None
+    """Slurm's number; None: in no job."""
+    step: str | None = None
+    """0, 1 ..., batch, interactive, extern."""
+    task: Count | None = None
+    """Its number in its step, over all nodes of the step."""
+    slot: Count | None = None
+    """Of a share: its place among the tasks of the node."""
+    gpus: tuple[OnGpu, ...] = ()
+    cap_mib: Amount | None = None
+    """Most GPU memory that MPS lets it have; None: no cap, or not told."""
+    cpu_cores: Level | None = None
+    """CPU time since the sample before: 1.5 is one and a half cores."""
+    memory_mib: Amount | None = None
+    """Host memory, resident."""
+    unknown: Reasons = {}
+
+
+class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
+    """A job on this node: the sum of what is in its cgroup and on its GPUs."""
+
+    job: Count
+    uid: Count
+    user: str
+    share: Count | None = None
+    """N of --share-gpu=N; None: no share, or not told."""
+    slots: Count | None = None
+    """Of its share on this node; of a triple, its NPPN."""
+    tasks: Count = 0
+    """Tasks with a process on a GPU now."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs it has processes on."""
+    gpu_memory_mib: Amount | None = None
+    gpu_load: Level | None = None
+    """Sum over its processes' shares of SM time: 2.0 is two GPUs fully busy."""
+    cpu_cores: Level | None = None
+    cpu: Means | None = None
+    """Cores used."""
+    memory_mib: Amount | None = None
+    """Host memory without page cache."""
+    memory_kills: Amount | None = None
+    """Processes that the kernel ended because the job's memory was full."""
+    task_peak_mib: Amount | None = None
+    """The most GPU memory that one task was seen with, tasks that have ended included."""
+    task_host_peak_mib: Amount | None = None
+    """The most host memory that one task was seen with."""
+    tasks_measured: Count = 0
+    """Tasks that these peaks rest on."""
+    tasks_at_once: Count = 0
+    """The most that were seen at the same moment."""
+    measured_s: Level = 0.0
+    """How long the job has been watched."""
+    unknown: Reasons = {}
+
+
+class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
+    """Everything of one user on this node, in jobs and outside."""
+
+    uid: Count
+    user: str
+    jobs: tuple[Count, ...] = ()
+    processes: Count = 0
+    """On GPUs."""
+    gpus: tuple[str, ...] = ()
+    gpu_memory_mib: Amount | None = None
+    gpu_load: Level | None = None
+    cpu_cores: Level | None = None
+    """Of the user's jobs."""
+    memory_mib: Amount | None = None
+    """Of the user's jobs."""
+    unknown: Reasons = {}
+
+
+class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
+    """One node at one moment."""
+
+    schema: Amount = SCHEMA
+    node: NodeName
+    """Slurm's name of it (NodeName), not the host's."""
+    taken: Moment
+    """Unix time, seconds, of the node's clock."""
+    view: str = ""
+    """Whose processes, jobs and GPUs are in it: a user's name; empty: everybody's."""
+    source: SourceName = "local"
+    measured_s: Level = 0.0
+    """How long the sampler has watched this node."""
+    interval_s: Level | None = None
+    """Between two samples; None: there was one."""
+    version: str = ""
+    """Of slurm-share."""
+    driver: str | None = None
+    """NVIDIA's; None: this node has none, or it does not answer (see `problems`)."""
+    cpus: Count
+    """Hardware threads that the kernel has online."""
+    cores: Count
+    load: tuple[Level, Level, Level] | None = None
+    """The kernel's load averages over 1, 5 and 15 minutes."""
+    cpu_cores: Level | None = None
+    """CPU time since the sample before, in cores."""
+    memory_total_mib: Amount | None = None
+    memory_used_mib: Amount | None = None
+    """Without page cache (MemTotal - MemAvailable)."""
+    gpus: tuple[GpuLoad, ...] = ()
+    processes: tuple[ProcessLoad, ...] = ()
+    jobs: tuple[JobLoad, ...] = ()
+    users: tuple[UserLoad, ...] = ()
+    hidden_gpus: Count = 0
+    """GPUs that only others use, and that the one who looks is not shown."""
+    gpu_sums: GpuSums | None = None
+    """Only where the source has no GPU by itself; else None, and `gpus` has them."""
+    problems: tuple[str, ...] = ()
+    """What did not work on this node, a sentence each."""
+    unknown: Reasons = {}
+
+    @property
+    def whole_gpus(self) -> tuple[GpuLoad, ...]:
+        """What can be added up: every GPU, and of one in MIG mode its instances instead."""
+        return tuple(gpu for gpu in self.gpus if not gpu.mig_parent)
+
+    @property
+    def sums(self) -> GpuSums:
+        """All GPUs together, whichever way the source has them."""
+        return self.gpu_sums or _added(self.whole_gpus)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any figure here comes from a simulated GPU."""
+        return any(gpu.simulated for gpu in self.gpus) or (self.gpu_sums is not None and self.gpu_sums.simulated)
+
+
+def _added(gpus: tuple[GpuLoad, ...]) -> GpuSums:
+    totals = [gpu.memory_total_mib for gpu in gpus if gpu.memory_total_mib is not None]
+    used = [gpu.memory_used_mib for gpu in gpus if gpu.memory_used_mib is not None]
+    known = [load for gpu in gpus if (load := gpu.load5) is not None]
+    by = {"util" if gpu.sm is None else "sm" for gpu in gpus if gpu.load5 is not None}
+    return GpuSums(
+        count=len(gpus),
+        memory_total_mib=sum(totals) if totals or not gpus else None,
+        memory_used_mib=sum(used) if used or not gpus else None,
+        load5=sum(known) / 100 if known or not gpus else None,
+        load_by="both" if len(by) == 2 else "sm" if "sm" in by else "util" if by else "",
+        partial=not len(totals) == len(used) == len(known) == len(gpus),
+        fullest=max(
+            (
+                gpu.memory_used_mib / gpu.memory_total_mib
+                for gpu in gpus
+                if gpu.memory_total_mib and gpu.memory_used_mib
+            ),
+            default=0.0 if used else None,
+        ),
+        unusable=sum(gpu.problem is not None for gpu in gpus),
+        simulated=any(gpu.simulated for gpu in gpus),
+    )
+
+
+class SlurmNode(Struct, frozen=True, gc=False, kw_only=True):
+    """A node as slurmctld has it."""
+
+    name: NodeName
+    address: str = ""
+    """Where it is reached (NodeAddr); empty: under its name."""
+    states: tuple[str, ...]
+    """Slurm's words: IDLE, MIXED, ALLOCATED or DOWN first, then DRAIN, NOT_RESPONDING ..."""
+    reason: str = ""
+    """Of a node that is down or drained."""
+    cpus: Count
+    cpus_allocated: Count = 0
+    memory_mib: Amount
+    memory_allocated_mib: Amount = 0
+    gpus: Count = 0
+    gpus_allocated: Count = 0
+    """Of which somebody has the whole, or a part."""
+    load5: Level | None = None
+    """Load average over 5 minutes, up to two minutes old (slurmd's answer to slurmctld)."""
+    memory_free_mib: Amount | None = None
+    """Free for the kernel, so without what is page cache."""
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        """Whether slurmctld hears of it."""
+        return not {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN"} & set(self.states)
+
+
+class NodeLoad(Struct, frozen=True, gc=False, kw_only=True):
+    """One line of what a person looks at: a node by what Slurm and its sampler say, or why one of them is silent."""
+
+    name: NodeName
+    slurm: SlurmNode | None = None
+    snapshot: Snapshot | None = None
+    why: str = ""
+    """Why there is no snapshot, in words; a word and no sentence where it is obvious: down."""
+
+
+class Survey(Struct, frozen=True, gc=False, kw_only=True):
+    """One look at some nodes: what `llload` prints, the dashboard draws and a recording holds."""
+
+    schema: Amount = SCHEMA
+    taken: Moment
+    """Unix time, seconds, of the host that looks."""
+    cluster: str = ""
+    slurm_version: str = ""
+    user: str
+    """Who looks."""
+    everybody: bool = False
+    """True: an operator's look at all users (--all)."""
+    source: SourceName
+    nodes: tuple[NodeLoad, ...]
+    jobs: tuple[QueuedJob, ...] = ()
+    """Slurm's, on these nodes; none where a line of every node was wanted and no more."""
+    jobs_taken: Moment | None = None
+    """When Slurm was asked last, Unix time."""
+    notes: tuple[str, ...] = ()
+    """What the one who looks should know of how these figures came, a sentence each."""
+
+    @property
+    def answered(self) -> int:
+        """Nodes with a snapshot."""
+        return sum(node.snapshot is not None for node in self.nodes)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any GPU in it is simulated."""
+        return any(node.snapshot is not None and node.snapshot.simulated for node in self.nodes)
+
+
+# --- Advice -----------------------------------------------------------------------------------------------------------
+
+Verdict = Literal["more", "stay", "fewer", "unknown"]
+WorkClass = Literal[
+    "idle", "under-used", "well-used", "CPU-bound", "GPU-compute-bound", "memory-bandwidth-bound", "memory-full",
+    "over-subscribed", "unknown",
+]  # fmt: skip
+
+
+class Bound(Struct, frozen=True, gc=False, kw_only=True):
+    """What one resource of a node allows."""
+
+    resource: Literal["GPU memory", "host memory", "MPS clients", "cores", "GPU load", "CPU load", "doubling"]
+    nppn: int | None
+    """Tasks on a node; None: not known, or without bound."""
+    hard: bool
+    """True: more would fail, so NPPN may have to go down to it. False: it only stops a rise."""
+    why: str
+    """The arithmetic, for a person."""
+
+
+class Advice(Struct, frozen=True, gc=False, kw_only=True):
+    """How many tasks a node should run, and why."""
+
+    job: int | None
+    user: str
+    nodes: tuple[str, ...]
+    verdict: Verdict
+    work: WorkClass
+    now: int | None
+    """NPPN, tasks on a node."""
+    next: int | None
+    """None: no evidence, no advice."""
+    gpus: int = 0
+    """Of a node."""
+    bounds: tuple[Bound, ...] = ()
+    decided_by: str = ""
+    """The bound's resource."""
+    memory_allows: tuple[int, int] | None = None
+    """NPPN by GPU memory alone: with the margin, and without any."""
+    confidence: Literal["low", "medium", "high", "none"] = "none"
+    evidence: tuple[str, ...] = ()
+    """What it rests on: how long, how many tasks, which counter."""
+    resubmit: tuple[str, ...] = ()
+    """Lines that carry it out, the option and the triple."""
+    sentence: str = ""
+    """All of it in one line; where there is no advice, what to run for one."""
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+_snapshot_decoder = msgspec.json.Decoder(Snapshot)
+_survey_decoder = msgspec.json.Decoder(Survey)
+_encoder = msgspec.json.Encoder()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a Snapshot, as `packaging/docs/snapshot.schema.json` has it."""
+    return msgspec.json.schema(Snapshot)
+
+
+def render(value: Snapshot | Survey | Advice) -> bytes:
+    """One line of JSON, without the newline."""
+    return _encoder.encode(value)
+
+
+def parse_snapshot(data: bytes | str, origin: str) -> Snapshot:
+    """A snapshot from its JSON. Raises StateError, which names `origin`, for anything else and for a newer schema."""
+    return _parsed(_snapshot_decoder, data, origin)
+
+
+def parse_survey(data: bytes | str, origin: str) -> Survey:
+    """A survey from its JSON. Raises StateError as `parse_snapshot` does."""
+    return _parsed(_survey_decoder, data, origin)
+
+
+_Record = TypeVar("_Record", Snapshot, Survey)
+
+
+def _parsed(decoder: msgspec.json.Decoder[_Record], data: bytes | str, origin: str) -> _Record:
+    try:
+        value = decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StateError(origin, f"not a record of load: {error}") from error
+    if value.schema > SCHEMA:
+        raise StateError(origin, f"written by a newer slurm-share (schema {value.schema}; this one knows {SCHEMA})")
+    return value

@@ -1,0 +1,366 @@
+"""Agents and a real Prometheus on a real cluster: who sees what, what the sources say, and what is lost with a kill -9.
+
+On n1 alice has a shared job on one GPU, which once had a larger task; bob has a program of his own on another GPU of
+n1, and a shared job on n2. olga is an operator. Nothing of bob's may reach alice, whatever she asks, opens or connects
+to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from subprocess import CompletedProcess
+
+import pytest
+from conftest import WITHOUT, name_for
+from hooked import BOB, Node, start_agent, until
+
+from localcluster import RELEASES, Cluster
+from slurm_share import snapshot as snapshots
+from slurm_share.snapshot import Snapshot
+
+pytestmark = pytest.mark.cluster
+
+PYTHON = "/opt/slurm-share/bin/python"
+OLGA = 2003
+FOLDER = "/run/slurm-share-agent"
+ASK = f"""
+import sys
+from slurm_share import snapshot
+from slurm_share.agent.client import ask
+from slurm_share.errors import SlurmShareError
+try:
+    print(snapshot.render(ask("{FOLDER}/socket", 5.0, "all" in sys.argv)).decode())
+except SlurmShareError as error:
+    sys.exit(str(error))
+"""
+LOOK = """
+import json, sys
+from pathlib import Path
+from slurm_share import config, snapshot
+from slurm_share.errors import SlurmShareError
+from slurm_share.sources.base import Asked
+from slurm_share.sources.surveyor import open_source
+name, file, details = sys.argv[1:4]
+try:
+    source = open_source(name, config.load(Path(file)).settings)
+    answer = source.look(Asked(nodes=tuple(sys.argv[4:]), details=details == "details"), 4.0)
+    print(json.dumps({"silent": dict(answer.silent), "notes": list(answer.notes)}))
+    for one in answer.snapshots.values():
+        print(snapshot.render(one).decode())
+except SlurmShareError as error:
+    sys.exit(str(error))
+"""
+GET = """
+import sys, httpx
+headers = {"authorization": sys.argv[2]} if len(sys.argv) > 2 else {}
+answer = httpx.get(sys.argv[1], headers=headers, trust_env=False, timeout=10)
+print(answer.status_code, answer.text)
+"""
+JOB = """srun -n1 simgpu-task --memory 3G --load 20 --seconds 3
+srun simgpu-task --memory 1G --load 20 --seconds 600"""
+
+
+@dataclass
+class Scene:
+    """The cluster, and who is where."""
+
+    cluster: Cluster
+    n1: Node
+    alices_job: int
+    bobs_job: int
+    bobs_gpu: str
+    """UUID of the one on n1 that bob's own program is on."""
+
+    def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
+        """A program of hers, on n1 or elsewhere."""
+        return self.cluster.as_user("alice", argv, node=node, timeout=60)
+
+    def as_olga(self, *argv: str, node: str = "login") -> CompletedProcess[str]:
+        """A program of the operator's."""
+        become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups", "--"]
+        return self.cluster.exec(node, [*become, *argv], timeout=60)
+
+    def everything(self) -> Snapshot:
+        """What root gets of n1."""
+        return parsed(self.n1.run(PYTHON, "-c", ASK, "all"))
+
+    def look(self, source: str, *nodes: str, details: bool = True, file: str = "/etc/slurm-share/config.toml") -> Look:
+        """What the operator gets through a source."""
+        argv = [source, file, "details" if details else "line", *(nodes or ("n1", "n2", "n3"))]
+        done = self.as_olga(PYTHON, "-c", LOOK, *argv)
+        if done.returncode:
+            return Look({}, {}, [], done.stderr.strip())
+        head, *lines = done.stdout.splitlines()
+        found = [snapshots.parse_snapshot(line, source) for line in lines]
+        return Look({one.node: one for one in found}, **json.loads(head), error="")
+
+
+@dataclass
+class Look:
+    """A source's answer, or its sentence."""
+
+    snapshots: dict[str, Snapshot]
+    silent: dict[str, str]
+    notes: list[str]
+    error: str
+
+
+def parsed(done: CompletedProcess[str]) -> Snapshot:
+    assert done.returncode == 0, done.stderr
+    return snapshots.parse_snapshot(done.stdout, "test")
+
+
+def agent_pid(node: Node) -> int | None:
+    """The agent's."""
+    found = node.run("pgrep", "-u", "slurm-share", "-f", "slurm-share agent").stdout.split()
+    return int(found[0]) if found else None
+
+
+def answered(true: Callable[[], Snapshot], when: Callable[[Snapshot], object], what: str) -> Snapshot:
+    """The first snapshot of which that is so."""
+    found: list[Snapshot] = []
+
+    def look() -> bool:
+        found[:] = [true()]
+        return bool(when(found[0]))
+
+    until(look, what)
+    return found[0]
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Scene]:
+    """Two users at work, and every agent and Prometheus has seen them."""
+    release = request.param
+    with Cluster.up(name_for("agent" + release), release, prometheus=True, without=WITHOUT) as cluster:
+        if cluster.slurm_release != release:
+            pytest.skip(
+                f"NOT TESTED on Slurm {release}: only {cluster.slurm_version} can be made on this machine today"
+            )
+        for host in ("login", "n1"):
+            cluster.exec(host, ["useradd", "-M", "-u", str(OLGA), "-G", "gpu-operators", "olga"], check=True)
+        n1 = Node(cluster, "n1")
+        bobs_gpu = n1.uuid(3)
+        n1.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": "3"}, "700M")
+        alices = cluster.sbatch("alice", JOB, "--share-gpu=2", "--gres=gpu:1", "-n2", "-w", "n1")
+        bobs = cluster.sbatch("bob", "srun simgpu-task --memory 2G --seconds 600", "--share-gpu=1", "-w", "n2")
+        made = Scene(cluster, n1, alices, bobs, bobs_gpu)
+
+        def at_work(seen: Snapshot) -> bool:
+            jobs = [job for job in seen.jobs if job.job == alices]
+            return bool(jobs) and jobs[0].tasks == 2 and jobs[0].gpu_memory_mib == 2048 and len(seen.processes) >= 3
+
+        until(lambda: n1.run(PYTHON, "-c", ASK, "all").returncode == 0, "the first sample")
+        answered(made.everything, at_work, "alice's two tasks on n1")
+        until(lambda: len(made.look("prometheus").snapshots) == 3, "three nodes in Prometheus")
+        yield made
+        cluster.cancel_all()
+
+
+def nothing_of_bob(text: str, scene: Scene) -> None:
+    """No name, number, job, GPU or memory of his."""
+    for word in ("bob", f'"job":{scene.bobs_job},', scene.bobs_gpu):
+        assert word not in text
+    assert not re.search(rf"(?<![\d.]){BOB}(?![\d.])", text)  # and not among the digits of a figure
+
+
+def test_everybody_gets_their_own_from_the_socket(scene: Scene) -> None:
+    """alice hers, bob his; root and the operator all of it, and nobody else."""
+    done = scene.as_alice(PYTHON, "-c", ASK)
+    seen = parsed(done)
+    nothing_of_bob(done.stdout, scene)
+    assert (seen.view, [job.job for job in seen.jobs], seen.hidden_gpus) == ("alice", [scene.alices_job], 1)
+    assert (seen.jobs[0].share, seen.jobs[0].slots) == (2, 2)
+    # A task's environment is not the agent's to read: its slot is not known, and it says why.
+    assert {one.slot for one in seen.processes} == {None}
+    assert all("environment" in one.unknown["slot"] for one in seen.processes)
+    # It is hers: what she starts to look adds it to what the agent says.
+    hers = parsed(scene.as_alice("slurm-share", "sample"))
+    assert (hers.source, hers.jobs[0].task_peak_mib) == ("agent", seen.jobs[0].task_peak_mib)
+    assert {one.slot for one in hers.processes if one.job == scene.alices_job} == {0, 1}
+    assert all(one.cap_mib for one in hers.processes if one.job == scene.alices_job)
+    bobs = parsed(scene.cluster.as_user("bob", [PYTHON, "-c", ASK], node="n1"))
+    assert {one.user for one in bobs.processes} == {"bob"}
+    assert (bobs.jobs, scene.bobs_gpu in {gpu.uuid for gpu in bobs.gpus}) == ((), True)
+    for everything in (scene.everything(), parsed(scene.as_olga(PYTHON, "-c", ASK, "all", node="n1"))):
+        assert {"alice", "bob"} <= {one.user for one in everything.processes}
+    refused = scene.as_alice(PYTHON, "-c", ASK, "all")
+    assert refused.returncode == 1
+    assert "everybody's load is for root, and for members of the group gpu-operators" in refused.stderr
+
+
+def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -> None:
+    """The token, the file of peaks, the runtime folder, the agent's process, both ports."""
+    for file in (
+        f"{FOLDER}/state",
+        f"{FOLDER}/lock",
+        *(f"/etc/slurm-share/{name}.token" for name in ("agent", "prometheus")),
+    ):
+        assert "Permission denied" in scene.as_alice("cat", file).stderr, file
+    assert scene.n1.run("stat", "-c", "%a %U", FOLDER, f"{FOLDER}/socket", f"{FOLDER}/state").stdout.splitlines() == [
+        "755 slurm-share",
+        "666 slurm-share",
+        "600 slurm-share",
+    ]
+    for do in (f"mv {FOLDER}/socket /tmp/", f"rm {FOLDER}/socket", f"touch {FOLDER}/mine", f"ln -s / {FOLDER}/link"):
+        assert "Permission denied" in scene.as_alice("bash", "-c", do + " </dev/null").stderr, do
+    # Nor can anybody be in the agent's place when it is down, and be shown the token.
+    taken = scene.as_alice(PYTHON, "-c", "import socket; socket.create_server(('', 594))", node="n3")
+    assert "Permission denied" in taken.stderr
+    pid = agent_pid(scene.n1)
+    for name in ("environ", "fd", "maps", "mem", "io", "stack"):
+        assert scene.as_alice("bash", "-c", f"head -c1 /proc/{pid}/{name} || ls /proc/{pid}/{name}/").returncode != 0
+    nothing_of_bob(
+        scene.as_alice("bash", "-c", f"tr '\\0' ' ' </proc/{pid}/cmdline; cat /proc/{pid}/status").stdout, scene
+    )
+    for page in ("http://n1:594/snapshot", "http://n1:594/metrics", "http://n2:594/snapshot?details=no"):
+        for authorization in ([], ["Bearer " + "0" * 26], ["Basic b2xnYTpvbGdh"]):
+            said = scene.as_alice(PYTHON, "-c", GET, page, *authorization, node="login").stdout
+            assert said.startswith("401 "), said
+            nothing_of_bob(said, scene)
+    said = scene.as_alice(
+        PYTHON, "-c", GET, "http://ctl:9090/api/v1/query?query=slurm_share_user_info", node="login"
+    ).stdout
+    assert said.startswith("401 "), said
+    for source in ("agents", "prometheus"):
+        done = scene.as_alice(PYTHON, "-c", LOOK, source, "/etc/slurm-share/config.toml", "details", "n1", node="login")
+        assert done.returncode == 1
+        assert "it is for root and the group gpu-operators: an administrator can add you" in done.stderr
+
+
+def test_agents_and_prometheus_say_what_the_socket_says(scene: Scene) -> None:
+    """Memory, jobs, peaks to the MiB; loads, which move, within five points of a hundred; times within ten seconds.
+
+    Each answers of its own moment: once nothing changes on the nodes they have to agree.
+    """
+    until(lambda: scene.everything().measured_s > 6, "some seconds of measuring")
+    for source in ("agents", "prometheus"):
+        agreed(scene, source)
+
+
+def agreed(scene: Scene, source: str) -> None:
+    """That they say the same, after half a minute at most."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return same(scene.everything(), scene, source)
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(1)
+
+
+def same(everything: Snapshot, scene: Scene, source: str) -> None:
+    """That the source says of n1 what its agent said before, and lines are its sums."""
+    found = scene.look(source)
+    assert (found.error, found.silent, found.notes) == ("", {}, [])
+    seen = found.snapshots["n1"]
+    assert seen.source == {"agents": "agent"}.get(source, source)
+    assert abs(seen.taken - everything.taken) < 10
+    for field in ("cpus", "memory_total_mib", "driver"):
+        assert getattr(seen, field) == getattr(everything, field), field
+    for ours, theirs in zip(everything.gpus, seen.gpus, strict=True):
+        for field in ("uuid", "index", "name", "simulated", "memory_used_mib", "memory_total_mib", "clients"):
+            assert getattr(ours, field) == getattr(theirs, field), field
+        assert ours.load is not None
+        assert theirs.load is not None
+        assert abs(ours.load.m1 - theirs.load.m1) < 5
+    for mine, other in zip(everything.jobs, seen.jobs, strict=True):
+        for field in ("job", "user", "uid", "share", "tasks", "gpus", "gpu_memory_mib", "task_peak_mib"):
+            assert getattr(mine, field) == getattr(other, field), field
+    assert [job.user for job in found.snapshots["n2"].jobs] == ["bob"]
+    line = scene.look(source, details=False).snapshots["n1"]
+    assert (line.gpus, line.jobs) == ((), ())
+    assert (line.sums.count, line.sums.memory_used_mib) == (4, everything.sums.memory_used_mib)
+
+
+def test_peaks_outlive_a_restart_and_a_kill(scene: Scene) -> None:
+    """The task of 3 GiB ended long ago; a kill -9 loses what came after the last writing, a minute at most."""
+
+    def job() -> tuple[int | None, int]:
+        (found,) = (one for one in scene.everything().jobs if one.job == scene.alices_job)
+        return found.task_peak_mib, found.tasks_measured
+
+    before, measured_s = job(), scene.everything().measured_s
+    assert before[0] == 3072
+    for signal in ("TERM", "KILL"):
+        pid = agent_pid(scene.n1)
+        scene.n1.run("kill", f"-{signal}", str(pid))
+        until(lambda: agent_pid(scene.n1) is None, "the agent's end")
+        if signal == "TERM":
+            gone = scene.n1.run(PYTHON, "-c", ASK, "all")
+            assert "no agent is there; start slurm-share-agent" in gone.stderr
+        start_agent(scene.n1)
+        until(lambda: scene.n1.run(PYTHON, "-c", ASK, "all").returncode == 0, "an answer of the new agent")
+        answered(scene.everything, lambda seen: seen.interval_s is not None, "its second sample")
+        assert job() == before
+        assert scene.everything().measured_s >= measured_s
+        time.sleep(1.5)  # the second sample is written down
+
+
+def test_a_flood_of_callers_and_strange_ports_stop_nobody(scene: Scene) -> None:
+    """bob holds a hundred connections to the socket and to the port; alice and the operator are answered."""
+    hold = """
+import socket, time
+links = []
+for _ in range(100):
+    one = socket.socket(socket.AF_UNIX); one.connect("/run/slurm-share-agent/socket"); links.append(one)
+    two = socket.create_connection(("n1", 594)); two.sendall(b"GET /snapshot HTTP/1.1\\r\\n"); links.append(two)
+print("held", flush=True)
+time.sleep(600)
+"""
+    pid = scene.n1.background([PYTHON, "-c", hold], "bob")
+    until(lambda: "held" in scene.n1.run("cat", "/tmp/out").stdout, "bob's connections")
+    assert parsed(scene.as_alice(PYTHON, "-c", ASK)).view == "alice"
+    assert sorted(scene.look("agents").snapshots) == ["n1", "n2", "n3"]
+    assert parsed(scene.cluster.as_user("bob", [PYTHON, "-c", ASK], node="n1")).view == "bob"
+    scene.n1.run("kill", str(pid))
+
+
+def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> None:
+    """Two of four answer; of the other two it says why, in both sources."""
+    scene.cluster.exec("n2", ["pkill", "-u", "slurm-share"])
+    scene.cluster.kill("n3")
+    found = scene.look("agents", "n1", "n2", "n3", "n4")
+    assert sorted(found.snapshots) == ["n1"]
+    assert (found.silent["n2"], found.silent["n4"]) == ("no agent answers", "no such host")
+    assert found.silent["n3"] in ("unreachable", "timeout")
+    until(lambda: sorted(scene.look("prometheus").snapshots) == ["n1"], "Prometheus without n2 and n3")
+    silent = scene.look("prometheus", "n1", "n2", "n3", "n4").silent
+    assert silent["n4"] == "not in Prometheus"
+    assert all(silent[node].startswith("in Prometheus last ") for node in ("n2", "n3"))
+    scene.cluster.reboot("n3")
+    until(lambda: "n3" in scene.look("agents").snapshots, "n3's agent after its boot")
+
+
+def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> None:
+    """And what to do is in them."""
+    files = {
+        "token": "another-token-of-some-length",
+        "config.toml": 'agent_token_file = "/tmp/token"\n',
+        "nothing.toml": "",
+    }
+    for name, text in files.items():
+        scene.cluster.exec("login", ["bash", "-c", 'printf %s "$1" >/tmp/$2; chmod 644 /tmp/$2', "-", text, name])
+    scene.cluster.exec("login", ["bash", "-c", f"chown {OLGA} /tmp/token; chmod 600 /tmp/token"])
+    found = scene.look("agents", "n1", "n3", file="/tmp/config.toml")
+    assert found.silent == {"n1": "wrong token", "n3": "wrong token"}
+    assert "2 agents refuse the token" in found.notes[0]
+    assert "no Prometheus is configured: set prometheus_url" in scene.look("prometheus", file="/tmp/nothing.toml").error
+    scene.cluster.exec("ctl", ["pkill", "-x", "prometheus"])
+    until(lambda: "does not answer" in scene.look("prometheus").error, "the sentence about Prometheus")
+    assert "http://ctl:9090 does not answer" in scene.look("prometheus").error
+    assert "--source agents asks the nodes themselves" in scene.look("prometheus").error
+
+
+def test_the_agent_leaves_root_alone(scene: Scene) -> None:
+    """It does not start as root, and has no capability but for its port."""
+    refused = scene.n1.run("slurm-share", "agent")
+    assert (refused.returncode, "does not run as root" in refused.stderr) == (2, True)
+    status = scene.n1.run("cat", f"/proc/{agent_pid(scene.n1)}/status").stdout
+    caps: Sequence[str] = [line.split()[1] for line in status.splitlines() if line.startswith(("CapEff", "CapPrm"))]
+    assert set(caps) == {f"{1 << 10:016x}"}  # CAP_NET_BIND_SERVICE

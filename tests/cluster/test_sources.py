@@ -1,0 +1,271 @@
+"""What a user sees of his nodes through srun, on a real cluster: one step a node, nothing taken, nobody else's."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from localcluster import Cluster
+from slurm_share.snapshot import NodeLoad, ProcessLoad, Survey
+
+pytestmark = pytest.mark.cluster
+
+PYTHON = "/opt/slurm-share/bin/python"
+VIEW = """\
+import json, os, pathlib, pwd, sys, time
+from slurm_share import snapshot
+from slurm_share.errors import SlurmShareError
+from slurm_share.settings import Settings
+from slurm_share.sources.srun import SrunSource
+from slurm_share.sources.surveyor import Surveyor, open_source
+
+words = json.loads(sys.argv[1])
+folder = pathlib.Path.home() / words.pop("folder", "view")
+refresh_s = words.pop("refresh_s", 60)
+looks = words.pop("looks", 1)
+user = words.pop("user", pwd.getpwuid(os.getuid()).pw_name)
+folder.mkdir(exist_ok=True)
+began = time.monotonic()
+try:
+    silence_s = words.pop("silence_s", None)
+    if silence_s is None:
+        source = open_source(words.pop("source", "srun"), Settings(), interval_s=0.3)
+    else:
+        source = SrunSource(interval_s=0.3, silence_s=silence_s)
+    view = Surveyor(source, user=user, refresh_s=refresh_s, **words)
+    while looks:
+        survey = view.look(8)
+        (folder / "new").write_bytes(snapshot.render(survey))
+        (folder / "new").rename(folder / "now")
+        with (folder / "all").open("a") as file:
+            file.write("x")
+        looks -= 1
+        if looks:
+            time.sleep(0.3)
+    view.close()
+    print(f"{time.monotonic() - began:.3f}")
+except SlurmShareError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+"""Looks again and again, and leaves the newest survey in a file: what `llload --watch` does, without the screen."""
+FOREVER = 100_000
+
+
+class View:
+    """A view that runs on the login host."""
+
+    def __init__(self, cluster: Cluster, user: str, **words: Any) -> None:
+        self.cluster = cluster
+        self.folder = cluster.home / user / "view"
+        for name in ("now", "all"):
+            (self.folder / name).unlink(missing_ok=True)
+        argument = json.dumps({"looks": FOREVER, **words})
+        said = cluster.as_user(
+            user,
+            ["/bin/bash", "-c", f'setsid {PYTHON} -I view.py "$1" </dev/null >view.out 2>&1 & echo $!', "-", argument],
+            check=True,
+        )
+        self.pid = int(said.stdout)
+        self.user = user
+
+    def now(self) -> Survey:
+        """The newest survey."""
+        self.wait(lambda: (self.folder / "now").exists())
+        return msgspec.json.decode((self.folder / "now").read_bytes(), type=Survey)
+
+    def looks(self) -> int:
+        """How many there have been."""
+        return (self.folder / "all").stat().st_size
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Until it is so."""
+        wait_for(condition, lambda: (self.cluster.home / self.user / "view.out").read_text())
+
+    def wait_for_node(self, name: str, condition: Callable[[NodeLoad], bool]) -> None:
+        """Until a look has the node like that."""
+
+        def seen() -> bool:
+            return any(node.name == name and condition(node) for node in self.now().nodes)
+
+        wait_for(seen, lambda: str([(node.name, node.why, tasks_of(node)) for node in self.now().nodes]))
+
+    def kill(self) -> None:
+        """kill -9: nobody cleans up."""
+        self.cluster.exec("login", ["kill", "-9", str(self.pid)], check=True)
+
+
+def wait_for(condition: Callable[[], bool], why: Callable[[], str] = str) -> None:
+    """Until it is so; half a minute is too long."""
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail(why())
+
+
+@pytest.fixture(autouse=True)
+def scene(cluster: Cluster) -> Iterator[None]:
+    """The program in both homes; jobs and views of a test end with it."""
+    for user in ("alice", "bob"):
+        (cluster.home / user / "view.py").write_text(VIEW)
+    yield
+    cluster.exec("login", ["pkill", "-9", "-f", "view.py"])
+    cluster.cancel_all()
+
+
+def tasks_of(node: NodeLoad) -> list[ProcessLoad]:
+    """The jobs' own programs on GPUs; a share has MPS servers beside them."""
+    return [one for one in node.snapshot.processes if one.job is not None] if node.snapshot is not None else []
+
+
+def our_steps(cluster: Cluster) -> dict[str, str]:
+    """Steps that were started to look: id -> nodes."""
+    said = cluster.exec("ctl", ["scontrol", "-o", "show", "step"]).stdout.splitlines()
+    found = {}
+    for line in said:
+        words = dict(re.findall(r"(\w+)=(\S+)", line))
+        if words.get("Name") == "llload" and words.get("State") == "RUNNING":
+            found[words["StepId"]] = words["NodeList"]
+    return found
+
+
+def questions_of(cluster: Cluster, user: str) -> int:
+    """RPCs that slurmctld has had from a user."""
+    said = cluster.exec("ctl", ["sdiag"], check=True).stdout
+    found = re.search(rf"^\s*{user}\s*\(\s*\d+\)\s+count:(\d+)", said, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def signal_controller(cluster: Cluster, name: str) -> None:
+    """By its pid file: since an `scontrol reconfigure` of another test the process may be called slurmctld-wlm."""
+    cluster.exec("ctl", ["bash", "-c", f"kill -{name} $(cat /run/slurm/slurmctld.pid)"], check=True)
+
+
+def once(cluster: Cluster, who: str, **words: Any) -> tuple[int, str, Survey | None]:
+    """One look that ends: (exit code, what it said, the survey)."""
+    (cluster.home / who / "view" / "now").unlink(missing_ok=True)
+    done = cluster.as_user(who, [PYTHON, "-I", "view.py", json.dumps(words)], timeout=60)
+    file = cluster.home / who / "view" / "now"
+    survey = msgspec.json.decode(file.read_bytes(), type=Survey) if file.exists() else None
+    return done.returncode, done.stderr, survey
+
+
+TASK = "simgpu-task --memory 1G --load 20 --seconds 600"
+
+
+def test_a_user_s_nodes_through_srun(cluster: Cluster) -> None:
+    """A share that holds its whole node and every slot, one GPU on each of two nodes, parts of a GPU as an array; and
+    somebody else beside it."""
+    whole = cluster.sbatch("alice", f"srun {TASK}", "--share-gpu=2", "-wn2")
+    pair = cluster.sbatch("alice", f"srun --gres=gpu:1 {TASK}", "-pplain", "-wn1,n3", "-N2", "-n2", "--gres=gpu:1")
+    cluster.wait_running(pair)
+    parts = cluster.sbatch("alice", "sleep 600", "-a1-2", "--share-gpu=4", "--gres=gpu:1", "-n1", "-pplain", "-wn1")
+    bobs = cluster.sbatch("bob", f"srun {TASK}", "-pplain", "-wn3", "--gres=gpu:1")
+    for job in (whole, parts, bobs):
+        cluster.wait_running(job)
+    view = View(cluster, "alice")
+    for name, count in (("n1", 1), ("n2", 4), ("n3", 1)):
+        view.wait_for_node(name, lambda node, count=count: len(tasks_of(node)) == count)
+    survey = view.now()
+    assert [(node.name, node.why) for node in survey.nodes] == [("n1", ""), ("n2", ""), ("n3", "")]
+    assert survey.notes == ()
+    assert (survey.cluster, survey.slurm_version, survey.source) == ("demo", cluster.slurm_version, "srun")
+    nodes = {node.name: node for node in survey.nodes}
+
+    # What it shows: Slurm's numbers and the sampler's, of her own jobs.
+    assert {name: node.slurm.gpus for name, node in nodes.items() if node.slurm} == {"n1": 4, "n2": 2, "n3": 2}
+    for name, job, count in (("n1", pair, 1), ("n2", whole, 4), ("n3", pair, 1)):
+        seen = nodes[name].snapshot
+        assert seen is not None
+        assert {(task.user, task.job) for task in tasks_of(nodes[name])} == {("alice", job)}
+        assert len(tasks_of(nodes[name])) == count
+        assert seen.view == "alice"
+    assert "bob" not in msgspec.json.encode(survey).decode()
+
+    # What it takes: no slot (the share's own tasks have all four), and one step on a node but for GPUs of two jobs.
+    steps = our_steps(cluster)
+    assert sorted(steps.values()) == ["n1", "n2", "n[1,3]"]
+    assert {step.partition(".")[0] for step in steps if steps[step] != "n1"} == {str(whole), str(pair)}
+
+    # What it costs slurmctld: nothing, look after look, but for the questions of once a minute.
+    asked, looks = questions_of(cluster, "alice"), view.looks()
+    view.wait(lambda: view.looks() >= looks + 10)
+    assert our_steps(cluster) == steps
+    assert 0 < asked <= questions_of(cluster, "alice") < asked + 10
+
+    # bob, at the same time: his GPU and nothing of hers; her node and her job are refused.
+    code, said, his = once(cluster, "bob")
+    assert (code, said) == (0, "")
+    assert his is not None
+    (node,) = his.nodes
+    assert node.snapshot is not None
+    assert [task.user for task in tasks_of(node)] == ["bob"]
+    assert "alice" not in msgspec.json.encode(his).decode()
+    for words, sentence in (
+        ({"nodes": ["n2"]}, "you have no job on n2"),
+        ({"jobs": [whole]}, "not a running job of bob"),
+        ({"user": "alice"}, "the load of alice is for operators"),
+        ({"everybody": True}, "slurm-share-agent"),
+    ):
+        code, said, his = once(cluster, "bob", **words)
+        assert (code, his) == (1, None)
+        assert said.startswith("UsageError")
+        assert sentence in said
+    refused = cluster.as_user("bob", ["srun", "--overlap", f"--jobid={whole}", "-N1", "-n1", "true"], timeout=20)
+    assert "Access/permission denied" in refused.stderr
+
+    # kill -9: no step stays.
+    view.kill()
+    wait_for(lambda: our_steps(cluster) == {}, lambda: str(our_steps(cluster)))
+    # And where one look is all, none stays either.
+    code, said, hers = once(cluster, "alice")
+    assert (code, said) == (0, "")
+    assert hers is not None
+    assert hers.answered == 3
+    assert our_steps(cluster) == {}
+
+
+def test_jobs_that_pause_and_end_and_a_controller_that_hangs(cluster: Cluster) -> None:
+    """What is shown of a node is said honestly in each case, and comes back by itself."""
+    job = cluster.sbatch("alice", f"srun --gres=gpu:1 {TASK}", "-pplain", "-wn2,n3", "-N2", "-n2", "--gres=gpu:1")
+    cluster.wait_running(job)
+    view = View(cluster, "alice", refresh_s=0.5, silence_s=2)
+    for name in ("n2", "n3"):
+        view.wait_for_node(name, lambda node: len(tasks_of(node)) == 1)
+
+    signal_controller(cluster, "STOP")
+    try:
+        looks = view.looks()
+        view.wait(lambda: view.looks() >= looks + 4)
+        assert view.now().answered == 2
+    finally:
+        signal_controller(cluster, "CONT")
+
+    cluster.exec("ctl", ["scontrol", "suspend", str(job)], check=True)
+    view.wait_for_node("n2", lambda node: node.why == "the job is suspended")
+    before = view.now().taken
+    cluster.exec("ctl", ["scontrol", "resume", str(job)], check=True)
+    view.wait_for_node("n2", lambda node: node.snapshot is not None and node.snapshot.taken > before)
+
+    second = cluster.sbatch("alice", "sleep 600", "-pplain", "-wn1")
+    cluster.wait_running(second)
+    view.wait_for_node("n1", lambda node: node.snapshot is not None)
+    assert sorted(our_steps(cluster).values()) == ["n1", "n[2-3]"]
+    (step,) = (step for step, nodes in our_steps(cluster).items() if nodes == "n[2-3]")
+    cluster.as_user("alice", ["scancel", step], check=True)
+    view.wait_for_node("n2", lambda node: node.why == "the job or its step was ended")
+    assert "RUNNING" in cluster.job(job)
+
+    cluster.as_user("alice", ["scancel", str(job)], check=True)
+    wait_for(lambda: [node.name for node in view.now().nodes] == ["n1"], lambda: str(view.now()))
+    assert set(our_steps(cluster).values()) == {"n1"}
+
+    # srun is gone without a word, as when its host loses power: slurmstepd tells the sampler nothing, and it ends.
+    cluster.exec("login", ["pkill", "-9", "-x", "srun"], check=True)
+    wait_for(lambda: our_steps(cluster) == {}, lambda: str(our_steps(cluster)))

@@ -1,0 +1,396 @@
+"""llload's words: what each shows, and what cannot be asked."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+
+import pytest
+from llload_surveys import TAKEN, node, shared_node, silent, survey
+from msgspec.structs import replace
+
+from slurm_share import recording, snapshot
+from slurm_share.cli import llload
+from slurm_share.config import Configuration
+from slurm_share.errors import CommandError, UsageError
+from slurm_share.readers import proc, run_results
+from slurm_share.settings import Settings
+from slurm_share.sources import opening
+
+
+class Cluster:
+    """Stands for the surveyor: remembers how it was made, answers with `surveys` in turn and then the last one."""
+
+    def __init__(self, *surveys):
+        self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0
+
+    def open(self, wanted, settings):
+        """As llload's own."""
+        self.asked = wanted
+        return self
+
+    def look(self, timeout_s):
+        """The next."""
+        self.looks += 1
+        found = self.surveys[min(self.looks, len(self.surveys)) - 1]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    @property
+    def is_over(self):
+        """After the last."""
+        return self.looks >= len(self.surveys)
+
+    def close(self):
+        """Remember that it was."""
+        self.closed = True
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster of one shared node and one that is silent."""
+    made = Cluster(survey(shared_node(), silent("n2")))
+    real = llload.open_looker
+
+    def opened(wanted, settings):
+        elsewhere = wanted.arguments.demo or wanted.arguments.replay
+        return real(wanted, settings) if elsewhere else made.open(wanted, settings)
+
+    monkeypatch.setattr(llload, "open_looker", opened)
+    monkeypatch.setattr(llload.config, "load", lambda: Configuration(Settings(), {}))
+    return made
+
+
+def run(*words):
+    """The command's exit code."""
+    return llload.main(list(words))
+
+
+def names_in(out):
+    """The nodes that have a line, in order."""
+    return [line.split()[0] for line in out.splitlines() if line[:1] in "nvhc" and line[1:2] in "0123456789-"]
+
+
+def test_one_look(cluster, capsys):
+    """The default: CPU and memory; the source is closed."""
+    assert run() == 0
+    out = capsys.readouterr().out
+    assert "HOSTNAME CORES -  USED =  FREE    LOAD MEMORY -   USED =   FREE NOTE" in out
+    assert "GPUMEM" not in out
+    assert names_in(out) == ["n1", "n2"]
+    assert cluster.closed
+
+
+def test_with_gpus_there_is_a_line_of_advice(cluster, capsys):
+    """As --advise gives in full."""
+    assert run("-g") == 0
+    assert "GPUMEM" in capsys.readouterr().out
+    cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")]
+    assert run("-g") == 0
+    assert "advice for job 4711: " in capsys.readouterr().out
+    assert run("--advise") == 0
+    assert "job 4711 of alice on n1" in capsys.readouterr().out
+    assert run("--advise", "4711", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["job"] == 4711
+    assert cluster.asked.jobs == ("4711",)
+
+
+def test_advice_is_by_the_sites_settings_and_the_runs_results(cluster, capsys, monkeypatch):
+    """The partition's, and of a live look the deaths of one's own jobs; a recording is of others."""
+    seen = survey(shared_node(), jobs=(job(),), user="alice")
+    own = replace(Settings(), max_share=1)
+    monkeypatch.setattr(llload.config, "load", lambda: Configuration(Settings(), {}, {job().partition: own}))
+    asked = []
+
+    def failures(jobs, uid):
+        asked.append((jobs, uid))
+        return {4711: 3}
+
+    monkeypatch.setattr(run_results, "read_memory_failures", failures)
+    (advice,) = llload.advice_of(seen)
+    assert next(one.nppn for one in advice.bounds if one.resource == "MPS clients") == advice.gpus
+    assert any(line.startswith("3 tasks of it ended") for line in advice.evidence)
+    assert asked == [((job(),), os.geteuid())]
+    llload.advice_of(replace(seen, source="replay"))
+    assert len(asked) == 1
+
+
+def job():
+    """Slurm's record of the shared node's job."""
+    from llload_surveys import queued
+
+    return queued()
+
+
+def test_nodes_jobs_and_users_reach_the_source(cluster):
+    """Understood, as names and numbers."""
+    assert run("-n", "n[1-3,7]", "-j", "4711,12") == 0
+    assert cluster.asked.nodes == ("n1", "n2", "n3", "n7")
+    assert cluster.asked.jobs == ("4711", "12")
+    assert run("-j", "077_3,5+1") == 0
+    assert cluster.asked.jobs == ("77_3", "5+1")
+    assert run("-u", str(os.getuid())) == 0
+    assert cluster.asked.user == proc.read_user_name(os.getuid())
+
+
+def test_json_is_the_survey(cluster, capsys):
+    """The record itself, with null for what is unknown."""
+    assert run("--json") == 0
+    out = capsys.readouterr().out
+    assert snapshot.parse_survey(out, "stdout") == cluster.surveys[0]
+    assert json.loads(out)["nodes"][1]["snapshot"] is None
+
+
+def test_tsv_and_csv_have_headings_once(cluster, capsys):
+    """Also in several looks: a file has one line of them."""
+    cluster.surveys *= 2
+    assert run("--tsv", "--watch", "0.5") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == ["node", "n1", "n2", "n1", "n2"]
+    assert run("--csv", "--detail") == 0
+    rows = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert [row[3] for row in rows] == ["gpu", "0", "1"]
+    assert run("--csv", "--processes") == 0
+    assert [row[3] for row in csv.reader(capsys.readouterr().out.splitlines())] == ["pid", "77", "78"]
+
+
+def test_flagged_sorted_and_the_first_of_them(cluster, capsys):
+    """Each says how many of how many are shown."""
+    cluster.surveys = [survey(node("n1", load=30.0), node("n2", load=100.0), node("n3", load=1.0), silent("n4"))]
+    assert run("--flagged") == 0
+    out = capsys.readouterr().out
+    assert names_in(out) == ["n2", "n3", "n4"]
+    assert "3 of 4 nodes shown: flagged" in out
+    assert run("--sort", "load:desc") == 0
+    assert names_in(capsys.readouterr().out) == ["n2", "n1", "n4", "n3"]
+    assert run("-t", "1") == 0
+    out = capsys.readouterr().out
+    assert names_in(out) == ["n2"]
+    assert "1 of 4 nodes shown: the highest CPU load per CPU" in out
+    assert run("-t", "2", "--sort", "load") == 0
+    assert names_in(capsys.readouterr().out) == ["n3", "n4"]
+    assert run("--flagged", "--json") == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["nodes"]] == ["n2", "n3", "n4"]
+
+
+def test_nothing_flagged_is_a_sentence(cluster, capsys):
+    """Not an empty screen."""
+    cluster.surveys = [survey(node("n1"))]
+    assert run("--flagged") == 0
+    assert "no node is flagged" in capsys.readouterr().out
+
+
+def test_without_a_job_a_friendly_sentence(cluster, capsys):
+    """Exit 0: it is nothing wrong to have none."""
+    cluster.surveys = [survey()]
+    assert run("-g") == 0
+    out = capsys.readouterr().out
+    assert "Nodes used: 0" in out
+    assert "you have no job running; llsub ./task.sh" in out
+
+
+def test_where_no_node_answers_it_has_failed(cluster, capsys):
+    """What is known is shown all the same."""
+    cluster.surveys = [survey(silent("n1"), silent("n2"))]
+    assert run() == 1
+    assert "0 of 2 nodes answered; n[1-2]: no answer" in capsys.readouterr().out
+
+
+def test_without_slurm_there_are_two_ways_on(cluster, capsys):
+    """squeue is not there."""
+    cluster.surveys = [CommandError(("squeue",), None, "No such file")]
+    assert run() == 1
+    assert "--source local shows this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-t", "0"], "-t 0: write how many nodes"),
+        (["-t", "-1"], "-t -1"),
+        (["-t", "x"], "-t x"),
+        (["--watch", "0"], "--watch 0: write seconds, 0.5 to 86400"),
+        (["--watch", "nan"], "--watch nan"),
+        (["--watch", "1e9"], "--watch 1e9"),
+        (["--sort", "gpuload"], "did you mean gpu_load?"),
+        (["--sort", "load:up"], "after the colon stands asc or desc"),
+        (["-n", "n[1-"], "is no list of nodes"),
+        (["-n", "n[1-999999999]"], "is no list of nodes"),
+        (["-n", ""], "is no list of nodes"),
+        (["-j", "x7"], "x7 is no number of a job"),
+        (["-j", "0"], "0 is no number of a job"),
+        (["-j", "77_"], "77_ is no number of a job"),
+        (["-j", "77_[1-3]"], "is no number of a job"),
+        (["-u", "nobody-of-that-name"], "there is no user nobody-of-that-name"),
+        (["--at", "14:30"], "name one with --replay FILE"),
+        (["--replay", "x", "--at", "nan"], "--at nan: write 2026"),
+        (["--replay", "x", "--at", "inf"], "--at inf: write 2026"),
+        (["--replay", "x", "--at=-1e300"], "--at -1e300: write 2026"),
+        (["-q", "--detail"], "-q is a line for each node and nothing else; leave out -q, or --detail"),
+        (["-q", "--processes"], "leave out -q, or --processes"),
+        (["--tsv", "--detail", "--processes"], "write one of them"),
+        (["--csv", "--detail", "--processes"], "write one of them"),
+        (["--demo-nodes", "5"], "write --demo as well"),
+        (["--advise", "--tsv"], "--advise is for jobs; --tsv shows nodes"),
+        (["--advise", "4711", "-j", "12"], "name the job once"),
+        (["--replay", "x", "--record", "y"], "a recording is copied with cp"),
+        (["--replay", "x", "--all"], "a recording holds what was looked at"),
+        (["--demo", "-u", "eve"], "there are alice, bob, carol, dave"),
+        (["--demo", "-n", "v-99"], "the demonstration has no node v-99; there are v-1"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(cluster, capsys, words, said):
+    """And exit code 2."""
+    assert run(*words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("llload: ")
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "words", [["--json", "--tsv"], ["--demo", "--source", "srun"], ["--all", "-u", "x"], ["--nod"]]
+)
+def test_what_excludes_one_another_is_refused(words):
+    """By the words themselves."""
+    with pytest.raises(SystemExit) as refused:
+        run(*words)
+    assert refused.value.code == 2
+
+
+def test_a_mistake_that_the_source_finds_is_one(cluster, capsys):
+    """Such as a node that Slurm does not have."""
+    cluster.surveys = [UsageError("Slurm has no node n77")]
+    assert run("-n", "n77", "--watch", "1") == 2
+    assert "no node n77" in capsys.readouterr().err
+
+
+def test_a_recording_of_looks_is_replayed(cluster, capsys, tmp_path):
+    """The last one by itself, an earlier one by its time, all of them with --watch: what was printed then."""
+    file = tmp_path / "day.jsonl.gz"
+    cluster.surveys = [
+        replace(survey(node("n1", load=load)), taken=TAKEN + 60 * at) for at, load in enumerate((21.0, 22.0, 23.0))
+    ]
+    assert run("--record", str(file), "--watch", "0.5", "-q") == 0
+    first = capsys.readouterr().out
+    assert [line.split()[6] for line in first.splitlines()] == ["21.00", "22.00", "23.00"]
+    assert run("--replay", str(file), "--watch", "0.5", "-q") == 0
+    assert capsys.readouterr().out == first
+    assert run("--replay", str(file)) == 0
+    out = capsys.readouterr().out
+    assert "23.00" in out
+    assert "recorded from srun: survey 3 of 3" in out
+    assert run("--replay", str(file), "--at", str(TAKEN + 61), "-q") == 0
+    assert "22.00" in capsys.readouterr().out
+    assert run("--replay", str(file), "-n", "n8") == 2
+    assert "there is no node n8 in the recording; there are n1" in capsys.readouterr().err
+    assert run("--replay", str(file), "--at", "noon") == 2
+    assert run("--replay", str(tmp_path / "none")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1800000000", 1_800_000_000.0), ("2026-01-31T14:30", None), ("14:30", None), ("14:30:05", None)],
+)
+def test_times_of_a_replay(text, expected):
+    """A date and time, a time of the last day, or seconds."""
+    import datetime
+
+    last = datetime.datetime(2026, 1, 31, 23, 0).timestamp()
+    if expected is None:
+        second = 5 if text.endswith("05") else 0
+        expected = datetime.datetime(2026, 1, 31, 14, 30, second).timestamp()
+    assert opening.moment(text, last) == expected
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_looking(cluster, capsys):
+    """A sentence once, the figures all the same, and 1 at the end."""
+    cluster.surveys *= 3
+    assert run("--record", "/dev/full", "--watch", "0.5", "-q") == 1
+    got = capsys.readouterr()
+    assert got.err.count("/dev/full: cannot be written: No space left on device; nothing more is recorded") == 1
+    assert names_in(got.out) == ["n1", "n2"] * 3
+
+
+def test_a_recording_that_cannot_begin_is_said_at_once(cluster, capsys, tmp_path):
+    """Before anybody is asked."""
+    assert run("--record", str(tmp_path / "none" / "x")) == 1
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+    assert cluster.looks == 0
+
+
+def test_recordings_add_up(cluster, tmp_path):
+    """A second run appends."""
+    file = tmp_path / "x.jsonl"
+    assert run("--record", str(file)) == 0
+    cluster.looks = 0
+    assert run("--record", str(file), "--flagged", "-q") == 0
+    # The whole survey is kept, whatever was shown of it.
+    kept = recording.Recording(file)
+    assert [len(kept.at(place).nodes) for place in kept.places()] == [2, 2]
+    kept.close()
+
+
+def test_the_demonstration_says_what_it_is_in_every_form(cluster, capsys):
+    """A person sees a banner, a program a field."""
+    for words in ([], ["-g"], ["-g", "--detail"], ["--plain"], ["--processes"], ["--advise"]):
+        assert run("--demo", *words) == 0
+        assert capsys.readouterr().out.startswith("SIMULATED CLUSTER")
+    assert run("--demo", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["source"] == "demo"
+    assert run("--demo", "--tsv") == 0
+    assert {line.split("\t")[-1] for line in capsys.readouterr().out.splitlines()} == {"simulated", "yes"}
+    assert run("--demo", "--all", "--demo-nodes", "300", "--tsv") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 301
+
+
+@pytest.mark.parametrize("words", [("-q",), ("-q", "-g"), ("-q", "--flagged")])
+def test_quiet_about_no_node_is_nothing(cluster, capsys, words):
+    """A log gets no line, and no sentence either."""
+    cluster.surveys = [survey()] if "--flagged" not in words else [survey(node("n1"))]
+    assert run(*words) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def two_jobs(tmp_path):
+    """A recording of two nodes, each with a job; the second is an array's element."""
+    two = shared_node("n2")
+    element = replace(job(), job_id=78, array=77, element=3, nodes="n2", comment="", name="second")
+    two = replace(two, snapshot=replace(two.snapshot, jobs=(replace(two.snapshot.jobs[0], job=78),)))
+    file = tmp_path / "two.jsonl"
+    writer = recording.Writer(file)
+    writer.write(survey(shared_node("n1"), two, jobs=(job(), element), user="alice"))
+    writer.close()
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), {"job 4711 of alice on n1", "job 77 of alice on n2"}),
+        (("4711",), {"job 4711 of alice on n1"}),
+        (("77_3",), {"job 77 of alice on n2"}),
+        (("77",), {"job 77 of alice on n2"}),
+        (("78,4711",), {"job 4711 of alice on n1", "job 77 of alice on n2"}),
+    ],
+)
+def test_advice_on_one_job_of_a_recording(capsys, two_jobs, words, said):
+    """By every name that it has."""
+    assert run("--replay", two_jobs, "--advise", *words) == 0
+    out = capsys.readouterr().out
+    assert {line.partition(":")[0] for line in out.splitlines() if line.startswith("job ")} == said
+
+
+def test_advice_on_a_job_that_is_not_in_the_recording(capsys, two_jobs):
+    """A mistake, with those that are there."""
+    assert run("--replay", two_jobs, "--advise", "12") == 2
+    assert "job 12 is not in the recording at that time; there are 77_3, 4711" in capsys.readouterr().err
+
+
+def test_advice_watched_as_json_is_a_line_a_look(cluster, capsys):
+    """For jq, and a log."""
+    cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")] * 2
+    assert run("--advise", "--json", "--watch", "0.5") == 0
+    assert [json.loads(line)[0]["job"] for line in capsys.readouterr().out.splitlines()] == [4711, 4711]

@@ -1,0 +1,41 @@
+"""Lists of nodes: what Slurm folds is unfolded in its order, what a person writes is checked."""
+
+from __future__ import annotations
+
+import pytest
+from ClusterShell.NodeSet import NodeSet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_share.decide import node_names
+from slurm_share.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("folded", "names"),
+    {
+        "": (),
+        "n1": ("n1",),
+        "n[1-3,7]": ("n1", "n2", "n3", "n7"),
+        "gpu[08-11]": ("gpu08", "gpu09", "gpu10", "gpu11"),
+        "b2,a[1-2]": ("b2", "a1", "a2"),
+        "r[1-2]n[3-4]": ("r1n3", "r1n4", "r2n3", "r2n4"),
+        "a[1,3],b": ("a1", "a3", "b"),
+    }.items(),
+)
+def test_slurm_s_lists_keep_their_order(folded, names):
+    assert node_names.unfold(folded) == names
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 12_000), min_size=1, max_size=30), st.integers(1, 6))
+def test_as_clustershell_has_them(numbers, width):
+    folded = str(NodeSet.fromlist([f"n{number:0{width}d}" for number in numbers]))
+    assert set(node_names.unfold(folded)) == set(NodeSet(folded))
+    assert node_names.parse(node_names.fold(node_names.unfold(folded))) == tuple(NodeSet(folded))
+
+
+@pytest.mark.parametrize("text", ["", "n[", "a b", "@all", "n1;reboot", "n[1-999999999]", "n[5-", "\x1b[2J", "$(id)"])
+def test_what_is_no_list_is_said(text):
+    with pytest.raises(UsageError, match="no list of nodes"):
+        node_names.parse(text)
