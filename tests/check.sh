@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The everyday command: format, lint, types, import contracts, shell, lua and C checks, and every test that needs
-# neither root nor a cluster. Seconds. Usage: tests/check.sh [pytest arguments]
+# neither root nor a cluster. Minutes. Usage: tests/check.sh [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests/setup.sh
@@ -33,4 +33,4 @@ step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -
 	--suppress=missingIncludeSystem "${sources[@]}"
 step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
-pytest -q -m "not cluster and not gpu" -n 2 "$@"
+tests/twice.sh -q -m "not cluster and not gpu" -n 2 "$@"

@@ -1,1 +1,16 @@
-"""The dashboard's room; nothing is in it yet."""
+"""`llload-tui`, the dashboard: a process that looks, records of what it saw, and a screen that draws them.
+
+Where to look:
+    the command's words, the way in        words, main; what a person wrote and what is remembered: user_config
+    the process that looks                 feed_process; its sources scenes, recordings past; all messages: wire
+    the dashboard's end of it              feed -> messages; one look: picture; figures over time: history, points
+    the program and its one screen         app, board; keys for time: time_keys; keys that came too early: typed_ahead
+    what a key is called and does          keymap (one list), screens/keys_above; said by screens/help and palette
+    where somebody is, and the views       place; view_list -> views/*; what each of them can do: view
+    what stands in a line and a cell       rows, gpu_rows (lines), tables/* (columns), column
+    the table itself, its filter           widgets/grid*; query, query_terms
+    cancel, signal, output, copy           acting (asks), deeds (decides), commands (the one hand), target, clipboard
+    what opens over it, and its parts      screens/*, widgets/*
+    how it looks                           themes, dashboard.tcss; for ASCII terminals widgets/signs
+    Textual's faults                       workarounds
+"""

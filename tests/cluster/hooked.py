@@ -33,6 +33,11 @@ def until(true: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
+def why_not_idle(cluster: Cluster) -> str:
+    """What Slurm says of nodes that take no job."""
+    return cluster.exec("ctl", ["sinfo", "-R", "-o", "%N %T %E"]).stdout
+
+
 @contextlib.contextmanager
 def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
     """The site's configuration with these lines, each in the place of the one with its key."""
@@ -227,3 +232,14 @@ class Node:
     @property
     def _simgpu(self) -> Path:
         return self.cluster.root(self.name) / "run/simgpu"
+
+
+def start_agent(node: Node) -> None:
+    """As the cluster starts it, after its end."""
+    node.run(
+        "bash",
+        "-c",
+        "setsid -f env -i PATH=/usr/bin setpriv --reuid slurm-share --regid slurm-share --init-groups "
+        "--inh-caps +net_bind_service --ambient-caps +net_bind_service "
+        "/usr/local/bin/slurm-share agent >>/var/log/slurm-share-agent.log 2>&1",
+    )

@@ -739,7 +739,7 @@ def test_row_28_slurmd_restarts_in_mid_job(cluster: Cluster) -> None:
     job = start(cluster, script, "--share-gpu=2", "--gres=gpu:1", say="simgpu-task: host")
     node = Node(cluster, "n2")
     before = node.mps() + node.mps("server")
-    node.run("bash", "-c", "pkill -x slurmd; while pgrep -x slurmd; do sleep 0.05; done; slurmd")
+    node.run("bash", "-c", "pkill -x 'slurmd(-wlm)?'; while pgrep -x 'slurmd(-wlm)?'; do sleep 0.05; done; slurmd")
     cluster.as_user("alice", ["touch", "go"], check=True)
     assert cluster.wait(job) == "COMPLETED"
     assert cluster.output(job).count(f"mps server {before[-1].pid}") == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -169,6 +170,39 @@ def test_accounting_is_a_layer_over_the_root_made_once(tmp_path: Path, monkeypat
     assert first == second
     assert first.split(":") == [str(path / "upper") for path in tmp_path.glob("layer-*")] + ["/the/root"]
     assert len(made) == 2
+
+
+def test_prometheus_and_accounting_lie_side_by_side_over_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each made once, over the bare root, whoever else is there."""
+    made: list[str] = []
+
+    def inside(root: Path, argv: Sequence[str], *, layer: Path, lower: str, **_: object) -> str:
+        made.append(lower)
+        (layer / "upper").mkdir()
+        return ""
+
+    monkeypatch.setenv("SLURM_SHARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(rootfs, "inside", inside)
+    monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example.org/debian/")
+    root = Root("24.11", "24.11.5", "3.13", "/the/root")
+    alone = layers.stack(root, (), progress.to_nobody, prometheus=True)
+    both = layers.stack(root, (), progress.to_nobody, accounting=True, prometheus=True)
+    assert re.sub(r"-[0-9a-f]{16}/upper", "", both.replace(f"{tmp_path}/", "")).split(":") == [
+        "layer-24.11-prometheus",
+        "layer-24.11-accounting",
+        "/the/root",
+    ]
+    assert alone.split(":") == [both.split(":")[0], "/the/root"]
+    assert made == ["/the/root", "/the/root"]
+
+
+def test_agents_need_our_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before anything is made."""
+    monkeypatch.setattr(tools, "require_root", lambda: None)
+    with pytest.raises(Misuse, match="leave --without python out"):
+        Cluster.up("none", prometheus=True, without=("python",), say=progress.to_nobody)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import Node, configured, until
+from hooked import Node, configured, until, why_not_idle
 
 from localcluster import Cluster
 from slurm_share import names
@@ -33,14 +33,14 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.cancel_all()
     Node(cluster, "n2").forget_refusals()
-    states = cluster.status().nodes
+    states, why = cluster.status().nodes, why_not_idle(cluster)
     remains = {name: Node(cluster, name).remains() for name in ("n2", "n3")}
     for name in [name for name in states if states[name] != "idle"]:
         cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
     for name in [name for name in remains if remains[name]]:
         cluster.reboot(name)
     assert remains == {"n2": [], "n3": []}
-    assert set(states.values()) <= {"idle", "planned"}
+    assert set(states.values()) <= {"idle", "planned"}, why
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 120") -> int:

@@ -42,7 +42,7 @@ def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
     """A job of alice's on n2 whose tasks run until it is cancelled; returns when so many of them do."""
     job = cluster.sbatch("alice", "srun bash -c 'echo up; sleep 60'", "-wn2", *options)
     cluster.wait_running(job)
-    for _ in range(200):
+    for _ in range(600):
         output = cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
         if output.count("up\n") >= tasks:
             return job

@@ -34,6 +34,24 @@ def test_an_ordinary_jobs_hooks_load_nothing_heavy():
     assert loaded("epilog") == ("0", LIGHT | {"slurm_share_hooks.epilog"})
 
 
+LLLOAD = """
+import sys
+from slurm_share.cli import llload
+from slurm_share.sources import srun, surveyor
+code = llload.main(["--demo", "-g", "-q"])
+print(code, *sorted(sys.modules), file=sys.stderr)
+"""
+"""What `llload` loads by itself, what it loads for its usual source, and a look at something."""
+
+
+def test_llload_loads_no_engine_that_it_does_not_use():
+    """Nor the driver's library: a look at one's nodes starts in a moment."""
+    run = subprocess.run([sys.executable, "-I", "-c", LLLOAD], capture_output=True, text=True, check=True)
+    code, *modules = run.stderr.split()
+    assert code == "0"
+    assert not {"httpx", "h11", "prometheus_client", "pynvml", "textual", "asyncio"} & set(modules)
+
+
 def test_the_front_door_opens_to_every_name_it_shows():
     """What __all__ promises is there."""
     import slurm_share

@@ -122,23 +122,6 @@ def test_the_client_table_is_read_and_other_lines_are_none():
 
 
 @pytest.mark.parametrize(
-    ("version", "clients"),
-    [
-        ("535.261.03", 48),
-        ("580.1", 48),
-        ("590.44.01", 60),
-        ("615.71.09", 60),
-        ("550.0-simulated", 48),
-        (None, 48),
-        ("?", 48),
-    ],
-)
-def test_the_number_of_clients_follows_the_driver(version, clients):
-    """60 since CUDA 13.1, which is 590."""
-    assert reader.client_limit(version) == clients
-
-
-@pytest.mark.parametrize(
     ("words", "role"),
     [
         (["nvidia-cuda-mps-control", "-d"], "daemon"),
@@ -214,17 +197,17 @@ def test_a_program_is_given_text_and_heard_whatever_its_code():
 def test_a_child_left_behind_keeps_nobody_waiting():
     """It has our streams, but they are memory and no pipes."""
     began = time.monotonic()
-    done = process.exchange(["/bin/sh", "-c", "sleep 5 & echo gone"], timeout_s=5, env={"PATH": "/bin:/usr/bin"})
+    done = process.exchange(["/bin/sh", "-c", "sleep 60 & echo gone"], timeout_s=50, env={"PATH": "/bin:/usr/bin"})
     assert done.stdout == "gone\n"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 40
 
 
 def test_a_program_that_hangs_is_ended_with_its_children_and_one_that_is_not_there_is_said():
     """Two CommandErrors; the cause tells them apart."""
     began = time.monotonic()
     with pytest.raises(CommandError, match="no answer within"):
-        process.exchange(["/bin/sh", "-c", "sleep 5; true"], timeout_s=0.2, env={"PATH": "/bin:/usr/bin"})
-    assert time.monotonic() - began < 2
+        process.exchange(["/bin/sh", "-c", "sleep 60; true"], timeout_s=0.2, env={"PATH": "/bin:/usr/bin"})
+    assert time.monotonic() - began < 40
     with pytest.raises(CommandError) as caught:
         process.exchange(["/nonexistent/program"], timeout_s=1, env={})
     assert isinstance(caught.value.__cause__, FileNotFoundError)

@@ -1,0 +1,172 @@
+"""The pictures in the README and the manual, drawn by the dashboard itself; screenshots.sh is the way to call it.
+
+The same every time: the demonstration's clock and the dashboard's stand still, nothing blinks, the terminal has one
+size. What they show is no measurement, which the first line of each of them says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from slurm_share_tui import themes
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.history import History
+from slurm_share_tui.messages import Arrived
+from slurm_share_tui.picture import Picture, of_survey
+from slurm_share_tui.place import Place
+from slurm_share_tui.user_config import UserConfig
+from slurm_share_tui.wire import Told
+from textual.pilot import Pilot
+
+from slurm_share.decide.advice import advise
+from slurm_share.sources.demo import Demo
+
+FOLDER = Path(__file__).parent / "docs" / "pictures"
+NOW = 1_795_271_308.0
+"""The time that it is in the demonstration."""
+PAST_S, STEP_S = 600, 20
+"""So much of it has been seen before."""
+NODE = "h-2"
+"""The one that is looked at."""
+WIDTH = 120
+HEIGHTS = {"nodes": 21, "node": 22, "advice": 29}
+TURNS_MOST = 500
+FONTS = 'ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace'
+"""What the reader's machine has. Cairo knows the fourth of them, and only one by one."""
+
+
+class Still:
+    """A feed that brings one look."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        for ago_s in range(PAST_S, -1, -STEP_S):
+            self.picture = a_picture(NOW - ago_s)
+            self.history.take(self.picture)
+
+    def attach(self, post: Callable[[Any], object]) -> None:
+        """As the dashboard asks for it."""
+        post(Arrived(self.picture))
+
+    def tell(self, message: Told) -> None:
+        """Nobody is there who could obey."""
+
+
+def a_picture(now: float) -> Picture:
+    """One look, as the process that looks sends it."""
+    survey = Demo(everybody=True, clock=lambda: now).look()
+    return of_survey(survey, advise.advise_all(survey), number=1)
+
+
+async def nodes(pilot: Pilot[Any], app: Dashboard) -> None:
+    """Every node, a line each, and more of the one under the cursor."""
+    await app.board.go((Place(view="nodes"),))
+    assert app.picture is not None
+    await pilot.press(*["down"] * [row.name for row in app.picture.nodes].index(NODE))
+
+
+async def node(pilot: Pilot[Any], app: Dashboard) -> None:
+    """One node, as one comes to it from its user."""
+    assert app.picture is not None
+    snapshot = app.picture.by_name[NODE].node.snapshot
+    assert snapshot is not None
+    job = next(one for one in app.picture.survey.jobs if one.job_id == snapshot.jobs[0].job)
+    of_job = Place(view="nodes", user=job.user, job=job.job_id, job_name=f"{job.id} {job.name}")
+    way = (Place(view="users"), Place(view="jobs", user=job.user), of_job)
+    await app.board.go((*way, Place(view="node", user=job.user, job=job.job_id, job_name=of_job.job_name, node=NODE)))
+
+
+async def advice(pilot: Pilot[Any], app: Dashboard) -> None:
+    """How many processes, and why."""
+    await app.board.go((Place(view="advice"),))
+
+
+PICTURES: dict[str, Callable[[Pilot[Any], Dashboard], Awaitable[None]]] = {
+    "nodes": nodes,
+    "node": node,
+    "advice": advice,
+}
+
+
+async def drawn(name: str) -> str:
+    """One picture, as SVG."""
+    feed = Still()
+    app = Dashboard(feed, config=UserConfig(theme=themes.DARK), clock=lambda: 2.0, place=Place(view="nodes"))
+    async with app.run_test(size=(WIDTH, HEIGHTS[name])) as pilot:
+        await turn(pilot, lambda: app.picture is not None)
+        await PICTURES[name](pilot, app)
+        before: list[Any] = []
+
+        def at_rest() -> bool:
+            before.append(app.screen._compositor.render_strips())
+            return len(before) > 3 and before[-1] == before[-2] == before[-3]
+
+        await turn(pilot, at_rest)
+        return smaller(app.export_screenshot(title="llload-tui --demo --all"))
+
+
+async def turn(pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
+    """Let the dashboard go on until it is so."""
+    for _ in range(TURNS_MOST):
+        await pilot.pause()
+        if holds():
+            return
+    raise SystemExit("screenshots: the dashboard does not come to rest")
+
+
+def smaller(svg: str) -> str:
+    """The same picture in half the bytes, and without fonts that a browser would fetch from somewhere."""
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<clipPath id="[\w-]+-line-\d+">.*?</clipPath>\s*', "", svg, flags=re.DOTALL)
+    svg = re.sub(r' clip-path="url\(#[\w-]+-line-\d+\)"', "", svg)
+    svg = svg.replace("font-family: Fira Code, monospace;", f"font-family: {FONTS};")
+    svg = svg.replace(' shape-rendering="crispEdges"', "").replace(
+        "<style>", "<style>rect { shape-rendering: crispEdges }"
+    )
+    return svg.replace("&#160;", "\u00a0").rstrip() + "\n"
+
+
+def main() -> int:
+    """Make them, or compare."""
+    words = argparse.ArgumentParser(prog="screenshots.sh", description=__doc__)
+    words.add_argument("--check", action="store_true", help="only say which are no longer what is drawn")
+    words.add_argument("--png", metavar="FOLDER", type=Path, help="make them as PNG as well")
+    wanted = words.parse_args()
+    os.environ.pop("NO_COLOR", None)
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    made = {f"{name}.svg": asyncio.run(drawn(name)) for name in PICTURES}
+    if wanted.png:
+        import cairosvg
+
+        wanted.png.mkdir(parents=True, exist_ok=True)
+        for name, svg in made.items():
+            of_cairo = svg.replace(FONTS, "DejaVu Sans Mono")
+            cairosvg.svg2png(of_cairo.encode(), write_to=str(wanted.png / name.replace(".svg", ".png")))
+    there = {file.name: file.read_text() for file in FOLDER.glob("*.svg")}
+    if wanted.check:
+        differ = sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
+        if differ:
+            sys.stderr.write(
+                f"{', '.join(differ)} in {FOLDER.name} {'is' if len(differ) == 1 else 'are'} not what the dashboard "
+                "draws now; packaging/screenshots.sh makes them anew, then look at them\n"
+            )
+        return 1 if differ else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in there.keys() - made.keys():
+        (FOLDER / name).unlink()
+    for name, svg in made.items():
+        (FOLDER / name).write_text(svg)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

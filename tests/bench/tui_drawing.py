@@ -1,0 +1,166 @@
+"""Plays a source that always has the next look ready, and draws it: python tui_drawing.py NODES RATE SECONDS FILE (a
+bench's helper, in a terminal).
+
+FILE gets, as JSON, the share of a core that drawing took, and the slowest frame: all that was done between one moment
+at which the program had nothing to do and the next, in CPU time and by the clock; first with pictures alone, then with
+a key every 0.2 seconds as well. The history is fed before each picture and in another thread, as the real feed does
+every five seconds: what that takes stands for itself, and in a frame by the clock where both are in each other's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import slurm_share_tui
+from msgspec.structs import replace as changed
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.history import History
+from slurm_share_tui.main import tune_collector
+from slurm_share_tui.messages import Arrived
+from slurm_share_tui.picture import Picture, of_survey
+from slurm_share_tui.place import Place
+from slurm_share_tui.user_config import UserConfig
+from textual.message import Message
+
+from slurm_share.sources.demo import Demo
+
+BEGIN = 1_795_271_308.0
+LOOKS = 6
+"""Different ones, shown in turn."""
+WARM_S = 3.0
+KEYS = ("down", "pagedown", "end", "up", "home", "greater_than_sign", "r", "right", "left", "space", "pagedown")
+
+
+class Feed:
+    """As much of one as the dashboard needs."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.post: Callable[[Message], object] = lambda message: None
+
+    def attach(self, post: Callable[[Message], object]) -> None:
+        """Who draws."""
+        self.post = post
+
+    def tell(self, told: Any) -> None:
+        """Nothing is changed by it."""
+
+
+def picture(count: int, number: int, rate: float) -> Picture:
+    """A look at so many simulated nodes, and so many of them a second."""
+    survey = Demo(user="alice", everybody=True, count=count, clock=lambda: BEGIN + number / rate).look()
+    return of_survey(survey, arrived=time.monotonic(), number=number)
+
+
+class Frames:
+    """What the event loop does between two moments of rest."""
+
+    def __init__(self) -> None:
+        self.cpu_s: list[float] = []
+        self.clock_s: list[float] = []
+        self._woken: tuple[float, float] | None = None
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on."""
+        selector = loop._selector  # type: ignore[attr-defined]
+        wait = selector.select
+
+        def select(timeout: float | None = None) -> Any:
+            if timeout == 0:
+                return wait(timeout)  # there is more to do at once
+            if self._woken is not None:
+                self.cpu_s.append(time.thread_time() - self._woken[0])
+                self.clock_s.append(time.perf_counter() - self._woken[1])
+            found = wait(timeout)
+            self._woken = (time.thread_time(), time.perf_counter())
+            return found
+
+        selector.select = select
+
+    def slowest(self) -> tuple[float, float]:
+        """(CPU ms, ms by the clock) since the last call."""
+        found = (1000 * max(self.cpu_s, default=0.0), 1000 * max(self.clock_s, default=0.0))
+        self.cpu_s.clear()
+        self.clock_s.clear()
+        return found
+
+
+class Bench(Dashboard):
+    """The dashboard, and somebody who gives it pictures and then presses keys."""
+
+    CSS_PATH = Path(slurm_share_tui.__file__).with_name("dashboard.tcss")
+
+    def __init__(self, pictures: list[Picture], rate: float, seconds: float) -> None:
+        super().__init__(Feed(), config=UserConfig(theme="dark"), place=Place(view="nodes"))  # type: ignore[arg-type]
+        self.pictures, self.rate, self.seconds = pictures, rate, seconds
+        self.found: dict[str, float] = {}
+        self.shown = 0
+
+    def on_mount(self) -> None:
+        """Begin."""
+        super().on_mount()
+        self.run_worker(self.measure())
+
+    async def measure(self) -> None:
+        """Pictures alone, then keys as well."""
+        frames = Frames()
+        frames.watch(asyncio.get_running_loop())
+        await self._play(WARM_S, ["down", "down"])
+        grid = self.board.grid
+        assert grid is not None
+        grid.sort_by("gpu", True)
+        await self._play(1.0, [])
+        frames.slowest()
+        for what, keys in (("", []), ("keys_", [*KEYS] * 1000)):
+            drawn, all_of_it, begun = time.thread_time(), time.process_time(), time.perf_counter()
+            shown = self.shown
+            await self._play(self.seconds, keys)
+            drawn, all_of_it = time.thread_time() - drawn, time.process_time() - all_of_it
+            self.found[f"{what}share"] = 100 * drawn / (time.perf_counter() - begun)
+            self.found[f"{what}looks"] = looks = self.shown - shown
+            self.found[f"{what}history_ms"] = 1000 * (all_of_it - drawn) / looks
+            self.found[f"{what}frame_ms"], self.found[f"{what}clock_ms"] = frames.slowest()
+        self.exit(0)
+
+    def _next(self) -> Picture:
+        """One of those that are there, taken after all that were shown: time does not go back."""
+        one = self.pictures[self.shown % len(self.pictures)]
+        return replace(one, survey=changed(one.survey, taken=BEGIN + self.shown / self.rate))
+
+    async def _play(self, seconds: float, keys: list[str]) -> None:
+        waiting = keys[::-1]
+        now = time.perf_counter()
+        end, next_look, next_key = now + seconds, now, now
+        while (now := time.perf_counter()) < end:
+            if now >= next_look:
+                await asyncio.to_thread(self.feed.history.take, one := self._next())
+                self.feed.post(Arrived(one))
+                self.shown += 1
+                next_look += 1 / self.rate
+            if waiting and now >= next_key:
+                self.simulate_key(waiting.pop())
+                next_key += 0.2
+            due = min(next_look, next_key) if waiting else next_look
+            await asyncio.sleep(max(0.001, min(due, end) - time.perf_counter()))
+
+
+def main(count: int, rate: float, seconds: float, file: Path) -> int:
+    """Measure; write; the app's own code."""
+    app = Bench([picture(count, number, rate) for number in range(LOOKS)], rate, seconds)
+    tune_collector()
+    app.run()
+    if app.return_code:
+        return app.return_code
+    file.write_text(json.dumps(app.found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])))

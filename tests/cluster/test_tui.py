@@ -1,0 +1,364 @@
+"""llload-tui in a terminal on a real cluster: what stands on its screen is what Slurm says, and its keys do what they
+say they do, to alice's own work and to nobody else's.
+
+alice has a shared job with eight tasks on n2 and one with two tasks on n3, bob has one on n1. olga is an operator of
+the agents and nobody to Slurm. The scene is one, and the tests come in their order: what they cancel and signal is
+gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from conftest import WITHOUT, name_for
+from hooked import Node, start_agent, until
+from terminal import Terminal, Terminals, terminals
+
+from localcluster import RELEASES, Cluster, paths
+from slurm_share.cli.llload_cells import gigabytes, whole_gigabytes
+
+pytestmark = pytest.mark.cluster
+
+OLGA = 2003
+SWEEP = """\
+echo "the sweep begins"
+srun bash -c 'simgpu-task --memory 2000M --load 20 --seconds 900; echo "task $SLURM_PROCID ended with $?"'
+"""
+SHORT = "srun simgpu-task --memory 3000M --load 10 --seconds 900"
+OFTEN = ("--interval", "1")
+STEPS = ["squeue", "-h", "-s", "-o", "%i %j"]
+
+
+@dataclass
+class Scene:
+    """The cluster, what runs on it, and who looks."""
+
+    cluster: Cluster
+    terminals: Terminals
+    sweep: int
+    short: int
+    bobs: int
+    alice: Terminal
+    """Her dashboard, with `srun`, where she may do everything."""
+    reader: Terminal
+    """Hers as well, --readonly and without colours."""
+    olga: Terminal
+    """Everybody's, from the agents."""
+
+    def as_alice(self, *argv: str) -> str:
+        """What a program says to her."""
+        return self.cluster.as_user("alice", argv, check=True).stdout
+
+    def squeue(self) -> dict[int, list[str]]:
+        """Her jobs, as Slurm says: user, name, state, number of nodes, nodes."""
+        said = self.as_alice("squeue", "-h", "--me", "-o", "%i %u %j %t %D %R")
+        return {int(words[0]): words[1:] for words in map(str.split, said.splitlines())}
+
+    def survey(self) -> Any:
+        """What llload says of her nodes."""
+        return json.loads(self.as_alice("llload", "--json"))
+
+    def steps(self) -> list[str]:
+        """Steps in which somebody looks at her jobs."""
+        return [line.split()[0] for line in self.as_alice(*STEPS).splitlines() if line.endswith(" llload")]
+
+
+def inside(cluster: Cluster, *words: str) -> list[str]:
+    """The command that runs something on the cluster, in whatever terminal it is started in."""
+    return [sys.executable, str(paths.CHECKOUT / "packaging/demo/cluster"), "--name", cluster.name, *words]
+
+
+def as_alice(cluster: Cluster, *argv: str) -> list[str]:
+    """On the login host."""
+    return inside(cluster, "as", "alice", "--", *argv)
+
+
+def as_olga(cluster: Cluster, *argv: str) -> list[str]:
+    """On the login host; its set-up has no home for her."""
+    become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups"]
+    return inside(cluster, "exec", "login", "--", *become, "env", "HOME=/tmp", "USER=olga", "LOGNAME=olga", *argv)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RELEASES])
+def scene(
+    request: pytest.FixtureRequest, can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """Three jobs and three dashboards, all of them on the screen."""
+    release = request.param
+    with (
+        Cluster.up(name_for("tui" + release), release, agents=True, without=WITHOUT) as cluster,
+        terminals(tmp_path_factory.mktemp("tmux")) as opened,
+    ):
+        if cluster.slurm_release != release:
+            pytest.skip(
+                f"NOT TESTED on Slurm {release}: only {cluster.slurm_version} can be made on this machine today"
+            )
+        for host in ("login", *cluster.compute_nodes):
+            cluster.exec(host, ["useradd", "-M", "-u", str(OLGA), "-G", "gpu-operators", "olga"], check=True)
+        bobs = cluster.sbatch("bob", SHORT, "--share-gpu=1", "-wn1", "-Jbobs")
+        short = cluster.sbatch("alice", SHORT, "--share-gpu=1", "-wn3", "-Jshort")
+        sweep = cluster.sbatch("alice", SWEEP, "--share-gpu=4", "-wn2", "-Jsweep")
+        for job in (bobs, short, sweep):
+            cluster.wait_running(job)
+        words = ["llload-tui", *OFTEN, "--view", "jobs"]
+        made = Scene(
+            cluster,
+            opened,
+            sweep,
+            short,
+            bobs,
+            opened.open("alice", as_alice(cluster, *words)),
+            opened.open("reader", as_alice(cluster, "env", "NO_COLOR=1", *words, "--readonly")),
+            opened.open("olga", as_olga(cluster, *words, "--all", "--source", "agents")),
+        )
+        made.alice.shows(" 8/8 ", " 2/2 ", "2 of 2 nodes answered")
+        yield made
+        cluster.cancel_all()
+
+
+def crumbs(terminal: Terminal) -> str:
+    """The line that says where one is, without what is simulated and the tabs."""
+    return next((line.strip() for line in terminal.lines[1:4] if not re.match(r" *(1 Nodes|SIMULATED)", line)), "")
+
+
+def goes_to(terminal: Terminal, key: str, where: str) -> None:
+    """Press a key, and be there."""
+    terminal.press(key)
+    terminal.until(lambda: crumbs(terminal) == where, f"{where!r}, it is at {crumbs(terminal)!r}")
+
+
+def yes(terminal: Terminal, done: str) -> None:
+    """Say yes. One that comes before the question could be read is not heard, and neither is one right after it."""
+    for _ in range(20):
+        terminal.press("y")
+        if terminal.comes_to(lambda: done in terminal.text, 1.5):
+            return
+    terminal.shows(done)
+
+
+def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
+    """Jobs, nodes, users, GPUs and their memory, as printed; and nothing of bob's."""
+    queue, survey, screen = scene.squeue(), scene.survey(), scene.alice
+    assert set(queue) == {scene.sweep, scene.short}
+    measured = {job["job"]: job for node in survey["nodes"] for job in node["snapshot"]["jobs"]}
+    for job, (user, name, state, nodes, place) in queue.items():
+        row = screen.row(str(job), user, name)
+        assert (row[3], row[5]) == (state, nodes)
+        tasks = measured[job]["tasks"]
+        assert tasks == {scene.sweep: 8, scene.short: 2}[job]
+        assert row[6:8] == [f"{tasks}/{measured[job]['slots']}", "2"]
+        assert gigabytes(measured[job]["gpu_memory_mib"]) in row
+        assert place in row
+
+    goes_to(screen, "1", "Nodes")
+    for node in survey["nodes"]:
+        row = screen.row(node["name"], "alice")
+        slurm, gpus = node["slurm"], node["snapshot"]["gpus"]
+        used, total = (sum(gpu[f"memory_{what}_mib"] for gpu in gpus) for what in ("used", "total"))
+        assert row[2] == f"{slurm['cpus_allocated']}/{slurm['cpus']}"
+        assert f"{slurm['gpus_allocated']}/{len(gpus)}" in row
+        assert f"{whole_gigabytes(used).removesuffix('GB')}/{whole_gigabytes(total)}" in row
+
+    goes_to(screen, "2", "Users")
+    row = screen.row("alice", "2", "2", "4")  # jobs, nodes, GPUs
+    assert gigabytes(sum(job["gpu_memory_mib"] for job in measured.values())) in row
+
+    goes_to(screen, "4", "GPUs")
+    for node in survey["nodes"]:
+        for gpu in node["snapshot"]["gpus"]:
+            row = screen.row(node["name"], str(gpu["index"]), "alice")
+            tasks = [one for one in node["snapshot"]["processes"] if one["name"] == "simgpu-task"]
+            here = [one for one in tasks if any(on["uuid"] == gpu["uuid"] for on in one["gpus"])]
+            assert row[3:5] == [str(here[0]["job"]), str(len(here))]
+            used, total = gigabytes(gpu["memory_used_mib"]), gigabytes(gpu["memory_total_mib"])
+            assert f"{used.removesuffix('GB')}/{total}" in row
+
+    assert screen.lines[0].strip() == "SIMULATED GPUs: nothing is computed on them"
+    for key, where in (("1", "Nodes"), ("2", "Users"), ("4", "GPUs"), ("6", "Advice"), ("3", "Jobs")):
+        goes_to(screen, key, where)
+        assert not re.search(r"\bbob|\bn1\b", screen.text)
+
+
+def test_an_operator_sees_everybody(scene: Scene) -> None:
+    """All three nodes, whose they are, from the agents."""
+    scene.olga.shows("3 of 3 nodes answered", "  agent  ")
+    scene.olga.row(str(scene.bobs), "bob", "bobs", "R")
+    goes_to(scene.olga, "1", "Nodes")
+    for node, user in (("n1", "bob"), ("n2", "alice"), ("n3", "alice")):
+        scene.olga.row(node, user)
+
+
+def test_enter_goes_from_a_user_to_a_process_and_escape_comes_back(scene: Scene) -> None:
+    """User, job, node, GPU, process: each is a page of its own, and says where it is."""
+    screen = scene.alice
+    goes_to(screen, "2", "Users")
+    of_job = f"Users > alice > {scene.sweep} sweep"
+    for keys, where, shows in (
+        (["Enter"], "Users > alice", "short"),
+        (["G", "Enter"], of_job, "n2"),  # the last of two
+        (["Enter"], f"{of_job} > n2", "simgpu-task"),
+        (["Enter"], f"{of_job} > n2 > GPU 0", "simgpu-task"),
+        (["Enter"], f"{of_job} > n2 > GPU 0 > ", "simgpu-task"),
+    ):
+        screen.press(*keys)
+        screen.until(lambda where=where: crumbs(screen).startswith(where), where)  # type: ignore[misc]
+        screen.shows(shows)
+    pid = re.search(r"GPU 0 > .*?(\d+)$", crumbs(screen))
+    assert pid, crumbs(screen)
+    tasks = [one for node in scene.survey()["nodes"] for one in node["snapshot"]["processes"]]
+    assert int(pid[1]) in {one["pid"] for one in tasks if one["job"] == scene.sweep}
+    for where in (f"{of_job} > n2 > GPU 0", f"{of_job} > n2", of_job, "Users > alice", "Users"):
+        goes_to(screen, "Escape", where)
+
+
+def test_the_output_of_a_job_is_followed_and_a_signal_reaches_one_task(scene: Scene) -> None:
+    """TERM to task 0 of eight: it ends and the others go on. What is written comes to the log as it is written."""
+    screen = scene.alice
+    before = {one["pid"] for one in tasks_of(scene, scene.sweep)}
+    goes_to(screen, "3", "Jobs")
+    screen.press("G", "Enter")
+    screen.shows(f"Jobs > {scene.sweep} sweep")
+    goes_to(screen, "Enter", f"Jobs > {scene.sweep} sweep > n2")
+    screen.shows("simgpu-task")
+    goes_to(screen, "Enter", f"Jobs > {scene.sweep} sweep > n2 > GPU 0")
+    row = next(row for row in map(str.split, screen.shows("simgpu-task")) if row[:3] == ["0", "0", "alice"])
+    pid = int(row[-3])
+    assert pid in before
+    screen.press("s")
+    screen.shows(f"Signal to process {pid} on n2", f"task 0 of step 0 of job {scene.sweep}", "TERM")
+    screen.press("Enter")
+    screen.shows("Send SIGTERM", "end in good order", f"--pid={pid}", "[no]")
+    yes(screen, f"SIGTERM sent to process {pid}")
+    until(lambda: {one["pid"] for one in tasks_of(scene, scene.sweep)} == before - {pid}, "the end of one task")
+    screen.shows("free")
+    goes_to(screen, "3", "Jobs")
+    screen.press("G", "o")
+    screen.shows("the sweep begins", "task 0 ended with 143")
+    scene.cluster.as_user("alice", f"echo written later >>slurm-{scene.sweep}.out", check=True)
+    screen.shows("written later")
+    assert screen.text.count("ended with") == 1
+    goes_to(screen, "Escape", "Jobs")
+    assert screen.row(str(scene.sweep), "alice", "sweep")[6] == "7/8"
+
+
+def tasks_of(scene: Scene, job: int) -> list[Any]:
+    """Its processes on GPUs, as llload says."""
+    return [
+        one
+        for node in scene.survey()["nodes"]
+        for one in node["snapshot"]["processes"]
+        if one["job"] == job and one["name"] == "simgpu-task"
+    ]
+
+
+def test_readonly_and_no_color(scene: Scene) -> None:
+    """x and s refuse with a sentence; there is no colour, and marks are bold or reversed."""
+    screen = scene.reader
+    screen.shows("2 of 2 nodes answered", str(scene.short))
+    for key, verb in (("x", "cancel"), ("s", "signal")):
+        screen.press(key)
+        screen.shows(f"this dashboard is read-only: it does not {verb} anything")
+    colours = {one for one in screen.styles if re.match(r"(3|4|9|10)\d", one) and one not in ("39", "49")}
+    assert colours == set()
+    assert {"1", "7"} & screen.styles
+    assert set(scene.squeue()) == {scene.sweep, scene.short}
+    # Somebody else's has colours, else this says nothing.
+    assert {one for one in scene.alice.styles if one.startswith(("38", "48", "3", "4"))} - {"39", "49"}
+
+
+def test_x_cancels_a_job_after_a_question_and_nobody_else_s(scene: Scene) -> None:
+    """No is the answer of Enter; yes and it is gone. Slurm refuses alice's job to olga, who is told so."""
+    screen = scene.alice
+    goes_to(screen, "3", "Jobs")
+    screen.press("g", "x")
+    question = (f"Cancel job {scene.short}?", "your own", '"short"', f"runs: scancel -- {scene.short}", "[no]")
+    screen.shows(*question)
+    screen.press("Enter")
+    screen.shows("no: nothing was done")
+    assert set(scene.squeue()) == {scene.sweep, scene.short}
+
+    goes_to(scene.olga, "3", "Jobs")
+    scene.olga.press("G", "x")
+    scene.olga.shows(f"Cancel job {scene.sweep}?", "OF alice")
+    yes(scene.olga, f"{scene.sweep} was not cancelled; Slurm says: ")
+    assert "denied" in scene.olga.text
+    assert set(scene.squeue()) == {scene.sweep, scene.short}
+
+    screen.press("x")
+    screen.shows(*question)
+    yes(screen, f"cancelled {scene.short}")
+    until(lambda: set(scene.squeue()) == {scene.sweep}, "the end of the job")
+    screen.shows("1 of 1 node answered")
+    screen.hides(" short ")
+
+
+def test_a_source_that_dies_is_seen_and_comes_back(scene: Scene) -> None:
+    """An agent; a step; the process that looks."""
+    screen, n1 = scene.olga, Node(scene.cluster, "n1")
+    goes_to(screen, "1", "Nodes")
+    n1.run("pkill", "-u", "slurm-share")
+    screen.shows("2 of 3 nodes answered", "no agent answers")
+    start_agent(n1)
+    screen.shows("3 of 3 nodes answered")
+    screen.row("n1", "bob")
+
+    screen = scene.alice
+    goes_to(screen, "1", "Nodes")
+    steps = scene.steps()
+    assert steps
+    scene.as_alice("scancel", *steps)
+    screen.shows("0 of 1 node answered", "the job or its step was ended")
+    scene.cluster.exec("login", ["pkill", "-9", "-u", "alice", "-f", "feed_process"], check=True)
+    screen.shows("the process that looks ended by signal 9")
+    screen.shows("1 of 1 node answered")
+    screen.row("n2", "alice")
+    assert "ended by signal 9" not in screen.text
+
+
+def test_a_terminal_of_20_by_5_and_back(scene: Scene) -> None:
+    """Something of use stays, and all of it comes back."""
+    screen = scene.alice
+    goes_to(screen, "1", "Nodes")
+    screen.resize(20, 5)
+    screen.until(lambda: len(screen.lines) <= 5 and "n2" in screen.text, "a small screen")
+    assert max(map(len, screen.lines)) <= 20
+    screen.press("3")
+    screen.until(lambda: str(scene.sweep) in screen.text.split(), "jobs on a small screen")
+    screen.resize(200, 50)
+    screen.shows("Enter down", "llload-tui", "NODELIST(REASON)")
+    screen.row(str(scene.sweep), "alice", "sweep", "R")
+
+
+def test_without_a_terminal_llload_is_run_once(scene: Scene) -> None:
+    """In a pipe, on a dumb terminal, without the extra: it says why, and llload's lines follow."""
+    said = scene.cluster.as_user("alice", ["llload-tui", "-n", "n2"], check=True)
+    assert said.stderr.startswith("llload-tui: standard output is no terminal; this is llload -g --nodes=n2\n")
+    assert [line.split()[:2] for line in said.stdout.splitlines() if line.startswith("n2 ")] == [["n2", "8"]]
+    for words, why in (
+        (["env", "TERM=dumb", "llload-tui"], "TERM is dumb; this is llload -g"),
+        (["/opt/slurm-share/bin/llload-tui"], "(pip install 'slurm-share[tui]'); this is llload -g"),
+        (["llload-tui", "-u", "bob"], "the load of bob is for operators"),
+    ):
+        screen = scene.terminals.open("once", as_alice(scene.cluster, *words))
+        screen.until(lambda: screen.code is not None, "its end")  # noqa: B023
+        assert why in screen.said
+        assert screen.code == (2 if "bob" in words else 0)
+        screen.close()
+
+
+def test_q_leaves_nothing_behind(scene: Scene) -> None:
+    """No step in the job, no process on the login host; the terminal is a terminal again."""
+    for screen in (scene.alice, scene.reader, scene.olga):
+        screen.press("q")
+    for screen in (scene.alice, scene.reader, scene.olga):
+        screen.until(lambda: screen.code == 0, "its end")  # noqa: B023
+        assert "Enter down" not in screen.text
+    until(lambda: scene.steps() == [], "the end of the steps")
+    left = scene.cluster.exec("login", ["pgrep", "-af", "llload|feed_process"]).stdout
+    assert left == ""

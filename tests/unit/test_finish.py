@@ -1,0 +1,33 @@
+"""A program's output, whatever bytes it is made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_share.process import finish
+from slurm_share.readers import slurm
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def test_what_is_no_utf8_is_shown_as_a_sign() -> None:
+    done = finish(["/bin/sh", "-c", r"printf 'a\377b'; printf '\376' >&2"], timeout_s=10)
+    assert (done.stdout, done.stderr) == ("a\ufffdb", "\ufffd")
+
+
+@pytest.mark.parametrize("release", ["26.05", "24.11"])
+def test_a_job_name_that_is_no_utf8_hides_no_job(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm writes a name's bytes into its JSON as they are, and anybody can have such a job in the queue."""
+    recorded = (DATA / f"slurm-{release}" / "squeue.json").read_bytes()
+    name = json.loads(recorded)["jobs"][0]["name"]
+    (tmp_path / "answer").write_bytes(recorded.replace(f'"name":"{name}"'.encode(), b'"name":"caf\xe9"'))
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nexec /bin/cat {tmp_path}/answer\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    _, jobs = slurm.read_queue()
+    assert len(jobs) == len(json.loads(recorded)["jobs"])
+    assert "caf\ufffd" in {job.name for job in jobs}

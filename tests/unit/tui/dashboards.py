@@ -1,0 +1,44 @@
+"""Pictures and apps for the dashboard's tests: a cluster that stands still, and a driver for Textual's Pilot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from slurm_share_tui.picture import Picture, of_survey
+from textual.app import App
+from textual.pilot import Pilot
+
+from slurm_share.decide.advice import advise
+from slurm_share.snapshot import Survey
+from slurm_share.sources.demo import Demo
+
+NOW = 1_795_271_308.0
+"""The time at which the demonstration stands still, where nothing else is said."""
+
+
+def a_survey(*, count: int = 12, everybody: bool = True, user: str = "alice", now: float = NOW) -> Survey:
+    """A look at the simulated cluster; the same every time."""
+    return Demo(user=user, everybody=everybody, count=count, clock=lambda: now).look()
+
+
+def picture_of(survey: Survey, *, number: int = 0, arrived: float = 0.0, **more: Any) -> Picture:
+    """As the feed puts it together."""
+    return of_survey(survey, advise.advise_all(survey), number=number, arrived=arrived, **more)
+
+
+def a_picture(**words: Any) -> Picture:
+    """A picture of `a_survey`."""
+    return picture_of(a_survey(**words))
+
+
+def drive(app: App[Any], play: Callable[[Pilot[Any]], Awaitable[None]], size: tuple[int, int] = (120, 40)) -> None:
+    """Run the app without a terminal, and `play` on its keys."""
+
+    async def main() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await play(pilot)
+
+    asyncio.run(main())

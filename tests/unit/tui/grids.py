@@ -1,0 +1,139 @@
+"""A table of its own in an app of its own, for the tests of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboards import drive
+from rich.cells import cell_len
+from slurm_share_tui.column import Column, Letter
+from slurm_share_tui.widgets.filter_line import FilterLine
+from slurm_share_tui.widgets.grid import Grid
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.pilot import Pilot
+from textual.strip import Strip
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A row."""
+
+    name: str
+    load: float | None = 0.0
+    user: str = "alice"
+    letter: Letter = ""
+
+
+def things(count: int, begin: int = 1) -> tuple[Thing, ...]:
+    """n1 has the least load."""
+    return tuple(Thing(f"n{number}", number / count) for number in range(begin, begin + count))
+
+
+def percent(thing: Thing) -> float | None:
+    """The load, as it is sorted by."""
+    return None if thing.load is None else 100 * thing.load
+
+
+def columns(**words: Any) -> tuple[Column[Thing], ...]:
+    """Of all kinds; `words` are for the column of users."""
+    return (
+        Column("name", "NAME", "what it is called", lambda thing: thing.name, lambda thing: thing.name, least=6),
+        Column(
+            "load", "LOAD", "how busy it is, percent",
+            text=lambda thing: "?" if thing.load is None else f"{percent(thing):.0f}%",
+            value=percent, bar=lambda thing: thing.load, right=True, most=18, sorts_down=True,
+            letter=lambda thing: thing.letter,
+        ),
+        Column("user", "USER", "whose it is", lambda thing: thing.user, lambda thing: thing.user, **words),
+        Column(
+            "trend", "TREND", "how busy it was", lambda thing: "", lambda thing: None,
+            spark=lambda thing: (0.0, None, 100.0), goes=9,
+        ),
+        Column("size", "SIZE", "GB", lambda thing: "16GB", lambda thing: 16, right=True, goes=5),
+        Column("extra", "EXTRA", "more", lambda thing: "more", lambda thing: "more", shown=False),
+    )  # fmt: skip
+
+
+class GridApp(App[None]):
+    """A table, with a line for its filter, and whatever it says."""
+
+    BINDINGS = (Binding("slash", "filter"), Binding("S", "silence"))
+
+    def __init__(self, rows: Sequence[Thing] = (), made: Callable[[], tuple[Column[Thing], ...]] = columns) -> None:
+        super().__init__()
+        self.rows, self.made = rows, made
+        self.said: list[Grid.Said] = []
+
+    def compose(self) -> ComposeResult:
+        """Above one another."""
+        yield FilterLine()
+        yield Grid(self.made(), lambda thing: thing.name, name="things", empty="there is no thing")
+
+    def on_mount(self) -> None:
+        """The rows."""
+        self.grid.focus()
+        self.grid.show(self.rows)
+
+    def action_filter(self) -> None:
+        """As the dashboard has it."""
+        self.query_one(FilterLine).open(self.grid)
+
+    def action_silence(self) -> None:
+        """Some key that is taken already."""
+
+    def on_grid_moved(self, event: Grid.Moved) -> None:
+        """Kept."""
+        self.said.append(event)
+
+    on_grid_changed = on_grid_moved
+    on_grid_entered = on_grid_moved
+
+    @property
+    def grid(self) -> Grid[Thing]:
+        """The table."""
+        return self.query_one(Grid)
+
+    def heard(self, kind: type[Grid.Said]) -> list[Any]:
+        """What it said of this kind."""
+        return [one for one in self.said if type(one) is kind]
+
+
+def strips(grid: Grid[Any]) -> list[Strip]:
+    """What the screen has of the table: lines that were not drawn again are as they were."""
+    return grid.render_lines(grid.size.region)
+
+
+def lines(grid: Grid[Any]) -> list[str]:
+    """The same as text, without the scroll bar; the headings first."""
+    assert all(cell_len(strip.text) == strip.cell_length == grid.size.width for strip in strips(grid))
+    return [strip.text for strip in strips(grid)]
+
+
+def names(grid: Grid[Any]) -> list[str]:
+    """First word of every line that has a row."""
+    return [line[1:].split()[0] for line in lines(grid)[1 : grid.count + 1] if line.strip()]
+
+
+async def settled(pilot: Pilot[Any], is_so: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    for _ in range(200):
+        if is_so():
+            return
+        await pilot.pause()
+    assert is_so()
+
+
+Play = Callable[[Pilot[Any], Grid[Thing], GridApp], Awaitable[None]]
+
+
+def played(play: Play, rows: tuple[Thing, ...] = things(100), size: tuple[int, int] = (80, 12), **words: Any) -> None:
+    """On the keys of a table with these rows."""
+    app = GridApp(rows, **words)
+
+    async def on(pilot: Pilot[Any]) -> None:
+        await play(pilot, app.grid, app)
+
+    drive(app, on, size)

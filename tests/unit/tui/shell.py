@@ -1,0 +1,86 @@
+"""A dashboard with a feed that is not one: it keeps what it was told, and brings what a test gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dashboards import a_picture
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.history import History
+from slurm_share_tui.messages import Arrived
+from slurm_share_tui.picture import Picture
+from slurm_share_tui.user_config import UserConfig
+from slurm_share_tui.wire import Told
+from textual.message import Message
+from textual.pilot import Pilot
+
+
+class FakeFeed:
+    """Says nothing by itself."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.told: list[Told] = []
+        self.post: Callable[[Message], object] | None = None
+
+    def attach(self, post: Callable[[Message], object]) -> None:
+        """As the feed does."""
+        self.post = post
+
+    def tell(self, told: Told) -> None:
+        """Kept, and nothing else."""
+        self.told.append(told)
+
+    def bring(self, message: Message) -> None:
+        """As if the process that looks had said it."""
+        if isinstance(message, Arrived):
+            self.history.take(message.picture)
+        assert self.post is not None
+        self.post(message)
+
+    def picture(self, picture: Picture) -> None:
+        """A look has been taken."""
+        self.bring(Arrived(picture))
+
+
+def a_dashboard(feed: FakeFeed | None = None, **words: Any) -> Dashboard:
+    """One whose looks do not depend on the terminal of whoever runs the test."""
+    words.setdefault("config", UserConfig(theme="dark"))
+    words.setdefault("clock", lambda: 100.0)
+    return Dashboard(feed or FakeFeed(), **words)
+
+
+def notes_of(app: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The notes that would appear in the corner, from now on; none of them may be markup."""
+    notes: list[str] = []
+
+    def keep(words: str, *, markup: bool = True, **more: Any) -> None:
+        assert not markup
+        notes.append(words)
+
+    monkeypatch.setattr(app, "notify", keep)
+    return notes
+
+
+def a_look(**words: Any) -> Picture:
+    """The simulated cluster, arrived at the clock's 98."""
+    return replace(a_picture(**words), arrived=98.0)
+
+
+async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str = "what was waited for") -> None:
+    """Let the dashboard go on until it holds; a busy machine may take its time."""
+    for _ in range(400):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"{what} did not come: {holds()!r}")
+
+
+def screen_text(app: Dashboard) -> str:
+    """What is on the screen, line by line."""
+    height = app.size.height
+    lines = app.screen._compositor.render_strips()  # the only way to the characters without a terminal
+    return "\n".join("".join(segment.text for segment in strip) for strip in lines[:height])

@@ -1,0 +1,201 @@
+"""Where the terminal has no more than ASCII, nothing else is drawn, and what is drawn says the same."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace as changed
+from typing import Any, NoReturn
+
+import pytest
+from dashboards import a_survey, drive, picture_of
+from hypothesis import given
+from hypothesis import strategies as any_
+from msgspec.structs import replace
+from rich.cells import cell_len
+from shell import FakeFeed, a_dashboard, screen_text, until
+from slurm_share_tui import keymap, themes
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.deeds import Scope
+from slurm_share_tui.history import History
+from slurm_share_tui.messages import Arrived
+from slurm_share_tui.screens.jump import Jump
+from slurm_share_tui.screens.log import LogScreen
+from slurm_share_tui.screens.signal import SignalChoice
+from slurm_share_tui.tables import gpus
+from slurm_share_tui.user_config import UserConfig, parse_config
+from slurm_share_tui.widgets import signs
+from slurm_share_tui.widgets.bars import bar
+from slurm_share_tui.widgets.spark import spark, tall
+from slurm_share_tui.wire import Position
+from test_screens_as_drawn import OVER, VIEWS, in_view, lay_over, seen, settled, way_to
+from textual.pilot import Pilot
+from textual.scrollbar import ScrollBar
+
+from slurm_share.errors import StateError
+from slurm_share.readers.job_output import LogFile
+
+UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice is of the whole program."""
+    for name in ("_is_plain", "_table"):
+        monkeypatch.setattr(signs, name, getattr(signs, name))
+    monkeypatch.setattr(ScrollBar, "renderer", ScrollBar.renderer)
+
+
+def chosen(environ: dict[str, str], encoding: str | None = "utf-8", wanted: bool | None = None) -> bool:
+    """Whether it is ASCII then."""
+    signs.choose(wanted, environ, encoding)
+    return signs.are_plain()
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding", "is_plain"),
+    [
+        (UTF8, "utf-8", False),
+        ({"TERM": "xterm"}, "UTF-8", False),
+        ({**UTF8, "LC_ALL": "", "LC_CTYPE": "C.utf8", "LANG": "C"}, "utf-8", False),
+        ({**UTF8, "LANG": "C"}, "utf-8", True),
+        ({**UTF8, "LC_ALL": "POSIX"}, "utf-8", True),
+        ({**UTF8, "LANG": "de_DE"}, "iso8859-1", True),
+        (UTF8, "iso8859-15", True),
+        (UTF8, "ascii", True),
+        (UTF8, "no such", True),
+        (UTF8, None, True),
+        ({**UTF8, "TERM": "linux"}, "utf-8", True),
+        ({**UTF8, "TERM": "linux-16color"}, "utf-8", True),
+        ({**UTF8, "TERM": "screen.linux"}, "utf-8", True),
+        ({**UTF8, "TERM": "vt100"}, "utf-8", True),
+        ({**UTF8, "TERM": "screen-256color"}, "utf-8", False),
+    ],
+)
+def test_locale_terminal_and_encoding_decide(environ: dict[str, str], encoding: str | None, is_plain: bool) -> None:
+    """A locale that nobody set says nothing."""
+    assert chosen(environ, encoding) is is_plain
+
+
+def test_the_user_decides_otherwise_but_not_against_the_encoding() -> None:
+    """What cannot be written would be backslashes."""
+    assert chosen(UTF8, wanted=True)
+    assert not chosen({**UTF8, "TERM": "linux", "LANG": "C"}, wanted=False)
+    assert chosen(UTF8, "ascii", wanted=False)
+
+
+def test_bars_sparklines_slots_and_keys_have_forms_of_their_own() -> None:
+    """And go back where there are blocks."""
+    before = (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("up"))
+    chosen({**UTF8, "TERM": "vt100"})
+    assert bar(0.6, 4) == ("##", "..")
+    assert (spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("shift+up")) == ("_#", ("#",), "Shift+Up")
+    slots = next(column for column in gpus.columns(History()) if column.id == "slots")
+    assert "(1 to 8, ! above 95 percent), . free" in slots.doc
+    chosen(UTF8)
+    assert (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("up")) == before
+
+
+def test_letters_of_names_stay_where_the_encoding_has_them() -> None:
+    """What it has not is a question mark for each column."""
+    chosen({**UTF8, "LANG": "de_DE"}, "iso8859-1")
+    assert signs.plain("Jürgen… 張三 ▲") == "Jürgen~ ???? ^"
+    chosen({**UTF8, "LANG": "C"})
+    assert signs.plain("Jürgen") == "J?rgen"
+
+
+@given(any_.text(), any_.sampled_from(["ascii", "iso8859-1", "cp437"]))
+def test_any_text_keeps_its_width_and_can_be_written(text: str, encoding: str) -> None:
+    """So that columns stand below one another."""
+    kept = (signs._is_plain, signs._table)
+    try:
+        signs.choose(None, UTF8, encoding)
+        drawn = signs.plain(text)
+    finally:
+        signs._is_plain, signs._table = kept
+    drawn.encode(encoding)
+    assert cell_len(drawn) == cell_len(text)
+
+
+def no_tail(file: LogFile) -> NoReturn:
+    """There is no such file."""
+    raise StateError(file.path, "cannot be read …")
+
+
+def is_ascii(app: Dashboard, what: str) -> None:
+    """All that is on the screen."""
+    for line in screen_text(app).splitlines():
+        assert line.isascii(), (what, [one for one in line if not one.isascii()], line)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
+    """Textual's own borders, bars, notes and lists too; one dashboard goes through all of them."""
+    chosen({**UTF8, "LANG": "C"})
+    feed = FakeFeed()
+    app = a_dashboard(feed, config=UserConfig(theme=themes.MONO))
+    app.animation_level = "none"
+
+    async def over(pilot: Pilot[Any], what: str) -> None:
+        await settled(pilot)
+        is_ascii(app, what)
+        app.pop_screen()
+        await settled(pilot)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        for view in VIEWS:
+            if view == VIEWS[0]:
+                await in_view(pilot, app, feed, view)
+            else:
+                await app.board.go(way_to(view, seen()[1]))
+                await settled(pilot)
+            assert "#" in screen_text(app), view
+            is_ascii(app, view)
+        await app.board.go(way_to("node", seen()[1]))
+        for name in OVER:
+            await lay_over(pilot, app, name)
+            await over(pilot, name)
+        app.push_screen(LogScreen([LogFile("output", "/nowhere/out")], no_tail))
+        await over(pilot, "log")
+        app.push_screen(SignalChoice([Scope("process", "process 1 … on n1")]))
+        await over(pilot, "signal")
+        app.action_command_palette()
+        await over(pilot, "palette")
+        position = Position(number=3, count=5, first=0.0, last=100.0, speed=1.0)
+        app.push_screen(Jump(position, 50.0))
+        await over(pilot, "jump")
+        app.say("a note … in the corner")
+        await until(pilot, lambda: "note ~ in" in screen_text(app), "the note")
+        is_ascii(app, "a note")
+        feed.post(Arrived(changed(seen()[1], position=position)))  # type: ignore[misc]
+        await until(pilot, lambda: "3 of 5" in screen_text(app), "the bar of a replay")
+        is_ascii(app, "a replay")
+
+    async def main() -> None:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await play(pilot)
+
+    asyncio.run(main())
+
+
+def test_a_strangers_name_moves_no_column() -> None:
+    """It is written with what the terminal has."""
+    chosen({**UTF8, "LANG": "C"})
+    survey = a_survey()
+    jobs = tuple(replace(job, name="長い名前█") for job in survey.jobs)
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await until(pilot, lambda: feed.post is not None and app.board.way, "the dashboard")
+        feed.picture(picture_of(replace(survey, jobs=jobs)))
+        await pilot.press("3")
+        await until(pilot, lambda: "????????#" in screen_text(app), "the name")
+        is_ascii(app, "jobs")
+
+    drive(app, play)
+
+
+def test_the_configuration_has_the_word() -> None:
+    """`ascii = true`."""
+    assert parse_config("ascii = true", "tui.toml").ascii is True
+    assert parse_config("", "tui.toml").ascii is None

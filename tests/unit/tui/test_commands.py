@@ -1,0 +1,495 @@
+"""The one hand that touches: who may, what the question says, and what is done after a yes."""
+
+from __future__ import annotations
+
+import pytest
+from dashboards import a_survey
+from msgspec.structs import replace
+from slurm_share_tui import commands as room
+from slurm_share_tui import deeds
+from slurm_share_tui.commands import Commands
+from slurm_share_tui.deeds import Me
+from slurm_share_tui.place import Process
+from slurm_share_tui.target import Target
+
+from slurm_share.actuators import cancel, signal
+from slurm_share.errors import CommandError, SlurmShareError, UsageError
+from slurm_share.readers import job_output, proc, slurm
+from slurm_share.readers.job_output import JobFiles
+from slurm_share.records import ProcessIdentity, QueuedJob
+from slurm_share.snapshot import NodeLoad, ProcessLoad, Snapshot, Survey
+
+ALICE, BOB = Me("alice", 2001), Me("bob", 2002)
+HOSTILE = 'y"  77  your own\n\x1b[31m[red]' + "長" * 1000
+
+
+def a_job(number: int, **more) -> QueuedJob:
+    """One of alice's, on n1."""
+    return QueuedJob(
+        **{
+            "job_id": number,
+            "name": "sweep",
+            "user": "alice",
+            "uid": ALICE.uid,
+            "partition": "gpu",
+            "states": ("RUNNING",),
+            "start": 100,
+            "nodes": "n1",
+            **more,
+        }
+    )
+
+
+BOBS = {"user": "bob", "uid": BOB.uid}
+QUEUE = (
+    a_job(4711),
+    a_job(4712, **BOBS),
+    a_job(78, array=77, element=1),
+    a_job(79, array=77, element=2),
+    a_job(77, array=77, waiting="3-5%2", states=("PENDING",), nodes="", start=None),
+    a_job(80, het=(80, 0)),
+    a_job(81, het=(80, 1), nodes="n2"),
+)
+
+
+def a_look(**more) -> Survey:
+    """What alice sees of n1, through srun; her process 900 is in it."""
+    process = ProcessLoad(pid=900, start_ticks=5, name="python", uid=ALICE.uid, user="alice", job=4711, slot=3)
+    snapshot = Snapshot(node="n1", taken=1.0, cpus=8, cores=8, processes=(process,))
+    return Survey(
+        **{
+            "taken": 1.0,
+            "user": "alice",
+            "source": "srun",
+            "nodes": (NodeLoad(name="n1", snapshot=snapshot), NodeLoad(name="n2")),
+            "jobs": QUEUE,
+            **more,
+        }
+    )
+
+
+def job(word: str = "4711", number: int | None = 4711, owner: str = "alice") -> Target:
+    return Target(owner=owner, job=word, job_id=number, job_name="sweep", nodes="n1")
+
+
+def process(**more) -> Target:
+    """Alice's process 900, task 3 of step 0 of job 4711."""
+    return Target(
+        **{
+            "owner": "alice",
+            "job": "4711",
+            "job_id": 4711,
+            "node": "n1",
+            "process": Process(900, 5),
+            "process_name": "python",
+            "step": "0",
+            "task": 3,
+            **more,
+        }
+    )
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Slurm with QUEUE in it, which writes down what it is told; nothing else can be reached."""
+
+    class World:
+        def __init__(self) -> None:
+            self.queue = QUEUE
+            self.done: list = []
+            self.refuses: dict[str, str] = {}
+
+        def read_queue(self, *, jobs=(), **_):
+            found = [one for one in self.queue if {one.job_id, one.array, one.het and one.het[0]} & set(jobs)]
+            return None, tuple(found)
+
+        def cancel(self, ids):
+            self.done.append(("cancel", *ids))
+            return {one: why for one, why in self.refuses.items() if one in ids}
+
+    it = World()
+    monkeypatch.setattr(slurm, "read_queue", it.read_queue)
+    monkeypatch.setattr(cancel, "cancel", it.cancel)
+    monkeypatch.setattr(signal, "through_srun", lambda argv, env: it.done.append(tuple(argv)))
+    monkeypatch.setattr(signal, "through_scancel", lambda argv: it.done.append(tuple(argv)))
+    monkeypatch.setattr(signal, "send", lambda known, name: it.done.append((known, name)))
+    return it
+
+
+# ---- Who may ----
+
+
+def test_the_owner_may_and_an_operator_may_and_nobody_else(world) -> None:
+    """An operator is whoever the source shows others' work: everybody's, or one user's who is not the looker."""
+    for action in ("cancel", "signal", "output"):
+        assert Commands(me=ALICE).why_not(action, [job()], a_look()) == ""
+        assert "is of alice: you may" in Commands(me=BOB).why_not(action, [job()], a_look(user="bob"))
+        assert Commands(me=BOB).why_not(action, [job()], a_look(user="bob", everybody=True)) == ""
+        assert Commands(me=BOB).why_not(action, [job()], a_look(user="alice")) == ""
+
+
+def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
+    assert "4712 is of bob" in Commands(me=ALICE).why_not("cancel", [job(), job("4712", 4712, "bob")], a_look())
+
+
+@pytest.mark.parametrize(
+    ("survey", "said"),
+    [
+        (None, "wait for the first look"),
+        (a_survey(), "in a demonstration"),
+        (a_look(source="demo"), "in a demonstration"),
+        (a_look(source="replay"), "in a recording"),
+    ],
+    ids=["nothing yet", "demo", "demo of alice", "replay"],
+)
+def test_nothing_is_touched_that_is_not_there(world, survey, said) -> None:
+    """Neither asked for nor done."""
+    for action in ("cancel", "signal", "output"):
+        assert said in Commands(me=ALICE).why_not(action, [job()], survey)
+    if survey is not None:
+        with pytest.raises(UsageError, match=said):
+            Commands(me=ALICE).ask_cancel([job()], survey)
+
+
+def test_a_read_only_dashboard_touches_nothing_and_shows_output(world) -> None:
+    """Not even what somebody said yes to elsewhere."""
+    hand = Commands(readonly=True, me=ALICE)
+    assert "read-only" in hand.why_not("cancel", [job()], a_look())
+    assert "read-only" in hand.why_not("signal", [process()], a_look())
+    assert hand.why_not("output", [job()], a_look()) == ""
+    deed = Commands(me=ALICE).ask_cancel([job()], a_look())
+    with pytest.raises(UsageError, match="read-only"):
+        hand.carry_out(deed)
+    assert world.done == []
+
+
+def test_what_there_is_nothing_to_do_for_is_said(world) -> None:
+    hand = Commands(me=ALICE)
+    assert "put the cursor on a job" in hand.why_not("cancel", [], a_look())
+    assert "one at a time: 2 rows" in hand.why_not("signal", [job(), process()], a_look())
+    assert "in no job" in hand.why_not("cancel", [process(job="", job_id=None)], a_look())
+    assert "cannot be reached" in hand.why_not("signal", [process(job="", job_id=None)], a_look())
+    unknown = process(job="", job_id=None, process=Process(900, None))
+    assert "not known well enough" in hand.why_not("signal", [unknown], a_look(source="local"))
+
+
+# ---- Cancel ----
+
+
+def test_the_question_names_each_job_and_the_command(world) -> None:
+    deed = Commands(me=BOB).ask_cancel([job(), job("4712", 4712, "bob")], a_look(user="bob", everybody=True))
+    assert deed.title == "Cancel 2 jobs?"
+    assert deed.lines == (
+        '4711  OF alice  running, on n1  "sweep"',
+        '4712  your own  running, on n1  "sweep"',
+    )
+    assert deed.command == "scancel -- 4711 4712"
+    assert world.done == []
+
+
+def test_an_array_in_one_line_is_every_element_one_by_one(world) -> None:
+    """Those that run and those that wait; the number at once is no part of their name."""
+    deed = Commands(me=ALICE).ask_cancel([job("77", 78)], a_look())
+    assert [line.split()[0] for line in deed.lines] == ["77_1", "77_2", "77_[3-5]"]
+    assert Commands(me=ALICE).ask_cancel([job("77_2", 79)], a_look()).command == "scancel -- 77_2"
+    waiting = Commands(me=ALICE).ask_cancel([job("77_[3-5%2]", 77)], a_look())
+    assert waiting.command == "scancel -- '77_[3-5]'"
+
+
+def test_a_component_is_ended_with_the_whole_job(world) -> None:
+    assert Commands(me=ALICE).ask_cancel([job("80+1", 81)], a_look()).command == "scancel -- 80"
+
+
+def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None:
+    """It cannot break the line, move the cursor, or be longer than the screen."""
+    world.queue = (a_job(4711, name=HOSTILE),)
+    (line,) = Commands(me=ALICE).ask_cancel([job()], a_look()).lines
+    assert line.startswith('4711  your own  running, on n1  "y"  77  your own\\n\\x1b[31m[red]長')
+    assert line.isprintable()
+    assert len(line) < 100
+
+
+def test_a_job_that_has_ended_is_not_asked_about(world) -> None:
+    world.queue = ()
+    with pytest.raises(SlurmShareError, match="no job 4711 any more: it has ended"):
+        Commands(me=ALICE).ask_cancel([job()], a_look())
+
+
+def test_a_number_that_is_another_users_by_now_is_refused(world) -> None:
+    """For its owner by number, for an operator by the name that stood on the screen."""
+    world.queue = (a_job(4711, **BOBS),)
+    with pytest.raises(SlurmShareError, match="is of bob and not of alice: nothing is done"):
+        Commands(me=ALICE).ask_cancel([job()], a_look())
+    with pytest.raises(SlurmShareError, match="is of bob and not of alice: nothing is done"):
+        Commands(me=Me("root", 0)).ask_cancel([job()], a_look(user="root", everybody=True))
+
+
+def test_between_question_and_answer_the_queue_is_read_again(world) -> None:
+    """What has ended is not cancelled, nor what has the number now; an element that began meanwhile is."""
+    hand = Commands(me=ALICE)
+    deed = hand.ask_cancel([job(), job("77", 78), job("80+0", 80)], a_look())
+    world.queue = (
+        a_job(4711, **BOBS),
+        a_job(79, array=77, element=2),
+        a_job(82, array=77, element=3),
+        a_job(77, array=77, waiting="4-5%2", states=("PENDING",), nodes="", start=None),
+    )
+    assert hand.carry_out(deed) == ("cancelled 77_2, 77_3, 77_[4-5]", "4711, 77_1, 80 had ended")
+    assert world.done == [("cancel", "77_2", "77_3", "77_[4-5]")]
+
+
+def test_a_job_that_was_put_back_meanwhile_is_not_cancelled(world) -> None:
+    """It waits again, or runs anew: nobody was asked about that. One that waited may have begun."""
+    hand = Commands(me=ALICE)
+    deed = hand.ask_cancel([job()], a_look())
+    for anew in (a_job(4711, start=200), a_job(4711, states=("PENDING",), nodes="", start=None)):
+        world.queue = (anew,)
+        assert hand.carry_out(deed) == ("4711 had ended",)
+    assert world.done == []
+    deed = hand.ask_cancel([job()], a_look())
+    world.queue = (a_job(4711, start=300),)
+    assert hand.carry_out(deed) == ("cancelled 4711",)
+
+
+def test_nothing_is_left_to_cancel_and_nothing_is(world) -> None:
+    hand = Commands(me=ALICE)
+    deed = hand.ask_cancel([job()], a_look())
+    world.queue = ()
+    assert hand.carry_out(deed) == ("4711 had ended",)
+    assert world.done == []
+
+
+def test_what_slurm_refuses_is_said_in_its_words(world) -> None:
+    hand = Commands(me=BOB)
+    deed = hand.ask_cancel([job(), job("4712", 4712, "bob")], a_look(user="bob", everybody=True))
+    world.refuses = {"4711": "Access/permission denied\x1b[2J"}
+    assert hand.carry_out(deed) == (
+        "cancelled 4712",
+        "4711 was not cancelled; Slurm says: Access/permission denied\\x1b[2J",
+    )
+    world.refuses["4712"] = "no"
+    with pytest.raises(SlurmShareError, match="4711 was not cancelled"):
+        hand.carry_out(deed)
+
+
+def test_a_slurm_that_does_not_answer_the_second_time_cancels_nothing(world, monkeypatch) -> None:
+    hand = Commands(me=ALICE)
+    deed = hand.ask_cancel([job()], a_look())
+
+    def silent(**_):
+        raise CommandError(("squeue",), None, "no answer within 30 s")
+
+    monkeypatch.setattr(slurm, "read_queue", silent)
+    with pytest.raises(CommandError):
+        hand.carry_out(deed)
+    assert world.done == []
+
+
+# ---- Signals ----
+
+
+def of(target: Target, survey: Survey, me: Me = ALICE) -> list[str]:
+    return [scope.of for scope in Commands(me=me).scopes(target, survey)]
+
+
+def test_the_least_comes_first_and_only_what_can_be_reached(world) -> None:
+    """One's own process through the job; anybody's on this node; an operator reaches steps."""
+    assert of(process(), a_look()) == ["process", "step", "job", "script"]
+    assert of(job(), a_look()) == ["job", "script"]
+    assert of(process(), a_look(user="bob", everybody=True), BOB) == ["step", "job", "script"]
+    assert of(process(), a_look(user="bob", everybody=True, source="local"), BOB)[0] == "process"
+    assert of(process(job="", job_id=None, step=""), a_look(source="local")) == ["process"]
+    assert of(process(step="extern"), a_look()) == ["process", "job", "script"]
+    assert of(process(process=Process(900, None)), a_look()) == ["step", "job", "script"]
+    assert of(process(node="n9"), a_look()) == ["step", "job", "script"]
+    assert of(process(node="n1;reboot"), a_look()) == ["step", "job", "script"]
+
+
+def test_mps_is_nobodys_to_signal(world) -> None:
+    """All tasks on its GPU would die of it; its number may come under the cursor when the row above is gone."""
+    daemon = process(job="", job_id=None, step="", process_name="nvidia-cuda-mps")
+    assert "carries every task on its GPU" in Commands(me=ALICE).why_not("signal", [daemon], a_look(source="local"))
+    server = process(process_name="nvidia-cuda-mps-server")
+    assert of(server, a_look()) == ["step", "job", "script"]
+
+
+def ask(target: Target, which: str, name: str, survey: Survey | None = None, me: Me = ALICE):
+    hand, survey = Commands(me=me), survey or a_look()
+    scope = next(scope for scope in hand.scopes(target, survey) if scope.of == which)
+    return hand, hand.ask_signal(target, scope, name, survey)
+
+
+def test_ones_own_process_is_signalled_by_a_step_on_its_node(world) -> None:
+    """By number and start, in that job; the question has the command."""
+    hand, deed = ask(process(), "process", "TERM")
+    assert deed.title == "Send SIGTERM?"
+    assert deed.lines == (
+        'process 900 on n1, your own, task 3 of step 0 of job 4711  "python"',
+        "SIGTERM: end in good order",
+    )
+    assert "--nodelist=n1" in deed.command
+    assert deed.command.endswith("signal --pid=900 --start=5 --job=4711 TERM")
+    assert world.done == []
+    assert hand.carry_out(deed) == ("SIGTERM sent to process 900",)
+    ((*argv,),) = world.done
+    assert argv[:2] == ["srun", "--jobid=4711"]
+
+
+def test_a_step_and_a_job_are_signalled_by_scancel(world) -> None:
+    """By the number of Slurm's record, and never the script unless it was chosen."""
+    for which, target, argv in (
+        ("step", process(), ("scancel", "--signal=USR1", "--", "4711.0")),
+        ("step", process(step="batch"), ("scancel", "--signal=USR1", "--batch", "--", "4711")),
+        ("job", job("77_2", 79), ("scancel", "--signal=USR1", "--", "79")),
+        ("script", job("77_2", 79), ("scancel", "--signal=USR1", "--full", "--", "79")),
+        ("job", job("80+1", 81), ("scancel", "--signal=USR1", "--", "81")),
+    ):
+        hand, deed = ask(target, which, "USR1")
+        assert deed.command == " ".join(argv)
+        hand.carry_out(deed)
+        assert world.done.pop() == argv
+
+
+def test_an_operator_signals_the_whole_step_and_the_question_says_so(world) -> None:
+    _, deed = ask(process(), "step", "INT", a_look(user="bob", everybody=True), BOB)
+    assert deed.lines[:2] == (
+        "every task of step 0 of job 4711, on all of its nodes",
+        '4711  OF alice  running, on n1  "sweep"',
+    )
+
+
+def test_on_this_node_the_process_itself_is_signalled(world, monkeypatch) -> None:
+    """As its owner's, by number: an operator's dashboard does not take whatever has the number by then."""
+    hand, deed = ask(process(job="", job_id=None), "process", "STOP", a_look(source="local"))
+    assert deed.command == "kill -STOP 900"
+    hand.carry_out(deed)
+    assert world.done.pop() == (ProcessIdentity(900, 5, ALICE.uid), "STOP")
+    monkeypatch.setattr(proc, "read_user_id", {"alice": 2001}.get)
+    look = a_look(user="bob", everybody=True, source="local")
+    hand, deed = ask(process(), "process", "STOP", look, BOB)
+    hand.carry_out(deed)
+    assert world.done.pop() == (ProcessIdentity(900, 5, 2001), "STOP")
+    assert deed.lines[0] == 'process 900 on n1, OF alice, task 3 of step 0 of job 4711  "python"'
+    with pytest.raises(SlurmShareError, match="does not know the user"):
+        ask(process(owner="nobody-here"), "process", "STOP", look, BOB)
+
+
+def test_a_job_that_is_another_one_by_now_gets_no_signal(world) -> None:
+    """It ended, was put back and began anew, or is somebody else's."""
+    hand, deed = ask(process(), "process", "KILL")
+    for queue in ((), (a_job(4711, start=200),), (a_job(4711, **BOBS),)):
+        world.queue = queue
+        with pytest.raises(SlurmShareError, match="has ended meanwhile; nothing is sent"):
+            hand.carry_out(deed)
+    world.queue = (a_job(4711, **BOBS),)
+    with pytest.raises(SlurmShareError, match="is of bob and not of alice"):
+        ask(process(), "process", "KILL")
+    world.queue = ()
+    with pytest.raises(SlurmShareError, match="has ended; nothing is sent"):
+        ask(process(), "process", "KILL")
+    world.queue = (a_job(4711, states=("PENDING",), nodes=""),)
+    with pytest.raises(SlurmShareError, match="does not run"):
+        ask(process(), "process", "KILL")
+    assert world.done == []
+
+
+def test_an_array_in_one_line_gets_no_signal(world) -> None:
+    """Its record would be that of one element, and its words those of all."""
+    with pytest.raises(UsageError, match="77 has 3 parts in the queue: choose one of them"):
+        ask(job("77", 78), "job", "TERM")
+
+
+def test_a_whole_job_is_not_killed_by_signal(world) -> None:
+    """That is what cancel is for, and its question."""
+    scopes = Commands(me=ALICE).scopes(process(), a_look())
+    assert ["KILL" in scope.signals for scope in scopes] == [True, True, False, False]
+    with pytest.raises(UsageError, match="KILL is no signal for this"):
+        ask(job(), "job", "KILL")
+
+
+def test_a_scope_of_an_older_look_is_refused(world) -> None:
+    """The node is not in this one any more."""
+    hand = Commands(me=ALICE)
+    scope = hand.scopes(process(), a_look())[0]
+    with pytest.raises(UsageError, match="cannot be signalled from here any more"):
+        hand.ask_signal(process(), scope, "TERM", a_look(nodes=()))
+
+
+def test_every_signal_has_a_meaning() -> None:
+    assert set(deeds.MEANINGS) == set(signal.NAMES)
+
+
+def test_an_srun_that_does_not_answer_is_said_as_what_it_is(world, monkeypatch) -> None:
+    """Nobody knows whether the signal arrived."""
+    hand, deed = ask(process(), "process", "TERM")
+
+    def slow(argv, env):
+        raise CommandError(tuple(argv), None, "no answer within 60 s")
+
+    monkeypatch.setattr(signal, "through_srun", slow)
+    with pytest.raises(SlurmShareError, match="nobody knows whether the signal was sent"):
+        hand.carry_out(deed)
+
+
+# ---- Output ----
+
+
+@pytest.fixture
+def wrote(world, monkeypatch):
+    """Slurm says where job 4711 writes to."""
+    said = JobFiles(user="alice", uid=ALICE.uid, stdout="/o", stderr="", script="", folder="/")
+    asked = []
+
+    def read_files(number):
+        asked.append(number)
+        return said
+
+    monkeypatch.setattr(job_output, "read_files", read_files)
+    return asked
+
+
+def test_the_output_of_a_job_is_offered(wrote) -> None:
+    """Also of one that has just ended: Slurm knows it a while longer."""
+    hand = Commands(me=ALICE)
+    assert [file.path for file in hand.ask_output(job(), a_look())] == ["/o"]
+    assert [file.path for file in hand.ask_output(job("4999", 4999), a_look())] == ["/o"]
+    assert wrote == [4711, 4999]
+
+
+def test_the_process_of_a_run_is_found_by_its_slot(wrote, monkeypatch) -> None:
+    chosen = []
+    monkeypatch.setattr(job_output, "choose", lambda files, **where: chosen.append(where) or ("x",))
+    monkeypatch.setattr(room.os, "geteuid", lambda: ALICE.uid)
+    Commands(me=ALICE).ask_output(process(), a_look())
+    Commands(me=ALICE).ask_output(process(process=Process(900, 6)), a_look())
+    assert chosen == [{"node": "n1", "local": 3, "owner": None}, {"node": "n1", "local": None, "owner": None}]
+    monkeypatch.setattr(room.os, "geteuid", lambda: 0)
+    Commands(me=Me("root", 0)).ask_output(process(), a_look(user="root", everybody=True))
+    assert chosen[-1] == {"node": "n1", "local": 3, "owner": ALICE.uid}
+
+
+def test_the_output_of_a_job_of_somebody_else_is_not_shown(world, monkeypatch) -> None:
+    foreign = JobFiles(user="bob", uid=BOB.uid, stdout="/o", stderr="", script="", folder="/")
+    monkeypatch.setattr(job_output, "read_files", lambda number: foreign)
+    with pytest.raises(SlurmShareError, match="is of bob, not of alice"):
+        Commands(me=ALICE).ask_output(job(), a_look())
+
+
+def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
+    """Everybody else's rights are the kernel's to check."""
+    opened = []
+    monkeypatch.setattr(room, "Tail", lambda path, owner: opened.append((path, owner)))
+    monkeypatch.setattr(proc, "read_user_id", {"alice": 2001}.get)
+    file = job_output.LogFile("output", "/o")
+    for euid in (2001, 0):
+        monkeypatch.setattr(room.os, "geteuid", lambda euid=euid: euid)
+        Commands(me=Me("root", 0)).open_output(file, job())
+    assert opened == [("/o", None), ("/o", 2001)]
+    with pytest.raises(SlurmShareError, match="knows no user"):
+        Commands(me=Me("root", 0)).open_output(file, job(owner="gone"))
+
+
+def test_a_dashboard_knows_who_sits_there() -> None:
+    """By the kernel's word."""
+    assert Commands().me == Me(proc.read_user_name(room.os.getuid()), room.os.getuid())
+    assert replace(ALICE, uid=1) != ALICE

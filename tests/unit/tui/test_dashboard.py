@@ -1,0 +1,796 @@
+"""The dashboard as a whole: what it says of the data, where one is, what it remembers, and that nothing upsets it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboards import a_survey, drive, picture_of
+from msgspec.structs import replace as changed
+from rich.segment import Segment
+from shell import FakeFeed, a_dashboard, a_look, notes_of, screen_text, until
+from slurm_share_tui import themes
+from slurm_share_tui.messages import Troubled
+from slurm_share_tui.picture import Picture
+from slurm_share_tui.place import Place
+from slurm_share_tui.screens.help import Help
+from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig
+from slurm_share_tui.widgets.crumbs import Crumbs
+from slurm_share_tui.widgets.keys import Keys
+from slurm_share_tui.widgets.tabs import Tabs
+from slurm_share_tui.wire import Details, Every, Hold, Look, Position, Seek, Speed, Step
+from textual.pilot import Pilot
+from textual.widget import Widget
+from textual.widgets import Static
+
+from slurm_share.errors import UsageError
+from slurm_share.snapshot import Survey
+
+WAY_DOWN = ("users", "jobs", "nodes", "node", "gpu", "process")
+
+
+def replayed(number: int = 2, *, taken: float = 1_795_271_308.0, **more: Any) -> Picture:
+    """A look of a recording of four."""
+    survey = changed(a_survey(now=taken), source="replay")
+    at = Position(number=number, count=4, first=taken - 30.0, last=taken + 60.0, speed=1.0)
+    return picture_of(survey, number=number, arrived=98.0, position=at, **more)
+
+
+def words_of(widget: Widget) -> str:
+    """What one widget of a line says."""
+    return "".join(piece.text for piece in widget.pieces())  # type: ignore[attr-defined]
+
+
+async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
+    """Bring a look, and wait until it is drawn."""
+    picture = a_look() if picture is None else picture
+    feed.picture(picture)
+    app: Any = pilot.app
+    await until(pilot, lambda: app.picture is picture, "the picture")
+    await pilot.pause()
+
+
+# --- Truth ------------------------------------------------------------------------------------------------------------
+
+
+def test_before_the_first_look_it_says_that_it_looks() -> None:
+    """And takes keys already."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        assert "looking ..." in screen_text(app)
+        for key in ("2", "enter", "x", "o", "y", "t", "slash", "escape", "c", "escape", "5", "escape", "f", "1"):
+            await pilot.press(key)
+        await until(pilot, lambda: app.board.place.view == "nodes")
+
+    drive(app, play)
+
+
+def test_the_status_says_who_answered_how_old_it_is_and_where_from() -> None:
+    """The line one trusts the others by."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        assert "10 of 12 nodes answered  2 s ago  demo  every 5 s" in screen_text(app)
+        assert "SIMULATED CLUSTER" in screen_text(app)
+        assert "llload-tui  demo  all users" in screen_text(app)
+
+    drive(app, play)
+
+
+def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None:
+    """A look that takes 4 s is not taken every 5."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, replace(a_look(), took_s=4.0))
+        assert "every 12 s" in screen_text(app)
+
+    drive(app, play)
+
+
+def test_figures_of_real_hardware_have_no_banner() -> None:
+    """It is there for simulated ones, and for nothing else."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(
+            pilot, feed, picture_of(changed(a_survey(), nodes=(), source="srun", slurm_version="26.05.5"), arrived=98.0)
+        )
+        assert "SIMULATED" not in screen_text(app)
+        await shown(pilot, feed)
+        assert "SIMULATED" in screen_text(app)
+
+    drive(app, play)
+
+
+def test_age_grows_while_nothing_comes_and_is_marked_when_it_is_too_old() -> None:
+    """What stands still on the screen must not look fresh."""
+    feed, now = FakeFeed(), [100.0]
+    app = a_dashboard(feed, clock=lambda: now[0])
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        now[0] = 110.0
+        await until(pilot, lambda: "12 s ago" in screen_text(app), "a second")
+        assert "(OLD)" not in screen_text(app)
+        now[0] = 130.0
+        await until(pilot, lambda: "32 s ago (OLD)" in screen_text(app), "a second")
+
+    drive(app, play)
+
+
+def test_trouble_is_said_and_goes_with_the_next_look() -> None:
+    """The screen keeps what it has, and says why there is nothing newer."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        feed.bring(Troubled("slurmctld [red]does not\x1b[31m answer"))
+        await until(pilot, lambda: "! slurmctld [red]does not" in screen_text(app))
+        assert "\x1b" not in screen_text(app)
+        assert "h-1" in screen_text(app)
+        await shown(pilot, feed, a_look(now=1_795_271_313.0))
+        assert "slurmctld" not in screen_text(app)
+
+    drive(app, play)
+
+
+def test_trouble_before_anything_came_is_said_as_well() -> None:
+    """On a machine without Slurm."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.bring(Troubled("squeue is not there", is_over=True))
+        await until(pilot, lambda: "nothing has come" in screen_text(app))
+        assert "! squeue is not there" in screen_text(app)
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3000])
+def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
+    """None, one, thousands."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    survey = a_survey(count=max(1, count)) if count else changed(a_survey(), nodes=(), jobs=())
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, picture_of(survey, arrived=98.0))
+        assert f"of {count} node" in screen_text(app)
+        for key in "123456":
+            await pilot.press(key, "down", "up")
+        for view in ("gpu", "process", "node"):
+            await app.board.go((Place(view=view, node="nowhere", gpu="GPU-none"),))
+            await pilot.pause()
+
+    drive(app, play)
+
+
+# --- Where one is -----------------------------------------------------------------------------------------------------
+
+
+def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
+    """user, jobs, nodes of the job, node, GPU, process; the breadcrumb says the way."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        await pilot.press("2")
+        for depth, view in enumerate(WAY_DOWN):
+            await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
+            assert len(app.board.way) == depth + 1
+            if view != WAY_DOWN[-1]:
+                await pilot.press("enter")
+        assert words_of(app.board.query_one(Crumbs)).startswith(" Users > alice > ")
+        assert " > GPU 0 > process " in words_of(app.board.query_one(Crumbs))
+        for view in reversed(WAY_DOWN[:-1]):
+            await pilot.press("escape")
+            await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.board.way == (Place(view="users"),)
+
+    drive(app, play)
+
+
+def test_each_view_keeps_its_cursor_while_one_is_elsewhere() -> None:
+    """Back is where one was."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        await pilot.press("down", "down", "3", "1")
+        await until(pilot, lambda: app.board.place.view == "nodes")
+        grid = app.board.grid
+        assert grid is not None
+        assert grid.row.name == "h-1"
+        assert app.focused is grid
+
+    drive(app, play)
+
+
+def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
+    """Whatever a key does on these lines the mouse does too."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def click(pilot: Pilot[Any], line: type[Widget], word: str) -> None:
+        assert await pilot.click(line, offset=(words_of(app.board.query_one(line)).index(word), 0))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        await click(pilot, Tabs, "Users")
+        await until(pilot, lambda: app.board.place.view == "users")
+        await click(pilot, Keys, "Enter")
+        await until(pilot, lambda: app.board.place.view == "jobs")
+        await click(pilot, Crumbs, "Users")
+        await until(pilot, lambda: app.board.place.view == "users")
+        await click(pilot, Keys, "?")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+
+    drive(app, play)
+
+
+def test_details_are_asked_for_where_a_line_for_each_node_is_not_enough() -> None:
+    """Of a large cluster; and no longer when one is back."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    slim = picture_of(a_survey(), arrived=98.0, details=False)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, slim)
+        assert feed.told == []
+        await pilot.press("3")
+        await until(pilot, lambda: feed.told == [Details(True)])
+        await pilot.press("4")
+        await shown(pilot, feed)
+        await pilot.press("1")
+        await until(pilot, lambda: feed.told == [Details(True), Details(False)])
+
+    drive(app, play)
+
+
+def test_a_view_that_is_open_when_a_slim_look_comes_asks_for_details() -> None:
+    """llload-tui --all --view jobs."""
+    feed = FakeFeed()
+    app = a_dashboard(feed, place=Place(view="jobs"))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, picture_of(a_survey(), arrived=98.0, details=False))
+        await until(pilot, lambda: feed.told == [Details(True)])
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("asked", ["user=alice", "alice", "jobs=1", "the sort"])
+def test_a_filter_or_a_sort_by_what_is_not_fetched_says_so_and_asks_for_it(asked: str) -> None:
+    """Of a large cluster; `nothing fits` would be wrong. Without it a line for each node is enough again."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    survey = a_survey()
+    nodes = tuple(
+        changed(node, snapshot=changed(node.snapshot, users=(), jobs=(), processes=()))
+        if node.snapshot is not None
+        else node
+        for node in survey.nodes
+    )
+    slim = picture_of(changed(survey, nodes=nodes, jobs=()), arrived=98.0, details=False)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, slim)
+        assert feed.told == []
+        grid = app.board.grid
+        assert grid is not None
+        if asked == "the sort":
+            grid.sort_by("user")
+        else:
+            await pilot.press("slash", *asked)
+        await until(pilot, lambda: feed.told == [Details(True)])
+        assert grid.mistake == ""
+        text = screen_text(app)
+        assert "users and processes of 12 nodes are being fetched" in text
+        if asked != "the sort":
+            assert "not fetched yet: " in text
+        await shown(pilot, feed)
+        assert "fetched" not in screen_text(app)
+        if asked.endswith("alice"):
+            assert [row.name for row in grid.shown_rows] == ["h-1", "h-2", "v-1", "v-2"]
+        await pilot.press("escape")
+        grid.sort_by("", False)
+        await until(pilot, lambda: feed.told == [Details(True), Details(False)])
+
+    drive(app, play)
+
+
+# --- Time -------------------------------------------------------------------------------------------------------------
+
+
+def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
+    """What arrives meanwhile is kept, not drawn; F5 draws one look all the same."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    first, second, third = (a_look(now=1_795_271_308.0 + 5 * number) for number in range(3))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, first)
+        await pilot.press("p")
+        await until(pilot, lambda: "PAUSED" in screen_text(app))
+        assert feed.told == [Hold(True)]
+        feed.picture(second)
+        await pilot.pause(0.05)
+        assert app.picture is first
+        await pilot.press("f5")
+        assert feed.told == [Hold(True), Look()]
+        await shown(pilot, feed, third)
+        feed.picture(second)
+        await pilot.pause(0.05)
+        assert app.picture is third
+        await pilot.press("p")
+        await until(pilot, lambda: app.picture is second)
+        assert feed.told[-1] == Hold(False)
+        assert "PAUSED" not in screen_text(app)
+
+    drive(app, play)
+
+
+def test_the_interval_goes_up_and_down_and_stays_within_bounds() -> None:
+    """The feed is told, the status says it."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        await pilot.press("plus", "plus", "minus", "minus", "minus")
+        assert feed.told == [Every(10.0), Every(15.0), Every(10.0), Every(5.0), Every(3.0)]
+        assert "every 3 s" in screen_text(app)
+        await pilot.press(*["minus"] * 10)
+        assert feed.told[-1] == Every(0.5)
+        await pilot.press(*["plus"] * 20)
+        assert feed.told[-1] == Every(600.0)
+
+    drive(app, play)
+
+
+def test_a_replay_is_stepped_sped_up_and_jumped_in() -> None:
+    """Its bar says where it stands; a step holds it."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed, replayed())
+        assert "2 of 4" in screen_text(app)
+        await pilot.press("right_square_bracket")
+        assert feed.told == [Hold(True), Step(1)]
+        await shown(pilot, feed, replayed(3))
+        assert "3 of 4" in screen_text(app)
+        await pilot.press("left_square_bracket", "right_curly_bracket", "left_curly_bracket")
+        assert feed.told[2:] == [Step(-1), Speed(2.0), Speed(0.5)]
+        await pilot.press("colon", "5", "0", "%", "enter")
+        await until(pilot, lambda: feed.told[-1] == Seek(1_795_271_308.0 + 15.0))
+
+    drive(app, play)
+
+
+def test_keys_of_a_replay_say_so_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is told to a feed that is no replay."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    notes = notes_of(app, monkeypatch)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        for key in ("left_square_bracket", "right_square_bracket", "left_curly_bracket", "colon"):
+            await pilot.press(key)
+        assert [("for a recording" in note) for note in notes] == [True] * 4
+        assert feed.told == []
+
+    drive(app, play)
+
+
+# --- Over the dashboard -----------------------------------------------------------------------------------------------
+
+
+def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
+    """They are drawn when it goes."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        await pilot.press("down", "down", "pagedown")
+        await pilot.pause()
+        before = app.screen.query_one("#help-page").scroll_y
+        text = str(app.screen.query_one("#help-text", Static).render())
+        assert before > 2
+        drawn = list[object]()
+        view = app.board.shown
+        assert view is not None
+        original = view.draw
+        view.draw = lambda picture, place: (drawn.append(picture), original(picture, place))[1]  # type: ignore[method-assign]
+        for number in range(1, 4):
+            await shown(pilot, feed, a_look(now=1_795_271_308.0 + 5 * number))
+        assert drawn == []
+        assert app.screen.query_one("#help-page").scroll_y == before
+        assert str(app.screen.query_one("#help-text", Static).render()) == text
+        await pilot.press("escape")
+        await until(pilot, lambda: drawn == [app.picture])
+
+    drive(app, play)
+
+
+def test_a_terminal_may_become_tiny_and_large_again_in_every_view() -> None:
+    """20 by 5 and back: the row under the cursor is still the same."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        for view in "123456":
+            await pilot.press(view, "down")
+            grid = app.board.grid
+            assert grid is not None
+            row = grid.marks, grid.cursor, grid.count
+            for size in ((20, 5), (1, 1), (300, 100), (120, 40)):
+                await pilot.resize_terminal(*size)
+                await pilot.pause()
+                assert (grid.marks, grid.cursor, grid.count) == row
+            assert "10 of 12 nodes answered" in screen_text(app)
+
+    drive(app, play)
+
+
+def test_in_a_tiny_terminal_the_banner_the_table_and_the_status_stay() -> None:
+    """What tells the truth goes last."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        lines = screen_text(app).splitlines()
+        assert lines[0].startswith("SIMULATED CLUSTER")
+        assert lines[-1].startswith(" 10 of 12 nodes")
+        assert any(line.startswith(" c-1") for line in lines)
+
+    drive(app, play, (20, 5))
+
+
+@pytest.mark.parametrize("size", [(20, 5), (40, 12), (80, 24)])
+def test_every_screen_opens_at_any_size(size: tuple[int, int]) -> None:
+    """Help, columns, palette, plot, filter; and closes again."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        for key in ("question_mark", "c", "ctrl+p", "t"):
+            await pilot.press(key)
+            await until(pilot, lambda: len(app.screen_stack) == 2, key)
+            await pilot.pause()
+            await pilot.press("escape")
+            await until(pilot, lambda: len(app.screen_stack) == 1, key)
+        await pilot.press("slash", "h", "1", "escape")
+        await pilot.pause()
+
+    drive(app, play, size)
+
+
+# --- Strangers --------------------------------------------------------------------------------------------------------
+
+STRANGE = (
+    "[red]boo[/red]",
+    "\x1b[31m\x07\n\r\t",
+    "用户名字" * 8,
+    "x" * 1000,
+    "[@click=app.quit]y",
+    "\\[",
+    "a[",
+    "\u202eabc",
+)
+
+
+def strange(name: str) -> Survey:
+    """The cluster, with a user and a job of that name, in all places where a name can be."""
+    survey = a_survey()
+
+    def renamed(user: str) -> str:
+        return name if user == "alice" else user
+
+    nodes = tuple(
+        node
+        if node.snapshot is None
+        else changed(
+            node,
+            snapshot=changed(
+                node.snapshot,
+                users=tuple(changed(one, user=renamed(one.user)) for one in node.snapshot.users),
+                jobs=tuple(changed(one, user=renamed(one.user)) for one in node.snapshot.jobs),
+                processes=tuple(changed(one, user=renamed(one.user), name=name) for one in node.snapshot.processes),
+                problems=(name,),
+            ),
+            why=name,
+        )
+        for node in survey.nodes
+    )
+    jobs = tuple(changed(job, user=renamed(job.user), name=name, reason=name) for job in survey.jobs)
+    return changed(survey, user=name, cluster=name, nodes=nodes, jobs=jobs, notes=(name,))
+
+
+@pytest.mark.parametrize("name", STRANGE, ids=range(len(STRANGE)))
+def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
+    """Down the whole way, in the help, the palette and the plot."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    written = name.isprintable()
+
+    def check() -> None:
+        text = screen_text(app)
+        assert not any(one in text for one in "\x1b\x07\r\t\u202e")
+        assert len(text.splitlines()) == app.size.height
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.bring(Troubled(name))
+        await shown(pilot, feed, picture_of(strange(name), arrived=98.0))
+        seen = ""
+        for key in ("1", "4", "6", "3", "2", *["enter"] * 5):
+            await pilot.press(key)
+            await pilot.pause()
+            check()
+            seen += screen_text(app)
+        if written:
+            assert name[:8] in seen
+        await pilot.press("y", "t")
+        await pilot.pause()
+        check()
+        await pilot.press("escape", "ctrl+p", name[:1] if name[:1].isprintable() else "a")
+        await pilot.pause(0.2)
+        check()
+
+    drive(app, play)
+
+
+# --- What is chosen ---------------------------------------------------------------------------------------------------
+
+
+def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
+    """Through the file, in another dashboard."""
+    file, feed = tmp_path / "tui.json", FakeFeed()
+    app = a_dashboard(feed, config=UserConfig(), memory=Memory(file, Remembered(theme="dark")))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        await pilot.press("ctrl+t", "greater_than_sign", "greater_than_sign", "r")
+        await pilot.press("c", "down", "down", "space", "enter")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+        await pilot.press("3")
+        await until(pilot, lambda: app.board.place.view == "jobs")
+
+    drive(app, play)
+    kept = Memory(file, Remembered())
+    from slurm_share_tui.user_config import read_remembered
+
+    kept.now, trouble = read_remembered(file)
+    assert trouble == ""
+    assert (kept.now.theme, kept.now.view) == ("light", "jobs")
+    choice = kept.now.tables["nodes"]
+    feed = FakeFeed()
+    again = a_dashboard(feed, config=UserConfig(), memory=kept)
+
+    async def look(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        assert again.theme == "light"
+        assert again.board.place.view == "jobs"
+        await pilot.press("1")
+        await until(pilot, lambda: again.board.place.view == "nodes")
+        grid = again.board.grid
+        assert grid is not None
+        assert (grid.chosen, grid.sort) == (choice.columns, (choice.sort, choice.down))
+        assert choice.sort != ""
+
+    drive(again, look)
+
+
+def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
+    """A table of another version."""
+    feed = FakeFeed()
+    tables = {"nodes": TableChoice(columns=("gone", "node", "gpu"), sort="gone too", down=True)}
+    app = a_dashboard(feed, memory=Memory(None, Remembered(view="nowhere", tables=tables)))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        grid = app.board.grid
+        assert grid is not None
+        assert "gone" not in grid.chosen
+        assert "gpu" in grid.chosen
+
+    drive(app, play)
+
+
+def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
+    """In the last line, the tabs and the help, and the old keys do nothing."""
+    feed = FakeFeed()
+    keys = {"view.users": "f2", "go.down": "d", "grid.down": "n", "help": "f3"}
+    app = a_dashboard(feed, config=UserConfig(theme="dark", keys=keys))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        assert "F2 Users" in screen_text(app)
+        assert " d down" in screen_text(app)
+        await pilot.press("2", "question_mark")
+        await pilot.pause()
+        assert app.board.place.view == "nodes"
+        await pilot.press("n", "d")
+        await until(pilot, lambda: app.board.place.node == "c-2")
+        await pilot.press("f2")
+        await until(pilot, lambda: app.board.place.view == "users")
+        await pilot.press("f3")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        assert "F2  Users" in str(app.screen.query_one("#help-text", Static).render())
+        await pilot.press("f3")
+        await until(pilot, lambda: not isinstance(app.screen, Help))
+
+    drive(app, play)
+
+
+def test_what_the_configuration_cannot_mean_is_refused() -> None:
+    """Before there is a screen."""
+    with pytest.raises(UsageError, match=r"no theme pink; there are dark, light"):
+        a_dashboard(config=UserConfig(theme="pink"))
+    with pytest.raises(UsageError, match="nothing with the id"):
+        a_dashboard(config=UserConfig(keys={"nothing": "d"}))
+
+
+def test_readonly_is_what_either_of_them_says() -> None:
+    """The command's word, or the configuration's."""
+    assert a_dashboard(readonly=True).readonly
+    assert a_dashboard(config=UserConfig(readonly=True)).readonly
+    assert not a_dashboard().readonly
+
+
+# --- Colours ----------------------------------------------------------------------------------------------------------
+
+
+def segments(app: Any) -> list[Segment]:
+    """All that would be sent to a terminal."""
+    strips = app.screen._compositor.render_strips()
+    found = itertools.chain.from_iterable(strips)
+    for one in (each for each in app._filters if each.enabled):
+        found = itertools.chain.from_iterable([one.apply(list(found), app.screen.background_colors[1])])
+    return list(found)
+
+
+@pytest.mark.parametrize("how", ["NO_COLOR", "mono"])
+def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR with a value; the mono theme uses none either."""
+    if how == "NO_COLOR":
+        monkeypatch.setenv("NO_COLOR", "1")
+    feed = FakeFeed()
+    app = a_dashboard(feed, config=UserConfig(theme="mono" if how == "mono" else ""))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        for view in "123456":
+            await pilot.press(view)
+            await pilot.pause()
+            coloured = {
+                (segment.text, str(segment.style))
+                for segment in segments(app)
+                if segment.style is not None
+                and any(
+                    colour is not None and not colour.is_default
+                    for colour in (segment.style.color, segment.style.bgcolor)
+                )
+            }
+            assert coloured == set()
+        await pilot.press("1")
+        await pilot.pause()
+        reverse = [one.text for one in segments(app) if one.style is not None and one.style.reverse]
+        assert any("c-1" in text for text in reverse)
+        assert any("1 Nodes" in text for text in reverse)
+        await pilot.press("ctrl+p", "j", "o", "b")
+        await until(pilot, lambda: "Views: Jobs" in screen_text(app))
+        await until(
+            pilot, lambda: any(one.style and one.style.underline and "Views" in one.text for one in segments(app))
+        )
+
+    drive(app, play)
+
+
+def test_an_empty_no_color_is_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As no-color.org has it."""
+    monkeypatch.setenv("NO_COLOR", "")
+    app = a_dashboard(config=UserConfig(theme="light"))
+    assert app.theme == themes.LIGHT
+    assert not app.no_color
+
+
+def test_every_theme_is_drawn_one_after_another() -> None:
+    """ctrl+t comes round."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        seen = []
+        for _ in themes.NAMES:
+            await pilot.press("ctrl+t", "6", "1")
+            await pilot.pause()
+            seen.append(app.theme)
+            assert "h-1" in screen_text(app)
+        assert sorted(seen) == sorted(themes.NAMES)
+
+    drive(app, play)
+
+
+def test_a_note_that_looks_like_markup_is_a_note() -> None:
+    """Strangers' words are in notes, too."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def main() -> None:
+        async with app.run_test(size=(120, 40), notifications=True) as pilot:
+            await shown(pilot, feed)
+            app.say("[red]job[/red] \x1b[31m")
+            await until(pilot, lambda: "[red]job[/red] \\x1b[31m" in screen_text(app))
+
+    asyncio.run(main())
+
+
+def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
+    """A hundred at once are no more work than the newest."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        look = a_look()
+        for number in range(100):
+            feed.picture(replace(look, number=number))
+        await until(pilot, lambda: app.picture is not None and app.picture.number == 99)
+
+    drive(app, play)
+
+
+def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
+    """A home that hangs stops no key; that it cannot be written is said all the same."""
+    writing, hangs = threading.Event(), threading.Event()
+
+    class Slow(Memory):
+        def keep(self) -> str:
+            if threading.current_thread() is threading.main_thread():
+                return ""
+            writing.set()
+            hangs.wait(120)
+            return "choices cannot be kept"
+
+    memory = Slow(tmp_path / "tui.json")
+    app = a_dashboard(memory=memory)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        memory.choose(theme="light")
+        app.keep()
+        await until(pilot, writing.is_set)
+        await pilot.press("2")
+        await until(pilot, lambda: app.board.place.view == "users")
+        hangs.set()
+        await until(pilot, lambda: any("cannot be kept" in one.message for one in app._notifications))
+
+    try:
+        drive(app, play)
+    finally:
+        hangs.set()

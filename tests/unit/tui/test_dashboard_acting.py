@@ -1,0 +1,347 @@
+"""From a key to a deed: nothing is done without a yes, nothing with --readonly, and no Slurm holds up a key."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from dashboards import a_survey, drive, picture_of
+from msgspec.structs import replace as changed
+from shell import FakeFeed, a_dashboard, notes_of, until
+from slurm_share_tui import acting, typed_ahead
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.commands import Commands
+from slurm_share_tui.deeds import Cancel, Deed, Me, Scope
+from slurm_share_tui.place import Place
+from slurm_share_tui.screens.confirm import Confirm
+from slurm_share_tui.screens.log import LogScreen
+from slurm_share_tui.screens.signal import SignalChoice
+from slurm_share_tui.target import Target
+from slurm_share_tui.wire import Look
+from textual import events
+from textual.pilot import Pilot
+
+from slurm_share.errors import CommandError
+from slurm_share.readers.job_output import LogFile, Tail
+from slurm_share.snapshot import Survey
+
+DEED = Deed(title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(()))
+
+
+class Recorded(Commands):
+    """Asks nobody, does nothing, and keeps what it was to do."""
+
+    def __init__(self, *, readonly: bool = False) -> None:
+        super().__init__(readonly=readonly, me=Me("alice", 2001))
+        self.done: list[Any] = []
+        self.fails = ""
+        self.waits = threading.Event()
+        self.waits.set()
+
+    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> Deed:
+        """As Commands does, slowly if a test wants that."""
+        self.waits.wait(30)
+        if self.fails:
+            raise CommandError(("squeue",), 1, self.fails)
+        self.done.append(("asked", tuple(target.job for target in targets)))
+        return DEED
+
+    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> Deed:
+        """As Commands does."""
+        self.done.append(("asked", scope.of, name))
+        return DEED
+
+    def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
+        """As Commands does."""
+        self.done.append(("output", target.job))
+        return (LogFile("output", "/nowhere/[red]x.log"),)
+
+    def open_output(self, file: LogFile, target: Target) -> Tail:
+        """As Commands does."""
+        return Tail(file.path, None)
+
+    def carry_out(self, deed: Deed) -> tuple[str, ...]:
+        """As Commands does."""
+        self.done.append("done")
+        return ("cancelled 11239",)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A yes counts at once."""
+    monkeypatch.setitem(Confirm.__init__.__kwdefaults__, "guard_s", 0.0)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, quick: None) -> Any:
+    """Runs a play in alice's dashboard of a cluster that says it is real, in the view of her jobs."""
+
+    def run(play: Any, *, readonly: bool = False, user: str = "alice") -> Recorded:
+        feed, commands = FakeFeed(), Recorded()
+        app = a_dashboard(feed, commands=commands, readonly=readonly, place=Place(view="jobs"))
+        notes = notes_of(app, monkeypatch)
+        picture = picture_of(changed(a_survey(everybody=user != "alice", user=user), source="srun"), arrived=98.0)
+
+        async def main(pilot: Pilot[Any]) -> None:
+            feed.picture(picture)
+            await until(pilot, lambda: app.picture)
+            await pilot.pause()
+            await play(pilot, app, commands, notes, feed)
+
+        drive(app, main)
+        return commands
+
+    return run
+
+
+async def opened(pilot: Pilot[Any], app: Dashboard, screen: type[Any]) -> None:
+    """It is over the dashboard, and was drawn."""
+    await until(pilot, lambda: isinstance(app.screen, screen), screen.__name__)
+    await until(pilot, lambda: getattr(app.screen, "_since", 0) is not None)
+
+
+def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
+    """Asked, done, said, and looked at again."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        job = app.board.shown.targets()[0].job
+        await pilot.press("x")
+        await opened(pilot, app, Confirm)
+        assert commands.done == [("asked", (job,))]
+        await pilot.press("y")
+        await until(pilot, lambda: commands.done[-1] == "done")
+        await until(pilot, lambda: notes == ["cancelled 11239"])
+        assert feed.told == [Look()]
+
+    bench(play)
+
+
+@pytest.mark.parametrize("key", ["enter", "escape", "n", "q"])
+def test_nothing_is_done_after_anything_else(bench: Any, key: str) -> None:
+    """No is what Enter says, and every way out."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        await pilot.press("x")
+        await opened(pilot, app, Confirm)
+        await pilot.press(key)
+        await until(pilot, lambda: notes == ["no: nothing was done"])
+        assert "done" not in commands.done
+        assert feed.told == []
+
+    bench(play)
+
+
+def test_the_marked_jobs_are_meant_where_there_are_some(bench: Any) -> None:
+    """All of them, in one question."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        jobs = tuple(row.id for row in app.board.grid.shown_rows[:2])
+        await pilot.press("space", "space", "x")
+        await opened(pilot, app, Confirm)
+        assert commands.done == [("asked", jobs)]
+
+    bench(play)
+
+
+def test_a_signal_is_chosen_then_asked_then_sent(bench: Any) -> None:
+    """Three steps, each of which can be left."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        await pilot.press("s")
+        await opened(pilot, app, SignalChoice)
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+        assert commands.done == []
+        await pilot.press("s")
+        await opened(pilot, app, SignalChoice)
+        await pilot.press("down", "enter")
+        await opened(pilot, app, Confirm)
+        assert commands.done[0][0] == "asked"
+        await pilot.press("y")
+        await until(pilot, lambda: commands.done[-1] == "done")
+
+    bench(play)
+
+
+def test_the_output_is_opened_and_left(bench: Any) -> None:
+    """Over the dashboard, which is as it was afterwards."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        await pilot.press("o")
+        await opened(pilot, app, LogScreen)
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+        assert app.board.place.view == "jobs"
+
+    bench(play)
+
+
+def test_readonly_leaves_the_hand_at_home(bench: Any) -> None:
+    """x and s say so, and the last line does not offer them."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        assert commands.readonly
+        await pilot.press("x", "s")
+        assert ["read-only" in note for note in notes] == [True, True]
+        assert len(app.screen_stack) == 1
+        keys = "".join(piece.text for piece in app.board.query_one("Keys").pieces())
+        assert "cancel" not in keys
+        assert "signal" not in keys
+
+    assert bench(play, readonly=True).done == []
+
+
+def test_what_slurm_says_no_to_is_said(bench: Any) -> None:
+    """And there is no question."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        commands.fails = "slurm_load_jobs error: [red]Unable"
+        await pilot.press("x")
+        await until(pilot, lambda: notes and "[red]Unable" in notes[0])
+        assert len(app.screen_stack) == 1
+
+    bench(play)
+
+
+def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
+    """Keys go on, a second deed is refused, and the program can be left."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        commands.waits.clear()
+        await pilot.press("x")
+        await until(pilot, lambda: notes == ["this takes a moment ..."])
+        await pilot.press("x")
+        assert "one thing at a time" in notes[1]
+        await pilot.press("1")
+        await until(pilot, lambda: app.board.place.view == "nodes")
+        commands.waits.set()
+        await opened(pilot, app, Confirm)
+
+    bench(play)
+
+
+def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is said, what comes all the same later is nobody's, and the key works again."""
+    monkeypatch.setattr(acting, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(acting, "LIMIT_S", 0.05)
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        commands.waits.clear()
+        await pilot.press("x")
+        await until(pilot, lambda: any("nobody knows what became of it" in note for note in notes))
+        commands.waits.set()
+        monkeypatch.setattr(acting, "LIMIT_S", 120.0)
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+        await pilot.press("x")
+        await opened(pilot, app, Confirm)
+
+    bench(play)
+
+
+def test_an_output_that_hangs_holds_up_no_deed(bench: Any) -> None:
+    """Where it was written to may be a file server that has gone."""
+    hangs = threading.Event()
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        ask, begun = commands.ask_output, threading.Event()
+
+        def slowly(target: Target, survey: Survey) -> tuple[LogFile, ...]:
+            begun.set()
+            hangs.wait(120)
+            return ask(target, survey)
+
+        commands.ask_output = slowly  # type: ignore[method-assign]
+        await pilot.press("o")
+        await until(pilot, begun.is_set)
+        await pilot.press("o")
+        await until(pilot, lambda: any("one thing at a time" in note for note in notes))
+        await pilot.press("x")
+        await opened(pilot, app, Confirm)
+
+    try:
+        bench(play)
+    finally:
+        hangs.set()
+
+
+def test_looks_that_arrive_during_a_question_change_nothing_in_it(bench: Any) -> None:
+    """It is about what was on the screen when the key was pressed."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        await pilot.press("x")
+        await opened(pilot, app, Confirm)
+        before = app.screen.deed
+        empty = picture_of(changed(a_survey(), source="srun", nodes=(), jobs=()), arrived=99.0)
+        feed.picture(empty)
+        await until(pilot, lambda: app.picture is empty)
+        assert app.screen.deed is before
+        await pilot.press("y")
+        await until(pilot, lambda: commands.done[-1] == "done")
+
+    bench(play)
+
+
+def test_the_lines_to_submit_are_copied_safely(bench: Any) -> None:
+    """Of advice; a stranger's line presses no Enter in the shell it is put into."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        await pilot.press("6")
+        await until(pilot, lambda: app.board.place.view == "advice")
+        lines = app.board.shown.copied()
+        assert lines
+        await pilot.press("y")
+        assert app.clipboard == "\n".join(lines)
+        assert notes[0].startswith("copied")
+        app.board.shown.copied = lambda: ("a\rrm -rf\x1b[31m",)
+        await pilot.press("y")
+        assert app.clipboard == "a\\rrm -rf\\x1b[31m"
+
+    bench(play, user="carol")
+
+
+def test_keys_typed_ahead_of_the_question_are_for_it_and_do_not_count(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `xy` and `xq` in one write nothing is copied, left or cancelled, however long the question takes to come."""
+    monkeypatch.setitem(Confirm.__init__.__kwdefaults__, "guard_s", 0.8)
+    monkeypatch.setattr(typed_ahead, "PATIENCE_S", 30.0)
+
+    async def play(pilot: Pilot[Any], app: Dashboard, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        for typed in ("xyy", "xyq", "xq"):
+            commands.waits.clear()
+            for key in typed:
+                app.post_message(events.Key(key, key))
+            await pilot.pause()
+            assert app.screen is app.board
+            commands.waits.set()
+            await opened(pilot, app, Confirm)
+            if "q" in typed:
+                await until(pilot, lambda: app.screen is app.board)
+            else:
+                await pilot.pause()
+                await pilot.press("escape")
+            assert not app.is_ending
+            await until(pilot, lambda: notes and notes[-1] == "no: nothing was done")
+        assert not [one for one in notes if "copied" in one]
+        assert "done" not in commands.done
+
+    bench(play)
+
+
+def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then they are the table's again."""
+    monkeypatch.setattr(typed_ahead, "PATIENCE_S", 0.05)
+
+    async def play(pilot: Pilot[Any], app: Dashboard, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        commands.waits.clear()
+        for key in "xp":
+            app.post_message(events.Key(key, key))
+        await until(pilot, lambda: app.standing.held)
+        assert app.screen is app.board
+        commands.waits.set()
+        await opened(pilot, app, Confirm)
+
+    bench(play)

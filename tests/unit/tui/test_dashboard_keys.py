@@ -1,0 +1,507 @@
+"""Every key of the list does what it says, in every view."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dashboards import drive
+from shell import FakeFeed, a_dashboard, a_look, notes_of, until
+from slurm_share_tui import keymap, themes
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.commands import Commands
+from slurm_share_tui.picture import Picture
+from slurm_share_tui.place import Place, Process, ViewName
+from slurm_share_tui.screens.columns import ColumnsScreen
+from slurm_share_tui.screens.help import Help
+from slurm_share_tui.screens.trend import Trend
+from slurm_share_tui.user_config import UserConfig
+from slurm_share_tui.views.table import TableView
+from slurm_share_tui.widgets.filter_line import FilterLine
+from slurm_share_tui.widgets.grid import Grid
+from slurm_share_tui.wire import Every, Hold, Look
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+
+VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice")
+REPLAY = ("replay.back", "replay.on", "replay.slower", "replay.faster", "replay.jump")
+QUITS = ("quit", "quit.now")
+
+
+def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
+    """`cancel = "C"`: the column that had the letter gets another one."""
+    feed = FakeFeed()
+    app = a_dashboard(feed, config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"}))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        grid = app.board.grid
+        assert grid is not None
+        assert not {"C", "H"} & {*grid.letters.values()}
+        assert len({*grid.letters.values()}) == len(grid.letters)
+        await pilot.press("C")
+        await until(pilot, lambda: feed.told == [Hold(True)])
+        assert grid.sort == ("", False)
+        await pilot.press("H")
+        await until(pilot, lambda: grid.sort[0] != "")
+        assert grid.sort[0] != "hostname"
+
+    drive(app, play)
+
+
+class Bench:
+    """A dashboard in one view, and what is needed to see what a key did."""
+
+    def __init__(self, pilot: Pilot[Any], app: Dashboard, feed: FakeFeed, notes: list[str], way: tuple[Place, ...]):
+        self.pilot, self.app, self.feed, self.notes, self.way = pilot, app, feed, notes, way
+        self.key = ""
+
+    @property
+    def grid(self) -> Grid[Any]:
+        """The view's table."""
+        grid = self.app.board.grid
+        assert grid is not None
+        return grid
+
+    async def begin(self) -> None:
+        """The view as it was, nothing over it, told nothing."""
+        while len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+            await self.pilot.pause()
+        if self.app.board.way != self.way:
+            await self.app.board.go(self.way)
+        grid = self.grid
+        grid.query_text, grid.marks = "", frozenset()
+        grid.sort_by("", False)
+        grid.action_first()
+        if getattr(self.app.board.shown, "only_flagged", False):
+            self.app.board.action_flagged()
+        self.app.hold(False)
+        self.feed.told.clear()
+        self.notes.clear()
+
+    async def press(self) -> None:
+        """The key that is tried."""
+        await self.pilot.press(self.key)
+
+    async def holds(self, what: Callable[[], object]) -> None:
+        """In time."""
+        await until(self.pilot, what, f"what {self.key} does")
+
+
+Try = Callable[[Bench], Awaitable[None]]
+
+
+def goes_to(view: ViewName) -> Try:
+    """A view's own key."""
+
+    async def run(bench: Bench) -> None:
+        await bench.press()
+        await bench.holds(lambda: bench.app.board.place.view == view)
+
+    return run
+
+
+async def goes_down(bench: Bench) -> None:
+    """To what the view says is below, or nowhere."""
+    assert bench.app.board.shown is not None
+    below = bench.app.board.shown.below()
+    await bench.press()
+    await bench.holds(lambda: bench.app.board.way == (bench.way if below is None else (*bench.way, below)))
+
+
+async def goes_back(bench: Bench) -> None:
+    """First out of the filter, then out of the view; from the first one nowhere."""
+    bench.grid.query_text = "a"
+    await bench.press()
+    assert bench.grid.query_text == ""
+    assert bench.app.board.way == bench.way
+    await bench.press()
+    await bench.holds(lambda: bench.app.board.way == (bench.way[:-1] or bench.way))
+
+
+def moves(begin: int, by: Callable[[Bench], int]) -> Try:
+    """The cursor, from line `begin` (negative: from the end) to `by`."""
+
+    async def run(bench: Bench) -> None:
+        last = bench.grid.count - 1
+        bench.grid.put(max(0, min(last, begin if begin >= 0 else last + 1 + begin)))
+        await bench.press()
+        assert bench.grid.cursor == max(0, min(last, by(bench)))
+
+    return run
+
+
+async def pages_down(bench: Bench) -> None:
+    """From the first row to the last one that was seen, in a terminal that is too low for all of them."""
+    page = await low(bench)
+    await bench.press()
+    assert bench.grid.cursor == min(bench.grid.count - 1, page)
+    await high(bench)
+
+
+async def pages_up(bench: Bench) -> None:
+    """As far up from the end."""
+    page = await low(bench)
+    bench.grid.action_last()
+    await bench.press()
+    assert bench.grid.cursor == max(0, bench.grid.count - 1 - page)
+    await high(bench)
+
+
+async def low(bench: Bench) -> int:
+    """A terminal with room for a few rows of a table; how far a page goes, which is further than a row."""
+    await bench.pilot.resize_terminal(120, 15)
+    await bench.pilot.pause()
+    bench.grid.action_first()
+    await bench.pilot.pause()
+    page = bench.grid.size.height - 2  # a line is the headings', and one row stays in sight
+    if bench.grid.count > 10:
+        assert 1 < page < bench.grid.count - 1
+    return max(1, page)
+
+
+async def high(bench: Bench) -> None:
+    """As it was."""
+    await bench.pilot.resize_terminal(120, 40)
+    await bench.pilot.pause()
+
+
+async def scrolls(bench: Bench) -> None:
+    """Sideways, in a terminal that is too narrow for all columns; the view stays."""
+    await bench.pilot.resize_terminal(50, 40)
+    await bench.pilot.pause()
+    first = heading(bench)
+    bench.grid.action_right()
+    await bench.pilot.pause()
+    second = heading(bench)
+    assert second != first or bench.grid.total == 0
+    if bench.key == "left":
+        await bench.press()
+        assert heading(bench) == first
+    else:
+        bench.grid.action_left()
+        await bench.pilot.pause()
+        await bench.press()
+        assert heading(bench) == second
+    assert bench.app.board.way == bench.way
+    await bench.pilot.resize_terminal(120, 40)
+    await bench.pilot.pause()
+
+
+def heading(bench: Bench) -> str:
+    """The table's first line."""
+    return bench.grid.render_line(0).text
+
+
+async def next_pane(bench: Bench) -> None:
+    """From part to part and round to the first; where there is one alone it keeps the focus."""
+    view = bench.app.board.shown
+    assert view is not None
+    parts = [one for one in view.query("*") if one.focusable]
+    assert len(parts) == (2 if view.view == "advice" else 1)
+    assert bench.app.focused is parts[0]
+    await bench.press()
+    assert bench.app.focused is parts[-1]
+    await bench.press()
+    assert bench.app.focused is parts[0]
+
+
+async def filters(bench: Bench) -> None:
+    """The table follows what is written, and keys do nothing else meanwhile; Esc has all rows again."""
+    grid, total = bench.grid, bench.grid.total
+    assert total > 0
+    row = grid.shown_rows[-1]
+    texts = [column.text(row) for column in grid.columns if isinstance(column.value(row), str)]
+    word = next(word for text in texts for word in text.split() if word.isalnum())
+    await bench.press()
+    assert bench.app.board.query_one(FilterLine).display
+    await bench.pilot.press(*word)
+    await bench.holds(lambda: grid.query_text == word)
+    assert 0 < grid.count <= total
+    await bench.pilot.press("q", "2")
+    await bench.pilot.pause()
+    assert bench.app.board.way == bench.way
+    await bench.pilot.press("escape")
+    await bench.holds(lambda: grid.query_text == "")
+    assert grid.count == total
+    assert bench.app.focused is grid
+
+
+async def stops(bench: Bench) -> None:
+    """Without a terminal there is no shell to go back to."""
+    await bench.press()
+    await bench.holds(lambda: bench.notes == ["there is no shell here that could bring it back"])
+
+
+async def flags(bench: Bench) -> None:
+    """Those rows that have a flag, and no other ones; the same key has all again."""
+    view, rows = bench.app.board.shown, list(bench.grid.rows)
+    assert isinstance(view, TableView)
+    flagged = [row for row in rows if view.codes(row)]
+    if view.view == "nodes":
+        assert 0 < len(flagged) < len(rows)
+    await bench.press()
+    assert list(bench.grid.rows) == flagged
+    await bench.press()
+    assert list(bench.grid.rows) == rows
+
+
+def sorts(by: int) -> Try:
+    """By the column beside the sorted one, on this side of it."""
+
+    async def run(bench: Bench) -> None:
+        grid = bench.grid
+        columns = [grid.chosen[one.column] for one in grid._layout_now.placed]  # some have given way
+        assert len(columns) > 3
+        grid.sort_by(columns[2], False)
+        await bench.press()
+        assert grid.sort[0] == columns[2 + by]
+
+    return run
+
+
+async def reverses(bench: Bench) -> None:
+    """There and back."""
+    await bench.press()
+    first = bench.grid.sort
+    await bench.press()
+    assert bench.grid.sort == (first[0], not first[1])
+
+
+async def marks(bench: Bench) -> None:
+    """The row under the cursor; the status counts it."""
+    await bench.press()
+    assert len(bench.grid.marks) == min(1, bench.grid.count)
+
+
+async def unmarks(bench: Bench) -> None:
+    """All of them."""
+    bench.grid.action_mark()
+    bench.grid.action_mark()
+    await bench.press()
+    assert bench.grid.marks == frozenset()
+
+
+def opens(screen: type[Any]) -> Try:
+    """A screen over the view, which Esc closes."""
+
+    async def run(bench: Bench) -> None:
+        await bench.press()
+        await bench.holds(lambda: isinstance(bench.app.screen, screen))
+        await bench.pilot.press("escape")
+        await bench.holds(lambda: len(bench.app.screen_stack) == 1)
+        assert bench.app.board.way == bench.way
+
+    return run
+
+
+async def plots(bench: Bench) -> None:
+    """What the view has a history of; where it has none it says so."""
+    assert bench.app.board.shown is not None
+    if bench.app.board.shown.subject() is None:
+        await bench.press()
+        assert "nothing here to plot" in bench.notes[0]
+    else:
+        await opens(Trend)(bench)
+
+
+async def pauses(bench: Bench) -> None:
+    """And goes on."""
+    await bench.press()
+    await bench.press()
+    assert bench.feed.told == [Hold(True), Hold(False)]
+
+
+async def looks(bench: Bench) -> None:
+    """Now."""
+    await bench.press()
+    assert bench.feed.told == [Look()]
+
+
+def changes_interval(wanted: float) -> Try:
+    """From 5 s; the feed is told."""
+
+    async def run(bench: Bench) -> None:
+        bench.app.standing = replace(bench.app.standing, interval_s=5.0)
+        await bench.press()
+        assert bench.feed.told == [Every(wanted)]
+        assert bench.app.standing.interval_s == wanted
+
+    return run
+
+
+async def is_for_replays(bench: Bench) -> None:
+    """It says so, and tells the feed nothing."""
+    await bench.press()
+    assert "for a recording" in bench.notes[0]
+    assert bench.feed.told == []
+
+
+async def is_refused_in_a_demonstration(bench: Bench) -> None:
+    """With a sentence, and nothing is opened."""
+    await bench.press()
+    assert len(bench.notes) == 1
+    assert "in a demonstration" in bench.notes[0]
+    assert len(bench.app.screen_stack) == 1
+
+
+async def copies(bench: Bench) -> None:
+    """What the view says; the note says what, or that there is nothing."""
+    assert bench.app.board.shown is not None
+    lines = bench.app.board.shown.copied()
+    assert lines or bench.app.board.place.view == "advice"
+    bench.app.copy_to_clipboard("what was there before")
+    await bench.press()
+    (note,) = bench.notes
+    assert note.startswith("copied" if lines else "there is nothing here to copy")
+    assert bench.app.clipboard == ("\n".join(lines) or "what was there before")
+
+
+async def changes_theme(bench: Bench) -> None:
+    """To the next."""
+    before = bench.app.theme
+    await bench.press()
+    assert bench.app.theme == themes.after(before)
+    bench.app.theme = before
+
+
+TRIES: dict[str, Try] = {
+    **{f"view.{view}": goes_to(view) for view in ("nodes", "users", "jobs", "gpus", "node", "advice")},  # type: ignore[arg-type]
+    "go.down": goes_down,
+    "go.back": goes_back,
+    "grid.up": moves(3, lambda bench: min(3, bench.grid.count - 1) - 1),
+    "grid.down": moves(1, lambda bench: 2),
+    "grid.page_up": pages_up,
+    "grid.page_down": pages_down,
+    "grid.first": moves(-1, lambda bench: 0),
+    "grid.last": moves(0, lambda bench: bench.grid.count - 1),
+    "grid.left": scrolls,
+    "grid.right": scrolls,
+    "pane.next": next_pane,
+    "pane.previous": next_pane,
+    "filter": filters,
+    "flagged": flags,
+    "sort.left": sorts(-1),
+    "sort.right": sorts(1),
+    "sort.reverse": reverses,
+    "mark": marks,
+    "unmark.all": unmarks,
+    "columns": opens(ColumnsScreen),
+    "pause": pauses,
+    "look.now": looks,
+    "interval.longer": changes_interval(10.0),
+    "interval.shorter": changes_interval(3.0),
+    "trend": plots,
+    **dict.fromkeys(REPLAY, is_for_replays),
+    **dict.fromkeys(("cancel", "signal", "output"), is_refused_in_a_demonstration),
+    "copy": copies,
+    "theme": changes_theme,
+    "help": opens(Help),
+    "palette": opens(CommandPalette),
+    "suspend": stops,
+}
+
+
+def way_to(view: ViewName, picture: Picture) -> tuple[Place, ...]:
+    """A place with something in it: the node with the most GPUs, the process on it."""
+    row = next(row for row in picture.nodes if row.name == "h-1")
+    assert row.node.snapshot is not None
+    process = row.node.snapshot.processes[0]
+    node = Place(view="node", node="h-1")
+    gpu = Place(view="gpu", node="h-1", gpu=process.gpus[0].uuid, gpu_name="GPU 0")
+    if view == "node":
+        return (Place(view="nodes"), node)
+    if view == "gpu":
+        return (Place(view="nodes"), node, gpu)
+    if view == "process":
+        one = Process(process.pid, process.start_ticks)
+        return (
+            Place(view="nodes"),
+            node,
+            gpu,
+            Place(view=view, node="h-1", gpu=gpu.gpu, gpu_name="GPU 0", process=one),
+        )
+    return (Place(view=view),)
+
+
+def test_every_key_is_tried() -> None:
+    """A key that is new in the list is new here."""
+    assert set(TRIES) | set(QUITS) == set(keymap.BY_ID)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this view, each of its keys."""
+    feed = FakeFeed()
+    app = a_dashboard(feed, commands=Commands())
+    notes = notes_of(app, monkeypatch)
+    picture = a_look()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(picture)
+        await until(pilot, lambda: app.picture is picture)
+        bench = Bench(pilot, app, feed, notes, way_to(view, picture))
+        for id, run in TRIES.items():
+            # Further keys of the same binding are tried once.
+            for bench.key in keymap.keys_of(id, {})[: None if view == "nodes" else 1]:
+                await bench.begin()
+                try:
+                    await run(bench)
+                except AssertionError as error:
+                    raise AssertionError(f"{bench.key} ({id}) in {view}: {error}") from error
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
+def test_the_keys_to_leave_leave(key: str) -> None:
+    """From any view."""
+    app = a_dashboard()
+    left = []
+    app.exit = lambda *args, **words: left.append(key)  # type: ignore[method-assign]
+
+    async def play(pilot: Pilot[Any]) -> None:
+        for view in "123456":
+            await pilot.press(view, key)
+        assert len(left) == 6
+
+    drive(app, play)
+
+
+def test_ctrl_c_leaves_whatever_is_open() -> None:
+    """A line of input, the help, the palette: it is the way out that everybody knows."""
+    app = a_dashboard()
+    left = []
+    app.exit = lambda *args, **words: left.append(1)  # type: ignore[method-assign]
+
+    async def play(pilot: Pilot[Any]) -> None:
+        for number, opens in enumerate(("slash", "question_mark", "ctrl+p"), 1):
+            await pilot.press(opens)
+            await pilot.pause()
+            await pilot.press("ctrl+c")
+            await until(pilot, lambda number=number: len(left) == number)  # type: ignore[misc]
+            await pilot.press("escape")
+
+    drive(app, play)
+
+
+def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
+    """Each letter that a heading of the table shows."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        grid = app.board.grid
+        assert grid is not None
+        assert len(grid.letters) > 5
+        for column, letter in grid.letters.items():
+            await pilot.press(letter)
+            assert grid.sort[0] == column
+
+    drive(app, play)

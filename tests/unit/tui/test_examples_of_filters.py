@@ -1,0 +1,95 @@
+"""The examples of filters in the manual, in the help and in the list of keys are true: each is understood by a table,
+is refused by none but for want of the column, and finds something."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboards import a_picture, a_survey, picture_of
+from msgspec.structs import replace
+from slurm_share_tui import keymap, query
+from slurm_share_tui.column import Column
+from slurm_share_tui.gpu_rows import gpu_rows
+from slurm_share_tui.history import History
+from slurm_share_tui.query import understand
+from slurm_share_tui.query_terms import QueryError
+from slurm_share_tui.rows import job_rows, user_rows
+from slurm_share_tui.screens.help import FILTER
+from slurm_share_tui.tables import gpus, jobs, nodes, users
+from slurm_share_tui.widgets.grid_rows import Held
+
+MANUAL = Path(__file__).parents[3] / "packaging" / "docs" / "tui.md"
+FIGURE = re.compile(r"[a-z_]+(?:<=|>=|!=|!~|[<>=~])[^\s,;]+")
+FINDS_NOTHING = {'name="a (b)"', "name~n1*"}
+"""Nothing in the demonstration is called so."""
+
+
+def of_the_manual() -> list[str]:
+    """First column of the table of filters."""
+    section = MANUAL.read_text(encoding="utf-8").partition("## Filters")[2].partition("\n## ")[0]
+    rows = [line.partition(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    return [one for row in rows for one in re.findall(r"`([^`]+)`", row)]
+
+
+def of_the_help() -> list[str]:
+    """Both columns of the page: the second has some as well."""
+    return [text for text, _ in FILTER] + [one for _, words in FILTER for one in FIGURE.findall(words)]
+
+
+def of_the_keys() -> list[str]:
+    """The line of `/`."""
+    return [one.strip() for one in keymap.BY_ID["filter"].help.partition("words, ")[2].split(",")]
+
+
+def of_the_module() -> list[str]:
+    """What its first line promises."""
+    return re.findall(r"`([^`]+)`", (query.__doc__ or "").splitlines()[0])
+
+
+EXAMPLES = list(dict.fromkeys([*of_the_manual(), *of_the_help(), *of_the_keys(), *of_the_module()]))
+
+
+@cache
+def tables() -> tuple[tuple[tuple[Column[Any], ...], tuple[Any, ...]], ...]:
+    """Columns and rows of the demonstration, with one job that waits for nothing and is called test."""
+    survey = a_survey()
+    picture = picture_of(replace(survey, jobs=(replace(survey.jobs[0], name="test"), *survey.jobs[1:])))
+    history = History()
+    return (
+        (nodes.columns(history), picture.nodes),
+        (users.columns(history), tuple(user_rows(picture))),
+        (jobs.columns(history), tuple(job_rows(picture))),
+        (gpus.columns(history), tuple(gpu_rows(picture.nodes))),
+    )
+
+
+def test_there_are_examples_to_be_run() -> None:
+    """Otherwise nothing below says anything."""
+    assert len(of_the_manual()) >= 12
+    assert len(of_the_help()) >= 8
+    assert len(of_the_keys()) == 3
+    assert {"memory>40G", "time<2h", "user=alice & mem>80", "name~n1*"} <= {*EXAMPLES}
+    assert a_picture().nodes
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_true(example: str) -> None:
+    """In some table it finds some rows; elsewhere the column is not there, or another one has the unit, and that is
+    all that may be wrong."""
+    found = understood = 0
+    mistakes: list[str] = []
+    for columns, rows in tables():
+        try:
+            asked = understand(example, columns, [column.id for column in columns if column.shown])
+            assert asked is not None
+            found += len(asked.fitting(Held(rows, columns, str), len(rows)))
+            understood += 1
+        except QueryError as error:
+            mistakes.append(str(error))
+    assert all(one.startswith("there is no column") or " are in " in one for one in mistakes), mistakes
+    assert understood
+    assert found or example in FINDS_NOTHING

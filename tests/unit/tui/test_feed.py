@@ -1,0 +1,387 @@
+"""The dashboard's end of the pipes: pictures come, whatever the other end does."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import slurm_share_tui.feed
+from dashboards import NOW, a_survey
+from slurm_share_tui import wire
+from slurm_share_tui.feed import Feed
+from slurm_share_tui.messages import Arrived, Troubled
+from slurm_share_tui.wire import AskPast, Details, Every, Hold, Seek, Step, Subject
+
+from slurm_share import recording
+from slurm_share.errors import CommandError
+from slurm_share.sources.opening import Origin
+
+DEMO = Origin(user="alice", everybody=True, demo=True, interval_s=0.5)
+ECHO = """
+import json, sys
+from slurm_share_tui import wire
+from slurm_share.snapshot import Survey
+def say(message):
+    sys.stdout.buffer.write(wire.line(message)); sys.stdout.buffer.flush()
+def look(count=0, *notes):
+    survey = Survey(taken=float(count), user="alice", source="demo", nodes=(), notes=notes)
+    say(wire.Begin(survey=survey, nodes=0, took_s=0.1)); say(wire.End())
+sys.stdin.readline()
+"""
+"""Of a process that says what a test wants."""
+
+
+class App:
+    """Takes messages, and waits for them."""
+
+    def __init__(self):
+        self.messages = []
+        self.came = threading.Condition()
+
+    def post(self, message):
+        with self.came:
+            self.messages.append(message)
+            self.came.notify()
+        return True
+
+    def wait(self, kind, is_it=lambda _: True):
+        """The first message of that kind that is it."""
+        with self.came:
+            assert self.came.wait_for(lambda: any(isinstance(one, kind) and is_it(one) for one in self.messages), 120)
+            return next(one for one in self.messages if isinstance(one, kind) and is_it(one))
+
+    def forget(self):
+        with self.came:
+            self.messages.clear()
+
+
+@pytest.fixture
+def app():
+    """One."""
+    return App()
+
+
+@pytest.fixture
+def feed(app, request):
+    """Makes feeds that speak to the app, and closes them."""
+    made = []
+
+    def make(origin=DEMO, script=None, attached=True, **words):
+        if script is not None:
+            words["program"] = [sys.executable, "-I", "-c", ECHO + script]
+        one = Feed(origin, app.post if attached else None, pauses_s=words.pop("pauses_s", [0.01]), **words)
+        made.append(one)
+        one.start()
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def gone(pid):
+    """Whether that process ends, in any time."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X"):
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_pictures_come_and_the_history_has_them_first(app, feed):
+    """Numbered, with the time at which they were here, nodes, jobs and advice."""
+    one = feed()
+    picture = app.wait(Arrived).picture
+    assert picture.number == 1
+    past = one.history.points(Subject(node="v-1"), None)
+    assert len(past) >= 30  # ten minutes that nobody was shown
+    assert picture.nodes
+    assert picture.survey.nodes == tuple(row.node for row in picture.nodes)
+    assert len(picture.advice) == len(picture.survey.jobs) > 0
+    assert picture.arrived <= time.monotonic()
+    assert one.history.newest is not None
+    assert one.history.newest >= picture.survey.taken
+    assert app.wait(Arrived, lambda message: message.picture.number == 2)
+    assert one.has_seen
+    assert not one.failure
+
+
+def test_what_came_before_there_was_an_app_is_kept(app, feed):
+    """Of pictures the newest."""
+    one = feed(
+        attached=False, script="look(1); look(2, 'newest'); say(wire.Trouble('then this', False)); sys.stdin.read()"
+    )
+    until = time.monotonic() + 120
+    while len(one._kept) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    one.attach(app.post)
+    assert [type(message) for message in app.messages] == [Arrived, Troubled]
+    assert app.messages[0].picture.survey.notes == ("newest",)
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_one_node_and_ten_thousand(app, feed, count):
+    """All of them, and of many a line each until more is wanted."""
+    one = feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=count, interval_s=1.0))
+    picture = app.wait(Arrived).picture
+    assert len(picture.nodes) == count
+    assert picture.details == (count == 1)
+    one.tell(Details(True))
+    picture = app.wait(Arrived, lambda message: message.picture.details).picture
+    assert len(picture.nodes) == count
+
+
+def test_no_node_at_all(app, feed):
+    """Somebody without jobs has a picture too."""
+    feed(script="look(1); sys.stdin.read()")
+    assert app.wait(Arrived).picture.nodes == ()
+
+
+def test_a_process_that_is_killed_is_started_again(app, feed):
+    """The app is told; pictures come again, with what it had been told meanwhile."""
+    one = feed()
+    app.wait(Arrived)
+    one.tell(Hold(True))
+    pid = one._child.pid
+    os.kill(pid, signal.SIGKILL)
+    trouble = app.wait(Troubled)
+    assert "ended by signal 9" in trouble.why
+    assert "started again" in trouble.why
+    assert not trouble.is_over
+    app.forget()
+    assert app.wait(Arrived)  # one, held as it is: a process that has just begun looks once
+    assert one._child.pid != pid
+
+
+def test_a_new_process_is_told_what_still_holds(app, feed):
+    """The last of each kind, and the questions without an answer; nothing of what was for once."""
+    script = """
+heard = []
+look(0)
+for line in sys.stdin:
+    if line.strip(): heard.append(json.loads(line))
+    if heard and heard[-1]["type"] == "Look": sys.exit(3)
+    look(len(heard), json.dumps(heard))
+"""
+    one = feed(script=script)
+    app.wait(Arrived)
+    for told in (Every(9.0), Every(2.0), Details(True), Step(3), AskPast(Subject(node="n1")), wire.Look()):
+        one.tell(told)
+    assert "ended with 3" in app.wait(Troubled).why
+    app.forget()
+    said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
+    every, details, past = json.loads(said)
+    assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
+    assert past == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": ""}}
+
+
+def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
+    """After its process was killed."""
+    writer = recording.Writer(tmp_path / "day.jsonl")
+    for number in range(5):
+        writer.write(a_survey(now=NOW + 60 * number))
+    writer.close()
+    one = feed(Origin(user="alice", replay=str(tmp_path / "day.jsonl"), interval_s=5.0))
+    app.wait(Arrived)
+    one.tell(Hold(True))
+    one.tell(Seek(NOW + 70))
+    app.wait(Arrived, lambda message: message.picture.position.number == 2)
+    one.tell(Step(2))
+    app.wait(Arrived, lambda message: message.picture.position.number == 4)
+    app.forget()
+    os.kill(one._child.pid, signal.SIGKILL)
+    app.wait(Arrived, lambda message: message.picture.position.number == 4)
+    one.tell(AskPast(Subject(node="v-1")))
+    until = time.monotonic() + 120
+    while not one.history.has_past(Subject(node="v-1")) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(one.history.points(Subject(node="v-1"), None)) == 5
+
+
+def test_one_that_never_comes_up_is_tried_less_and_less(app, feed):
+    """Its own last words are told, made safe."""
+    feed(script="print('\\x1b[31mwhy\\n', file=sys.stderr); sys.exit(7)", pauses_s=[0.01, 0.02, 0.03])
+    for pause in ("0.01", "0.02", "0.03"):
+        trouble = app.wait(Troubled, lambda message, pause=pause: f"again in {pause} s" in message.why)
+        assert "ended with 7" in trouble.why
+        assert "why" in trouble.why
+        assert "\x1b" not in trouble.why
+
+
+def test_what_cannot_be_as_asked_is_not_tried_again(app, feed):
+    """The app is told that it is over."""
+    one = feed(Origin(user="nobody-of-that-name", demo=True))
+    trouble = app.wait(Troubled)
+    assert trouble.is_over
+    assert "nobody-of-that-name" in trouble.why
+    assert one.failure == trouble.why
+    assert not one.has_seen
+    one._reader.join(60)
+    assert not one._reader.is_alive()
+
+
+def test_a_look_that_breaks_off_is_none(app, feed):
+    """Lines that are none, a look without all of its nodes, one without an end: that is said, once and not for each of
+    them, and the next whole one is shown."""
+    script = """
+begin = wire.Begin(survey=Survey(taken=1.0, user="alice", source="demo", nodes=()), nodes=3, took_s=0.1)
+say(begin); say(wire.End())
+say(begin); sys.stdout.buffer.write(b"{torn" + bytes(range(128, 255)) + b"\\n")
+say(wire.End()); say(begin)
+look(2, "whole")
+sys.stdin.read()
+"""
+    feed(script=script)
+    picture = app.wait(Arrived).picture
+    assert picture.survey.notes == ("whole",)
+    assert picture.number == 1
+    assert [type(message) for message in app.messages] == [Troubled, Arrived]
+    assert "was not understood" in app.messages[0].why
+    assert not app.messages[0].is_over
+
+
+def test_one_that_does_not_read_what_it_is_told_is_replaced(app, feed, tmp_path):
+    """It is ended at once, and the next one is told what still holds."""
+    script = """
+import os, time
+if os.path.exists(FLAG): look(2, sys.stdin.readline()); sys.stdin.read()
+open(FLAG, "w").close()
+look(1)
+time.sleep(600)
+"""
+    one = feed(script=script.replace("FLAG", repr(str(tmp_path / "flag"))))
+    app.wait(Arrived)
+    said = Details(True)
+    for _ in range(70_000 // len(wire.line(said)) + 1):
+        one.tell(said)
+    assert "ended by signal 9" in app.wait(Troubled).why
+    picture = app.wait(Arrived, lambda message: message.picture.survey.taken == 2).picture
+    assert picture.survey.notes == (wire.line(said).decode(),)
+
+
+def test_an_order_does_not_wait_for_a_process_that_is_being_started(app, feed, monkeypatch):
+    """A fork takes long where much is in memory, and it is a key that gives the order."""
+    one = feed()
+    app.wait(Arrived)
+    begun, told = threading.Event(), threading.Event()
+    start = slurm_share_tui.feed.stream
+
+    def slowly(*words, **more):
+        begun.set()
+        assert told.wait(120)
+        return start(*words, **more)
+
+    monkeypatch.setattr(slurm_share_tui.feed, "stream", slowly)
+    os.kill(one._child.pid, signal.SIGKILL)
+    assert begun.wait(120)
+    teller = threading.Thread(target=lambda: (one.tell(Hold(True)), told.set()), daemon=True)
+    teller.start()
+    teller.join(60)
+    is_free = told.is_set()
+    told.set()
+    assert is_free
+
+
+def test_closing_ends_the_process(app, feed):
+    """It is gone, and closing once more is nothing; nor is telling it something."""
+    one = feed()
+    app.wait(Arrived)
+    pid = one._child.pid
+    one.close()
+    assert gone(pid)
+    one.close()
+    one.tell(Hold(True))
+
+
+def test_one_that_does_not_end_by_itself_is_ended(app, feed, monkeypatch):
+    """It neither reads nor minds SIGTERM."""
+    monkeypatch.setattr("slurm_share_tui.feed.CLOSE_S", 0.4)
+    one = feed(script="import signal, time; signal.signal(15, signal.SIG_IGN); look(1); time.sleep(600)")
+    app.wait(Arrived)
+    pid = one._child.pid
+    one.close()
+    assert gone(pid)
+
+
+def test_an_app_that_is_gone_stops_nothing(app, feed):
+    """Its loop is closed: there is nobody to tell."""
+    one = feed(attached=False, script="look(1); sys.stdin.readline(); look(2); sys.stdin.read()")
+    until = time.monotonic() + 120
+    while not one.has_seen and time.monotonic() < until:
+        time.sleep(0.01)
+
+    def refuse(_message):
+        raise RuntimeError("Event loop is closed")
+
+    one._kept.clear()
+    one.attach(refuse)
+    one.tell(wire.Look())
+    while one._number < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert one._number == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
+    """The screen says that nothing more comes."""
+    one = feed(attached=False, script="sys.stdin.readline(); look(1); sys.stdin.read()")
+    monkeypatch.setattr(one.history, "take", lambda _picture: 1 / 0)
+    one.attach(app.post)
+    one.tell(wire.Look())
+    trouble = app.wait(Troubled)
+    assert trouble.is_over
+    assert "start it again" in trouble.why
+
+
+def test_the_collector_does_not_walk_through_pictures(app, feed):
+    """Half a million records of a large cluster would stop the keys; they are values, and values make no cycles."""
+    feed()
+    picture = app.wait(Arrived).picture
+    snapshot = next(row.node.snapshot for row in picture.nodes if row.node.snapshot and row.node.snapshot.processes)
+    records = [picture.survey, picture.nodes[0], picture.nodes[0].node, picture.nodes[0].figures, picture.advice[0]]
+    records += [picture.advice[0].bounds[0], picture.survey.jobs[0], snapshot, snapshot.jobs[0], snapshot.users[0]]
+    records += [snapshot.gpus[0], snapshot.gpus[0].utilization, snapshot.processes[0], snapshot.processes[0].gpus[0]]
+    assert not [type(one).__name__ for one in records if gc.is_tracked(one)]
+
+
+def test_a_process_that_cannot_be_started_is_an_error():
+    """At once, where the command is not on the screen yet."""
+    one = Feed(DEMO, program=["/nowhere/at/all"])
+    with pytest.raises(CommandError):
+        one.start()
+    one.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dashboard_that_is_killed_leaves_no_process(number):
+    """However it ends, the process that looks sees the end of its input."""
+    script = """import time
+from slurm_share_tui.feed import Feed
+from slurm_share.sources.opening import Origin
+one = Feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5))
+one.start()
+until = time.monotonic() + 120
+while not one.has_seen and time.monotonic() < until: time.sleep(0.01)
+print(one._child.pid, flush=True)
+time.sleep(600)"""
+    with subprocess.Popen([sys.executable, "-I", "-c", script], stdout=subprocess.PIPE) as parent:
+        with selectors.DefaultSelector() as waits:
+            waits.register(parent.stdout, selectors.EVENT_READ)
+            assert waits.select(240)
+        pid = int(parent.stdout.readline())
+        parent.send_signal(number)
+        parent.wait(60)
+    assert gone(pid)

@@ -1,0 +1,380 @@
+"""The process that looks: when it looks, what it says, whom it obeys, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+from dashboards import NOW, a_survey
+from slurm_share_tui import feed_process, past, wire
+from slurm_share_tui.feed_process import Ears, Watch
+from slurm_share_tui.past import PastReader
+from slurm_share_tui.picture import put_together
+from slurm_share_tui.wire import (
+    AskPast,
+    Begin,
+    Details,
+    End,
+    Every,
+    Hold,
+    Look,
+    Part,
+    Past,
+    Position,
+    Seek,
+    Speed,
+    Step,
+    Subject,
+    Trouble,
+)
+
+from slurm_share import recording
+from slurm_share.errors import CommandError, SlurmShareError, UsageError
+from slurm_share.sources.opening import Origin
+
+
+class Played:
+    """A scene: surveys, or errors, one after another and then the last again; every 5 s."""
+
+    position = None
+    file = None
+    details = True
+
+    def __init__(self, *looks, costs_s=0.0):
+        self.looks, self.told, self.closed, self.count, self.costs_s = list(looks), [], 0, 0, costs_s
+        self.desk: Desk | None = None
+
+    def look(self, timeout_s):
+        self.count += 1
+        self.desk.now += self.costs_s
+        one = self.looks[min(self.count, len(self.looks)) - 1]
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    def obey(self, told):
+        self.told.append(told)
+        return isinstance(told, Step)
+
+    def earlier(self):
+        return ()
+
+    def pause_s(self, took_s):
+        return max(5.0, 3 * took_s)
+
+    def close(self):
+        self.closed += 1
+
+
+class Desk(Ears):
+    """Orders at their time, a clock that passes as it is waited for, and what is said."""
+
+    def __init__(self, scene, *orders, until=12.0):
+        """`orders`: (when, order)."""
+        super().__init__()
+        self.scene, self.script, self.until = scene, sorted(orders, key=lambda one: one[0]), until
+        scene.desk = self
+        self.now = 0.0
+        self.said = []
+
+    def orders(self, timeout_s):
+        until = self.until if timeout_s is None else min(self.until, self.now + timeout_s)
+        if self.script and self.script[0][0] <= until:
+            self.now = max(self.now, self.script[0][0])
+            return [self.script.pop(0)[1]]
+        self.now = until
+        self.is_over = self.now >= self.until
+        return []
+
+    def say(self, message):
+        self.said.append((self.now, message))
+
+    def run(self):
+        """What was said."""
+        Watch(self, self.say, lambda: self.scene, clock=lambda: self.now).run()
+        return self.said
+
+    def times(self, kind=End):
+        """When this was said."""
+        return [at for at, one in self.run() if isinstance(one, kind)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, 300])
+def test_a_look_arrives_whole(count):
+    """In parts, and put together again it is what was seen, with every node's figures and every job's advice."""
+    survey = a_survey(count=count)
+    messages = [one for _, one in Desk(Played(survey), until=1.0).run()]
+    begin, *parts, end = [wire.said(wire.line(one)) for one in messages]
+    assert (type(begin), begin.nodes, type(end)) == (Begin, count, End)
+    assert all(isinstance(part, Part) and len(part.rows) <= wire.PART_NODES for part in parts)
+    picture = put_together(
+        begin,
+        tuple(row for part in parts for row in part.rows),
+        tuple(one for part in parts for one in part.advice),
+        jobs=tuple(job for part in parts for job in part.jobs),
+        arrived=0.0,
+        number=1,
+    )
+    assert picture.survey == survey
+    assert len(picture.advice) == len(survey.jobs)
+
+
+def test_it_looks_again_and_again():
+    """At once, and then in its time."""
+    assert Desk(Played(a_survey())).times() == [0.0, 5.0, 10.0]
+
+
+def test_a_slow_source_is_given_time():
+    """Three times as long as a look takes, from begin to begin."""
+    assert Desk(Played(a_survey(), costs_s=3.0)).times() == [3.0, 12.0]
+
+
+def test_it_looks_when_it_is_told_to():
+    """And counts from there."""
+    assert Desk(Played(a_survey()), (2.0, Look())).times() == [0.0, 2.0, 7.0]
+
+
+def test_held_it_looks_only_when_told():
+    """And goes on where it is let go."""
+    desk = Desk(Played(a_survey()), (1.0, Hold(True)), (8.0, Look()), (30.0, Hold(False)), until=36.0)
+    assert desk.times() == [0.0, 8.0, 30.0, 35.0]
+
+
+def test_what_concerns_the_scene_reaches_it():
+    """And what shows something new is looked at at once, held or not."""
+    orders = (Every(2.0), Details(True), Seek(3.0), Speed(2.0))
+    scene = Played(a_survey())
+    desk = Desk(scene, (1.0, Hold(True)), *((2.0, one) for one in orders), (3.0, Step(1)))
+    assert desk.times() == [0.0, 3.0]
+    assert scene.told == [*orders, Step(1)]
+
+
+def test_what_is_told_before_there_is_a_scene_is_not_lost():
+    """An app that was quicker than the first look."""
+    scene = Played(a_survey())
+    Desk(scene, (0.0, Details(True)), (0.0, Every(9.0)), until=1.0).run()
+    assert scene.told == [Details(True), Every(9.0)]
+
+
+def test_a_source_that_dies_and_returns():
+    """What it said is told each time, and it is asked again."""
+    gone = SlurmShareError("Slurm does not answer")
+    desk = Desk(Played(a_survey(), gone, gone, a_survey()), until=17.0)
+    assert [type(one) for _, one in desk.run() if isinstance(one, End | Trouble)] == [End, Trouble, Trouble, End]
+    assert (5.0, Trouble("Slurm does not answer")) in desk.said
+
+
+def test_what_cannot_be_as_asked_is_the_end():
+    """Where it is known at the first look; later it is trouble like any other."""
+    scene = Played(UsageError("there is no node x"))
+    assert Desk(scene).run() == [(0.0, Trouble("there is no node x", is_over=True))]
+    assert scene.closed == 1
+    desk = Desk(Played(a_survey(), UsageError("gone"), a_survey()))
+    assert desk.times() == [0.0, 10.0]
+    assert (5.0, Trouble("gone")) in desk.said
+
+
+def test_without_slurm_it_says_what_there_is():
+    """The program is not there: trying again would not help."""
+    error = CommandError(("squeue",), None, "no such file")
+    error.__cause__ = FileNotFoundError()
+    ((_, trouble),) = Desk(Played(error)).run()
+    assert trouble.is_over
+    assert "llload-tui --demo" in trouble.why
+    silent = CommandError(("squeue",), None, "no answer within 30 s")
+    assert Desk(Played(silent, a_survey()), until=6.0).times() == [5.0]
+
+
+def test_advice_that_cannot_be_given_costs_no_look(monkeypatch):
+    """The figures come, with a note."""
+
+    def fail(_survey):
+        raise UsageError("n[1- is no list")
+
+    monkeypatch.setattr(feed_process, "advice_of", fail)
+    messages = [one for _, one in Desk(Played(a_survey()), until=1.0).run()]
+    assert messages[0].survey.notes[-1] == "no advice: n[1- is no list"
+    assert isinstance(messages[-1], End)
+
+
+def test_nobody_listens_any_more():
+    """Then it looks no further, and what it had is let go."""
+    scene = Played(a_survey())
+    desk = Desk(scene)
+    desk.say = lambda _message: (_ for _ in ()).throw(BrokenPipeError)
+    desk.run()
+    assert (scene.count, scene.closed) == (1, 1)
+
+
+def test_of_what_is_not_recorded_there_is_no_past():
+    """It is answered at once."""
+    subject = Subject(node="v-1")
+    desk = Desk(Played(a_survey()), (1.0, AskPast(subject)), until=2.0)
+    assert (1.0, Past(subject, ())) in desk.run()
+
+
+# --- What a recording has ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def day(tmp_path):
+    """A recording of ten looks."""
+    path = tmp_path / "day.jsonl.gz"
+    writer = recording.Writer(path)
+    for number in range(10):
+        writer.write(a_survey(now=NOW + 60 * number))
+    writer.close()
+    return path
+
+
+def read(file, *subjects):
+    """What is said of them, each asked for when the one before was answered."""
+    said, came = [], threading.Event()
+
+    def say(message):
+        said.append(message)
+        came.set()
+
+    reader = PastReader(file, say)
+    for subject in subjects:
+        came.clear()
+        reader.ask(subject)
+        assert came.wait(60)
+    reader.close()
+    return said
+
+
+def test_the_past_of_a_node_a_gpu_and_a_user(day):
+    """All of the recording, and where somebody was not there, a point without figures."""
+    wanted = (
+        Subject(node="v-1"),
+        Subject(node="v-1", gpu="GPU-demo-v-1-0"),
+        Subject(user="alice"),
+        Subject(user="nobody"),
+    )
+    found = read(day, *wanted)
+    assert tuple(one.subject for one in found) == wanted
+    assert [[point.taken for point in one.points] for one in found] == [[NOW + 60 * at for at in range(10)]] * 4
+    assert all(point.cpu is not None for point in found[0].points)
+    assert all(point.gpu is not None and point.gpu_memory is not None for point in found[1].points)
+    assert all(point.memory is not None for point in found[2].points)
+    assert not any(point.cpu or point.gpu for point in found[3].points)
+
+
+def test_of_a_long_recording_some_looks_are_read(day, monkeypatch):
+    """From its beginning to its end."""
+    monkeypatch.setattr(past, "POINTS_MOST", 4)
+    ((_, points),) = [(one.subject, one.points) for one in read(day, Subject(node="v-1"))]
+    assert [point.taken - NOW for point in points] == [0, 180, 360, 540]
+
+
+# --- The real process -------------------------------------------------------------------------------------------------
+
+PROGRAM = [sys.executable, "-I", "-m", "slurm_share_tui.feed_process"]
+DEMO = Origin(user="alice", demo=True, interval_s=0.5)
+
+
+def start(origin, **words):
+    """It, told what to look at."""
+    child = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **words)
+    assert child.stdin is not None
+    child.stdin.write(msgspec.json.encode(origin) + b"\n")
+    child.stdin.flush()
+    return child
+
+
+def a_look(child):
+    """Its next messages, up to the end of a look, or to trouble."""
+    found = []
+    while not (found and isinstance(found[-1], End | Trouble)):
+        line = child.stdout.readline()
+        assert line, child.stderr.read()
+        found.append(wire.said(line))
+    return found
+
+
+def test_it_looks_for_whoever_is_at_the_other_end():
+    """And ends when nobody is, with nothing to complain of."""
+    with start(DEMO) as child:
+        assert isinstance(a_look(child)[0], Begin)
+        child.stdin.write(b"\nno order\n" + wire.line(Hold(True)) + wire.line(AskPast(Subject(node="v-1"))))
+        child.stdin.flush()
+        while not isinstance(message := wire.said(child.stdout.readline()), Past):
+            pass
+        assert message.points == ()
+        child.stdin.close()
+        assert child.wait(60) == 0
+        assert child.stderr.read() == b""
+
+
+def test_it_ends_with_the_one_who_reads():
+    """In the midst of a look, too large for any pipe."""
+    with start(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5)) as child:
+        assert child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(60) == 0
+
+
+def test_it_ends_by_itself_where_the_reader_neither_reads_nor_goes():
+    """Its input has ended, and its output is full."""
+    with start(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5)) as child:
+        assert child.stdout.readline()
+        child.stdin.close()
+        assert child.wait(60) == 0
+
+
+def test_it_ends_where_there_is_nothing_to_look_at():
+    """One line of trouble, and no error of its own."""
+    with start(Origin(user="nobody-of-that-name", demo=True)) as child:
+        (trouble,) = a_look(child)
+        assert trouble.is_over
+        assert child.wait(60) == 0
+
+
+def test_a_recording_is_played_there(day):
+    """With its position, and by order."""
+    with start(Origin(user="alice", replay=str(day), interval_s=5.0)) as child:
+        assert a_look(child)[0].position == Position(number=1, count=10, first=NOW, last=NOW + 540, speed=1.0)
+        child.stdin.write(wire.line(Hold(True)) + wire.line(Step(4)))
+        child.stdin.flush()
+        assert a_look(child)[0].position.number == 5
+
+
+def test_a_library_that_prints_does_not_come_between(tmp_path):
+    """What is written to standard output goes to standard error."""
+    script = "import os; from slurm_share_tui import feed_process as f; real = f.open_scene\n"
+    script += "def loud(*words):\n    os.write(1, b'hello'); print('world', flush=True); return real(*words)\n"
+    script += "f.open_scene = loud; f.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        child.stdin.write(msgspec.json.encode(DEMO) + b"\n")
+        child.stdin.flush()
+        assert isinstance(a_look(child)[-1], End)
+        child.stdin.close()
+        child.stdout.read()
+        assert child.stderr.read() == b"helloworld\n"
+
+
+def test_it_is_light():
+    """Neither Textual nor any engine that is not used: the first picture waits for these imports."""
+    code = "import sys, slurm_share_tui.feed_process, slurm_share_tui.feed; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"textual", "rich", "httpx", "asyncio", "pynvml", "argparse"} & set(loaded.split())
+
+
+def test_an_order_that_is_none_is_passed_over():
+    """Torn, of another release, nested without end: the next one is heard."""
+    reading, writing = os.pipe()
+    lines = [b"{torn", b'{"type": "Dance"}', b'{"type": "Look", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
+    with open(writing, "wb") as told:
+        told.write(b"\n".join([*lines, wire.line(Hold(True))]))
+    ears = Ears()
+    ears.hear(reading)
+    os.close(reading)
+    assert ears.orders(0) == [Hold(True)]
+    assert ears.is_over

@@ -1,0 +1,291 @@
+"""What is looked at: live with lines and details, and played from a recording."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from dashboards import NOW, a_survey
+from msgspec.structs import replace
+from slurm_share_tui import scenes
+from slurm_share_tui.scenes import Live, Played, lines_only, open_scene
+from slurm_share_tui.wire import Details, Every, Look, Seek, Speed, Step
+
+from slurm_share import recording
+from slurm_share.decide import figures
+from slurm_share.errors import StateError, UsageError
+from slurm_share.settings import Settings
+from slurm_share.snapshot import Survey
+from slurm_share.sources.opening import Origin
+from slurm_share.sources.surveyor import Surveyor
+
+
+@dataclasses.dataclass
+class Cluster:
+    """Stands for open_looker: a cluster of so many nodes, and what was opened of it."""
+
+    survey: Survey
+    opened: list = dataclasses.field(default_factory=list)
+    closed: int = 0
+
+    def __call__(self, origin, settings):
+        self.opened.append(origin.details)
+        return self
+
+    def look(self, timeout_s):
+        return self.survey
+
+    def close(self):
+        self.closed += 1
+
+
+def operator(cluster, **words):
+    """An operator's look at all of it."""
+    return Live(Origin(user="root", everybody=True, source="agents", **words), Settings(), cluster)
+
+
+def test_a_small_cluster_is_seen_in_detail_at_once():
+    """How large it is is known from its lines; then the next look follows without a pause."""
+    live = operator(Cluster(a_survey()))
+    assert not live.look(1.0).jobs
+    assert not live.details
+    assert live.pause_s(0.1) == 0.0
+    assert live.look(1.0).jobs
+    assert live.details
+    assert live.pause_s(0.1) == Settings().agent_interval_s
+
+
+def test_of_a_large_cluster_there_are_lines_until_more_is_wanted(monkeypatch):
+    """And going to and fro opens no source twice."""
+    monkeypatch.setattr(scenes, "LARGE_NODES", 5)
+    cluster = Cluster(a_survey())
+    live = operator(cluster)
+    live.look(1.0)
+    assert live.pause_s(0.1) > 0.0
+    assert live.obey(Details(True))
+    assert live.look(1.0).jobs
+    assert not live.obey(Details(True))
+    assert not live.obey(Details(False))
+    assert not live.look(1.0).jobs
+    assert live.obey(Details(True))
+    live.look(1.0)
+    assert cluster.opened == [False, True]
+    live.close()
+    assert cluster.closed == 2
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        Origin(user="alice"),
+        Origin(user="root", everybody=True, nodes=("n1",), source="agents"),
+        Origin(user="root", everybody=True, jobs=("7",), source="agents"),
+        Origin(user="root", everybody=True, source="local"),
+        Origin(user="alice", everybody=True, demo=True),
+    ],
+)
+def test_what_cannot_be_large_is_seen_in_detail_from_the_start(origin):
+    """One's own nodes, named ones, this machine, a small demonstration."""
+    cluster = Cluster(a_survey())
+    live = Live(origin, Settings(), cluster)
+    live.look(1.0)
+    assert cluster.opened == [True]
+    assert live.details
+
+
+def test_a_look_that_takes_long_is_taken_less_often():
+    """At least three times as long passes, however often it was asked for."""
+    live = Live(Origin(user="alice", interval_s=2.0), Settings(), Cluster(a_survey()))
+    live.look(1.0)
+    assert live.pause_s(0.1) == 2.0
+    assert live.pause_s(4.0) == 12.0
+    assert not live.obey(Every(30.0))
+    assert live.pause_s(4.0) == 30.0
+    live.obey(Every(0.0))
+    assert live.pause_s(0.0) == scenes.LEAST_S
+    live.obey(Every(math.nan))
+    assert live.pause_s(0.0) == scenes.LEAST_S
+
+
+def test_who_looks_now_has_slurm_asked_as_well():
+    """What was just cancelled is gone from the screen, and not for a minute still there."""
+
+    class Asked(Surveyor):
+        def __init__(self):
+            self.count = 0
+
+        def look(self, timeout_s):
+            return a_survey()
+
+        def ask_again(self):
+            self.count += 1
+
+    asked = Asked()
+    live = Live(Origin(user="alice"), Settings(), lambda origin, settings: asked)
+    live.obey(Look())
+    live.look(1.0)
+    assert asked.count == 0
+    assert not live.obey(Look())
+    assert asked.count == 1
+
+
+def test_lines_are_what_a_line_needs():
+    """The same figures, and no GPU, process, job or user by itself."""
+    survey = a_survey()
+    bare = lines_only(survey)
+    assert list(map(figures.figures, bare.nodes)) == [
+        replace(one, gpu_load_over_s=figures.figures(node).gpu_load_over_s)
+        for one, node in zip(map(figures.figures, survey.nodes), bare.nodes, strict=True)
+    ]
+    assert not bare.jobs
+    seen = [node.snapshot for node in bare.nodes if node.snapshot is not None]
+    assert seen
+    assert not any((one.gpus, one.processes, one.jobs, one.users) != ((), (), (), ()) for one in seen)
+    assert lines_only(bare) == bare
+
+
+# --- Recordings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A recording: 0, 4, 8, 100 and 104 s after NOW."""
+    path = tmp_path / "day.jsonl"
+    writer = recording.Writer(path)
+    for after in (0, 4, 8, 100, 104):
+        writer.write(a_survey(now=NOW + after))
+    writer.close()
+    return path
+
+
+def played(file, **words):
+    """It, opened."""
+    scene = open_scene(Origin(user="alice", replay=str(file), interval_s=5.0, **words), Settings())
+    assert isinstance(scene, Played)
+    return scene
+
+
+def seen(scene):
+    """(seconds after NOW of the next look, its number)."""
+    taken = scene.look(1.0).taken
+    assert scene.position is not None
+    return taken - NOW, scene.position.number
+
+
+def test_a_recording_is_played_as_it_was_taken_and_long_gaps_are_shortened(file):
+    """92 seconds are 10, and after the last one there is nothing more."""
+    scene = played(file)
+    pauses = []
+    for expected in ((0, 1), (4, 2), (8, 3), (100, 4), (104, 5)):
+        assert seen(scene) == expected
+        pauses.append(scene.pause_s(0.0))
+    assert pauses == [4.0, 4.0, 10.0, 4.0, None]
+    assert scene.position.is_over
+    assert (scene.position.count, scene.position.first, scene.position.last) == (5, NOW, NOW + 104)
+    scene.close()
+
+
+def test_it_goes_faster_and_slower(file):
+    """The one that is seen is seen again, with the new speed; no speed is out of reason."""
+    scene = played(file)
+    seen(scene)
+    assert seen(scene) == (4, 2)
+    assert scene.obey(Speed(2.0))
+    assert seen(scene) == (4, 2)
+    assert scene.position.speed == 2.0
+    assert scene.pause_s(0.0) == 2.0
+    scene.obey(Speed(1e9))
+    seen(scene)
+    assert scene.position.speed == scenes.SPEEDS[1]
+    assert not scene.obey(Speed(math.nan))
+    assert not scene.obey(Speed(-1.0))
+    scene.close()
+
+
+def test_played_fast_it_leaves_out_what_would_be_a_flicker(file):
+    """And never its end."""
+    scene = played(file)
+    seen(scene)
+    scene.obey(Speed(100.0))
+    assert seen(scene) == (0, 1)
+    assert scene.pause_s(0.0) >= scenes.FRAME_S
+    assert seen(scene) == (104, 5)
+    scene.close()
+
+
+def test_steps_and_jumps_begin_at_what_is_seen(file):
+    """Also where surveys have been passed over; past neither end."""
+    scene = played(file)
+    seen(scene)
+    for count, expected in ((1, (4, 2)), (-1, (0, 1)), (2, (8, 3)), (-9, (0, 1)), (9, (104, 5)), (-1, (100, 4))):
+        assert scene.obey(Step(count))
+        assert seen(scene) == expected
+    assert scene.obey(Seek(NOW + 50))
+    assert seen(scene) == (8, 3)
+    scene.obey(Speed(100.0))
+    seen(scene)
+    scene.pause_s(0.0)
+    assert scene.obey(Step(-1))
+    assert seen(scene) == (4, 2)
+    assert not scene.obey(Seek(math.inf))
+    scene.close()
+
+
+def test_it_begins_where_it_was_asked_to(file):
+    """With --at."""
+    scene = played(file, at=str(NOW + 9))
+    assert seen(scene) == (8, 3)
+    scene.close()
+
+
+def test_of_a_recording_some_nodes_are_chosen(file):
+    """One that is not there is the caller's mistake; the sentence names those that are."""
+    scene = played(file, nodes=("v-1",))
+    assert [node.name for node in scene.look(1.0).nodes] == ["v-1"]
+    scene.close()
+    scene = played(file, nodes=("nope",))
+    with pytest.raises(UsageError, match=r"no node nope in the recording; there are .*v-"):
+        scene.look(1.0)
+    scene.close()
+
+
+def test_details_of_a_large_recording_are_there_when_wanted(file, monkeypatch):
+    """The same survey again, with all that is in it."""
+    monkeypatch.setattr(scenes, "LARGE_NODES", 5)
+    scene = played(file)
+    assert not scene.look(1.0).jobs
+    assert scene.obey(Details(True))
+    survey = scene.look(1.0)
+    assert (survey.taken, bool(survey.jobs), scene.details) == (NOW, True, True)
+    assert not scene.obey(Details(True))
+    scene.close()
+
+
+def test_a_file_that_is_no_recording_cannot_be_asked_for(tmp_path):
+    """It is not there, or holds none: nothing to try again."""
+    with pytest.raises(UsageError, match="cannot be read"):
+        played(tmp_path / "none")
+    (tmp_path / "empty").touch()
+    with pytest.raises(UsageError, match="holds no survey"):
+        played(tmp_path / "empty")
+
+
+def test_a_recording_that_is_cut_off_meanwhile(file):
+    """Is trouble, and no mistake of anybody's."""
+    scene = played(file)
+    seen(scene)
+    file.write_text("")
+    assert seen(scene) == (4, 2)  # it had been read already
+    with pytest.raises(StateError):
+        scene.look(1.0)
+    scene.close()
+
+
+def test_a_demonstration_has_a_past_and_a_cluster_has_none():
+    """Ten minutes, oldest first; none where it would be a pause at the start."""
+    past = list(Live(Origin(user="alice", demo=True), Settings()).earlier())
+    assert len(past) == 30
+    assert 570 < past[-1].taken - past[0].taken < 590
+    assert list(Live(Origin(user="alice", demo=True, demo_nodes=1000), Settings()).earlier()) == []
+    assert list(operator(Cluster(a_survey())).earlier()) == []

@@ -1,0 +1,169 @@
+"""The line in which a filter is written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dashboards import drive
+from grids import GridApp, Thing, things
+from slurm_share_tui.widgets.filter_line import FilterLine
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+Play = Callable[[Pilot[Any], GridApp, FilterLine], Awaitable[None]]
+
+
+def played(play: Play) -> None:
+    """With a hundred rows."""
+    app = GridApp(things(100))
+
+    async def on(pilot: Pilot[Any]) -> None:
+        await play(pilot, app, app.query_one(FilterLine))
+
+    drive(app, on, (80, 12))
+
+
+def note(line: FilterLine) -> str:
+    """What is said at its right end."""
+    return str(line.query_one(".filter-line--note", Static).render())
+
+
+def test_the_table_follows_every_letter_and_enter_keeps_the_filter() -> None:
+    """The line stays for as long as there is one, and the keys go to the table again."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        assert not line.display
+        await pilot.press("slash", *"n9")
+        await pilot.pause()
+        assert line.display
+        assert app.grid.count == 11
+        assert note(line) == "11 of 100"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.grid.has_focus
+        assert line.display
+        assert app.grid.query_text == "n9"
+        app.grid.show(things(200))
+        await pilot.pause()
+        assert note(line) == "11 of 200"
+
+    played(play)
+
+
+def test_escape_clears_it() -> None:
+    """All rows again, and the line goes."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", *"n9", "enter", "slash")
+        await pilot.pause()
+        assert line.query_one(Input).value == "n9"
+        await pilot.press("escape")
+        await pilot.pause()
+        assert (app.grid.count, app.grid.query_text) == (100, "")
+        assert not line.display
+        assert app.grid.has_focus
+
+    played(play)
+
+
+def test_an_empty_filter_is_none() -> None:
+    """Enter, and the line goes."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", "enter")
+        await pilot.pause()
+        assert not line.display
+        assert app.grid.has_focus
+
+    played(play)
+
+
+def test_a_mistake_is_said_while_one_writes_and_kept_to_be_corrected() -> None:
+    """The table stays as it was."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", *"load>98")
+        await pilot.pause()
+        assert app.grid.count == 2
+        await pilot.press(*" & [x]=3", "enter")
+        await pilot.pause()
+        assert note(line).startswith("there is no column [x]")
+        assert app.grid.count == 2
+        assert line.query_one(Input).has_focus
+        assert line.query_one(Input).value == "load>98 & [x]=3"
+
+    played(play)
+
+
+def test_what_fits_nothing_yet_does_not_empty_the_table() -> None:
+    """The name of a column waits for what is compared; Enter means it as it stands."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", *"load")
+        await pilot.pause()
+        assert app.grid.count == 100
+        assert note(line) == "nothing fits"
+        await pilot.press(*">98")
+        await pilot.pause()
+        assert app.grid.count == 2
+        await pilot.press("escape", "slash", *"load", "enter")
+        await pilot.pause()
+        assert app.grid.count == 0
+
+    played(play)
+
+
+def test_the_name_of_a_column_is_completed() -> None:
+    """With the right arrow, as in a shell."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", *"n9 & lo")
+        entry = line.query_one(Input)
+        for _ in range(200):
+            if entry._suggestion:
+                break
+            await pilot.pause()
+        await pilot.press("right")
+        assert entry.value == "n9 & load"
+
+    played(play)
+
+
+def test_the_cursor_moves_while_one_writes() -> None:
+    """Up, down, and by pages."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", "n", "down", "down", "up", "pagedown")
+        await pilot.pause()
+        assert app.grid.cursor > 1
+        assert line.query_one(Input).has_focus
+
+    played(play)
+
+
+def test_another_table_has_its_own_filter() -> None:
+    """The line shows that of the table it is told."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        await pilot.press("slash", *"n9", "enter")
+        line.show_for(None)
+        assert not line.display
+        line.show_for(app.grid)
+        assert line.display
+        assert line.query_one(Input).value == "n9"
+        assert app.grid.query_text == "n9"
+
+    played(play)
+
+
+def test_a_strangers_name_in_a_filter_is_text() -> None:
+    """No markup comes of it."""
+
+    async def play(pilot: Pilot[Any], app: GridApp, line: FilterLine) -> None:
+        app.grid.show([Thing("[red]x")])
+        await pilot.press("slash", *"[red]")
+        await pilot.pause()
+        assert app.grid.count == 1
+
+    played(play)

@@ -1,0 +1,362 @@
+"""The table: its cursor, its order, its marks, its filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from grids import GridApp, Thing, lines, names, played, things
+from slurm_share_tui.widgets.grid import Grid
+from textual.pilot import Pilot
+
+# --- Cursor -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "line", "top"),
+    [
+        (["down", "j"], 2, 0),
+        (["down", "down", "up"], 1, 0),
+        (["k"], 0, 0),
+        (["end"], 99, 89),
+        (["G"], 99, 89),
+        (["G", "home"], 0, 0),
+        (["end", "g"], 0, 0),
+        (["pagedown"], 10, 10),
+        (["down", "pagedown", "pagedown"], 21, 20),
+        (["pagedown", "pageup"], 0, 0),
+        (["end", "pageup"], 89, 79),
+        (["pageup"], 0, 0),
+        (["down"] * 11, 11, 1),
+        (["down"] * 11 + ["up"] * 10, 1, 1),
+    ],
+)
+def test_keys_move_the_cursor_and_the_view_no_further_than_it_must(keys: list[str], line: int, top: int) -> None:
+    """Eleven rows are seen; a page is one less, so that one line is seen on both."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert (grid.cursor, grid.scroll_offset.y) == (line, top)
+        assert grid.row is not None
+        assert names(grid)[line - top] == grid.row.name == f"n{line + 1}"
+
+    played(play)
+
+
+def test_the_cursor_stays_on_its_row_when_a_new_picture_moves_it() -> None:
+    """And on the screen, wherever the row has gone."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("down", "down")
+        grid.show(things(100)[::-1])
+        await pilot.pause()
+        assert grid.row == things(100)[2]
+        assert grid.cursor == 97
+        assert "n3" in names(grid)
+
+    played(play)
+
+
+def test_a_cursor_that_nobody_has_moved_stays_on_the_first_line() -> None:
+    """So that the top of a sorted table is what one sees."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("L")
+        assert grid.row == things(100)[99]
+        grid.show((Thing("n500", 5.0), *things(100)))
+        await pilot.pause()
+        assert grid.row is not None
+        assert grid.row.name == "n500"
+        await pilot.press("down", "home")
+        grid.show(things(100))
+        assert grid.cursor == 0
+
+    played(play)
+
+
+def test_where_its_row_has_gone_the_cursor_is_on_the_next_one_and_goes_back_to_it() -> None:
+    """A node that is missing in one picture does not move anybody's cursor for good."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.put(50)
+        grid.show([thing for thing in things(100) if thing.name not in ("n51", "n52")])
+        assert grid.row == things(100)[52]
+        grid.show(things(100))
+        assert grid.row == things(100)[50]
+        grid.show(things(40))
+        assert grid.row == things(40)[39]
+        grid.show(())
+        assert grid.row is None
+        await pilot.press("down", "end", "space", "pagedown", "r")
+        assert grid.marked_rows() == ()
+        grid.show(things(100))
+        assert grid.row == things(100)[50]
+
+    played(play)
+
+
+def test_the_wheel_takes_the_cursor_along() -> None:
+    """No command acts on a row that is not seen."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("down")
+        grid.scroll_to(y=30, animate=False)
+        await pilot.pause()
+        assert grid.cursor == 30
+        grid.scroll_to(y=5, animate=False)
+        await pilot.pause()
+        assert grid.cursor == 15
+        assert names(grid)[10] == "n16"
+
+    played(play)
+
+
+def test_a_cursor_that_nobody_has_moved_is_on_the_first_line_that_is_seen() -> None:
+    """With the wheel alone one reads the table from its top, and what is looked for anew begins there."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.scroll_to(y=30, animate=False)
+        await pilot.pause()
+        assert grid.cursor == 30
+        grid.show(things(100)[::-1])
+        await pilot.pause()
+        assert (grid.cursor, grid.scroll_offset.y) == (30, 30)
+        grid.show(things(20))
+        await pilot.pause()
+        assert (grid.cursor, grid.scroll_offset.y) == (9, 9)
+        assert names(grid)[0] == "n10"
+        grid.sort_by("load")
+        await pilot.pause()
+        assert (grid.cursor, grid.scroll_offset.y) == (0, 0)
+        assert names(grid)[0] == "n20"
+
+    played(play)
+
+
+def test_fewer_rows_leave_no_empty_lines() -> None:
+    """The view moves up with the end of the table."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("end", "up", "up", "up", "up", "up", "up")
+        grid.show(things(97))
+        await pilot.pause()
+        assert grid.row == things(97)[93]
+        assert names(grid)[-1] == "n97"
+        assert len(names(grid)) == 11
+
+    played(play)
+
+
+def test_a_smaller_terminal_still_shows_the_cursor() -> None:
+    """Any terminal with two lines does."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press(*["down"] * 10)
+        for size in ((80, 5), (20, 5), (20, 2), (300, 100), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert "n11" in names(grid)
+        assert len(names(grid)) == 23
+
+    played(play)
+
+
+def test_moving_is_told_once_for_each_row() -> None:
+    """And nothing is told where nothing moves."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.pause()
+        app.said.clear()
+        await pilot.press("up")
+        await pilot.pause()
+        assert not app.said
+        await pilot.press("down")
+        await pilot.pause()
+        assert len(app.heard(Grid.Moved)) == 1
+        assert app.said[0].control is grid
+        app.said.clear()
+        grid.show(things(100))
+        await pilot.pause()
+        assert not app.said
+        grid.show(things(1))
+        grid.show(())
+        await pilot.pause()
+        assert app.heard(Grid.Moved)
+
+    played(play)
+
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+
+def test_shift_and_the_letter_of_a_heading_sort_by_it() -> None:
+    """Once its own way, twice the other way round."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        assert grid.letters == {"name": "N", "load": "L", "user": "U", "trend": "T", "size": "I", "extra": "E"}
+        await pilot.press("L")
+        assert grid.sort == ("load", True)
+        assert names(grid)[:2] == ["n100", "n99"]
+        assert "▼LOAD" in lines(grid)[0]
+        await pilot.press("L")
+        assert grid.sort == ("load", False)
+        assert "▲LOAD" in lines(grid)[0]
+        await pilot.press("N")
+        assert names(grid)[:3] == ["n1", "n2", "n3"]
+        assert "NAME▲" in lines(grid)[0]
+        assert len(app.heard(Grid.Changed)) == 3
+
+    played(play)
+
+
+def test_a_letter_that_is_a_key_already_sorts_nothing() -> None:
+    """G is the last row, and the app of these tests has S."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        assert "G" not in grid.letters.values()
+        assert "S" not in grid.letters.values()
+        await pilot.press("S")
+        assert grid.sort == ("", False)
+
+    played(play)
+
+
+def test_less_and_greater_move_the_sort_to_the_column_beside() -> None:
+    """As far as there are columns."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        for key, column in ((">", "name"), (">", "load"), ("<", "name"), ("<", "name")):
+            await pilot.press("greater_than_sign" if key == ">" else "less_than_sign")
+            assert grid.sort[0] == column
+
+    played(play)
+
+
+def test_r_sorts_the_other_way_round() -> None:
+    """Where nothing is sorted by, the first column from its end."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("r")
+        assert names(grid)[0] == "n100"
+        await pilot.press("r")
+        assert names(grid)[0] == "n1"
+
+    played(play)
+
+
+def test_the_order_is_kept_for_the_next_picture_and_unknown_is_last() -> None:
+    """Either way."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.sort_by("load", True)
+        grid.show([Thing("a", None), Thing("b", 0.1), Thing("c", 0.9)])
+        assert names(grid) == ["c", "b", "a"]
+        grid.reverse()
+        assert names(grid) == ["b", "c", "a"]
+        grid.sort_by("")
+        assert names(grid) == ["a", "b", "c"]
+        grid.sort_by("there is none such")
+        assert grid.sort == ("", False)
+
+    played(play)
+
+
+# --- Marks ------------------------------------------------------------------------------------------------------------
+
+
+def test_space_marks_and_goes_on_and_u_unmarks() -> None:
+    """The mark is a letter before the row and not a colour."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("space", "space", "down", "space")
+        await pilot.pause()
+        assert grid.marks == {"n1", "n2", "n4"}
+        assert [line[0] for line in lines(grid)[1:6]] == ["*", "*", " ", "*", " "]
+        await pilot.press("up", "space")
+        assert grid.marks == {"n1", "n2"}
+        await pilot.press("u")
+        await pilot.pause()
+        assert not grid.marks
+        assert lines(grid)[1][0] == " "
+
+    played(play)
+
+
+def test_marks_stay_with_their_rows_and_come_in_the_order_of_the_table() -> None:
+    """Those that the filter hides are last, those that have gone are not there, until they come back."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.marks = frozenset(("n3", "n70", "n5", "gone"))
+        grid.sort_by("load", True)
+        assert [thing.name for thing in grid.marked_rows()] == ["n70", "n5", "n3"]
+        grid.show(things(60)[::-1])
+        assert grid.marks == {"n3", "n5"}
+        grid.query_text = "load<=6"
+        assert [thing.name for thing in grid.marked_rows()] == ["n3", "n5"]
+        grid.show(things(100))
+        assert grid.marks == {"n3", "n5", "n70"}
+
+    played(play)
+
+
+# --- Filter -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_stays_for_the_next_picture() -> None:
+    """What it was, and how many fit."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.query_text = " load>98 "
+        assert (grid.count, grid.total, grid.query_text) == (2, 100, "load>98")
+        grid.show(things(200))
+        assert (grid.count, grid.total) == (3, 200)  # 98.5 is shown as 98%
+        assert [thing.name for thing in grid.shown_rows] == ["n198", "n199", "n200"]
+
+    played(play)
+
+
+def test_a_mistake_leaves_the_filter_that_there_was() -> None:
+    """And is explained."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.query_text = "load>98"
+        await pilot.pause()
+        app.said.clear()
+        grid.query_text = "lod>98"
+        await pilot.pause()
+        assert (grid.count, grid.query_text) == (2, "load>98")
+        assert grid.mistake.startswith("there is no column lod: did you mean load?")
+        assert not app.heard(Grid.Changed)
+        grid.query_text = ""
+        assert (grid.count, grid.mistake) == (100, "")
+
+    played(play)
+
+
+def test_the_cursor_comes_back_to_its_row_when_the_filter_goes() -> None:
+    """While it is filtered out, the next one below has it."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.put(41)
+        grid.query_text = "name~n*5"
+        assert grid.row == things(100)[44]
+        grid.query_text = ""
+        assert grid.row == things(100)[41]
+
+    played(play)
+
+
+def test_a_table_without_rows_says_why() -> None:
+    """There are none, or none fits."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.query_text = "nobody"
+        await pilot.pause()
+        assert "none of 100 rows fits the filter nobody; Esc clears it" in lines(grid)[2]
+        grid.show(())
+        await pilot.pause()
+        assert "there is no thing" in lines(grid)[2]
+        assert lines(grid)[0].split()[0] == "NAME"
+
+    played(play)

@@ -1,0 +1,293 @@
+"""The table: its columns, its mouse, and what of it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from grids import GridApp, Thing, columns, lines, names, played, strips, things
+from slurm_share_tui.column import Column
+from slurm_share_tui.widgets import signs
+from slurm_share_tui.widgets.grid import Grid
+from textual.pilot import Pilot
+
+# --- Columns ----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_those_that_were_chosen_in_their_order() -> None:
+    """What there is no column of is ignored, and one always stays."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "TREND", "SIZE"]
+        grid.chosen = ("extra", "name", "extra", "nonsense")
+        await pilot.pause()
+        assert grid.chosen == ("extra", "name")
+        assert lines(grid)[0].split() == ["EXTRA", "NAME"]
+        grid.chosen = ()
+        assert grid.chosen == ("extra", "name")
+
+    played(play)
+
+
+def test_a_narrow_terminal_leaves_out_what_may_go_and_the_right_key_reaches_it() -> None:
+    """The first column stands still meanwhile; the headings show that there is more."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "SIZE›"]
+        await pilot.press("right")
+        assert lines(grid)[0].split()[:2] == ["NAME", "LOAD"]
+        seen = set()
+        for _ in range(6):
+            seen |= set(lines(grid)[0].split())
+            await pilot.press("right")
+            assert lines(grid)[1].startswith(" n1 ")
+        assert {"TREND", "SIZE", "USER", "LOAD"} < seen
+        assert lines(grid)[0].startswith("‹")
+        assert not lines(grid)[0].rstrip().endswith("›")
+        for _ in range(8):
+            await pilot.press("left")
+        assert lines(grid)[0].split() == ["NAME", "LOAD", "USER", "SIZE›"]
+
+    played(play, size=(33, 12))
+
+
+def test_where_all_columns_are_seen_there_is_no_sideways() -> None:
+    """Nothing moves."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        before = lines(grid)
+        await pilot.press("right", "right", "left")
+        assert lines(grid) == before
+
+    played(play)
+
+
+def test_columns_grow_with_what_is_seen_and_not_with_every_picture() -> None:
+    """A width that follows every figure makes the whole table twitch."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        before = lines(grid)[0]
+        grid.show([replace(thing, user="bo") for thing in things(100)])
+        await pilot.pause()
+        assert lines(grid)[0] == before
+        grid.show([replace(thing, user="somebody-else") for thing in things(100)])
+        await pilot.pause()
+        assert lines(grid)[0] != before
+        assert "somebody-else" in lines(grid)[1]
+
+    played(play)
+
+
+# --- Mouse ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_click_on_a_heading_sorts_and_on_a_row_moves_the_cursor() -> None:
+    """A double click enters the row; ctrl marks it."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.click(grid, offset=(lines(grid)[0].index("LOAD"), 0))
+        assert grid.sort == ("load", True)
+        await pilot.click(grid, offset=(5, 3))
+        assert grid.row == things(100)[97]
+        await pilot.click(grid, offset=(5, 4), control=True)
+        assert grid.marks == {"n97"}
+        await pilot.double_click(grid, offset=(5, 6))
+        await pilot.pause()
+        assert [event.row.name for event in app.heard(Grid.Entered)] == ["n95"]
+
+    played(play)
+
+
+def test_a_click_below_the_last_row_does_nothing() -> None:
+    """Nor where there are none."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.double_click(grid, offset=(5, 6))
+        grid.show(())
+        await pilot.double_click(grid, offset=(5, 1))
+        await pilot.pause()
+        assert not app.heard(Grid.Entered)
+
+    played(play, rows=things(3))
+
+
+# --- Drawing ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_lines_that_are_different_are_drawn_again() -> None:
+    """A slow line carries what has changed, and what has not stays as it is."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.pause()
+        drawn: list[int] = []
+        before = grid.render_line
+
+        def counted(y: int) -> Any:
+            drawn.append(y)
+            return before(y)
+
+        grid.render_line = counted  # type: ignore[method-assign]
+        rows = list(things(100))
+        grid.show(tuple(rows))
+        await pilot.pause()
+        assert drawn == []
+        rows[3] = replace(rows[3], user="bob")
+        grid.show(tuple(rows))
+        await pilot.pause()
+        assert drawn == [4]
+        assert "bob" in lines(grid)[4]
+        drawn.clear()
+        await pilot.press("down")
+        await pilot.pause()
+        assert sorted(set(drawn)) == [1, 2]
+
+    played(play)
+
+
+def test_only_rows_that_are_seen_are_thought_out() -> None:
+    """And some over the whole table once, for the widths."""
+    asked: list[str] = []
+
+    def counted() -> tuple[Column[Thing], ...]:
+        first, *others = columns()
+
+        def text(thing: Thing) -> str:
+            asked.append(thing.name)
+            return thing.name
+
+        return (replace(first, text=text), *others)
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        assert 11 <= len(asked) < 200
+        asked.clear()
+        grid.show(things(10_000))
+        await pilot.pause()
+        assert len(asked) == 11
+        asked.clear()
+        await pilot.press("pagedown")
+        await pilot.pause()
+        assert len(asked) <= 11
+
+    played(play, rows=things(10_000), made=counted)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (20, 5), (300, 100), (1, 1), (7, 3)])
+def test_texts_of_strangers_are_drawn_as_they_are_or_as_escapes(size: tuple[int, int]) -> None:
+    """Markup, escapes of terminals, newlines, wide characters, a thousand letters: no line is wider than the table."""
+    strange = ("[red]red[/]", "\x1b[31mred\r\n\t", "张伟" * 30, "x" * 1000, "é́́" * 300, "👩‍👩‍👧", "", "\u202eevil", "]")
+    rows = tuple(Thing(name, 2.0, user=name) for name in strange)
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.press("end", "right", "home", "space")
+        await pilot.pause()
+        for line in lines(grid):
+            assert line.isprintable()
+        if size == (80, 24):
+            assert "[red]red[/]" in lines(grid)[1]
+            assert "\\x1b[31mred" in lines(grid)[2]
+            assert "…" in lines(grid)[3]
+
+    played(play, rows=rows, size=size)
+
+
+def test_a_mark_is_more_than_a_hue() -> None:
+    """Over is reverse, high is bold, and under the cursor as well."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        def style(line: int) -> Any:
+            return next(segment.style for segment in strips(grid)[line] if "%" in segment.text)
+
+        assert style(2).reverse
+        assert style(2).bold
+        assert style(3).bold
+        assert not style(4).bold
+        plain, cursor = strips(grid)[4], strips(grid)[1]
+        assert {segment.style.bgcolor for segment in cursor} != {segment.style.bgcolor for segment in plain}
+
+    played(play, rows=(Thing("a"), Thing("b", 1.5, letter="!"), Thing("c", 0.9, letter="H"), Thing("d")))
+
+
+@pytest.mark.usefixtures("colourless")
+def test_the_cursor_is_seen_without_colours() -> None:
+    """NO_COLOR: it is reverse where the keys go, and underlined where they do not."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        assert all(segment.style.reverse for segment in row(grid, 1))
+        assert not any(segment.style.reverse for segment in row(grid, 2))
+        app.set_focus(None)
+        await pilot.pause()
+        assert all(segment.style.underline and not segment.style.reverse for segment in row(grid, 1))
+
+    played(play)
+
+
+def row(grid: Grid[Thing], y: int) -> Any:
+    """A line without the place of the scroll bar."""
+    return strips(grid)[y].crop(0, grid.size.width - 1)
+
+
+@pytest.fixture
+def colourless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As no-color.org has it."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def test_bars_and_sparklines_are_ascii_where_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks would be question marks there."""
+    monkeypatch.setattr(signs, "_is_plain", True)
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        await pilot.pause()
+        assert "####" in lines(grid)[1]
+        assert "_ #" in lines(grid)[1]
+        assert lines(grid)[1].isascii()
+
+    played(play, rows=(Thing("a", 0.5),))
+
+
+def test_another_theme_is_drawn_at_once() -> None:
+    """All of it."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        before = strips(grid)
+        app.theme = "textual-light"
+        await pilot.pause()
+        after = strips(grid)
+        assert all(new != old for new, old in zip(after, before, strict=True))
+
+    played(play)
+
+
+def test_a_table_that_is_hidden_has_the_newest_rows_when_it_is_shown() -> None:
+    """As the views that one is not in."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        grid.display = False
+        await pilot.pause()
+        grid.show([replace(thing, user="bob") for thing in things(100)])
+        grid.sort_by("load", True)
+        await pilot.pause()
+        grid.display = True
+        await pilot.pause()
+        assert names(grid)[0] == "n100"
+        assert "bob" in lines(grid)[1]
+
+    played(play)
+
+
+def test_a_table_may_have_its_rows_before_it_is_on_a_screen() -> None:
+    """And its order, its filter and its cursor."""
+
+    async def play(pilot: Pilot[Any], grid: Grid[Thing], app: GridApp) -> None:
+        other = Grid(columns(), lambda thing: thing.name, name="other")
+        other.sort_by("load", True)
+        other.show(things(100))
+        other.query_text = "load>50"
+        other.put(40)
+        await app.mount(other)
+        await pilot.pause()
+        assert other.row == things(100)[59]
+        assert "n60" in names(other)
+
+    played(play)

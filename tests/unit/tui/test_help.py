@@ -1,0 +1,191 @@
+"""The help says what the bindings say, whatever the width, and what the columns of the table mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dashboards import drive
+from msgspec.structs import replace as changed
+from rich.cells import cell_len
+from shell import FakeFeed, a_dashboard, a_look, screen_text, until
+from slurm_share_tui import keymap
+from slurm_share_tui.column import Column
+from slurm_share_tui.history import History
+from slurm_share_tui.screens.columns import ColumnsScreen
+from slurm_share_tui.screens.help import Help, page
+from slurm_share_tui.screens.keys_above import TREND
+from slurm_share_tui.screens.log import LogScreen
+from slurm_share_tui.screens.signal import SignalChoice
+from slurm_share_tui.screens.trend import Trend
+from slurm_share_tui.widgets.filter_line import FilterLine
+from slurm_share_tui.widgets.plot import SERIES
+from slurm_share_tui.widgets.status import Status
+from slurm_share_tui.wire import Subject
+from textual.app import App
+from textual.containers import VerticalScroll
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from slurm_share.errors import SlurmShareError
+from slurm_share.readers.job_output import LogFile, Tail
+
+COLUMNS: tuple[Column[Any], ...] = (
+    Column("gpu", "GPU", "load of its GPUs, percent [of all]", str, float, alias=("gpu_load",)),
+    Column("user", "用户名", "a\x1b[31mb", str, str),
+)
+
+
+@pytest.mark.parametrize("width", [16, 40, 104])
+def test_every_key_and_every_column_is_in_it(width: int) -> None:
+    """And no line is wider than the page."""
+    text = page({}, "Nodes", COLUMNS, width).plain
+    flat = "".join(text.split())
+    for key in keymap.KEYS:
+        assert "".join(key.help.split()) in flat
+    assert "GPU" in text
+    assert "[ofall]" in flat
+    assert "gpu,gpu_load" in flat
+    assert "\x1b" not in text
+    assert all(cell_len(line) <= max(width, 30) for line in text.splitlines())
+
+
+def test_it_shows_the_keys_that_the_configuration_gave() -> None:
+    """And not those that are free now."""
+    text = page(keymap.checked({"pause": "f9", "go.down": "d"}), "", (), 100).plain
+    assert "  F9" in text
+    assert "Enter l" not in text
+
+
+@pytest.mark.parametrize(
+    ("screen", "name"),
+    [(Trend, "Plot"), (LogScreen, "Output"), (ColumnsScreen, "Columns"), (SignalChoice, "Signal"),
+     (FilterLine, "Filter line")],
+)  # fmt: skip
+def test_the_keys_of_what_opens_over_it_are_in_it(screen: Any, name: str) -> None:
+    """Under the name of each, as its own bindings have them."""
+    text = page({}, "", (), 100).plain
+    part = text.partition(f"{name}, while it is open\n")[2].partition("\n\n")[0]
+    said = [one for one in screen.BINDINGS if one.description]
+    assert said
+    lines = [" ".join(line.split()) for line in part.splitlines()]
+    assert lines == [f"{keymap.signs(one.key.split(','))} {one.description}" for one in said]
+
+
+def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
+    """The help has them without the library that draws it."""
+    letters = [one for one in TREND if one.action.startswith("line(")]
+    assert [(one.key, one.description) for one in letters] == [(one.letter, f"{one.words}, or not") for one in SERIES]
+
+
+@pytest.mark.parametrize(
+    ("make", "keys"),
+    [
+        (lambda closes: Trend(History(), Subject(node="n1"), "n1", closes=closes), ("f9", "1")),
+        (lambda closes: LogScreen([LogFile("output", "/nowhere")], refused, closes=closes), ("f9", "f")),
+    ],
+)
+def test_what_opens_a_screen_closes_it(make: Any, keys: tuple[str, str]) -> None:
+    """A key that the configuration gave as well; but for one that does something else there, which it goes on doing."""
+    app: App[None] = App()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await app.push_screen(make(keys))
+        await pilot.press(keys[1])
+        await pilot.pause()
+        assert len(app.screen_stack) == 2
+        await pilot.press(keys[0])
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+
+    drive(app, play)
+
+
+def refused(file: LogFile) -> Tail:
+    """Nobody may read it."""
+    raise SlurmShareError("not yours")
+
+
+def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
+    """Arrows and pages, Home and End; Esc, q, and the key that opened it."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        for closes in ("escape", "q", "question_mark", "f1", "backspace"):
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(app.screen, Help))
+            area = app.screen.query_one("#help-page", VerticalScroll)
+            await until(pilot, lambda area=area: area.max_scroll_y > 0)  # type: ignore[misc]
+            await pilot.press("down", "j", "k")
+            assert area.scroll_y == 1
+            await pilot.press("end")
+            assert area.scroll_y == area.max_scroll_y
+            await pilot.press("pageup", "home", "pagedown")
+            assert area.scroll_y > 3
+            await pilot.press(closes)
+            await until(pilot, lambda: len(app.screen_stack) == 1, closes)
+
+    drive(app, play, (80, 24))
+
+
+def test_a_small_terminal_is_all_page() -> None:
+    """A frame would leave one line of it."""
+    app = a_dashboard(FakeFeed())
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        page = app.screen.query_one("#help-page", VerticalScroll)
+        await until(pilot, lambda: page.size.height == 4)
+
+    drive(app, play, (20, 5))
+
+
+def test_it_is_of_the_table_that_has_the_focus() -> None:
+    """Columns of the view one is in, and the filter's names of them."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        for view, title in (("1", "Columns of Nodes"), ("4", "Columns of GPUs"), ("6", "Columns of Advice")):
+            await pilot.press(view)
+            grid = app.board.grid
+            assert grid is not None
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(app.screen, Help))
+            text = str(app.screen.query_one("#help-text", Static).render())
+            assert title in text
+            flat = " ".join(text.split())
+            assert all(column.id in flat for column in grid.columns)
+            await pilot.press("escape")
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("by", ["key", "click"])
+def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
+    """All of its note, by `?` and by a click on it; and the keys that are not in the last line are promised there."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    note = "a note that nobody could read " * 5
+
+    async def play(pilot: Pilot[Any]) -> None:
+        picture = a_look()
+        feed.picture(replace(picture, survey=changed(picture.survey, notes=(note.strip(),))))
+        await until(pilot, lambda: app.picture)
+        await pilot.pause()
+        assert "? all keys" in screen_text(app).splitlines()[-1]
+        if by == "key":
+            await pilot.press("question_mark")
+        else:
+            await pilot.click(Status, offset=(3, 0))
+        await until(pilot, lambda: isinstance(app.screen, Help) and app.screen.is_mounted)
+        text = str(app.screen.query_one("#help-text", Static).content)
+        assert note.replace(" ", "") in "".join(text.split())
+
+    drive(app, play, (80, 24))

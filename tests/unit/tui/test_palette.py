@@ -1,0 +1,162 @@
+"""The palette offers what keys do, columns to sort by, themes, and anything with a name; nobody's name is markup."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from dashboards import a_survey, drive, picture_of
+from msgspec.structs import replace as changed
+from shell import FakeFeed, a_dashboard, a_look, notes_of, screen_text, until
+from slurm_share_tui import keymap, palette, themes
+from slurm_share_tui.app import Dashboard
+from textual.command import CommandPalette
+from textual.content import Content
+from textual.pilot import Pilot
+
+
+async def choose(pilot: Pilot[Any], app: Dashboard, words: str) -> None:
+    """Write it, and take the first that is found."""
+    await pilot.press("ctrl+p")
+    await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+    await pilot.press(*("space" if one == " " else one for one in words))
+    listed = app.screen.query_one("CommandList")
+    await until(pilot, lambda: listed.option_count and listed.highlighted == 0, "an offer")  # type: ignore[attr-defined]
+    await pilot.pause(0.3)
+    await pilot.press("enter")
+    await until(pilot, lambda: len(app.screen_stack) == 1)
+    await pilot.pause()
+
+
+def test_whatever_a_key_does_is_offered_with_its_key() -> None:
+    """Keys of the board and of the program, as the configuration has them."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    app.keys = {"pause": "f9"}
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        offers = {offer.name: offer for offer in palette.offers(app)}
+        for key in keymap.KEYS:
+            if key.room != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
+                assert f"{key.group}: {key.words}" in offers
+        assert offers["Time: pause"].key == "F9"
+        assert all(f"Theme {name}" in offers for name in themes.NAMES)
+        grid = app.board.grid
+        assert grid is not None
+        assert all(f"Sort by {column.heading}" in offers for column in grid.columns)
+
+    drive(app, play)
+
+
+def test_what_is_forbidden_is_not_offered() -> None:
+    """Read-only, nothing is cancelled or signalled; output is read all the same."""
+    feed = FakeFeed()
+    app = a_dashboard(feed, readonly=True)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        names = {offer.name for offer in palette.offers(app)}
+        assert not names & {"Acting: cancel", "Acting: signal"}
+        assert {"Acting: output", "Acting: copy", "Tables: filter"} <= names
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize(
+    ("words", "holds"),
+    [
+        ("views gpus", lambda app: app.board.place.view == "gpus"),
+        ("theme light", lambda app: app.theme == themes.LIGHT),
+        ("sort by load", lambda app: app.board.grid.sort[0] != ""),
+        ("time pause", lambda app: app.standing.held),
+        ("v-7", lambda app: (app.board.place.view, app.board.place.node) == ("node", "v-7")),
+        ("carol", lambda app: (app.board.place.view, app.board.place.user) == ("jobs", "carol")),
+        ("95598", lambda app: (app.board.place.view, app.board.place.job_name) == ("nodes", "95598")),
+    ],
+)
+def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
+    """Views, themes, sorts, keys; and a node, a user, a job by name."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        await choose(pilot, app, words)
+        await until(pilot, lambda: holds(app), words)
+
+    drive(app, play)
+
+
+def test_esc_comes_back_from_where_the_palette_led() -> None:
+    """A node is below the nodes, a user's jobs below the users."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        await choose(pilot, app, "carol")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.board.place.view == "users")
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[$primary]x", "a\\[b]", "[@click=app.quit]x[/]", "\x1b[31mx\n"])
+def test_names_in_the_palette_are_text(name: str) -> None:
+    """As hits and in what is said beside them."""
+    survey = a_survey()
+    jobs = tuple(changed(job, user=name, name=name) for job in survey.jobs)
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(picture_of(changed(survey, jobs=jobs)))
+        await until(pilot, lambda: app.picture)
+        await pilot.press("ctrl+p", "x" if "x" in name else "b")
+        listed = app.screen.query_one("CommandList")
+        await until(pilot, lambda: "user: jobs" in screen_text(app) or listed.option_count > 5)  # type: ignore[attr-defined]
+        assert "\x1b" not in screen_text(app)
+
+    drive(app, play)
+    written = name if name.isprintable() else "\\x1b[31mx\\n"
+    assert Content.from_markup(palette._plain(name)).plain == written
+
+
+def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
+    """10,000 nodes: the search hands over in between, and offers no more than anybody would read."""
+    picture = picture_of(a_survey(count=10_000))
+    found = list(palette.things(picture))
+    assert len(found) > 10_000
+
+    async def search() -> int:
+        return len([one async for one in palette._slowly(iter(found))])
+
+    async def beside() -> int:
+        """How often something else had its turn meanwhile."""
+        task, other = asyncio.create_task(search()), 0
+        while not task.done():
+            other += 1
+            await asyncio.sleep(0)
+        assert await task == len(found)
+        return other
+
+    assert asyncio.run(beside()) >= len(found) // palette.AT_ONCE
+
+
+def test_before_the_first_look_there_is_nothing_to_jump_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the palette opens all the same."""
+    app = a_dashboard()
+    notes_of(app, monkeypatch)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("ctrl+p", "v", "-", "1")
+        await pilot.pause()
+        await pilot.press("escape")
+
+    drive(app, play)

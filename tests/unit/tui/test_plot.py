@@ -1,0 +1,137 @@
+"""The large plot: gaps stay gaps, scales are fixed, and every line has its letter."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from dashboards import NOW, drive
+from slurm_share_tui import themes
+from slurm_share_tui.widgets.plot import SERIES, Plot, strokes, thinned, ticks, top_of
+from slurm_share_tui.wire import Point
+from textual.app import App
+
+
+def points(*values: float | None, every: float = 5.0) -> tuple[Point, ...]:
+    """CPU load, one after another."""
+    return tuple(Point(NOW + number * every, cpu=value) for number, value in enumerate(values))
+
+
+def test_what_is_unknown_is_a_gap() -> None:
+    found = strokes(points(1.0, 2.0, None, 3.0), "cpu")
+    assert [[value for _, value in stroke] for stroke in found] == [[1.0, 2.0], [3.0]]
+    assert strokes(points(None, None), "cpu") == []
+    assert strokes((), "cpu") == []
+
+
+def test_a_pause_without_looks_is_a_gap_and_a_coarser_past_is_none() -> None:
+    """A dashboard that was stopped for a minute; means of a minute before looks of every five seconds."""
+    paused = (*points(1.0, 1.0, 1.0), *(Point(NOW + 70 + 5 * n, cpu=1.0) for n in range(3)))
+    assert [len(stroke) for stroke in strokes(paused, "cpu")] == [3, 3]
+    coarse = tuple(Point(NOW - at, cpu=1.0) for at in (1800, 1200, 600, 540, 480, 475, 470, 465))
+    assert [len(stroke) for stroke in strokes(coarse, "cpu")] == [8]
+
+
+def test_a_long_history_is_thinned_to_means() -> None:
+    """And a stretch with nothing known stays one."""
+    many = points(*[float(number % 2) for number in range(100)], *[None] * 100)
+    few = thinned(many, 20)
+    assert len(few) == 20
+    assert [point.cpu for point in few] == [0.5] * 10 + [None] * 10
+    assert thinned(many, 200) == many
+
+
+def test_the_scale_ends_at_100_unless_something_is_well_above() -> None:
+    assert top_of(points(1.0, 2.0), SERIES) == 100
+    assert top_of(points(104.0), SERIES) == 100
+    assert top_of(points(106.0), SERIES) == 150
+    assert top_of(points(1e9), SERIES) == 200
+    assert top_of(points(300.0), SERIES[1:]) == 100
+    assert top_of((), SERIES) == 100
+
+
+@pytest.mark.parametrize("span", [1.0, 30.0, 600.0, 3600.0, 86400.0, 30 * 86400.0])
+@pytest.mark.parametrize("count", [1, 5, 12])
+def test_times_below_are_round_and_few(span, count) -> None:
+    found = ticks(NOW, NOW + span, count)
+    assert len(found) <= count + 1
+    assert all(NOW <= at <= NOW + span for at, _ in found)
+    if span == 600.0:
+        assert all(datetime.datetime.fromtimestamp(at).second == 0 for at, _ in found)
+
+
+def test_a_time_that_no_calendar_has_is_not_written() -> None:
+    assert ticks(1e15, 1e15 + 600, 5) == []
+
+
+class Plots(App[None]):
+    """One plot, in one of our themes."""
+
+    def __init__(self, theme: str) -> None:
+        super().__init__()
+        for one in themes.THEMES:
+            self.register_theme(one)
+        self.theme = theme
+
+    def compose(self):
+        yield Plot()
+
+
+def every_line() -> tuple[Point, ...]:
+    """All five figures known, each another one."""
+    return tuple(Point(NOW + 5 * n, cpu=90.0, gpu=70.0, sm=50.0, memory=30.0, gpu_memory=10.0) for n in range(100))
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in themes.THEMES])
+def test_every_line_has_its_letter_in_every_theme(theme) -> None:
+    """So that it is told apart where there are no colours."""
+
+    async def play(pilot) -> None:
+        plot = pilot.app.query_one(Plot)
+        plot.draw(every_line(), NOW, NOW + 500)
+        await pilot.pause()
+        text = plot.render().plain
+        for series in SERIES:
+            assert text.count(series.letter) >= 3, series
+        assert "100%" in text
+
+    drive(Plots(theme), play, size=(100, 30))
+
+
+def test_a_colour_of_the_terminals_own_keeps_its_name() -> None:
+    """And one that is none is the terminal's."""
+
+    async def play(pilot) -> None:
+        plot = pilot.app.query_one(Plot)
+        assert plot.colour_of("nothing") == "default"
+        assert isinstance(plot.colour_of("primary"), str)
+        pilot.app.theme = themes.DARK
+        await pilot.pause()
+        assert isinstance(plot.colour_of("primary"), tuple)
+
+    drive(Plots(themes.MONO), play)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (12, 4), (5, 3), (300, 100), (80, 24)])
+def test_it_is_drawn_at_any_size(size) -> None:
+    """As wide as the screen and no wider, or it says that there is no room."""
+
+    async def play(pilot) -> None:
+        plot = pilot.app.query_one(Plot)
+        plot.draw(every_line(), NOW, NOW + 500, here=NOW + 250)
+        await pilot.pause()
+        lines = plot.render().plain.splitlines()
+        assert len(lines) <= size[1]
+        assert max(map(len, lines)) <= size[0]
+
+    drive(Plots(themes.DARK), play, size=size)
+
+
+def test_one_point_and_no_time_are_drawn_too() -> None:
+    async def play(pilot) -> None:
+        plot = pilot.app.query_one(Plot)
+        for some in ((), points(1.0), points(None), points(1e300, -1e300)):
+            plot.draw(some, NOW, NOW)
+            assert "100%" in plot.render().plain
+
+    drive(Plots(themes.DARK), play)

@@ -1,0 +1,419 @@
+"""The columns of the tables: the figures and the words of llload, and what they are sorted and filtered by."""
+
+from __future__ import annotations
+
+import pytest
+from dashboards import NOW, a_picture, a_survey, picture_of
+from msgspec.structs import replace
+from slurm_share_tui.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
+from slurm_share_tui.history import History
+from slurm_share_tui.query import called, understand
+from slurm_share_tui.query_terms import QueryError
+from slurm_share_tui.rows import JobRow, UserRow, job_rows, user_rows
+from slurm_share_tui.tables import advice, cells, gpus, jobs, nodes, processes, users
+from slurm_share_tui.widgets.grid_rows import Held
+
+from slurm_share.cli import llload_table
+from slurm_share.cli.llload import EXAMPLES
+from slurm_share.cli.llload_detail import gpu_table, job_table, process_table
+from slurm_share.cli.llload_view import Row, View
+from slurm_share.decide import figures
+from slurm_share.decide.flags import MEANINGS
+from slurm_share.snapshot import Advice, GpuSums
+
+TABLES = {"nodes": nodes, "users": users, "jobs": jobs, "gpus": gpus, "processes": processes, "advice": advice}
+WIDE = 10_000
+GPU_WORDS = (
+    *("load", "by", "now", "load1", "load15", "tasks", "occ", "tensor", "dram", "watt", "temp", "job", "user"),
+)
+PROCESS_WORDS = (
+    *("user", "job", "step", "task", "slot", "now", "memory_used", "peak", "cap", "cpu", "memory", "name"),
+)
+MOMENTS = (NOW, NOW + 200.0, NOW + 900.0)
+
+
+def by_id(table):
+    """A table's columns by their ids."""
+    return {column.id: column for column in table.columns(History())}
+
+
+def llload_lines(survey):
+    """llload's line for each node as words, without its NOTE."""
+    lines = llload_table.as_lines(survey, View(gpus=True), WIDE)
+    start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
+    return [line.split() for line in lines[start + 1 : start + 1 + len(survey.nodes)]]
+
+
+# --- The same as llload -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", MOMENTS)
+def test_the_table_of_nodes_says_what_the_line_of_llload_says(now):
+    """CORES - USED = FREE  LOAD  MEMORY - USED = FREE  GPUS - USED = FREE  LOAD  GPUMEM - USED = FREE, cell by cell."""
+    survey = a_survey(now=now)
+    column = by_id(nodes)
+    compared = 0
+    for row, words in zip(picture_of(survey).nodes, llload_lines(survey), strict=True):
+        if not row.figures.gpus or not row.figures.is_open:
+            continue  # what there is none of is a dash, which cannot be told from the signs of the equation
+        shown = {id: one.text(row) for id, one in column.items()}
+        used = {id: shown[id].split("/")[0] for id in ("cores_used", "memory_used", "gpus_used", "gpumem_used")}
+        told = [
+            *(shown["hostname"], shown["all_cores"], used["cores_used"], shown["cores_free"], shown["load"]),
+            *(shown["all_memory"], used["memory_used"], shown["memory_free"]),
+            *(shown["all_gpus"], used["gpus_used"], shown["gpus_free"], shown["gpu_load"]),
+            *(shown["all_gpumem"], used["gpumem_used"], shown["gpumem_free"]),
+        ]
+        words = [word for word in words if word not in ("-", "=")][:15]
+        for at in (6, 13):  # used, which stands before its total here and without the unit
+            words[at] = words[at].replace("GB", "")
+        assert told == words
+        compared += 1
+    assert compared >= 9
+
+
+@pytest.mark.parametrize("now", MOMENTS)
+def test_the_note_is_that_of_llload(now):
+    """Letters, and why a node is silent."""
+    for row in picture_of(a_survey(now=now)).nodes:
+        assert nodes.note(row) == Row.of(row.node).note(False)
+
+
+def test_the_table_of_gpus_says_what_llload_detail_says():
+    """A line for each GPU, word by word."""
+    survey = a_survey()
+    lines, _ = gpu_table([Row.of(node) for node in survey.nodes], WIDE)
+    start = lines[0].index("GPU ")
+    column = by_id(gpus)
+    told = {(line.split()[0], line[start:].split()[0]): line for line in lines[1:]}
+    rows = [row for row in gpu_rows(picture_of(survey).nodes) if row.gpu is not None]
+    assert len(rows) == 22
+    for row in rows:
+        line = told[row.node.name, row.name]
+        words = line.split()
+        for id in GPU_WORDS:
+            assert column[id].text(row) in words, id
+        used, total = column["memory_used"].text(row).split("/")
+        assert total in words
+        assert used in words or f"{used}GB" in words
+
+
+def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
+    """A job on a single node is one line in both."""
+    survey = a_survey()
+    lines, _ = job_table([Row.of(node) for node in survey.nodes], survey, WIDE)
+    told = {line.split()[0]: line.split() for line in lines[1:]}
+    column = by_id(jobs)
+    alone = [row for row in job_rows(picture_of(survey)) if len(row.node_names) == 1 and row.slots is not None]
+    assert len(alone) >= 4
+    for row in alone:
+        words = told[row.id]
+        for id in ("user", "gpu_load", "gmem", "peak", "cores", "mem", "killed", "share", "triple", "name"):
+            assert column[id].text(row) in words, id
+
+
+def test_the_table_of_processes_says_what_llload_processes_says():
+    """A line for each process on each GPU."""
+    survey = a_survey()
+    lines, _ = process_table([Row.of(node) for node in survey.nodes], survey, WIDE)
+    told = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
+    column = by_id(processes)
+    rows = [slot for gpu in gpu_rows(picture_of(survey).nodes) for slot in slot_rows(gpu) if slot.process is not None]
+    assert len(rows) == len(lines) - 1 > 20
+    for row in rows:
+        assert row.process is not None
+        words = told[row.on.node.name, str(row.process.process.pid)]
+        for id in PROCESS_WORDS:
+            assert column[id].text(row) in words, id
+        assert row.on.name == words[7]
+
+
+# --- Every table ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_has_a_heading_and_a_line_of_help_and_a_name_of_its_own(name):
+    """Ids and aliases are what a filter calls them."""
+    columns = TABLES[name].columns(History())
+    called = [one for column in columns for one in (column.id, *column.alias)]
+
+    assert len(set(called)) == len(called)
+    assert len({column.heading for column in columns}) == len(columns)
+    assert all(column.doc and column.heading and not column.doc.endswith(".") for column in columns)
+    assert columns[0].goes == 0
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_figure_is_a_number_wherever_it_is_known_and_unknown_is_a_question_mark(name):
+    """None sorts last; what says ? has no value, what has none says no figure."""
+    picture = a_picture()
+    rows = {
+        "nodes": picture.nodes,
+        "users": user_rows(picture),
+        "jobs": job_rows(picture),
+        "gpus": gpu_rows(picture.nodes),
+        "processes": [slot for gpu in gpu_rows(picture.nodes) for slot in slot_rows(gpu, with_gpu=True)],
+        "advice": picture.advice,
+    }[name]
+    assert rows
+    for column in TABLES[name].columns(History()):
+        for row in rows:
+            text, value = column.text(row), column.value(row)
+            assert isinstance(text, str)
+            assert value is None or isinstance(value, (int, float, str))
+            if text == "?" and column.id not in ("by", "advice", "slots"):
+                assert value is None, column.id
+            share = None if column.bar is None else column.bar(row)
+            assert share is None or share >= 0.0
+
+
+def test_the_names_that_llload_has_for_columns_are_known_to_filters():
+    """`llload --sort gpus_free` and a filter `gpus_free>0` mean the same; but where a heading here says another thing
+    (MEMORY: in use / all of it), the heading is what one reads."""
+    names = called(nodes.columns(History()))
+
+    assert {*figures.COLUMNS, figures.HOSTNAME} <= {*names}
+    assert [names[one].id for one in ("memory", "gpumem", "cores", "gpus")] == [
+        "memory_used", "gpumem_used", "cores_used", "gpus_used",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_name_of_a_filter_means_two_columns(name):
+    """Headings, ids and aliases of a table, seen or hidden."""
+    columns = TABLES[name].columns(History())
+    for column in columns:
+        for one in {column.heading.casefold(), column.id.casefold(), *map(str.casefold, column.alias)}:
+            assert called(columns)[one] is column, one
+            assert called(columns, [column.id])[one] is column, one
+            assert called(columns, [other.id for other in columns if other is not column])[one] is column, one
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_column_that_has_the_same_in_another_unit_is_there_and_has_another_unit(name):
+    """Whoever asks a percentage for gigabytes is sent there."""
+    columns = by_id(TABLES[name])
+    for column in columns.values():
+        if column.twin:
+            assert columns[column.twin].unit not in ("", column.unit)
+
+
+def test_memory_and_gigabytes_of_a_node_are_compared_with_what_is_in_use():
+    """As it stands under the heading; mem is a percentage, and says so."""
+    rows, columns = a_picture().nodes, nodes.columns(History())
+    seen = [column.id for column in columns if column.shown]
+
+    def found(text):
+        query = understand(text, columns, seen)
+        assert query is not None
+        return [rows[number].name for number in query.fitting(Held(rows, columns, lambda row: row.name), len(rows))]
+
+    assert found("memory>40G") == [row.name for row in rows if (row.figures.memory_used_mib or 0) > 40.5 * 1024]
+    assert "v-4" not in found("memory>40G")
+    assert found("cores=0") == [row.name for row in rows if row.figures.cpus_used == 0]
+    assert found("gpu=88") == found("gpu=88%") == ["h-1"]
+    assert found("!gpu>88 & gpu>=88") == ["h-1"]
+    with pytest.raises(QueryError, match="mem is a percentage; the gigabytes are in memory: memory>40G"):
+        found("mem>40G")
+    with pytest.raises(QueryError, match="load is a figure without a unit; the percentages are in cpu: cpu>50%"):
+        found("load>50%")
+
+
+# --- Names that would be taken for unknown or none --------------------------------------------------------------------
+
+
+def test_a_name_that_is_empty_is_unknown_and_one_that_looks_so_is_in_quotes():
+    """A user called ? is somebody, and is found."""
+    assert [cells.named(name) for name in ("alice", "", "?", "-")] == ["alice", "?", '"?"', '"-"']
+    columns = users.columns(History())
+    rows = [UserRow(user=name) for name in ("", "?", "-", "alice")]
+    assert [columns[0].text(row) for row in rows] == ["?", '"?"', '"-"', "alice"]
+    for text, name in (("user=?", ""), ('user="?"', "?"), ('user="-"', "-")):
+        query = understand(text, columns)
+        assert query is not None
+        assert [rows[at].user for at in query.fitting(Held(rows, columns, lambda row: row.user), 4)] == [name], text
+
+
+def test_whose_a_silent_node_is_the_queue_says():
+    """Slurm knows, even where the node says nothing."""
+    picture = a_picture()
+    job = next(job for job in picture.survey.jobs if job.node_count == 3)
+    row = picture.by_name["v-4"]
+    assert row.node.snapshot is None
+    assert (nodes.users(row), nodes.jobs(row)) == (job.user, job.id)
+    assert nodes.columns(History())[1].value(row) == job.user
+    alone = picture_of(replace(picture.survey, jobs=())).by_name["v-4"]
+    assert (nodes.users(alone), nodes.jobs(alone)) == ("?", "?")
+
+
+def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
+    """It takes them for as busy as those that answered."""
+    column = by_id(jobs)
+    rows = {row.user: row for row in job_rows(a_picture()) if not row.is_whole and row.measured}
+    assert rows
+    for row in rows.values():
+        assert column["cpu"].text(row).endswith("%?")
+    whole = next(row for row in job_rows(a_picture()) if row.is_whole and row.cpu_percent is not None)
+    assert column["cpu"].text(whole).endswith("%")
+
+
+def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
+    """What the one has is what the others have of it; the mean is another column of another table."""
+    column = by_id(processes)["now"]
+    for gpu in gpu_rows(a_picture().nodes):
+        if gpu.gpu is not None:
+            assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpus.now_percent(gpu)
+    assert column.heading == by_id(gpus)["now"].heading == "NOW"
+
+
+def test_letters_are_explained_as_llload_explains_them():
+    """m! is more than full memory."""
+    for code in ("m!", "v!", "n!"):
+        assert f"{code}: {MEANINGS[code]}" in cells.ABOUT_NOTE
+    assert "processes ended for want of it" in " ".join(EXAMPLES.split())
+
+
+def test_the_words_of_the_examples_are_columns():
+    """`gpu<50`, `user=alice & mem>80` wherever there is such a figure."""
+    for name in ("nodes", "users", "jobs"):
+        assert {"gpu", "user", "mem"} <= {*by_id(TABLES[name])}
+    assert {"user", "mem", "load"} <= {*by_id(gpus)}
+
+
+def test_the_sparklines_are_the_historys():
+    """Ten minutes of the node, newest last."""
+    history = History()
+    for step in range(4):
+        history.take(a_picture(now=NOW + 20 * step))
+    column = {one.id: one for one in nodes.columns(history)}["gpu_trend"]
+    picture = a_picture(now=NOW + 60)
+    row = picture.by_name["h-1"]
+    assert column.spark is not None
+    values = column.spark(row)
+
+    assert len(values) == 4
+    assert values[-1] == pytest.approx(nodes.gpu_percent(row), abs=0.01)
+
+
+# --- Cells ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("triple", "said"),
+    [
+        (("96", "12", "84"), "12/96"),
+        (("384GB", "48GB", "336GB"), "48/384GB"),
+        (("32GB", "0.3GB", "32GB"), "0.3/32GB"),
+        (("64GB", "12GB?", "52GB?"), "12?/64GB"),
+        (("384GB", "?", "?"), "?/384GB"),
+        (("-", "-", "-"), "-"),
+        (("?", "?", "?"), "?/?"),
+    ],
+)
+def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
+    """Of llload's TOTAL - USED = FREE."""
+    assert cells.of_words(triple) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(None, "-"), (5, "0:05"), (65.9, "1:05"), (3723, "1:02:03"), (93784, "1-02:03:04")]
+)
+def test_time_is_written_as_squeue_writes_it(seconds, said):
+    """Days with a dash."""
+    assert cells.time_words(seconds) == said
+
+
+def test_letters_of_a_line_mark_the_cell_that_they_are_about():
+    """! before H before L for the whole line."""
+    assert [cells.letter_of(("cL", "gH", "m!"), of) for of in "cgmv"] == ["L", "H", "!", ""]
+    assert [cells.worst(codes) for codes in (("cL", "n!"), ("cL", "gH"), ("cL",), ())] == ["!", "H", "L", ""]
+
+
+def test_a_node_that_slurm_has_given_away_and_of_whose_users_nothing_is_known_says_so():
+    """A line for each node is all there is: nobody's would be wrong."""
+    row = a_picture().by_name["h-1"]
+    assert row.node.snapshot is not None
+    bare = replace(row.node.snapshot, users=(), jobs=(), processes=())
+    row = replace(row, node=replace(row.node, snapshot=bare))
+
+    assert (nodes.users(row), nodes.jobs(row)) == ("?", "?")
+    row = replace(row, figures=replace(row.figures, cpus_used=0))
+    assert (nodes.users(row), nodes.jobs(row)) == ("-", "-")
+
+
+def test_the_slots_of_a_gpu_are_signs_that_say_how_full_each_is():
+    """Free, a third of the cap, nearly at the cap."""
+    picture = a_picture()
+    found = next(row for row in gpu_rows(picture.nodes) if row.node.name == "h-2")
+    assert gpus.slots(found) == "▃▃"
+    snapshot = found.node.node.snapshot
+    assert snapshot is not None
+    at_cap = [replace(one, cap_mib=one.gpus[0].memory_mib) for one in snapshot.processes if one.slot == 0]
+    changed = replace(snapshot, processes=tuple(at_cap))
+    node = replace(found.node, node=replace(found.node.node, snapshot=changed))
+    assert gpus.slots(gpu_rows([node])[0]) == "!·"
+
+
+def test_a_source_without_single_gpus_says_that_it_has_none():
+    """Sums are all that it has."""
+    node = a_picture().by_name["h-1"]
+    assert node.node.snapshot is not None
+    sums = GpuSums(count=4, memory_total_mib=1, memory_used_mib=1, load5=2.0, load_by="sm")
+    node = replace(node, node=replace(node.node, snapshot=replace(node.node.snapshot, gpus=(), gpu_sums=sums)))
+    (row,) = gpu_rows([node])
+
+    assert gpus.note(row) == "4 GPUs, not each by itself from this source"
+    assert (gpus.load(row), gpus.slots(row), gpus.memory(row)) == ("?", "?", "?")
+
+
+def test_others_on_a_gpu_are_told_and_not_named():
+    """What a user is shown of them."""
+    node = a_picture(everybody=False).by_name["h-1"]
+    assert node.node.snapshot is not None
+    first, *rest = node.node.snapshot.gpus
+    snapshot = replace(node.node.snapshot, gpus=(replace(first, others_mib=2048), *rest))
+    row = gpu_rows([replace(node, node=replace(node.node, snapshot=snapshot))])[0]
+
+    assert gpus.users(row) == "alice+others"
+    assert gpus.note(row) == "others have 2.0GB"
+
+
+def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
+    """- and ? differ."""
+    rows = {row.name: row for row in job_rows(a_picture()) if row.gpus == 0}
+    column = by_id(jobs)
+    for id in ("tasks", "gpu", "gpu_load", "gmem"):
+        assert column[id].text(rows["cpu-pipeline"]) == "-"
+    assert column["gpu_load"].text(JobRow(number=1)) == "?"
+    assert (column["state"].text(JobRow(number=1)), column["name"].text(JobRow(number=1))) == ("?", "?")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"now": 4, "next": 8, "verdict": "more"}, "4 -> 8"),
+        ({"now": 8, "next": 8, "verdict": "stay"}, "8 stay"),
+        ({"now": 8, "next": 4, "verdict": "fewer"}, "8 -> 4"),
+        ({"now": None, "next": None, "verdict": "unknown"}, "? -> ?"),
+        ({"now": 4, "next": None, "verdict": "unknown"}, "4 -> ?"),
+    ],
+)
+def test_tasks_on_a_node_now_and_as_advised_are_one_cell(words, said):
+    """NPPN."""
+    assert jobs.nppn(Advice(job=1, user="alice", nodes=("n1",), work="idle", **words)) == said
+    assert jobs.nppn(None) == "-"
+
+
+def test_a_free_slot_says_free_and_a_gpu_how_many_tasks_it_has():
+    """Three kinds of lines in one table."""
+    picture = a_picture()
+    gpu = next(row for row in gpu_rows(picture.nodes) if row.node.name == "h-2")
+    column = by_id(processes)
+    whole, taken, *_ = slot_rows(gpu, with_gpu=True)
+    free = SlotRow(gpu, "slot", 8, taken.job)
+
+    assert [column["slot"].text(row) for row in (whole, taken, free)] == ["all", "0", "8"]
+    assert [column["task"].text(row) for row in (whole, taken, free)] == ["2 tasks", "0", "-"]
+    assert [column["name"].text(row) for row in (whole, taken, free)] == ["Simulated H100-80GB", "python", "free"]
+    assert [column["now"].text(free), column["mem"].text(free), column["cap"].text(free)] == ["-", "-", "-"]
+    assert len(process_rows(gpu.node)) == 8

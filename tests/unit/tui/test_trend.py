@@ -1,0 +1,186 @@
+"""The screen with the large plot: three spans, lines that can be hidden, live, and a recording's past."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace as changed
+
+import pytest
+from dashboards import NOW, a_picture, drive
+from msgspec.structs import replace
+from slurm_share_tui.history import History
+from slurm_share_tui.screens.trend import Trend
+from slurm_share_tui.widgets.plot import SERIES, Plot, seen_s
+from slurm_share_tui.wire import Past, Point, Subject
+from textual.app import App
+
+NODE = Subject(node="h-1")
+
+
+def looked(history: History, *times: float) -> None:
+    """Looks at so many seconds after NOW."""
+    for at in times:
+        picture = a_picture()
+        history.take(changed(picture, survey=replace(picture.survey, taken=NOW + at)))
+
+
+class Trends(App[None]):
+    """Shows one trend at once."""
+
+    def __init__(self, trend: Trend) -> None:
+        super().__init__()
+        self.trend = trend
+
+    def on_mount(self) -> None:
+        self.push_screen(self.trend)
+
+
+def text(app: App[None]) -> str:
+    """All that is on the screen."""
+    return "\n".join("".join(one.text for one in strip) for strip in app.screen._compositor.render_strips())
+
+
+async def until(pilot, what) -> None:
+    """Some turns of the loop."""
+    for _ in range(200):
+        if what():
+            return
+        await pilot.pause(0.05)
+    assert what()
+
+
+def a_node() -> str:
+    return next(row.name for row in a_picture().nodes if row.figures.gpus and row.node.snapshot)
+
+
+def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
+    """The title is a stranger's text, and no markup."""
+    history = History()
+    looked(history, 0, 5, 10)
+    trend = Trend(history, Subject(node=a_node()), "node [red]n1[/red]\x1b[2J")
+
+    async def play(pilot) -> None:
+        await pilot.pause()
+        shown = text(pilot.app)
+        assert "node [red]n1[/red]\\x1b[2J: 10 min, 10 s seen" in shown
+        for series in SERIES:
+            assert f"{series.letter} {series.words}" in shown
+
+    drive(Trends(trend), play)
+
+
+def test_only_what_was_seen_is_called_seen() -> None:
+    """Looks of some seconds with days between them; and looks that knew nothing."""
+    times = [*range(0, 15, 5), *range(86_400, 86_415, 5)]
+    assert seen_s([Point(NOW + at, cpu=1.0) for at in times]) == 20
+    assert seen_s([Point(NOW + at) for at in times]) == 0
+    assert seen_s([Point(NOW, cpu=1.0), Point(NOW + 5, cpu=1.0), Point(NOW + 10)]) == 5
+    assert seen_s([]) == seen_s([Point(NOW, cpu=1.0)]) == 0
+
+
+@pytest.mark.parametrize("size", [(20, 5), (12, 7), (40, 12)])
+def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> None:
+    """Rather than half of a plot."""
+    history = History()
+    looked(history, 0, 5, 10)
+    trend = Trend(history, Subject(node=a_node()), "n")
+
+    async def play(pilot) -> None:
+        await pilot.pause()
+        shown = " ".join(text(pilot.app).split())
+        assert all(re.search(rf"\b{series.letter} ({series.words} )?[0-9?]+", shown) for series in SERIES), shown
+        assert "no room" not in shown
+
+    drive(Trends(trend), play, size=size)
+
+
+def test_three_spans_by_number_and_by_arrow() -> None:
+    """Ten minutes, an hour, all; the ends are ends."""
+    history = History()
+    looked(history, *range(0, 7200, 30))
+    trend = Trend(history, Subject(node=a_node()), "n")
+
+    async def play(pilot) -> None:
+        await pilot.pause()
+        plot = pilot.app.screen.query_one(Plot)
+        spans = {}
+        for key in ("1", "2", "3"):
+            await pilot.press(key)
+            await pilot.pause()
+            spans[key] = plot.end - plot.begin
+        assert (spans["1"], spans["2"]) == (600, 3600)
+        assert 6000 < spans["3"] <= 7200
+        for key, at in (("right", 2), ("left", 1), ("left", 0), ("left", 0), ("right", 1)):
+            await pilot.press(key)
+            assert trend.at == at
+
+    drive(Trends(trend), play)
+
+
+def test_a_line_is_hidden_by_its_letter() -> None:
+    history = History()
+    looked(history, 0, 5)
+    trend = Trend(history, Subject(node=a_node()), "n")
+
+    async def play(pilot) -> None:
+        await pilot.press("c")
+        await pilot.pause()
+        assert [series.letter for series in pilot.app.screen.query_one(Plot).shown] == ["g", "s", "m", "v"]
+        assert "CPU load (hidden)" in text(pilot.app)
+        await pilot.press("c")
+        assert len(pilot.app.screen.query_one(Plot).shown) == 5
+
+    drive(Trends(trend), play)
+
+
+def test_it_goes_on_while_looks_arrive() -> None:
+    """From nothing seen to a line."""
+    history = History()
+    trend = Trend(history, Subject(node=a_node()), "n")
+
+    async def play(pilot) -> None:
+        assert "nothing has been seen of it yet" in text(pilot.app)
+        looked(history, 0, 5)
+        await until(pilot, lambda: len(pilot.app.screen.query_one(Plot).points) == 2)
+        await pilot.pause()
+        assert "nothing has been seen" not in text(pilot.app)
+        looked(history, 10)
+        await until(pilot, lambda: len(pilot.app.screen.query_one(Plot).points) == 3)
+
+    drive(Trends(trend), play)
+
+
+def test_of_a_recording_its_past_is_asked_for_once() -> None:
+    """And drawn when it is here, with a mark where the replay stands."""
+    history = History()
+    looked(history, 100)
+    asked: list[Subject] = []
+    trend = Trend(history, NODE, "h-1", ask_past=asked.append)
+
+    async def play(pilot) -> None:
+        await pilot.pause()
+        assert asked == [NODE]
+        history.add_past(Past(NODE, tuple(Point(NOW + at, cpu=50.0) for at in range(0, 1000, 10))))
+        await pilot.press("3")
+        plot = pilot.app.screen.query_one(Plot)
+        await until(pilot, lambda: len(plot.points) == 100)
+        assert (plot.begin, plot.end, plot.here) == (NOW, NOW + 990, NOW + 100)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen is not trend
+
+    drive(Trends(trend), play)
+
+
+def test_it_lives_in_any_terminal() -> None:
+    """Resized to almost nothing and back."""
+    history = History()
+    looked(history, 0, 5)
+
+    async def play(pilot) -> None:
+        for size in ((20, 5), (5, 2), (300, 100), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "CPU load" in text(pilot.app)
+
+    drive(Trends(Trend(history, Subject(node=a_node()), "名" * 500)), play, size=(80, 24))

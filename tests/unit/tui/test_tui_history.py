@@ -1,0 +1,270 @@
+"""The history: every look for ten minutes, means further back, bounded, and gaps where nothing was seen."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace as changed
+from itertools import pairwise
+
+import pytest
+from dashboards import NOW, a_picture, a_survey, picture_of
+from msgspec.structs import replace
+from slurm_share_tui import history as room
+from slurm_share_tui import points as measured
+from slurm_share_tui.history import History
+from slurm_share_tui.picture import Picture
+from slurm_share_tui.wire import Past, Point, Subject
+
+from slurm_share.snapshot import Activity, GpuLoad, GpuSums, GpuUser, Means, NodeLoad, Snapshot, Survey, UserLoad
+
+N1 = Subject(node="n1")
+
+
+def level(percent: float) -> Means:
+    return Means(percent, percent, percent, 900.0)
+
+
+def a_node(name: str = "n1", load: float | None = 4.0, **more) -> NodeLoad:
+    """Eight CPUs with this load; 100 of 400 MiB in use."""
+    snapshot = Snapshot(
+        **{
+            "node": name,
+            "taken": NOW,
+            "cpus": 8,
+            "cores": 8,
+            "load": None if load is None else (load, load, load),
+            "memory_total_mib": 400,
+            "memory_used_mib": 100,
+            **more,
+        }
+    )
+    return NodeLoad(name=name, snapshot=snapshot)
+
+
+def a_look(at: float, *nodes: NodeLoad) -> Picture:
+    """So many seconds after NOW."""
+    return picture_of(Survey(taken=NOW + at, user="alice", source="srun", nodes=nodes))
+
+
+def seen(points) -> list[tuple[float, float | None]]:
+    """(seconds after NOW, CPU)."""
+    return [(point.taken - NOW, point.cpu) for point in points]
+
+
+def a_gpu(uuid: str = "GPU-1", **more) -> GpuLoad:
+    return GpuLoad(
+        **{
+            "uuid": uuid,
+            "index": 0,
+            "name": "A",
+            "memory_total_mib": 1000,
+            "memory_used_mib": 250,
+            "utilization": level(80),
+            **more,
+        }
+    )
+
+
+def test_a_node_is_five_figures() -> None:
+    """CPU load of its CPUs, GPU load a mean over its GPUs, SM activity alone, and both memories."""
+    gpus = (a_gpu(), a_gpu("GPU-2", sm=level(20), activity=Activity(sm=30.0), memory_used_mib=750))
+    row = a_look(0, a_node(gpus=gpus)).nodes[0]
+    assert measured.of_node(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
+    assert measured.of_gpu(gpus[0]) == (None, 80.0, None, None, 25.0)
+    assert measured.of_gpu(gpus[1]) == (None, 20.0, 30.0, None, 75.0)
+
+
+def test_a_line_of_sums_has_the_same_figures() -> None:
+    """Of a source that names no GPU by itself."""
+    sums = GpuSums(count=4, memory_total_mib=4000, memory_used_mib=1000, load5=2.0, load_by="sm")
+    row = a_look(0, a_node(gpu_sums=sums)).nodes[0]
+    assert measured.of_node(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
+    by_both = a_look(0, a_node(gpu_sums=replace(sums, load_by="both"))).nodes[0]
+    assert measured.of_node(by_both)[1:3] == (50.0, None)
+
+
+def test_a_silent_node_is_unknown_and_not_zero() -> None:
+    row = a_look(0, NodeLoad(name="n1", why="down")).nodes[0]
+    assert measured.of_node(row) == measured.NOTHING
+
+
+def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
+    """Of the nodes and GPUs that the user is on; another user's GPU beside it is none of theirs."""
+    mine = GpuUser(uid=2001, sm=level(40))
+    gpus = (a_gpu(users=(mine,)), a_gpu("GPU-2"))
+    user = UserLoad(
+        uid=2001, user="alice", gpus=("GPU-1",), gpu_memory_mib=250, gpu_load=0.5, cpu_cores=2.0, memory_mib=50
+    )
+    idle = UserLoad(uid=2002, user="bob", gpu_load=0.0)
+    rows = a_look(0, a_node(gpus=gpus, users=(user, idle)), a_node("n2", users=(replace(user, gpus=()),))).nodes
+    found = measured.of_users(rows)
+    assert found["alice"] == (25.0, 100.0, 40.0, 12.5, 50.0)
+    assert found["bob"] == (None, 0.0, None, None, None)
+
+
+def test_one_subject_is_found_as_in_the_whole() -> None:
+    """What a recording is asked for is what a look is kept as."""
+    picture = a_picture()
+    for subject, values in measured.every(picture.nodes, gpus=True):
+        assert measured.of_subject(picture.nodes, subject) == values
+    assert measured.of_subject(picture.nodes, Subject(node="nowhere")) is None
+    assert measured.point_of(picture.nodes, Subject(user="nobody"), 5.0) == Point(5.0)
+
+
+def test_every_subject_of_a_look_can_be_asked_for() -> None:
+    """Nodes, their GPUs, users; of others there is nothing."""
+    history = History()
+    picture = a_picture()
+    history.take(picture)
+    for subject, values in measured.every(picture.nodes, gpus=True):
+        (point,) = history.points(subject, 600)
+        assert point.taken == picture.survey.taken
+        kept = (point.cpu, point.gpu, point.sm, point.memory, point.gpu_memory)
+        assert kept == tuple(None if value is None else pytest.approx(value, rel=1e-6) for value in values)
+        assert history.spark(subject, "cpu", 8) == (point.cpu,)
+    assert history.points(Subject(node="nowhere"), None) == ()
+    assert history.spark(Subject(node="nowhere"), "gpu", 8) == (None,)
+
+
+def test_what_is_not_seen_is_a_gap() -> None:
+    """A user who was away, a node that was silent; before the first time there is nothing."""
+    history = History()
+    for at, nodes in enumerate(((a_node("n2"),), (a_node(),), (NodeLoad(name="n1"),), (a_node("n2"),), (a_node(),))):
+        history.take(a_look(5 * at, *nodes))
+    assert seen(history.points(N1, None)) == [(5, 50.0), (10, None), (15, None), (20, 50.0)]
+    assert history.spark(N1, "cpu", 8) == (None, 50.0, None, None, 50.0)
+
+
+def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> None:
+    """And of ten minutes before an hour, in order and without anything twice."""
+    history = History()
+    for at in range(0, 3 * 3600, 10):
+        history.take(a_look(at, a_node(load=8.0 if at % 20 else 0.0)))
+    points = history.points(N1, None)
+    times = [point.taken - NOW for point in points]
+    assert times == sorted(set(times))
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses[-60:] == [10.0] * 60
+    assert max(pauses) <= 600
+    assert [round(pause) for pause in pauses[-110:-62]] == [60] * 48
+    assert len(points) == pytest.approx(61 + 50 + 12, abs=4)
+    assert {point.cpu for point in points if point.taken - NOW < 5000} == {50.0}
+    assert seen(history.points(N1, 600))[0][0] == 3 * 3600 - 10 - 600
+    assert len(history.points(N1, 3600)) == pytest.approx(61 + 50, abs=2)
+
+
+def test_means_are_of_what_is_known() -> None:
+    """Where some looks of a minute say nothing, the others do; where all are silent it stays unknown."""
+    history = History()
+    for at in range(0, 1200, 20):
+        is_silent = at % 60 == 20 or at >= 240
+        history.take(a_look(at, a_node(load=None if is_silent else 4.0), *([a_node("n2")] if at % 60 == 0 else [])))
+    before = [point for point in history.points(N1, None) if point.taken - NOW < 590]
+    assert {point.cpu for point in before if point.taken - NOW < 180} == {50.0}
+    assert {point.cpu for point in before if point.taken - NOW > 300} == {None}
+    assert {point.memory for point in before} == {25.0}
+    assert {point.cpu for point in history.points(Subject(node="n2"), None)[:3]} == {50.0}
+
+
+def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
+    """A value a look at first; then means of 2, 4, 8 ..., of which those once drawn do not change."""
+    history = History()
+    shown = []
+    for at in range(200):
+        history.take(a_look(5 * at, a_node(load=8.0 * (at % 2))))
+        shown.append(history.spark(N1, "cpu", 10))
+        assert len(shown[-1]) <= 10
+    assert shown[3] == (0.0, 100.0, 0.0, 100.0)
+    assert set(shown[-1][1:-1]) == {50.0}
+    assert shown[190][2:-2] == shown[191][2:-2]
+    assert history.spark(N1, "cpu", 0) == ()
+
+
+def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> None:
+    """A replay that goes back, a clock that is set."""
+    history = History()
+    for at in (0, 5, 10, 15, 10, 12):
+        history.take(a_look(at, a_node(load=at / 10)))
+    assert seen(history.points(N1, None)) == [(at, pytest.approx(at * 1.25)) for at in (0, 5, 10, 12)]
+    assert history.newest == NOW + 12
+
+
+def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
+    """Before and after where the replay stands; a span is before it."""
+    history = History()
+    history.take(a_look(1000, a_node()))
+    assert not history.has_past(N1)
+    history.add_past(Past(N1, tuple(Point(NOW + at, cpu=1.0) for at in (2000, 0, 900, 1000))))
+    assert history.has_past(N1)
+    assert [at for at, _ in seen(history.points(N1, None))] == [0, 900, 1000, 2000]
+    assert [at for at, _ in seen(history.points(N1, 600))] == [900, 1000]
+
+
+def test_only_a_few_pasts_are_kept() -> None:
+    """The ones that are looked at."""
+    history = History()
+    subjects = [Subject(node=f"n{number}") for number in range(room.PASTS_MOST + 1)]
+    for subject in subjects[:-1]:
+        history.add_past(Past(subject, ()))
+    history.points(subjects[0], None)
+    history.add_past(Past(subjects[-1], ()))
+    assert [history.has_past(subject) for subject in subjects] == [True, False, *[True] * (room.PASTS_MOST - 1)]
+
+
+def test_a_large_cluster_has_nodes_and_no_gpus(monkeypatch) -> None:
+    monkeypatch.setattr(room, "NODES_WITH_GPUS", 11)
+    history = History()
+    picture = a_picture()
+    history.take(picture)
+    gpu = next(gpu for row in picture.nodes if row.node.snapshot for gpu in row.node.snapshot.gpus)
+    node = next(row.name for row in picture.nodes if row.node.snapshot and gpu in row.node.snapshot.gpus)
+    assert len(history.points(Subject(node=node), None)) == 1
+    assert history.points(Subject(node=node, gpu=gpu.uuid), None) == ()
+
+
+def test_memory_is_bounded_by_leaving_the_oldest_out(monkeypatch) -> None:
+    """However short the interval and however many subjects."""
+    monkeypatch.setattr(room, "VALUES_MOST", 100)
+    history = History()
+    for at in range(100):
+        history.take(a_look(at, a_node(), a_node("n2")))
+    assert len(history._fine) == 10
+    assert len(history._minutes) <= 10
+    one_large = picture_of(a_survey(count=40, now=NOW + 200))
+    history.take(one_large)
+    assert history.newest == NOW + 200
+    assert len(history._fine) == 1
+
+
+def test_looks_come_in_while_others_read() -> None:
+    """Nobody sees half a look, and nobody fails."""
+    history = History()
+    failures: list[BaseException] = []
+    over = threading.Event()
+
+    def read() -> None:
+        try:
+            while not over.is_set():
+                history.spark(N1, "cpu", 12)
+                history.points(N1, None)
+                history.points(Subject(user="alice"), 600)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for at in range(150):
+        history.take(a_look(at * 7, a_node(), *([a_node(f"n{at}")] if at % 3 else [])))
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert history.spark(N1, "cpu", 4)[-1] == 50.0
+
+
+def test_a_picture_without_nodes_is_a_moment_without_anything() -> None:
+    history = History()
+    history.take(a_look(0))
+    history.take(changed(a_look(5, a_node()), details=False))
+    assert seen(history.points(N1, None)) == [(5, 50.0)]

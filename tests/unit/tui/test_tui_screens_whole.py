@@ -1,0 +1,253 @@
+"""From a key in a table to a deed and back, in the whole dashboard."""
+
+from __future__ import annotations
+
+import pytest
+from dashboards import a_survey, drive, picture_of
+from msgspec.structs import replace
+from shell import FakeFeed, a_dashboard, notes_of, screen_text, until
+from slurm_share_tui.commands import Commands
+from slurm_share_tui.deeds import Me
+from slurm_share_tui.place import Place
+from slurm_share_tui.screens.confirm import Confirm
+from slurm_share_tui.screens.log import LogScreen
+from slurm_share_tui.screens.signal import SignalChoice
+from slurm_share_tui.screens.trend import Trend
+from slurm_share_tui.wire import AskPast, Look, Position
+
+from slurm_share.actuators import cancel, signal
+from slurm_share.readers import job_output, slurm
+from slurm_share.readers.job_output import JobFiles
+
+ALICE = Me("alice", 2001)
+SURVEY = replace(a_survey(), source="srun", user="alice", everybody=True)
+"""The simulated cluster, as if it were none."""
+
+
+def without(job_id: int):
+    """The next look, in which that job is gone."""
+    nodes = []
+    for node in SURVEY.nodes:
+        seen = node.snapshot
+        if seen is not None:
+            left = {
+                "jobs": tuple(one for one in seen.jobs if one.job != job_id),
+                "processes": tuple(one for one in seen.processes if one.job != job_id),
+            }
+            node = replace(node, snapshot=replace(seen, **left))
+        nodes.append(node)
+    jobs = tuple(job for job in SURVEY.jobs if job.job_id != job_id)
+    return replace(SURVEY, nodes=tuple(nodes), jobs=jobs, taken=SURVEY.taken + 5)
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """What Slurm was told; its queue is the survey's."""
+    told: list = []
+
+    def read_queue(*, jobs=(), **_):
+        return None, tuple(job for job in SURVEY.jobs if job.job_id in jobs)
+
+    monkeypatch.setattr(slurm, "read_queue", read_queue)
+    monkeypatch.setattr(cancel, "cancel", lambda ids: told.append(("cancel", *ids)) or {})
+    monkeypatch.setattr(signal, "through_srun", lambda argv, env: told.append(tuple(argv)))
+    monkeypatch.setattr(signal, "through_scancel", lambda argv: told.append(tuple(argv)))
+    return told
+
+
+def play_on(play, view="jobs", survey=SURVEY, monkeypatch=None, **words):
+    """Alice's dashboard, in a view of the survey; what it noted."""
+    feed = FakeFeed()
+    app = a_dashboard(feed, commands=Commands(me=ALICE), place=Place(view=view), **words)
+    notes = notes_of(app, monkeypatch)
+
+    async def main(pilot) -> None:
+        feed.picture(picture_of(survey))
+        await until(pilot, lambda: app.board.grid is not None and app.board.grid.count)
+        await pilot.pause()
+        await play(app, pilot, feed)
+
+    drive(app, main)
+    return notes
+
+
+def the_job(app):
+    """Under the cursor."""
+    return app.board.shown.targets()[0]
+
+
+async def read_it(pilot, app) -> None:
+    """As somebody does who takes the time."""
+    await until(pilot, lambda: isinstance(app.screen, Confirm) and app.screen._since is not None)
+    app.screen._since -= 10
+
+
+def test_a_job_is_cancelled_after_a_yes(done, monkeypatch) -> None:
+    """Asked, done, said, and looked again."""
+
+    async def play(app, pilot, feed) -> None:
+        job = the_job(app)
+        await pilot.press("x")
+        await read_it(pilot, app)
+        assert f"Cancel job {job.job}?" in screen_text(app)
+        assert f"scancel -- {job.job}" in screen_text(app)
+        assert done == []
+        await pilot.press("y")
+        await until(pilot, lambda: done == [("cancel", job.job)])
+        await until(pilot, lambda: Look() in feed.told)
+
+    notes = play_on(play, monkeypatch=monkeypatch)
+    assert any(note.startswith("cancelled ") for note in notes)
+
+
+@pytest.mark.parametrize("keys", [("enter",), ("n",), ("escape",), ("y",), ("y", "enter"), ("tab", "enter")])
+def test_what_was_typed_without_reading_cancels_nothing(done, monkeypatch, keys) -> None:
+    """Right behind the key, as somebody who has slipped goes on typing."""
+
+    async def play(app, pilot, feed) -> None:
+        await pilot.press("x", *keys)
+        if keys == ("y",):
+            await until(pilot, lambda: isinstance(app.screen, Confirm))
+            await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.board)
+        await pilot.pause()
+
+    monkeypatch.setattr(Confirm.__init__, "__kwdefaults__", {"guard_s": 3600.0})
+    play_on(play, monkeypatch=monkeypatch)
+    assert done == []
+
+
+def test_the_row_that_comes_under_the_cursor_by_itself_is_not_touched(done, monkeypatch) -> None:
+    """The job that was chosen has ended, and another one stands in its place when the key is pressed."""
+
+    async def play(app, pilot, feed) -> None:
+        await pilot.press("down")
+        job = the_job(app)
+        feed.picture(picture_of(without(job.job_id)))
+        await until(pilot, lambda: app.picture is not None and app.picture.survey.taken > SURVEY.taken)
+        await until(pilot, lambda: the_job(app) != job)
+        await pilot.press("x")
+        await pilot.press("s")
+        await pilot.pause()
+        assert app.screen is app.board
+        await pilot.press("down", "x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+
+    notes = play_on(play, monkeypatch=monkeypatch)
+    assert sum("the row that you were on is gone" in note for note in notes) == 2
+    assert done == []
+
+
+def test_the_question_stays_what_it_was_while_looks_arrive(done, monkeypatch) -> None:
+    """A yes is for what stood there, whatever is under the cursor by then."""
+
+    async def play(app, pilot, feed) -> None:
+        await pilot.press("down")
+        job = the_job(app)
+        await pilot.press("x")
+        await read_it(pilot, app)
+        feed.picture(picture_of(without(job.job_id)))
+        await pilot.pause()
+        await pilot.press("y")
+        await until(pilot, lambda: done == [("cancel", job.job)])
+
+    play_on(play, monkeypatch=monkeypatch)
+
+
+def test_a_process_gets_a_signal_after_choice_and_yes(done, monkeypatch) -> None:
+    """Through its job, to its node; Esc on the way sends nothing."""
+
+    async def play(app, pilot, feed) -> None:
+        await pilot.press("enter", "enter", "down")
+        for _ in range(30):
+            if the_targets := app.board.shown.targets():
+                break
+            await pilot.press("down")
+        (target,) = the_targets
+        assert target.process is not None
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, SignalChoice))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.board)
+        await pilot.pause()
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, SignalChoice))
+        await pilot.press("down", "enter")
+        await read_it(pilot, app)
+        assert "Send SIGINT?" in screen_text(app)
+        await pilot.press("y")
+        await until(pilot, lambda: len(done) == 1)
+        assert done[0][-4:] == (
+            f"--pid={target.process.pid}",
+            f"--start={target.process.start_ticks}",
+            f"--job={target.job_id}",
+            "INT",
+        )
+        assert f"--nodelist={target.node}" in done[0]
+
+    play_on(play, monkeypatch=monkeypatch)
+
+
+def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
+    file = tmp_path / "out"
+    file.write_text("so far so good\n")
+    said = JobFiles(user="alice", uid=ALICE.uid, stdout=str(file), stderr="", script="", folder="/")
+    monkeypatch.setattr(job_output, "read_files", lambda number: said)
+    monkeypatch.setattr("slurm_share_tui.commands.os.geteuid", lambda: ALICE.uid)
+
+    async def play(app, pilot, feed) -> None:
+        assert the_job(app).owner == "alice"
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(app.screen, LogScreen))
+        await until(pilot, lambda: "so far so good" in screen_text(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.board)
+
+    play_on(play, monkeypatch=monkeypatch)
+
+
+def test_a_demonstration_is_not_touched(done, monkeypatch) -> None:
+    async def play(app, pilot, feed) -> None:
+        await pilot.press("x", "s", "o")
+        await pilot.pause()
+        assert app.screen is app.board
+
+    notes = play_on(play, survey=a_survey(), monkeypatch=monkeypatch)
+    assert sum("demonstration" in note for note in notes) == 3
+    assert done == []
+
+
+def test_the_plot_of_a_recording_asks_for_its_past(done, monkeypatch) -> None:
+    """And of a live source does not."""
+    position = Position(number=1, count=2, first=SURVEY.taken, last=SURVEY.taken + 60, speed=1.0)
+
+    async def play(app, pilot, feed) -> None:
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, Trend))
+        assert not any(isinstance(told, AskPast) for told in feed.told)
+        await pilot.press("escape")
+        feed.picture(picture_of(replace(SURVEY, source="replay"), position=position))
+        await until(pilot, lambda: app.picture.is_replay)
+        await pilot.press("t")
+        await until(pilot, lambda: any(isinstance(told, AskPast) for told in feed.told))
+
+    play_on(play, view="nodes", monkeypatch=monkeypatch)
+
+
+def test_a_fault_of_ours_is_said_and_the_next_question_can_be_asked(done, monkeypatch) -> None:
+    """Whatever it is: nobody waits for ever, and what is on the screen stays."""
+
+    def broken(**_):
+        raise ZeroDivisionError("oh [red]")
+
+    async def play(app, pilot, feed) -> None:
+        for count in (1, 2):
+            await pilot.press("x")
+            await until(pilot, lambda count=count: len(notes) == count)
+            await pilot.pause()
+
+    monkeypatch.setattr(slurm, "read_queue", broken)
+    notes: list[str] = []
+    monkeypatch.setattr("slurm_share_tui.app.Dashboard.say", lambda self, words, **_: notes.append(words))
+    play_on(play, monkeypatch=monkeypatch)
+    assert notes == ["a fault of slurm-share: ZeroDivisionError('oh [red]')"] * 2

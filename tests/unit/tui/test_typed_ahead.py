@@ -1,0 +1,201 @@
+"""Keys that come in one write are for what the ones before them open."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dashboards import drive
+from msgspec.structs import replace as changed
+from shell import FakeFeed, a_dashboard, a_look, until
+from slurm_share_tui.app import NOTES_MOST, Dashboard
+from slurm_share_tui.screens.columns import ColumnsScreen
+from slurm_share_tui.screens.help import Help
+from slurm_share_tui.widgets.filter_line import FilterLine
+from slurm_share_tui.widgets.status import Status
+from slurm_share_tui.wire import Position, Seek
+from textual import events
+from textual.keys import _character_to_key
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+NAMED = {"\r": "enter", "\x1b": "escape", "\x03": "ctrl+c"}
+
+
+def type_at_once(app: Dashboard, text: str) -> None:
+    """As the terminal's driver hands on what it has read: all of it, before anything is done about the first."""
+    for letter in text:
+        key = NAMED.get(letter) or (letter if letter.isalnum() else _character_to_key(letter))
+        app.post_message(events.Key(key, letter if letter.isprintable() else None))
+
+
+def begin(play: Any) -> None:
+    """A dashboard with a look in it."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def main(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        await play(pilot, app, feed)
+
+    drive(app, main)
+
+
+def test_what_follows_a_slash_is_the_filter() -> None:
+    """Also where its letters would sign, quit, mark or pause."""
+
+    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+        type_at_once(app, "/squeuxpotfcy")
+        box = app.board.query_one(FilterLine).query_one(Input)
+        await until(pilot, lambda: box.value == "squeuxpotfcy")
+        assert app.screen is app.board
+        assert not app.is_ending
+        assert feed.told == []
+
+    begin(play)
+
+
+def test_a_filter_is_written_and_kept_and_the_rest_is_the_tables() -> None:
+    """Enter goes back to the table before the next key comes; another view is filled before its filter is written."""
+
+    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+        type_at_once(app, "/v-7\r5")
+        await until(pilot, lambda: app.board.place.node == "v-7", "into the node that the filter left")
+        type_at_once(app, "2/alice\r\r")
+        await until(pilot, lambda: app.board.place.user == "alice", "into the user that the filter left")
+        assert app.board.place.view == "jobs"
+
+    begin(play)
+
+
+@pytest.mark.parametrize(
+    ("typed", "over"), [("?q", None), ("c\x1b?", Help), ("?\x1bc", ColumnsScreen), ("?jj\x1b/x\x1b?", Help)]
+)
+def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: type[Any] | None) -> None:
+    """`q` closes the help and does not leave; what comes after it is the table's again."""
+
+    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+        type_at_once(app, typed + ("p" if over is None else ""))
+        if over is None:
+            await until(pilot, lambda: app.standing.held, "the pause after the help")
+        else:
+            await until(pilot, lambda: isinstance(app.screen, over), over.__name__)
+        assert not app.is_ending
+
+    begin(play)
+
+
+def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
+    """Of a recording."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+    look = a_look()
+    taken = look.survey.taken
+    position = Position(first=taken, last=taken + 60, number=1, count=13, speed=1.0)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(replace(look, survey=changed(look.survey, source="replay"), position=position))
+        await until(pilot, lambda: app.picture)
+        type_at_once(app, ":100%\r")
+        await until(pilot, lambda: Seek(taken + 60) in feed.told)
+
+    drive(app, play)
+
+
+def test_a_paste_after_a_slash_is_the_filter() -> None:
+    """As a terminal says it that tells pasted from typed."""
+
+    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+        type_at_once(app, "/")
+        app.post_message(events.Paste("squeue"))
+        box = app.board.query_one(FilterLine).query_one(Input)
+        await until(pilot, lambda: box.value == "squeue")
+
+    begin(play)
+
+
+def test_keys_before_there_is_a_view_are_for_the_first_one() -> None:
+    """A person types while it starts."""
+    app = a_dashboard()
+    type_now = app.get_default_screen
+
+    def early() -> Any:
+        type_at_once(app, "4/util")
+        return type_now()
+
+    app.get_default_screen = early  # type: ignore[method-assign]
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await until(pilot, lambda: app.board.way and app.board.query_one(FilterLine).query_one(Input).value == "util")
+        assert app.board.place.view == "gpus"
+
+    drive(app, play)
+
+
+@pytest.mark.parametrize("typed", ["q4", "q5", "q\r", "/squeue\r\x034", "q?", "qx/a"])
+def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
+    """It ends without a word, whatever comes after the key to leave."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        type_at_once(app, typed)
+        for _ in range(400):
+            if app.is_ending:
+                break
+            feed.picture(a_look())
+            await pilot.pause(0.01)
+        assert app.is_ending
+        await app.board.action_view("advice")
+        app.board.draw()
+
+    drive(app, play)
+    assert app.return_code == 0
+
+
+def test_a_sentence_stands_there_once() -> None:
+    """However often a key is pressed; and others take the place of the oldest."""
+
+    async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
+        for _ in range(20):
+            app.say("no")
+        app.say("other")
+        await until(pilot, lambda: [one.message for one in app._notifications] == ["no", "other"])
+        app.say("third")
+        await until(pilot, lambda: [one.message for one in app._notifications] == ["other", "third"])
+
+    begin(play)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (20, 5), (40, 12)])
+def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[int, int]) -> None:
+    """However long they are, and however many."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play() -> None:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await shown(pilot)
+
+    async def shown(pilot: Pilot[Any]) -> None:
+        feed.picture(a_look())
+        await until(pilot, lambda: app.picture)
+        type_at_once(app, "/nobody")
+        await until(pilot, lambda: app.board.query_one(FilterLine).region.height)
+        for word in ("one ", "two ", "three "):
+            app.say(word * 60)
+        await until(
+            pilot,
+            lambda: len(app.screen.query("Toast")) == NOTES_MOST,
+        )
+        await until(pilot, lambda: all(one.region.height for one in app.screen.query("Toast")))
+        rack = app.screen.query_one("ToastRack").region
+        keep = [app.board.query_one(FilterLine).region, app.board.query_one(Status).region]
+        assert all(not one.overlaps(rack) for one in keep if one.height), (rack, keep)
+
+    asyncio.run(play())

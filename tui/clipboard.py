@@ -1,0 +1,15 @@
+"""The one way into the terminal's clipboard, from which it may go into a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from textual.app import App
+
+from slurm_share.cli import screen
+
+
+def put(app: App[Any], lines: Iterable[str]) -> None:
+    """These lines. One that a stranger wrote is not to press Enter, or more, in the shell into which it is put."""
+    app.copy_to_clipboard("\n".join(map(screen.safe, lines)))

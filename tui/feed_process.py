@@ -1,0 +1,258 @@
+"""The process that looks: `python -m slurm_share_tui.feed_process`, started and read by the dashboard (`feed.py`).
+
+Its input begins with the Origin as a line of JSON, then come orders (`wire.Told`); its output is what it sees
+(`wire.Said`). A look that takes long, or decodes a great deal, costs the dashboard no key press: it happens here. It
+ends with its input, and so with the dashboard, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from slurm_share import config
+from slurm_share.errors import CommandError, SlurmShareError, UsageError, shown
+from slurm_share.snapshot import Survey
+from slurm_share.sources.opening import Origin, advice_of
+
+from . import wire
+from .past import PastReader
+from .scenes import Scene, open_scene
+from .wire import AskPast, Begin, End, Hold, Look, Past, Told, Trouble
+
+TIMEOUT_S = 15.0
+"""For a look, as llload has it."""
+RETRY_S = 5.0
+"""After a look that failed, at the least."""
+END_S = 4.0
+"""What a look that is going on has to end by itself, when the input has ended."""
+PIPE_BYTES = 1 << 20
+"""A look at 10,000 nodes goes through in fewer turns."""
+WITHOUT_SLURM = "llload-tui --source local shows this machine, llload-tui --demo a simulated cluster"
+
+Say = Callable[[wire.Said], None]
+
+
+class Ears:
+    """Orders, as a thread hears them."""
+
+    def __init__(self) -> None:
+        self._heard: deque[Told] = deque()
+        self._came = threading.Condition()
+        self.is_over = False
+        """True: nobody is there any more."""
+
+    def hear(self, file: int, rest: bytes = b"") -> None:
+        """Listen until the end of a file, of which `rest` has been read."""
+        while True:
+            *lines, rest = rest.split(b"\n")
+            for line in lines:
+                # A line that is none is no order: a dashboard of another release would have been told at the start.
+                with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                    self.take_up(wire.told(line))
+            data = os.read(file, 65536)
+            if not data:
+                break
+            rest += data
+        self.end()
+
+    def take_up(self, told: Told) -> None:
+        """One order."""
+        with self._came:
+            self._heard.append(told)
+            self._came.notify()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        with self._came:
+            self.is_over = True
+            self._came.notify()
+
+    def orders(self, timeout_s: float | None) -> list[Told]:
+        """What has come; waits for so long until something does."""
+        with self._came:
+            self._came.wait_for(lambda: self._heard or self.is_over, timeout_s)
+            heard = list(self._heard)
+            self._heard.clear()
+        return heard
+
+
+class Watch:
+    """Looks again and again, and obeys."""
+
+    def __init__(
+        self, ears: Ears, say: Say, open_it: Callable[[], Scene], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ears, self._say, self._open, self._clock = ears, say, open_it, clock
+        self._scene: Scene | None = None
+        self._early: list[Told] = []
+        """What was told before there was anything that could obey."""
+        self._past: PastReader | None = None
+        self._held = False
+        self._due: float | None = 0.0
+        """On our clock; None: there is nothing more to see."""
+        self._wanted = True
+        """Whether a look is wanted even where everything is held."""
+        self._begun = 0.0
+        self._took_s = 0.0
+        self._has_seen = False
+
+    def run(self) -> None:
+        """Until nobody listens, or there is nothing to look at."""
+        try:
+            while not self._ears.is_over:
+                for told in self._ears.orders(self._wait_s()):
+                    self._obey(told)
+                if not self._ears.is_over and self._wait_s() == 0.0 and not self._look():
+                    return
+        finally:
+            if self._past is not None:
+                self._past.close()
+            if self._scene is not None:
+                self._scene.close()
+
+    def _wait_s(self) -> float | None:
+        if self._wanted:
+            return 0.0
+        if self._held or self._due is None:
+            return None
+        return max(0.0, self._due - self._clock())
+
+    def _obey(self, told: Told) -> None:
+        if isinstance(told, Look):
+            self._wanted = True
+            if self._scene is not None:
+                self._scene.obey(told)
+        elif isinstance(told, Hold):
+            self._held = told.held
+        elif self._scene is None:
+            self._early.append(told)
+        elif isinstance(told, AskPast):
+            self._ask_past(told, self._scene)
+        else:
+            self._wanted |= self._scene.obey(told)
+            if not self._wanted and self._has_seen:
+                self._next()
+
+    def _look(self) -> bool:
+        """One look; False: it was the last."""
+        self._wanted, self._begun = False, self._clock()
+        try:
+            if self._scene is None:
+                self._scene = self._open()
+                for survey in self._scene.earlier():
+                    self._tell(self._scene, survey, took_s=0.0, is_earlier=True)
+                early, self._early = self._early, []
+                for told in early:
+                    self._obey(told)
+                self._wanted = False
+            self._show(self._scene)
+        except BrokenPipeError:
+            return False
+        except SlurmShareError as error:
+            why, is_usage = str(error), isinstance(error, UsageError)
+            if isinstance(error, CommandError) and isinstance(error.__cause__, FileNotFoundError):
+                why, is_usage = f"{why}; without Slurm {WITHOUT_SLURM}", True
+            self._took_s = self._clock() - self._begun
+            is_over = is_usage and not self._has_seen
+            self._say(Trouble(why, is_over))
+            if is_over:
+                return False
+            usual_s = None if self._scene is None else self._scene.pause_s(0.0)
+            self._due = self._clock() + max(RETRY_S, usual_s or 0.0)
+            return True
+        self._has_seen = True
+        self._took_s = self._clock() - self._begun
+        self._next()
+        return True
+
+    def _next(self) -> None:
+        assert self._scene is not None
+        pause_s = self._scene.pause_s(self._took_s)
+        self._due = None if pause_s is None else self._begun + pause_s
+
+    def _show(self, scene: Scene) -> None:
+        survey = scene.look(TIMEOUT_S)
+        self._tell(scene, survey, took_s=self._clock() - self._begun)
+
+    def _tell(self, scene: Scene, survey: Survey, *, took_s: float, is_earlier: bool = False) -> None:
+        rows = wire.rows_of(survey)
+        notes = survey.notes
+        try:
+            advice = () if is_earlier else advice_of(survey)
+        except SlurmShareError as error:
+            advice, notes = (), (*notes, f"no advice: {shown(str(error), 160)}")
+        self._say(
+            Begin(
+                survey=replace(survey, nodes=(), jobs=(), notes=notes),
+                nodes=len(rows),
+                took_s=took_s,
+                details=scene.details,
+                position=scene.position,
+                is_earlier=is_earlier,
+            )
+        )
+        for part in wire.parts(rows, survey.jobs, advice):
+            self._say(part)
+        self._say(End())
+
+    def _ask_past(self, told: AskPast, scene: Scene) -> None:
+        if scene.file is None:
+            self._say(Past(told.subject, ()))
+            return
+        if self._past is None:
+            self._past = PastReader(scene.file, self._say)
+        self._past.ask(told.subject)
+
+
+def main() -> int:
+    """Look for whoever is at the other end of the standard streams."""
+    # What a library prints must not come between our lines: it goes to standard error.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    voice = threading.Lock()
+
+    def say(message: wire.Said) -> None:
+        data = memoryview(wire.line(message))
+        with voice:
+            while data:
+                data = data[os.write(out, data) :]
+
+    text = b""
+    while b"\n" not in text:
+        data = os.read(0, 65536)
+        if not data:
+            return 0
+        text += data
+    first, _, rest = text.partition(b"\n")
+    origin = msgspec.json.decode(first, type=Origin)
+    ears, done = Ears(), threading.Event()
+
+    def listen() -> None:
+        ears.hear(0, rest)
+        if not done.wait(END_S):
+            os._exit(0)
+
+    threading.Thread(target=listen, name="ears", daemon=True).start()
+    watch = Watch(ears, say, lambda: open_scene(origin, config.load().settings))
+    try:
+        watch.run()
+    except BrokenPipeError:
+        pass  # whoever listened is gone
+    done.set()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

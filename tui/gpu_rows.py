@@ -1,0 +1,215 @@
+"""The lines of GPUs: the GPU itself, the slots of the shares on it with what is in each, its processes. Values in,
+values out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from slurm_share.decide.figures import tasks_on
+from slurm_share.records import MPS_NAME
+from slurm_share.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+
+from .points import percent
+from .wire import NodeRow
+
+
+class GpuRow(Struct, frozen=True):
+    """One GPU, or one MIG instance; or a node of whose GPUs nobody says anything."""
+
+    node: NodeRow
+    gpu: GpuLoad | None = None
+
+    @property
+    def key(self) -> str:
+        """Unique in a picture."""
+        return f"{self.node.name}/{'' if self.gpu is None else self.gpu.uuid}"
+
+    @property
+    def name(self) -> str:
+        """As llload writes it: 0, or of an instance 0 1g.10gb."""
+        if self.gpu is None:
+            return ""
+        return str(self.gpu.index) + (f" {self.gpu.name.rpartition(' ')[2]}" if self.gpu.mig_of else "")
+
+    @property
+    def tasks(self) -> tuple[ProcessLoad, ...]:
+        """Programs on it; MPS's own are none."""
+        snapshot = self.node.node.snapshot
+        return () if self.gpu is None or snapshot is None else tasks_on(snapshot, self.gpu)
+
+    @property
+    def knows_tasks(self) -> bool:
+        """False: the driver counts processes on it, and none was fetched."""
+        snapshot = self.node.node.snapshot
+        return self.gpu is not None and snapshot is not None and (bool(snapshot.processes) or not self.gpu.clients)
+
+    @property
+    def memory_percent(self) -> float | None:
+        """In use."""
+        return None if self.gpu is None else percent(self.gpu.memory_used_mib, self.gpu.memory_total_mib)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Letters that are about this GPU; of a node that says nothing, the node's."""
+        if self.gpu is None:
+            return self.node.codes
+        return tuple(dict.fromkeys(flag.code for flag in self.node.flags if flag.uuid == self.gpu.uuid))
+
+
+def gpu_rows(nodes: Iterable[NodeRow], users: Collection[str] = (), jobs: Collection[int] = ()) -> list[GpuRow]:
+    """A line for each GPU, and one for each node with GPUs of which there is no figure. `users`, `jobs`: only GPUs with
+    a process of theirs."""
+    found = [row for node in nodes for row in _gpus_of(node)]
+    if not users and not jobs:
+        return found
+    return [
+        row
+        for row in found
+        if any((not users or one.user in users) and (not jobs or one.job in jobs) for one in row.tasks)
+    ]
+
+
+def _gpus_of(node: NodeRow) -> Iterator[GpuRow]:
+    snapshot = node.node.snapshot
+    if snapshot is not None and snapshot.gpus:
+        for gpu in snapshot.gpus:
+            yield GpuRow(node, gpu)
+    elif node.figures.gpus != 0:
+        yield GpuRow(node)
+
+
+class ProcessRow(Struct, frozen=True):
+    """One process on one of its GPUs."""
+
+    node: NodeRow
+    process: ProcessLoad
+    on: OnGpu | None = None
+    """None: it is on no GPU that is shown."""
+    gpu: GpuLoad | None = None
+
+    @property
+    def key(self) -> str:
+        """Unique in a picture."""
+        uuid = "" if self.on is None else self.on.uuid
+        return f"{self.node.name}/{uuid}/{self.process.pid}:{self.process.start_ticks}"
+
+    @property
+    def of_cap(self) -> float | None:
+        """Percent of its cap that it has; without a cap, of the GPU's memory."""
+        if self.on is None:
+            return None
+        whole = self.process.cap_mib or (None if self.gpu is None else self.gpu.memory_total_mib)
+        return percent(self.on.memory_mib, whole)
+
+
+def process_rows(node: NodeRow, processes: Sequence[ProcessLoad] | None = None) -> list[ProcessRow]:
+    """A line for each process and each of its GPUs, as llload --processes has them; `processes`: only these."""
+    snapshot = node.node.snapshot
+    if snapshot is None:
+        return []
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    return [
+        ProcessRow(node, one, on, None if on is None else gpus.get(on.uuid))
+        for one in (snapshot.processes if processes is None else processes)
+        for on in one.gpus or (None,)
+    ]
+
+
+# --- Slots ------------------------------------------------------------------------------------------------------------
+
+
+class SlotRow(Struct, frozen=True):
+    """A line below a GPU: one slot of a share with what is in it, or a process that has none; or the GPU itself."""
+
+    on: GpuRow
+    kind: Literal["gpu", "slot", "process"]
+    number: int | None = None
+    """Of the slot, among all of its job on the node."""
+    job: JobLoad | None = None
+    """None: its process is in no job."""
+    process: ProcessRow | None = None
+    """None: nobody is in this slot."""
+
+    @property
+    def key(self) -> str:
+        """Unique in a picture."""
+        if self.process is not None:
+            return self.process.key
+        return self.on.key if self.kind == "gpu" else f"{self.on.key}/{self.job and self.job.job}/slot{self.number}"
+
+    @property
+    def is_mps(self) -> bool:
+        """Whether it is a process of MPS itself."""
+        return self.process is not None and self.process.process.name.startswith(MPS_NAME)
+
+    @property
+    def cap_mib(self) -> int | None:
+        """Most memory that the one in it may have; None: no cap, or not told."""
+        return None if self.process is None else self.process.process.cap_mib
+
+
+def slot_rows(row: GpuRow, *, with_gpu: bool = False) -> list[SlotRow]:
+    """What is on a GPU: the slots of each job in order, then processes without one, MPS's own last. `with_gpu`: with a
+    line for the GPU itself above them."""
+    found = [SlotRow(row, "gpu")] if with_gpu else []
+    snapshot, gpu = row.node.node.snapshot, row.gpu
+    if snapshot is None or gpu is None:
+        return found
+    jobs = {job.job: job for job in snapshot.jobs}
+    here: list[SlotRow] = []
+    taken: set[tuple[int, int]] = set()
+    for one in snapshot.processes:
+        for on in one.gpus:
+            if on.uuid != gpu.uuid:
+                continue
+            process = ProcessRow(row.node, one, on, gpu)
+            job = None if one.job is None else jobs.get(one.job)
+            here.append(SlotRow(row, "process" if one.slot is None else "slot", one.slot, job, process))
+            if one.slot is not None and one.job is not None:
+                taken.add((one.job, one.slot))
+    for job in snapshot.jobs:
+        here += [
+            SlotRow(row, "slot", number, job)
+            for number in slots_of(snapshot, job, gpu)
+            if (job.job, number) not in taken
+        ]
+    return found + sorted(here, key=_in_order)
+
+
+def _in_order(row: SlotRow) -> tuple[bool, bool, int, int, int]:
+    process = None if row.process is None else row.process.process
+    job = process.job if process is not None else None if row.job is None else row.job.job
+    return (
+        row.is_mps,
+        row.number is None,
+        job or 0,
+        row.number or 0,
+        0 if process is None else process.pid,
+    )
+
+
+def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
+    """The slots of a job that are on this GPU: slot i is on GPU i mod G of those that the job was granted, whose order
+    the node does not tell. It follows from the slots that are taken, and where the job has all GPUs from theirs; a free
+    slot of which neither says anything is on no GPU."""
+    if not job.slots:
+        return ()
+    count = job.slots // job.share if job.share and job.slots % job.share == 0 else len(job.gpus)
+    if not count:
+        return ()
+    seen: dict[int, str] = {}
+    for one in snapshot.processes:
+        if one.job != job.job or one.slot is None or not one.gpus:
+            continue
+        if seen.setdefault(one.slot % count, one.gpus[0].uuid) != one.gpus[0].uuid:
+            return ()  # these slots were dealt in another way
+    if len(set(seen.values())) < len(seen):
+        return ()
+    whole = [each.uuid for each in sorted(snapshot.whole_gpus, key=lambda each: each.index)]
+    if len(whole) == count and all(whole[turn] == uuid for turn, uuid in seen.items()):
+        seen = dict(enumerate(whole))
+    turn = next((turn for turn, uuid in seen.items() if uuid == gpu.uuid), None)
+    return () if turn is None else tuple(range(turn, job.slots, count))

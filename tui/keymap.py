@@ -1,0 +1,197 @@
+"""Every key of the dashboard, in one list: what it does, what it is called in the configuration, what the help says.
+
+A configuration gives other keys by id: `[keys]`, `"go.down" = "enter,space"`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from slurm_share.errors import UsageError, shown
+
+from .widgets.signs import ARROWS, arrow
+
+if TYPE_CHECKING:
+    from textual.binding import Binding
+
+Room = Literal["app", "board", "grid"]
+"""Who acts: the program whatever is open, the dashboard's own screen, the table that has the focus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One thing that a key does."""
+
+    id: str
+    keys: str
+    """As Textual writes them, with commas between."""
+    action: str
+    room: Room
+    group: str
+    """Heading in the help."""
+    words: str
+    """One or two, for the last line of the screen."""
+    help: str
+    footer: int = 0
+    """Its place in the last line of the screen, which leaves out the highest where it is too narrow; 0: not there."""
+    priority: bool = False
+    """It acts whatever has the focus, a line of input as well."""
+
+
+VIEWS, MOVE, TABLE, TIME, DO, PROGRAM = "Views", "Moving", "Tables", "Time", "Acting", "Program"
+GROUPS = (VIEWS, MOVE, TABLE, TIME, DO, PROGRAM)
+
+KEYS: tuple[Key, ...] = (
+    Key("view.nodes", "1", "view('nodes')", "board", VIEWS, "Nodes", "a line for each node, with bars"),
+    Key("view.users", "2", "view('users')", "board", VIEWS, "Users", "what each user has"),
+    Key("view.jobs", "3", "view('jobs')", "board", VIEWS, "Jobs", "jobs, one's own first"),
+    Key("view.gpus", "4", "view('gpus')", "board", VIEWS, "GPUs", "every GPU: who, which tasks, memory and load"),
+    Key("view.node", "5", "view('node')", "board", VIEWS, "Node", "the node under the cursor: history, slots"),
+    Key("view.advice", "6", "view('advice')", "board", VIEWS, "Advice", "processes that a job should run, and why"),
+    Key("go.down", "enter,l", "go_down", "board", MOVE, "down",
+        "into what the cursor is on: user, job, node, GPU, process", 1),
+    Key("go.back", "escape,backspace,h", "go_back", "board", MOVE, "back",
+        "clear the filter; without one, back to where you came from", 2),
+    Key("grid.up", "up,k", "up", "grid", MOVE, "up", "one row up"),
+    Key("grid.down", "down,j", "down", "grid", MOVE, "down", "one row down"),
+    Key("grid.page_up", "pageup", "page_up", "grid", MOVE, "page up", "one screen up"),
+    Key("grid.page_down", "pagedown", "page_down", "grid", MOVE, "page down", "one screen down"),
+    Key("grid.first", "home,g", "first", "grid", MOVE, "first", "first row"),
+    Key("grid.last", "end,G", "last", "grid", MOVE, "last", "last row"),
+    Key("grid.left", "left", "left", "grid", MOVE, "left", "columns further left"),
+    Key("grid.right", "right", "right", "grid", MOVE, "right", "columns further right"),
+    Key("pane.next", "tab", "pane(1)", "board", MOVE, "next pane", "next table of this view"),
+    Key("pane.previous", "shift+tab", "pane(-1)", "board", MOVE, "previous pane", "previous table of this view"),
+    Key("filter", "/", "filter", "board", TABLE, "filter",
+        "only rows that fit: words, gpu<50, user=alice & mem>80, name~n1*", 3),
+    Key("flagged", "f", "flagged", "board", TABLE, "flagged", "only rows that deserve a look", 9),
+    Key("sort.left", "<", "sort_left", "grid", TABLE, "sort left", "sort by the column to the left"),
+    Key("sort.right", ">", "sort_right", "grid", TABLE, "sort right", "sort by the column to the right"),
+    Key("sort.reverse", "r", "reverse", "grid", TABLE, "reverse", "sort the other way round"),
+    Key("mark", "space", "mark", "grid", TABLE, "mark", "mark this row for a command, or unmark it"),
+    Key("unmark.all", "u", "unmark_all", "grid", TABLE, "unmark", "unmark all rows"),
+    Key("columns", "c", "columns", "board", TABLE, "columns", "which columns, and in what order", 10),
+    Key("pause", "p", "pause", "board", TIME, "pause", "stop looking, or go on", 4),
+    Key("look.now", "f5", "look", "board", TIME, "look", "look now"),
+    Key("interval.longer", "+", "interval(1)", "board", TIME, "rarer", "look less often"),
+    Key("interval.shorter", "-", "interval(-1)", "board", TIME, "oftener", "look more often"),
+    Key("trend", "t", "trend", "board", TIME, "plot", "one large plot of what the cursor is on", 5),
+    Key("replay.back", "[", "step(-1)", "board", TIME, "step back", "replay: one look back"),
+    Key("replay.on", "]", "step(1)", "board", TIME, "step on", "replay: one look on"),
+    Key("replay.slower", "{", "speed(0.5)", "board", TIME, "slower", "replay: half as fast"),
+    Key("replay.faster", "}", "speed(2.0)", "board", TIME, "faster", "replay: twice as fast"),
+    Key("replay.jump", ":", "jump", "board", TIME, "jump", "replay: to a time"),
+    Key("cancel", "x", "cancel", "board", DO, "cancel", "cancel the job, after a question", 11),
+    Key("signal", "s", "signal", "board", DO, "signal", "send a signal to the task or process, after a question", 12),
+    Key("output", "o", "output", "board", DO, "output", "the end of the job's output, as it grows", 8),
+    Key("copy", "y", "copy", "board", DO, "copy", "copy the row's name; of advice the lines to submit", 13),
+    Key("theme", "ctrl+t", "next_theme", "app", PROGRAM, "theme", "next theme: dark, light, high-contrast ..."),
+    Key("help", "?,f1", "help", "board", PROGRAM, "help", "this page", 6),
+    Key("palette", "ctrl+p", "command_palette", "app", PROGRAM, "palette",
+        "any command, node, user or job by name", 14),
+    Key("suspend", "ctrl+z", "suspend_process", "app", PROGRAM, "stop", "back to the shell; fg goes on",
+        priority=True),
+    Key("quit", "q", "quit", "app", PROGRAM, "quit", "leave", 7),
+    Key("quit.now", "ctrl+c,ctrl+q", "quit", "app", PROGRAM, "quit", "leave, whatever is open", priority=True),
+)  # fmt: skip
+
+BY_ID: dict[str, Key] = {key.id: key for key in KEYS}
+
+_SIGNS = {
+    "enter": "Enter", "escape": "Esc", "backspace": "Bksp", "up": "Up", "down": "Down", "left": "Left",
+    "right": "Right",
+    "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End", "space": "Space", "tab": "Tab",
+    "insert": "Ins", "delete": "Del",
+}  # fmt: skip
+_NAMED = frozenset({*_SIGNS, *(f"f{number}" for number in range(1, 25))})
+_MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
+
+
+def bindings(room: Room) -> list[Binding]:
+    """The bindings of one room, as Textual wants them in BINDINGS."""
+    from textual.binding import Binding
+
+    return [
+        Binding(key.keys, key.action, key.words, show=key.footer > 0, priority=key.priority, id=key.id)
+        for key in KEYS
+        if key.room == room
+    ]
+
+
+def checked(overrides: Mapping[str, str]) -> dict[str, str]:
+    """The configuration's own keys by id, each as Textual calls it. Raises UsageError for an id or a key that there is
+    not, and for a key that would do two things."""
+    found: dict[str, str] = {}
+    for id, keys in overrides.items():
+        if id not in BY_ID:
+            near = difflib.get_close_matches(id, BY_ID, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(BY_ID)}"
+            raise UsageError(f"keys: there is nothing with the id {shown(id)}; {hint}")
+        if not _apart(keys):
+            raise UsageError(f"keys: {id}: name at least one key for it")
+        found[id] = ",".join(_key(id, one) for one in _apart(keys))
+    taken: dict[str, str] = {}
+    for id in BY_ID:
+        for one in keys_of(id, found):
+            if one in taken and taken[one] != id:
+                raise UsageError(
+                    f"keys: {sign(one)} would be for {taken[one]} and for {id}; give one of them another key"
+                )
+            taken[one] = id
+    return found
+
+
+def keys_of(id: str, overrides: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that do it, as Textual calls them; `overrides` as `checked` answers."""
+    return tuple(_long(one) for one in _apart(overrides.get(id) or BY_ID[id].keys))
+
+
+def sign(key: str) -> str:
+    """A key as people write it: Esc, ^p, /."""
+    *modifiers, name = key.split("+") if len(key) > 1 else [key]
+    written = (
+        arrow(name)
+        if name in ARROWS
+        else _SIGNS.get(name) or _character(name) or (name.upper() if name in _NAMED else name)
+    )
+    if modifiers == ["ctrl"]:
+        return f"^{written}"
+    return "+".join([*(modifier.capitalize() for modifier in modifiers), written])
+
+
+def signs(keys: Iterable[str]) -> str:
+    """All of them: Enter, l."""
+    return " ".join(map(sign, keys))
+
+
+def _apart(keys: str) -> list[str]:
+    """`a,b` are two keys; a comma alone is one."""
+    if keys.strip() == ",":
+        return [","]
+    return [one.strip() for one in keys.split(",") if one.strip()]
+
+
+def _key(id: str, written: str) -> str:
+    *modifiers, name = written.split("+") if len(written) > 1 else [written]
+    is_known = name in _NAMED or (len(name) == 1 and name.isprintable()) or _character(name) != ""
+    if not is_known or not all(modifier in _MODIFIERS for modifier in modifiers):
+        raise UsageError(f"keys: {id}: there is no key {shown(written)}; write a, G, ctrl+a, f5, enter, space ...")
+    return _long(written)
+
+
+def _long(key: str) -> str:
+    """/ as slash, which is what Textual calls it."""
+    from textual.keys import _character_to_key
+
+    *modifiers, name = key.split("+") if len(key) > 1 else [key]
+    return "+".join([*modifiers, _character_to_key(name) if len(name) == 1 else name])
+
+
+def _character(name: str) -> str:
+    """slash as /; empty: no name of a character."""
+    from textual.keys import REPLACED_KEYS, key_to_character
+
+    return key_to_character(name) or key_to_character(REPLACED_KEYS.get(name, name)) or ""

@@ -1,0 +1,152 @@
+"""`llload-tui`: from the command's words to a screen, and back.
+
+The order is what makes it quick: words, then the process that looks, and only then Textual, which takes longer to load
+than a first look at a few nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from slurm_share import names
+from slurm_share.cli.door import enter
+from slurm_share.errors import UsageError
+from slurm_share.readers import proc
+
+from . import words
+from .feed import Feed
+from .user_config import Memory, UserConfig, memory_file, read_config, read_remembered
+from .words import PROGRAM, Wanted
+
+if TYPE_CHECKING:
+    from .app import Dashboard
+
+NEEDED = ("textual", "textual_plotext")
+"""What the extra `tui` brings; a site may have installed the rest without it."""
+YOUNG_MOST = 20_000
+"""New objects after which the collector looks at them; Python's own 700 would be several times in a frame."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    arguments = words.parser().parse_args(argv)
+    return enter(PROGRAM, lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    wanted = words.understood(arguments)
+    config = read_config(wanted.config)
+    why = no_screen(os.environ)
+    if why:
+        return _print_once(arguments, why)
+    if wanted.no_color:
+        os.environ["NO_COLOR"] = "1"
+    interval_s = wanted.origin.interval_s or config.interval or words.INTERVAL_S
+    feed = Feed(replace(wanted.origin, interval_s=interval_s))
+    feed.start()
+    with contextlib.closing(feed):
+        return _show(feed, wanted, replace(config, interval=interval_s, theme=wanted.theme or config.theme))
+
+
+def no_screen(environ: Mapping[str, str]) -> str:
+    """Why there can be no dashboard here; empty: there can."""
+    for name, stream in (("standard output", sys.__stdout__), ("standard input", sys.__stdin__)):
+        if stream is None or stream.closed or not stream.isatty():
+            return f"{name} is no terminal"
+    term = environ.get("TERM", "")
+    if term in ("", "dumb"):
+        return f"TERM is {term}" if term else "TERM is not set"
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    return f"{missing[0]} is not installed here (pip install 'slurm-share[tui]')" if missing else ""
+
+
+def _print_once(arguments: argparse.Namespace, why: str) -> int:
+    from slurm_share.cli import llload
+
+    found = words.as_llload(arguments)
+    _say(f"{why}; this is llload {' '.join(found)}")
+    return llload.main(found)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"{PROGRAM}: {sentence}\n")
+
+
+def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
+    """The dashboard, until somebody has seen enough."""
+    gc.disable()  # what is loaded stays, and is not walked through again and again meanwhile
+    from . import workarounds
+    from .app import Dashboard
+    from .commands import Commands
+    from .place import Place
+    from .widgets import signs
+
+    workarounds.draw_on_a_terminal()
+    signs.choose(config.ascii, proc.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
+    remembered, trouble = read_remembered(memory_file())
+    app = Dashboard(
+        feed,
+        commands=Commands(readonly=wanted.readonly or config.readonly),
+        config=config,
+        memory=Memory(memory_file(), remembered),
+        readonly=wanted.readonly,
+        place=None if wanted.view is None else Place(view=wanted.view),
+    )
+    _raise_if_over(feed)
+    tune_collector()
+    for ends in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(ends) is not signal.SIG_IGN:  # nohup
+            signal.signal(ends, lambda number, _: _leave(app, number))
+    app.run()
+    if trouble:
+        _say(trouble)
+    _raise_if_over(feed)
+    return app.return_code or names.EXIT_OK
+
+
+def _leave(app: Dashboard, number: int) -> None:
+    """A signal that ends us gives the terminal back as it was. Of one that was closed nothing can be given back, and
+    whoever tries waits for ever: what was chosen is kept, and the signal does what it does by itself."""
+    import asyncio
+
+    from . import workarounds
+
+    if not workarounds.has_terminal():
+        app.memory.keep()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise SystemExit(128 + number) from None
+    loop.call_soon_threadsafe(app.exit, None, 128 + number)
+
+
+def tune_collector() -> None:
+    """Python's collector stops everything while it walks. Records of a look it does not walk through at all (`gc=False`
+    in snapshot.py), what Textual is made of is set aside here, and what is left is little: on a cluster of 10,000 nodes
+    23 ms at the worst, where a walk through one look alone took 370."""
+    gc.freeze()
+    gc.set_threshold(YOUNG_MOST, 10, 10)
+    gc.enable()
+
+
+def _raise_if_over(feed: Feed) -> None:
+    """What cannot be as asked is the command's own answer, as llload has it."""
+    if feed.failure and not feed.has_seen:
+        raise UsageError(feed.failure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

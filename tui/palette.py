@@ -1,0 +1,139 @@
+"""The command palette: whatever a key does, columns to sort by, themes; and any node, user or job by its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from slurm_share.cli import screen
+
+from . import keymap, themes
+from .picture import Picture
+from .place import Place
+
+if TYPE_CHECKING:
+    from .app import Dashboard
+
+MOST_THINGS = 50
+"""Nodes, users and jobs that are offered for what was typed."""
+AT_ONCE = 500
+"""Names that are compared before keys are listened to again."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One line of the palette."""
+
+    name: str
+    help: str
+    run: Callable[[], Any]
+    key: str = ""
+    """How its key is written."""
+
+
+class Commands(Provider):
+    """What can be done here."""
+
+    async def discover(self) -> Hits:
+        """All of it, before anything is typed."""
+        for offer in offers(_dashboard(self)):
+            yield DiscoveryHit(Content(_label(offer)), offer.run, text=offer.name, help=_plain(offer.help))
+
+    async def search(self, query: str) -> Hits:
+        """What is like it."""
+        matcher = self.matcher(query)
+        for offer in offers(_dashboard(self)):
+            name = _label(offer)
+            score, places = matcher.fuzzy_search.match(query, name)
+            if score > 0:
+                lit = Content(name)
+                for place in places:
+                    lit = lit.stylize(matcher.match_style, place, place + 1)
+                yield Hit(score, lit, offer.run, text=offer.name, help=_plain(offer.help))
+
+
+class Things(Provider):
+    """Nodes, users and jobs."""
+
+    async def search(self, query: str) -> Hits:
+        """Those with it in their name; at once those that begin with it."""
+        dashboard = _dashboard(self)
+        if dashboard.picture is None:
+            return
+        wanted, count = query.casefold(), 0
+        async for name, help, place in _slowly(things(dashboard.picture)):
+            at = name.casefold().find(wanted)
+            if at < 0:
+                continue
+            shown = screen.shortened(name, 60)
+            lit = Content(shown)
+            if shown == name:
+                lit = lit.stylize(self.matcher(query).match_style, at, at + len(query))
+            score = 1.0 if len(name) == len(query) else 0.9 if at == 0 else 0.6
+            yield Hit(score, lit, partial(dashboard.jump_to, place), text=shown, help=_plain(help))
+            count += 1
+            if count == MOST_THINGS:
+                return
+
+
+def offers(dashboard: Dashboard) -> Iterator[Offer]:
+    """Every key by its words, then what has no key of its own."""
+    for key in keymap.KEYS:
+        if (
+            key.room == "grid"
+            or key.id in ("palette", "quit.now", "pane.next", "pane.previous")
+            or not dashboard.board.does(key)
+        ):
+            continue
+        written = keymap.signs(keymap.keys_of(key.id, dashboard.keys))
+        yield Offer(f"{key.group}: {key.words}", key.help, partial(dashboard.press, key), written)
+    grid = dashboard.board.grid
+    if grid is not None:
+        for column in grid.columns:
+            yield Offer(f"Sort by {column.heading}", column.doc, partial(grid.sort_by, column.id))
+    for name in themes.NAMES:
+        yield Offer(f"Theme {name}", "colours of the dashboard", partial(dashboard.choose_theme, name))
+
+
+def things(picture: Picture) -> Iterator[tuple[str, str, Place]]:
+    """(name, what it is, where it is shown) of everything that has a name."""
+    users = {user.user for row in picture.nodes if row.node.snapshot is not None for user in row.node.snapshot.users}
+    users |= {job.user for job in picture.survey.jobs}
+    for user in sorted(users):
+        yield user, "user: jobs", Place(view="jobs", user=user)
+    for row in picture.nodes:
+        yield row.name, "node", Place(view="node", node=row.name)
+    for job in picture.survey.jobs:
+        place = Place(view="nodes", user=job.user, job=job.job_id, job_name=job.id)
+        yield f"{job.id} {job.name}", f"job of {job.user}: its nodes", place
+
+
+async def _slowly(found: Iterator[tuple[str, str, Place]]) -> AsyncIterator[tuple[str, str, Place]]:
+    """The same, with room for a key press in between."""
+    for number, one in enumerate(found, 1):
+        yield one
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def _label(offer: Offer) -> str:
+    return f"{offer.name}  ({offer.key})" if offer.key else offer.name
+
+
+def _plain(text: str) -> str:
+    """The palette reads its help as markup; a stranger's brackets are to stay brackets. (`textual.markup.escape` lets
+    [$primary] through.)"""
+    return screen.safe(text).replace("[", "\\[")
+
+
+def _dashboard(provider: Provider) -> Dashboard:
+    from .app import Dashboard
+
+    assert isinstance(provider.app, Dashboard)
+    return provider.app

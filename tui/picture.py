@@ -1,0 +1,122 @@
+"""What the dashboard draws: one whole look, and for each kind of thing its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from slurm_share.decide import node_names
+from slurm_share.errors import UsageError
+from slurm_share.records import QueuedJob
+from slurm_share.snapshot import Advice, Snapshot, Survey
+
+from .wire import Begin, NodeRow, Position, rows_of
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One look. Values only: whoever has it may keep it, and nothing in it changes."""
+
+    survey: Survey
+    """Whole, with its nodes."""
+    nodes: tuple[NodeRow, ...]
+    advice: tuple[Advice, ...] = ()
+    took_s: float = 0.0
+    """How long the look took."""
+    details: bool = True
+    """False: no processes, jobs and users of nodes are in it."""
+    position: Position | None = None
+    """Of a replay."""
+    arrived: float = 0.0
+    """time.monotonic() of the dashboard, when all of it was here."""
+    number: int = field(default=0, compare=False)
+    """Counts the looks of this dashboard."""
+
+    @cached_property
+    def by_name(self) -> dict[str, NodeRow]:
+        """Node's name -> its row."""
+        return {row.name: row for row in self.nodes}
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it comes from a recording."""
+        return self.survey.source == "replay"
+
+    @cached_property
+    def snapshots(self) -> list[Snapshot]:
+        """Of the nodes that answered."""
+        return [found for row in self.nodes if (found := row.node.snapshot) is not None]
+
+    @cached_property
+    def is_simulated(self) -> bool:
+        """Whether a figure in it is simulated."""
+        return self.survey.source == "demo" or self.survey.simulated
+
+
+def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[NodeRow, ...]:
+    """The rows, with what Slurm's queue has on those that say nothing themselves."""
+    silent: dict[str, list[QueuedJob]] = {row.name: [] for row in rows if row.node.snapshot is None}
+    if not silent:
+        return rows
+    for job in jobs:
+        for name in nodes_of(job):
+            if name in silent:
+                silent[name].append(job)
+    return tuple(
+        replace(
+            row,
+            queued_users=tuple(sorted({job.user for job in found})),
+            queued_jobs=tuple(job.id for job in found),
+        )
+        if (found := silent.get(row.name))
+        else row
+        for row in rows
+    )
+
+
+def nodes_of(job: QueuedJob) -> tuple[str, ...]:
+    """Names of its nodes; none for a list that is no list."""
+    try:
+        return node_names.unfold(job.nodes)
+    except UsageError:
+        return ()
+
+
+def put_together(
+    begin: Begin,
+    rows: tuple[NodeRow, ...],
+    advice: tuple[Advice, ...],
+    *,
+    jobs: tuple[QueuedJob, ...] = (),
+    arrived: float,
+    number: int,
+) -> Picture:
+    """A picture from the messages of one look."""
+    jobs = (*begin.survey.jobs, *jobs)
+    return Picture(
+        survey=replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs),
+        nodes=with_queued(rows, jobs),
+        advice=advice,
+        took_s=begin.took_s,
+        details=begin.details,
+        position=begin.position,
+        arrived=arrived,
+        number=number,
+    )
+
+
+def of_survey(
+    survey: Survey,
+    advice: tuple[Advice, ...] = (),
+    *,
+    details: bool = True,
+    position: Position | None = None,
+    arrived: float = 0.0,
+    number: int = 0,
+) -> Picture:
+    """A picture of a whole look that is here already, without a process that looks."""
+    begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, details=details, position=position)
+    return put_together(begin, rows_of(survey), advice, arrived=arrived, number=number)

@@ -1,0 +1,116 @@
+"""What of a look goes into a history: five figures of a node, of one of its GPUs, of a user. Values in, values out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from slurm_share.snapshot import GpuLoad, Snapshot, UserLoad
+
+from .wire import NodeRow, Point, Subject
+
+Values = tuple[float | None, float | None, float | None, float | None, float | None]
+"""cpu, gpu, sm, memory, gpu_memory as Point has them, in that order."""
+NOTHING: Values = (None, None, None, None, None)
+
+
+def of_node(row: NodeRow) -> Values:
+    """A node: load and memory of the whole of it, whoever uses it; of its GPUs those that the viewer is shown."""
+    one, snapshot = row.figures, row.node.snapshot
+    gpu = sm = None
+    if snapshot is not None:
+        if snapshot.gpu_sums is None:
+            gpus = snapshot.whole_gpus
+            gpu, sm = _mean(each.load5 for each in gpus), _mean(map(_sm, gpus))
+        elif snapshot.gpu_sums.count and snapshot.gpu_sums.load5 is not None:
+            gpu = 100 * snapshot.gpu_sums.load5 / snapshot.gpu_sums.count
+            sm = gpu if snapshot.gpu_sums.load_by == "sm" else None
+    return (
+        percent(one.load, one.cpus),
+        gpu,
+        sm,
+        percent(one.memory_used_mib, one.memory_mib),
+        percent(one.gpu_memory_used_mib, one.gpu_memory_mib),
+    )
+
+
+def of_gpu(gpu: GpuLoad) -> Values:
+    """One GPU, or one MIG instance."""
+    return None, gpu.load5, _sm(gpu), None, percent(gpu.memory_used_mib, gpu.memory_total_mib)
+
+
+def of_users(rows: Iterable[NodeRow]) -> dict[str, Values]:
+    """Each user: what is the user's, of the nodes and the GPUs that the user is on."""
+    found: dict[str, list[tuple[Snapshot, UserLoad]]] = defaultdict(list)
+    for row in rows:
+        if row.node.snapshot is not None:
+            for user in row.node.snapshot.users:
+                found[user.user].append((row.node.snapshot, user))
+    return {name: _of_user(places) for name, places in found.items()}
+
+
+def of_subject(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
+    """What a look has of one subject; None: the subject is not in it."""
+    if subject.user:
+        return of_users(rows).get(subject.user)
+    row = next((row for row in rows if row.name == subject.node), None)
+    if row is None or not subject.gpu:
+        return None if row is None else of_node(row)
+    gpus = () if row.node.snapshot is None else row.node.snapshot.gpus
+    return next((of_gpu(gpu) for gpu in gpus if gpu.uuid == subject.gpu), None)
+
+
+def point_of(rows: Sequence[NodeRow], subject: Subject, taken: float) -> Point:
+    """The point of one subject in a look that was taken at `taken`; nothing known where the subject is not in it."""
+    return Point(taken, *(of_subject(rows, subject) or NOTHING))
+
+
+def every(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject, Values]]:
+    """All that a look can be asked for; `gpus`: each by itself as well."""
+    for row in rows:
+        yield Subject(node=row.name), of_node(row)
+        if gpus and row.node.snapshot is not None:
+            for gpu in row.node.snapshot.gpus:
+                yield Subject(node=row.name, gpu=gpu.uuid), of_gpu(gpu)
+    for name, values in of_users(rows).items():
+        yield Subject(user=name), values
+
+
+def _of_user(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
+    on_gpus = [
+        (gpu, user)
+        for snapshot, user in places
+        for gpu in snapshot.gpus
+        if gpu.uuid in user.gpus and not gpu.mig_parent
+    ]
+    has_gpus = any(snapshot.gpus for snapshot, _ in places)
+    load = _sum(user.gpu_load for _, user in places)
+    return (
+        percent(_sum(user.cpu_cores for _, user in places), sum(snapshot.cpus for snapshot, _ in places)),
+        percent(load, len(on_gpus)) if on_gpus else 0.0 if has_gpus and load == 0 else None,
+        _mean(
+            mine.sm.m5 for gpu, user in on_gpus for mine in gpu.users if mine.uid == user.uid and mine.sm is not None
+        ),
+        percent(_sum(user.memory_mib for _, user in places), _sum(snapshot.memory_total_mib for snapshot, _ in places)),
+        percent(_sum(user.gpu_memory_mib for _, user in places), _sum(gpu.memory_total_mib for gpu, _ in on_gpus)),
+    )
+
+
+def _sm(gpu: GpuLoad) -> float | None:
+    """Now where the driver says so: beside the load, which is a mean over 5 minutes, it shows what comes."""
+    return gpu.activity.sm if gpu.activity.sm is not None else gpu.sm.m1 if gpu.sm is not None else None
+
+
+def percent(part: float | None, whole: float | None) -> float | None:
+    """0 to 100 and above; None where either is not known, or there is no whole."""
+    return 100.0 * part / whole if part is not None and whole else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

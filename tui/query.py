@@ -1,0 +1,191 @@
+"""What one writes into a table's filter: `alice`, `gpu<50`, `user=alice & gpu>80%`, `!(name~test | gpu=?)`.
+
+    word            rows with it in any text, whatever its capitals; "two words" together
+    column=value    the value as it is shown, or one of several with commas between; * stands for anything
+    column!=value   another value
+    column<value    also <= > >=; figures with % K M G T s m h d, names in natural order
+    column~text     with the text in it; with * and ? in it, a pattern as a shell has it, for all of it
+    column!~text    without
+    column=?        unknown; column=- none
+    & | ! ( )       and, or, not; words beside one another are `and`
+
+A column is called by its heading, its id or an alias; what stands in a heading on the screen goes before what is not
+shown. What is unknown fits nothing but `column=?`, neither `gpu<50` nor `!gpu<50`. How terms are asked of rows is in
+`query_terms`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .column import Column
+from .query_terms import EXAMPLES, YES, Asked, Cells, QueryError, all_of, any_of, compared, not_of, word
+
+LONGEST = 500
+"""Characters. Nobody writes more."""
+DEEPEST = 30
+"""Parentheses and `!` within one another."""
+
+_OPERATOR = re.compile(r"\s*(<=|>=|!=|!~|==|=|<|>|~)\s*")
+_WORD = re.compile(r'"([^"]*)"|([^\s&|()<>=~!"]+)')
+_VALUE = re.compile(r'"([^"]*)"|([^\s&|()"]+)')
+
+
+@dataclass(frozen=True)
+class Query:
+    """A filter that has been understood."""
+
+    text: str
+    _asked: Asked = field(compare=False)
+    columns: frozenset[str] = field(default=frozenset(), compare=False)
+    """Ids of those whose values it asks for."""
+
+    def fitting(self, cells: Cells, count: int) -> list[int]:
+        """Numbers of the rows that fit."""
+        return [number for number, fits in enumerate(self._asked(cells, count)) if fits == YES]
+
+
+def understand(text: str, columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> Query | None:
+    """The filter that somebody wrote; None: nothing is asked. `shown`: ids of the columns that are seen, whose names
+    go before those of the others. Raises QueryError."""
+    text = text.strip()
+    if not text:
+        return None
+    if len(text) > LONGEST:
+        raise QueryError(f"the filter has {len(text)} characters; {LONGEST} are enough for everybody")
+    reader = _Reader(text, columns, shown)
+    asked = reader.whole()
+    return Query(text, asked, frozenset(reader.used))
+
+
+def begun_name(text: str, columns: Sequence[Column[Any]]) -> str:
+    """The name of a column that the end of the text may be the beginning of, or all of; empty: it is none."""
+    begun = re.split(r"[\s&|(!]", text)[-1].casefold()
+    names = [name for column in columns for name in (column.name, column.id, *column.alias)]
+    return next((name for name in names if begun and name.casefold().startswith(begun)), "")
+
+
+def called(columns: Sequence[Column[Any]], shown: Collection[str] = ()) -> dict[str, Column[Any]]:
+    """What each name means, in small letters."""
+    found: dict[str, Column[Any]] = {}
+    for is_shown in (False, True):
+        some = [column for column in columns if (column.id in shown) == is_shown]
+        found |= {alias.casefold(): column for column in some for alias in column.alias}
+        found |= {column.id.casefold(): column for column in some}
+        found |= {column.heading.casefold(): column for column in some if column.heading}
+    return found
+
+
+class _Reader:
+    """Reads from left to right, one thing ahead."""
+
+    def __init__(self, text: str, columns: Sequence[Column[Any]], shown: Collection[str]) -> None:
+        self._text, self._at, self._depth = text, 0, 0
+        self._columns = columns
+        self._names = called(columns, shown)
+        self.used: set[str] = set()
+        """Ids of the columns that are asked."""
+
+    def whole(self) -> Asked:
+        asked = self._any()
+        if self._next():
+            raise QueryError("there is a ) too many" if self._next() == ")" else f"no filter: {self._rest()}")
+        return asked
+
+    def _any(self) -> Asked:
+        parts = [self._all()]
+        while self._take("|"):
+            parts.append(self._all())
+        return parts[0] if len(parts) == 1 else any_of(parts)
+
+    def _all(self) -> Asked:
+        parts = [self._one()]
+        while (ahead := self._next()) and ahead not in "|)":
+            self._take("&")
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else all_of(parts)
+
+    def _one(self) -> Asked:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise QueryError(f"more than {DEEPEST} parentheses and ! within one another")
+        try:
+            if self._take("!"):
+                return not_of(self._one())
+            if self._take("("):
+                inner = self._any()
+                if not self._take(")"):
+                    raise QueryError("a ) is missing")
+                return inner
+            return self._term()
+        finally:
+            self._depth -= 1
+
+    def _term(self) -> Asked:
+        found = _WORD.match(self._text, self._at)
+        if found is None:
+            rest = self._rest()
+            if not rest:
+                raise QueryError("something is missing at the end")
+            if rest[0] == '"':
+                raise QueryError('a closing " is missing')
+            raise QueryError(f"a word or a column is missing before {rest}")
+        self._at = found.end()
+        sign = None if found[1] is not None else _OPERATOR.match(self._text, self._at)
+        if sign is None:
+            asked, searched = word(found[1] if found[1] is not None else found[2], self._columns)
+            self.used |= searched
+            return asked
+        name = found[2]
+        column = self._column(name)
+        self.used.add(column.id)
+        self._at = sign.end()
+        value = _VALUE.match(self._text, self._at)
+        if value is None:
+            raise QueryError(self._what(name + sign[1], column, sign[1]))
+        self._at = value.end()
+        wanted = value[1] if value[1] is not None else value[2]
+        twin = next((one for one in self._columns if one.id == column.twin), None)
+        return compared(column, name, sign[1], wanted, twin, is_quoted=value[1] is not None)
+
+    def _what(self, begun: str, column: Column[Any], sign: str) -> str:
+        """Why there is no value."""
+        ahead = self._next()
+        if ahead == '"':
+            return 'a closing " is missing'
+        if ahead and ahead in "()&|":
+            return f'{begun} what? A value with {ahead} in it is written in "quotes": {begun}"a{ahead}b"'
+        return f"{begun} what? For example {begun}{_example(column, sign)}"
+
+    def _column(self, name: str) -> Column[Any]:
+        low = name.casefold()
+        if low in self._names:
+            return self._names[low]
+        there = ", ".join(column.name for column in self._columns)
+        near = difflib.get_close_matches(low, self._names, n=1)
+        if near:
+            raise QueryError(f"there is no column {name}: did you mean {near[0]}? There are {there}")
+        raise QueryError(f"there is no column {name}; there are {there}")
+
+    def _next(self) -> str:
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, sign: str) -> bool:
+        if self._next() != sign:
+            return False
+        self._at += 1
+        return True
+
+    def _rest(self) -> str:
+        self._next()
+        return self._text[self._at : self._at + 20]
+
+
+def _example(column: Column[Any], sign: str) -> str:
+    return "train" if "~" in sign else EXAMPLES[column.unit] if sign[0] in "<>" else "?"

@@ -1,0 +1,251 @@
+"""The terms of a filter, asked of all rows at once: words, comparisons, and what joins them. Each is linear in what is
+asked, since the table follows every letter that somebody writes."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from slurm_share.decide.natural import natural
+
+from .column import Column, Unit, Value
+
+NO, UNKNOWN, YES = 0, 1, 2
+"""Whether a row fits: `and` is the least of them, `or` the greatest, `not` the mirror."""
+
+UNITS = {
+    "%": 1.0, "k": 1 / 1024**2, "kb": 1 / 1024**2, "M": 1 / 1024, "mb": 1 / 1024, "g": 1.0, "gb": 1.0,
+    "t": 1024.0, "tb": 1024.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
+"""Figures stand in percent, GB and seconds (`Column.value`). An M alone is a megabyte, an m alone a minute."""
+_TIMES = frozenset({"s", "m", "min", "h", "d"})
+EXAMPLES: dict[Unit, str] = {"": "50", "%": "50%", "GB": "40G", "s": "2h"}
+_IS: dict[Unit, str] = {"": "a figure without a unit", "%": "a percentage", "GB": "in gigabytes", "s": "a time"}
+_ARE: dict[Unit, str] = {"": "figures without a unit", "%": "percentages", "GB": "gigabytes", "s": "times"}
+NEAR = 1.0
+"""In a column's own unit: no figure is shown with more of a rounding."""
+
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.lt, ">": operator.gt, ">=": operator.gt,
+}  # fmt: skip
+"""Of what is not shown as the same figure."""
+_FIGURE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))\s*([A-Za-z%]*)")
+_SHOWN = re.compile(r"([-+]?\d+)(?:\.(\d+))?")
+_SHOWN_UNIT = re.compile(r"([a-z%]+)\??$")
+
+
+class QueryError(Exception):
+    """What was written is no filter; the sentence says why, and what would be one."""
+
+
+class Cells(Protocol):
+    """The rows that are asked (widgets.grid_rows.Held)."""
+
+    def values(self, column: Column[Any]) -> Sequence[Value]:
+        """Of each row."""
+
+    def texts(self, column: Column[Any]) -> Sequence[str]:
+        """Of each row, casefolded."""
+
+    def text(self, column: Column[Any], number: int) -> str:
+        """Of one row, casefolded."""
+
+
+Asked = Callable[[Cells, int], list[int]]
+"""(rows, how many) -> NO, UNKNOWN or YES for each."""
+
+# --- And, or, not -----------------------------------------------------------------------------------------------------
+
+
+def all_of(parts: Sequence[Asked]) -> Asked:
+    """And."""
+    return _folded(min, parts)
+
+
+def any_of(parts: Sequence[Asked]) -> Asked:
+    """Or."""
+    return _folded(max, parts)
+
+
+def _folded(how: Callable[[int, int], int], parts: Sequence[Asked]) -> Asked:
+    def asked(cells: Cells, count: int) -> list[int]:
+        found = parts[0](cells, count)
+        for part in parts[1:]:
+            found = list(map(how, found, part(cells, count)))
+        return found
+
+    return asked
+
+
+def not_of(part: Asked) -> Asked:
+    """Not; unknown stays so."""
+    return lambda cells, count: [YES - fits for fits in part(cells, count)]
+
+
+# --- Words and comparisons --------------------------------------------------------------------------------------------
+
+
+def word(text: str, columns: Sequence[Column[Any]]) -> tuple[Asked, set[str]]:
+    """In any column of texts, and the ids of those; figures, bars and sparklines are asked by their column's name."""
+    low = text.casefold()
+    searched = [one for one in columns if not one.right and one.bar is None and one.spark is None]
+
+    def asked(cells: Cells, count: int) -> list[int]:
+        found = [False] * count
+        for column in searched:
+            found = [is_found or low in text for is_found, text in zip(found, cells.texts(column), strict=True)]
+        return [YES if is_found else NO for is_found in found]
+
+    return asked, {column.id for column in searched}
+
+
+def compared(
+    column: Column[Any], name: str, sign: str, wanted: str, twin: Column[Any] | None, *, is_quoted: bool
+) -> Asked:
+    """One comparison. `name`: what the column was called; `twin`: `Column.twin`. Raises QueryError for a unit that the
+    column does not have, at once or when the rows are asked."""
+    if wanted in ("?", "-") and not is_quoted and sign in ("=", "==", "!="):
+        fits = _is_unknown(column) if wanted == "?" else _is_none(column)
+    elif "~" in sign:
+        fits = _contains(column, wanted)
+    else:
+        wrong = "" if is_quoted else _wrong_unit(column, name, sign, wanted, twin)
+        if wrong and column.unit:
+            raise QueryError(wrong)
+        if sign in _COMPARED:
+            return _ordered(column, name, sign, wanted, wrong)
+        fits = _equal(column, wanted, wrong, is_quoted=is_quoted)
+    return not_of(fits) if sign[0] == "!" else fits
+
+
+def _wrong_unit(column: Column[Any], name: str, sign: str, wanted: str, twin: Column[Any] | None) -> str:
+    """What is said of a figure with a unit that the column's are not in; empty: it has none, or that one."""
+    unit = unit_of(wanted)
+    if not unit or unit == column.unit:
+        return ""
+    if twin is not None and twin.unit == unit:
+        return f"{name} is {_IS[column.unit]}; the {_ARE[unit]} are in {twin.name}: {twin.name}{sign}{wanted}"
+    return f"{name} is {_IS[column.unit]}, and {wanted} is none; for example {name}{sign}{EXAMPLES[column.unit]}"
+
+
+def _is_unknown(column: Column[Any]) -> Asked:
+    return lambda cells, _: [
+        YES if value is None and text != "-" else NO
+        for value, text in zip(cells.values(column), cells.texts(column), strict=True)
+    ]
+
+
+def _is_none(column: Column[Any]) -> Asked:
+    return lambda cells, _: [YES if text == "-" else NO for text in cells.texts(column)]
+
+
+def _like(pattern: str) -> Callable[[str], bool]:
+    """Whether a text, or one of several with commas between, is as the shell's pattern. Each * takes the nearest that
+    comes after it and never another one, so this is linear in the text."""
+    match = re.compile(fnmatch.translate(pattern)).match
+    return lambda text: any(match(part.strip()) for part in (text, *text.split(",")))
+
+
+def _contains(column: Column[Any], wanted: str) -> Asked:
+    low = wanted.casefold()
+    fits = _like(low) if "*" in low or "?" in low else lambda text: low in text
+    return lambda cells, _: [
+        UNKNOWN if value is None else YES if fits(text) else NO
+        for value, text in zip(cells.values(column), cells.texts(column), strict=True)
+    ]
+
+
+def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> Asked:
+    low, figure = wanted.casefold(), figure_of(wanted)
+    names = {low, f'"{low}"'} if is_quoted else {low}
+    is_like = _like(low) if "*" in low else None
+
+    def fits(value: Value, text: str) -> int:
+        if value is None:
+            return UNKNOWN
+        if not isinstance(value, str):
+            if wrong:
+                raise QueryError(wrong)
+            return YES if text in names or (figure is not None and _is_shown_as(column, value, figure, text)) else NO
+        if text in names or value.casefold() == low or names.intersection(part.strip() for part in text.split(",")):
+            return YES
+        return YES if is_like is not None and is_like(text) else NO
+
+    return lambda cells, _: list(map(fits, cells.values(column), cells.texts(column)))
+
+
+def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str) -> Asked:
+    compare, figure, natural_name, has_equal = _COMPARED[sign], figure_of(wanted), natural(wanted), "=" in sign
+
+    def asked(cells: Cells, _: int) -> list[int]:
+        values = cells.values(column)
+        if (figure is None or wrong) and any(isinstance(value, float | int) for value in values):
+            example = f"{name}{sign}{EXAMPLES[column.unit]}"
+            raise QueryError(wrong or f"{name} is a figure, and {wanted} is none; for example {example}")
+
+        def fits(number: int, value: Value) -> int:
+            if value is None or value != value:
+                return UNKNOWN
+            if isinstance(value, str):
+                key = natural(value)
+                return YES if compare(key, natural_name) or (has_equal and key == natural_name) else NO
+            if figure is None:
+                return UNKNOWN
+            is_near = abs(value - figure) <= NEAR
+            if is_near and _is_shown_as(column, value, figure, cells.text(column, number)):
+                return YES if has_equal else NO
+            return YES if compare(value, figure) else NO
+
+        return [fits(number, value) for number, value in enumerate(values)]
+
+    return asked
+
+
+# --- Figures ----------------------------------------------------------------------------------------------------------
+
+
+def figure_of(text: str) -> float | None:
+    """A figure as one writes it, in percent, GB or seconds; None: it is none."""
+    found = _FIGURE.fullmatch(text)
+    if found is None:
+        return None
+    unit = _unit(found[2])
+    factor = 1.0 if not unit else UNITS.get(unit)
+    figure = None if factor is None else float(found[1]) * factor
+    return figure if figure is not None and math.isfinite(figure) else None
+
+
+def unit_of(text: str) -> Unit:
+    """What a figure was written in; empty: in no unit, or it is no figure."""
+    found = _FIGURE.fullmatch(text)
+    unit = "" if found is None else _unit(found[2])
+    if not unit or unit not in UNITS:
+        return ""
+    return "%" if unit == "%" else "s" if unit in _TIMES else "GB"
+
+
+def _unit(written: str) -> str:
+    return written if written in UNITS else written.casefold()
+
+
+def _is_shown_as(column: Column[Any], value: float, figure: float, text: str) -> bool:
+    """Whether this is the figure that one reads there, or the value itself: 95.2 is read as 95%, and is asked for so.
+    What stands there and is no rounding of the value (2/3: two of three) is not meant."""
+    if value == figure:
+        return True
+    if column.unit == "s":
+        return math.floor(value) == figure
+    found = _SHOWN.match(text)
+    if found is None:
+        return False
+    unit = _SHOWN_UNIT.search(text)
+    factor = UNITS.get(unit[1], 1.0) if unit is not None and column.unit == "GB" else 1.0
+    if column.unit == "%" and "%" not in text:
+        factor = 100.0  # loads: 1.00 is 100 percent
+    read = float(found[0]) * factor
+    step = factor / 10 ** len(found[2] or "")
+    return abs(value - read) < 0.95 * step and math.isclose(read, figure, rel_tol=1e-9, abs_tol=1e-9)

@@ -1,0 +1,349 @@
+"""The rows of users and jobs, made of one picture. Values in, values out; a row of a node is in `wire`, those of GPUs
+and processes are in `gpu_rows`.
+
+Making a row is quick and thinking it out is not: what a cell needs is worked out when that cell is drawn or sorted by.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec import Struct
+
+from slurm_share.decide import queue
+from slurm_share.errors import UsageError
+from slurm_share.records import QueuedJob
+from slurm_share.snapshot import Advice, JobLoad, UserLoad
+
+from .picture import Picture, nodes_of
+from .points import percent
+from .wire import NodeRow
+
+
+class Sum(Struct, frozen=True):
+    """Of several figures. None: nobody could say any of them."""
+
+    value: float | None
+    partial: bool = False
+    """True: some did not say, and the sum is without them."""
+
+    @property
+    def mib(self) -> int | None:
+        """Of memory."""
+        return None if self.value is None else int(self.value)
+
+
+def summed(values: Iterable[float | None], *, is_all: bool = True) -> Sum:
+    """`is_all` False: there are more, which nobody asked or nobody answered for."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return Sum(sum(known) if known else None, bool(known) and (not is_all or len(known) < len(found)))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What some nodes carry of a job or of a user, and what Slurm has given to it."""
+
+    records: tuple[QueuedJob, ...] = ()
+    """Slurm's: of an array in one line several; none where Slurm did not say."""
+    loads: Sequence[tuple[NodeRow, JobLoad | UserLoad]] = ()
+    """What each node says."""
+    now: float = 0.0
+    """When the picture was taken, Unix time."""
+    is_own: bool = False
+
+    @cached_property
+    def node_names(self) -> tuple[str, ...]:
+        """Nodes by Slurm, and those that say something."""
+        named = [name for one in self.records for name in nodes_of(one)]
+        return tuple(dict.fromkeys([*named, *(row.name for row, _ in self.loads)]))
+
+    @cached_property
+    def measured(self) -> int:
+        """Of these nodes, those that say something."""
+        return len({row.name for row, _ in self.loads})
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its nodes say something."""
+        return self.measured >= len(self.node_names)
+
+    @property
+    def part_measured(self) -> float:
+        """0.0 to 1.0: of its nodes, those that say something."""
+        return self.measured / len(self.node_names) if self.node_names else 1.0
+
+    @cached_property
+    def gpus(self) -> int | None:
+        """GPUs given, over all nodes; where Slurm does not say, those with a process on them."""
+        known = [one.gpus for one in self.records if one.nodes and one.gpus is not None]
+        if known:
+            return sum(known)
+        return None if self.records or not self.loads else sum(len(load.gpus) for _, load in self.loads)
+
+    @cached_property
+    def cpus(self) -> int | None:
+        """CPUs given, over all nodes."""
+        known = [one.cpus for one in self.records if one.nodes and one.cpus is not None]
+        return sum(known) if known else None
+
+    @cached_property
+    def gpu_load(self) -> Sum:
+        """Sum over GPUs: 2.0 is two fully busy."""
+        return summed((load.gpu_load for _, load in self.loads), is_all=self.is_whole)
+
+    @property
+    def gpu_percent(self) -> float | None:
+        """Of the GPUs given, on nodes that answered."""
+        return percent(self.gpu_load.value, (self.gpus or 0) * self.part_measured)
+
+    @cached_property
+    def gpu_memory(self) -> Sum:
+        """MiB."""
+        return summed((load.gpu_memory_mib for _, load in self.loads), is_all=self.is_whole)
+
+    @cached_property
+    def cpu(self) -> Sum:
+        """Cores in use."""
+        return summed((load.cpu_cores for _, load in self.loads), is_all=self.is_whole)
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """Of the CPUs given, on nodes that answered."""
+        return percent(self.cpu.value, (self.cpus or 0) * self.part_measured)
+
+    @cached_property
+    def memory(self) -> Sum:
+        """Host memory, MiB."""
+        return summed((load.memory_mib for _, load in self.loads), is_all=self.is_whole)
+
+    @cached_property
+    def codes(self) -> tuple[str, ...]:
+        """Letters of its nodes, each once."""
+        return tuple(dict.fromkeys(code for row, _ in self.loads for code in row.codes))
+
+
+# --- Jobs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobRow(Carried):
+    """A job, or all elements of an array in one line."""
+
+    loads: tuple[tuple[NodeRow, JobLoad], ...] = ()
+    number: int = 0
+    """Slurm's, of the record; of an array in one line, what its elements have in common."""
+    is_array: bool = False
+    """All of an array in one line."""
+    advice: Advice | None = None
+
+    @property
+    def job(self) -> QueuedJob | None:
+        """Slurm's record; of an array in one line, its first. None: Slurm did not say, the nodes have its number."""
+        return self.records[0] if self.records else None
+
+    @property
+    def id(self) -> str:
+        """As squeue and scancel write it; of an array in one line the number of all of it."""
+        return str(self.number) if self.is_array or self.job is None else self.job.id
+
+    @property
+    def user(self) -> str:
+        """Whose; empty: nobody says."""
+        if self.job is not None:
+            return self.job.user
+        return self.loads[0][1].user if self.loads else ""
+
+    @property
+    def name(self) -> str:
+        """As the user called it."""
+        return "" if self.job is None else self.job.name
+
+    @cached_property
+    def states(self) -> dict[str, int]:
+        """As squeue's column ST -> how many elements; empty: Slurm does not say."""
+        found: dict[str, int] = {}
+        for one in self.records:
+            state = queue.state_of(one)
+            found[state] = found.get(state, 0) + elements_of(one)
+        return found
+
+    @property
+    def runs_s(self) -> float | None:
+        """Seconds since it began; of an array since its first element here did. None: it waits, or nobody says."""
+        starts = [one.start for one in self.records if one.start is not None and one.nodes]
+        return max(0.0, self.now - min(starts)) if starts else None
+
+    @cached_property
+    def kills(self) -> Sum:
+        """Processes that the kernel ended because its memory was full."""
+        return summed((load.memory_kills for _, load in self.loads), is_all=self.is_whole)
+
+    @cached_property
+    def tasks(self) -> Sum:
+        """Tasks with a process on a GPU now."""
+        return summed((load.tasks for _, load in self.loads), is_all=self.is_whole)
+
+    @cached_property
+    def slots(self) -> int | None:
+        """Of its share, on nodes that answered; None: no share, or not told."""
+        known = [load.slots for _, load in self.loads if load.slots is not None]
+        return sum(known) if known else None
+
+    @property
+    def share(self) -> int | None:
+        """N of --share-gpu=N; None: no share, or not told."""
+        told = next((load.share for _, load in self.loads if load.share is not None), None)
+        return told if told is not None or self.job is None else queue.tasks_per_gpu(self.job)
+
+    @property
+    def triple(self) -> str | None:
+        """Where llsub made this job."""
+        return None if self.job is None else queue.triple_of(self.job)
+
+    @cached_property
+    def peak_mib(self) -> int | None:
+        """The most GPU memory that one task was seen with; None: no task was measured."""
+        return max((load.task_peak_mib for _, load in self.loads if load.task_peak_mib is not None), default=None)
+
+    @property
+    def tasks_measured(self) -> int:
+        """Tasks that the peaks rest on."""
+        return sum(load.tasks_measured for _, load in self.loads)
+
+
+def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[JobRow]:
+    """One's own first, else in Slurm's order. `arrays`: all elements of an array are one line. `user`: only of this
+    one."""
+    survey = picture.survey
+    loads: dict[int, list[tuple[NodeRow, JobLoad]]] = defaultdict(list)
+    for row in picture.nodes:
+        if row.node.snapshot is not None:
+            for load in row.node.snapshot.jobs:
+                if not user or load.user == user:
+                    loads[load.job].append((row, load))
+    advice = {one.job: one for one in picture.advice if one.job is not None}
+    groups: dict[tuple[bool, int], list[QueuedJob]] = {}
+    for job in survey.jobs:
+        if user and job.user != user:
+            continue
+        key = (True, job.array) if arrays and job.array is not None else (False, job.job_id)
+        groups.setdefault(key, []).append(job)
+    found = []
+    for (_, number), jobs in groups.items():
+        first = jobs[0]
+        is_array = len(jobs) > 1 or (arrays and elements_of(first) > 1)
+        found.append(
+            JobRow(
+                records=tuple(jobs),
+                loads=tuple(pair for job in jobs for pair in loads.pop(job.job_id, ())),
+                now=survey.taken,
+                is_own=first.user == survey.user,
+                number=number if is_array else first.job_id,
+                is_array=is_array,
+                advice=advice.get(first.array or first.job_id),
+            )
+        )
+    for number, pairs in loads.items():  # Slurm was asked before it began, or is not asked at all
+        own = pairs[0][1].user == survey.user
+        found.append(JobRow(loads=tuple(pairs), now=survey.taken, is_own=own, number=number, advice=advice.get(number)))
+    return sorted(found, key=lambda row: not row.is_own)
+
+
+def job_row(picture: Picture, number: int) -> JobRow | None:
+    """One job, by the number of Slurm's record; None: it is not in the picture."""
+    record = next((job for job in picture.survey.jobs if job.job_id == number), None)
+    loads = tuple(
+        (row, load)
+        for row in picture.nodes
+        if row.node.snapshot is not None
+        for load in row.node.snapshot.jobs
+        if load.job == number
+    )
+    if record is None and not loads:
+        return None
+    wanted = number if record is None else record.array or number
+    user = loads[0][1].user if record is None else record.user
+    return JobRow(
+        records=() if record is None else (record,),
+        loads=loads,
+        now=picture.survey.taken,
+        is_own=user == picture.survey.user,
+        number=number,
+        advice=next((one for one in picture.advice if one.job == wanted), None),
+    )
+
+
+def elements_of(job: QueuedJob) -> int:
+    """How many elements of an array this record stands for; 1 of any other job."""
+    if job.element is not None or not job.waiting:
+        return 1
+    try:
+        spans = queue.parse_elements(job.waiting.partition("%")[0])
+    except UsageError:
+        return 1  # Slurm cuts long lists off
+    return sum((last - first) // step + 1 for first, last, step in spans)
+
+
+# --- Users ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UserRow(Carried):
+    """A user, over all nodes."""
+
+    loads: tuple[tuple[NodeRow, UserLoad], ...] = ()
+    user: str = ""
+    advice: tuple[Advice, ...] = ()
+    """Of the user's running jobs."""
+    is_told: bool = True
+    """Whether Slurm said which jobs there are."""
+
+    @cached_property
+    def running(self) -> int:
+        """Jobs that have nodes, each element of an array for itself."""
+        if not self.records:
+            return len({job for _, load in self.loads for job in load.jobs})
+        return sum(bool(one.nodes) for one in self.records)
+
+    @cached_property
+    def waiting(self) -> int:
+        """Jobs that have none yet."""
+        return sum(elements_of(one) for one in self.records if not one.nodes)
+
+    @cached_property
+    def processes(self) -> Sum:
+        """On GPUs."""
+        return summed((load.processes for _, load in self.loads), is_all=self.is_whole)
+
+
+def user_rows(picture: Picture) -> list[UserRow]:
+    """One's own line first, the others by name. Whoever looks at own nodes alone has a line even without a job."""
+    survey = picture.survey
+    records: dict[str, list[QueuedJob]] = defaultdict(list)
+    loads: dict[str, list[tuple[NodeRow, UserLoad]]] = defaultdict(list)
+    advice: dict[str, list[Advice]] = defaultdict(list)
+    for job in survey.jobs:
+        records[job.user].append(job)
+    for row in picture.nodes:
+        if row.node.snapshot is not None:
+            for load in row.node.snapshot.users:
+                loads[load.user].append((row, load))
+    for one in picture.advice:
+        advice[one.user].append(one)
+    users = {*records, *loads} | (set() if survey.everybody else {survey.user})
+    return [
+        UserRow(
+            records=tuple(records.get(user, ())),
+            loads=tuple(loads.get(user, ())),
+            now=survey.taken,
+            is_own=user == survey.user,
+            user=user,
+            advice=tuple(advice.get(user, ())),
+            is_told=survey.jobs_taken is not None or bool(survey.jobs),
+        )
+        for user in sorted(users, key=lambda name: (name != survey.user, name))
+    ]

@@ -1,0 +1,253 @@
+"""What is looked at: a cluster as it is, or a recording that is played. Both in the process that looks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from slurm_share.decide import node_names
+from slurm_share.errors import StateError, UsageError, shown
+from slurm_share.settings import Settings
+from slurm_share.snapshot import NodeLoad, Survey
+from slurm_share.sources.opening import Looker, Origin, open_looker
+from slurm_share.sources.replay import Replay
+
+from .wire import Details, Every, Look, Position, Seek, Speed, Step, Told
+
+LARGE_NODES = 1000
+"""Of a larger cluster there is a line for each node, and more of it only when somebody wants to see that."""
+LEAST_S = 0.5
+"""Between two looks."""
+REST = 3.0
+"""A look that took a second is not followed by the next one for three: neither the nodes nor this host are there for
+being looked at."""
+GAP_MOST_S = 10.0
+"""A longer gap in a recording is shortened to this."""
+FRAME_S = 0.2
+"""Of a recording played fast, surveys that would be seen for less are left out."""
+SPEEDS = (1 / 64, 1024.0)
+DEMO_PAST_S, DEMO_PAST_STEP_S = 600.0, 20.0
+"""So far back a demonstration has a past, in looks so far apart: ten minutes are what a line of history shows."""
+DEMO_PAST_NODES = 48
+"""Of a larger one that would be seen as a pause at the start."""
+Open = Callable[[Origin, Settings], Looker]
+
+
+class Scene(Protocol):
+    """What the loop of the process that looks knows of it."""
+
+    details: bool
+    """Whether the last look has more than a line for each node."""
+    position: Position | None
+    file: Path | None
+    """Of a recording."""
+
+    def earlier(self) -> Iterable[Survey]:
+        """What was before the first look, oldest first, where that is known at no cost."""
+        ...
+
+    def look(self, timeout_s: float) -> Survey:
+        """The next look."""
+        ...
+
+    def obey(self, told: Told) -> bool:
+        """Do as told; True: there is something new to see, at once."""
+        ...
+
+    def pause_s(self, took_s: float) -> float | None:
+        """From the begin of the last look, which took so long, to the next one; None: there is no next one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class Live:
+    """A cluster, or the demonstration of one."""
+
+    position: Position | None = None
+    file: Path | None = None
+
+    def __init__(self, origin: Origin, settings: Settings, open_it: Open = open_looker) -> None:
+        self._origin, self._settings, self._open = origin, settings, open_it
+        self._every_s = max(LEAST_S, origin.interval_s or settings.agent_interval_s)
+        self._wanted = False
+        is_local = not origin.demo and (origin.source or settings.load_source) == "local"
+        self._may_be_large = origin.everybody and not (origin.nodes or origin.jobs or is_local)
+        self._is_large = self._may_be_large and (not origin.demo or origin.demo_nodes > LARGE_NODES)
+        """Taken for granted until the first look: lines are cheap on any cluster."""
+        self._lookers: dict[bool, Looker] = {}
+        """Two at most: lines, and details. Going to and fro asks Slurm no more often than each of them would."""
+        self.details = False
+
+    @property
+    def _is_detailed(self) -> bool:
+        return self._wanted or not self._is_large
+
+    def earlier(self) -> Iterable[Survey]:
+        """A demonstration has been there before; a cluster is not known before it is looked at."""
+        origin = self._origin
+        if not origin.demo or origin.demo_nodes > DEMO_PAST_NODES:
+            return
+        from slurm_share.sources.demo import Demo
+
+        now = time.time()
+        for ago_s in range(int(DEMO_PAST_S), 0, -int(DEMO_PAST_STEP_S)):
+            yield Demo(
+                user=origin.user,
+                everybody=origin.everybody,
+                nodes=origin.nodes,
+                jobs=origin.jobs,
+                count=origin.demo_nodes,
+                clock=partial(float, now - ago_s),
+            ).look()
+
+    def look(self, timeout_s: float) -> Survey:
+        """Raises as the Looker does."""
+        self.details = self._is_detailed
+        if self.details not in self._lookers:
+            self._lookers[self.details] = self._open(replace(self._origin, details=self.details), self._settings)
+        survey = self._lookers[self.details].look(timeout_s)
+        if self._may_be_large:
+            self._is_large = len(survey.nodes) > LARGE_NODES
+        return survey if self.details else lines_only(survey)
+
+    def obey(self, told: Told) -> bool:
+        """Every, Details and Look; the rest is for recordings."""
+        if isinstance(told, Every) and math.isfinite(told.seconds):
+            self._every_s = max(LEAST_S, told.seconds)
+        elif isinstance(told, Details):
+            self._wanted = told.wanted
+            return self._is_detailed and not self.details
+        elif isinstance(told, Look):
+            from slurm_share.sources.surveyor import Surveyor
+
+            for looker in self._lookers.values():
+                if isinstance(looker, Surveyor):
+                    looker.ask_again()
+        return False
+
+    def pause_s(self, took_s: float) -> float | None:
+        """As long as asked, and longer where a look takes long."""
+        return 0.0 if self._is_detailed and not self.details else max(self._every_s, REST * took_s)
+
+    def close(self) -> None:
+        """End what was started for the looks."""
+        for looker in self._lookers.values():
+            looker.close()
+        self._lookers.clear()
+
+
+class Played:
+    """A recording: at the pace at which it was taken, faster, slower, or by hand."""
+
+    def __init__(self, origin: Origin, settings: Settings) -> None:
+        """Raises UsageError for a time or a file that is none."""
+        assert origin.replay is not None
+        self.file: Path | None = Path(origin.replay)
+        try:
+            replay = open_looker(origin, settings)
+        except StateError as error:
+            raise UsageError(str(error)) from error
+        assert isinstance(replay, Replay)
+        self._replay = replay
+        self._nodes = frozenset(origin.nodes)
+        self._named = origin.nodes
+        self._speed = 1.0
+        self._wanted = False
+        self._taken = 0.0
+        self.details = False
+        self.position: Position | None = None
+
+    def earlier(self) -> Iterable[Survey]:
+        """Nothing: AskPast has all of it."""
+        return ()
+
+    def look(self, timeout_s: float) -> Survey:
+        """The next survey. Raises UsageError for a node that the first one does not have, StateError."""
+        survey = self._replay.look(timeout_s)
+        self._taken = survey.taken
+        if self._nodes:
+            survey = replace(survey, nodes=self._chosen(survey))
+        self.position = Position(
+            number=self._replay.position,
+            count=self._replay.count,
+            first=self._replay.first,
+            last=self._replay.last,
+            speed=self._speed,
+            is_over=self._replay.is_over,
+        )
+        self.details = self._wanted or len(survey.nodes) <= LARGE_NODES
+        return survey if self.details else lines_only(survey)
+
+    def _chosen(self, survey: Survey) -> tuple[NodeLoad, ...]:
+        there = {node.name for node in survey.nodes}
+        missing = next((name for name in self._named if name not in there), None)
+        if missing is not None and self.position is None:
+            raise UsageError(
+                f"there is no node {shown(missing)} in the recording; there are {shown(node_names.fold(there), 200)}"
+            )
+        return tuple(node for node in survey.nodes if node.name in self._nodes)
+
+    def obey(self, told: Told) -> bool:
+        """Step, Seek and Speed; and Details, which shows the same survey again."""
+        if isinstance(told, Step):
+            self._go(told.count)
+            return True
+        if isinstance(told, Seek) and math.isfinite(told.taken):
+            self._replay.seek(told.taken)
+            return True
+        if isinstance(told, Speed) and told.factor > 0:
+            self._speed = min(max(told.factor, SPEEDS[0]), SPEEDS[1])
+            self._go(0)
+            return True
+        if isinstance(told, Details):
+            self._wanted = told.wanted
+            if told.wanted and not self.details:
+                self._go(0)
+                return True
+        return False
+
+    def _go(self, count: int) -> None:
+        """So many surveys on from the one that is shown."""
+        if self.position is not None:
+            self._replay.step(self.position.number - 1 + count - self._replay.position)
+
+    def pause_s(self, took_s: float) -> float | None:
+        """As in the recording; surveys that would be seen for a moment only are passed over."""
+        least, total, taken = max(FRAME_S, REST * took_s), 0.0, self._taken
+        while (next_taken := self._replay.next_taken) is not None:
+            total += min(max(0.0, next_taken - taken), GAP_MOST_S) / self._speed
+            taken = next_taken
+            if total >= least or self._replay.position + 1 >= self._replay.count:
+                return max(total, least)
+            self._replay.step(1)
+        return None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._replay.close()
+
+
+def open_scene(origin: Origin, settings: Settings) -> Scene:
+    """What the origin describes. Raises UsageError for a recording that is none."""
+    return Live(origin, settings) if origin.replay is None else Played(origin, settings)
+
+
+def lines_only(survey: Survey) -> Survey:
+    """The survey without what a line of a node does not need; as a source gives it that is asked for lines."""
+    return replace(survey, nodes=tuple(map(_line, survey.nodes)), jobs=())
+
+
+def _line(node: NodeLoad) -> NodeLoad:
+    snapshot = node.snapshot
+    if snapshot is None or not (snapshot.gpus or snapshot.processes or snapshot.jobs or snapshot.users):
+        return node
+    return replace(node, snapshot=replace(snapshot, gpus=(), processes=(), jobs=(), users=(), gpu_sums=snapshot.sums))

@@ -1,0 +1,1 @@
+"""What opens over the dashboard and is closed again: help, questions, logs, choices."""

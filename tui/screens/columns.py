@@ -1,0 +1,186 @@
+"""Which columns a table has, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ..column import Column
+from ..keymap import bindings
+from ..widgets.grid import Grid
+from ..widgets.signs import are_plain, arrow
+from .keys_above import COLUMNS as COLUMNS_KEYS
+
+SMALL = 10
+"""Lines; a smaller terminal has no room for a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A column that can be shown."""
+
+    column: Column[Any]
+    is_shown: bool
+
+
+COLUMNS: tuple[Column[Choice], ...] = (
+    Column(
+        id="column",
+        heading="Column",
+        doc="Its heading, and whether it is shown.",
+        text=lambda one: f"[{'x' if one.is_shown else ' '}] {one.column.heading or one.column.id}",
+        value=lambda one: one.column.heading,
+        least=12,
+        most=24,
+    ),
+    Column(
+        id="name",
+        heading="Name",
+        doc="What filters call it.",
+        text=lambda one: one.column.id,
+        value=lambda one: one.column.id,
+        least=6,
+        most=16,
+        goes=1,
+    ),
+    Column(
+        id="doc",
+        heading="What it says",
+        doc="With its unit.",
+        text=lambda one: one.column.doc,
+        value=lambda one: one.column.doc,
+        least=10,
+        most=120,
+    ),
+)
+
+
+class Choices(Grid[Choice], inherit_bindings=False):
+    """The columns in their order: nothing is sorted, marked or filtered here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [one for one in bindings("grid") if (one.id or "").startswith("grid.")]
+
+    class Toggled(Grid.Said):
+        """A click on a column's box."""
+
+    def __init__(self) -> None:
+        super().__init__(COLUMNS, lambda one: one.column.id, name="columns", empty="this table has no columns")
+
+    def _give_letters(self, taken: set[str]) -> None:
+        """None."""
+
+    def on_click(self, event: events.Click) -> None:
+        """On the box: shown or not; elsewhere the cursor."""
+        event.prevent_default()  # not the table's own: a heading sorts nothing here
+        event.stop()
+        at = event.get_content_offset(self)
+        if at is None or at.y == 0 or not self.put(at.y - 1 + self.scroll_offset.y):
+            return
+        if at.x <= 4 or event.chain == 2:
+            self.post_message(self.Toggled(self))
+
+
+class ColumnsScreen(ModalScreen[tuple[str, ...] | None]):
+    """Answers with the ids of the columns to show in their order; None: all stays as it was."""
+
+    DEFAULT_CSS = """
+    ColumnsScreen {
+        align: center middle;
+        & > Vertical {
+            width: 90%; max-width: 100; height: auto; max-height: 90%;
+            background: $surface; border: round $primary; padding: 0 1;
+        }
+        & Choices { height: auto; }
+        &.-small > Vertical { border: none; padding: 0; max-height: 100%; }
+        & .columns--keys { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*COLUMNS_KEYS]
+
+    def __init__(self, columns: Sequence[Column[Any]], chosen: Sequence[str]) -> None:
+        """`chosen`: ids of what is shown now."""
+        super().__init__()
+        self._columns = tuple(columns)
+        self._choices = self._from(chosen)
+
+    def compose(self) -> ComposeResult:
+        """The columns, and what the keys do."""
+        with Vertical() as box:
+            box.border_title = "Columns"
+            yield Choices()
+            arrows = ("/" if are_plain() else "").join((arrow("up"), arrow("down")))
+            keys = f"Space show or hide  Shift+{arrows} move  d default  Enter keep  Esc leave"
+            yield Static(keys, classes="columns--keys", markup=False)
+
+    def on_mount(self) -> None:
+        """The first column under the cursor."""
+        self._grid.focus()
+        self._show()
+
+    def action_choose(self) -> None:
+        """Show the column or hide it; one of them stays."""
+        one = self._grid.row
+        if one is None:
+            return
+        if one.is_shown and sum(each.is_shown for each in self._choices) == 1:
+            self.app.bell()
+            return
+        at = self._choices.index(one)
+        self._choices[at] = replace(one, is_shown=not one.is_shown)
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The keys keep their line, whatever room the columns would like."""
+        is_small = event.size.height < SMALL
+        self.set_class(is_small, "-small")
+        self._grid.styles.max_height = event.size.height - 1 if is_small else event.size.height * 9 // 10 - 3
+
+    def on_choices_toggled(self) -> None:
+        """By mouse."""
+        self.action_choose()
+
+    def action_move(self, by: int) -> None:
+        """One place further to the front or to the end."""
+        one = self._grid.row
+        if one is None:
+            return
+        at = self._choices.index(one)
+        to = at + by
+        if 0 <= to < len(self._choices):
+            self._choices[at], self._choices[to] = self._choices[to], one
+            self._show()
+            self._grid.put(to)
+
+    def action_default(self) -> None:
+        """The columns that the table has before anybody chooses."""
+        self._choices = self._from([column.id for column in self._columns if column.shown])
+        self._show()
+
+    def action_keep(self) -> None:
+        """Enter."""
+        self.dismiss(tuple(one.column.id for one in self._choices if one.is_shown))
+
+    def action_leave(self) -> None:
+        """Esc."""
+        self.dismiss(None)
+
+    @property
+    def _grid(self) -> Choices:
+        return self.query_one(Choices)
+
+    def _show(self) -> None:
+        self._grid.show(tuple(self._choices))
+
+    def _from(self, chosen: Sequence[str]) -> list[Choice]:
+        """The shown ones in their order, then the others as the table has them."""
+        by_id = {column.id: column for column in self._columns}
+        shown = [Choice(by_id[id], True) for id in dict.fromkeys(chosen) if id in by_id]
+        return shown + [Choice(column, False) for column in self._columns if column.id not in chosen]

@@ -1,0 +1,146 @@
+"""The question before anything is done. No is the answer of Enter, of Esc and of every accident.
+
+Yes is a key of its own, and one that was pressed before the question could be read does not count: neither keys typed
+ahead while something was slow, nor one that is held down.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ..deeds import Deed
+
+GUARD_S = 0.8
+"""So long the question has to stand there, and no key be pressed, before a yes counts."""
+
+
+class Answers(Static):
+    """The last line: both answers, the chosen one marked by brackets as well as by looks."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, id="confirm-answers")
+        self.word = ""
+        self.on_yes = False
+
+    def draw(self) -> None:
+        """Put it there."""
+        no, yes = ("no", f"{self.word}") if self.on_yes else ("[no]", f"{self.word}")
+        if self.on_yes:
+            yes = f"[{self.word}]"
+        self.update(
+            Content.assemble(
+                (f" {no} ", "reverse bold" if not self.on_yes else ""),
+                "  ",
+                (f" {yes} ", "reverse bold" if self.on_yes else ""),
+                f"   n, Enter, Esc: no   y: yes, {self.word}",
+            )
+        )
+
+
+class Confirm(ModalScreen[bool]):
+    """Answers True only where a person has read it and said yes."""
+
+    DEFAULT_CSS = """
+    Confirm { align: center middle; background: $background 60%; }
+    #confirm {
+        width: 100; max-width: 100%; height: auto; max-height: 100%;
+        background: $surface; color: $foreground; border: round $primary; padding: 0 1;
+    }
+    #confirm-title { text-style: bold; width: 100%; height: auto; max-height: 3; }
+    #confirm-what { height: auto; max-height: 60vh; scrollbar-size-vertical: 1; }
+    #confirm-lines, #confirm-command { width: 100%; height: auto; }
+    #confirm-command { margin-top: 1; color: $text-muted; }
+    #confirm-answers { width: 100%; height: 1; }
+    Confirm.-small #confirm { border: none; padding: 0; }
+    Confirm.-small #confirm-what { height: 1fr; }
+    Confirm.-small #confirm { height: 100%; }
+    Confirm.-small #confirm-title { max-height: 1; }
+    Confirm.-small #confirm-command { margin-top: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = []
+    AUTO_FOCUS = None
+
+    def __init__(self, deed: Deed, *, guard_s: float = GUARD_S) -> None:
+        super().__init__()
+        self.deed = deed
+        self._guard_s = guard_s
+        self._since: float | None = None
+        """From when on it could be read in peace, time.monotonic(); None: it is not on the screen yet."""
+
+    def compose(self) -> ComposeResult:
+        """What, with what, and the answers; strangers' text is no markup."""
+        with Vertical(id="confirm"):
+            yield Static(self.deed.title, id="confirm-title", markup=False)
+            with VerticalScroll(id="confirm-what", can_focus=False):
+                yield Static("\n".join(self.deed.lines), id="confirm-lines", markup=False)
+                yield Static(f"runs: {self.deed.command}", id="confirm-command", markup=False)
+            yield Answers()
+
+    def on_mount(self) -> None:
+        """From the first time that it is drawn, it can be read."""
+        answers = self.query_one(Answers)
+        answers.word = self.deed.yes
+        answers.draw()
+        self.call_after_refresh(self._is_shown)
+
+    def _is_shown(self) -> None:
+        self._since = time.monotonic()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """A small terminal has no room for a frame."""
+        self.set_class(event.size.height < 14, "-small")
+
+    def _counts(self, event: events.Event) -> bool:
+        """Whether whoever did this had read the question. What did not count begins the wait anew."""
+        if self._since is not None and event.time - self._since >= self._guard_s:
+            return True
+        if self._since is not None:
+            self._since = max(self._since, event.time)
+        return False
+
+    def on_key(self, event: events.Key) -> None:
+        """All keys but those of the whole program end here."""
+        event.stop()
+        event.prevent_default()
+        answers = self.query_one(Answers)
+        if event.key in ("n", "N", "escape", "q", "backspace"):
+            self.dismiss(False)
+        elif event.key in ("y", "Y"):
+            if self._counts(event):
+                self.dismiss(True)
+        elif event.key == "enter":
+            if not answers.on_yes:
+                self.dismiss(False)
+            elif self._counts(event):
+                self.dismiss(True)
+        elif event.key in ("tab", "shift+tab"):
+            if self._counts(event):
+                answers.on_yes = not answers.on_yes
+                answers.draw()
+        elif event.key in ("down", "j", "up", "k", "pagedown", "pageup"):
+            area = self.query_one("#confirm-what", VerticalScroll)
+            step = max(1, area.size.height - 1) if event.key.startswith("page") else 1
+            area.scroll_relative(y=step if event.key in ("down", "j", "pagedown") else -step, animate=False)
+        else:
+            self._counts(event)
+
+    def on_click(self, event: events.Click) -> None:
+        """On an answer; anywhere else it is no answer."""
+        if not isinstance(event.widget, Answers):
+            return
+        event.stop()
+        no = 6 if not event.widget.on_yes else 4
+        yes = len(event.widget.word) + (4 if event.widget.on_yes else 2)
+        if event.x < no:
+            self.dismiss(False)
+        elif no + 2 <= event.x < no + 2 + yes and self._counts(event):
+            self.dismiss(True)

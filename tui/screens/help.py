@@ -1,0 +1,172 @@
+"""What every key does, and what the columns of the table mean: made from the bindings and the columns themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from slurm_share.cli import screen
+
+from .. import keymap
+from ..column import Column
+from ..widgets.signs import arrow
+from .keys_above import ABOVE, close_with
+
+FILTER = (
+    ("alice", "rows with it in any text, whatever its capitals"),
+    ("gpu<50", "a figure of a column, as it is shown; also <= > >= = !="),
+    ("gpu>=50%", "with the unit that the column has: % K M G T s m h d"),
+    ("memory>40G", "memory in use; in the table of jobs also time<2h"),
+    ("user=alice & mem>80", "both; | either, ! not, ( )"),
+    ("name~test", "with the text in it; name!~test without"),
+    ("name~n1*", "* and ? as in a shell, for all of the name"),
+    ('name="a (b)"', "blanks, parentheses and signs in quotes"),
+    ("gpu=?", "what is not known, which nothing else finds"),
+)
+LETTERS = (
+    ("L", "low: less is done than there is room for"),
+    ("H", "high: more is asked than there is"),
+    ("!", "over, or in trouble"),
+    ("?", "nobody could say"),
+    ("-", "there is none"),
+)
+
+
+class Help(ModalScreen[None]):
+    """Over everything; arrows and wheel scroll it, Esc and the key that opened it close it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q,backspace", "dismiss", "close"),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("home,g", "edge(0)", show=False),
+        Binding("end,G", "edge(1)", show=False),
+    ]
+
+    def __init__(
+        self,
+        overrides: Mapping[str, str],
+        title: str = "",
+        columns: Sequence[Column[Any]] = (),
+        now: Sequence[str] = (),
+    ) -> None:
+        """`overrides`: as `keymap.checked` answers. `title`, `columns`: of the table that had the focus. `now`: what
+        the line of the status says, of which it may have had room for a part."""
+        super().__init__()
+        self.now = tuple(now)
+        self.overrides, self.table, self.columns = overrides, title, columns
+        close_with(self._bindings, keymap.keys_of("help", overrides))
+
+    def compose(self) -> ComposeResult:
+        """The page, and how to leave it."""
+        with Vertical(id="help"):
+            with VerticalScroll(id="help-page", can_focus=False):
+                yield Static(id="help-text", markup=False)
+            yield Static(f" {arrow('up')} {arrow('down')} PgUp PgDn scroll   Esc back", id="help-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Written for the width there is."""
+        self._write()
+
+    def on_resize(self) -> None:
+        """And for another one; a small one has no room for a frame."""
+        self.set_class(self.size.height < 10, "-small")
+        self._write()
+
+    def _write(self) -> None:
+        width = max(16, min(self.size.width, 110) - 6)
+        self.query_one("#help-text", Static).update(page(self.overrides, self.table, self.columns, width, self.now))
+
+    def action_scroll(self, lines: int) -> None:
+        """By lines."""
+        self.query_one("#help-page", VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_page(self, pages: int) -> None:
+        """By screens."""
+        area = self.query_one("#help-page", VerticalScroll)
+        area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)
+
+    def action_edge(self, end: int) -> None:
+        """To the begin, or the end."""
+        area = self.query_one("#help-page", VerticalScroll)
+        area.scroll_to(y=area.max_scroll_y if end else 0, animate=False)
+
+
+def page(
+    overrides: Mapping[str, str], title: str, columns: Sequence[Column[Any]], width: int, now: Sequence[str] = ()
+) -> Content:
+    """All of it. Headings are bold; nothing in it is markup."""
+    parts: list[Content] = []
+
+    def section(heading: str, rows: Sequence[tuple[str, str]]) -> None:
+        if rows:
+            parts.append(Content.styled(heading, "bold underline"))
+            parts.extend(_table(rows, width))
+            parts.append(Content(""))
+
+    section("Now", [("", line) for line in now])
+    for group in keymap.GROUPS:
+        section(
+            group,
+            [
+                (keymap.signs(keymap.keys_of(key.id, overrides)), _said(key))
+                for key in keymap.KEYS
+                if key.group == group
+            ],
+        )
+    section(
+        f"Columns of {title}" if title else "Columns",
+        [(column.heading, f"{column.doc} ({_names(column)})") for column in columns],
+    )
+    for name, bindings in ABOVE.items():
+        section(
+            f"{name}, while it is open",
+            [(keymap.signs(one.key.split(",")), one.description) for one in bindings if one.description],
+        )
+    section("Filter", FILTER)
+    section("Marks", LETTERS)
+    section(
+        "Mouse",
+        [("click", "a heading sorts, a row takes the cursor, twice goes into it; tabs, keys and the status as well")],
+    )
+    return Content("\n").join(parts)
+
+
+def _said(key: keymap.Key) -> str:
+    return f"{key.words}: {key.help}" if key.group == keymap.VIEWS else key.help
+
+
+def _names(column: Column[Any]) -> str:
+    return ", ".join((column.id, *column.alias))
+
+
+def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    """Two columns; where it is narrow, one below the other."""
+    safe = [(screen.safe(left), screen.safe(right)) for left, right in rows]
+    first = min(max(cell_len(left) for left, _ in safe), max(8, width // 3))
+    found: list[Content] = []
+    for left, right in safe:
+        lines = _wrapped(right, max(10, width - first - 4))
+        if cell_len(left) > first:
+            found.append(Content.assemble("  ", (left, "bold")))
+            left = ""
+        pad = " " * (first - cell_len(left))
+        for number, line in enumerate(lines or [""]):
+            found.append(Content.assemble("  ", (left + pad if number == 0 else " " * first, "bold"), "  ", line))
+    return found
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    from slurm_share.cli.llload_cells import wrapped
+
+    return [line.strip() for line in wrapped([text], width)]

@@ -1,0 +1,103 @@
+"""To a time of a recording."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from slurm_share.cli import screen
+from slurm_share.errors import UsageError
+from slurm_share.sources.opening import until
+
+from ..widgets.replay_bar import clock
+from ..wire import Position
+
+FORMS = "14:30, 2026-01-31T14:30, +5m, -90s, 50%"
+_STEP = re.compile(r"([+-])([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)")
+_PART = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%")
+_SECONDS = {"s": 1, "": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def wanted_of(text: str, position: Position, now: float) -> float:
+    """The time that somebody wrote; `now`: where it stands. Raises UsageError for anything else."""
+    text = text.strip()
+    if step := _STEP.fullmatch(text):
+        seconds = float(step[2]) * _SECONDS[step[3]]
+        wanted = now + seconds if step[1] == "+" else now - seconds
+    elif part := _PART.fullmatch(text):
+        wanted = position.first + min(100.0, float(part[1])) / 100 * (position.last - position.first)
+    else:
+        try:
+            wanted = until(text, position.last)
+        except UsageError as error:
+            raise UsageError(f"{screen.shortened(text, 30) or 'nothing'} is no time here; write {FORMS}") from error
+    return wanted
+
+
+def target_of(text: str, position: Position, now: float) -> tuple[float, str]:
+    """(that time within the recording; where it is outside, a sentence). Raises UsageError as `wanted_of`."""
+    wanted = wanted_of(text, position, now)
+    outside = ""
+    if wanted < position.first:
+        outside = f"{clock(wanted, day=True)} is before the recording; this is its first look"
+    elif math.floor(wanted) > position.last:  # to the end of a second
+        outside = f"{clock(wanted, day=True)} is after the recording; this is its last look"
+    return min(position.last, max(position.first, wanted)), outside
+
+
+class Jump(ModalScreen[float | None]):
+    """Answers with a Unix time within the recording; None: it stays where it is."""
+
+    DEFAULT_CSS = """
+    Jump { align: center middle; background: $background 60%; }
+    #jump {
+        width: 64; max-width: 100%; height: auto; max-height: 100%;
+        background: $surface; color: $foreground; border: round $primary; padding: 0 1;
+    }
+    #jump-span, #jump-said { width: 100%; height: auto; max-height: 2; }
+    #jump-said { color: $text-muted; }
+    #jump-time { border: none; height: 1; padding: 0; }
+    Jump.-small #jump { border: none; padding: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "back")]
+
+    def __init__(self, position: Position, taken: float) -> None:
+        """`taken`: where it stands."""
+        super().__init__()
+        self.position, self.taken = position, taken
+
+    def compose(self) -> ComposeResult:
+        """From when to when, the line to write on, what can be written."""
+        one = self.position
+        span = f"recorded {clock(one.first, day=True)} to {clock(one.last, day=True)}, now {clock(self.taken)}"
+        with Vertical(id="jump"):
+            yield Static(span, id="jump-span", markup=False)
+            yield Input(placeholder="time", id="jump-time")
+            yield Static(f"{FORMS}   Enter go, Esc back", id="jump-said", markup=False)
+
+    def on_mount(self) -> None:
+        """Write at once."""
+        self.set_focus(self.query_one(Input))
+
+    def on_resize(self) -> None:
+        """A small terminal has no room for a frame."""
+        self.set_class(self.size.height < 8, "-small")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """There, or why not."""
+        event.stop()
+        try:
+            taken, outside = target_of(event.value, self.position, self.taken)
+        except UsageError as error:
+            self.query_one("#jump-said", Static).update(screen.safe(str(error)))
+            return
+        if outside:
+            self.app.notify(outside, markup=False)
+        self.dismiss(taken)

@@ -1,0 +1,177 @@
+"""The end of what a job or a task has written, as it grows."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Static
+
+from slurm_share.cli import screen
+from slurm_share.cli.llload_cells import cut
+from slurm_share.errors import SlurmShareError
+from slurm_share.readers.job_output import LogFile, Piece, Tail
+
+from .. import clipboard
+from ..widgets.log_lines import LogLines
+from ..widgets.signs import ARROWS, arrow
+from .keys_above import LOG, close_with
+
+LOOK_S = 1.0
+
+
+class LogScreen(Screen[None]):
+    """One of several files, read in a thread: a file system that hangs stops no key."""
+
+    DEFAULT_CSS = """
+    LogScreen { background: $background; color: $foreground; }
+    #log-title { height: 1; width: 100%; background: $panel; text-style: bold; }
+    #log-note { height: auto; max-height: 3; width: 100%; text-style: bold; color: $text-warning; display: none; }
+    #log-keys { height: 1; width: 100%; background: $panel; color: $text-muted; }
+    LogLines { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*LOG]
+
+    class Came(Message):
+        """Something of a file, from the thread that reads it."""
+
+        def __init__(self, turn: int, piece: Piece | None, why: str = "") -> None:
+            self.turn, self.piece, self.why = turn, piece, why
+            super().__init__()
+
+    def __init__(
+        self,
+        files: Sequence[LogFile],
+        open_tail: Callable[[LogFile], Tail],
+        look_s: float = LOOK_S,
+        *,
+        closes: Iterable[str] = (),
+    ) -> None:
+        """`files`: at least one. `open_tail` raises SlurmShareError where a file may not be shown. `closes`: further
+        keys that close it, as the ones that opened it."""
+        super().__init__()
+        close_with(self._bindings, closes)
+        self.files = tuple(files)
+        self.at = 0
+        self._open_tail = open_tail
+        self._look_s = look_s
+        self._turn = 0
+        self._over = threading.Event()
+
+    @property
+    def file(self) -> LogFile:
+        """The one that is shown."""
+        return self.files[self.at]
+
+    def compose(self) -> ComposeResult:
+        """Which, what stands in the way, its lines, the keys."""
+        yield Static(id="log-title", markup=False)
+        yield Static(id="log-note", markup=False)
+        yield LogLines()
+        yield Static(id="log-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """The likeliest first."""
+        self.query_one(LogLines).focus()
+        self._begin()
+
+    def on_unmount(self) -> None:
+        """Let go of the file."""
+        self._over.set()
+
+    def on_resize(self) -> None:
+        """For another width."""
+        self._write()
+
+    def _begin(self) -> None:
+        self._over.set()
+        self._over = threading.Event()
+        self._turn += 1
+        self.query_one(LogLines).begin()
+        self._note("")
+        self._write()
+        words = (self._turn, self.file, self._over)
+        threading.Thread(target=self._read, args=words, name="log", daemon=True).start()
+
+    def _read(self, turn: int, file: LogFile, over: threading.Event) -> None:
+        """The thread: posts what comes until it is over."""
+        tail: Tail | None = None
+        last = ""
+        try:
+            while not over.is_set():
+                try:
+                    tail = tail or self._open_tail(file)
+                    piece = tail.read()
+                    if piece.data or piece.anew or last:
+                        self._tell(self.Came(turn, piece))
+                    last = ""
+                except SlurmShareError as error:
+                    if str(error) != last:
+                        last = str(error)
+                        self._tell(self.Came(turn, None, last))
+                over.wait(self._look_s)
+        finally:
+            if tail is not None:
+                tail.close()
+
+    def _tell(self, came: Came) -> None:
+        # An app that has just ended has no loop to call into; then nobody waits for this.
+        with contextlib.suppress(RuntimeError):
+            self.post_message(came)
+
+    def on_log_screen_came(self, message: Came) -> None:
+        """Draw it, unless another file is shown meanwhile."""
+        message.stop()
+        if message.turn != self._turn:
+            return
+        if message.piece is None:
+            self._note(message.why)
+            return
+        lines = self.query_one(LogLines)
+        if message.piece.anew:
+            lines.begin()
+        lines.add(message.piece.data)
+        self._note("what is before this is not shown" if message.piece.left_out else "")
+        self._write()
+
+    def _note(self, text: str) -> None:
+        note = self.query_one("#log-note", Static)
+        note.update(screen.safe(text))
+        note.display = bool(text)
+
+    def _write(self) -> None:
+        many = f" ({self.at + 1} of {len(self.files)})" if len(self.files) > 1 else ""
+        title = f" {screen.safe(self.file.title)}{many}: {screen.safe(self.file.path)}"
+        self.query_one("#log-title", Static).update(cut(title, max(1, self.size.width)))
+        follows = "on" if self.query_one(LogLines).follows else "off"
+        arrows = " ".join(map(arrow, ARROWS))
+        other = "Tab other file  " if len(self.files) > 1 else ""
+        self.query_one("#log-keys", Static).update(
+            cut(f" Esc back  f follow: {follows}  {other}{arrows} scroll  y copy path", max(1, self.size.width))
+        )
+
+    def action_follow(self) -> None:
+        """Keep the end in sight, or stay here."""
+        lines = self.query_one(LogLines)
+        lines.follows = not lines.follows
+        if lines.follows:
+            lines.action_edge(1)
+        self._write()
+
+    def action_other(self, by: int) -> None:
+        """Another of the files."""
+        if len(self.files) > 1:
+            self.at = (self.at + by) % len(self.files)
+            self._begin()
+
+    def action_copy(self) -> None:
+        """Its path, as a shell takes it; what is no text in it is written out."""
+        clipboard.put(self.app, [shlex.quote(screen.safe(self.file.path))])
+        self.app.notify("path copied", markup=False)

@@ -1,0 +1,149 @@
+"""How one thing went: a large plot of the last ten minutes, the last hour, or all that is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from slurm_share.cli import screen
+from slurm_share.cli.llload_cells import cut
+from slurm_share.decide.spans import span_words
+
+from ..history import History
+from ..widgets.plot import SERIES, Plot, Series, seen_s
+from ..wire import Point, Subject
+from .keys_above import TREND, close_with
+
+SPANS: tuple[tuple[str, float | None], ...] = (("10 min", 600.0), ("1 h", 3600.0), ("all", None))
+LOOK_S = 0.5
+LOW, NARROW = 8, 45
+"""In a terminal of fewer lines there are figures and no plot; in fewer columns they have their letters alone."""
+
+
+def latest(points: Sequence[Point], series: Series) -> str:
+    """The newest figure in words; `?`: not known at the end."""
+    value: float | None = getattr(points[-1], series.of) if points else None
+    return "?" if value is None else f"{value:.0f}%"
+
+
+class Trend(Screen[None]):
+    """Over the dashboard; goes on as looks arrive."""
+
+    DEFAULT_CSS = """
+    Trend { background: $background; color: $foreground; }
+    #trend-title, #trend-keys { height: 1; width: 100%; background: $panel; }
+    #trend-title { text-style: bold; }
+    #trend-keys { color: $text-muted; }
+    #trend-legend { height: auto; max-height: 3; width: 100%; }
+    #trend-empty { height: 1fr; width: 100%; content-align: center middle; display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*TREND]
+
+    def __init__(
+        self,
+        history: History,
+        subject: Subject,
+        title: str,
+        *,
+        ask_past: Callable[[Subject], object] | None = None,
+        closes: Iterable[str] = (),
+    ) -> None:
+        """`title`: what it is of, in words. `ask_past`: of a recording, asks for all that it has of something; None:
+        this is no recording. `closes`: further keys, as the ones that opened it."""
+        super().__init__()
+        close_with(self._bindings, closes)
+        self.history, self.subject, self.words = history, subject, title
+        self._ask_past = ask_past
+        self.at = 0
+        self.hidden: frozenset[int] = frozenset()
+        self._drawn: object = None
+
+    def compose(self) -> ComposeResult:
+        """What it is of, the plot, which line is which, the keys."""
+        yield Static(id="trend-title", markup=False)
+        yield Plot()
+        yield Static("nothing has been seen of it yet", id="trend-empty", markup=False)
+        yield Static(id="trend-legend", markup=False)
+        yield Static(id="trend-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Now, and again when there is something new."""
+        if self._ask_past is not None and not self.history.has_past(self.subject):
+            self._ask_past(self.subject)
+        self.draw()
+        self.set_interval(LOOK_S, self.follow)
+
+    def on_resize(self) -> None:
+        """For another size."""
+        self.draw()
+
+    def follow(self) -> None:
+        """Draw what is new, if there is something."""
+        if (self.history.newest, self.history.has_past(self.subject)) != self._drawn:
+            self.draw()
+
+    def draw(self) -> None:
+        """All of it."""
+        self._drawn = (self.history.newest, self.history.has_past(self.subject))
+        name, span_s = SPANS[self.at]
+        points = self.history.points(self.subject, span_s)
+        known = [point for point in points if any(getattr(point, one.of) is not None for one in SERIES)]
+        now = self.history.newest
+        plot, empty = self.query_one(Plot), self.query_one("#trend-empty", Static)
+        plot.display, empty.display = bool(known) and self.size.height >= LOW, not known
+        if known:
+            end = points[-1].taken if span_s is None or now is None else now
+            begin = points[0].taken if span_s is None else end - span_s
+            here = now if span_s is None and self.history.has_past(self.subject) else None
+            plot.draw(points, begin, end, shown=self._shown, here=here)
+        self._write(name, points)
+
+    @property
+    def _shown(self) -> tuple[Series, ...]:
+        return tuple(series for at, series in enumerate(SERIES) if at not in self.hidden)
+
+    def _write(self, name: str, points: Sequence[Point]) -> None:
+        width = max(1, self.size.width)
+        covered_s = seen_s(points)
+        seen = f", {span_words(covered_s)} seen" if covered_s > 0 else ""
+        self.query_one("#trend-title", Static).update(cut(f" {screen.safe(self.words)}: {name}{seen}", width))
+        self.query_one("#trend-legend", Static).update(self._legend(points))
+        spans = "  ".join(
+            f"[{at + 1} {word}]" if at == self.at else f"{at + 1} {word}" for at, (word, _) in enumerate(SPANS)
+        )
+        self.query_one("#trend-keys", Static).update(cut(f" {spans}   c g s m v lines   Esc back", width))
+
+    def _legend(self, points: Sequence[Point]) -> Content:
+        plot = self.query_one(Plot)
+        parts: list[Content | tuple[str, str]] = []
+        for at, series in enumerate(SERIES):
+            if at in self.hidden:
+                name = series.words if self.size.width >= NARROW else ""
+                parts.append((f" {series.letter} {name} (hidden) ".replace("  ", " "), "dim"))
+                continue
+            colour = plot.colour_of(series.role)
+            look = f"bold rgb({colour[0]},{colour[1]},{colour[2]})" if isinstance(colour, tuple) else "bold"
+            parts.append((f" {series.letter}", look))
+            words = series.words if self.size.width >= NARROW else ""
+            parts.append((f" {words} {latest(points, series)} " if words else f" {latest(points, series)} ", ""))
+        return Content.assemble(*parts)
+
+    def action_span(self, at: int) -> None:
+        """How far back."""
+        self.at = at
+        self.draw()
+
+    def action_next_span(self, by: int) -> None:
+        """Further back, or less far."""
+        self.action_span(min(len(SPANS) - 1, max(0, self.at + by)))
+
+    def action_line(self, at: int) -> None:
+        """Hide a line, or show it again."""
+        self.hidden = self.hidden ^ {at}
+        self.draw()

@@ -1,0 +1,1 @@
+"""The columns of each table: what a cell says, what it is sorted and filtered by."""

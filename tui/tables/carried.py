@@ -1,0 +1,97 @@
+"""The columns that a job and a user have in common: what is carried of them, and of how much. Each table says in
+its own words what they mean, and which go first where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ..column import Column
+from ..rows import Carried
+from .cells import (
+    NONE,
+    UNKNOWN,
+    gb,
+    letter_of,
+    share,
+    summed_load,
+    summed_memory,
+    summed_percent,
+    worst,
+)
+
+Row = TypeVar("Row", bound=Carried)
+
+
+class CarriedColumns(Generic[Row]):
+    """Makes them, for rows of one kind."""
+
+    def __init__(self, has_no_gpu: Callable[[Row], bool]) -> None:
+        self._has_no_gpu = has_no_gpu
+
+    def gpus(self, doc: str, goes: int) -> Column[Row]:
+        """How many Slurm gave."""
+        return Column(
+            "gpus", "GPUS", doc,
+            text=lambda row: UNKNOWN if row.gpus is None else str(row.gpus),
+            value=lambda row: row.gpus,
+            right=True, least=4, most=7, goes=goes, sorts_down=True,
+        )  # fmt: skip
+
+    def gpu(self, doc: str) -> Column[Row]:
+        """Their load in percent."""
+        return Column(
+            "gpu", "GPU", doc,
+            text=lambda row: (
+                NONE if self._has_no_gpu(row) else summed_percent(row.gpu_percent, is_whole=row.is_whole)
+            ),
+            value=lambda row: row.gpu_percent,
+            bar=lambda row: share(row.gpu_percent),
+            unit="%", right=True, least=9, most=18, letter=lambda row: letter_of(row.codes, "g"), sorts_down=True,
+        )  # fmt: skip
+
+    def gpu_load(self, doc: str, goes: int) -> Column[Row]:
+        """The same as a sum."""
+        return Column(
+            "gpu_load", "GPULOAD", doc,
+            text=lambda row: NONE if self._has_no_gpu(row) else summed_load(row.gpu_load),
+            value=lambda row: row.gpu_load.value,
+            twin="gpu", right=True, least=5, most=9, goes=goes, sorts_down=True,
+        )  # fmt: skip
+
+    def gmem(self, doc: str, goes: int) -> Column[Row]:
+        """GPU memory."""
+        return Column(
+            "gmem", "GPUMEM", doc,
+            text=lambda row: NONE if self._has_no_gpu(row) else summed_memory(row.gpu_memory),
+            value=lambda row: gb(row.gpu_memory.value),
+            unit="GB", right=True, least=6, most=11, goes=goes, alias=("gpumem",), sorts_down=True,
+        )  # fmt: skip
+
+    def cpu(self, doc: str) -> Column[Row]:
+        """CPU time in percent."""
+        return Column(
+            "cpu", "CPU", doc,
+            text=lambda row: summed_percent(row.cpu_percent, is_whole=row.is_whole),
+            value=lambda row: row.cpu_percent,
+            bar=lambda row: share(row.cpu_percent),
+            unit="%", right=True, least=9, most=18, letter=lambda row: letter_of(row.codes, "c"), sorts_down=True,
+        )  # fmt: skip
+
+    def mem(self, doc: str, goes: int) -> Column[Row]:
+        """Host memory."""
+        return Column(
+            "mem", "MEMORY", doc,
+            text=lambda row: summed_memory(row.memory),
+            value=lambda row: gb(row.memory.value),
+            unit="GB", right=True, least=7, most=11, goes=goes, alias=("memory",), sorts_down=True,
+        )  # fmt: skip
+
+    def note(self, doc: str, goes: int, most: int) -> Column[Row]:
+        """The flags of the nodes."""
+        return Column(
+            "note", "NOTE", doc,
+            text=lambda row: " ".join(row.codes),
+            value=lambda row: " ".join(row.codes),
+            least=5, most=most, goes=goes, letter=lambda row: worst(row.codes), alias=("flags",), sorts_down=True,
+        )  # fmt: skip

@@ -1,0 +1,180 @@
+"""The table of jobs: Slurm's columns, what each job's tasks use, and how many of them there should be."""
+
+from __future__ import annotations
+
+from slurm_share.decide import queue
+from slurm_share.snapshot import Advice
+
+from ..column import Column
+from ..history import History
+from ..rows import JobRow
+from .carried import CarriedColumns
+from .cells import (
+    ABOUT_NOTE,
+    NONE,
+    UNKNOWN,
+    gb,
+    gigabytes,
+    named,
+    summed_count,
+    summed_load,
+    time_words,
+)
+
+
+def job_id(row: JobRow) -> str:
+    """As squeue has it; of an array in one line with the number of elements: 77 x12."""
+    return f"{row.id} x{sum(row.states.values())}" if row.is_array else row.id
+
+
+def state(row: JobRow) -> str:
+    """As squeue's ST; of an array how many of each: 12R 3PD."""
+    if not row.states:
+        return UNKNOWN
+    if len(row.states) == 1:
+        return next(iter(row.states))
+    return " ".join(f"{count}{word}" for word, count in row.states.items())
+
+
+def nodes(row: JobRow) -> str:
+    """How many; 1/2: of two one says something."""
+    count = len(row.node_names)
+    return str(count) if row.is_whole else f"{row.measured}/{count}"
+
+
+def place(row: JobRow) -> str:
+    """As squeue's NODELIST(REASON); of an array in one line the nodes of all elements."""
+    from slurm_share.cli.llload_cells import fold
+
+    if row.node_names and (row.is_array or row.job is None):
+        return fold(row.node_names)
+    return UNKNOWN if row.job is None else queue.place_of(row.job)
+
+
+def tasks(row: JobRow) -> str:
+    """With a process on a GPU / slots of the share."""
+    found = summed_count(row.tasks)
+    return found if row.slots is None else f"{found}/{row.slots}"
+
+
+def has_no_gpu(row: JobRow) -> bool:
+    """Slurm gave it none, and none of its processes is on one: its tasks, which are counted there, nobody knows."""
+    return row.gpus == 0 and not row.tasks.value
+
+
+def nppn(advice: Advice | None) -> str:
+    """Tasks on a node, now and as advised: 4 -> 8; 8 stay."""
+    if advice is None:
+        return NONE
+    now = UNKNOWN if advice.now is None else str(advice.now)
+    if advice.next is None or advice.verdict == "unknown":
+        return f"{now} -> {UNKNOWN}"
+    return f"{now} stay" if advice.verdict == "stay" else f"{now} -> {advice.next}"
+
+
+def columns(history: History) -> tuple[Column[JobRow], ...]:
+    """Identity, then what it does, then what to do about it. A job has no history of its own."""
+    carried = CarriedColumns(has_no_gpu)
+    return (
+        Column(
+            "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
+            text=job_id,
+            value=lambda row: row.id,
+            least=6, most=18, alias=("id", "jobid"),
+        ),
+        Column(
+            "user", "USER", "whose",
+            text=lambda row: named(row.user),
+            value=lambda row: row.user or None,
+            least=5, most=16, goes=6,
+        ),
+        Column(
+            "name", "NAME", "as the user called it",
+            text=lambda row: row.name if row.job is not None else UNKNOWN,
+            value=lambda row: row.name if row.job is not None else None,
+            least=8, most=28, goes=5,
+        ),
+        Column(
+            "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
+            text=state,
+            value=lambda row: state(row) if row.states else None,
+            least=4, most=14, goes=7, alias=("st",),
+        ),
+        Column(
+            "time", "TIME", "how long it runs",
+            text=lambda row: time_words(row.runs_s) if row.job is not None else UNKNOWN,
+            value=lambda row: row.runs_s,
+            unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
+        ),
+        Column(
+            "nodes", "NODES", "how many it has; 1/2: of two one says something",
+            text=nodes,
+            value=lambda row: len(row.node_names),
+            right=True, least=5, most=8, goes=10, sorts_down=True,
+        ),
+        Column(
+            "tasks", "TASKS", "tasks with a process on a GPU now / slots of its share",
+            text=lambda row: NONE if has_no_gpu(row) else tasks(row),
+            value=lambda row: row.tasks.value,
+            right=True, least=5, most=11, goes=3, sorts_down=True,
+        ),
+        carried.gpus("GPUs that it has, over all its nodes", 9),
+        carried.gpu(
+            "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? takes silent nodes "
+            "for as busy as the others"
+        ),
+        carried.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
+        carried.gmem("GPU memory of its processes", 2),
+        Column(
+            "peak", "TASKPEAK", "the most GPU memory that one task was seen with",
+            text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE,
+            value=lambda row: gb(row.peak_mib),
+            unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
+        ),
+        carried.cpu("CPU time in percent of the CPUs that it has; 88%? as that of the GPUs"),
+        Column(
+            "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
+            text=lambda row: summed_load(row.cpu),
+            value=lambda row: row.cpu.value,
+            twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
+        ),
+        carried.mem("host memory without page cache", 4),
+        Column(
+            "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
+            text=lambda row: nppn(row.advice),
+            value=lambda row: None if row.advice is None else row.advice.next,
+            least=6, most=10, goes=1, alias=("advice",), sorts_down=True,
+        ),
+        Column(
+            "killed", "KILLED", "processes that the kernel ended because the job's memory was full",
+            text=lambda row: summed_count(row.kills),
+            value=lambda row: row.kills.value,
+            right=True, least=6, most=7, goes=13,
+            letter=lambda row: "!" if row.kills.value else "", sorts_down=True,
+        ),
+        Column(
+            "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",
+            text=place,
+            value=lambda row: None if row.job is None and not row.node_names else place(row),
+            least=8, most=30, goes=15, alias=("node", "reason"),
+        ),
+        carried.note(f"of its nodes, {ABOUT_NOTE}", 16, 16),
+        Column(
+            "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
+            text=lambda row: NONE if row.share is None else str(row.share),
+            value=lambda row: row.share,
+            right=True, least=5, most=6, goes=17, sorts_down=True,
+        ),
+        Column(
+            "triple", "TRIPLE", "where llsub made it: nodes, tasks on each, threads of each",
+            text=lambda row: row.triple or NONE,
+            value=lambda row: row.triple or NONE,
+            least=6, most=14, goes=18,
+        ),
+        Column(
+            "partition", "PARTITION", "Slurm's",
+            text=lambda row: UNKNOWN if row.job is None else row.job.partition,
+            value=lambda row: None if row.job is None else row.job.partition,
+            least=5, most=12, goes=19,
+        ),
+    )  # fmt: skip

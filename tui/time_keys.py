@@ -1,0 +1,88 @@
+"""What the keys for time do: stand still, look, more or less often; of a replay step, speed and jump."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.screen import Screen
+
+from .widgets.replay_bar import ReplayBar
+from .wire import Every, Seek, Speed, Step
+
+if TYPE_CHECKING:
+    from .app import Dashboard
+
+INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class TimeKeys(Screen[None], inherit_bindings=False):
+    """The part of the dashboard's own screen that is about time."""
+
+    @property
+    def dashboard(self) -> Dashboard:
+        """The program."""
+        from .app import Dashboard
+
+        assert isinstance(self.app, Dashboard)
+        return self.app
+
+    def show_standing(self) -> None:
+        """Draw what the lines above and below the view say."""
+        raise NotImplementedError
+
+    def action_pause(self) -> None:
+        """Stand still, or go on."""
+        self.dashboard.hold(not self.dashboard.standing.held)
+
+    def action_look(self) -> None:
+        """Now."""
+        self.dashboard.look()
+
+    def action_interval(self, by: int) -> None:
+        """The next longer or shorter interval."""
+        now = self.dashboard.standing.interval_s
+        longer = [one for one in INTERVALS_S if one > now]
+        shorter = [one for one in INTERVALS_S if one < now]
+        wanted = (longer[:1] if by > 0 else shorter[-1:]) or [now]
+        self.dashboard.standing = replace(self.dashboard.standing, interval_s=wanted[0])
+        self.dashboard.feed.tell(Every(wanted[0]))
+        self.show_standing()
+
+    def _is_replay(self) -> bool:
+        picture = self.dashboard.picture
+        if picture is not None and picture.is_replay:
+            return True
+        self.dashboard.say("this key is for a recording: llload-tui --replay FILE")
+        return False
+
+    def action_step(self, count: int) -> None:
+        """Of a replay."""
+        if self._is_replay():
+            self.dashboard.hold(True)
+            self.dashboard.feed.tell(Step(count))
+
+    def action_speed(self, factor: float) -> None:
+        """Of a replay: faster, slower."""
+        picture = self.dashboard.picture
+        if self._is_replay() and picture is not None and picture.position is not None:
+            self.dashboard.feed.tell(Speed(picture.position.speed * factor))
+
+    def action_jump(self) -> None:
+        """Of a replay: to a time."""
+        from .screens.jump import Jump
+
+        picture = self.dashboard.picture
+        if self._is_replay() and picture is not None and picture.position is not None:
+            self.app.push_screen(Jump(picture.position, picture.survey.taken), self._seek)
+
+    @on(ReplayBar.Sought)
+    def on_sought(self, event: ReplayBar.Sought) -> None:
+        """A click on the bar."""
+        event.stop()
+        self._seek(event.taken)
+
+    def _seek(self, taken: float | None) -> None:
+        if taken is not None:
+            self.dashboard.feed.tell(Seek(taken))

@@ -1,0 +1,155 @@
+"""Keys that come faster than they are acted on: in one paste, over a slow line, from a script.
+
+Textual gives every key that has arrived to whatever has the focus then, and acts on the first of them afterwards: of
+`/squeue` in one write the table would have had all the letters, and `q` would have ended it. So a key that may open or
+close something is followed by the next one only when it has been acted on, and what it opened has the focus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from textual import events
+from textual.message_pump import MessagePump
+from textual.widgets import Input
+
+from . import keymap
+from .widgets.grid import Grid
+
+if TYPE_CHECKING:
+    from .app import Dashboard
+
+PATIENCE_S = 1.0
+"""So long keys wait for something that is being opened. A Slurm that does not answer holds up no key for longer."""
+ROUNDS_LEAST, ROUNDS_MOST = 3, 8
+"""What is done about a key goes from a widget up to the program; what that sets off, begins anew. Three times is the
+most that there is (a click, the row that it was on, the place that is below it); more only where somebody is slow."""
+
+Pressed = events.InputEvent | events.Paste
+
+
+class TypedAhead:
+    """One at a time, in their order, each to where it was meant for."""
+
+    def __init__(self, app: Dashboard) -> None:
+        self._app = app
+        self._waiting: deque[Pressed] = deque()
+        self._now: Pressed | None = None
+        """The one whose turn it is."""
+        self._busy: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+        self._opening: asyncio.Event | None = None
+
+    def begin(self) -> None:
+        """There is a view, and keys that were pressed before there was one have something to be for."""
+        self._begun.set()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a view."""
+        return self._begun.is_set()
+
+    def holds(self, event: Pressed) -> bool:
+        """Whether it has to wait, and is kept for later. Those that act whatever is open wait for nothing."""
+        if event is self._now or self._is_for_all(event):
+            return False
+        if self._busy is not None or self._opening is not None or not self._begun.is_set():
+            self._waiting.append(event)
+            self._begin_to_give()
+            return True
+        if self._moves_on(event):
+            self._begin_to_give()
+        return False
+
+    def opening(self) -> None:
+        """Something will be opened that has to be looked up first: what is typed now is for that, not for the table."""
+        self._opening = asyncio.Event()
+
+    def opened(self) -> None:
+        """It is there, or will not come."""
+        if self._opening is not None:
+            self._opening.set()
+            self._opening = None
+
+    def close(self) -> None:
+        """Nothing is acted on any more."""
+        self._waiting.clear()
+        if self._busy is not None:
+            self._busy.cancel()
+
+    def _begin_to_give(self) -> None:
+        if self._busy is None:
+            self._busy = asyncio.create_task(self._give_out(), name="keys typed ahead")
+
+    async def _give_out(self) -> None:
+        try:
+            await self._begun.wait()
+            await self._settled()
+            while self._waiting and not self._app.is_ending:
+                self._now = event = self._waiting.popleft()
+                moves_on = self._moves_on(event)
+                if not self._app.post_message(event):
+                    break
+                await (self._settled() if moves_on else _passed(self._app))
+        finally:
+            self._now = self._busy = None
+
+    def _is_for_all(self, event: Pressed) -> bool:
+        return isinstance(event, events.Key) and any(
+            one.priority for one in self._app._bindings.key_to_bindings.get(event.key, ())
+        )
+
+    def _moves_on(self, event: Pressed) -> bool:
+        """Whether the next key could be for something else than this one."""
+        focused = self._app.focused
+        if isinstance(event, events.Key):
+            if isinstance(focused, Input):
+                return not event.is_printable
+            return not (isinstance(focused, Grid) and event.key in self._moves)
+        return isinstance(event, events.MouseUp)
+
+    @property
+    def _moves(self) -> set[str]:
+        """Keys that only move the cursor: a held one costs no more than it must."""
+        ids = (key.id for key in keymap.KEYS if key.id.startswith("grid."))
+        return {one for id in ids for one in keymap.keys_of(id, self._app.keys)}
+
+    async def _settled(self) -> None:
+        """Until what was given out has been acted on, and what that has opened is there; at the end at once."""
+        if self._app.is_ending:
+            return
+        for number in range(ROUNDS_MOST):
+            before = self._app.focused or self._app.screen
+            under = [] if self._app.mouse_over is None else self._app.mouse_over.ancestors_with_self
+            pumps = [*under, *before.ancestors_with_self, self._app]
+            for pump in pumps:
+                await _passed(pump)
+            if self._app.is_ending:
+                return
+            after = self._app.focused or self._app.screen
+            is_quiet = after is before and not any(pump.message_queue_size for pump in pumps)
+            if is_quiet and number + 1 >= ROUNDS_LEAST:
+                break
+        if (opening := self._opening) is not None:
+            try:
+                await asyncio.wait_for(opening.wait(), PATIENCE_S)
+            except TimeoutError:
+                self.opened()
+            else:
+                await self._settled()
+
+
+async def _passed(pump: MessagePump) -> None:
+    """Until all that it had to do has been done, or it does nothing any more. One that is new is mounted first."""
+    done = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    if not pump.call_later(tell):
+        return
+    task = pump._task
+    await asyncio.wait({done} if task is None else {done, task}, return_when=asyncio.FIRST_COMPLETED)

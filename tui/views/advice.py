@@ -1,0 +1,248 @@
+"""The advice: for each running job how many tasks a node should run, with the arithmetic and the lines to submit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import count_words, cut, fold
+from slurm_share.snapshot import Advice
+
+from ..column import Column
+from ..history import History
+from ..picture import Picture
+from ..place import Place
+from ..rows import JobRow, job_rows
+from ..tables import advice as table
+from ..tables.cells import named
+from ..target import Target
+from ..widgets.bars import bar
+from ..widgets.signs import arrow
+from ..wire import Subject
+from . import targets
+from .sums import is_told, nobody
+from .table import TableView
+from .text import Lines, Piece, facts, line, paragraph, ruled
+
+WIDE_FROM = 150
+"""Columns from which the arithmetic stands beside the table."""
+LABEL, BAR_MOST, SCALE = 12, 32, 4
+"""SCALE: bars end at so many times the tasks of now; what is beyond ends with a sign."""
+
+
+class AdviceView(TableView[Advice]):
+    """All advice, or that for the jobs of a user or a node."""
+
+    view = "advice"
+    DEFAULT_CSS = """
+    AdviceView > .body { layout: vertical; height: 1fr; }
+    AdviceView > .body.-wide { layout: horizontal; }
+    AdviceView .why { height: 1fr; background: $panel; scrollbar-size-vertical: 1; }
+    AdviceView .-wide > Grid { width: 2fr; }
+    AdviceView .beside { height: 1fr; }
+    AdviceView .more { background: $panel; padding: 0 1; }
+    AdviceView .-wide > .beside { width: 3fr; border-left: solid $primary; }
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self.body = Container(classes="body")
+        self.why = VerticalScroll(classes="why")
+        self.more = Lines(classes="more")
+        """That the arithmetic goes on below what is seen of it."""
+        self._unseen = 0
+        """Lines of it that are not seen before one scrolls."""
+
+    def compose(self) -> ComposeResult:
+        """The arithmetic below the table, in a wide terminal beside it."""
+        yield self.head
+        with self.body:
+            yield self.grid
+            with Vertical(classes="beside"):
+                with self.why:
+                    yield self.pane
+                yield self.more
+
+    def make_columns(self) -> tuple[Column[Advice], ...]:
+        """As TableView has it."""
+        return table.columns(self.history)
+
+    def key(self, row: Advice) -> str:
+        """As TableView has it."""
+        return f"{row.job}/{row.user}/{'' if row.job is not None else fold(row.nodes)}"
+
+    def rows(self, picture: Picture, place: Place) -> Sequence[Advice]:
+        """Those first that should be changed."""
+        found = [
+            one
+            for one in picture.advice
+            if (not place.user or one.user == place.user)
+            and (not place.node or place.node in one.nodes)
+            and (place.job is None or place.job == one.job)
+        ]
+        return sorted(found, key=lambda one: -table.ORDER[one.verdict])
+
+    def codes(self, row: Advice) -> Sequence[str]:
+        """As TableView has it: what should be changed."""
+        return ("n!",) if row.verdict in ("more", "fewer") else ()
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """How many of each verdict."""
+        rows = self.grid.rows
+        if not rows:
+            return []
+        parts: list[Piece | str] = [(f"advice for {count_words(len(rows), 'job')}", "strong")]
+        for verdict, words in (("fewer", "should run fewer tasks"), ("more", "could run more"), ("stay", "stay")):
+            count = sum(row.verdict == verdict for row in rows)
+            if count:
+                parts.append((f"{count} {words}", "!" if verdict == "fewer" else ""))
+        unknown = sum(row.verdict == "unknown" for row in rows)
+        parts.append(f"{unknown} not known yet" if unknown else "")
+        return [facts(parts, width)]
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """As TableView has it."""
+        return "no job here to give advice on" if picture.nodes and is_told(picture) else nobody(picture)
+
+    def say_about(self) -> None:
+        """As TableView has it; all of it, since it scrolls."""
+        if not self.is_mounted:
+            return
+        width, height = self.room
+        is_wide = width >= WIDE_FROM
+        self.body.set_class(is_wide, "-wide")
+        row = self.grid.row
+        self.why.display = row is not None
+        left = height - len(self.head.lines)
+        rows = min(max(self.grid.total, 3) + 1, max(4, left // 3))
+        self.grid.styles.height = "1fr" if is_wide or row is None else rows
+        room = width * 3 // 5 - 3 if is_wide else width - 1
+        lines = [] if row is None else arithmetic(row, room, left if is_wide else left - rows, self._job_name(row))
+        seen = left if is_wide else left - rows
+        self._unseen = len(lines) - seen + 1 if len(lines) > seen else 0
+        self._say_more()
+        self.pane.show(lines if is_wide or not lines else [ruled(lines[0], room), *lines[1:]])
+
+    def on_mount(self) -> None:
+        """How much there is below follows the scrolling."""
+        self.watch(self.why, "scroll_y", self._say_more, init=False)
+
+    def _say_more(self) -> None:
+        """The line stays at the end, so that nothing jumps."""
+        left = self._unseen - round(self.why.scroll_y)
+        self.more.show([_more(left)] if self._unseen else [])
+
+    def _job_name(self, row: Advice) -> str:
+        if self.picture is None or row.job is None:
+            return ""
+        wanted = (job.name for job in self.picture.survey.jobs if row.job in (job.array, job.job_id))
+        return next(wanted, "")
+
+    def _job(self, row: Advice | None) -> JobRow | None:
+        if self.picture is None or row is None or row.job is None:
+            return None
+        return next((job for job in job_rows(self.picture) if job.number == row.job), None)
+
+    def below(self) -> Place | None:
+        """The nodes of the job; of an array its elements."""
+        row = self.grid.row
+        job = self._job(row)
+        if row is None or row.job is None:
+            return None
+        is_array = job is not None and job.is_array
+        name = f"{row.job} {self._job_name(row)}".strip()
+        return replace(self.place, view="jobs" if is_array else "nodes", job=row.job, job_name=name)
+
+    def subject(self) -> Subject | None:
+        """Its node, or where it has several its user."""
+        row = self.grid.row
+        if row is None:
+            return None
+        return Subject(node=row.nodes[0]) if len(row.nodes) == 1 else Subject(user=row.user)
+
+    def targets(self) -> tuple[Target, ...]:
+        """The jobs."""
+        jobs = [job for row in self.chosen() if (job := self._job(row)) is not None]
+        return tuple(targets.of_job(job) for job in jobs)
+
+    def copied(self) -> tuple[str, ...]:
+        """The lines to submit."""
+        return tuple(text for row in self.chosen() for text in row.resubmit)
+
+
+def _more(count: int) -> Content:
+    """What is said above so many lines that are not seen before one scrolls to them."""
+    if count <= 0:
+        return line(("that was all of it", "dim"))
+    return line((f"... {count_words(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
+
+
+# --- The arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def arithmetic(advice: Advice, width: int, most: int, name: str = "") -> list[Content]:
+    """What to do first, then why: the sentence, the lines to submit, the bounds as bars, what it rests on. Shorter
+    where there is no room for so many lines."""
+    full = _lines(advice, width, name, is_short=False)
+    return full if len(full) <= most else _lines(advice, width, name, is_short=True)
+
+
+def _lines(advice: Advice, width: int, name: str, *, is_short: bool) -> list[Content]:
+    head: list[Piece | str] = [
+        (f"job {table.job(advice)}", "strong"),
+        name,
+        f"of {named(advice.user)}" + (f" on {fold(advice.nodes)}" if advice.nodes else ""),
+        (advice.work, "strong"),
+    ]
+    lines = [facts(head, width), *paragraph(advice.sentence, width)]
+    blank = [] if is_short else [line("")]
+    if advice.resubmit and is_short:
+        lines.append(
+            line(("  $ ", "dim"), (cut(" | ".join(advice.resubmit), width - 14), "strong"), ("  y copies", "dim"))
+        )
+    elif advice.resubmit:
+        lines += [line(("  $ ", "dim"), (cut(one, width - 4), "strong")) for one in advice.resubmit]
+        lines.append(line(("    y copies these lines", "dim")))
+    if advice.now is not None or advice.bounds:
+        lines += [*blank, *_bars(advice, width, is_short=is_short)]
+    lines += blank
+    if advice.memory_allows is not None and not is_short:
+        least, most = advice.memory_allows
+        lines += paragraph(f"by GPU memory alone: {least if least == most else f'{least} to {most}'}", width)
+    evidence = f" ({'; '.join(advice.evidence)})" if advice.evidence else ""
+    return [*lines, *paragraph(f"confidence: {advice.confidence}{evidence}", width)]
+
+
+def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
+    """Tasks on a node: now, next, and what each resource allows, on one scale."""
+    room = max(8, min(BAR_MOST, width // 4))
+    base = max(1, advice.now or 0, advice.next or 0)
+    bounds = [bound.nppn for bound in advice.bounds if bound.nppn is not None]
+    end = min(SCALE * base, max([base, *bounds]))
+    lines = [line((f"{'tasks a node':<{LABEL}} ", "head"), (f"0{end:>{room - 1}}", "head"))]
+    if is_short:
+        lines = []
+    lines.append(_bar("now", advice.now, end, room, "strong", ""))
+    if advice.next is not None and advice.verdict != "stay":
+        lines.append(_bar("next", advice.next, end, room, "strong", table.SIGNS[advice.verdict]))
+    left = max(20, width - LABEL - room - 7)
+    for bound in advice.bounds:
+        decides = bound.resource == advice.decided_by
+        binds = bound.hard or advice.verdict != "more" or (bound.nppn or 0) >= (advice.next or 0)
+        stops = " (stops a rise)" if binds and not bound.hard else ""
+        said = f"{'<- decides; ' if decides else ''}{bound.why}{stops}"
+        why = [one.plain for one in paragraph(said, left, most=1 if is_short else 9)] or [""]
+        lines.append(_bar(bound.resource, bound.nppn, end, room, "strong" if decides else "", why[0]))
+        lines += [line(" " * (LABEL + room + 7), one.strip()) for one in why[1:]]
+    return lines
+
+
+def _bar(label: str, value: int | None, end: int, room: int, kind: str, after: str) -> Content:
+    if value is None:
+        return line((f"{label:<{LABEL}} ", kind), " " * room, ("    - ", kind), after)
+    full, rest = bar(value / end, room)
+    return line((f"{label:<{LABEL}} ", kind), full, (rest, "dim"), (f"{value:>5} ", kind), after)

@@ -1,0 +1,117 @@
+"""Every GPU: who is on it, its slots, memory and load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import count_words, whole_gigabytes
+from slurm_share.cli.llload_cells import percent as percent_words
+
+from ..column import Column
+from ..gpu_rows import GpuRow, gpu_rows, slot_rows
+from ..picture import Picture
+from ..place import Place
+from ..points import percent
+from ..tables import gpus as table
+from ..tables import processes as slot_table
+from ..wire import NodeRow, Subject
+from .nodes import nodes_at
+from .table import TableView
+from .text import Piece, facts, line, small_table
+
+SLOT_COLUMNS = ("slot", "user", "task", "now", "mem", "memory_used", "cap", "job", "name", "pid", "peak", "memory")
+
+
+class GpusView(TableView[GpuRow]):
+    """All GPUs, or those of a node, a job, a user."""
+
+    view = "gpus"
+
+    def make_columns(self) -> tuple[Column[GpuRow], ...]:
+        """As TableView has it."""
+        return table.columns(self.history)
+
+    def key(self, row: GpuRow) -> str:
+        """As TableView has it."""
+        return row.key
+
+    def rows(self, picture: Picture, place: Place) -> Sequence[GpuRow]:
+        """As TableView has it."""
+        if place.node:
+            nodes: Sequence[NodeRow] = [row for row in picture.nodes if row.name == place.node]
+        else:
+            nodes = nodes_at(picture, place)
+        return gpu_rows(
+            nodes,
+            users=(place.user,) if place.user else (),
+            jobs=(place.job,) if place.job is not None else (),
+        )
+
+    def codes(self, row: GpuRow) -> Sequence[str]:
+        """As TableView has it: those of the GPU, and GPU load of its node."""
+        return (*row.codes, *(code for code in row.node.codes if code[0] == "g"))
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """How many, how full, and what their load rests on."""
+        rows = [row for row in self.grid.rows if row.gpu is not None] if self.grid.rows else []
+        gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
+        if not gpus:
+            return []
+        known = [gpu.load5 for gpu in gpus if gpu.load5 is not None]
+        used = [gpu for gpu in gpus if gpu.memory_used_mib is not None and gpu.memory_total_mib is not None]
+        memory, total = sum(gpu.memory_used_mib or 0 for gpu in used), sum(gpu.memory_total_mib or 0 for gpu in used)
+        by = {table.by(row) for row in rows}
+        idle = sum(value < 1.0 for value in known)
+        parts: list[Piece | str] = [
+            (count_words(len(gpus), "GPU"), "strong"),
+            f"load {sum(known) / 100:.2f} ({percent_words(percent(sum(known), 100.0 * len(known)))})" if known else "",
+            f"{idle} idle" if idle else "",
+            f"memory {whole_gigabytes(memory)} of {whole_gigabytes(total)}" if total else "",
+            "sm: SM activity; util: utilisation, an upper bound of it" if "util" in by else "",
+        ]
+        return [facts(parts, width)]
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """As TableView has it."""
+        where = f" on {place.node}" if place.node else ""
+        return f"no GPU is there to be shown{where}"
+
+    def about(self, row: GpuRow, width: int, most: int) -> list[Content]:
+        """Its slots with who is in each."""
+        if row.gpu is None:
+            return [facts([(row.node.name, "strong"), table.note(row)], width)]
+        found = slot_rows(row)
+        head: list[Piece | str] = [
+            (f"{row.node.name} GPU {row.name}", "strong"),
+            row.gpu.name,
+            "" if found else "nobody is on it" if row.knows_tasks else "not fetched yet",
+            table.note(row),
+        ]
+        lines = [facts(head, width)]
+        if not found:
+            return lines
+        shown = found if len(found) + 2 <= most else found[: max(0, most - 3)]
+        lines += small_table(slot_table.columns(self.history), SLOT_COLUMNS, shown, width) if shown else []
+        left = len(found) - len(shown)
+        return [*lines, line((f"... and {left} more (Enter)", "dim"))] if left else lines
+
+    def below(self) -> Place | None:
+        """The GPU; of a node whose GPUs nobody knows, the node."""
+        row = self.grid.row
+        if row is None:
+            return None
+        if row.gpu is None:
+            return replace(self.place, view="node", node=row.node.name)
+        return replace(self.place, view="gpu", node=row.node.name, gpu=row.gpu.uuid, gpu_name=f"GPU {row.name}")
+
+    def subject(self) -> Subject | None:
+        """The GPU."""
+        row = self.grid.row
+        return None if row is None else Subject(node=row.node.name, gpu="" if row.gpu is None else row.gpu.uuid)
+
+    def copied(self) -> tuple[str, ...]:
+        """The driver's names of them."""
+        return tuple(row.gpu.uuid for row in self.chosen() if row.gpu is not None)

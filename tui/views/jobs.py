@@ -1,0 +1,147 @@
+"""The jobs, one's own first; an array is one line, and its elements are below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import count_words, gigabytes, load_words
+
+from ..column import Column
+from ..picture import Picture
+from ..place import Place
+from ..rows import JobRow, job_rows
+from ..tables import jobs as table
+from ..tables.cells import NONE, named
+from ..target import Target
+from ..wire import Subject
+from . import targets
+from .sums import is_told, nobody
+from .table import TableView, fetching
+from .text import Piece, facts, line, paragraph
+
+
+class JobsView(TableView[JobRow]):
+    """All jobs, those of a user or a node, or the elements of one array."""
+
+    view = "jobs"
+
+    def make_columns(self) -> tuple[Column[JobRow], ...]:
+        """As TableView has it."""
+        return table.columns(self.history)
+
+    def key(self, row: JobRow) -> str:
+        """As TableView has it."""
+        return f"{row.number}{'*' if row.is_array else ''}"
+
+    def rows(self, picture: Picture, place: Place) -> Sequence[JobRow]:
+        """As TableView has it."""
+        if fetching(picture):
+            return []
+        if place.job is not None:
+            found = [
+                row
+                for row in job_rows(picture, arrays=False)
+                if place.job in (row.number, None if row.job is None else row.job.array)
+            ]
+        else:
+            found = job_rows(picture)
+        return [
+            row
+            for row in found
+            if (not place.user or row.user == place.user) and (not place.node or place.node in row.node_names)
+        ]
+
+    def codes(self, row: JobRow) -> Sequence[str]:
+        """As TableView has it."""
+        return (*row.codes, "m!") if row.kills.value else row.codes
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """How many, whose."""
+        rows = self.grid.rows
+        if not rows:
+            return []
+        tells: dict[str, int] = {}
+        for row in rows:
+            for state, count in row.states.items():
+                tells[state] = tells.get(state, 0) + count
+        whose = f" of {place.user}" if place.user else "" if picture.survey.everybody else " of yours"
+        where = f" on {place.node}" if place.node else ""
+        what = f"elements of array {place.job}" if place.job is not None else "jobs" if len(rows) != 1 else "job"
+        verdicts = [row.advice.verdict for row in rows if row.advice is not None]
+        parts: list[Piece | str] = [
+            (f"{len(rows)} {what}{whose}{where}", "strong"),
+            ", ".join(f"{count} {state}" for state, count in tells.items()),
+            f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
+        ]
+        if "fewer" in verdicts:
+            parts.append((f"{verdicts.count('fewer')} should run fewer (6: advice)", "!"))
+        return [facts(parts, width)]
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """As TableView has it."""
+        if place.job is not None:
+            return f"array {place.job} is not there any more"
+        if place.user and place.user != picture.survey.user:
+            return f"{place.user} has no job running here"
+        return f"no job is on {place.node}" if place.node and is_told(picture) else nobody(picture)
+
+    def about(self, row: JobRow, width: int, most: int) -> list[Content]:
+        """Its nodes with what each has of it, its elements, the advice."""
+        head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {named(row.user)}"]
+        if row.job is not None:
+            head += [f"partition {row.job.partition}", table.place(row)]
+        if row.share is not None:
+            head.append(f"--share-gpu={row.share}")
+        if row.triple:
+            head.append(f"triple {row.triple}")
+        if row.tasks_measured:
+            head.append(f"largest task {gigabytes(row.peak_mib)}")
+        lines = [facts(head, width)]
+        if row.advice is not None:
+            lines += paragraph(f"advice: {row.advice.sentence}", width, most=max(1, most - 2))
+        room = most - len(lines)
+        shown = row.loads if len(row.loads) <= room else row.loads[: max(0, room - 1)]
+        for node, load in shown:
+            tasks = str(load.tasks) + ("" if load.slots is None else f"/{load.slots}")
+            told: list[Piece | str] = [(node.name, "strong")]
+            if not table.has_no_gpu(row):
+                told += [f"{tasks} tasks", f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
+            told += [f"CPU {load_words(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}", " ".join(node.codes)]
+            lines.append(facts(told, width))
+        left = len(row.node_names) - len(shown)
+        if left > 0 and room > 0:
+            silent = len(row.node_names) - row.measured
+            said = f"... and {count_words(left, 'more node')}" if shown else count_words(left, "node")
+            lines.append(line((said + (f", {silent} of them silent" if silent else ""), "dim")))
+        return lines
+
+    def below(self) -> Place | None:
+        """Its nodes; of an array in one line its elements."""
+        row = self.grid.row
+        if row is None:
+            return None
+        name = table.job_id(row) if row.is_array else row.id
+        return replace(
+            self.place,
+            view="jobs" if row.is_array else "nodes",
+            job=row.number,
+            job_name=f"{name} {row.name}".strip(),
+        )
+
+    def subject(self) -> Subject | None:
+        """Its node, or where it has several its user."""
+        row = self.grid.row
+        if row is None:
+            return None
+        return Subject(node=row.node_names[0]) if len(row.node_names) == 1 else Subject(user=row.user)
+
+    def targets(self) -> tuple[Target, ...]:
+        """The jobs."""
+        return tuple(targets.of_job(row) for row in self.chosen())
+
+    def copied(self) -> tuple[str, ...]:
+        """Their numbers, as scancel takes them."""
+        return tuple(row.id for row in self.chosen() if row.id != NONE)

@@ -1,0 +1,133 @@
+"""The nodes: LLload's line for each, with bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from textual.content import Content
+
+from ..column import Column
+from ..history import History
+from ..picture import Picture, nodes_of
+from ..place import Place
+from ..rows import job_row
+from ..tables import nodes as table
+from ..target import Target
+from ..wire import NodeRow, Subject
+from . import targets
+from .sums import flag_lines, jobs_here, nobody, of_job, of_nodes
+from .table import TableView
+from .text import Piece, facts, line
+
+MANY, SUMS_S = 2000, 4.0
+"""Of more nodes the line above the table is made anew after so many seconds."""
+
+
+class NodesView(TableView[NodeRow]):
+    """All nodes, or those of a job or a user."""
+
+    view = "nodes"
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history)
+        self._summed: tuple[float, tuple[int, int, Place] | None, list[Content]] = (0.0, None, [])
+
+    def make_columns(self) -> tuple[Column[NodeRow], ...]:
+        """As TableView has it."""
+        return table.columns(self.history)
+
+    def key(self, row: NodeRow) -> str:
+        """As TableView has it."""
+        return row.name
+
+    def rows(self, picture: Picture, place: Place) -> Sequence[NodeRow]:
+        """As TableView has it."""
+        return nodes_at(picture, place)
+
+    def codes(self, row: NodeRow) -> Sequence[str]:
+        """As TableView has it."""
+        return row.codes
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """The job whose nodes they are, or how full all of them are."""
+        if place.job is None:
+            return self._sums(picture, width)
+        job = job_row(picture, place.job)
+        if job is None:
+            return [line((f"job {place.job_name or place.job} is not there any more", "H"))]
+        lines = [of_job(job, width)]
+        if height >= 16 and job.advice is not None:
+            lines.append(facts([f"advice: {job.advice.sentence}"], width))
+        return lines
+
+    def _sums(self, picture: Picture, width: int) -> list[Content]:
+        """Of very many nodes not at every look: it would be the dearest thing on the screen."""
+        rows = self.grid.rows
+        taken, is_of, known = self._summed
+        is_many = len(rows) > MANY and is_of == (len(rows), width, self.place)
+        if not (is_many and 0.0 <= picture.survey.taken - taken < SUMS_S):
+            known = [of_nodes(rows, width)] if rows else []
+            self._summed = (picture.survey.taken, (len(rows), width, self.place), known)
+        return known
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """As TableView has it."""
+        if place.job is not None or place.user:
+            return f"no node of {f'job {place.job_name or place.job}' if place.job is not None else place.user} here"
+        if picture.survey.everybody:
+            return "no node is there to be shown"
+        return nobody(picture)
+
+    def about(self, row: NodeRow, width: int, most: int) -> list[Content]:
+        """Why it has its letters, and the jobs on it."""
+        about: list[Piece | str] = [(row.name, "strong"), table.state(row), f"users {table.users(row)}"]
+        if row.node.slurm is not None and row.node.slurm.partitions:
+            about.append(f"partition {','.join(row.node.slurm.partitions)}")
+        lines = [facts(about, width)]
+        jobs = [] if self.picture is None else jobs_here(self.picture, row, width)
+        lines += jobs[: max(1, most - 1 - len(row.flags))]
+        return lines + flag_lines(row, most - len(lines))
+
+    def below(self) -> Place | None:
+        """The node."""
+        row = self.grid.row
+        return None if row is None else replace(self.place, view="node", node=row.name)
+
+    def subject(self) -> Subject | None:
+        """The node."""
+        row = self.grid.row
+        return None if row is None else Subject(node=row.name)
+
+    def targets(self) -> tuple[Target, ...]:
+        """The job, where these are the nodes of one."""
+        if self.place.job is None or self.picture is None:
+            return ()
+        row = job_row(self.picture, self.place.job)
+        return () if row is None else (targets.of_job(row),)
+
+    def copied(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(row.name for row in self.chosen())
+
+
+def nodes_at(picture: Picture, place: Place) -> Sequence[NodeRow]:
+    """All nodes, or those that the place narrows them to."""
+    if place.job is None and not place.user:
+        return picture.nodes
+    records = [
+        job
+        for job in picture.survey.jobs
+        if (place.job is None or job.job_id == place.job) and (not place.user or job.user == place.user)
+    ]
+    named = {name for job in records for name in nodes_of(job)}
+    return [row for row in picture.nodes if row.name in named or _carries(row, place)]
+
+
+def _carries(row: NodeRow, place: Place) -> bool:
+    snapshot = row.node.snapshot
+    if snapshot is None:
+        return False
+    if place.job is not None:
+        return any(load.job == place.job for load in snapshot.jobs)
+    return any(load.user == place.user for load in snapshot.users)

@@ -1,0 +1,156 @@
+"""One process: whose, of which task, what it has on each GPU against its cap, and who is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import gigabytes, load_words
+from slurm_share.cli.llload_cells import percent as percent_words
+from slurm_share.snapshot import ProcessLoad
+
+from ..column import Column
+from ..gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
+from ..picture import Picture
+from ..place import Place
+from ..tables import processes as table
+from ..tables.cells import NONE, share
+from ..target import Target
+from ..widgets.bars import bar
+from ..wire import NodeRow, Subject
+from . import targets
+from .node import below, copied
+from .sums import of_load
+from .table import TableView
+from .text import Piece, facts, line, paragraph
+
+BAR = 20
+
+
+class ProcessView(TableView[SlotRow]):
+    """The process of the place, and below it all that is on the same GPUs."""
+
+    view = "process"
+
+    def make_columns(self) -> tuple[Column[SlotRow], ...]:
+        """As TableView has it."""
+        return table.columns(self.history)
+
+    def key(self, row: SlotRow) -> str:
+        """As TableView has it."""
+        return row.key
+
+    def rows(self, picture: Picture, place: Place) -> Sequence[SlotRow]:
+        """All on the GPUs that it is on, and where it is gone on that of the place."""
+        node, one = process_at(picture, place)
+        if node is None:
+            return []
+        uuids = {on.uuid for on in one.gpus} if one is not None else {place.gpu}
+        gpus: list[GpuRow] = [row for row in gpu_rows([node]) if row.gpu is not None and row.gpu.uuid in uuids]
+        return [slot for gpu in gpus for slot in slot_rows(gpu)]
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """All that is known of it."""
+        node, one = process_at(picture, place)
+        pid = "" if place.process is None else str(place.process.pid)
+        if node is None or one is None:
+            where = f"process {pid} on {place.node}"
+            return [line((where, "strong"), "  ", ("it has ended, or is not shown any more", "H"))]
+        found = [
+            facts([(one.name, "strong"), f"process {one.pid} on {node.name}", f"of {one.user} ({one.uid})"], width),
+            facts(_task(one), width),
+        ]
+        for row in process_rows(node, [one]):
+            found += _on_gpu(row, width)
+        found.append(
+            facts([f"CPU {load_words(one.cpu_cores)} cores", f"host memory {gigabytes(one.memory_mib)}"], width)
+        )
+        for field, why in list(one.unknown.items())[: max(1, height // 6)]:
+            found += paragraph(f"? {field}: {why}", width, "dim", most=1)
+        snapshot = node.node.snapshot
+        load = next((load for load in snapshot.jobs if load.job == one.job), None) if snapshot is not None else None
+        if load is not None:
+            record = next((job for job in picture.survey.jobs if job.job_id == one.job), None)
+            number = load.job if record is None else record.array or record.job_id
+            advice = next((each for each in picture.advice if each.job == number), None)
+            found.append(of_load(load, record, advice, width))
+        return [*found, line(("on the same GPU:", "head"))]
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """As TableView has it."""
+        return "nothing else is known of it"
+
+    def below(self) -> Place | None:
+        """The process under the cursor, where it is another one."""
+        place = below(self.grid.row, self.place)
+        return None if place is None or place.process == self.place.process else place
+
+    def subject(self) -> Subject | None:
+        """The GPU that it is on."""
+        return Subject(node=self.place.node, gpu=self.place.gpu) if self.place.gpu else Subject(node=self.place.node)
+
+    def targets(self) -> tuple[Target, ...]:
+        """This process, whatever the cursor is on: the view is of it."""
+        if self.picture is None:
+            return ()
+        node, one = process_at(self.picture, self.place)
+        if node is None or one is None:
+            return ()
+        return (targets.of_process(ProcessRow(node, one), self.picture),)
+
+    def copied(self) -> tuple[str, ...]:
+        """Its number."""
+        return (str(self.place.process.pid),) if self.place.process is not None else copied(self.chosen())
+
+
+def process_at(picture: Picture, place: Place) -> tuple[NodeRow | None, ProcessLoad | None]:
+    """(the node, the process); None: not in the picture. A later process of the same number is another one."""
+    node = picture.by_name.get(place.node)
+    if node is None or node.node.snapshot is None or place.process is None:
+        return node, None
+    wanted = place.process
+    return node, next(
+        (
+            one
+            for one in node.node.snapshot.processes
+            if one.pid == wanted.pid and wanted.start_ticks in (None, one.start_ticks)
+        ),
+        None,
+    )
+
+
+def _task(one: ProcessLoad) -> list[Piece | str]:
+    if one.job is None:
+        return ["in no job"]
+    return [
+        f"job {one.job}",
+        f"step {one.step or NONE}",
+        f"task {NONE if one.task is None else one.task}",
+        f"slot {NONE if one.slot is None else one.slot}",
+    ]
+
+
+def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
+    if row.on is None:
+        return [line("on no GPU that is shown")]
+    one, cap = row.on, row.process.cap_mib
+    name = f"GPU {row.gpu.index}" if row.gpu is not None else row.on.uuid
+    model = row.gpu.name if row.gpu is not None else ""
+    whole = cap or (row.gpu.memory_total_mib if row.gpu is not None else None)
+    against = f"of its cap of {gigabytes(cap)}" if cap else f"of {gigabytes(whole)}, without a cap"
+    part = row.of_cap
+
+    def drawn(percent: float | None) -> str:
+        value = share(percent)
+        return " " * BAR if value is None else "".join(bar(value, BAR))
+
+    full = cap is not None and part is not None and part >= 95.0
+    memory = (f"{gigabytes(one.memory_mib)} ({percent_words(part)}) {against}", "!" if full else "")
+    return [
+        facts([(name, "strong"), model], width),
+        facts(
+            [f"  SM     {drawn(one.sm_percent)}", f"{percent_words(one.sm_percent)} of the time its kernels ran"], width
+        ),
+        facts([f"  memory {drawn(part)}", memory, f"peak {gigabytes(one.peak_mib)}"], width),
+    ]

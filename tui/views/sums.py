@@ -1,0 +1,140 @@
+"""What is said of many at once: one line for some nodes, one for a job, one for a user. Values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import count_words, gigabytes, load_words, whole_gigabytes
+from slurm_share.cli.llload_cells import percent as percent_words
+from slurm_share.decide.flags import MEANINGS
+from slurm_share.records import QueuedJob
+from slurm_share.snapshot import Advice, JobLoad
+
+from ..picture import Picture, nodes_of
+from ..points import percent
+from ..rows import JobRow
+from ..tables import jobs as job_table
+from ..tables.cells import NONE, named, summed_load, summed_memory
+from ..wire import NodeRow
+from .text import Piece, facts, line
+
+
+def of_nodes(rows: Sequence[NodeRow], width: int) -> Content:
+    """How full these nodes are, in one line."""
+    answered = used = free = flagged = gpus = 0
+    cpus = load = gpu_load = memory = total = 0.0
+    for row in rows:
+        one = row.figures
+        answered += row.node.snapshot is not None
+        flagged += bool(row.flags)
+        if row.node.slurm is not None and one.is_open:
+            used += bool(one.cpus_used)
+            free += not one.cpus_used
+        if one.load is not None and one.cpus:
+            cpus, load = cpus + one.cpus, load + one.load
+        if one.gpu_load is not None and one.gpus:
+            gpus, gpu_load = gpus + one.gpus, gpu_load + one.gpu_load
+        if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
+            memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
+    parts: list[Piece | str] = [(count_words(len(rows), "node"), "strong")]
+    if len(rows) > answered:
+        parts.append((f"{len(rows) - answered} silent", "!"))
+    if flagged:
+        parts.append((f"{flagged} flagged (f)", "H"))
+    if used + free:
+        parts.append(f"{used} in use, {free} idle")
+    if cpus:
+        parts.append(f"CPU {percent_words(percent(load, cpus))} of {cpus:.0f}")
+    if gpus:
+        parts.append(f"GPU {gpu_load:.2f} of {gpus} ({percent_words(percent(gpu_load, gpus))})")
+    if total:
+        parts.append(f"GPU memory {whole_gigabytes(int(memory))} of {whole_gigabytes(int(total))}")
+    return facts(parts, width)
+
+
+def of_job(row: JobRow, width: int) -> Content:
+    """A job in one line: what it is, then what it uses."""
+    name = [row.name] if row.name else []
+    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {named(row.user)}"]
+    parts.append(f"{job_table.state(row)} {job_table.place(row)}")
+    if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
+        parts.append(f"{job_table.tasks(row)} tasks")
+    if row.gpus:
+        parts.append(f"GPU {summed_load(row.gpu_load)} of {row.gpus}")
+        parts.append(summed_memory(row.gpu_memory))
+    parts.append(f"CPU {load_words(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
+    if row.tasks_measured:
+        parts.append(f"largest task {gigabytes(row.peak_mib)}")
+    if (nppn := job_table.nppn(row.advice)) != NONE:
+        parts.append(f"NPPN {nppn}")
+    if row.kills.value:
+        parts.append((f"{row.kills.value:.0f} ended for want of memory", "!"))
+    return facts(parts, width)
+
+
+def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, width: int) -> Content:
+    """What one node carries of a job, in one line."""
+    tasks = f"{load.tasks}" + ("" if load.slots is None else f"/{load.slots}")
+    parts: list[Piece | str] = [(f"job {load.job if record is None else record.id}", "strong")]
+    parts += [] if record is None else [record.name]
+    parts.append(f"of {named(load.user)}")
+    has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
+    if has_gpu and (load.gpus or load.slots or load.tasks):
+        # Tasks are counted by what they have on GPUs: of a job without one nobody knows how many there are.
+        parts.append(f"{tasks} tasks")
+    if has_gpu and (load.gpus or load.slots):
+        parts += [f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
+    parts += [f"CPU {load_words(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}"]
+    if load.tasks_measured:
+        parts.append(f"largest task {gigabytes(load.task_peak_mib)}")
+    if (nppn := job_table.nppn(advice)) != NONE:
+        parts.append(f"NPPN {nppn}")
+    if load.memory_kills:
+        parts.append((f"{load.memory_kills} ended for want of memory", "!"))
+    return facts(parts, width)
+
+
+def jobs_here(picture: Picture, row: NodeRow, width: int) -> list[Content]:
+    """A line for each job on a node; of a silent one, those that Slurm has there."""
+    snapshot = row.node.snapshot
+    if snapshot is None:
+        there = [job for job in picture.survey.jobs if row.name in nodes_of(job)]
+        return [facts([(f"job {job.id}", "strong"), job.name, f"of {named(job.user)}"], width) for job in there]
+    numbers = {load.job for load in snapshot.jobs}
+    records = {job.job_id: job for job in picture.survey.jobs if job.job_id in numbers}
+    advice = {one.job: one for one in picture.advice}
+    found = []
+    for load in snapshot.jobs:
+        record = records.get(load.job)
+        number = load.job if record is None else record.array or record.job_id
+        found.append(of_load(load, record, advice.get(number), width))
+    return found
+
+
+def flag_lines(row: NodeRow, most: int) -> list[Content]:
+    """Why a node has its letters, one line for each."""
+    shown = row.flags if len(row.flags) <= most else row.flags[: max(0, most - 1)]
+    lines = [line((flag.code, flag.letter), "  ", flag.why) for flag in shown]
+    left = len(row.flags) - len(shown)
+    return [*lines, line(f"... and {left} more")] if left and most > 0 else lines
+
+
+def meanings(codes: Sequence[str]) -> str:
+    """What letters mean, as llload says it below its table."""
+    return "; ".join(f"{code}: {MEANINGS[code]}" for code in dict.fromkeys(codes) if code in MEANINGS)
+
+
+def is_told(picture: Picture) -> bool:
+    """Whether Slurm said which jobs there are."""
+    return picture.survey.jobs_taken is not None or bool(picture.survey.jobs)
+
+
+def nobody(picture: Picture) -> str:
+    """Where no job is to be shown, and what to do about it: llload's sentence."""
+    if not is_told(picture):
+        return "which jobs there are is not known: Slurm was not asked, or does not answer"
+    if picture.nodes or picture.survey.everybody:
+        return "no job is on these nodes"
+    return "you have no job running; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits"

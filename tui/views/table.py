@@ -1,0 +1,190 @@
+"""What the views have in common: lines about the whole, a table, and where there is room lines about the row under the
+cursor."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import count_words
+
+from ..column import Column, Row
+from ..history import History
+from ..picture import Picture
+from ..place import Place
+from ..view import View
+from ..widgets.grid import Grid
+from .text import Lines, line, ruled
+
+ROWS_LEAST = 6
+"""Lines of a table that stay, whatever else is said: its headings and five rows."""
+
+
+class TableView(View, Generic[Row]):
+    """A view with one table in it."""
+
+    DEFAULT_CSS = """
+    TableView { layout: vertical; }
+    TableView > .head { padding: 0 1; }
+    TableView .pane { padding: 0 1; background: $panel; }
+    """
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self.history = history
+        self.picture: Picture | None = None
+        self.place = Place(view=self.view)
+        self.only_flagged = False
+        """Only rows that deserve a look: see `flag`."""
+        self.columns: tuple[Column[Row], ...] = self.make_columns()
+        self.grid: Grid[Row] = Grid(self.columns, self.key, name=self.view)
+        self.head = Lines(classes="head")
+        self.pane = Lines(classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Top to bottom."""
+        yield self.head
+        yield self.grid
+        yield self.pane
+
+    # --- What a view says for itself ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def make_columns(self) -> tuple[Column[Row], ...]:
+        """Of its table."""
+
+    @abstractmethod
+    def key(self, row: Row) -> str:
+        """What a row is known by from one picture to the next."""
+
+    @abstractmethod
+    def rows(self, picture: Picture, place: Place) -> Sequence[Row]:
+        """Of this picture, narrowed to the place."""
+
+    def codes(self, row: Row) -> Sequence[str]:
+        """Letters of a row, for `flag`."""
+        return ()
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """The lines above the table."""
+        return []
+
+    def about(self, row: Row, width: int, most: int) -> list[Content]:
+        """The lines below it, about the row under the cursor; at most so many are seen."""
+        return []
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """What is said where there is no row."""
+        return "there is nothing to be shown"
+
+    # --- Drawing ------------------------------------------------------------------------------------------------------
+
+    def draw(self, picture: Picture, place: Place) -> None:
+        """As View has it."""
+        self.picture, self.place = picture, place
+        rows = self.rows(picture, place)
+        if self.only_flagged:
+            rows = [row for row in rows if self.codes(row)]
+        empty = fetching(picture) or self.nothing(picture, place)
+        if self.only_flagged and not fetching(picture):
+            empty = "nothing here is flagged: all that answered is within the bands of good load (f shows all)"
+        self.grid.empty = empty
+        details = (column.id for column in self.columns if column.details)
+        self.grid.unfetched = frozenset() if picture.details else frozenset(details)
+        self.grid.show(rows)
+        self.say()
+        self.say_about()
+
+    def flag(self) -> bool:
+        """Only rows that deserve a look, or all of them again. True: only those now."""
+        self.only_flagged = not self.only_flagged
+        if self.picture is not None:
+            self.draw(self.picture, self.place)
+        return self.only_flagged
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Columns and lines that it has; before it was laid out, those of the terminal."""
+        size = self.size if self.size else self.app.size
+        return max(10, size.width - 2), max(4, size.height)
+
+    def say(self) -> None:
+        """The lines above the table."""
+        if self.picture is None or not self.is_mounted:
+            return
+        width, height = self.room
+        lines = self.said(self.picture, self.place, width, height)
+        waits = fetching(self.picture)
+        if waits and (self.view != "nodes" or self.grid.waits_for):
+            lines = [line((waits, "H")), *lines]
+        if self.only_flagged:
+            lines = [*lines, line(("only what is flagged (f shows all)", "strong"))]
+        self.head.show(lines[: max(1, height - ROWS_LEAST)])
+
+    def say_about(self) -> None:
+        """The lines below it: right below the rows where these leave room, else a few at the end."""
+        if not self.is_mounted:
+            return
+        width, height = self.room
+        left = height - len(self.head.lines)
+        rows = max(self.grid.total, 3) + 1
+        few = self.about_few(left)
+        row = self.grid.row
+        is_short = row is not None and left - rows >= max(1, few)
+        most = left - rows if is_short else few
+        lines = [] if row is None or most < 1 else self.about(row, width, most)[:most]
+        if lines:
+            lines = [ruled(lines[0], width), *lines[1:]]
+        if lines and not is_short:
+            lines += [line("")] * (most - len(lines))  # else the table's height would change with every row
+        self.grid.styles.height = rows if is_short and lines else "1fr"
+        self.pane.show(lines, fills=is_short)
+
+    def about_few(self, height: int) -> int:
+        """How many lines it is below a long table, of so many for both."""
+        return max(0, min(10, (height - 9) // 3))
+
+    # --- What happens -------------------------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Other lines have room now."""
+        self.say()
+        self.say_about()
+
+    @on(Grid.Moved)
+    def on_moved(self, event: Grid.Said) -> None:
+        """The cursor is on another row."""
+        if event.grid is self.grid:
+            self.say_about()
+
+    @on(Grid.Changed)
+    def on_changed(self, event: Grid.Said) -> None:
+        """What is filtered or sorted by may have to be fetched."""
+        if event.grid is self.grid:
+            self.say()
+
+    @on(Grid.Entered)
+    def on_entered(self, event: Grid.Entered) -> None:
+        """A double click."""
+        event.stop()
+        below = self.below()
+        if below is not None:
+            self.post_message(self.Down(below))
+
+    def chosen(self) -> tuple[Row, ...]:
+        """The marked rows, else the one under the cursor."""
+        marked = self.grid.marked_rows()
+        row: Any = self.grid.row
+        return marked or (() if row is None else (row,))
+
+
+def fetching(picture: Picture) -> str:
+    """Where there is a line for each node and no more: what is coming. Empty: nothing is missing."""
+    if picture.details:
+        return ""
+    return f"jobs, users and processes of {count_words(len(picture.nodes), 'node')} are being fetched ..."

@@ -1,0 +1,40 @@
+"""What the commands would act on, made of rows. Values in, values out."""
+
+from __future__ import annotations
+
+from slurm_share.cli.llload_cells import fold
+
+from ..gpu_rows import ProcessRow
+from ..picture import Picture
+from ..place import Process
+from ..rows import JobRow
+from ..target import Target
+
+
+def of_job(row: JobRow) -> Target:
+    """The job; of an array in one line, all of the array."""
+    return Target(
+        owner=row.user,
+        job=row.id,
+        job_id=row.number if row.job is None else row.job.job_id,
+        job_name=row.name,
+        nodes=fold(row.node_names),
+    )
+
+
+def of_process(row: ProcessRow, picture: Picture) -> Target:
+    """That process on its node."""
+    one = row.process
+    record = next((job for job in picture.survey.jobs if job.job_id == one.job), None) if one.job is not None else None
+    return Target(
+        owner=one.user,
+        job="" if one.job is None else str(one.job) if record is None else record.id,
+        job_id=one.job,
+        job_name="" if record is None else record.name,
+        nodes=row.node.name,
+        node=row.node.name,
+        process=Process(one.pid, one.start_ticks),
+        process_name=one.name,
+        step=one.step or "",
+        task=one.task,
+    )

@@ -1,0 +1,183 @@
+"""Lines of text of a view: facts beside one another, small tables, sparklines with their figures. Strangers' text in
+them is text, whatever it says: nothing here is markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widget import Widget
+
+from slurm_share.cli.llload_cells import cut, filled, wrapped
+from slurm_share.cli.screen import safe
+
+from ..column import Column, Letter, Row
+from ..widgets.bars import bar
+from ..widgets.spark import spark, tall
+
+LONGEST = 2000
+"""Characters of one piece of text that are looked at."""
+PART_MOST = 60
+"""Columns of one fact among others: a name of 1,000 characters leaves room for what else is said."""
+GAP = "  "
+BAR = 8
+"""Columns of a bar in a small table."""
+STYLES = {
+    "": "",
+    "strong": "bold",
+    "dim": "$text-muted",
+    "L": "bold $text-primary",
+    "H": "bold $text-warning",
+    "!": "bold reverse $text-error",
+    "head": "bold underline",
+}
+"""What a kind of piece looks like; every one of them differs in more than its hue, or says the same in words."""
+
+Piece = tuple[str, str]
+"""(text, kind)."""
+
+
+def line(*pieces: Piece | str) -> Content:
+    """One line."""
+    return Content.assemble(
+        *(
+            safe(piece[:LONGEST]) if isinstance(piece, str) else (safe(piece[0][:LONGEST]), STYLES[piece[1]])
+            for piece in pieces
+            if piece
+        )
+    )
+
+
+def facts(parts: Iterable[Piece | str], width: int) -> Content:
+    """As many of these in one line as there is room for, the first whatever its width."""
+    found: list[Piece | str] = []
+    room = width
+    for part in parts:
+        text = safe((part if isinstance(part, str) else part[0])[:LONGEST])
+        if not text:
+            continue
+        if found:
+            text = cut(text, PART_MOST)
+            part = text if isinstance(part, str) else (text, part[1])
+        wide = cell_len(text) + (cell_len(GAP) if found else 0)
+        if found and wide > room:
+            continue
+        found += [GAP, part] if found else [part]
+        room -= wide
+    return line(*found)
+
+
+def ruled(content: Content, width: int) -> Content:
+    """A line that is a border as well: without colours nothing else tells one part of the screen from another."""
+    room = width - content.cell_length - 4
+    return Content.assemble("── ", content, " " + "─" * room if room > 0 else "")
+
+
+def paragraph(text: str, width: int, kind: str = "", most: int = 99) -> list[Content]:
+    """A sentence in as many lines as it needs, or in so many with a sign where something is cut off."""
+    lines = wrapped([safe(text[:LONGEST])], max(10, width))
+    if len(lines) > most:
+        lines = [*lines[: most - 1], cut(f"{lines[most - 1]} {lines[most].strip()}", width)] if most > 0 else []
+    return [line((one, kind)) for one in lines]
+
+
+def small_table(columns: Sequence[Column[Row]], ids: Sequence[str], rows: Sequence[Row], width: int) -> list[Content]:
+    """Some columns of a table as text, headings first: for the rows below the row under the cursor."""
+    by_id = {column.id: column for column in columns}
+    chosen = [by_id[id] for id in ids]
+    cells = [[_cell(column, row) for row in rows] for column in chosen]
+    widths = [
+        min(column.most, max([cell_len(column.heading), *(cell_len(text) for text, _ in found)]))
+        for column, found in zip(chosen, cells, strict=True)
+    ]
+    shown = list(range(len(chosen)))
+    while sum(widths[at] for at in shown) + len(GAP) * (len(shown) - 1) > width and len(shown) > 1:
+        shown.pop()
+    found = [line((GAP.join(_fill(chosen[at].heading, widths[at], _is_right(chosen[at])) for at in shown), "head"))]
+    for number in range(len(rows)):
+        pieces: list[Piece | str] = []
+        for at in shown:
+            text, letter = cells[at][number]
+            pieces += [GAP] if pieces else []
+            pieces.append((_fill(text, widths[at], _is_right(chosen[at])), letter))
+        found.append(line(*pieces))
+    return found
+
+
+def _cell(column: Column[Any], row: Any) -> tuple[str, Letter]:
+    text = safe(column.text(row)[:LONGEST])
+    letter: Letter = "" if column.letter is None else column.letter(row)
+    if column.bar is None:
+        return text, letter
+    share = column.bar(row)
+    return (" " * BAR if share is None else "".join(bar(share, BAR))) + " " + text.rjust(4), letter
+
+
+def _is_right(column: Column[Any]) -> bool:
+    return column.right or column.bar is not None
+
+
+def _fill(text: str, width: int, right: bool) -> str:
+    text = cut(text, width)
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if right else text + blanks
+
+
+def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:
+    """A sparkline with what it is of and its newest figure, exactly `width` columns and `height` lines."""
+    head = f"{filled(label, 4)} {filled(now, 19)} "
+    room = width - cell_len(head)
+    if room < 5:
+        return [line(cut(f"{label} {now}", width)), *[line("")] * (height - 1)]
+    if height <= 1:
+        return [line((head[:5], "strong"), head[5:], spark(values, room))]
+    rows = tall(values, room, height)
+    blank = " " * cell_len(head)
+    return [
+        line((head[:5], "strong"), head[5:], rows[0]),
+        *(line(blank, one) for one in rows[1:]),
+    ]
+
+
+def beside(left: Sequence[Content], right: Sequence[Content], left_width: int) -> list[Content]:
+    """Two blocks, the right one from `left_width` and a gap on."""
+    count = max(len(left), len(right))
+    padded = [*left, *[Content("")] * (count - len(left))]
+    others = [*right, *[Content("")] * (count - len(right))]
+    return [
+        Content.assemble(one, " " * max(0, left_width - one.cell_length), GAP, other)
+        for one, other in zip(padded, others, strict=True)
+    ]
+
+
+class Lines(Widget):
+    """Some lines that nobody edits. As high as they are; where there are none, not there."""
+
+    DEFAULT_CSS = """
+    Lines { height: auto; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; display: none; }
+    """
+
+    def __init__(self, *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self.lines: tuple[Content, ...] = ()
+
+    def show(self, lines: Sequence[Content], *, fills: bool = False) -> None:
+        """These from now on. `fills`: with all the room that is left."""
+        found = tuple(lines)
+        is_same = len(found) == len(self.lines) and all(map(Content.is_same, found, self.lines))
+        self.lines = found
+        self.styles.height = "1fr" if fills else len(found)
+        self.display = bool(found)
+        if not is_same:
+            self.refresh()
+
+    @property
+    def text(self) -> str:
+        """As it stands on the screen, without styles."""
+        return "\n".join(one.plain for one in self.lines)
+
+    def render(self) -> Content:
+        """Drawn as plain text, whatever it says."""
+        return Content("\n").join(self.lines)

@@ -1,0 +1,91 @@
+"""The users: for an operator all of them, for a user the own line first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from textual.content import Content
+
+from slurm_share.cli.llload_cells import count_words
+
+from ..column import Column
+from ..picture import Picture
+from ..place import Place
+from ..rows import UserRow, job_rows, user_rows
+from ..tables import jobs as job_table
+from ..tables import users as table
+from ..tables.cells import named
+from ..wire import Subject
+from .sums import nobody
+from .table import TableView, fetching
+from .text import facts, line, small_table
+
+JOB_COLUMNS = ("job", "name", "state", "tasks", "gpu", "gmem", "cpu", "nppn", "mem", "time", "nodelist")
+
+
+class UsersView(TableView[UserRow]):
+    """All users of the picture."""
+
+    view = "users"
+
+    def make_columns(self) -> tuple[Column[UserRow], ...]:
+        """As TableView has it."""
+        return table.columns(self.history)
+
+    def key(self, row: UserRow) -> str:
+        """As TableView has it."""
+        return row.user
+
+    def rows(self, picture: Picture, place: Place) -> Sequence[UserRow]:
+        """As TableView has it."""
+        return [] if fetching(picture) else user_rows(picture)
+
+    def codes(self, row: UserRow) -> Sequence[str]:
+        """As TableView has it."""
+        return row.codes
+
+    def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
+        """Whose figures these are."""
+        survey = picture.survey
+        if not survey.everybody:
+            return [line((f"{survey.user}, your own jobs and nodes", "strong"))]
+        users = {job.user for job in survey.jobs} | {
+            load.user for row in picture.nodes if row.node.snapshot is not None for load in row.node.snapshot.users
+        }
+        jobs = sum(bool(job.nodes) for job in survey.jobs)
+        return [facts([(count_words(len(users), "user"), "strong"), f"{count_words(jobs, 'running job')}"], width)]
+
+    def nothing(self, picture: Picture, place: Place) -> str:
+        """As TableView has it."""
+        return "nobody has a job or a process on a GPU here" if picture.survey.everybody else nobody(picture)
+
+    def about(self, row: UserRow, width: int, most: int) -> list[Content]:
+        """The user's jobs."""
+        jobs = [] if self.picture is None else job_rows(self.picture, user=row.user)
+        if not jobs:
+            return [
+                facts([(named(row.user), "strong"), "no job" if self.picture is None else nobody(self.picture)], width)
+            ]
+        columns = job_table.columns(self.history)
+        shown = jobs if len(jobs) + 2 <= most else jobs[: max(1, most - 3)]
+        lines = [
+            facts([(f"jobs of {named(row.user)}", "strong")], width),
+            *small_table(columns, JOB_COLUMNS, shown, width),
+        ]
+        left = len(jobs) - len(shown)
+        return [*lines, line((f"... and {count_words(left, 'more job')} (Enter)", "dim"))] if left else lines
+
+    def below(self) -> Place | None:
+        """The user's jobs; of those of whom nobody says whose they are there is no list."""
+        row = self.grid.row
+        return None if row is None or not row.user else replace(self.place, view="jobs", user=row.user)
+
+    def subject(self) -> Subject | None:
+        """The user, over all nodes."""
+        row = self.grid.row
+        return None if row is None else Subject(user=row.user)
+
+    def copied(self) -> tuple[str, ...]:
+        """Names of the users."""
+        return tuple(row.user for row in self.chosen())

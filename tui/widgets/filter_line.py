@@ -1,0 +1,140 @@
+"""The line in which a filter is written: the table follows every letter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.suggester import Suggester
+from textual.widgets import Input, Static
+
+from ..column import Column
+from ..query import LONGEST, begun_name
+from ..screens.keys_above import FILTER
+from .grid import Grid
+
+
+class FilterLine(Horizontal):
+    """Hidden, until `open` is called with the table that is meant. Enter keeps the filter and goes back to the table,
+    and the line stays for as long as there is one; Esc clears it."""
+
+    DEFAULT_CSS = """
+    FilterLine {
+        height: 1;
+        display: none;
+        background: $panel;
+        & > .filter-line--sign { width: 2; color: $text-accent; text-style: bold; }
+        & > Input { width: 1fr; min-width: 12; background: $panel; padding: 0; }
+        & > .filter-line--note {
+            width: auto; max-width: 65%; height: 1; padding: 0 1; color: $text-muted;
+            text-wrap: nowrap; text-overflow: ellipsis;
+        }
+        & > .-mistake { color: $text-error; text-style: bold; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*FILTER]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid: Grid[Any] | None = None
+        """Whose filter is written here."""
+        self._followed: list[Grid[Any]] = []
+
+    def compose(self) -> ComposeResult:
+        """A sign, what is written, and how many rows fit or what is wrong."""
+        yield Static("/", classes="filter-line--sign", markup=False)
+        yield Input(compact=True, max_length=LONGEST, select_on_focus=False)
+        yield Static("", classes="filter-line--note", markup=False)
+
+    def open(self, grid: Grid[Any]) -> None:
+        """Write a filter for this table."""
+        self.show_for(grid)
+        self.display = True
+        self._input.suggester = ColumnNames(grid.columns)
+        self.screen.set_focus(self._input)  # at once: `focus()` would leave it for after the next keys
+        self._input.cursor_position = len(self._input.value)
+
+    def show_for(self, grid: Grid[Any] | None) -> None:
+        """The filter of this table, where it has one."""
+        if grid is not self.grid and grid is not None and grid not in self._followed:
+            self._followed.append(grid)
+            grid.arranged.subscribe(self, self._on_arranged)
+        self.grid = grid
+        text = "" if grid is None else grid.query_text
+        with self.prevent(Input.Changed):
+            if self._input.value.strip() != text:
+                self._input.value = text
+        self.display = bool(text) or (self._input.has_focus and grid is not None)
+        self._say()
+
+    @on(Input.Changed)
+    def _follow(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.grid is not None:
+            self.grid.ask(event.value, is_whole=False)
+            self._say()
+
+    @on(Input.Submitted)
+    def _keep(self, event: Input.Submitted) -> None:
+        """Enter: what is no filter is explained in full, and stays to be corrected."""
+        event.stop()
+        if self.grid is None:
+            return
+        self.grid.ask(event.value)
+        self._say()
+        if self.grid.mistake:
+            self.app.notify(self.grid.mistake, title="Filter", severity="warning", markup=False)
+            return
+        self.display = bool(self.grid.query_text)
+        self.grid.focus()
+
+    def action_clear(self) -> None:
+        """Esc: all rows again."""
+        if self.grid is not None:
+            self.grid.query_text = ""
+            self.show_for(self.grid)
+            self.grid.focus()
+        self.display = False
+
+    def action_grid(self, name: str) -> None:
+        """The cursor moves while one writes."""
+        if self.grid is not None:
+            getattr(self.grid, f"action_{name}")()
+
+    @property
+    def _input(self) -> Input:
+        return self.query_one(Input)
+
+    def _on_arranged(self, grid: Grid[Any]) -> None:
+        if grid is self.grid and self.display:
+            self._say()
+
+    def _say(self) -> None:
+        note = self.query_one(".filter-line--note", Static)
+        mistake = "" if self.grid is None else self.grid.mistake
+        note.set_class(bool(mistake), "-mistake")
+        waits = () if self.grid is None else self.grid.waits_for
+        said = "" if self.grid is None else f"{self.grid.count:,} of {self.grid.total:,}"
+        if waits:
+            said += f", not fetched yet: {', '.join(waits)}"
+        note.update(Content(mistake or said))
+
+
+class ColumnNames(Suggester):
+    """Completes the name of a column."""
+
+    def __init__(self, columns: Sequence[Column[Any]]) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._columns = columns
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The whole line with the name at its end completed; None: nothing to add."""
+        name = begun_name(value, self._columns)
+        begun = re.split(r"[\s&|(!]", value)[-1]
+        return value + name[len(begun) :] if name else None

@@ -1,0 +1,194 @@
+"""How a line of a table is drawn: texts of strangers made safe, cut to their column by the terminal's own count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from slurm_share.cli.screen import safe
+
+from ..column import Column, Letter, Row
+from .bars import bar
+from .grid_layout import Layout, Need
+from .spark import spark
+
+LONGEST = 500
+"""Characters of a text that are looked at: no column is so wide."""
+BAR_LEAST, BAR_WISH, BAR_MOST = 4, 8, 20
+"""Columns of a bar without its text."""
+SPARK_LEAST, SPARK_WISH = 5, 10
+CUT, MARK, UP, DOWN, MORE_LEFT, MORE_RIGHT = "…", "*", "▲", "▼", "‹", "›"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Styles of one kind of line: plain, under the cursor."""
+
+    line: Style
+    track: Style
+    """What is not filled of a bar."""
+    letters: dict[str, Style]
+    """Words of cells by their Letter, the empty one too."""
+    bars: dict[str, Style]
+    """Their bars and sparklines: never reverse, which would turn full into empty."""
+
+
+@dataclass(frozen=True)
+class HeadLook:
+    """Styles of the headings."""
+
+    line: Style
+    sorted: Style
+    key: Style
+    """Added to the letter that sorts by a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a line, before it is drawn."""
+
+    x: int
+    width: int
+    text: str
+    text_width: int
+    """Of the widest text of its column: a bar has the rest."""
+    column: Column[Any]
+
+
+def words(column: Column[Row], row: Row) -> str:
+    """What a cell says, safe, on one line."""
+    if column.spark is not None:
+        return ""
+    text = column.text(row)
+    return safe(text) if len(text) <= LONGEST else safe(text[:LONGEST]) + CUT
+
+
+def filled(text: str, width: int, right: bool = False) -> str:
+    """Cut with a sign, or with blanks, to exactly `width` columns."""
+    length = cell_len(text)
+    if length > width:
+        return set_cell_size(text, width - 1) + CUT if width > 0 else ""
+    blanks = " " * (width - length)
+    return blanks + text if right else text + blanks
+
+
+def need(column: Column[Row], text_width: int) -> Need:
+    """How wide a column has to be, and would like to be. Figures are never cut."""
+    heading = cell_len(column.heading)
+    if column.spark is not None:
+        wish = min(column.most, max(column.least, heading, SPARK_WISH))
+        return Need(min(wish, max(column.least, SPARK_LEAST)), wish, max(wish, column.most), column.goes)
+    if column.bar is not None:
+        wish = min(column.most, max(column.least, heading, text_width + 1 + BAR_WISH))
+        least = min(wish, max(column.least, heading, text_width + 1 + BAR_LEAST))
+        return Need(least, wish, max(wish, min(column.most, text_width + 1 + BAR_MOST)), column.goes)
+    wish = min(column.most, max(column.least, heading, text_width))
+    return Need(wish if column.right else min(wish, max(column.least, column.keeps)), wish, wish, column.goes)
+
+
+class Line:
+    """Segments, those of one style joined: fewer of them are drawn faster."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[list[str], Style]] = []
+
+    def add(self, text: str, style: Style) -> None:
+        """At its end."""
+        if not text:
+            return
+        if self._parts and self._parts[-1][1] is style:
+            self._parts[-1][0].append(text)
+        else:
+            self._parts.append(([text], style))
+
+    def strip(self, width: int) -> Strip:
+        """`width`: what all of it comes to."""
+        return Strip([Segment("".join(texts), style) for texts, style in self._parts], width)
+
+
+def line_of(cells: Sequence[Cell], row: Any, width: int, look: Look, *, is_marked: bool) -> Strip:
+    """One row in exactly `width` columns."""
+    made, at = Line(), 1
+    made.add(MARK if is_marked else " ", look.line)
+    for cell in cells:
+        made.add(" " * (cell.x - at), look.line)
+        _draw(made, cell, row, look)
+        at = cell.x + cell.width
+    made.add(" " * (width - at), look.line)
+    return made.strip(max(width, at))
+
+
+def _draw(made: Line, cell: Cell, row: Any, look: Look) -> None:
+    column, width = cell.column, cell.width
+    letter: Letter = "" if column.letter is None else column.letter(row)
+    style = look.letters[letter]
+    if column.spark is not None:
+        made.add(spark(column.spark(row), width), look.bars[letter])
+        return
+    room = 0 if column.bar is None else width - cell.text_width - 1
+    if column.bar is None or room < 1:
+        made.add(filled(cell.text, width, column.right or column.bar is not None), style)
+        return
+    share = column.bar(row)
+    full, rest = ("", " " * room) if share is None else bar(share, room)
+    made.add(full, look.bars[letter])
+    made.add(rest, look.track)
+    made.add(" ", look.line)
+    made.add(filled(cell.text, cell.text_width, True), style)
+
+
+def head(
+    layout: Layout, columns: Sequence[Column[Any]], letters: dict[str, str], sort: tuple[str, bool], look: HeadLook
+) -> Strip:
+    """The headings. `letters`: by column's id; `sort`: (column's id, whether the largest is first)."""
+    made, at = Line(), 1
+    made.add(MORE_LEFT if layout.is_left else " ", look.line)
+    for number, place in enumerate(layout.placed):
+        column = columns[place.column]
+        style = look.sorted if column.id == sort[0] else look.line
+        arrow = "" if column.id != sort[0] else DOWN if sort[1] else UP
+        is_last = number + 1 == len(layout.placed)
+        end = layout.width - layout.is_right if is_last else layout.placed[number + 1].x
+        made.add(" " * (place.x - at), look.line)
+        text, width = _heading(column, place.width, arrow, has_gap=end > place.x + place.width)
+        found = text.upper().find(letters.get(column.id) or "\0") if len(text.upper()) == len(text) else -1
+        if found < 0:
+            made.add(text, style)
+        else:
+            made.add(text[:found], style)
+            made.add(text[found], style + look.key)
+            made.add(text[found + 1 :], style)
+        at = place.x + width
+    made.add(" " * (layout.width - at - layout.is_right), look.line)
+    made.add(MORE_RIGHT if layout.is_right else "", look.line)
+    return made.strip(max(layout.width, at))
+
+
+def _heading(column: Column[Any], width: int, arrow: str, *, has_gap: bool) -> tuple[str, int]:
+    """(heading with its arrow, columns it takes): where the column is full, the arrow stands in the gap after it."""
+    text = safe(column.heading)
+    is_right = column.right or column.bar is not None
+    if arrow and cell_len(text) + 1 > width and has_gap:
+        return filled(text, width, is_right) + arrow, width + 1
+    if not arrow:
+        return filled(text, width, is_right), width
+    if is_right:
+        return filled(arrow + text, width, True), width
+    return filled(filled(text, max(0, min(width - 1, cell_len(text)))) + arrow, width), width
+
+
+def letters_for(columns: Sequence[Column[Any]], is_taken: Callable[[str], bool]) -> dict[str, str]:
+    """Which letter sorts by which column: the first of its heading that is free, the columns that are shown first."""
+    found: dict[str, str] = {}
+    for column in sorted(columns, key=lambda column: not column.shown):
+        for letter in column.heading.upper():
+            if letter.isascii() and letter.isalpha() and letter not in found.values() and not is_taken(letter):
+                found[column.id] = letter
+                break
+    return found

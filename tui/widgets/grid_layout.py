@@ -1,0 +1,130 @@
+"""Which columns of a table are seen, where, and how wide: numbers in, numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GUTTER = 1
+"""Left of everything: the sign of a marked row."""
+MARGIN = 1
+"""Right of everything: in the headings the sign that there is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one column asks for, in columns of the terminal."""
+
+    least: int
+    """Narrower it is not drawn, unless the whole terminal is."""
+    wish: int
+    """As wide as what it says."""
+    most: int
+    """So wide it becomes where room is left over: bars and sparklines grow."""
+    goes: int = 0
+    """As Column.goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One column on the screen."""
+
+    column: int
+    """Which, of the chosen ones."""
+    x: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A line of the table."""
+
+    width: int
+    placed: tuple[Placed, ...] = ()
+    is_left: bool = False
+    """Columns are hidden left of what is seen (after the frozen one)."""
+    is_right: bool = False
+    """Columns are not seen that are reached to the right."""
+
+    def column_at(self, x: int) -> int | None:
+        """Which of the chosen columns is at this place, the gap after a column being its own."""
+        found = None
+        for one in self.placed:
+            if one.x <= x:
+                found = one.column
+        return found
+
+
+def fitted(needs: Sequence[Need], width: int) -> Layout:
+    """As many columns as fit: the highest `goes` are left out first, of equals the rightmost; then what does not fit is
+    left out from the right. The first stays."""
+    room = max(1, width - GUTTER - MARGIN)
+    shown = list(range(len(needs)))
+    if not shown:
+        return Layout(width)
+
+    def too_long(widths: Sequence[int], gap: int) -> int:
+        return sum(widths) + gap * (len(shown) - 1) - room
+
+    while too_long([needs[at].least for at in shown], 1) > 0 and len(shown) > 1:
+        going = [at for at in shown[1:] if needs[at].goes]
+        shown.remove(max(going, key=lambda at: (needs[at].goes, at)) if going else shown[-1])
+    widths = [needs[at].wish for at in shown]
+    gap = 2 if too_long(widths, 2) <= 0 else 1
+    over = too_long(widths, gap)
+    while over > 0:
+        at = max(range(len(shown)), key=lambda at: widths[at] - needs[shown[at]].least)
+        if widths[at] <= needs[shown[at]].least:
+            break  # only the first is left, and wider than the terminal
+        widths[at] -= 1
+        over -= 1
+    spare = -over
+    growing = [at for at in range(len(shown)) if needs[shown[at]].most > widths[at]]
+    while spare > 0 and growing:
+        for at in growing[:]:
+            if spare > 0 and widths[at] < needs[shown[at]].most:
+                widths[at] += 1
+                spare -= 1
+            if widths[at] >= needs[shown[at]].most:
+                growing.remove(at)
+    return _placed(shown, widths, gap, width, len(needs), is_left=False)
+
+
+def scrolled(needs: Sequence[Need], width: int, first: int) -> Layout:
+    """All columns in their order, without those between the first, which stands still, and number `first` (1: none is
+    hidden at the left); as many as there is room for, the last of them cut."""
+    room = max(1, width - GUTTER - MARGIN)
+    if not needs:
+        return Layout(width)
+    frozen = needs[0]
+    head = min(frozen.wish, room)
+    if len(needs) > 1 and head > room // 2:
+        head = min(head, max(frozen.least, room // 2))
+    shown, widths, left = [0], [head], room - head
+    for at in range(max(1, first), len(needs)):
+        if left < 2 or left - 1 < min(needs[at].least, needs[at].wish, room // 3):
+            break
+        shown.append(at)
+        widths.append(min(needs[at].wish, left - 1))
+        left -= widths[-1] + 1
+    return _placed(shown, widths, 1, width, len(needs), is_left=first > 1)
+
+
+def last_first(needs: Sequence[Need], width: int) -> int:
+    """The least `first` of `scrolled` with which the last column is seen whole: there is nothing further right."""
+    for first in range(1, len(needs)):
+        placed = scrolled(needs, width, first).placed[-1:]
+        if placed and placed[0].column == len(needs) - 1 and placed[0].width >= needs[-1].wish:
+            return first
+    return max(1, len(needs) - 1)
+
+
+def _placed(shown: Sequence[int], widths: Sequence[int], gap: int, width: int, count: int, *, is_left: bool) -> Layout:
+    placed, x = [], GUTTER
+    for at, wide in zip(shown, widths, strict=True):
+        wide = max(0, min(wide, width - MARGIN - x))
+        if wide:
+            placed.append(Placed(at, x, wide))
+        x += wide + gap
+    is_all = len(placed) == count or (is_left and bool(placed) and placed[-1].column == count - 1)
+    return Layout(width, tuple(placed), is_left, is_right=not is_all)

@@ -1,0 +1,261 @@
+"""The drawn part of a table: from rows to the lines of the screen. Only what is seen is thought out, and only what
+comes out different is sent to the terminal again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic
+
+from rich.cells import cell_len
+from rich.style import Style
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from slurm_share.cli.llload_cells import wrapped
+from slurm_share.cli.screen import safe
+
+from ..column import Column, Row
+from .grid_cells import Cell, HeadLook, Line, Look, filled, head, line_of, need, words
+from .grid_layout import Layout, Need, fitted, scrolled
+from .grid_rows import Held
+
+SAMPLE = 64
+"""Rows over the whole table that are measured when it is new, so that columns hardly ever grow while one scrolls."""
+LEAST = 2
+"""Columns of the terminal without which there is nothing to be drawn."""
+KEPT = 2_000
+"""Lines that are remembered while one scrolls."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Styles of a theme."""
+
+    plain: Look
+    cursor: Look
+    head: HeadLook
+    empty: Style
+
+
+class GridLines(ScrollView, Generic[Row]):
+    """Rows, their order, the cursor and the marks, as lines. Moving and choosing is Grid's."""
+
+    DEFAULT_CSS = """
+    GridLines {
+        height: 1fr;
+        overflow-x: hidden;
+        overflow-y: auto;
+        scrollbar-gutter: stable;
+        scrollbar-size: 0 1;
+        background: $surface;
+        color: $foreground;
+        & > .grid--head { background: $panel; color: $foreground; text-style: bold; }
+        & > .grid--sorted { background: $panel; color: $text-primary; text-style: bold; }
+        & > .grid--key { text-style: underline; }
+        & > .grid--track { color: $text-muted; text-style: dim; }
+        & > .grid--bar { color: $secondary; }
+        & > .grid--low { color: $text-accent; text-style: underline; }
+        & > .grid--high { color: $text-warning; text-style: bold; }
+        & > .grid--over { color: $text-error; text-style: bold reverse; }
+        & > .grid--empty { color: $text-muted; }
+        & > .grid--cursor { background: $primary 40%; color: $foreground; }
+        &:focus > .grid--cursor { background: $primary; color: $text; text-style: bold; }
+        &:nocolor > .grid--cursor { text-style: underline; }
+        &:nocolor:focus > .grid--cursor { text-style: reverse; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "grid--head", "grid--sorted", "grid--key", "grid--track", "grid--bar", "grid--low", "grid--high", "grid--over",
+        "grid--empty", "grid--cursor",
+    }  # fmt: skip
+    ALLOW_SELECT = False
+
+    def __init__(
+        self,
+        columns: Sequence[Column[Row]],
+        key: Callable[[Row], str],
+        *,
+        name: str,
+        empty: str = "",
+    ) -> None:
+        super().__init__(name=name)
+        self.columns: tuple[Column[Row], ...] = tuple(columns)
+        self.empty = empty
+        self.letters: dict[str, str] = {}
+        """Column's id -> the letter that sorts by it, with shift."""
+        self._key = key
+        self._by_id = {column.id: column for column in self.columns}
+        self._chosen = tuple(column.id for column in self.columns if column.shown) or tuple(self._by_id)[:1]
+        self._sort: tuple[str, bool] = ("", False)
+        self._held: Held[Row] = Held((), self.columns, key)
+        self._order: Sequence[int] = ()
+        """Numbers of the rows that are shown, sorted."""
+        self._cursor = 0
+        self._marks: dict[str, int] = {}
+        """Key -> number of the row, when it was seen last."""
+        self._first = 0
+        """Sideways: 0 is what fits, from 1 on the first column of `scrolled`."""
+        self._widest: dict[str, int] = {}
+        """Of the texts seen in a column."""
+        self._layout_now = Layout(0)
+        self._texts: dict[int, tuple[str, ...]] = {}
+        """Of rows that were seen, by number."""
+        self._strips: dict[int, Strip] = {}
+        """By line of the table."""
+        self._on_screen: dict[int, Strip] = {}
+        """By line of the screen, as last handed over."""
+        self._looks: Looks | None = None
+
+    # --- What is seen -------------------------------------------------------------------------------------------------
+
+    @property
+    def _top(self) -> int:
+        """First line that is seen."""
+        return self.scroll_offset.y
+
+    @property
+    def _seen(self) -> int:
+        """Lines that the screen has room for, without the headings."""
+        return max(1, self.scrollable_content_region.height - 1)
+
+    @property
+    def _room(self) -> int:
+        return self.scrollable_content_region.width
+
+    def _why_empty(self) -> str:
+        """What is said where there are no rows."""
+        return self.empty
+
+    # --- Widths -------------------------------------------------------------------------------------------------------
+
+    def _needs(self) -> list[Need]:
+        return [need(self._by_id[id], self._widest.get(id, 0)) for id in self._chosen]
+
+    def _measure(self, *, is_new: bool = False) -> bool:
+        """Columns become as wide as what is seen in them; narrower only where everything is new. True: some have."""
+        has_grown = is_new
+        count, top = len(self._order), self._top
+        lines = [*range(top, min(count, top + self._seen))]
+        if len(self._texts) > KEPT:
+            self._texts.clear()
+        if is_new:
+            self._widest.clear()
+            lines += range(0, count, max(1, count // SAMPLE))
+        for line in lines:
+            number = self._order[line]
+            texts = self._texts.get(number)
+            if texts is None:
+                row = self._held.rows[number]
+                texts = self._texts[number] = tuple(words(self._by_id[id], row) for id in self._chosen)
+            elif not is_new:
+                continue
+            for id, text in zip(self._chosen, texts, strict=True):
+                if (width := cell_len(text)) > self._widest.get(id, 0):
+                    self._widest[id] = width
+                    has_grown = True
+        return has_grown
+
+    def _lay_out(self) -> None:
+        needs, width = self._needs(), self._room
+        self._layout_now = scrolled(needs, width, self._first) if self._first else fitted(needs, width)
+
+    # --- Drawing ------------------------------------------------------------------------------------------------------
+
+    def _forget_lines(self) -> None:
+        """The rows, the columns or their order are others."""
+        self._texts.clear()
+        self._strips.clear()
+        height = len(self._order) + 1
+        if height != self.virtual_size.height:
+            self.virtual_size = Size(0, height)
+
+    def _redraw(self) -> None:
+        """All that is seen; lines that come out as they are on the screen are not sent again."""
+        self._strips.clear()
+        if not self.is_attached or not self.size:
+            return
+        self._lay_out()
+        begin = None
+        for y in range(self.size.height + 1):
+            is_same = y == self.size.height or self._on_screen.get(y) == self._line(y)
+            if not is_same and begin is None:
+                begin = y
+            elif is_same and begin is not None:
+                self.refresh(Region(0, begin, self.size.width, y - begin))
+                begin = None
+
+    def _redraw_line(self, line: int) -> None:
+        self._strips.pop(line, None)
+        if 0 <= line - self._top < self._seen:
+            self.refresh(Region(0, line + 1 - self._top, self.size.width, 1))
+
+    def notify_style_update(self) -> None:
+        """Another theme, or the focus has come or gone."""
+        super().notify_style_update()
+        self._looks = None
+        self._strips.clear()
+        self._on_screen.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen."""
+        strip = self._on_screen[y] = self._line(y)
+        return strip
+
+    def _line(self, y: int) -> Strip:
+        looks = self._looks or self._choose_looks()
+        if self._room < LEAST:
+            return Strip.blank(self._room, looks.plain.line)
+        if y == 0:
+            columns = [self._by_id[id] for id in self._chosen]
+            return head(self._layout_now, columns, self.letters, self._sort, looks.head)
+        line = y - 1 + self._top
+        if line >= len(self._order):
+            return self._below(line, looks)
+        strip = self._strips.get(line)
+        if strip is None:
+            if len(self._strips) > KEPT:
+                self._strips.clear()
+            strip = self._strips[line] = self._row_line(line, looks.cursor if line == self._cursor else looks.plain)
+        return strip
+
+    def _row_line(self, line: int, look: Look) -> Strip:
+        number = self._order[line]
+        if number not in self._texts:
+            self._measure()
+        row, texts = self._held.rows[number], self._texts[number]
+        cells = [
+            Cell(place.x, place.width, texts[place.column], self._widest.get(id, 0), self._by_id[id])
+            for place in self._layout_now.placed
+            for id in (self._chosen[place.column],)
+        ]
+        is_marked = bool(self._marks) and self._held.key(number) in self._marks
+        return line_of(cells, row, self._layout_now.width, look, is_marked=is_marked)
+
+    def _below(self, line: int, looks: Looks) -> Strip:
+        """Under the last row; where there is none, why."""
+        if self._order:
+            return Strip.blank(self._room, looks.plain.line)
+        lines = ["", *wrapped([safe(self._why_empty())], max(8, self._room - 4))]
+        made = Line()
+        made.add(filled(f"  {lines[line]}" if line < len(lines) else "", self._room), looks.empty)
+        return made.strip(self._room)
+
+    def _choose_looks(self) -> Looks:
+        style = self.get_component_rich_style
+        plain, cursor = self.rich_style, style("grid--cursor")
+        letters = {"": plain, "L": style("grid--low"), "H": style("grid--high"), "!": style("grid--over")}
+        bars = {letter: one + Style(reverse=False, underline=False) for letter, one in letters.items()}
+        # Under the cursor the colours are its own; what else marks a cell stays.
+        on_cursor: dict[str, Style] = {
+            letter: cursor + Style(bold=one.bold, reverse=one.reverse and not cursor.reverse, underline=one.underline)
+            for letter, one in letters.items()
+        }
+        self._looks = Looks(
+            plain=Look(plain, style("grid--track"), letters, bars | {"": style("grid--bar")}),
+            cursor=Look(cursor, cursor, on_cursor | {"": cursor}, dict.fromkeys(letters, cursor)),
+            head=HeadLook(style("grid--head"), style("grid--sorted"), style("grid--key", partial=True)),
+            empty=style("grid--empty"),
+        )
+        return self._looks

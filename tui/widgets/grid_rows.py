@@ -1,0 +1,88 @@
+"""The rows of a table, thought out once for each picture: keys, values, order, and which of them fit a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import NoneType
+from typing import Any, Generic, cast
+
+from slurm_share.decide.natural import natural
+
+from ..column import Column, Row, Value
+from ..query import Query
+
+
+class Held(Generic[Row]):
+    """Rows as they came. What is asked twice is thought out once: sorting and filtering share a column's values."""
+
+    def __init__(self, rows: Sequence[Row], columns: Sequence[Column[Row]], key: Callable[[Row], str]) -> None:
+        self.rows = rows
+        self._columns = columns
+        self._key = key
+        self._values: dict[str, list[Value]] = {}
+        self._words: dict[str, list[str]] = {}
+
+    def key(self, number: int) -> str:
+        """Of this row."""
+        return self._key(self.rows[number])
+
+    def number(self, key: str, hint: int = -1) -> int | None:
+        """Which row has this key; None: there is none. `hint`: where it was in the picture before, which saves asking
+        all of them, because mostly it is there again."""
+        if 0 <= hint < len(self.rows) and self._key(self.rows[hint]) == key:
+            return hint
+        return self._numbers.get(key)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        of = self._key
+        keys = [of(row) for row in self.rows]
+        return dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+
+    def values(self, column: Column[Row]) -> list[Value]:
+        """Of each row."""
+        found = self._values.get(column.id)
+        if found is None:
+            value = column.value
+            found = self._values[column.id] = [value(row) for row in self.rows]
+        return found
+
+    def texts(self, column: Column[Row]) -> list[str]:
+        """Of each row, for comparing without regard to capitals."""
+        found = self._words.get(column.id)
+        if found is None:
+            text = column.text
+            found = self._words[column.id] = [text(row).casefold() for row in self.rows]
+        return found
+
+    def text(self, column: Column[Row], number: int) -> str:
+        """Of one row, as `texts` has it."""
+        found = self._words.get(column.id)
+        return column.text(self.rows[number]).casefold() if found is None else found[number]
+
+    def order(self, query: Query | None, column: Column[Row] | None, down: bool) -> Sequence[int]:
+        """Numbers of the rows that fit, sorted; without a column as they came."""
+        numbers: Sequence[int] = range(len(self.rows)) if query is None else query.fitting(self, len(self.rows))
+        return numbers if column is None else sort(numbers, self.values(column), down)
+
+
+def sort(numbers: Sequence[int], values: Sequence[Value], down: bool) -> list[int]:
+    """Numbers by their values: names in natural order after figures, unknown last either way, equals as they were."""
+    asked = cast(Sequence[Any], values)
+    known = [number for number in numbers if (value := asked[number]) is not None and value == value]
+    unknown = []
+    if len(known) < len(numbers):  # what is no number is unknown too
+        unknown = [number for number in numbers if (value := asked[number]) is None or value != value]
+    kinds = set(map(type, values))
+    if str not in kinds:
+        known.sort(key=asked.__getitem__, reverse=down)
+        return known + unknown
+    names = known
+    figures: list[int] = []
+    if kinds - {str, NoneType}:
+        names = [number for number in known if isinstance(asked[number], str)]
+        figures = [number for number in known if not isinstance(asked[number], str)]
+        figures.sort(key=asked.__getitem__, reverse=down)
+    names.sort(key=lambda number: natural(asked[number]), reverse=down)
+    return [*names, *figures, *unknown] if down else [*figures, *names, *unknown]

@@ -1,0 +1,93 @@
+"""A line of the screen made of pieces, of which some can be clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual import events
+from textual.message import Message
+from textual.widget import Widget
+
+from slurm_share.cli import screen
+from slurm_share.cli.llload_cells import cut
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some text of a line. Nothing in it is markup."""
+
+    text: str
+    kind: str = ""
+    """on: where one is. strong, dim, trouble: as they say. Empty: plain."""
+    hit: str = ""
+    """What a click on it asks for; empty: nothing."""
+
+
+class Line(Widget):
+    """One line. Whoever makes one says with `lay_out` what stands in it at a width."""
+
+    COMPONENT_CLASSES = {"line--on", "line--strong", "line--dim", "line--trouble"}  # noqa: RUF012
+    DEFAULT_CSS = """
+    Line {
+        height: 1;
+        .line--on { text-style: bold reverse; }
+        .line--strong { text-style: bold; }
+        .line--dim { color: $text-muted; }
+        .line--trouble { text-style: bold; color: $text-error; }
+    }
+    """
+    ALLOW_SELECT = False
+
+    class Hit(Message):
+        """A piece was clicked."""
+
+        def __init__(self, line: Line, hit: str) -> None:
+            self.line, self.hit = line, hit
+            super().__init__()
+
+        @property
+        def control(self) -> Line:
+            """For `@on` with a selector."""
+            return self.line
+
+    def lay_out(self, width: int) -> Sequence[Piece]:
+        """The pieces for so many columns; what is longer is cut."""
+        raise NotImplementedError
+
+    def pieces(self) -> list[Piece]:
+        """What stands there now, cut to the width."""
+        left, found = self.size.width, []
+        for piece in self.lay_out(left):
+            text = cut(screen.safe(piece.text), left)
+            if text:
+                found.append(Piece(text, piece.kind, piece.hit))
+            left -= cell_len(text)
+            if left <= 0:
+                break
+        return found
+
+    def render(self) -> Text:
+        """Drawn as plain text, whatever it says. (`get_visual_style` forgets `reverse`, rich's style has it.)"""
+        text = Text(no_wrap=True, end="")
+        for piece in self.pieces():
+            text.append(piece.text, self.get_component_rich_style(f"line--{piece.kind}") if piece.kind else None)
+        return text
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell which piece is under the mouse."""
+        at = 0
+        for piece in self.pieces():
+            at += cell_len(piece.text)
+            if event.x < at:
+                if piece.hit:
+                    event.stop()
+                    self.post_message(self.Hit(self, piece.hit))
+                return
+
+
+def width_of(pieces: Sequence[Piece]) -> int:
+    """Columns that they take."""
+    return sum(cell_len(screen.safe(piece.text)) for piece in pieces)

@@ -1,0 +1,223 @@
+"""One large plot of percent over time. Each line has its letter, on it and in the legend, so that it is told apart
+without colours."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from rich.text import Text
+from textual.color import Color, ColorParseError
+from textual_plotext import PlotextPlot
+
+from ..history import Of
+from ..wire import Point
+from . import signs
+
+TOP = 100.0
+TOP_MOST = 200.0
+"""What is above is drawn there; the legend says how much it is."""
+GAP = 3.0
+"""A pause so many times as long as those beside it is one in which nothing was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of the plot."""
+
+    of: Of
+    letter: str
+    words: str
+    role: str
+    """The theme's colour."""
+
+
+SERIES: tuple[Series, ...] = (
+    Series("cpu", "c", "CPU load", "primary"),
+    Series("gpu", "g", "GPU load", "success"),
+    Series("sm", "s", "SM now", "accent"),
+    Series("memory", "m", "memory", "warning"),
+    Series("gpu_memory", "v", "GPU memory", "error"),
+)
+"""Their letters are those of llload's flags."""
+
+Stroke = list[tuple[float, float]]
+
+
+def strokes(points: Sequence[Point], of: Of) -> list[Stroke]:
+    """What is known of one figure, in pieces without a gap: (Unix time, percent)."""
+    found: list[Stroke] = []
+    pauses = [after.taken - before.taken for before, after in pairwise(points)]
+    is_open = False
+    for number, point in enumerate(points):
+        value: float | None = getattr(point, of)
+        if number and pauses[number - 1] > GAP * _beside(pauses, number - 1):
+            is_open = False
+        if value is None:
+            is_open = False
+            continue
+        if not is_open:
+            found.append([])
+            is_open = True
+        found[-1].append((point.taken, value))
+    return found
+
+
+def seen_s(points: Sequence[Point]) -> float:
+    """Seconds in which something is known, without the gaps; 0.0 where it was seen once or never."""
+    known = [point for point in points if any(getattr(point, series.of) is not None for series in SERIES)]
+    pauses = [after.taken - before.taken for before, after in pairwise(known)]
+    return sum(pause for at, pause in enumerate(pauses) if pause <= GAP * _beside(pauses, at))
+
+
+def _beside(pauses: Sequence[float], at: int) -> float:
+    """The longer of the pauses before and after; where history becomes coarser they grow once, and that is no gap."""
+    beside = [*pauses[max(0, at - 1) : at], *pauses[at + 1 : at + 2]]
+    return max(beside, default=pauses[at])
+
+
+def thinned(points: Sequence[Point], most: int) -> tuple[Point, ...]:
+    """At most about `most` points, each the mean of those that it stands for; one with nothing known stays a gap."""
+    if len(points) <= most or most <= 0:
+        return tuple(points)
+    each = -(-len(points) // most)
+    return tuple(_mean(points[at : at + each]) for at in range(0, len(points), each))
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    def mean(of: Of) -> float | None:
+        known = [value for point in points if (value := getattr(point, of)) is not None]
+        return statistics.fmean(known) if known else None
+
+    return Point(points[-1].taken, *(mean(series.of) for series in SERIES))
+
+
+def top_of(points: Sequence[Point], shown: Sequence[Series]) -> float:
+    """Where the scale ends: at 100, unless something is well above."""
+    most = max((value for point in points for one in shown if (value := getattr(point, one.of)) is not None), default=0)
+    return TOP if most <= 1.05 * TOP else min(TOP_MOST, 50.0 * -(-most // 50))
+
+
+def ticks(begin: float, end: float, count: int) -> list[tuple[float, str]]:
+    """Times for the axis below, at most `count`, at round minutes or hours where the span has room for them."""
+    span = end - begin
+    steps = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
+    step = next((one for one in steps if span / one <= max(1, count)), max(1.0, span))
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if span < 86400 else "%d.%m. %H:%M"
+    found: list[tuple[float, str]] = []
+    try:
+        zone = datetime.datetime.fromtimestamp(begin).astimezone().utcoffset() or datetime.timedelta()
+        shift = zone.total_seconds()
+        at = -(-(begin + shift) // step) * step - shift
+        while at <= end and len(found) <= count:
+            found.append((at, datetime.datetime.fromtimestamp(at).strftime(form)))
+            at += step
+    except (ValueError, OverflowError, OSError):
+        return []  # a recording of a year that no calendar has
+    return found
+
+
+class Plot(PlotextPlot):
+    """Draws what it is shown; colours are the theme's, and the ground is the screen's own."""
+
+    DEFAULT_CSS = "Plot { width: 1fr; height: 1fr; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: tuple[Point, ...] = ()
+        self.shown: tuple[Series, ...] = SERIES
+        self.begin = self.end = 0.0
+        self.here: float | None = None
+
+    def on_mount(self) -> None:
+        """Not the ground of plotext's own themes, which a terminal's own colours do not have."""
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.refresh())
+
+    def draw(
+        self,
+        points: Sequence[Point],
+        begin: float,
+        end: float,
+        *,
+        shown: Sequence[Series] = SERIES,
+        here: float | None = None,
+    ) -> None:
+        """`begin`, `end`: Unix times of the left and the right edge. `here`: a mark at this time."""
+        self.points, self.begin, self.end = tuple(points), begin, end
+        self.shown, self.here = tuple(shown), here
+        self.refresh()
+
+    def colour_of(self, role: str) -> str | tuple[int, int, int]:
+        """The theme's colour as plotext wants it; of a terminal's own colours their name."""
+        value = self.app.theme_variables.get(role, "")
+        if value.startswith("ansi_"):
+            name = value.removeprefix("ansi_")
+            return f"{name.removeprefix('bright_')}+" if name.startswith("bright_") else name
+        try:
+            red, green, blue = Color.parse(value).rgb
+        except ColorParseError:
+            return "default"
+        return red, green, blue
+
+    def render(self) -> Text:
+        """As wide and high as there is room; in a very small terminal nothing but the axes."""
+        width, height = self.size
+        if width < 12 or height < 4:
+            return Text("no room for a plot"[: max(0, width)])
+        plt: Any = self.plt
+        plt.clear_figure()
+        plt.plotsize(width, height)
+        plt._set_size(width, height)  # as PlotextPlot itself: plotsize alone does not survive a resize
+        for paint in (plt.canvas_color, plt.axes_color, plt.ticks_color):
+            paint("default")
+        span = max(1.0, self.end - self.begin)
+        top = top_of(self.points, self.shown)
+        plt.xlim(0, span)
+        plt.ylim(0, top)
+        marks = [0, 50, 100] if height < 14 else [0, 25, 50, 75, 100]
+        marks += [150] * (top >= 150) + [200] * (top >= 200)
+        plt.yticks(marks, [f"{mark:g}%" for mark in marks])
+        times = ticks(self.begin, self.end, max(1, width // 16))
+        plt.xticks([at - self.begin for at, _ in times], [word for _, word in times])
+        plt.grid(True, False)
+        plt.scatter([0], [0], marker=" ", color="default")  # without a point plotext draws no scale
+        self._lines(plt, width, top)
+        if self.here is not None and self.begin <= self.here <= self.end:
+            plt.vline(self.here - self.begin, "default")
+        return Text.from_ansi(plt.build())
+
+    def _lines(self, plt: Any, width: int, top: float) -> None:
+        points = thinned(self.points, 2 * width)
+        letters: list[tuple[str, Any, Stroke]] = []
+        marker = "." if signs.are_plain() else "braille"
+        for number, series in enumerate(self.shown):
+            colour = self.colour_of(series.role)
+            found: Stroke = []
+            for stroke in strokes(points, series.of):
+                xs = [taken - self.begin for taken, _ in stroke]
+                ys = [min(top, max(0.0, value)) for _, value in stroke]
+                plt.plot(xs, ys, marker=marker, color=colour)
+                found += zip(xs, ys, strict=True)
+            letters.append((series.letter, colour, _spread(found, width, number, self.end - self.begin)))
+        for letter, colour, places in letters:  # over all of the lines
+            if places:
+                plt.scatter([x for x, _ in places], [y for _, y in places], marker=letter, color=colour)
+
+
+def _spread(places: Stroke, width: int, number: int, span: float) -> Stroke:
+    """Every so many columns one of them, for each line at other columns, so that lines that lie on one another show
+    both letters; and always the newest."""
+    if not places or span <= 0:
+        return places[-1:]
+    every = span * 15 / width
+    due = number * every / len(SERIES)
+    found: Stroke = []
+    for x, y in places[:-1]:
+        if x >= due:
+            found.append((x, y))
+            due += every * max(1, (x - due) // every + 1)
+    return [*found, places[-1]]

@@ -1,0 +1,125 @@
+"""The line of truth: who answered, how old it all is, where it comes from, whether it moves, and what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from slurm_share.cli.llload_cells import count_words
+from slurm_share.decide.spans import span_words
+
+from ..picture import Picture
+from ..scenes import REST
+from .line import Line, Piece, width_of
+
+BETWEEN = "  "
+OLD_LOOKS = 3
+"""After so many intervals without a look the age is marked: something does not come any more."""
+OLD_S = 60.0
+"""Of a node's figures, as llload says it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the line is made of."""
+
+    picture: Picture | None = None
+    interval_s: float = 5.0
+    held: bool = False
+    trouble: str = ""
+    over: bool = False
+    """Nothing more will come."""
+    hint: str = ""
+    """Of the dashboard itself: a filter that was not understood, marks."""
+
+
+class Status(Line):
+    """Counts the seconds by itself. A click on it shows all of it, of which there may be room for a part."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.clock = clock
+        self.standing = Standing()
+        self._oldest_s = 0.0
+
+    def on_mount(self) -> None:
+        """Age grows without anything arriving."""
+        self.set_interval(1.0, self.grow)
+
+    def grow(self) -> None:
+        """A second has gone by. Under another screen nothing is drawn."""
+        if self.app.screen is self.screen:
+            self.refresh()
+
+    def show(self, standing: Standing) -> None:
+        """From now on this."""
+        picture = standing.picture
+        if picture is not self.standing.picture and picture is not None:
+            self._oldest_s = oldest_s(picture)
+        self.standing = standing
+        self.refresh()
+
+    def lay_out(self, width: int) -> Sequence[Piece]:
+        """The most important first, so that what is cut is the least."""
+        found = said(self.standing, self.clock(), self._oldest_s)
+        pieces: list[Piece] = [Piece(" ")]
+        for number, piece in enumerate(found):
+            pieces += [Piece(BETWEEN), piece] if number else [piece]
+        if width_of(pieces) > width and len(found) > 1 and found[-1].kind == "trouble":
+            # Trouble is more than where it comes from, and how often.
+            keep = [found[-1], *found[:-1]]
+            pieces = [Piece(" ")]
+            for number, piece in enumerate(keep):
+                pieces += [Piece(BETWEEN), piece] if number else [piece]
+        return [replace(piece, hit="help") for piece in pieces]
+
+    def words(self) -> list[str]:
+        """All of it, a line for each thing."""
+        return [piece.text.strip(" |") for piece in said(self.standing, self.clock(), self._oldest_s)]
+
+
+def said(standing: Standing, now: float, oldest: float = 0.0) -> list[Piece]:
+    """The pieces in their order. `now`: of the clock that `Picture.arrived` is of; `oldest`: seconds, as `oldest_s`."""
+    picture = standing.picture
+    found: list[Piece] = []
+    if standing.held:
+        found.append(Piece(" PAUSED ", "on"))
+    if picture is None:
+        found.append(Piece("nothing has come" if standing.over else "looking ...", "strong"))
+    else:
+        found += _seen(picture, standing, now, oldest)
+    if standing.hint:
+        found.append(Piece(standing.hint))
+    notes = [] if picture is None else list(picture.survey.notes)
+    if standing.trouble:
+        found.append(Piece(f"! {standing.trouble}", "trouble"))
+    elif notes:
+        found.append(Piece("| " + "; ".join(notes), "dim"))
+    return found
+
+
+def _seen(picture: Picture, standing: Standing, now: float, oldest: float) -> list[Piece]:
+    survey = picture.survey
+    answered = len(picture.snapshots)
+    whole = answered == len(survey.nodes)
+    found = [Piece(f"{answered} of {count_words(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
+    if picture.is_replay:
+        return [*found, Piece(survey.source)]  # its time is on the bar above
+    age = max(0.0, now - picture.arrived)
+    pace_s = max(standing.interval_s, REST * picture.took_s)
+    late = age > OLD_LOOKS * pace_s and not standing.held
+    found.append(Piece(f"{span_words(int(age))} ago{' (OLD)' if late else ''}", "strong" if late else ""))
+    if oldest > OLD_S:
+        found.append(Piece(f"figures up to {span_words(oldest)} old (OLD)", "strong"))
+    found.append(Piece(survey.source))
+    found.append(Piece(f"every {pace_s:.3g} s"))
+    if not picture.details:
+        found.append(Piece("a line for each node only", "dim"))
+    return found
+
+
+def oldest_s(picture: Picture) -> float:
+    """How much older than the look the oldest of its figures is."""
+    taken = [snapshot.taken for snapshot in picture.snapshots]
+    return max(0.0, picture.survey.taken - min(taken)) if taken else 0.0

@@ -1,0 +1,226 @@
+"""What the process that looks and the dashboard say to one another: a line of JSON each, through pipes.
+
+A look at 10,000 nodes comes as Begin, many Parts and an End, so that the dashboard never decodes for longer than a key
+press may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from slurm_share.decide import figures, flags
+from slurm_share.decide.figures import Figures
+from slurm_share.decide.flags import Flag
+from slurm_share.records import QueuedJob
+from slurm_share.snapshot import Advice, NodeLoad, Survey
+
+PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100
+"""In one Part, a millisecond's work each."""
+
+
+class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A node with what a line says of it, thought out by the process that looks."""
+
+    node: NodeLoad
+    figures: Figures
+    flags: tuple[Flag, ...] = ()
+    queued_users: tuple[str, ...] = ()
+    """Of a node that says nothing: whose jobs Slurm's queue has there."""
+    queued_jobs: tuple[str, ...] = ()
+    """And which, as squeue writes them."""
+
+    @property
+    def name(self) -> str:
+        """Slurm's."""
+        return self.node.name
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Each flag's code once, as llload's NOTE has them: gL, m!."""
+        return tuple(dict.fromkeys(flag.code for flag in self.flags))
+
+    @property
+    def worst(self) -> str:
+        """The letter that colours the line: ! before H before L; empty: none."""
+        letters = {flag.letter for flag in self.flags}
+        return next((letter for letter in "!HL" if letter in letters), "")
+
+
+def rows_of(survey: Survey) -> tuple[NodeRow, ...]:
+    """Each node of a look, with what is thought of it."""
+    return tuple(
+        NodeRow(node, one, flags.flags(node, one)) for node in survey.nodes for one in (figures.figures(node),)
+    )
+
+
+class Position(Struct, frozen=True, gc=False, kw_only=True):
+    """Where a replay stands."""
+
+    number: int
+    """Of this survey, from 1."""
+    count: int
+    first: float
+    """Unix time of the first survey."""
+    last: float
+    speed: float
+    """1.0: as fast as it was recorded."""
+    is_over: bool = False
+
+
+class Point(Struct, frozen=True, gc=False, array_like=True):
+    """Of one subject at one moment; percent, 0 to 100 and above. None: nobody could say."""
+
+    taken: float
+    """Unix time."""
+    cpu: float | None = None
+    """Load of 5 minutes, of its CPUs."""
+    gpu: float | None = None
+    """GPU load as llload has it (SM activity, else utilisation), a mean over its GPUs."""
+    sm: float | None = None
+    """SM activity alone."""
+    memory: float | None = None
+    """Host memory in use."""
+    gpu_memory: float | None = None
+
+
+class Subject(Struct, frozen=True, gc=False):
+    """What a history is of: a node, one of its GPUs, or a user over all nodes."""
+
+    node: str = ""
+    gpu: str = ""
+    """UUID."""
+    user: str = ""
+
+
+# --- From the process that looks --------------------------------------------------------------------------------------
+
+
+class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
+    """A look has been taken."""
+
+    survey: Survey
+    """Without its nodes and jobs."""
+    nodes: int
+    """How many follow."""
+    took_s: float
+    details: bool = True
+    """False: a line for each node is all that there is of it (no processes, jobs and users)."""
+    position: Position | None = None
+    """Of a replay."""
+    is_earlier: bool = False
+    """True: for the history alone; newer ones follow at once."""
+
+
+class Part(Struct, frozen=True, gc=False, tag=True):
+    """Some of its nodes, jobs, advice."""
+
+    rows: tuple[NodeRow, ...] = ()
+    jobs: tuple[QueuedJob, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+
+class End(Struct, frozen=True, gc=False, tag=True):
+    """That was all of it."""
+
+
+class Trouble(Struct, frozen=True, gc=False, tag=True):
+    """A look that failed, in words; the next one is tried in its time."""
+
+    why: str
+    is_over: bool = False
+    """True: there is no next one, because what was asked for cannot be, or the dashboard does not listen any more."""
+
+
+class Past(Struct, frozen=True, gc=False, tag=True):
+    """The answer to AskPast: of a recording everything before and after, where nothing is recorded nothing."""
+
+    subject: Subject
+    points: tuple[Point, ...]
+
+
+Said = Begin | Part | End | Trouble | Past
+
+# --- To it ------------------------------------------------------------------------------------------------------------
+
+
+class Look(Struct, frozen=True, gc=False, tag=True):
+    """Now, and not only when its time has come."""
+
+
+class Every(Struct, frozen=True, gc=False, tag=True):
+    """So long between two looks, seconds."""
+
+    seconds: float
+
+
+class Details(Struct, frozen=True, gc=False, tag=True):
+    """Whether more than a line for each node is wanted."""
+
+    wanted: bool
+
+
+class Hold(Struct, frozen=True, gc=False, tag=True):
+    """Stop looking, or go on: a replay stands still, a live source is not asked."""
+
+    held: bool
+
+
+class Step(Struct, frozen=True, gc=False, tag=True):
+    """Of a replay: so many surveys on, or back by a negative number."""
+
+    count: int
+
+
+class Seek(Struct, frozen=True, gc=False, tag=True):
+    """Of a replay: to this time."""
+
+    taken: float
+
+
+class Speed(Struct, frozen=True, gc=False, tag=True):
+    """Of a replay: 2.0 is twice as fast as it was recorded."""
+
+    factor: float
+
+
+class AskPast(Struct, frozen=True, gc=False, tag=True):
+    """What is recorded of it."""
+
+    subject: Subject
+
+
+Told = Look | Every | Details | Hold | Step | Seek | Speed | AskPast
+
+_encoder = msgspec.json.Encoder()
+_said = msgspec.json.Decoder(Said)
+_told = msgspec.json.Decoder(Told)
+
+
+def line(message: Said | Told) -> bytes:
+    """The message with its newline."""
+    return _encoder.encode(message) + b"\n"
+
+
+def said(text: str | bytes) -> Said:
+    """What the process that looks said. Raises msgspec.DecodeError for anything else."""
+    message: Said = _said.decode(text)
+    return message
+
+
+def told(text: str | bytes) -> Told:
+    """What the dashboard told. Raises msgspec.DecodeError for anything else."""
+    message: Told = _told.decode(text)
+    return message
+
+
+def parts(rows: Sequence[NodeRow], jobs: Sequence[QueuedJob] = (), advice: Sequence[Advice] = ()) -> Iterator[Part]:
+    """All of them, a little at a time."""
+    for at in range(0, len(rows), PART_NODES):
+        yield Part(rows=tuple(rows[at : at + PART_NODES]))
+    for at in range(0, len(jobs), PART_JOBS):
+        yield Part(jobs=tuple(jobs[at : at + PART_JOBS]))
+    for at in range(0, len(advice), PART_ADVICE):
+        yield Part(advice=tuple(advice[at : at + PART_ADVICE]))

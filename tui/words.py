@@ -1,0 +1,120 @@
+"""The words of `llload-tui`, and the words of llload that come nearest to them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from slurm_share.cli import llload_words
+from slurm_share.errors import UsageError
+from slurm_share.sources.opening import DEMO_NODES, Origin, moment
+
+from .place import ViewName
+
+PROGRAM = "llload-tui"
+INTERVAL_S = 5.0
+"""As often as an agent samples."""
+VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "advice")
+"""Those that need no subject."""
+_FORMS: Mapping[str, str] = {"users": "--detail", "jobs": "--detail", "gpus": "--detail", "advice": "--advise"}
+"""What llload has instead of a view."""
+THEMES = "dark, light, high-contrast, colour-blind, mono and ansi"
+EXAMPLES = """\
+keys
+  ? shows them all; arrows and Enter go in, Esc comes back, q quits
+
+examples
+  llload-tui                          my nodes
+  llload-tui --view advice            how many processes to run, and why
+  llload-tui --all                    everybody's nodes (operators)
+  llload-tui --demo                   a simulated cluster, without Slurm
+  llload-tui --replay day.jsonl.gz --at 14:30
+
+Without a terminal llload is run once instead, with the same words.
+
+exit codes
+  0 done, 1 it failed, 2 it cannot be as asked.
+"""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """The command's words, understood. None and empty: not said."""
+
+    origin: Origin
+    """With an interval where one was said."""
+    view: ViewName | None = None
+    theme: str = ""
+    config: Path | None = None
+    readonly: bool = False
+    no_color: bool = False
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's words."""
+    words = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="The load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    llload_words.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]")
+    origin = llload_words.add_origin(words, replay="a recording (llload --record makes one)")
+    origin.add_argument("--interval", metavar="S", help=f"seconds between two looks ({INTERVAL_S:g})")
+    origin.add_argument("--demo-nodes", metavar="N", help=f"how many the demonstration has ({DEMO_NODES})")
+    screen = words.add_argument_group("the screen")
+    screen.add_argument("--view", choices=VIEWS, help="begin with it (default: the one that was left)")
+    screen.add_argument("--theme", metavar="NAME", help=THEMES)
+    screen.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR says the same)")
+    screen.add_argument("--readonly", action="store_true", help="nothing can be cancelled or signalled")
+    screen.add_argument("--config", metavar="FILE", type=Path, help="instead of ~/.config/slurm-share/tui.toml")
+    return words
+
+
+def understood(arguments: argparse.Namespace) -> Wanted:
+    """Raises UsageError for a value that cannot be, or words that exclude one another."""
+    is_replay = arguments.replay is not None
+    if arguments.at is not None:
+        if not is_replay:
+            raise UsageError("--at is the time of a recording; name one with --replay FILE")
+        moment(arguments.at, 0.0)
+    if is_replay and (arguments.user is not None or arguments.job is not None or arguments.all):
+        raise UsageError("a recording holds what was looked at; -u, -j and --all choose before, -n afterwards")
+    if is_replay and arguments.interval is not None:
+        raise UsageError("a recording is played as it was taken; its keys go faster and slower, --interval does not")
+    if arguments.theme == "":
+        raise UsageError(f"--theme: there is no theme ''; there are {THEMES}")
+    if arguments.demo_nodes is not None and not arguments.demo:
+        raise UsageError("--demo-nodes is the size of the demonstration; write --demo as well")
+    return Wanted(
+        origin=Origin(
+            user=llload_words.user(arguments.user, demo=arguments.demo),
+            everybody=arguments.all,
+            nodes=llload_words.nodes(arguments.nodes),
+            jobs=llload_words.jobs(arguments.job),
+            source=arguments.source or "",
+            demo=arguments.demo,
+            demo_nodes=llload_words.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
+            replay=str(arguments.replay) if is_replay else None,
+            at=arguments.at,
+            interval_s=None if arguments.interval is None else llload_words.seconds("--interval", arguments.interval),
+        ),
+        view=arguments.view,
+        theme=arguments.theme or "",
+        config=arguments.config,
+        readonly=arguments.readonly,
+        no_color=arguments.no_color,
+    )
+
+
+def as_llload(arguments: argparse.Namespace) -> list[str]:
+    """What to write after `llload` to see once, and without a terminal, what was asked for."""
+    found = [_FORMS.get(arguments.view or "", "-g")]
+    for word in ("user", "job", "nodes", "source", "replay", "at", "demo_nodes"):
+        value = getattr(arguments, word)
+        if value is not None:
+            found.append(f"--{word.replace('_', '-')}={value}")
+    return found + [f"--{word.replace('_', '-')}" for word in ("all", "demo", "no_color") if getattr(arguments, word)]
