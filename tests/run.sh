@@ -9,4 +9,4 @@ if [ "$(id -u)" != 0 ]; then
 fi
 tests/check.sh
 # Three at a time: a cluster test waits more than it works.
-PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 3 --dist loadgroup tests/cluster
+PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 3 --dist loadgroup --maxfail 25 --timeout 600 --durations 15 tests/cluster

@@ -84,6 +84,8 @@ sacctmgr -i add user "$2" account="$1"
 """
 _LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log", "slurm-share-agent.log")
 _DAEMONS_S = 30.0
+_PATIENCE_S = 120.0
+"""What a program on a host gets where the caller names no time: an srun that no node will ever take ends then."""
 _KINDS = ("cgroup", "accounting", "agents", "prometheus")
 
 
@@ -263,7 +265,7 @@ class Cluster:
         argv: Sequence[str],
         *,
         input: str | None = None,
-        timeout: float | None = None,
+        timeout: float | None = _PATIENCE_S,
         check: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> CompletedProcess[str]:
@@ -283,7 +285,7 @@ class Cluster:
         *,
         node: str = "login",
         input: str | None = None,
-        timeout: float | None = None,
+        timeout: float | None = _PATIENCE_S,
         check: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> CompletedProcess[str]:
