@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from conftest import WITHOUT, name_for
 
 import localcluster.cluster as cluster_module
+import localcluster.locks as cluster_locks
 import localcluster.paths as cluster_paths
 from localcluster import (
     Cluster,
@@ -876,33 +877,52 @@ def test_a_broken_build_leaves_no_half_layer(own_name: str, tmp_path: Path, monk
 @pytest.mark.cluster
 def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: str, tmp_path: Path) -> None:
     """kill -9 of an `up` that is installing: the compiler ends with it."""
+    compiler = f"sleep 4712.{os.getpid()}"  # nobody else's, and holding the lock of all who install this release
     for name in ("plugins", "packaging/demo"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "plugins" / "job_submit.lua").write_text("")
-    (tmp_path / "plugins" / "Makefile").write_text("install:\n\tsleep 4712\n")
+    (tmp_path / "plugins" / "Makefile").write_text(f"install:\n\t{compiler}\n")
     code = (
         "import pathlib, sys; sys.path.insert(0, sys.argv[1]); from localcluster import Cluster, paths;"
         "paths.CHECKOUT = pathlib.Path(sys.argv[2]); Cluster.up(sys.argv[3], '24.11', without=('python', 'simgpu'))"
     )
     argv = [sys.executable, "-c", code, str(PROGRAM.parent), str(tmp_path), own_name]
     program = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 30
-    while not _running("sleep 4712"):
-        assert time.monotonic() < end, "it never came to the build"
+    try:
+        _until(lambda: _running(compiler) or program.poll() is not None, "it never came to the build")
         assert program.poll() is None
-        time.sleep(0.05)
-    program.kill()
-    program.wait()
-    while _running("sleep 4712"):
-        assert time.monotonic() < end, "the build lives on"
-        time.sleep(0.05)
+    finally:
+        program.kill()
+        program.wait()
+        try:
+            _until(lambda: not _running(compiler), "the build lives on")
+        finally:
+            subprocess.run(["pkill", "-9", "-fx", compiler], check=False)
     # its own folder only: the other folders of that kind belong to tests that run at this moment
     left = cluster_paths.cache() / f".making-layer-24.11-site-{program.pid}"
     another = tmp_path / "plugins" / "Makefile"
     another.write_text("install:\n\t@echo this compiler is unhappy; exit 1\n")
-    assert subprocess.run(argv, stderr=subprocess.DEVNULL, check=False).returncode != 0
+    assert subprocess.run(argv, stderr=subprocess.DEVNULL, check=False, timeout=120).returncode != 0
     assert not left.exists()
+
+
+def _until(true: Callable[[], object], otherwise: str) -> None:
+    end = time.monotonic() + 90
+    while not true():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.05)
 
 
 def _running(command: str) -> bool:
     return subprocess.run(["pgrep", "-fx", command], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_lock_that_is_never_let_go_names_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for it learns which process to look at, instead of waiting for ever."""
+    monkeypatch.setattr(cluster_locks, "_LONGEST_S", 0.1)
+    said: list[str] = []
+    with cluster_locks.waiting(tmp_path / "one.lock", said.append):
+        holder = rf"is held for more than 0 s by process {os.getpid()};"
+        with pytest.raises(ClusterError, match=holder), cluster_locks.waiting(tmp_path / "one.lock", said.append):
+            pass
+    assert said == ["  waiting for another process that is making the same (one)"]

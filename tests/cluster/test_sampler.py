@@ -158,9 +158,12 @@ def test_trouble_is_shown_and_nothing_crashes(cluster: Cluster) -> None:
     script = """
         for n in $(seq 60); do simgpu-task --memory 100M --load 1 --seconds 100 >/dev/null & pids="$pids $!"; done
         for n in $(seq 200); do [ "$(ls /run/simgpu/clients | wc -l)" = 60 ] && break; sleep 0.1; done
-        (sleep 2; kill -9 $(echo $pids | cut -d' ' -f1-30); sleep 2) |
-            slurm-share sample --all --stream --interval 0.3
+        seen() { for n in $(seq 300); do [ "$(wc -l </tmp/stream)" -ge "$1" ] && break; sleep 0.1; done; }
+        : >/tmp/stream
+        (seen 2; kill -9 $(echo $pids | cut -d' ' -f1-30); seen $(($(wc -l </tmp/stream) + 3))) |
+            slurm-share sample --all --stream --interval 0.3 >/tmp/stream
         kill $pids 2>/dev/null; wait
+        cat /tmp/stream
     """
     done = cluster.exec("n3", ["bash", "-c", script])
     stream = [json.loads(line) for line in done.stdout.splitlines()]
@@ -171,7 +174,7 @@ def test_trouble_is_shown_and_nothing_crashes(cluster: Cluster) -> None:
         assert gpu["clients"] == len(on(seen, gpu["uuid"]))
     assert (stream[0]["gpus"][0]["clients"], stream[0]["gpus"][0]["memory_used_mib"]) == (60, 6000)
     assert (stream[-1]["gpus"][0]["clients"], stream[-1]["gpus"][0]["memory_used_mib"]) == (30, 3000)
-    assert stream[-1]["measured_s"] > 2
+    assert stream[-1]["measured_s"] > 0.3
 
 
 @pytest.fixture
@@ -204,7 +207,7 @@ def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None
     assert (its_job["job"], its_job["user"], its_job["memory_kills"]) == (job, "alice", 0)
     cores = (int(last) - int(first)) / 1e9 / took
     assert its_job["cpu"]["m1"] == pytest.approx(cores, abs=CORES_TOLERANCE)
-    assert its_job["cpu"]["m1"] > 0.3
+    assert its_job["cpu"]["m1"] > cores / 2 > 0
     told = dict(zip(stat[::2], stat[1::2], strict=True))
     memory = sum(int(told[key]) for key in ("total_rss", "total_shmem", "total_swap")) >> 20
     assert its_job["memory_mib"] == pytest.approx(memory, abs=MEMORY_TOLERANCE_MIB)

@@ -9,21 +9,29 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import Misuse
+from .errors import ClusterError, Misuse
 from .progress import Say
 
+_LONGEST_S = 400.0
+"""Nothing is made in more than a minute or two; past this, whoever holds the lock hangs."""
 _GRACE_S = 0.5
 """A program a killed holder was just starting has its files open until its exec."""
 
 
 @contextlib.contextmanager
 def waiting(path: Path, say: Say) -> Iterator[None]:
-    """Hold `path` exclusively; where another process holds it, say so and wait."""
+    """Hold `path` exclusively; where another process holds it, say so and wait.
+
+    Raises ClusterError, naming the holder, where it does not let go for minutes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         if not _try(file.fileno()):
             say(f"  waiting for another process that is making the same ({path.stem})")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _try_for(file.fileno(), _LONGEST_S):
+                raise ClusterError(
+                    f"{path} is held for more than {_LONGEST_S:.0f} s by {_holders(path)}; end that first"
+                )
         yield
 
 
@@ -69,6 +77,14 @@ def _try_for(fd: int, seconds: float) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def _holders(path: Path) -> str:
+    """The processes that hold a lock on the file, as /proc/locks has them."""
+    inode = f":{path.stat().st_ino}"
+    lines = [line.split() for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines()]
+    pids = sorted({words[4] for words in lines if words[1] == "FLOCK" and words[5].endswith(inode)})
+    return ", ".join(f"process {pid}" for pid in pids) or "a process that /proc/locks does not name"
 
 
 def _is_still(fd: int, path: Path) -> bool:
