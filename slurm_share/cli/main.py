@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import agent, archive, config, launch, report, sample, signal_task, status
+from . import agent, archive, config, doctor, install, launch, report, sample, signal_task, status
 from .door import enter
 
 
@@ -18,6 +18,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     status.add_to(commands)
     config.add_to(commands)
+    install.add_to(commands)
+    doctor.add_to(commands)
     launch.add_to(commands)
     sample.add_to(commands)
     agent.add_to(commands)

@@ -18,7 +18,7 @@ _BEGIN = "\nNodeName="
 _STATE = "State"
 _WORDS = (
     *("CPUAlloc", "CPUTot", "CPULoad", "RealMemory", "AllocMem", "FreeMem"),
-    *("Gres", "GresUsed", "NodeAddr", "Partitions", _STATE),
+    *("Gres", "GresUsed", "NodeAddr", "Partitions", "Version", _STATE),
 )
 _WORD = re.compile(rf" ({'|'.join(_WORDS)})=(\S*)")
 _FREE_TEXT = re.compile(r" (?=(?:Reason|Comment|Extra)=)")
@@ -41,11 +41,22 @@ def nodes_argv(nodes: str = "") -> list[str]:
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     """The nodes in scontrol's text. Raises CommandError for an answer that is not scontrol's."""
+    return tuple(node for node, _, _ in parse_described(text))
+
+
+def parse_described(text: str) -> tuple[tuple[SlurmNode, str, str], ...]:
+    """(node, its Gres in Slurm's words, the release of its slurmd) of each; empty: it has none, it has not registered.
+    Raises CommandError as above."""
     first, *records = f"\n{text}".split(_BEGIN)
-    found = tuple(node for record in records if (node := _slurm_node(record)) is not None)
+    found = []
+    for record in records:
+        if (node := _slurm_node(record)) is not None:
+            words = dict(_WORD.findall(_FREE_TEXT.split(record, maxsplit=1)[0]))
+            gres = words["Gres"]
+            found.append((node, "" if gres == "(null)" else gres, words.get("Version", "")))
     if not found and (records or not _is_none(first)):
         raise CommandError(("scontrol",), 0, f"an answer that has no nodes: {shown(text.strip())}")
-    return found
+    return tuple(found)
 
 
 def _is_none(text: str) -> bool:

@@ -1,0 +1,201 @@
+"""`slurm-share doctor`: what is wrong with slurm-share, Slurm and this host, and the one line that puts it right."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from .. import names
+from ..errors import SlurmShareError, StateError, UsageError
+from . import screen
+
+if TYPE_CHECKING:
+    from ..checkup import Facts, Finding, Role
+    from ..settings import Settings
+    from .doctor_mend import Mended
+
+SCHEMA = 1
+EXIT_NOT_DONE = 3
+"""clush tells it from warnings (1) and failures (2)."""
+AGENT_S = 5.0
+ROLE_NAMES = ("controller", "login", "compute")
+EPILOG = """\
+It looks and changes nothing, at any time, on any host of the cluster. PASS: as it should be. WARN: works, and not as
+it should. FAIL: shares are refused, go without MPS, or a node goes down by it. SKIP: not to be seen from here, with
+the reason; some things are for root's eyes alone.
+
+examples
+  slurm-share doctor                                  what is wrong here, what was not seen, and a count
+  clush -a slurm-share doctor --quiet                 of 500 nodes, what is wrong: a line each
+  slurm-share doctor --except ptrace,clock            without what this site has decided to live with
+  slurm-share doctor --explain plugin-release         what a check looks at, and why
+  slurm-share doctor --fix                            put right what is slurm-share's own
+
+exit codes
+  0 all well, 1 warnings, 2 something fails (or the command line is wrong), 3 doctor itself could not do its work
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add `doctor`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="what is wrong on this host, and how to put it right",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--role", action="append", choices=ROLE_NAMES, help="what this host is (default: it is found out); repeatable"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--verbose", action="store_true", help="also what is as it should be")
+    how.add_argument(
+        "--quiet", action="store_true", help="only what is wrong, one line each; nothing where all is well"
+    )
+    how.add_argument("--json", action="store_true", help="for programs")
+    how.add_argument(
+        "--explain", nargs="?", const="", metavar="CHECK", help="describe a check, or all of them, and look at nothing"
+    )
+    parser.add_argument(
+        "--except", dest="without", action="append", default=[], metavar="CHECK,...", help="leave out checks by name"
+    )
+    parser.add_argument("--fix", action="store_true", help="put right what is slurm-share's own, and say what was done")
+    parser.set_defaults(run=run_doctor)
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Look, mend where asked to, look again, say. Raises UsageError. 1 and 2 are findings and nothing else: what keeps
+    doctor from its work, a defect of ours too, is a sentence and EXIT_NOT_DONE."""
+    try:
+        return _examine(arguments)
+    except (UsageError, BrokenPipeError):
+        raise
+    except (SlurmShareError, OSError) as error:
+        why = str(error)
+    except Exception as error:  # noqa: BLE001  (the outermost of this command: see above)
+        frames = [" ".join(frame.split()) for frame in traceback.format_tb(error.__traceback__)[-3:]]
+        why = " | ".join(["a defect of slurm-share", f"{type(error).__name__}: {error}", *frames])
+    print(f"slurm-share doctor: {screen.safe(why)}; nothing can be said of this host", file=sys.stderr)
+    return EXIT_NOT_DONE
+
+
+def _examine(arguments: argparse.Namespace) -> int:
+    # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    from ..decide.checkup import every
+    from . import doctor_page
+
+    if arguments.explain is not None:
+        screen.print_lines(doctor_page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
+        return names.EXIT_OK
+    without = _known(word for given in arguments.without for word in given.split(",") if word)
+    if arguments.fix and os.geteuid() != 0:
+        raise UsageError("--fix is for root")
+    facts = look(tuple(arguments.role or ()))
+    mended: tuple[Mended, ...] = ()
+    if arguments.fix:
+        from . import doctor_mend
+
+        facts, mended = doctor_mend.mend_all(facts, lambda: look(facts.roles))
+    findings = every.examine(facts, without)
+    if arguments.json:
+        print(json.dumps(as_json(facts, findings, mended), indent=2))
+    else:
+        screen.print_lines(as_lines(facts, findings, mended, quiet=arguments.quiet, verbose=arguments.verbose))
+    return every.exit_code(findings)
+
+
+def look(roles: tuple[Role, ...]) -> Facts:
+    """The facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
+    from ..readers import site
+
+    facts = site.read_facts(roles, ask_agent=_ask_agent)
+    if not facts.roles:
+        raise UsageError(
+            "there is no slurm.conf on this host and no daemon of Slurm: run it on a controller, login or compute node,"
+            " set SLURM_CONF, or say what this is with --role"
+        )
+    return facts
+
+
+def _ask_agent(settings: Settings) -> str:
+    """Why the agent of this node does not answer; empty: it does."""
+    from ..agent import client
+
+    try:
+        client.ask(settings.agent_socket, AGENT_S)
+    except StateError as error:
+        return str(error)
+    return ""
+
+
+def _known(given: Iterable[str]) -> tuple[str, ...]:
+    """Names of checks. Raises UsageError for one that is none, with the one that may have been meant."""
+    from ..decide.checkup import every
+
+    known = [check.name for check in every.ALL]
+    found = tuple(given)
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`slurm-share doctor --explain` lists them"
+            raise UsageError(f"there is no check {name!r}; {hint}")
+    return found
+
+
+# --- For programs and for people -------------------------------------------------------------------------------------
+
+
+def counts(findings: Collection[Finding]) -> dict[str, int]:
+    """How many of each outcome."""
+    return {word: sum(one.outcome == word for one in findings) for word in ("PASS", "WARN", "FAIL", "SKIP")}
+
+
+def as_json(facts: Facts, findings: Collection[Finding], mended: Iterable[Mended]) -> dict[str, Any]:
+    """Everything, for programs."""
+    version = facts.slurm.version
+    return {
+        "schema": SCHEMA,
+        "host": facts.host,
+        "roles": list(facts.roles),
+        "root": facts.is_root,
+        "slurm": version if isinstance(version, str) else None,
+        "counts": counts(findings),
+        "fixed": [{"what": one.what, "problem": one.problem} for one in mended],
+        "findings": [
+            {"check": one.check, "outcome": one.outcome, "what": one.what, "fix": one.fix} for one in findings
+        ],
+    }
+
+
+def as_lines(
+    facts: Facts, findings: Collection[Finding], mended: Iterable[Mended], *, quiet: bool, verbose: bool
+) -> list[str]:
+    """The same for a person."""
+    from ..decide.checkup.every import ORDER
+
+    lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in mended]
+    if quiet:
+        wrong = [one for word in ("FAIL", "WARN") for one in findings if one.outcome == word]
+        return [screen.safe(line) for line in lines + [f"{one.outcome} {_said(one)}; {one.fix}" for one in wrong]]
+    version = facts.slurm.version
+    slurm = f"Slurm {version}" if isinstance(version, str) else "Slurm's release unknown"
+    who = "" if facts.is_root else ", not as root"
+    lines.append(f"{facts.host}: {' and '.join(facts.roles)} node, {slurm}{who}")
+    for word in ORDER:
+        if word == "PASS" and not verbose:
+            continue
+        for one in findings:
+            if one.outcome == word:
+                lines += [f"{word}  {_said(one)}", *([f"      fix: {one.fix}"] if one.fix else [])]
+    lines.append(", ".join(f"{number} {word}" for word, number in counts(findings).items()))
+    return [screen.safe(line) for line in lines]
+
+
+def _said(one: Finding) -> str:
+    return f"{one.check}: {one.what}"

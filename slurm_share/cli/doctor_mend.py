@@ -1,0 +1,122 @@
+"""`slurm-share doctor --fix`: does what is planned, one thing after the other, and says how each went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..actuators import devices, mend, mps, state
+from ..checkup import Facts
+from ..config import Configuration
+from ..decide import reconcile, site_rules
+from ..decide.checkup import mending
+from ..decide.checkup.mending import Mend
+from ..errors import SlurmShareError
+from ..installed import EPILOG_NAME
+from ..paths import Paths
+from ..process import Deadline
+from ..readers import ledger_file
+from ..records import MpsFailed, MpsPlace
+from ..settings import Settings
+
+PASSES = 3
+"""What an Epilog leaves is seen at the second look, what that leaves at the third."""
+LOCK_S = 5.0
+START_S = 5.0
+"""For the start of an Epilog, beyond what it may take."""
+
+
+STILL = "it is as before; the hooks' log may say why"
+
+
+class Mended(Struct, frozen=True):
+    """One thing that was to be put right."""
+
+    what: str
+    problem: str = ""
+    """Why it is not; empty: it is."""
+
+
+def mend_all(facts: Facts, look_again: Callable[[], Facts]) -> tuple[Facts, tuple[Mended, ...]]:
+    """Do what is planned, look again, and so on; the last look, and all that was done. Nothing is tried twice; what
+    the last look still finds was not done, whatever the program that was to do it answered."""
+    done: list[Mended] = []
+    for _ in range(PASSES):
+        tried = {one.what for one in done}
+        todo = [one for one in mending.plan(facts) if one.what not in tried]
+        if not todo:
+            break
+        done += _do(todo, facts)
+        facts = look_again()
+    still = {one.what for one in mending.plan(facts)}
+    return facts, tuple(replace(one, problem=STILL) if one.what in still and not one.problem else one for one in done)
+
+
+def _do(todo: Iterable[Mend], facts: Facts) -> list[Mended]:
+    settings = facts.config.settings if isinstance(facts.config, Configuration) else Settings()
+    found = []
+    for one in todo:
+        try:
+            _one(one, facts, settings)
+        except (SlurmShareError, OSError) as error:
+            found.append(Mended(one.what, str(error)))
+        else:
+            found.append(Mended(one.what))
+    return found
+
+
+def _one(one: Mend, facts: Facts, settings: Settings) -> None:
+    if one.kind == "epilog":
+        mend.run_epilog(
+            next(path for path in facts.hooks if path.endswith(EPILOG_NAME)),
+            one.job_id,
+            one.uid,
+            facts.host,
+            restart_count=one.restart_count,
+            partition=one.partition,
+            timeout_s=site_rules.hook_needs_s(settings)[1] + START_S,
+        )
+    elif one.kind == "choose":
+        mend.choose_plugin(one.path)
+    elif one.kind == "relink":
+        mend.relink(one.path, one.target)
+    elif one.kind == "narrow":
+        mend.narrow(one.path)
+    elif one.kind == "mode":
+        _restore_mode(one.target, settings)
+    else:
+        _stop_daemon(one, settings)
+
+
+def _restore_mode(gpu: str, settings: Settings) -> None:
+    """Under the ledger's lock, and only where still no job has the GPU: a Prolog may have come meanwhile."""
+    paths = Paths()
+    with state.exclusive(paths, Deadline.after(LOCK_S)):
+        ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
+        before = next((one for one in ledger.modes if one.gpu == gpu), None)
+        if before is None or reconcile.is_in_use(ledger, gpu):
+            return
+        devices.set_compute_mode(gpu, before.mode)
+        state.write_ledger(paths, reconcile.forget_mode(ledger, gpu), settings)
+
+
+def _stop_daemon(one: Mend, settings: Settings) -> None:
+    """As an Epilog stops it: not where a job has come meanwhile that has the GPU."""
+    paths = Paths()
+
+    def taken(gpu: str) -> bool:
+        with state.exclusive(paths, Deadline.after(LOCK_S)):
+            ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
+        return any(
+            str(paths.mps_pipe(job.uid, uuid)) == one.path
+            for job in (*ledger.jobs, *(leaving.job for leaving in ledger.leaving))
+            for uuid in job.gpus
+        )
+
+    gpu = f"GPU-{one.path.rpartition('/')[2]}"  # the name of its folder will do for that of its GPU
+    place = MpsPlace(settings.mps_control, one.path, gpu, mps.owner(one.uid, one.uid))
+    (outcome,) = mps.stop_many([place], Deadline.after(settings.release_deadline_s), unless=taken)
+    if isinstance(outcome, MpsFailed):
+        raise SlurmShareError(outcome.why)

@@ -1,0 +1,152 @@
+"""The text of slurm.conf and the files beside it, as Slurm takes it apart; text in, lines out, nothing read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+_PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|([^\s"]\S*))(?=\s|$)')
+"""One `Key=value` as the pattern of parse_config.c has it: blanks around the sign, an operator before it, quotes."""
+_INCLUDE = re.compile(r"\s*include\s+(\S+).*", re.IGNORECASE)
+_ESCAPE = re.compile(r"\\(.)")
+_BLOCKS = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "name"})
+"""Keys that begin a line about one thing: the rest of the line belongs to it, and says nothing of the whole file."""
+
+
+class ConfLine(Struct, frozen=True):
+    """One line as Slurm sees it: without comment, with the lines it goes on in."""
+
+    file: Path
+    number: int
+    """Of the first line in the file, from 1."""
+    last: int
+    """Of the last: more than `number` where a backslash continues the line."""
+    text: str
+    """What Slurm reads: no comment, no continuation, no newline. Never empty."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """(key as it is written, value without its quotes), in order; empty for `Include x` and for plugstack.conf."""
+
+    @property
+    def include(self) -> str | None:
+        """What the line includes; None: it is no such line."""
+        match = _INCLUDE.fullmatch(self.text)
+        return match[1].strip('"') if match else None
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the line is about one node, partition or gres."""
+        return bool(self.pairs) and self.pairs[0][0].lower() in _BLOCKS
+
+    def get(self, key: str) -> str | None:
+        """The value of a key on this line, the last one; None: it is not there."""
+        return next((value for name, value in reversed(self.pairs) if name.lower() == key.lower()), None)
+
+
+class ConfText(Struct, frozen=True):
+    """A configuration file with everything it includes, in the order Slurm reads it."""
+
+    file: Path
+    lines: tuple[ConfLine, ...]
+    missing: tuple[Path, ...] = ()
+    """Included by name, and not there: Slurm would not start."""
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Every value of a key, whatever its case. Of `NodeName` and its like: that of each line; what follows on
+        such a line is of that node, and found with `line.get`."""
+        return tuple(value for _, value in self._found(key))
+
+    def value(self, key: str) -> str | None:
+        """The last value of a key, which is the one that counts; None: nobody wrote it."""
+        return next((value for _, value in reversed(list(self._found(key)))), None)
+
+    def lines_of(self, key: str) -> tuple[ConfLine, ...]:
+        """The lines that have this key, each once."""
+        return tuple(dict.fromkeys(line for line, _ in self._found(key)))
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """The value that counts, as a list at its commas."""
+        return tuple(word.strip() for word in (self.value(key) or "").split(",") if word.strip())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file and those it includes, each once."""
+        return tuple(dict.fromkeys([self.file, *(line.file for line in self.lines)]))
+
+    def _found(self, key: str) -> Iterator[tuple[ConfLine, str]]:
+        for line in self.lines:
+            for name, value in line.pairs[:1] if line.is_block else line.pairs:
+                if name.lower() == key.lower():
+                    yield line, value
+
+
+class Edit(Struct, frozen=True):
+    """One change to a file's text, told so that it can be taken back when other lines have changed since."""
+
+    file: str
+    add: str
+    """The line that is to be there, without a newline."""
+    key: str = ""
+    """The keyword it is about; empty: a comment, or a file without keywords."""
+    word: str = ""
+    """What in the key's value, or in the line, is ours: where nothing says it any more, it has been taken back."""
+    instead: tuple[str, ...] = ()
+    """The lines it takes the place of; none: it is a line more."""
+    at: int = 0
+    """Before, or in the place of, the line of this number; 0: at the end."""
+
+
+def parse(text: str, file: Path) -> tuple[ConfLine, ...]:
+    """The lines of one file's text; includes are left as lines."""
+    lines: list[ConfLine] = []
+    parts: list[str] = []
+    first = 1
+    for number, raw in enumerate(text.split("\n"), 1):
+        if not parts:
+            first = number
+        part, goes_on = _continued(_without_comment(raw))
+        parts.append(part)
+        if not goes_on:
+            _add(lines, parts, file, first, number)
+    _add(lines, parts, file, first, max(first, text.count("\n") + 1))
+    return tuple(lines)
+
+
+def _add(lines: list[ConfLine], parts: list[str], file: Path, first: int, last: int) -> None:
+    """Put what was collected among the lines, unless there is nothing but blanks, and begin anew."""
+    whole = _ESCAPE.sub(r"\1", "".join(parts)).strip()
+    parts.clear()
+    if whole:
+        lines.append(ConfLine(file, first, last, whole, _pairs(whole)))
+
+
+def _without_comment(line: str) -> str:
+    """A comment begins at a # with an even number of backslashes before it, in quotes as well (_strip_comments)."""
+    if "#" not in line:
+        return line
+    backslashes = 0
+    for place, sign in enumerate(line):
+        if sign == "#" and backslashes % 2 == 0:
+            return line[:place]
+        backslashes = backslashes + 1 if sign == "\\" else 0
+    return line
+
+
+def _continued(line: str) -> tuple[str, bool]:
+    """(the line, whether it goes on): by an odd number of backslashes at its end (_strip_continuation)."""
+    bare = line.rstrip()
+    backslashes = len(bare) - len(bare.rstrip("\\"))
+    return (bare[:-1], True) if backslashes % 2 else (line.rstrip("\r"), False)
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    if _INCLUDE.fullmatch(text):
+        return ()
+    found: list[tuple[str, str]] = []
+    place = 0
+    while match := _PAIR.match(text, place):
+        found.append((match[1], match[3] if match[2] is None else match[2]))
+        place = match.end()
+    return tuple(found)

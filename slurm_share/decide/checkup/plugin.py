@@ -1,0 +1,137 @@
+"""The SPANK plugin and the package: there, of the right release, root's, and on a disk of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...checkup import Facts, Unseen, Verdict
+from ...installed import HOME, LIB, OBJECT, PLUGIN
+from .verdicts import COMPUTE, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, values, warn
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "9p", "wekafs", "panfs", "pvfs2",
+     "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.cvmfs2", "cvmfs2"}
+)  # fmt: skip
+"""As the kernel names them in /proc/PID/mountinfo."""
+
+
+@check(
+    "plugstack",
+    EVERYWHERE,
+    asks=f"plugstack.conf names {OBJECT}, as optional",
+    why="without it --share-gpu is an unknown option; a required plugin that does not load stops slurmd and every srun",
+    fix=f"plugstack.conf: optional {PLUGIN}",
+)
+def plugstack(facts: Facts) -> Sequence[Verdict]:
+    lines = facts.slurm.plugstack
+    if isinstance(lines, Unseen):
+        return skip(lines)
+    ours = [line for line in lines if OBJECT in line]
+    if not ours:
+        return fail(f"{facts.slurm.plugstack_file or 'plugstack.conf'} does not name it")
+    if ours[0].split()[0].lower() != "optional":
+        return warn(f"it says `{ours[0]}`", f"plugstack.conf: optional {ours[0].split()[1]}")
+    return ok(ours[0])
+
+
+@check(
+    "plugin",
+    EVERYWHERE,
+    asks="the plugin's object is on this host, root's alone",
+    why="slurm.conf and plugstack.conf reach a configless node, the object does not: --share-gpu is then an unknown"
+    " option here, or a job's tasks get no slot",
+    fix="install slurm-share-spank on this host",
+)
+def plugin(facts: Facts) -> Sequence[Verdict]:
+    file = facts.plugin.file
+    if file is None:
+        link = f" (a link to {facts.plugin.link})" if facts.plugin.link else ""
+        shipped = values(facts, "SlurmctldParameters")
+        configless = not isinstance(shipped, Unseen) and any("enable_configless" in one for one in shipped)
+        note = "; configless Slurm ships plugstack.conf and not the object" if configless else ""
+        return fail(f"there is no {facts.plugin.path}{link}{note}")
+    why = unsafe(file)
+    return fail(why, f"chown root and chmod go-w {file.path}") if why else ok(file.path)
+
+
+@check(
+    "plugin-release",
+    EVERYWHERE,
+    asks="the plugin's object was built for the Slurm that is installed here",
+    why="Slurm loads a plugin of its own major.minor release only, and with an optional one says so in a log nobody"
+    " reads: every share is then refused or unknown",
+    fix="slurm-share-plugin (it chooses the object of this release, or builds one); slurm-share doctor --fix runs it",
+)
+def plugin_release(facts: Facts) -> Sequence[Verdict]:
+    release, version = facts.plugin.release, facts.slurm.version
+    if facts.plugin.file is None:
+        return skip("there is no object")
+    if isinstance(release, Unseen):
+        return fail(f"{facts.plugin.path}: {release.why}", "install slurm-share-spank anew")
+    if isinstance(version, Unseen):
+        return skip(version)
+    wanted = release_of(version)
+    if release == wanted:
+        return ok(f"for Slurm {release}")
+    if facts.plugin.has_chooser:
+        fix = "slurm-share-plugin, or slurm-share doctor --fix, which runs it"
+    elif facts.plugin.link and any(one.rpartition("/")[2] == wanted for one in facts.plugin.releases):
+        fix = f"slurm-share doctor --fix (an object for {wanted} is there)"
+    else:
+        fix = f"install slurm-share-spank, which chooses or builds the one for Slurm {wanted}"
+    return fail(f"{facts.plugin.path} is for Slurm {release}, {version} is installed here", fix)
+
+
+@check(
+    "hook-programs",
+    COMPUTE,
+    asks="our Prolog and Epilog are installed here, with the Python that they run on",
+    why="slurmd cannot start them: the node drains with the next job",
+    fix="install slurm-share on this host (after an upgrade of Python: install it anew)",
+)
+def hook_programs(facts: Facts) -> Sequence[Verdict]:
+    found: list[Verdict] = []
+    for path, file in facts.hooks.items():
+        if file is None:
+            found += fail(f"there is no {path}")
+        elif not file.is_executable:
+            found += fail(f"{path} is not executable", f"chmod 755 {path}")
+        elif not file.interpreter_is_there:
+            found += fail(f"{path} wants {file.interpreter}, which is not there")
+        elif why := unsafe(file):
+            found += fail(f"{path}: {why}", "chown root and chmod go-w what is named")
+    return found or ok(named(facts.hooks))
+
+
+@check(
+    "install-path",
+    EVERYWHERE,
+    asks="programs and plugin lie on this host's own disk",
+    why="when the file server is slow every job's Prolog waits for it, and srun of everybody, too",
+    fix=f"install the packages on each host; do not share {HOME} or {LIB}",
+)
+def install_path(facts: Facts) -> Sequence[Verdict]:
+    files = [facts.plugin.file, facts.package, *facts.hooks.values()]
+    remote = [file for file in files if file is not None and file.file_system in NETWORK_FILE_SYSTEMS]
+    if remote:
+        return warn(named(f"{file.path} is on {file.file_system}" for file in remote))
+    return ok("on this host's own disk")
+
+
+@check(
+    "config",
+    EVERYWHERE,
+    asks="/etc/slurm-share/config.toml is understood, and root's alone",
+    why="with a file that is wrong no job is shared, and the hooks' log says so for each",
+    fix="`slurm-share config print` names the line",
+)
+def config(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return fail(facts.config.why)
+    if facts.config_file is None:
+        return ok("there is none: all defaults, which only observe")
+    why = unsafe(facts.config_file)
+    return fail(why, f"chown root and chmod go-w {facts.config_file.path}") if why else ok(facts.config_file.path)
+
+
+CHECKS = (plugstack, plugin, plugin_release, hook_programs, install_path, config)

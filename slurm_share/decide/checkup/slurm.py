@@ -1,0 +1,163 @@
+"""Slurm itself: whether its daemons answer, which release runs where, and whether hosts mean one slurm.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...checkup import Facts, Unseen, Verdict
+from .verdicts import COMPUTE, CONTROLLER, EVERYWHERE, check, fail, named, ok, release_of, skip, warn
+
+TESTED = ("24.11", "26.05")
+"""Releases that the whole cluster suite runs on."""
+SKEW_WARN_S, SKEW_FAIL_S = 5.0, 240.0
+"""munge refuses a credential that is older than its lifetime, 300 s by default (munge(1), --ttl), or from the future.
+The controller's time comes to the second, so nothing below a few seconds means anything."""
+OURS = (
+    "prologflags",
+    "prolog",
+    "epilog",
+    "plugstackconfig",
+    "jobsubmitplugins",
+    "grestypes",
+    "selecttype",
+    "launchparameters",
+    "taskplugin",
+    "proctracktype",
+    "preemptmode",
+    "jobcontainertype",
+    "namespacetype",
+    "taskprolog",
+)
+"""Keys of slurm.conf that slurm-share depends on."""
+
+
+@check(
+    "controller",
+    EVERYWHERE,
+    asks="every slurmctld answers",
+    why="no job starts, and what only the controller knows cannot be checked",
+    fix="on the host that is named: `systemctl status slurmctld munge`; then the network between it and this host",
+)
+def controller(facts: Facts) -> Sequence[Verdict]:
+    live = facts.slurm.live
+    if isinstance(live, Unseen):
+        if facts.slurm.down:
+            return fail(f"slurmctld on {named(facts.slurm.down)} does not answer")
+        return fail(live.why, "`scontrol ping` here says it again: this host's slurm.conf, its munge, or the network")
+    if facts.slurm.down:
+        return warn(f"slurmctld on {named(facts.slurm.down)} does not answer; another one does")
+    return ok("it answers")
+
+
+@check(
+    "daemons",
+    (*CONTROLLER, *COMPUTE),
+    asks="slurmctld runs on a controller, slurmd on a compute node",
+    why="the node takes no jobs; what runs there is cleared when the daemon is back",
+    fix="`systemctl start` what is named, and look into its log",
+)
+def daemons(facts: Facts) -> Sequence[Verdict]:
+    wanted = {"controller": "slurmctld", "compute": "slurmd"}
+    missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in facts.host_facts.daemons]
+    return fail(f"{named(missing)} does not run here") if missing else ok("they run")
+
+
+@check(
+    "slurm-release",
+    EVERYWHERE,
+    asks=f"Slurm is of a release that slurm-share is tested on: {', '.join(TESTED)}",
+    why="Slurm's plugin interface and what it tells hooks change from release to release",
+    fix="try it in mode observe first, or use a release that is tested",
+)
+def slurm_release(facts: Facts) -> Sequence[Verdict]:
+    version = facts.slurm.version
+    if isinstance(version, Unseen):
+        return skip(version)
+    return ok(version) if release_of(version) in TESTED else warn(f"this is {version}")
+
+
+@check(
+    "slurmd-restarted",
+    COMPUTE,
+    asks="the slurmd that runs is the one that is installed",
+    why="after an upgrade the old slurmd goes on and starts the new slurmstepd; the plugin fits one of the two",
+    fix="systemctl restart slurmd",
+)
+def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
+    nodes, version = facts.slurm.nodes, facts.slurm.version
+    if isinstance(nodes, Unseen):
+        return skip(nodes)
+    if isinstance(version, Unseen):
+        return skip(version)
+    runs = next((node.version for node in nodes if node.name == facts.host), "")
+    if not runs:
+        return skip(f"slurmd has not registered as {facts.host}")
+    return ok(runs) if runs == version else warn(f"slurmd {runs} runs, {version} is installed")
+
+
+@check(
+    "node-state",
+    COMPUTE,
+    asks="this node takes jobs",
+    why="a drained or lost node is idle GPUs; a Prolog or Epilog that failed is the usual reason here",
+    fix="look into the hooks' log (log_file); when it is put right, `scontrol update nodename=NODE state=resume`",
+)
+def node_state(facts: Facts) -> Sequence[Verdict]:
+    nodes = facts.slurm.nodes
+    if isinstance(nodes, Unseen):
+        return skip(nodes)
+    node = next((one for one in nodes if one.name == facts.host), None)
+    if node is None:
+        return fail(f"Slurm knows no node {facts.host}", "slurm.conf: a NodeName line for it, or its NodeHostname")
+    bad = {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "ERROR"} & set(node.states)
+    said = "+".join(node.states)
+    if not bad:
+        return ok(said)
+    log = ("" if isinstance(facts.config, Unseen) else facts.config.settings.log_file) or "slurmd's log"
+    fix = f"look into {log}; then scontrol update nodename={node.name} state=resume"
+    return warn(f"{said}" + (f": {node.reason}" if node.reason else ""), fix)
+
+
+@check(
+    "same-conf",
+    EVERYWHERE,
+    asks="this host's slurm.conf is the one that the controller runs with",
+    why="hooks, plugin and limits then differ from node to node, and nobody sees why",
+    fix="copy the controller's slurm.conf here (or `scontrol reconfigure` where the new one is here already)",
+)
+def same_conf(facts: Facts) -> Sequence[Verdict]:
+    live, written = facts.slurm.live, facts.slurm.written
+    if isinstance(live, Unseen):
+        return skip(live)
+    if isinstance(written, Unseen):
+        return skip(written)
+    if not facts.slurm.differs:
+        return ok("slurm.conf is the controller's")
+    found = [key for key in OURS if key in written and not _plain(written[key]) <= _plain(live.get(key, ()))]
+    return warn(f"{facts.slurm.file} differs" + (f", in {named(found, 6)}" if found else ", in nothing of ours"))
+
+
+def _plain(said: tuple[str, ...]) -> set[str]:
+    """The words of a value. The controller adds what flags imply, and leaves out what is none."""
+    words = ",".join(said).lower().replace(" ", "").split(",")
+    return {word for word in words if word and not word.endswith("none")}
+
+
+@check(
+    "clock",
+    (*COMPUTE, "login"),
+    asks="this host's clock goes with the controller's",
+    why="munge refuses what is minutes old, so no job starts; times in ledger and history are wrong before that",
+    fix="systemctl restart chronyd (or your time service), then `chronyc tracking`",
+)
+def clock(facts: Facts) -> Sequence[Verdict]:
+    skew = facts.slurm.skew_s
+    if isinstance(skew, Unseen):
+        return skip(skew)
+    said = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller's"
+    if abs(skew) >= SKEW_FAIL_S:
+        return fail(said)
+    return warn(said) if abs(skew) >= SKEW_WARN_S else ok("to within a few seconds")
+
+
+CHECKS = (controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, clock)

@@ -1,0 +1,194 @@
+"""What slurm-share itself keeps on a node: its folder, ledger, daemons, log and agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...checkup import Facts, Unseen, Verdict
+from ...names import STATE_ROOT
+from ...records import LedgerJob
+from .verdicts import COMPUTE, check, fail, named, ok, skip, unsafe, warn
+
+JUST_BEGUN_S = 120.0
+"""A job whose Prolog was here a moment ago has no step yet, and Slurm may have been asked before it came: longer than
+it takes to look at a host."""
+FREE_PERCENT = 10
+MOUNT_UNIT = "run-slurm\\x2dshare.mount"
+"""Of systemd, as it escapes the dash; in quotes for a shell, which would take the backslash away."""
+
+
+@check(
+    "state-folder",
+    COMPUTE,
+    asks="the state folder is a tmpfs of its own, root's, and has room",
+    why="on the node's disk old state outlives a reboot; as part of /run whoever fills it takes /run from everybody",
+    fix=f"with no shared job here: rm -rf {STATE_ROOT}; systemctl start '{MOUNT_UNIT}' (it is skipped while anything is"
+    f" in the folder); without systemd the line for /etc/fstab in install.md, then: mount {STATE_ROOT}",
+)
+def state_folder(facts: Facts) -> Sequence[Verdict]:
+    state = facts.state
+    if state.folder is None:
+        return warn(f"there is no {state.root}: the first Prolog makes it, on whatever file system that is")
+    if why := unsafe(state.folder):
+        return fail(why, "slurm-share doctor --fix")
+    if not state.is_mount:
+        return warn(f"{state.root} is part of {state.folder.file_system or 'another file system'}")
+    if state.folder.file_system != "tmpfs":
+        return warn(f"{state.root} is on {state.folder.file_system}")
+    if state.free_percent is not None and state.free_percent < FREE_PERCENT:
+        fix = f"du -a {state.root} | sort -n | tail; jobs of the user whose folder is large end it, or a larger size="
+        return fail(f"{state.root} has {state.free_percent} % left", fix)
+    return ok("a tmpfs of its own")
+
+
+LEAVE_IT = "none by hand: leave the file there, the next Prolog or Epilog of a shared job repairs it"
+
+
+def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
+    """Jobs in the ledger that are proved over: no step of theirs lives, Slurm says that they are not on this node, and
+    their Prolog was not here a moment ago. Unseen: it cannot be told, and then nothing may be done about it."""
+    ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
+    if isinstance(ledger, Unseen):
+        return ledger
+    if isinstance(jobs, Unseen):
+        return jobs
+    return tuple(
+        job
+        for job in ledger.jobs
+        if job.job_id not in facts.state.live_jobs and job.job_id not in jobs and not _has_just_begun(facts, job.since)
+    )
+
+
+def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
+    """Jobs that have a folder here and nothing else: the ledger, Slurm and the kernel know none of them."""
+    ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
+    if isinstance(ledger, Unseen):
+        return ledger
+    if isinstance(jobs, Unseen):
+        return jobs
+    known = {job.job_id for job in ledger.jobs} | {one.job.job_id for one in ledger.leaving}
+    known |= jobs | facts.state.live_jobs
+    return tuple(job for job, at in facts.state.folders if job not in known and not _has_just_begun(facts, at))
+
+
+def _has_just_begun(facts: Facts, at: float) -> bool:
+    return 0 <= facts.state.now - at < JUST_BEGUN_S
+
+
+@check(
+    "ledger",
+    COMPUTE,
+    asks="the ledger can be read, and every job in it is one that is here",
+    why="a job whose Epilog never came keeps its MPS daemons, and its compute mode, until the next shared job comes",
+    fix="slurm-share doctor --fix: does what the job's Epilog would have done",
+)
+def ledger(facts: Facts) -> Sequence[Verdict]:
+    if facts.state.broken:
+        return warn(f"{facts.state.broken}; the next hook makes it anew from the jobs' plans", LEAVE_IT)
+    stale, left = over(facts), orphans(facts)
+    if isinstance(stale, Unseen):
+        return skip(stale)
+    found: list[Verdict] = []
+    for job in stale:
+        found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
+    for job in facts.state.abandoned:
+        found += warn(f"the hook that cleared up after job {job.job_id} of uid {job.uid} was killed half-way")
+    if not isinstance(left, Unseen) and left:
+        found += warn(f"folders of jobs that are over: {named(left)}")
+    count = 0 if isinstance(facts.state.ledger, Unseen) else len(facts.state.ledger.jobs)
+    return found or ok(f"{count} jobs, all here")
+
+
+@check(
+    "mps-daemons",
+    COMPUTE,
+    asks="every MPS daemon of ours belongs to a job that is here, and lives",
+    why="tasks that start when theirs is dead are refused; one without a job holds GPU memory",
+    fix="of a job that is here: requeue it; of no job: slurm-share doctor --fix",
+)
+def mps_daemons(facts: Facts) -> Sequence[Verdict]:
+    ledger = facts.state.ledger
+    if isinstance(ledger, Unseen):
+        return skip(ledger)
+    found: list[Verdict] = []
+    for uid, pipe, lives in facts.state.daemons:
+        if not has_job(facts, uid, pipe):
+            what = "a daemon" if lives else "remains of a daemon"
+            found += warn(f"{pipe}: {what} of uid {uid}, who has no job on it", "slurm-share doctor --fix")
+        elif not lives:
+            found += warn(f"{pipe}: the daemon of uid {uid} is dead while a job has its GPU", DEAD)
+    return found or ok(f"{len(facts.state.daemons)} daemons")
+
+
+DEAD = "requeue the job: its tasks that are yet to start are refused, those that run go on without MPS"
+
+
+def has_job(facts: Facts, uid: int, pipe: str) -> bool:
+    """Whether a job in the ledger, here or leaving, has the GPU of that pipe folder, whose name keeps both ends of the
+    GPU's UUID (see paths.py)."""
+    ledger = facts.state.ledger
+    if isinstance(ledger, Unseen):
+        return True  # it cannot be told: then nobody is to touch it
+    first, _, last = pipe.rpartition("/")[2].partition("-")
+    jobs = [*ledger.jobs, *(one.job for one in ledger.leaving)]
+    gpus = [gpu.partition("-")[2].replace("/", "") for job in jobs if job.uid == uid for gpu in job.gpus]
+    return any(gpu.startswith(first) and gpu.endswith(last) for gpu in gpus)
+
+
+@check(
+    "log",
+    COMPUTE,
+    asks="the hooks can write their log, and nobody else can",
+    why="it is the one place that says why a share was refused; slurmd keeps a hook's own words only when it fails",
+    fix="make room, or put log_file in config.toml where root can write",
+)
+def log(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    path = facts.config.settings.log_file
+    if not path:
+        return ok("config.toml wants none")
+    if not facts.is_root and not facts.state.log_is_writable:
+        return skip("whether root can write it is for root to see")
+    if not facts.state.log_is_writable:
+        return fail(f"{path}: {facts.state.log_problem}")
+    if facts.state.log is not None and (why := unsafe(facts.state.log)):
+        return warn(why, "slurm-share doctor --fix")
+    return ok(path)
+
+
+@check(
+    "agent",
+    COMPUTE,
+    asks="the agent answers, where the site uses it",
+    why="operators and Prometheus see this node as silent",
+    fix="systemctl restart slurm-share-agent; journalctl -u slurm-share-agent",
+)
+def agent(facts: Facts) -> Sequence[Verdict]:
+    if not facts.agent.wanted:
+        return skip("nothing here asks for an agent")
+    if facts.agent.problem:
+        return warn(f"{facts.agent.problem} ({facts.agent.wanted})")
+    return ok("it answers")
+
+
+@check(
+    "agent-token",
+    COMPUTE,
+    asks="the agents' token is for the agent and the operators alone",
+    why="whoever can read it sees everybody's load on every node",
+    fix="chown root:slurm-share and chmod 640 the file",
+)
+def agent_token(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen) or not facts.config.settings.agent_http:
+        return skip("no agent serves HTTP here")
+    if facts.agent.token is None:
+        return warn(f"there is no {facts.config.settings.agent_token_file}: the agent serves nobody over HTTP")
+    last = facts.agent.token.chain[-1]
+    if last.mode & 0o007:
+        return fail(f"{last.path} is readable by everybody (mode {last.mode & 0o7777:04o})", f"chmod o= {last.path}")
+    why = unsafe(facts.agent.token, (0, last.uid))
+    return fail(why) if why else ok(last.path)
+
+
+CHECKS = (state_folder, ledger, mps_daemons, log, agent, agent_token)

@@ -1,0 +1,14 @@
+"""Where the packages put what Slurm's files name: said once for the library."""
+
+from __future__ import annotations
+
+HOME = "/opt/slurm-share"
+LIB = "/usr/lib/slurm-share"
+OBJECT = "share_gpu.so"
+PLUGIN = f"{LIB}/{OBJECT}"
+"""A link to the object for the Slurm of this host."""
+CHOOSER = "/usr/sbin/slurm-share-plugin"
+"""Makes that link, and builds an object where none fits."""
+LUA = f"{LIB}/job_submit.lua"
+PROLOG_NAME, EPILOG_NAME = "slurm-share-prolog", "slurm-share-epilog"
+PROLOG, EPILOG = f"{HOME}/bin/{PROLOG_NAME}", f"{HOME}/bin/{EPILOG_NAME}"

@@ -1,0 +1,203 @@
+"""Everything that `slurm-share doctor` wants to know of a host. Looks and touches nothing, and never waits for long."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from .. import config, names
+from ..checkup import (
+    ROLES,
+    AgentFacts,
+    Facts,
+    FileFact,
+    GpuFacts,
+    HostFacts,
+    PluginFacts,
+    Role,
+    SlurmFacts,
+    StateFacts,
+    Unseen,
+)
+from ..conf_text import ConfText
+from ..config import Configuration
+from ..errors import ConfigError, SlurmShareError
+from ..installed import OBJECT, PLUGIN
+from ..settings import Settings
+from . import site_host, site_programs, site_slurm, site_state
+from .site_host import Ask
+
+LOOK_S = 40.0
+"""For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
+FILE_S = 10.0
+"""For a look at a file: one on a file server that hangs is as good as not there."""
+AGENT_UNIT = "slurm-share-agent.service"
+Seen = TypeVar("Seen")
+
+
+def read_facts(
+    roles: tuple[Role, ...] = (),
+    *,
+    root: Path = Path("/"),
+    environ: Mapping[str, str] = os.environ,
+    ask: Ask | None = None,
+    look_at_gpus: Callable[[Settings], GpuFacts] | None = None,
+    ask_agent: Callable[[Settings], str] = lambda settings: "",
+) -> Facts:
+    """The facts of this host, in these roles; in those that it is found to have where none are given.
+
+    `root`: of the file system that is looked at. `ask` runs a program, `look_at_gpus` asks the driver, `ask_agent`
+    answers why the agent does not.
+    """
+    ask = ask or site_slurm.asker(environ)
+    host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip().split(".")[0]
+    system = _within(lambda: site_host.read_host(ask, names.STATE_ROOT, root), lambda why: HostFacts())
+    file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
+    node = system.node or site_slurm.node_of_host(text, host) or host
+    roles = roles or find_roles(host, text, system, file)
+    slurm = _within(
+        lambda: site_slurm.read_slurm(ask, file, text, node, "controller" in roles, root, system.mounts),
+        lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
+    )
+    configuration = _within(lambda: read_configuration(root), Unseen)
+    settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
+    package = str(Path(__file__).parent.parent)
+
+    def file_fact(path: str) -> FileFact | None:
+        return _within(lambda: site_programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
+
+    facts = Facts(
+        host=node,
+        roles=roles,
+        is_root=os.geteuid() == 0,
+        slurm=slurm,
+        config=configuration,
+        config_file=file_fact(names.CONFIG_FILE),
+        plugin=_within(
+            lambda: site_programs.read_plugin(plugin_path(slurm), root, system.mounts),
+            lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
+            FILE_S,
+        ),
+        hooks={path: file_fact(path) for path in hook_paths(slurm)},
+        package=file_fact(package),
+        host_facts=system,
+    )
+    return facts if "compute" not in roles else _with_node(facts, settings, root, look_at_gpus, ask_agent)
+
+
+def _with_node(
+    facts: Facts,
+    settings: Settings,
+    root: Path,
+    look_at_gpus: Callable[[Settings], GpuFacts] | None,
+    ask_agent: Callable[[Settings], str],
+) -> Facts:
+    """The facts with what a compute node has besides."""
+    mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
+
+    def driver(settings: Settings) -> GpuFacts:
+        from . import site_gpus  # NVML is asked for on compute nodes alone
+
+        return site_gpus.read_gpus(settings, state_root, root, mounts)
+
+    wanted = _agent_wanted(settings, root)
+    token = _within(
+        lambda: site_programs.read_file_fact(settings.agent_token_file, root, mounts), lambda why: None, FILE_S
+    )
+    return replace(
+        facts,
+        state=_within(
+            lambda: site_state.read_state(settings, state_root, root, mounts),
+            lambda why: StateFacts(state_root, ledger=Unseen(why)),
+        ),
+        gpus=_within(lambda: (look_at_gpus or driver)(settings), lambda why: GpuFacts(Unseen(why))),
+        agent=AgentFacts(wanted, ask_agent(settings) if wanted else "", token),
+    )
+
+
+def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:
+    """slurm.conf may be on a file server that hangs."""
+    file = site_slurm.find_conf(environ, root)
+    return file, site_slurm.read_written(file, root)
+
+
+def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
+    """config.toml of this host; all defaults where there is none."""
+    file = root / names.CONFIG_FILE.lstrip("/")
+    if not file.exists():
+        return config.parse("", names.CONFIG_FILE)
+    try:
+        return config.load(file)
+    except ConfigError as error:
+        return Unseen(str(error))
+
+
+def plugin_path(slurm: SlurmFacts) -> str:
+    """The object that plugstack.conf names; where it names none, the place where ours would be."""
+    for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack:
+        words = line.split()
+        if len(words) > 1 and words[1].startswith("/") and words[1].endswith(OBJECT):
+            return words[1]
+    return PLUGIN
+
+
+def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
+    """Our Prolog and our Epilog: the programs that slurmd is told to run, or where the packages have them."""
+    found = []
+    for hooks, default in zip((slurm.prologs, slurm.epilogs), site_programs.HOOKS, strict=True):
+        name = default.rpartition("/")[2]
+        files = () if isinstance(hooks, Unseen) else (file for hook in hooks for file in hook.files)
+        real = (file.chain[-1].path for file in files if file.is_ours)
+        found.append(next((path for path in real if path.rpartition("/")[2] == name), default))
+    return tuple(found)
+
+
+def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str) -> tuple[Role, ...]:
+    """What this host is to Slurm, by the daemons that run and by slurm.conf, which knows of one whose daemon is down;
+    a login node where it is neither and has Slurm's configuration. Empty: it has nothing of Slurm."""
+    found: set[Role] = set()
+    controllers = () if isinstance(text, Unseen) else text.values("SlurmctldHost")
+    if "slurmctld" in system.daemons or host in {one.partition("(")[0].split(".")[0] for one in controllers}:
+        found.add("controller")
+    if "slurmd" in system.daemons or site_slurm.node_of_host(text, host) is not None:
+        found.add("compute")
+    if not found and (file or "sackd" in system.daemons):
+        found.add("login")
+    return tuple(role for role in ROLES if role in found)
+
+
+def _agent_wanted(settings: Settings, root: Path) -> str:
+    if settings.agent_http:
+        return "config.toml has agent_http"
+    if settings.load_source == "agents":
+        return "config.toml has load_source = agents"
+    units = root / "etc/systemd/system"
+    enabled = sorted(units.glob(f"*.wants/{AGENT_UNIT}")) if units.is_dir() else ()
+    if enabled:
+        return f"{AGENT_UNIT} is enabled"
+    return "its socket is there" if (root / settings.agent_socket.lstrip("/")).exists() else ""
+
+
+def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Seen:
+    """What `look` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
+    that hangs cannot be called back: its thread is left, and ends with this program."""
+    seen: list[Seen] = []
+    why = [f"no answer within {seconds:g} s: something hangs"]
+
+    def work() -> None:
+        try:
+            seen.append(look())
+        except (SlurmShareError, OSError) as error:
+            why[0] = str(error)
+        except Exception as error:  # noqa: BLE001  (outermost of its thread: a defect is called one, and not a hang)
+            why[0] = f"a defect of slurm-share kept it from being read: {type(error).__name__}: {error}"
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return seen[0] if seen else late(why[0])

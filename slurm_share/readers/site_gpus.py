@@ -1,0 +1,102 @@
+"""The GPUs of this node as a physician looks at them: modes, errors, programs on them; and MPS for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from ..checkup import FileFact, GpuFacts, Mount, SeenGpu, Unseen
+from ..errors import DriverError
+from ..records import Gpu, GpuReading
+from ..settings import Settings
+from . import mps, nvml, proc, site_programs
+
+
+def read_gpus(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> GpuFacts:
+    """Driver, GPUs and MPS. A driver that does not answer is said, and MPS's programs are looked at all the same."""
+    version: str | Unseen
+    try:
+        version, gpus = read_driver()
+    except DriverError as error:
+        version, gpus = Unseen(str(error)), ()
+    control = settings.mps_control
+    return GpuFacts(
+        version,
+        gpus,
+        site_programs.read_file_fact(control, root, mounts) if control else None,
+        _server(control, root, mounts),
+        mps.foreign_daemons(mps.read_processes(str(root / "proc")), state_root),
+    )
+
+
+def _server(control: str, root: Path, mounts: Sequence[Mount]) -> FileFact | None:
+    """The daemon starts its server from its own folder, or from its search path."""
+    folders = [os.path.dirname(control), "/usr/bin", "/usr/sbin"] if control else []  # noqa: PTH120
+    found = (site_programs.read_file_fact(f"{one}/nvidia-cuda-mps-server", root, mounts) for one in folders)
+    return next((one for one in found if one is not None), None)
+
+
+def read_driver() -> tuple[str, tuple[SeenGpu, ...]]:
+    """The driver's version and every GPU with what is wrong with it. Raises DriverError where it does not answer.
+
+    A GPU that is lost answers nothing, and is listed by its index.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise DriverError("nvmlInit", str(error)) from error
+    try:
+        version = nvml.text_of(pynvml.nvmlSystemGetDriverVersion())
+        simulated = version.endswith(nvml.SIMULATED_DRIVER)
+        found = [one for index in range(int(pynvml.nvmlDeviceGetCount())) for one in _seen(index, simulated)]
+        return version, tuple(found)
+    except pynvml.NVMLError as error:
+        raise DriverError(nvml.failed_call(error), str(error)) from error
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _seen(index: int, simulated: bool) -> list[SeenGpu]:
+    try:
+        return [_one(gpu, handle) for gpu, handle in nvml.gpu_and_instances(index, simulated)]
+    except pynvml.NVMLError as error:
+        lost = Gpu(f"index {index}", index, None, "?", None, simulated=simulated)
+        return [SeenGpu(lost, problems=(f"{nvml.failed_call(error)}: {error}",))]
+
+
+def _one(gpu: Gpu, handle: Any) -> SeenGpu:
+    reading: GpuReading = nvml.reading_of(gpu, handle)
+    mode = nvml.or_none(pynvml.nvmlDeviceGetComputeMode, handle)
+    persistence = nvml.or_none(pynvml.nvmlDeviceGetPersistenceMode, handle)
+    return SeenGpu(
+        gpu,
+        None if mode is None else int(mode),
+        None if persistence is None else bool(persistence),
+        _problems(handle),
+        proc.read_processes(one.pid for one in reading.processes),
+    )
+
+
+def _problems(handle: Any) -> tuple[str, ...]:
+    """What nvidia-smi -q shows under ECC Errors, Remapped Rows and Retired Pages, where it is bad for the next job."""
+    found = []
+    errors = nvml.or_none(
+        pynvml.nvmlDeviceGetTotalEccErrors,
+        handle,
+        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+    )
+    if errors:
+        found.append(f"{errors} uncorrected memory errors since the driver was loaded")
+    rows = nvml.or_none(pynvml.nvmlDeviceGetRemappedRows, handle)
+    if rows is not None:
+        _, _, pending, failed = rows
+        found += ["a row of its memory could not be replaced"] if failed else []
+        found += ["a row of its memory is to be replaced at the next reset"] if pending else []
+    if nvml.or_none(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
+        found.append("a page of its memory is to be retired at the next reboot")
+    return tuple(found)

@@ -1,0 +1,143 @@
+"""The operating system under a compute node: mounts, limits, logind, PAM, SELinux, and which daemons run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..checkup import HostFacts, Mount, Unseen
+from ..errors import CommandError
+from ..process import Finished
+
+Ask = Callable[[Sequence[str]], Finished]
+"""Runs a program for at most some seconds. Raises CommandError where it is not there or does not end."""
+DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "systemd-logind"})
+_OPEN_FILES = re.compile(rb"^Max open files\s+(\d+|unlimited)\s", re.MULTILINE)
+_UNLIMITED = 1 << 30
+_UID = re.compile(r"^Uid:\t(\d+)\t", re.MULTILINE)
+_FIRST_ORDINARY_UID, _NOBODYS_UID = 1000, 60000
+"""Between them people have their numbers (login.defs, UID_MIN and UID_MAX); Debian's slurm is 64030."""
+_ADOPTS = re.compile(r"^[^#\n]*pam_slurm_adopt", re.MULTILINE)
+
+
+def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
+    """All of it; what cannot be seen says why."""
+    running = _running(root / "proc")
+    daemons = frozenset(running)
+    return HostFacts(
+        daemons=daemons,
+        mounts=read_mounts(root),
+        node=_node_of(running.get("slurmd"), root),
+        open_files=_open_files(running.get("slurmd"), root),
+        ptrace_scope=_ptrace_scope(root),
+        removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
+        adopt_files=_adopting(root),
+        selinux=_label(state_root, root),
+    )
+
+
+def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
+    """What is mounted, in the kernel's order (proc_pid_mountinfo(5)); options of the mount and of its file system."""
+    found = []
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        first, _, second = line.partition(" - ")
+        here, there = first.split(), second.split()
+        if len(here) >= 6 and len(there) >= 2:
+            options = (*here[5].split(","), *(there[2].split(",") if len(there) > 2 else ()))
+            found.append(Mount(_plain(here[4]), there[0], options))
+    return tuple(found)
+
+
+def _plain(point: str) -> str:
+    r"""Blanks and the like are written as \040."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+
+
+def _running(proc: Path) -> dict[str, int]:
+    """The pid of each of Slurm's daemons that runs here, and is no user's program of that name."""
+    found: dict[str, int] = {}
+    for folder in proc.iterdir() if proc.is_dir() else ():
+        if folder.name.isdecimal():
+            name = _text(folder / "comm").strip().removesuffix(_DEBIAN)
+            if name in DAEMONS and _is_of_system(folder):
+                found.setdefault(name, int(folder.name))
+    return found
+
+
+_DEBIAN = "-wlm"
+"""Debian's daemons are slurmd-wlm under a link; the kernel calls them so after a `scontrol reconfigure`, which makes
+them start themselves anew."""
+
+
+def _is_of_system(folder: Path) -> bool:
+    match = _UID.search(_text(folder / "status"))
+    return match is not None and (int(match[1]) < _FIRST_ORDINARY_UID or int(match[1]) >= _NOBODYS_UID)
+
+
+def _node_of(slurmd: int | None, root: Path) -> str:
+    """The node that slurmd was told to be (-N n1, -Nn1); it then has another name than its host."""
+    if slurmd is None:
+        return ""
+    words = _text(root / f"proc/{slurmd}/cmdline").split("\0")
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-N"):
+            return word[2:] or following
+    return ""
+
+
+def _open_files(slurmd: int | None, root: Path) -> int | Unseen:
+    if slurmd is None:
+        return Unseen("no slurmd runs here")
+    try:
+        match = _OPEN_FILES.search((root / f"proc/{slurmd}/limits").read_bytes())
+    except OSError as error:
+        return Unseen(f"slurmd's limits are for root to see ({error.strerror})")
+    if match is None:
+        return Unseen("the kernel does not tell slurmd's limits")
+    return _UNLIMITED if match[1] == b"unlimited" else int(match[1])
+
+
+def _ptrace_scope(root: Path) -> int | Unseen:
+    text = _text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
+    return int(text) if text.isdecimal() else Unseen("this kernel has no Yama")
+
+
+def _removes_ipc(ask: Ask) -> bool | Unseen:
+    """logind's own answer: what its files leave out is decided when it is built, and not the same everywhere."""
+    place = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "RemoveIPC")
+    try:
+        done = ask(["busctl", "get-property", *place])
+    except CommandError as error:
+        return Unseen(f"logind was not asked: {error}")
+    words = done.stdout.split()
+    if done.code or words[:1] != ["b"] or len(words) != 2:
+        return Unseen("logind does not say")
+    return words[1] == "true"
+
+
+def _adopting(root: Path) -> tuple[str, ...]:
+    folder = root / "etc/pam.d"
+    try:
+        files = sorted(folder.iterdir())
+    except OSError:
+        return ()
+    return tuple(f"/etc/pam.d/{file.name}" for file in files if _ADOPTS.search(_text(file)))
+
+
+def _label(path: str, root: Path) -> str | None:
+    if _text(root / "sys/fs/selinux/enforce").strip() != "1":
+        return None
+    try:
+        return os.getxattr(root / path.lstrip("/"), "security.selinux").rstrip(b"\0").decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _text(file: Path) -> str:
+    """A file's text; empty where it is not there or not for our eyes."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,91 @@
+"""slurm.conf, gres.conf, cgroup.conf and plugstack.conf with what they include, read as Slurm reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..conf_text import ConfLine, ConfText, parse
+from ..errors import ConfigError
+
+_DEPTH = 16
+"""Slurm follows includes without counting; a file that includes itself would never end."""
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+_PLACES = tuple(
+    Path(folder, "slurm.conf")
+    for folder in ("/etc/slurm", "/run/slurm/conf", "/etc/slurm-llnl", "/usr/local/etc", "/opt/slurm/etc")
+)
+"""Where Debian and SchedMD's packages have it, a configless slurmd or sackd puts it, Debian had it before bullseye, and
+where a Slurm looks that was built into /usr/local or /opt/slurm, which slurm-share-plugin knows too."""
+
+
+def slurm_conf_path(
+    given: Path | None = None, environ: Mapping[str, str] | None = None, root: Path = Path("/")
+) -> Path:
+    """Where slurm.conf is, or would be: what the caller says, what SLURM_CONF says, the first usual place that has one.
+    `root`: of the file system that is looked at; the answer is a path below it as a process there has it."""
+    if given is not None:
+        return given
+    if named := (os.environ if environ is None else environ).get("SLURM_CONF"):
+        return Path(named)
+    return next((place for place in _PLACES if (root / place.relative_to("/")).is_file()), _PLACES[0])
+
+
+def beside(conf: Path, name: str) -> Path:
+    """A file that slurm.conf names: one without a folder is beside it."""
+    return conf.parent / name
+
+
+def read_conf(file: Path, instead: Mapping[str, str] | None = None) -> ConfText:
+    """A file and everything it includes, in Slurm's order. For all of Slurm's files; a gres.conf has lines of its own
+    for nodes, a plugstack.conf has no pairs and may include a pattern (`include plugstack.conf.d/*.conf`).
+
+    `instead`: texts, by `str(path)`, that files are to be read as if they held. Raises ConfigError where a file is not
+    to be read; an included one that is not there is in `missing`.
+    """
+    lines: list[ConfLine] = []
+    missing: list[Path] = []
+    _read(file, lines, missing, _DEPTH, instead or {})
+    return ConfText(file, tuple(lines), tuple(missing))
+
+
+def _read(file: Path, lines: list[ConfLine], missing: list[Path], depth: int, instead: Mapping[str, str]) -> None:
+    if depth == 0:
+        raise ConfigError(str(file), f"includes go deeper than {_DEPTH} files; does one include itself?")
+    text = instead.get(str(file))
+    for line in parse(read_text(file) if text is None else text, file):
+        wanted = line.include
+        if wanted is None:
+            lines.append(line)
+            continue
+        cluster = next((v for one in reversed(lines) for k, v in one.pairs if k.lower() == "clustername"), "")
+        wanted = wanted.replace("%c", cluster.lower())
+        # A relative name begins in the folder of the file that has the line (_add_full_path; plugstack.c too).
+        if any(sign in wanted for sign in "*?["):
+            base = Path(wanted) if wanted.startswith("/") else file.parent / wanted
+            for found in sorted(base.parent.glob(base.name)) if base.parent.is_dir() else ():
+                _read(found, lines, missing, depth - 1, instead)
+            continue
+        path = file.parent / wanted
+        if path.exists():
+            _read(path, lines, missing, depth - 1, instead)
+        else:
+            missing.append(path)
+
+
+def read_text(file: Path) -> str:
+    """A configuration file's text; bytes that are not UTF-8 come back unchanged when written (surrogateescape).
+
+    Raises ConfigError where it cannot be read.
+    """
+    try:
+        if not file.is_file():
+            raise ConfigError(str(file), "there is no such file" if not file.exists() else "is no file")
+        if file.stat().st_size > _MOST_BYTES:
+            raise ConfigError(str(file), f"is larger than {_MOST_BYTES} bytes; that is no configuration file")
+        return file.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise ConfigError(str(file), f"cannot be read ({error.strerror})") from error

@@ -1,0 +1,356 @@
+"""`slurm-share doctor` on real clusters: silent where all is well, and each thing that is broken named with its fix."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import name_for
+from hooked import LOG, STATE, Node, configured, until
+
+from localcluster import RELEASES, Cluster, Misuse
+from slurm_share.readers.site_programs import read_release
+
+pytestmark = pytest.mark.cluster
+
+STALE = 9101
+OBJECT = "/usr/lib/slurm-share/share_gpu.so"
+KNOWN = {"unlike-nodes", "process-tracking", "confined-devices"}
+"""What is so on a local cluster on purpose: nodes of two sizes in one partition, and (without --cgroup) no cgroups."""
+CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token"}
+"""No systemd, no Yama, no persistence mode in the simulated driver, and no agent."""
+
+
+class Said:
+    """What doctor said."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code = code
+        self.text = text
+        self.json = json.loads(text) if text.startswith("{") else {}
+
+    def of(self, outcome: str) -> dict[str, list[str]]:
+        """The sentences of one outcome by check, each with its fix."""
+        found: dict[str, list[str]] = {}
+        for one in self.json["findings"]:
+            if one["outcome"] == outcome:
+                found.setdefault(one["check"], []).append(f"{one['what']} [{one['fix']}]")
+        return found
+
+    def wrong(self) -> dict[str, list[str]]:
+        """FAIL and WARN, but for what is so on purpose."""
+        fails, warns = self.of("FAIL"), self.of("WARN")
+        return {
+            check: [*fails.get(check, ()), *warns.get(check, ())] for check in {**fails, **warns} if check not in KNOWN
+        }
+
+
+def doctor(cluster: Cluster, host: str, *words: str, env: Mapping[str, str] | None = None) -> Said:
+    """`slurm-share doctor --json`."""
+    done = cluster.exec(host, ["slurm-share", "doctor", "--json", *words], env=env)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.stdout, done.stderr
+    return Said(done.returncode, done.stdout)
+
+
+@pytest.fixture(params=list(RELEASES))
+def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster that is as a site's should be: confined, and with nodes of one kind."""
+    try:
+        made = Cluster.up(name_for(f"doc{request.param}"), request.param, cgroup=True, nodes=1)
+    except Misuse as error:
+        pytest.skip(f"NOT TESTED with cgroups: {error}")
+    with made:
+        if made.slurm_release != request.param:
+            pytest.skip(f"NOT TESTED on Slurm {request.param}: only {made.slurm_version} can be made today")
+        yield made
+
+
+def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_finding(healthy: Cluster) -> None:
+    """Exit 0 on controller, login and compute node; what cannot be seen is said. Then slurmctld is killed."""
+    hosts = ("ctl", "login", "n1")
+    with ThreadPoolExecutor() as pool:
+        said = dict(zip(hosts, pool.map(lambda host: doctor(healthy, host), hosts), strict=True))
+    assert {host: one.json["roles"] for host, one in said.items()} == {
+        "ctl": ["controller"], "login": ["login"], "n1": ["compute"],
+    }  # fmt: skip
+    for host, one in said.items():
+        assert one.code == 0, (host, one.of("FAIL"), one.of("WARN"))
+        assert one.json["slurm"] == healthy.slurm_version
+    assert set(said["n1"].of("SKIP")) == CANNOT_BE_SEEN
+    assert said["ctl"].of("SKIP") == said["login"].of("SKIP") == {}
+    assert "SIMULATED" in said["n1"].of("PASS")["simulated-gpus"][0]
+    quiet = healthy.exec("n1", ["slurm-share", "doctor", "--quiet"])
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+    pid = healthy.exec("ctl", ["cat", "/run/slurm/slurmctld.pid"], check=True).stdout.strip()
+    healthy.exec("ctl", ["kill", "-9", pid], check=True)
+    with ThreadPoolExecutor() as pool:
+        dead = dict(zip(hosts, pool.map(lambda host: doctor(healthy, host), hosts), strict=True))
+    for host, one in dead.items():
+        assert one.code == 2, host
+        assert "slurmctld on ctl does not answer [on the host that is named" in one.of("FAIL")["controller"][0]
+    assert "slurmctld does not run here" in dead["ctl"].of("FAIL")["daemons"][0]
+    # What the files say is checked all the same, and nothing is concluded from silence.
+    assert {"prolog-flags", "run-in-job", "job-submit"} <= set(dead["ctl"].of("PASS"))
+    assert {"ledger", "node-state", "clock"} <= set(dead["n1"].of("SKIP"))
+
+
+# --- a node on which much is wrong ---------------------------------------------------------------------------------
+
+
+TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "etc/pam.d")
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Iterator[Node]:
+    """n1, which is as new when the test is over."""
+    made = Node(cluster, "n1")
+    made.run("tar", "-C", "/", "-cf", "/root/before.tar", *TOUCHED)
+    yield made
+    cluster.cancel_all()
+    made.run("rm", "-rf", LOG, *(f"/{folder}" for folder in TOUCHED))
+    made.run("tar", "-C", "/", "-xpf", "/root/before.tar")
+    made.run("rm", "-f", f"{STATE}/filler")
+    made.run("pkill", "-9", "-u", "alice,bob")
+    made.run("pkill", "-9", "-f", "nvidia-cuda-mps")
+    remains = made.remains()
+    if remains:
+        cluster.reboot("n1")
+    assert remains == []
+
+
+current = pytest.mark.parametrize("cluster", ["26.05"], indirect=True)
+"""Where Slurm's release makes no difference."""
+
+
+def forget_when(node: Node) -> None:
+    """Every job in the ledger came long ago: none is spared because it has only just begun."""
+    node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")
+
+
+def other_release(node: Node, place: str) -> None:
+    """Put an object for another Slurm there: ours, with another number in it than it was built with."""
+    file = node.cluster.root(node.name) / OBJECT.lstrip("/")
+    data = file.read_bytes()
+    major, minor, micro = (int(word) for word in re.findall(r"\d+", node.cluster.slurm_version)[:3])
+    number = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
+    assert number in data
+    target = node.cluster.root(node.name) / place.lstrip("/")
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(data.replace(number, (20 << 16 | 2 << 8 | 7).to_bytes(4, "little")))
+    assert read_release(target) == "20.02"
+
+
+def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluster: Cluster, node: Node) -> None:
+    """Fourteen things broken at once; then --fix mends ours, twice, and leaves the rest and running work alone."""
+    job = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "-wn2", "--share-gpu=2")
+    running = Node(cluster, "n2")
+    until(running.mps, "a job on n2 with its MPS daemons")
+    release = ".".join(cluster.slurm_version.split(".")[:2])
+    folder = OBJECT.rpartition("/")[0]
+    node.prolog(STALE)  # its Epilog never comes
+    forget_when(node)
+    node.run("mkdir", f"{STATE}/jobs/9102")
+    node.run("touch", "-d", "@1000", f"{STATE}/jobs/9102")
+    node.run("install", "-d", "/tmp/operator", "/tmp/operator/logs")
+    theirs = ["env", "CUDA_MPS_PIPE_DIRECTORY=/tmp/operator", "CUDA_MPS_LOG_DIRECTORY=/tmp/operator/logs"]
+    node.run(*theirs, "nvidia-cuda-mps-control", "-d")
+    other_release(node, f"{folder}/20.02/share_gpu.so")
+    node.run("mkdir", "-p", f"{folder}/{release}")
+    node.run("mv", OBJECT, f"{folder}/{release}/share_gpu.so")
+    node.run("ln", "-s", "20.02/share_gpu.so", OBJECT)
+    node.run("chmod", "777", STATE)
+    node.run("install", "-m", "666", "/dev/null", LOG)
+    node.run("chmod", "a-x", "/opt/slurm-share/bin/slurm-share-epilog")
+    node.run("mv", "/usr/local/bin/nvidia-cuda-mps-server", "/usr/local/bin/elsewhere")
+    node.run("install", "-m", "644", "/dev/stdin", "/etc/pam.d/sshd")
+    (cluster.root("n1") / "etc/pam.d/sshd").write_text("account required pam_slurm_adopt.so\n")
+    stranger = node.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": node.uuid(3)})
+    with configured(cluster, 'agent_http = ":594"'), node.gpu_file(1, "compute_mode=3"), node.gpu_file(2, "lost=1"):
+        said = doctor(cluster, "n1")
+        alice = cluster.as_user("alice", ["slurm-share", "doctor"], node="n1")
+    wrong = said.wrong()
+    expected = {
+        "ledger": f"job {STALE} of uid 2001 is in the ledger, and over [slurm-share doctor --fix",
+        "plugin-release": f"is for Slurm 20.02, {cluster.slurm_version} is installed here [slurm-share doctor --fix",
+        "state-folder": f"{STATE} is writable by others (mode 0777) [slurm-share doctor --fix]",
+        "log": f"{LOG} is writable by others (mode 0666) [slurm-share doctor --fix]",
+        "hook-files": "slurm-share-epilog is not executable [chmod 755 /opt/slurm-share/bin/slurm-share-epilog]",
+        "hook-programs": "slurm-share-epilog is not executable [chmod 755",
+        "foreign-mps": "of uid 0 in /tmp/operator is not ours [echo quit | CUDA_MPS_PIPE_DIRECTORY=/tmp/operator",
+        "compute-mode": "is in Exclusive_Process, and no job has it [nvidia-smi -i GPU-",
+        "gpu-health": "GPU is lost",
+        "gpu-processes": f"process {stranger} ",
+        "mps-program": "nvidia-cuda-mps-server beside it is not",
+        "pam-adopt": "/etc/pam.d/sshd uses it, and Contain is not set [slurm.conf: add Contain to PrologFlags",
+        "agent": "no agent is there",
+        "agent-token": "there is no /etc/slurm-share/agent.token",
+    }
+    assert set(wrong) == set(expected), wrong
+    for check, words in expected.items():
+        assert words in "\n".join(wrong[check]), (check, wrong[check])
+    assert "folders of jobs that are over: 9102" in "\n".join(wrong["ledger"])
+    assert said.code == 2
+    assert (alice.returncode, "Traceback" in alice.stderr) == (2, False)
+
+    node.run("chmod", "a+x", "/opt/slurm-share/bin/slurm-share-epilog")
+    node.run("mv", "/usr/local/bin/elsewhere", "/usr/local/bin/nvidia-cuda-mps-server")
+    forget_when(running)
+    fixed = doctor(cluster, "n1", "--fix")
+    assert {one["problem"] for one in fixed.json["fixed"]} == {""}, fixed.json["fixed"]
+    # The stranger, the operator's daemon and PAM are not ours to touch.
+    assert set(fixed.wrong()) == {"foreign-mps", "gpu-processes", "pam-adopt"}, fixed.wrong()
+    assert node.alive(stranger)
+    assert [one.pipe for one in node.mps()] == ["/tmp/operator"]
+    assert (node.jobs(), node.run("ls", f"{STATE}/jobs").stdout) == ([], "")
+    assert node.run("readlink", OBJECT).stdout.strip() == f"{release}/share_gpu.so"
+    again = doctor(cluster, "n1", "--fix")
+    assert (again.json["fixed"], again.wrong()) == ([], fixed.wrong())
+
+    before = running.mps(), running.ledger(), running.plan(job)
+    beside = doctor(cluster, "n2", "--fix")
+    assert (beside.code, beside.json["fixed"], beside.wrong()) == (0, [], {})
+    assert (running.mps(), running.ledger(), running.plan(job)) == before
+
+
+@current
+def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None:
+    """A compute mode and a daemon that the ledger and the folder tell of, and no job at all."""
+    with configured(cluster, 'compute_mode = "exclusive_process"'):
+        node.prolog(STALE)
+    assert node.compute_mode(0) == "3"
+    node.run("sed", "-i", 's/"jobs":\\[[^]]*\\(\\[[^]]*\\][^]]*\\)*\\]/"jobs":[]/', f"{STATE}/ledger")
+    assert (node.jobs(), len(node.mps())) == ([], 1), node.ledger()
+    node.run("rm", "-r", f"{STATE}/jobs/{STALE}")
+    wrong = doctor(cluster, "n1").wrong()
+    assert "left by a job; it was Default [slurm-share doctor --fix]" in wrong["compute-mode"][0]
+    assert "a daemon of uid 2001, who has no job on it [slurm-share doctor --fix]" in wrong["mps-daemons"][0]
+    fixed = doctor(cluster, "n1", "--fix")
+    assert (fixed.code, fixed.wrong()) == (0, {})
+    assert (node.mps(), node.compute_mode(0)) == ([], "0")
+
+
+# --- a slurm.conf in which much is wrong -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """slurm.conf with further lines, in force for as long as the block lasts."""
+    file = cluster.conf / "slurm.conf"
+    before = file.read_text()
+    file.write_text("\n".join([before, *lines, ""]))
+    try:
+        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        yield
+    finally:
+        file.write_text(before)
+        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes after the old slurm.conf")
+
+
+def test_a_slurm_conf_that_is_wrong_is_told_line_by_line(cluster: Cluster) -> None:
+    """Twelve lines that Slurm itself takes without a word; then a file that is not yet the controller's."""
+    lines = (
+        "PrologFlags=RunInJob",
+        "Prolog=/etc/slurm/prolog.d/*",
+        "PrologEpilogTimeout=5",
+        "UnkillableStepTimeout=10",
+        "JobContainerType=job_container/tmpfs" if cluster.slurm_release == "24.11" else "NamespaceType=namespace/tmpfs",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=SUSPEND,GANG",
+        "LaunchParameters=test_exec",
+        "JobSubmitPlugins=require_timelimit",
+        "TaskProlog=/etc/slurm/task-prolog",
+        "PartitionName=packed Nodes=n1 OverSubscribe=FORCE:2",
+    )
+    made = [cluster.conf / "prolog.d", cluster.conf / "task-prolog", cluster.conf / "plugstack.conf"]
+    stack = made[2].read_text()
+    made[0].mkdir()
+    made[1].write_text("#!/bin/sh\necho export CUDA_VISIBLE_DEVICES=0\n")
+    made[2].write_text("")
+    try:
+        with (
+            configured(cluster, 'exclusive_user_partitions = ["gpus"]', "shards_per_gpu = 12"),
+            slurm_conf(cluster, *lines),
+        ):
+            ctl, n2 = (doctor(cluster, host) for host in ("ctl", "n2"))
+            # A name that runs after ours: slurmd goes from z to a, and the first that fails ends it.
+            for name, text in (
+                ("zzz-first", "exit 1"),
+                ("zz-slurm-share", "exec slurm-share-prolog"),
+                ("10-last", ":"),
+            ):
+                file = made[0] / name
+                file.write_text(f"#!/bin/sh\n{text}\n")
+                file.chmod(0o755)
+            (made[0] / "10-last").chmod(0o775)
+            with (cluster.conf / "slurm.conf").open("a") as file:
+                file.write("LaunchParameters=use_interactive_step\n")
+            filled = doctor(cluster, "n2")
+    finally:
+        made[2].write_text(stack)
+        made[1].unlink()
+        cluster.exec("ctl", ["rm", "-r", "/etc/slurm/prolog.d"], check=True)
+    wrong = ctl.wrong()
+    expected = {
+        "run-in-job": "PrologFlags has RunInJob [slurm.conf: take RunInJob out of PrologFlags",
+        "hook-time": "a Prolog is cut off after 5 s, ours may take 13 s [",
+        "private-shm": "gives every job its own /dev/shm [job_container.conf: Dirs=/tmp",
+        "gang": "PreemptMode=gang,suspend [slurm.conf: PreemptMode=REQUEUE or CANCEL",
+        "interactive-step": "[slurm.conf: LaunchParameters=use_interactive_step]",
+        "job-submit": "JobSubmitPlugins is require_timelimit [slurm.conf: JobSubmitPlugins=lua",
+        "exclusive": "partition packed has OverSubscribe=FORCE:2, which no job can undo [",
+        "partitions": "config.toml names gpus, and Slurm has no such partition [",
+        "gres": "shards_per_gpu is 12, and n1, n2, n3 has another number of shards",
+        "plugstack": "/etc/slurm/plugstack.conf does not name it [plugstack.conf: optional /usr/lib/slurm-share",
+    }
+    assert set(wrong) == set(expected), wrong
+    for check, words in expected.items():
+        assert words in "\n".join(wrong[check]), (check, wrong[check])
+    wrong = n2.wrong()
+    assert set(wrong) == {"hook-files", "private-shm", "plugstack", "task-prolog"}, wrong
+    assert "Prolog=/etc/slurm/prolog.d/* finds no file: the next job drains this node [" in wrong["hook-files"][0]
+    assert "TaskProlog names CUDA_VISIBLE_DEVICES [" in wrong["task-prolog"][0]
+    wrong = filled.wrong()
+    assert "/etc/slurm/prolog.d/10-last is writable by others (mode 0775)" in wrong["hook-owner"][0]
+    assert (
+        "/etc/slurm/slurm.conf differs, in launchparameters [copy the controller's slurm.conf" in wrong["same-conf"][0]
+    )
+    assert "hook-files" not in wrong
+
+
+@current
+def test_small_things_on_one_node(cluster: Cluster, node: Node) -> None:
+    """No object, a Python that is gone, a configuration that is not understood, no room; and the text for people."""
+    node.run("rm", OBJECT)
+    node.run("sed", "-i", "1s,^#!.*,#!/opt/gone/python3,", "/opt/slurm-share/bin/slurm-share-prolog")
+    node.run("truncate", "-s", "62M", f"{STATE}/filler")
+    node.run("dd", "if=/dev/zero", f"of={STATE}/filler", "bs=1M", "count=62")
+    with configured(cluster, "mode = 3"):
+        done = cluster.exec("n1", ["slurm-share", "doctor", "--quiet", "--except", "log"])
+    lines = done.stdout.splitlines()
+    assert done.returncode == 2
+    assert sorted(line.split(":")[0] for line in lines) == [
+        f"FAIL {check}" for check in ("config", "hook-files", "hook-programs", "plugin", "state-folder")
+    ]
+    said = {line.split(":")[0].split()[1]: line for line in lines}
+    assert said["plugin"] == f"FAIL plugin: there is no {OBJECT}; install slurm-share-spank on this host"
+    assert "wants /opt/gone/python3, which is not there" in said["hook-files"]
+    assert "has 3 % left" in said["state-folder"]
+    for words, why in (("--except nothing", "there is no check 'nothing'"), ("--role king", "invalid choice")):
+        wrong = cluster.exec("n1", ["slurm-share", "doctor", *shlex.split(words)])
+        assert (wrong.returncode, why in wrong.stderr) == (2, True), wrong.stderr
+
+
+@current
+def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
+    """One sentence, and 2."""
+    done = cluster.exec("login", ["unshare", "-m", "sh", "-c", "umount /etc/slurm; slurm-share doctor"])
+    assert done.returncode == 2
+    assert "there is no slurm.conf on this host" in done.stderr
