@@ -1,0 +1,228 @@
+"""Changes a site's configuration files: all of them or none, whole, and so that it can be taken back.
+
+Every file is written beside its place and renamed into it; the journal (slurm_share/site_journal.py) is written first
+and says how far to go, or to go back, for whoever comes after a kill -9 or a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from .. import site_journal
+from ..errors import StateError
+from ..site_journal import Change, Journal
+
+_PART = ".slurm-share-part"
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Be the only one at work on the files of a folder. Raises StateError where another one is."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StateError(str(folder), f"cannot be opened ({error.strerror})") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StateError(str(folder), "another slurm-share install is at work there; wait for it") from error
+    finally:
+        os.close(fd)
+
+
+def read_journal(folder: Path) -> Journal | None:
+    """What was done to the files of this folder; None: nothing. Raises StateError, for a journal that somebody else
+    may have written as well: it says which files are written and removed."""
+    file = folder / site_journal.NAME
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(str(file), f"cannot be read ({error.strerror})") from error
+    with open(fd, "rb") as stream:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
+            raise StateError(
+                str(file), f"is not ours: of uid {seen.st_uid}, mode {seen.st_mode & 0o7777:04o}; remove it"
+            )
+        return site_journal.decode(stream.read(), str(file))
+
+
+def apply(folder: Path, changes: tuple[Change, ...], date: str) -> None:
+    """Make every change, and keep the journal. Raises StateError where a file cannot be written, or is no longer what
+    it was when the change was thought out; all files are then as before."""
+    for change in changes:
+        _expect(change.file, change.before)
+    earlier = read_journal(folder)
+    whole = site_journal.merged(earlier, changes)
+    kept = _backups(earlier)
+    # A file that only an earlier apply changed has its content of today on both sides: nothing is done to it.
+    going = tuple(_still(change, changes) for change in whole)
+    _write_journal(folder, Journal("applying", date, going, earlier))
+    try:
+        for change in going:
+            if change.backup is not None and change.backup not in kept and change.before is not None:
+                _write_whole(Path(change.backup), change.before, like=_target(change.file))
+            _put(change.file, change.after)
+        _write_journal(folder, Journal("applied", date, going))
+    except StateError as error:
+        settle(folder)
+        raise StateError(error.file, f"{error.why}; every file is as it was before") from error
+
+
+def _still(change: Change, changes: tuple[Change, ...]) -> Change:
+    """A change of the journal as it is for this apply."""
+    if any(one.file == change.file for one in changes):
+        return change
+    now = _read(Path(change.file))
+    return msgspec.structs.replace(change, before=now, after=now)
+
+
+def _backups(journal: Journal | None) -> frozenset[str]:
+    return frozenset(change.backup for change in journal.changes if change.backup) if journal else frozenset()
+
+
+def undo(folder: Path, done: Journal, changes: tuple[Change, ...]) -> None:
+    """Make the changes that take `done` back, then drop its backups and the journal. Raises StateError as `apply`."""
+    for change in changes:
+        _expect(change.file, change.before)
+    backups = {change.file: change.backup for change in done.changes}
+    changes = tuple(msgspec.structs.replace(change, backup=backups.get(change.file)) for change in changes)
+    _write_journal(folder, Journal("undoing", done.date, changes))
+    settle(folder)
+
+
+def settle(folder: Path) -> str | None:
+    """Bring what was interrupted to an end: a half apply is taken back, a half undo is finished. What was done, as a
+    sentence; None: nothing was interrupted. Raises StateError where somebody has changed a file since."""
+    journal = read_journal(folder)
+    _remove(_beside(folder / site_journal.NAME))
+    if journal is None or journal.state == "applied":
+        return None
+    back = journal.state == "applying"
+    for change in journal.changes:
+        if _read(Path(change.file)) not in (change.before, change.after):
+            raise StateError(
+                change.file,
+                f"was changed while a slurm-share install was interrupted; make it what it is to be, by hand (a copy "
+                f"of the old one: {change.backup}), and then remove {folder / site_journal.NAME}",
+            )
+    for change in journal.changes:
+        _put(change.file, change.before if back else change.after)
+    kept = _backups(journal.earlier)
+    for change in journal.changes:
+        _remove(_beside(_target(change.file)))
+        if change.backup is not None and change.backup not in kept:
+            _remove(_beside(Path(change.backup)))
+            _remove(Path(change.backup))
+    if journal.earlier is not None:
+        _write_journal(folder, journal.earlier)
+    else:
+        _remove(folder / site_journal.NAME)
+        _sync(folder)
+    return "an interrupted --apply was taken back" if back else "an interrupted --undo was finished"
+
+
+def _put(name: str, data: bytes | None) -> None:
+    """Give a file this content, or none; nothing is written where it has it."""
+    file = _target(name)
+    if _read(file) == data:
+        return
+    if data is None:
+        _remove(file)
+        _sync(file.parent)
+    else:
+        _write_whole(file, data, like=file)
+
+
+def _expect(name: str, data: bytes | None) -> None:
+    if _read(Path(name)) != data:
+        raise StateError(name, "was changed by somebody else at this moment; nothing was done, write this again")
+
+
+def _target(name: str) -> Path:
+    """The file behind a symbolic link: the link stays one. Raises StateError for links that lead in a circle."""
+    try:
+        return Path(name).resolve()
+    except (OSError, RuntimeError) as error:
+        raise StateError(name, f"cannot be followed to a file ({error})") from error
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(str(file), f"cannot be read ({error.strerror})") from error
+
+
+def _write_journal(folder: Path, journal: Journal) -> None:
+    _write_whole(folder / site_journal.NAME, site_journal.encode(journal), mode=0o600)
+
+
+def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int = 0o644) -> None:
+    """Through a neighbour and a rename, with owner, mode and security context of `like` where that is there."""
+    part = _beside(file)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as out:
+            out.write(data)
+            _take_after(fd, like, mode)
+            out.flush()
+            os.fsync(fd)
+        os.replace(part, file)  # noqa: PTH105 - one name for a test to stop at
+        _sync(file.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise StateError(str(file), f"cannot be written ({error.strerror})") from error
+
+
+def _take_after(fd: int, like: Path | None, mode: int) -> None:
+    try:
+        model = like.stat() if like is not None else None
+    except FileNotFoundError:
+        model = None
+    if model is None or like is None:
+        os.fchmod(fd, mode)
+        return
+    os.fchown(fd, model.st_uid, model.st_gid)
+    os.fchmod(fd, model.st_mode & 0o7777)
+    for name in os.listxattr(like):
+        if name == "security.selinux" or name.startswith("system.posix_acl"):
+            os.setxattr(fd, name, os.getxattr(like, name))
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f".{file.name}{_PART}")
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise StateError(str(file), f"cannot be removed ({error.strerror})") from error
+
+
+def _sync(folder: Path) -> None:
+    """Renames are kept by their folder; a power cut must not undo one of two. Raises StateError."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StateError(str(folder), f"cannot be written to disk ({error.strerror})") from error

@@ -1,0 +1,91 @@
+"""What `slurm-share install` finds on this host: a site's files as they are, and what of them is ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .. import config, names
+from ..conf_text import ConfText
+from ..decide.site_lines import Present
+from ..decide.site_rules import script_of
+from ..errors import ConfigError
+from ..installed import EPILOG, PROLOG
+from ..readers.site_programs import read_hooks
+from ..readers.slurm_files import beside, read_conf, read_text
+from ..readers.slurm_parse import read_release
+
+
+def read_present(conf: Path) -> Present:
+    """Everything `site_lines` wants to know. Raises ConfigError for a file that cannot be read."""
+    slurm = read_conf(conf)
+    plug = beside(conf, slurm.value("PlugStackConfig") or "plugstack.conf")
+    gres = conf.with_name("gres.conf")
+    lua = conf.with_name("job_submit.lua")
+    plugstack, gres_text = (read_conf(file) if file.exists() else ConfText(file, ()) for file in (plug, gres))
+    files = {*slurm.files, *plugstack.files, *gres_text.files, lua}
+    texts = {str(file): read_text(file) for file in files if file.exists()}
+    return Present(
+        slurm, plugstack, gres_text, texts, str(lua), read_release(), _started(slurm), _configuration().settings
+    )
+
+
+def _configuration() -> config.Configuration:
+    """config.toml's, or all defaults where it is wrong, which doctor says."""
+    try:
+        return config.load()
+    except ConfigError:
+        return config.parse("", names.CONFIG_FILE)
+
+
+def _started(slurm: ConfText) -> dict[str, tuple[str, ...]]:
+    """What each value of Prolog= and Epilog= starts on this host, as doctor sees it: every file, what is behind its
+    links, and ours where a script of the site's names it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG)):
+        for hook in read_hooks(slurm.values(key), ours.rpartition("/")[2], str(slurm.file.parent)):
+            here = [
+                path
+                for file in hook.files
+                for path in (file.path, file.chain[-1].path, *((ours,) if file.is_ours else ()))
+            ]
+            found[hook.written] = tuple(dict.fromkeys([*found.get(hook.written, ()), *here]))
+    return found
+
+
+def named_hooks(conf: Path) -> list[str]:
+    """Lines of slurm.conf that start our hooks here."""
+    slurm = read_conf(conf)
+    started = _started(slurm)
+    return [
+        f"{key}={value}"
+        for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG))
+        for value in slurm.values(key)
+        if ours in started[value] or value.rpartition("/")[2] == ours.rpartition("/")[2]
+    ]
+
+
+def named_lua(conf: Path) -> list[str]:
+    """The site's job_submit.lua, where it runs ours from the package's folder: a copy needs no package."""
+    lua = conf.with_name("job_submit.lua")
+    return [str(lua)] if lua.exists() and script_of(read_text(lua)) == "calls ours" else []
+
+
+PLUGIN_FOLDERS = ("usr/lib/*/slurm-wlm", "usr/lib/*/slurm", "usr/lib64/slurm", "usr/lib/slurm", "usr/local/lib/slurm",
+                  "opt/slurm/lib/slurm")  # fmt: skip
+"""Where Debian's, SchedMD's and Slurms that were built by hand keep their plugins."""
+
+
+def without_lua(slurm: ConfText, root: Path = Path("/")) -> list[str]:
+    """Why JobSubmitPlugins=lua must not be written here: slurmctld's next start would be its last, and no command of
+    Slurm tries that before. Only where other submit plugins are, as on every controller: elsewhere nobody can tell."""
+    told = slurm.value("PluginDir")
+    patterns = [one.lstrip("/") for one in told.split(":")] if told else PLUGIN_FOLDERS
+    folders = [folder for pattern in patterns for folder in root.glob(pattern)]
+    if not any(True for folder in folders for _ in folder.glob("job_submit_*.so")):
+        return []
+    if any((folder / "job_submit_lua.so").is_file() for folder in folders):
+        return []
+    return [
+        f"Slurm on this host has no job_submit_lua.so in {folders[0]}: slurmctld would not start again with "
+        "JobSubmitPlugins=lua; install a Slurm that was built with Lua"
+    ]

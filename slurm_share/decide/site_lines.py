@@ -1,0 +1,217 @@
+"""Which lines a site's Slurm files lack for jobs to share GPUs, where each goes, and what only a person can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from ..conf_text import ConfLine, ConfText, Edit
+from ..installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
+from ..settings import Settings
+from . import site_rules, site_shards
+from .site_values import Unclear, end_of, extended
+
+MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
+OLDEST = (24, 11)
+"""The first release that takes several Prolog= lines; older ones use the last and say nothing."""
+
+
+class Present(Struct, frozen=True):
+    """A site's files as they are."""
+
+    slurm: ConfText
+    plugstack: ConfText
+    """No lines where there is no such file."""
+    gres: ConfText
+    texts: Mapping[str, str]
+    """The whole text of each file, as `str(path)`; one that is not there is absent."""
+    lua_file: str
+    release: tuple[int, int] | None = None
+    """Of the Slurm on this host; None: there is none, or it did not say."""
+    hook_globs: Mapping[str, tuple[str, ...]] = {}
+    """What each value of Prolog= and Epilog= starts on this host: files, what is behind links, what scripts name."""
+    settings: Settings = Settings()
+    """Of config.toml: how long our hooks may take."""
+
+
+class SiteLines(Struct, frozen=True):
+    """What is to be done."""
+
+    edits: tuple[Edit, ...]
+    refusals: tuple[str, ...]
+    """Why nothing can be done before somebody has chosen: sentences."""
+    advice: tuple[str, ...]
+    """What is worth a look, and changes nothing by itself."""
+
+
+def site_lines(present: Present, shards_per_gpu: int = 0) -> SiteLines:
+    """The lines that are missing; none for a site that is complete. `shards_per_gpu` 0: no lines for parts of a GPU."""
+    refusals = list(_refusals(present))
+    edits: list[Edit] = []
+    slurm = str(present.slurm.file)
+    try:
+        edits += _hooks(present)
+        edits += _list_with(present, "PrologFlags", "Alloc", site_rules.has_alloc)
+        edits += _list_with(present, "LaunchParameters", "use_interactive_step", site_rules.has_interactive_step)
+        edits += _list_with(present, "JobSubmitPlugins", "lua", site_rules.has_lua)
+        if shards_per_gpu:
+            edits += _list_with(present, "GresTypes", "shard", lambda have: "shard" in have)
+            edits += site_shards.node_edits(present.slurm, present.texts, shards_per_gpu)
+            edits += site_shards.gres_edits(present.slurm, present.gres, present.texts, shards_per_gpu)
+    except Unclear as unclear:
+        refusals.append(str(unclear))
+    if not any(OBJECT in line.text for line in present.plugstack.lines):
+        edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
+    lua = present.texts.get(present.lua_file)
+    if lua is None:
+        edits.append(Edit(present.lua_file, f'dofile("{LUA}")', word=LUA))
+    if twice := _twice(edits):
+        refusals.append(
+            f"{twice.file}, line {twice.at}, holds several values that have to change; put each on a line of its own, "
+            "then write this again"
+        )
+    edits = [*_marked(edits, slurm, str(present.gres.file))]
+    return SiteLines(tuple(edits), tuple(refusals), tuple(_advice(present, edits, shards_per_gpu)))
+
+
+def _twice(edits: Sequence[Edit]) -> Edit | None:
+    """An edit of a line that another one takes the place of too."""
+    seen = set()
+    for edit in edits:
+        if edit.instead and (edit.file, edit.at) in seen:
+            return edit
+        seen |= {(edit.file, edit.at)} if edit.instead else set()
+    return None
+
+
+def _refusals(present: Present) -> Iterator[str]:
+    for path in present.slurm.missing:
+        yield f"{present.slurm.file} includes {path}, which is not there: Slurm itself would not start; make it"
+    if site_rules.runs_in_job(_lower(present.slurm.words("PrologFlags"))):
+        yield (
+            "PrologFlags has RunInJob: the Prolog then runs inside the job, and every MPS daemon it starts is killed "
+            "at the job's end, before the Epilog, with the daemons of the user's other jobs; take RunInJob out"
+        )
+    if present.release is not None and present.release < OLDEST:
+        shown = ".".join(f"{part:02}" for part in present.release)
+        yield f"this is Slurm {shown}; slurm-share needs 24.11 or newer"
+    lua = present.texts.get(present.lua_file)
+    if lua is not None and site_rules.script_of(lua) == "the site's own":
+        yield (
+            f"{present.lua_file} is the site's own and does not call ours; put this line first in it\n"
+            f'    local share = dofile("{LUA}")\n'
+            "and these at the top of its slurm_job_submit(job, partitions, uid), under the names it has there\n"
+            "    local code = share.submit(job, partitions, uid)\n"
+            "    if code ~= slurm.SUCCESS then return code end\n"
+            "then write this again"
+        )
+
+
+def _hooks(present: Present) -> Iterator[Edit]:
+    """Our Epilog runs before the site's own, which could fail and keep it from running; our Prolog after them, when
+    they have made the GPUs ready. Slurm runs several lines in their order, the files of one pattern in reverse."""
+    for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG)):
+        if any(_starts(present, value, ours) for value in present.slurm.values(key)):
+            continue
+        others = present.slurm.lines_of(key)
+        if not others:
+            yield Edit(str(present.slurm.file), f"{key}={ours}", key, ours)
+        elif key == "Prolog":
+            yield _beside(present, others[-1], f"{key}={ours}", key, ours, after=True)
+        else:
+            yield _beside(present, others[0], f"{key}={ours}", key, ours, after=False)
+
+
+def _starts(present: Present, value: str, ours: str) -> bool:
+    name = ours.rsplit("/", 1)[1]
+    return any(path.rsplit("/", 1)[-1] == name for path in (value, *present.hook_globs.get(value, ())))
+
+
+def _beside(present: Present, line: ConfLine, add: str, key: str, word: str, *, after: bool) -> Edit:
+    file = str(line.file)
+    at = line.last + 1 if after else line.number
+    return Edit(file, add, key, word, at=0 if at > end_of(present.texts[file]) else at)
+
+
+def _list_with(present: Present, key: str, word: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
+    """A word in a list of words, which is in the last line of that key."""
+    if has(_lower(present.slurm.words(key))):
+        return
+    lines = present.slurm.lines_of(key)
+    if not lines:
+        yield Edit(str(present.slurm.file), f"{key}={'gpu,' if word == 'shard' else ''}{word}", key, word)
+        return
+    value = lines[-1].get(key) or ""
+    nothing = value.lower() in ("", "none", "(null)")
+    yield extended(present.texts, lines[-1], key, word if nothing else f"{value},{word}", word)
+
+
+def _marked(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
+    """A comment before the lines at a file's end."""
+    said = set()
+    for edit in edits:
+        if edit.file in files and not edit.at and edit.file not in said:
+            said.add(edit.file)
+            yield Edit(edit.file, MARK)
+        yield edit
+
+
+def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Iterator[str]:
+    slurm = present.slurm
+    if "enable_configless" in _lower(slurm.words("SlurmctldParameters")):
+        yield (
+            "configless: slurm.conf, gres.conf and plugstack.conf reach the nodes from the controller; the plugin and "
+            "the hooks do not: install the packages on every login and compute node first"
+        )
+    if any("*" in value or "?" in value for key in ("Prolog", "Epilog") for value in slurm.values(key)):
+        yield (
+            "Prolog or Epilog is a pattern: ours has a line of its own beside it; a link to it in those folders, on "
+            "any node, would run it twice"
+        )
+    policy = "Exclusive=USER" if present.release is None or present.release >= (26, 5) else "ExclusiveUser=YES"
+    shared = [line for line in slurm.lines_of("PartitionName") if _is_open(line) and _has_gpus(slurm, line)]
+    if shared:
+        yield (
+            f"partition {', '.join(line.pairs[0][1] for line in shared)}: with {policy} on its line Slurm itself keeps "
+            "a node to one user; without, slurm-share does so for shared jobs only (see policy.md)"
+        )
+    if shards_per_gpu:
+        yield f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}"
+    keys = ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")
+    limits = {key: site_rules.parse_seconds(slurm.value(key) or "") for key in keys}
+    for one in site_rules.cut_off(limits, present.settings):
+        yield (
+            f"Slurm ends the {one.key} after {one.most_s:g} s and drains the node; ours may take {one.needs_s:g} s; "
+            f"set {one.key}Timeout or PrologEpilogTimeout higher"
+        )
+    if any(edit.key == "LaunchParameters" for edit in edits):
+        yield (
+            "use_interactive_step: from the reconfigure on the shell of every salloc runs on its job's first node, "
+            "for everybody and on every node; tell your users"
+        )
+    if any(edit.key == "PrologFlags" for edit in edits) and any(slurm.values("Prolog")):
+        yield (
+            "PrologFlags=Alloc: the site's own Prolog, too, then runs when a job is given its nodes, on all of them, "
+            "and no longer with the first step on each"
+        )
+    if any(edit.key == "GresTypes" for edit in edits):
+        yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
+
+
+def _is_open(line: ConfLine) -> bool:
+    options = {key.lower(): value for key, value in line.pairs}
+    return line.pairs[0][1].upper() != "DEFAULT" and not site_rules.keeps_one_user(options)
+
+
+def _has_gpus(slurm: ConfText, partition: ConfLine) -> bool:
+    """Whether any node line with GPUs is named by the partition, as far as names can be compared without a list."""
+    nodes = (partition.get("Nodes") or "ALL").split(",")
+    return any(
+        nodes == ["ALL"] or any(site_shards.overlap(node, line.pairs[0][1]) for node in nodes)
+        for line, _ in site_shards.gpu_lines(slurm)
+    )
+
+
+def _lower(words: Sequence[str]) -> frozenset[str]:
+    return frozenset(word.lower() for word in words)

@@ -1,0 +1,153 @@
+"""`slurm-share install` on real daemons: a site that knows nothing of us, before, with, and without our lines again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from bare_site import files, put_back, reconfigure, strip
+from conftest import name_for
+from hooked import Node
+
+from localcluster import RELEASES, Cluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module", params=list(RELEASES))
+def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster with our packages on every host and none of our lines in Slurm's files."""
+    release = request.param
+    with Cluster.up(name_for(f"install{release}"), release, nodes=1) as made:
+        if made.slurm_release != release:
+            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+        strip(made)
+        reconfigure(made)
+        yield made
+
+
+@pytest.fixture
+def before(site: Cluster) -> Iterator[dict[str, bytes]]:
+    """The site's files; after every test they are these again, and Slurm is as well as it was."""
+    was = files(site)
+    yield was
+    site.cancel_all()
+    put_back(site, was)
+    reconfigure(site)
+
+
+def install(cluster: Cluster, *words: str, code: int = 0) -> str:
+    """What the command says."""
+    done = cluster.exec("ctl", ["slurm-share", "install", *words])
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict[str, bytes]) -> None:
+    """A shared job, and a part of a GPU, run in between; afterwards every file is what it was."""
+    shown = install(site, "--shards", code=1)
+    assert "+Prolog=/opt/slurm-share/bin/slurm-share-prolog" in shown
+    assert "+optional /usr/lib/slurm-share/share_gpu.so" in shown
+    assert ("Exclusive=USER" if site.slurm_release == "26.05" else "ExclusiveUser=YES") in shown
+    assert files(site) == before
+
+    written = install(site, "--apply", "--shards")
+    assert written.startswith(shown[: shown.index("note:")])  # what was shown is what was written
+    assert "scontrol reconfigure" in written
+    reconfigure(site)
+    assert "no line is missing" in install(site, "--check", "--shards")
+    job = site.sbatch("alice", 'srun bash -c "echo task \\$SLURM_SHARE_RANK of \\$SLURM_SHARE_SIZE"', "--share-gpu=2")
+    part = site.sbatch("alice", "srun printenv SLURM_SHARE_PER_GPU", "--share-gpu=4", "--gres=gpu:1", "-n1")
+    assert site.wait(job) == "COMPLETED"
+    assert set(re.findall(r"task \d of 8", site.output(job))) == {f"task {rank} of 8" for rank in range(8)}
+    assert site.wait(part) == "COMPLETED"
+    assert "\n4\n" in f"\n{site.output(part)}"
+    assert Node(site, "n1").remains() == []
+
+    said = install(site, "--undo")
+    assert "removed /etc/slurm/plugstack.conf" in said
+    assert files(site) == before
+    reconfigure(site)
+    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
+    assert site.wait(plain) == "COMPLETED"
+    assert "nothing to take back" in install(site, "--undo")
+
+
+def test_hooks_and_a_submit_script_of_the_sites_own(site: Cluster, before: dict[str, bytes]) -> None:
+    """Their script is theirs to change; our Prolog runs after their hooks and our Epilog before them."""
+    note = '#!/bin/sh\necho "$0" >> /run/order\n'
+    for which in ("prolog", "epilog"):
+        folder = site.conf / f"{which}.d"
+        folder.mkdir(exist_ok=True)
+        for name in ("10-a", "90-b"):
+            (folder / name).write_text(note + "exit 0\n")
+            (folder / name).chmod(0o755)
+    more = "JobSubmitPlugins=lua\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n"
+    slurm = before["slurm.conf"].decode().replace("GresTypes=gpu\n", f"GresTypes=gpu\n{more}")
+    (site.conf / "slurm.conf").write_text(slurm)
+    own = """function slurm_job_submit(job, partitions, uid)
+  -- here
+  job.comment = "of the site"
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
+"""
+    (site.conf / "job_submit.lua").write_text(own)
+    mine = files(site)
+    said = install(site, "--apply", code=2)
+    assert "nothing was written" in said
+    assert files(site) == mine
+    lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
+    assert len(lines) == 3, said
+    (site.conf / "job_submit.lua").write_text(f"{lines[0]}\n" + own.replace("  -- here", "\n".join(lines[1:])))
+    mine = files(site)
+
+    install(site, "--apply")
+    reconfigure(site)
+    job = site.sbatch("alice", "srun true", "--share-gpu=2")
+    assert site.wait(job) == "COMPLETED"
+    assert "Comment=of the site" in site.job(job)
+    assert "OverSubscribe=NO" in site.job(job)
+    ran = Node(site, "n1").run("cat", "/run/order").stdout.split()
+    assert ran == [f"/etc/slurm/{which}.d/{name}" for which in ("prolog", "epilog") for name in ("90-b", "10-a")]
+    install(site, "--undo")
+    assert files(site) == mine
+
+
+def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[str, bytes]) -> None:
+    """The parser of the release that runs is asked first; and what it cannot know, a reconfigure refuses, with the old
+    configuration in force."""
+    (site.conf / "slurm.conf").write_bytes(before["slurm.conf"] + b"NoSuchKey=1\n")
+    mine = files(site)
+    assert "unrecognized key: NoSuchKey" in install(site, "--apply", code=2)
+    assert files(site) == mine
+    (site.conf / "slurm.conf").write_bytes(before["slurm.conf"] + b"JobSubmitPlugins=no_such\n")
+    assert site.exec("ctl", ["scontrol", "reconfigure"]).returncode != 0
+    assert "no_such" not in site.exec("ctl", ["scontrol", "show", "config"], check=True).stdout
+    job = site.sbatch("alice", "srun true")
+    assert site.wait(job) == "COMPLETED"
+
+
+def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before: dict[str, bytes]) -> None:
+    """Whenever it comes. (At every single write: tests/unit/actuators/test_site_files.py.)"""
+    for delay in ("0.2", "0.4"):
+        site.exec("ctl", ["timeout", "-s", "KILL", delay, "slurm-share", "install", "--apply", "--shards"])
+        install(site, "--undo")
+        assert files(site) == before
+
+
+def test_lines_changed_by_hand_are_not_taken_back(site: Cluster, before: dict[str, bytes]) -> None:
+    """They are shown; the site's own new lines are no hindrance, and stay."""
+    install(site, "--apply")
+    slurm = site.conf / "slurm.conf"
+    slurm.write_text(slurm.read_text().replace("PrologFlags=Alloc", "PrologFlags=Alloc,DeferBatch") + "KillWait=3\n")
+    mine = files(site)
+    said = install(site, "--undo", code=2)
+    assert "-PrologFlags=Alloc,DeferBatch" in said
+    assert "+PrologFlags=Alloc" in said
+    assert files(site) == mine
+    slurm.write_text(slurm.read_text().replace("Alloc,DeferBatch", "Alloc"))
+    install(site, "--undo")
+    assert slurm.read_bytes() == before["slurm.conf"] + b"KillWait=3\n"

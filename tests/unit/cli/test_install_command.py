@@ -1,0 +1,216 @@
+"""`slurm-share install` at a desk: what it says, what it ends with, and that it touches nothing unasked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_share import site_journal
+from slurm_share.cli import install, install_present
+from slurm_share.cli.main import main
+from slurm_share.conf_text import ConfText, Edit, parse
+from slurm_share.site_journal import Change, Journal
+
+PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gpu:2\nPartitionName=gpu Nodes=n1\n"
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    """A site's slurm.conf, on a host where our packages are and Slurm is not."""
+    for name in ("PROLOG", "EPILOG", "LUA"):
+        (tmp_path / name).touch()
+        monkeypatch.setattr(install, name, str(tmp_path / name))
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (folder / "slurm.conf").write_text(PLAIN)
+    return folder / "slurm.conf"
+
+
+def content(conf):
+    """Every file beside it, and it."""
+    return {file.name: file.read_bytes() for file in sorted(conf.parent.iterdir())}
+
+
+def test_what_is_missing_is_shown_and_not_written(conf, capsys):
+    """Code 1, and the lines as a diff."""
+    before = content(conf)
+    assert main(["install", "--conf", str(conf)]) == 1
+    assert "+PrologFlags=Alloc\n" in capsys.readouterr().out
+    assert content(conf) == before
+
+
+def test_what_is_written_is_complete_and_comes_out_again(conf, capsys):
+    """Twice, the second time with more; one --undo takes back both."""
+    before = content(conf)
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--conf", str(conf)]) == 0
+    assert main(["install", "--check", "--shards", "100", "--conf", str(conf)]) == 1
+    assert main(["install", "--apply", "--shards", "100", "--conf", str(conf)]) == 0
+    assert main(["install", "--check", "--shards", "100", "--conf", str(conf)]) == 0
+    assert "Gres=gpu:2,shard:200\n" in conf.read_text()
+    assert len(list(conf.parent.glob("slurm.conf.slurm-share-*"))) == 1
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert content(conf) == before
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert "nothing to take back" in capsys.readouterr().out
+
+
+def test_a_file_without_a_newline_at_its_end_has_none_again(conf):
+    """To the byte."""
+    conf.write_text(PLAIN.rstrip("\n"))
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert conf.read_text() == PLAIN.rstrip("\n")
+
+
+def test_lines_of_the_sites_own_in_a_file_that_we_made_stay(conf):
+    """plugstack.conf was not there before; now somebody else needs it."""
+    plugstack = conf.with_name("plugstack.conf")
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    plugstack.write_text(plugstack.read_text() + "optional /x/pyxis.so\n")
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert plugstack.read_text() == "optional /x/pyxis.so\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--conf", "/nowhere/slurm.conf"], "there is no such file"),
+        (["--apply", "--conf", "/nowhere/slurm.conf"], "cannot be opened"),
+        (["--undo", "--conf", "/nowhere/slurm.conf"], "cannot be opened"),
+        (["--apply", "--conf", "/run/slurm/conf/slurm.conf"], "run this on the controller"),
+        (["--shards", "-1"], "--shards=-1"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence_and_two(words, says, capsys):
+    """1 is kept for missing lines."""
+    assert main(["install", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch, capsys):
+    """Every node would be drained."""
+    monkeypatch.setattr(install, "PROLOG", "/nowhere/prolog")
+    before = content(conf)
+    assert main(["install", "--apply", "--conf", str(conf)]) == 2
+    assert "/nowhere/prolog is not on this host" in capsys.readouterr().err
+    assert content(conf) == before
+
+
+def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
+    """--check changes nothing; --undo takes it back."""
+    change = Change(str(conf), PLAIN.encode(), b"new\n", None, (Edit(str(conf), "new"),))
+    (conf.parent / site_journal.NAME).write_bytes(site_journal.encode(Journal("applying", "d", (change,))))
+    conf.write_bytes(b"new\n")
+    assert main(["install", "--conf", str(conf)]) == 2
+    assert "was interrupted here" in capsys.readouterr().err
+    assert conf.read_bytes() == b"new\n"
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert content(conf) == {"slurm.conf": PLAIN.encode()}
+
+
+def test_a_file_that_was_removed_meanwhile_stays_away(conf):
+    """No empty one is made of it."""
+    plugstack = conf.with_name("plugstack.conf")
+    plugstack.write_text("optional /x/pyxis.so\n")
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    plugstack.unlink()
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert not plugstack.exists()
+
+
+def test_files_without_a_folder_are_beside_slurm_conf(conf, tmp_path, monkeypatch):
+    """Wherever the caller stands."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    conf.write_text("PlugStackConfig=stack.conf\nProlog=p.d/*\n" + PLAIN)
+    (conf.parent / "p.d").mkdir()
+    (conf.parent / "p.d/zz").write_text("#!/bin/sh\nexec slurm-share-prolog\n")
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert "share_gpu.so" in (conf.parent / "stack.conf").read_text()
+    assert conf.read_text().count("Prolog=") == 1
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("", False),
+        ("Prolog=/site/p.sh", False),
+        ("Prolog=/gone/slurm-share-prolog", True),
+        ("Epilog=/opt/slurm-share/bin/slurm-share-epilog", True),
+        ("epilog=own.sh", True),
+        ("Epilog=talks.sh", False),
+        ("Include more.conf", True),
+    ],
+)
+def test_the_packages_are_told_who_names_our_hooks(conf, capsys, line, named):
+    """By the real files: includes, wrappers, names without a folder. Not by a comment."""
+    conf.write_text(f"{line}\n{PLAIN}")
+    conf.with_name("own.sh").write_text("#!/bin/sh\nexec slurm-share-epilog\n")
+    conf.with_name("talks.sh").write_text("#!/bin/sh\n# slurm-share-epilog some day\n")
+    conf.with_name("more.conf").write_text("Prolog=/opt/slurm-share/bin/slurm-share-prolog\n")
+    assert main(["install", "--names-hooks", "--conf", str(conf)]) == named
+    assert bool(capsys.readouterr().out) == named
+
+
+@pytest.mark.parametrize(("text", "named"), [('dofile("/usr/lib/slurm-share/job_submit.lua")', True), ("f()", False)])
+def test_the_packages_are_told_who_calls_our_script(conf, text, named):
+    """A file that is not there calls nothing; a slurm.conf that is not there is no answer."""
+    assert main(["install", "--names-lua", "--conf", str(conf)]) == 0
+    conf.with_name("job_submit.lua").write_text(text)
+    assert main(["install", "--names-lua", "--conf", str(conf)]) == named
+    assert main(["install", "--names-hooks", "--conf", "/nowhere/slurm.conf"]) == 2
+
+
+def test_a_user_is_shown_the_lines_though_the_journal_is_roots(conf, monkeypatch):
+    """Which lines are missing is no secret."""
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    able = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != site_journal.NAME and able(path, mode))
+
+    def refuse(folder):
+        raise AssertionError("not to be read")
+
+    monkeypatch.setattr(install.site_files, "read_journal", refuse)
+    assert main(["install", "--check", "--conf", str(conf)]) == 0
+
+
+def test_lua_is_not_asked_of_a_slurm_without_it(tmp_path):
+    """slurmctld would not start again. Without any submit plugin it is no controller: nothing is said."""
+    plain = ConfText(Path("f"), parse(PLAIN, Path("f")))
+    folder = tmp_path / "usr/lib/x86_64-linux-gnu/slurm-wlm"
+    folder.mkdir(parents=True)
+    assert install_present.without_lua(plain, tmp_path) == []
+    (folder / "job_submit_require_timelimit.so").touch()
+    (said,) = install_present.without_lua(plain, tmp_path)
+    assert "no job_submit_lua.so" in said
+    elsewhere = ConfText(Path("f"), parse("PluginDir=/site/lib\n", Path("f")))
+    assert install_present.without_lua(elsewhere, tmp_path) == []
+    (folder / "job_submit_lua.so").touch()
+    assert install_present.without_lua(plain, tmp_path) == []
+
+
+def test_lines_that_were_lost_and_written_again_are_taken_back(conf):
+    """Configuration management put the old file back; the journal has the lines once."""
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    conf.write_text(PLAIN)
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert conf.read_text() == PLAIN
+
+
+def test_shards_of_a_node_that_is_gone_keep_nobody_from_an_undo(conf):
+    """The same word is on the line of another node, which is ours, too."""
+    both = PLAIN + "NodeName=n2 Gres=gpu:2\n"
+    conf.write_text(both)
+    assert main(["install", "--apply", "--shards", "4", "--conf", str(conf)]) == 0
+    for file in (conf, conf.with_name("gres.conf")):
+        kept = [line for line in file.read_text().splitlines() if not line.startswith("NodeName=n1 ")]
+        file.write_text("\n".join(kept) + "\n")
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert conf.read_text() == both.replace("NodeName=n1 Gres=gpu:2\n", "")
