@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,11 +31,15 @@ RUN_IN_JOB = (
 
 SLACK_S = 5.0
 """What a Prolog may take beyond hook_deadline_s before it is given up: undoing a start of MPS."""
+PATIENCE_S = 4.0
+"""How long a job waits for another that ought to be gone; half of the time at most: clearing and MPS need the rest."""
+LOOK_AGAIN_S = 0.1
+"""Between two looks at a job that ought to be gone."""
 
 
 def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
     """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: the node is
-    unwell, since a process of an earlier job outlives every signal, or since it has turned too many jobs away.
+    unwell, since a process of an earlier job outlives every signal, or since it has refused too many jobs.
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
@@ -126,6 +131,20 @@ def is_entered(job: JobContext, paths: Paths) -> bool:
         return reconcile.find(hook.read_ledger(paths, WHO), job.job_id) is not None
 
 
+class Judged(Struct, frozen=True):
+    """A decision in the light of who is here."""
+
+    decision: Plan | Refusal | None
+    over: tuple[LedgerJob, ...]
+    """Jobs whose Epilog never came, as the ledger has them."""
+    neighbours: tuple[LiveJob, ...] = ()
+    """Jobs of other users, for which this one is refused."""
+
+    def uids(self) -> frozenset[int]:
+        """Whose they are."""
+        return frozenset(one.uid for one in self.neighbours if one.uid is not None)
+
+
 class Entry(Struct, frozen=True):
     """What the ledger made of a job's arrival."""
 
@@ -133,7 +152,7 @@ class Entry(Struct, frozen=True):
     over: tuple[LedgerJob, ...]
     """Jobs whose Epilog never came: what they left is this hook's to clear away."""
     well: bool
-    """False: this node has turned too many jobs away."""
+    """False: this node has refused too many jobs."""
 
 
 def enter(
@@ -150,72 +169,107 @@ def enter(
     """Whether the job may be here, beside those that are; then it stands in the ledger, if it is shared, or on a node
     that is `listed`: kept to one user.
 
+    A job that others are in the way of waits: Slurm gives a job its GPUs, or a listed node, alone, but after the
+    controller has not seen a node for a while it does so before what it had given up there has ended. That takes a
+    moment, and is no reason to lose the job.
+
     The ledger is written before anything is started: whoever stops a daemon asks it, under that GPU's own lock, whether
-    a job has come to the GPU meanwhile.
+    a job has come to the GPU meanwhile. Names of users are looked up without the ledger: a directory may take its time.
     """
     guarded = job.share is not None or listed
     state.prepare(paths)
-    with state.exclusive(paths, deadline):
-        ledger = hook.read_ledger(paths, WHO)
-        live = proc.read_live_jobs() if guarded or ledger.jobs else ()
-        decision, over = judge(job, decision, environ, ledger, live, now, guarded=guarded)
-        for entry in over:
-            hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
-        over = release.take_over(ledger, over, paths, settings, WHO)
-        ledger = hook.read_ledger(paths, WHO)
-        if isinstance(decision, Plan):
-            decision = reconcile.take_place(ledger, decision)
-        after, well = ledger, True
-        if isinstance(decision, Refusal):
-            # An Epilog of an earlier run may have removed it: from here on it does not.
-            state.make_job_folder(paths, job.job_id)
-            if decision.blames_node:
-                after, well = count_refusal(decision, ledger, now)
-        elif guarded:
-            state.make_job_folder(paths, job.job_id)
-            wanted = owners.clean_up(job, settings, is_listed=listed)
-            after = reconcile.enter(ledger, job, decision, now, wanted)
-        if after != ledger:
-            state.write_ledger(paths, after, settings)
+    patience = deadline.at_most(min(PATIENCE_S, deadline.left() / 2))
+    began, at = time.monotonic(), now
+    asked: frozenset[int] = frozenset()
+    shown: Mapping[int, str] = {}
+    while True:
+        with state.exclusive(paths, deadline):
+            ledger = hook.read_ledger(paths, WHO)
+            live = proc.read_live_jobs() if guarded or ledger.jobs else ()
+            judged = judge(job, decision, ledger, live, at, shown, guarded=guarded)
+            is_in_the_way = isinstance(judged.decision, Refusal) and not isinstance(decision, Refusal)
+            waits = is_in_the_way and patience.left() > 0
+            if not waits and judged.uids() <= asked:
+                return write_down(job, judged, ledger, paths, settings, at, listed=listed)
+        if waits:
+            time.sleep(LOOK_AGAIN_S)
+        else:
+            asked |= judged.uids()
+            shown = read_names(asked, environ)
+        at = now + time.monotonic() - began
+
+
+def write_down(
+    job: JobContext, judged: Judged, ledger: Ledger, paths: Paths, settings: Settings, now: float, *, listed: bool
+) -> Entry:
+    """The job's arrival in the `ledger`, which the caller holds and has read, and a folder for what it is told."""
+    for entry in judged.over:
+        hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
+    over, ledger = release.take_over(ledger, judged.over, paths, settings, WHO)
+    decision = judged.decision
+    if isinstance(decision, Plan):
+        decision = reconcile.take_place(ledger, decision)
+    enters = job.share is not None or listed
+    wanted = owners.clean_up(job, settings, is_listed=listed) if enters else None
+    after, well = after_arrival(ledger, job, decision, now, wanted)
+    if not well and isinstance(decision, Refusal):
+        hook.report(
+            WHO,
+            f"NODE UNWELL: {refusals.MOST} jobs refused in {refusals.WINDOW_S / 60:g} minutes, the last one "
+            f"because {decision.sentence}",
+        )
+    if enters or isinstance(decision, Refusal):
+        # An Epilog of an earlier run may have removed it: from here on it does not.
+        state.make_job_folder(paths, job.job_id)
+    if after != ledger:
+        state.write_ledger(paths, after, settings)
     return Entry(decision, over, well)
+
+
+def after_arrival(
+    ledger: Ledger, job: JobContext, decision: Plan | Refusal | None, now: float, clean_up: tuple[str, ...] | None
+) -> tuple[Ledger, bool]:
+    """The ledger that knows of the job, or of its refusal, and whether the node is well. Touches nothing.
+
+    clean_up: what is cleared when the job leaves; None: it is no job that is entered."""
+    if isinstance(decision, Refusal):
+        if not decision.blames_node:
+            return ledger, True
+        noted = refusals.note(ledger, job.job_id, now)
+        return (refusals.forget(noted), False) if refusals.is_unwell(noted) else (noted, True)
+    if clean_up is None:
+        return ledger, True
+    return reconcile.enter(ledger, job, decision, now, clean_up), True
 
 
 def judge(
     job: JobContext,
     decision: Plan | Refusal | None,
-    environ: Mapping[str, str],
     ledger: Ledger,
     live: Sequence[LiveJob],
     now: float,
+    shown: Mapping[int, str],
     *,
     guarded: bool,
-) -> tuple[Plan | Refusal | None, tuple[LedgerJob, ...]]:
-    """The decision in the light of who is here, and the ledger's jobs that are over. Changes nothing."""
+) -> Judged:
+    """The decision in the light of who is here, and the ledger's jobs that are over. Changes nothing.
+
+    shown: names of users that this one may be told."""
     plan = decision if isinstance(decision, Plan) else None
     granted = [gpu.uuid for gpu in plan.gpus] if plan is not None else granted_uuids(job) if ledger.jobs else []
     over = reconcile.stale(ledger, job, plan, granted, [one.job_id for one in live], now)
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:
-        shown = () if read_hides_owners(environ) else neighbours
-        names = {one.uid: proc.read_user_name(one.uid) for one in shown if one.uid is not None}
-        return owners.refuse(job, neighbours, names), over
+        return Judged(owners.refuse(job, neighbours, shown), over, neighbours)
     if plan is not None and reconcile.is_crowded(left, plan):
-        return admit.crowd_refusal(plan), over
-    return decision, over
+        return Judged(admit.crowd_refusal(plan), over)
+    return Judged(decision, over)
 
 
-def count_refusal(refusal: Refusal, ledger: Ledger, now: float) -> tuple[Ledger, bool]:
-    """The ledger that remembers it, and whether the node is well."""
-    ledger = refusals.note(ledger, refusal.job.job_id, now)
-    if not refusals.is_unwell(ledger):
-        return ledger, True
-    hook.report(
-        WHO,
-        f"NODE UNWELL: {len(ledger.refused)} jobs turned away in {refusals.WINDOW_S / 60:g} minutes, the last one "
-        f"because {refusal.sentence}",
-    )
-    return refusals.forget(ledger), False
+def read_names(uids: Iterable[int], environ: Mapping[str, str]) -> dict[int, str]:
+    """The names of these users, for a job's output; none where Slurm hides them from each other."""
+    return {} if read_hides_owners(environ) else {uid: proc.read_user_name(uid) for uid in uids}
 
 
 def is_listed(node: str, settings: Settings) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from slurm_share import names
 
@@ -29,7 +30,7 @@ def work() -> bool:
     settings = hook.load_settings_or_defaults("epilog")
     call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
     try:
-        return release.release_job(os.environ, Paths(), settings)
+        return release.release_job(os.environ, Paths(), settings, time.time())
     finally:
         call_off()
 

@@ -3,11 +3,12 @@
 A non-zero exit of Prolog or Epilog drains the node (and a Prolog's requeues the job). Nothing that a user, a bad
 configuration or a defect of ours can cause is worth that: the job runs unshared, or its tasks are refused with a
 sentence, and the log says why. It means that the node is unwell: a GPU is not clean and cannot be made so, or jobs are
-turned away one after the other.
+refused one after the other.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 
@@ -26,6 +27,10 @@ SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """slurmd starts hooks without PATH, and a shell's own default ends in the current folder."""
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""What befalls a disk, and is no defect of ours: a user can fill the state folder with what is his own in it."""
+
+
 def run(who: str, work: Callable[[], bool]) -> int:
     """Do the hook's work and answer with its exit code; whatever goes wrong is logged."""
     try:
@@ -37,11 +42,15 @@ def run(who: str, work: Callable[[], bool]) -> int:
 
 
 def explain(error: Exception) -> str:
-    """Our own errors are sentences; of any other, which is a defect, the end of its traceback in one line."""
+    """Our own errors are sentences, and a full disk is one; of any other, which is a defect, the end of its traceback
+    in one line."""
     from slurm_share.errors import SlurmShareError
 
     if isinstance(error, SlurmShareError):
         return str(error)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        place = error.filename or names.STATE_ROOT
+        return f"{place} cannot be written ({error.strerror}): the job goes on without a share; make room there"
     import traceback
 
     frames = traceback.format_tb(error.__traceback__)[-4:]

@@ -29,8 +29,13 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
         return
     decision = admission.decide(job, paths, settings)
     ledger = _read_ledger(paths)
-    decision, over = admission.judge(job, decision, environ, ledger, proc.read_live_jobs(), now, guarded=guarded)
-    for entry in over:
+    live = proc.read_live_jobs()
+    judged = admission.judge(job, decision, ledger, live, now, {}, guarded=guarded)
+    if judged.neighbours:
+        shown = admission.read_names(judged.uids(), environ)
+        judged = admission.judge(job, decision, ledger, live, now, shown, guarded=guarded)
+    decision = judged.decision
+    for entry in judged.over:
         hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
     if decision is None:
         why = "" if job.share_problem is None else f", unshared: {job.share_problem}"

@@ -33,7 +33,7 @@ LEDGER_S = 2.0
 """For the ledger where the time is up already: whoever holds it needs milliseconds."""
 
 
-def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) -> bool:
+def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
     """Undo what `admission.admit_job` did. Answers whether the node is well; does nothing the second time.
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
@@ -44,7 +44,7 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) ->
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
         entry = reconcile.find(ledger, job.job_id)
-        if entry is not None and entry.uid != job.uid:
+        if entry is not None and entry.uid != job.uid and not (job.uid == 0 and is_given_up(entry, now)):
             hook.report(
                 WHO, f"job {job.job_id} is of uid {entry.uid} here, not of uid {job.uid}: nothing is done for it"
             )
@@ -52,7 +52,7 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) ->
         if reconcile.is_late(entry, job):
             hook.report(WHO, f"job {job.job_id}: this Epilog is of an earlier run of it, which is here again")
             return True
-        over = take_over(ledger, () if entry is None else (entry,), paths, settings, WHO)
+        over, _ = take_over(ledger, () if entry is None else (entry,), paths, settings, WHO)
         if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
             hook.report(WHO, f"job {job.job_id}: another Epilog of it is at work")
             return True
@@ -60,23 +60,34 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings) ->
             state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
     stuck, foreign = clear(over, paths, settings, deadline, WHO)
     well = not stuck and not foreign
-    hook.report(WHO, f"job {job.job_id} of uid {job.uid}: its share is removed" + ("" if well else "; NODE UNWELL"))
+    # slurmd may have said root of it: see is_given_up.
+    uid = job.uid if entry is None else entry.uid
+    hook.report(WHO, f"job {job.job_id} of uid {uid}: its share is removed" + ("" if well else "; NODE UNWELL"))
     return well
+
+
+def is_given_up(entry: LedgerJob, now: float) -> bool:
+    """Whether an Epilog that says root of somebody's job is the job's. slurmd runs one with SLURM_JOB_UID=0 when it has
+    ended a job that slurmctld does not know any more, or has started elsewhere meanwhile (seen on 26.05). It is not
+    believed of a job with a step here, nor of one that is about to get its first: that is the number's next run."""
+    alive = any(one.job_id == entry.job_id for one in proc.read_live_jobs())
+    return not alive and not reconcile.is_starting(entry, now)
 
 
 def take_over(
     ledger: Ledger, over: Iterable[LedgerJob], paths: Paths, settings: Settings, who: str
-) -> tuple[LedgerJob, ...]:
+) -> tuple[tuple[LedgerJob, ...], Ledger]:
     """Write into the ledger, which the caller holds and has read, that this hook is at what these jobs left, and at
-    what a killed hook did not get done; answers with all of them."""
+    what a killed hook did not get done; answers with all of them, and the new ledger."""
     living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
     abandoned = reconcile.abandoned(ledger, living)
     for entry in abandoned:
         hook.report(who, f"the hook that cleared up after job {entry.job_id} of uid {entry.uid} was ended: going on")
     over = (*over, *abandoned)
     if over:
-        _write(reconcile.begin_leaving(ledger, over, hook.myself()), paths, settings, who)
-    return over
+        ledger = reconcile.begin_leaving(ledger, over, hook.myself())
+        _write(ledger, paths, settings, who)
+    return over, ledger
 
 
 def clear(

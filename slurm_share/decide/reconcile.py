@@ -209,5 +209,8 @@ def entry_of(plan: PlanFile, since: float) -> LedgerJob:
     gpus = [one.value for slot in plan.slots for one in slot.environment if one.name == names.ENV_GPU_UUID]
     share = share_option.render(plan.share)
     per_gpu = 0 if plan.share is None else plan.share.per_gpu
-    on_gpu = int(found[names.ENV_SLOT]) if len(plan.slots) < per_gpu * plan.gpus else None
+    # The file is its user's, who may have written something else into it.
+    slot = found.get(names.ENV_SLOT, "")
+    is_part = len(plan.slots) < per_gpu * plan.gpus and slot.isdecimal() and len(slot) < 6
+    on_gpu = int(slot) if is_part else None
     return LedgerJob(plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since, on_gpu=on_gpu)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -372,6 +373,35 @@ def test_rows_14_and_15_a_daemon_that_dies_in_mid_job_is_no_silent_loss(cluster:
     output = cluster.output(job)
     assert "IT RAN" not in output
     assert f"code {names.EXIT_REFUSED}" in output
+    assert "MPS" in output
+
+
+def test_row_15_a_pipe_folder_of_the_users_own_is_not_believed(cluster: Cluster) -> None:
+    """The script names another one, as a leftover line of another site does: CUDA would find no daemon there and go on
+    without MPS. The tasks are on MPS all the same."""
+    script = (
+        "export CUDA_MPS_PIPE_DIRECTORY=/tmp/nowhere CUDA_MPS_LOG_DIRECTORY=/tmp/nowhere\nsrun simgpu-task --seconds 1"
+    )
+    job = cluster.sbatch("alice", script, "-wn2", *ONE_GPU)
+    assert cluster.wait(job) == "COMPLETED"
+    assert cluster.output(job).count("mps server") == 2
+
+
+def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster) -> None:
+    """Another file system lies over /run/slurm-share/mps, as in a container or with private folders."""
+    node = Node(cluster, "n2")
+    script = "until [ -e go ]; do sleep 0.1; done; rm go; srun -n1 echo IT RAN; echo code $?"
+    job = start(cluster, f"echo up\n{script}", *ONE_GPU)
+    node.run("mount", "-t", "tmpfs", "tmpfs", f"{STATE}/mps")
+    try:
+        cluster.as_user("alice", ["touch", "go"], check=True)
+        until(lambda: "code" in said(cluster, job), "the step's end")
+    finally:
+        node.run("umount", f"{STATE}/mps")
+    cluster.wait(job)
+    output = cluster.output(job)
+    assert f"code {names.EXIT_REFUSED}" in output
+    assert "IT RAN" not in output
     assert "MPS" in output
 
 
@@ -783,6 +813,100 @@ def test_row_28_a_ledger_of_another_release_is_made_anew_from_the_plans(node: No
     node.epilog(SECOND)
 
 
+# --- rows 29 and 30: limits, and a plugin of another release -------------------------------------------------------
+
+
+def test_row_29_a_limit_names_the_tasks_one_gpu_and_is_in_force(cluster: Cluster) -> None:
+    """GPUs 2 and 3 of four. The limit in a task's environment names device 0 alone, which is the task's GPU, by UUID
+    and not by the number that it has on the node; what MPS hands out obeys it. GPU."""
+    node = Node(cluster, "n1")
+    node.prolog(FIRST, gpus="2,3", share="4,mem=4G")
+    for slot, gpu in ((0, 2), (1, 3), (2, 2)):
+        found = node.slot(FIRST, slot)
+        assert found["CUDA_VISIBLE_DEVICES"] == node.uuid(gpu)
+        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+        assert node.alive(node.task(FIRST, slot, memory="3000M"))
+        words = [f"{name}={value}" for name, value in found.items()]
+        greedy = node.cluster.as_user(
+            "alice", ["env", *words, "simgpu-task", "--memory", "5000M", "--seconds", "1"], node="n1"
+        )
+        assert (greedy.returncode, "CUDA_ERROR_OUT_OF_MEMORY" in greedy.stderr + greedy.stdout) == (1, True)
+    node.epilog(FIRST)
+    assert node.remains() == []
+
+
+def test_row_29_the_screen_shows_the_limit_that_the_task_has(cluster: Cluster) -> None:
+    """One task has the share's, one a smaller one that its user set for it: each is shown with its own."""
+    script = """srun bash -c '[ $SLURM_SHARE_SLOT = 0 ] || export CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1000M
+        exec simgpu-task --memory 500M --seconds 120'"""
+    start(cluster, script, "--share-gpu=2,mem=8G", "--gres=gpu:1", say="simgpu-task: host", times=2)
+    done = cluster.as_user("alice", ["llload", "--json", "--processes"], check=True)
+    nodes = json.loads(done.stdout)["nodes"]
+    caps = [one.get("cap_mib") for node in nodes for one in node["snapshot"]["processes"]]
+    assert sorted(cap for cap in caps if cap is not None) == [1000, 8192]
+
+
+@pytest.fixture(scope="module")
+def other_release(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Our plugin, built for a Slurm release that no cluster here runs."""
+    include = tmp_path_factory.mktemp("other")
+    shutil.copytree("/usr/include/slurm", include / "slurm")
+    version = include / "slurm/slurm_version.h"
+    version.write_text(re.sub(r"(#define SLURM_VERSION_NUMBER) 0x\w+", r"\1 0x150800", version.read_text()))
+    plugins = Path(__file__).parents[2] / "plugins"
+    make = ["make", "-s", "-C", str(plugins), f"BUILD={include}/build", f"SLURM_INCLUDE={include}"]
+    subprocess.run(make, check=True, timeout=240)
+    return (include / "build/share_gpu.so").read_bytes()
+
+
+@contextlib.contextmanager
+def plugin_of(cluster: Cluster, object_file: bytes) -> Iterator[None]:
+    """This object in the place of ours, on every host."""
+    (cluster.conf / "other.so").write_bytes(object_file)
+    file = cluster.conf / "plugstack.conf"
+    before = file.read_text()
+    file.write_text("optional /etc/slurm/other.so\n")
+    try:
+        yield
+    finally:
+        file.write_text(before)
+        (cluster.conf / "other.so").unlink()
+
+
+def test_row_30_with_a_plugin_of_another_release_jobs_run_and_nothing_is_drained(
+    cluster: Cluster, other_release: bytes
+) -> None:
+    """Slurm was upgraded, our object was not: it is left out with a line in the log. Ordinary jobs are as ever, and the
+    option is one that sbatch does not know."""
+    node = Node(cluster, "n2")
+    node.run("truncate", "-s0", "/var/log/slurm/slurmd.log")
+    with plugin_of(cluster, other_release):
+        job = cluster.sbatch("alice", "srun --gpus=1 echo it ran", "-wn2", "-pplain", "--gres=gpu:1")
+        assert cluster.wait(job) == "COMPLETED"
+        assert "it ran" in cluster.output(job)
+        refused = cluster.as_user("alice", ["sbatch", *ONE_GPU, "--wrap=true"])
+    assert (refused.returncode != 0, "unrecognized option '--share-gpu" in refused.stderr) == (True, True)
+    assert re.search(
+        r"other\.so.*[Ii]ncompatible|[Ii]ncompatible.*", node.run("cat", "/var/log/slurm/slurmd.log").stdout
+    )
+    assert cluster.status().nodes["n2"] == "idle"
+
+
+def test_row_30_a_shared_job_survives_the_loss_of_the_plugin(cluster: Cluster, other_release: bytes) -> None:
+    """Slurm is upgraded under it, as in a rolling upgrade: its later steps run with the job's GPU and no slot, and the
+    Epilog, which needs no plugin, takes everything away."""
+    script = """srun bash -c 'echo slot $SLURM_SHARE_SLOT'
+        until [ -e go ]; do sleep 0.1; done; rm go
+        srun -n1 bash -c 'echo later slot ${SLURM_SHARE_SLOT-none} of $CUDA_VISIBLE_DEVICES'"""
+    job = start(cluster, script, *ONE_GPU, say="slot", times=2)
+    node = Node(cluster, "n2")
+    with plugin_of(cluster, other_release):
+        cluster.as_user("alice", ["touch", "go"], check=True)
+        assert cluster.wait(job) == "COMPLETED"
+    assert re.search(r"later slot none of \S", cluster.output(job))
+    assert f"job {job} of uid 2001: its share is removed" in node.log()
+
+
 # --- beside the table ----------------------------------------------------------------------------------------------
 
 
@@ -929,6 +1053,46 @@ def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
         assert node.remains() == []
     finally:
         node.run("umount", STATE)
+
+
+def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
+    """Neither the hooks' own log nor that of the MPS daemon can be written: the share is as ever."""
+    node.run("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/log")
+    try:
+        node.run("bash", "-c", "cat /dev/zero >/var/log/full")
+        node.prolog(FIRST)
+        assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
+        assert node.alive(node.task(FIRST))
+        node.epilog(FIRST)
+        assert node.remains() == []
+    finally:
+        node.run("umount", "/var/log")
+
+
+@pytest.mark.parametrize("since", ["1.0", "9999999999.0"], ids=["set forward", "set back"])
+def test_a_clock_that_jumps_makes_nobody_live_on(node: Node, since: str) -> None:
+    """alice's job has ended without an Epilog, and the clock was set since: bob's is no reason to turn away, and what
+    she left goes."""
+    node.prolog(FIRST)
+    node.run("sed", "-i", f's/"since":[0-9.]*/"since":{since}/', f"{STATE}/ledger")
+    node.prolog(SECOND, uid=BOB)
+    assert node.slot(SECOND, 0)["SLURM_SHARE_MPS"] == "on"
+    assert [one.user for one in node.mps()] == ["bob"]
+    node.epilog(SECOND, uid=BOB)
+
+
+def test_a_logout_that_takes_shared_memory_takes_no_share(cluster: Cluster) -> None:
+    """logind's RemoveIPC deletes the user's files in /dev/shm when a login of his ends, in mid-job: later tasks of the
+    job are on MPS as before. GPU."""
+    script = """srun -n1 simgpu-task --seconds 1
+        until [ -e go ]; do sleep 0.1; done; rm go
+        srun simgpu-task --seconds 1"""
+    job = start(cluster, script, *ONE_GPU, say="simgpu-task: host")
+    node = Node(cluster, "n2")
+    node.run("find", "/dev/shm", "-user", "alice", "-delete")
+    cluster.as_user("alice", ["touch", "go"], check=True)
+    assert cluster.wait(job) == "COMPLETED"
+    assert cluster.output(job).count("mps server") == 3
 
 
 def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluster: Cluster, node: Node) -> None:

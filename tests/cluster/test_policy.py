@@ -157,7 +157,7 @@ def test_three_refusals_make_the_node_unwell_and_the_queue_is_not_eaten(cluster:
         reason = cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
         assert "Prolog error" in reason
         log = cluster.exec("n2", ["cat", "/var/log/slurm/slurmd.log"]).stdout
-        assert "NODE UNWELL: 3 jobs turned away in 10 minutes" in log
+        assert "NODE UNWELL: 3 jobs refused in 10 minutes" in log
         assert f"job {first} of alice" in log
         cluster.exec("ctl", ["scancel", str(array)])
         end(cluster, first)

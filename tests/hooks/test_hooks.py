@@ -8,6 +8,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def node(short_path, monkeypatch):
             admission.admit_job(environ, self.paths, self.settings, 1000.0)
 
         def epilog(self, **changes):
-            return release.release_job({**ENVIRON, **changes}, self.paths, self.settings)
+            return release.release_job({**ENVIRON, **changes}, self.paths, self.settings, time.time())
 
         def plan(self, job_id=4711):
             return ledger_file.read_plan(self.paths, job_id)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class Node:
         self.log = []
         self.gpus(FakeNvml().gpu().gpu(), monkeypatch)
         monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
+        monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
         monkeypatch.setattr(mps, "read_processes", tuple)  # this machine may have daemons of its own
         monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
 
@@ -76,7 +78,7 @@ class Node:
 
     def epilog(self, job_id, **words):
         """The same."""
-        return release.release_job(self.environ(job_id, **words), self.paths, self.settings)
+        return release.release_job(self.environ(job_id, **words), self.paths, self.settings, time.time())
 
     def part(self, job_id, share="4", **words):
         """A job with a part of one GPU arrives."""
@@ -186,7 +188,7 @@ def test_a_node_that_refuses_three_jobs_in_ten_minutes_is_unwell(node):
     node.live.append(LiveJob(4711, ALICE))
     assert [node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(3)] == [True, True, False]
     assert node.ledger().refused == ()
-    assert node.said("NODE UNWELL: 3 jobs turned away in 10 minutes", "job 4722 cannot run on n2") == 1
+    assert node.said("NODE UNWELL: 3 jobs refused in 10 minutes", "job 4722 cannot run on n2") == 1
     assert all(node.plan(4720 + i).refused for i in range(3))
     assert [node.prolog(4730 + i, uid=BOB, now=1100.0 + i) for i in range(3)] == [True, True, False]
 
@@ -339,6 +341,91 @@ def test_one_part_too_many_is_refused_and_drains_no_node(node):
     assert [node.part(job_id) for job_id in (6, 7, 8)] == [True, True, True]
     assert node.ledger().refused == ()
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
+
+
+def test_a_job_waits_for_one_that_slurm_has_given_up(node, monkeypatch):
+    """A controller that lost sight of the node gives it to bob before what alice's job had here has ended: his Prolog
+    looks again, and is not turned away."""
+    monkeypatch.setattr(admission, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(admission.time, "sleep", lambda seconds: node.live.clear())
+    node.prolog(1, share="1")
+    node.live.append(LiveJob(1, ALICE))
+    assert node.prolog(2, uid=BOB, share="1", now=2000.0)
+    assert (node.jobs(), node.plan(2).refused) == ([2], None)
+    assert node.said("job 1 ", "had no Epilog") == 1
+
+
+def test_an_ordinary_job_on_a_listed_node_waits_as_well(node, monkeypatch):
+    """It is let in, and does not count as one that the node refused."""
+    node.set(exclusive_user_nodes=("n2",))
+    monkeypatch.setattr(admission, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(admission.time, "sleep", lambda seconds: node.live.clear())
+    node.live.append(LiveJob(1, ALICE))
+    assert node.prolog(2, uid=BOB, now=2000.0)
+    assert (node.jobs(), node.plan(2), node.ledger().refused) == ([2], None, ())
+
+
+def test_who_waits_sees_the_time_pass(node, monkeypatch):
+    """Of the job before there is its Prolog's line alone, of 29 s ago: a second later that proves nothing any more."""
+    node.set(exclusive_user_nodes=("n2",))
+    node.prolog(1, now=1000.0)
+    passed = [0.0]
+    began = time.monotonic()
+    monkeypatch.setattr(admission, "PATIENCE_S", 4.0)
+    monkeypatch.setattr(time, "monotonic", lambda: began + passed[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: passed.append(passed.pop() + 0.5))
+    assert node.prolog(2, uid=BOB, now=1029.0)
+    assert 2 in node.jobs()
+    assert node.ledger().refused == ()
+
+
+@pytest.mark.parametrize("share", [None, "1"])
+def test_names_are_looked_up_once_and_not_under_the_ledgers_lock(node, monkeypatch, share):
+    """Whoever keeps the users' names may take as long as he likes: other hooks have the ledger meanwhile."""
+    node.set(exclusive_user_nodes=("n2",))
+    (node.root / "slurm.conf").write_text("ClusterName=demo\n")
+    asked = []
+
+    def slowly(uid):
+        with state.exclusive(node.paths, Deadline.after(0.0)):
+            asked.append(uid)
+        return "alice"
+
+    monkeypatch.setattr(admission, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(proc, "read_user_name", slowly)
+    node.live.append(LiveJob(4711, ALICE))
+    node.prolog(2, uid=BOB, share=share, SLURM_CONF=str(node.root / "slurm.conf"))
+    assert asked == [ALICE]
+    assert "job 4711 of alice is still on it" in node.plan(2).refused
+
+
+def test_a_torn_ledger_is_said_once(node):
+    """It is read once, and what follows works on what was read."""
+    node.prolog(1, share="4", gpus="1")
+    node.paths.ledger.write_text("{")
+    node.log.clear()
+    node.prolog(2, gpus="0", share="4")
+    assert node.jobs() == [1, 2]
+    first = [line for line in node.log if str(node.paths.ledger) in line]
+    assert len(first) == 1
+
+
+def test_an_epilog_of_a_job_that_slurmctld_has_forgotten_says_root(node):
+    """It is believed once the job has no step here any more, and is not about to get its first."""
+    node.prolog(1, share="1", now=time.time())
+    assert node.epilog(1, uid=0)
+    assert node.jobs() == [1]
+    node.prolog(1, share="1", now=1000.0)
+    node.live.append(LiveJob(1, ALICE))
+    assert node.epilog(1, uid=0)
+    assert node.jobs() == [1]
+    node.live.clear()
+    assert node.epilog(1, uid=BOB)
+    assert node.jobs() == [1]
+    assert node.epilog(1, uid=0)
+    assert node.jobs() == []
+    assert node.said(f"job 1 of uid {ALICE}: its share is removed") == 1
+    assert node.said("of uid 0: its share") == 0
 
 
 def test_a_part_takes_the_number_of_one_that_is_over(node):

@@ -1,0 +1,108 @@
+"""Trouble for minutes, then the verdict: python tests/chaos.py [--minutes 20] [--seed N] [--slurm 26.05] (root).
+
+On a cluster of its own two users submit, cancel, requeue and overrun shared and ordinary jobs, while tasks, MPS
+daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut and disks filled. What happens when is decided by
+the seed alone, and printed. Nothing befalls the last third of the nodes. Ends with 0 if no job was lost or ran twice by
+slurm-share, no node was drained by it, and nothing is left on any node.
+
+A job that did not complete is lost unless one of those deeds can have ended it so, there and then
+(tests/chaos/causes.py); how many jobs each of them explains is among the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "cluster"), str(HERE / "bench"), str(HERE.parent / "packaging/demo")]
+
+from bench import RESULTS, Row, report  # noqa: E402  (the paths above come first)
+from chaos import plan  # noqa: E402
+from chaos.run import Chaos, run  # noqa: E402
+from chaos.verdict import Judgement  # noqa: E402
+
+WORDS = {
+    "kill_task": "tasks killed",
+    "kill_daemon": "MPS daemons killed",
+    "kill_server": "MPS servers killed",
+    "kill_hook": "Prologs and Epilogs killed",
+    "kill_slurmd": "slurmd killed",
+    "kill_slurmctld": "slurmctld killed",
+    "cut_network": "networks cut",
+    "fill_state": "state folders filled",
+    "fill_log": "log disks filled",
+    "fill_spool": "spool disks filled",
+    "cut_power": "nodes without power",
+    "reboot": "nodes booted anew",
+}
+
+
+def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
+    """The figures."""
+    hit = [one for one in chaos.done if one.event.actor not in plan.USERS and one.said != "there was none"]
+    counts = found.counts
+    befallen = plan.befallen(chaos.cluster.compute_nodes)
+    shown = [
+        Row("trouble", minutes, "min"),
+        Row("nodes", len(chaos.cluster.compute_nodes), ""),
+        Row("nodes that nothing befell", len(chaos.cluster.compute_nodes) - len(befallen), ""),
+        Row("jobs and array elements", counts.pop("jobs"), ""),
+        *(Row(words, sum(one.event.deed == deed for one in hit), "times") for deed, words in WORDS.items()),
+        *(Row(what, count, "") for what, count in sorted(counts.items())),
+    ]  # fmt: skip
+    held = [
+        Row("jobs lost for no reason that is known", found.lost, "jobs", 0),
+        Row("jobs run twice by slurm-share", found.twice, "jobs", 0),
+        Row("tasks begun beside another user's shared job", found.mixed, "tasks", 0),
+        Row("nodes drained by slurm-share", found.drained, "nodes", 0),
+        Row(
+            "nodes with something left after their next shared job",
+            sum(bool(one) for one in chaos.remains.values()),
+            "",
+            0,
+        ),
+    ]
+    return [*shown, *held]
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--slurm", default="26.05")
+    parser.add_argument("--nodes", type=int, default=6)
+    parser.add_argument("--name", default="chaos", help="of the cluster")
+    parser.add_argument("--show-only", action="store_true", help="print the figures, and keep none")
+    args = parser.parse_args()
+    lock = threading.Lock()
+
+    def say(text: str) -> None:
+        with lock:
+            print(text, flush=True)
+
+    if os.geteuid() != 0:
+        parser.error("a local cluster needs root")
+    say(f"seed {args.seed}")
+    chaos, found = run(args.name, args.seed, 60 * args.minutes, args.nodes, args.slurm, say)
+    for line in found.wrong:
+        say(f"WRONG: {line}")
+    if args.show_only:
+        for row in rows(chaos, found, args.minutes):
+            say(f"  {row.what:60} {row.value:g}")
+        return 1 if found.wrong else 0
+    holds = report(
+        "chaos", chaos.cluster.slurm_version, [Row("seed", args.seed, ""), *rows(chaos, found, args.minutes)]
+    )
+    (RESULTS / "chaos_events.json").write_text(json.dumps({"seed": args.seed, **chaos.papers()}) + "\n")
+    return 0 if holds and not found.wrong else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

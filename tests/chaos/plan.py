@@ -1,0 +1,91 @@
+"""What happens when: everything that chance decides, from a seed alone, before anything is touched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+USERS = ("alice", "bob")
+SUBMITTED = {
+    "whole": 4, "gpus": 4, "part": 4, "array": 2, "two_nodes": 2, "bare": 2, "escape": 1, "overtime": 1,
+    "salloc": 2, "triple": 2, "ordinary": 3, "plain": 2,
+}  # fmt: skip
+"""What a user submits, and how often of so many (see jobs.py)."""
+ANNOYANCES = {"cancel": 4, "requeue": 4}
+"""What a user does to a job of his own."""
+FAULTS = {
+    "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_slurmd": 2, "cut_network": 2,
+    "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,
+}  # fmt: skip
+"""What befalls a compute node (see hosts.py)."""
+CONTROLLER_FAULTS = {"kill_slurmctld": 2, "cut_network": 1}
+EVERY_S = {"user": (2.0, 9.0), "node": (12.0, 45.0), "ctl": (35.0, 90.0)}
+"""From one event of an actor to its next: at least, at most."""
+LASTS_S = {
+    "cut_network": (3.0, 35.0), "cut_power": (1.0, 20.0), "fill_state": (3.0, 12.0), "fill_log": (3.0, 12.0),
+    "fill_spool": (2.0, 8.0), "kill_slurmd": (0.2, 4.0), "kill_slurmctld": (0.2, 5.0),
+}  # fmt: skip
+"""How long it stays so. A network is cut for shorter and for longer than SlurmdTimeout, which is 20 s here."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that somebody does, or that befalls a host."""
+
+    at_s: float
+    """Since the begin of the trouble."""
+    actor: str
+    """alice, bob, or the host that is hit."""
+    deed: str
+    lasts_s: float = 0.0
+    """How long a fault stays, or a job's tasks run."""
+    which: float = 0.0
+    """0 to 1: of the jobs that the user has when the time comes, the one at that place in their order."""
+
+
+def make(seed: int, seconds: float, nodes: Sequence[str]) -> tuple[Event, ...]:
+    """Everything that happens in so many seconds, in the order of time. The same seed gives the same answer.
+
+    Nothing befalls the last of the nodes, see `befallen`."""
+    dice = random.Random(seed)
+    nodes = befallen(nodes)
+    events: list[Event] = []
+    faults = _deal(dice, FAULTS)
+    for actor in nodes:
+        events += [_fault(dice, at, actor, next(faults)) for at in _times(dice, "node", seconds)]
+    faults = _deal(dice, CONTROLLER_FAULTS)
+    events += [_fault(dice, at, "ctl", next(faults)) for at in _times(dice, "ctl", seconds)]
+    for user in USERS:
+        deeds = _deal(dice, {**SUBMITTED, **ANNOYANCES})
+        for at in _times(dice, "user", seconds):
+            events.append(Event(at, user, next(deeds), round(dice.uniform(1.0, 8.0), 1), round(dice.random(), 3)))
+    return tuple(sorted(events, key=lambda event: (event.at_s, event.actor)))
+
+
+def befallen(nodes: Sequence[str]) -> Sequence[str]:
+    """Those to which something happens: all but the last third, one at least. What is lost on the others is not a
+    fault's doing."""
+    return nodes[: -max(1, len(nodes) // 3)]
+
+
+def _times(dice: random.Random, kind: str, seconds: float) -> Iterator[float]:
+    """The moments of one actor."""
+    least, most = EVERY_S[kind]
+    at = dice.uniform(0.0, most - least) if kind != "user" else dice.uniform(0.0, 1.0)
+    while at < seconds:
+        yield round(at, 1)
+        at += dice.uniform(least, most)
+
+
+def _deal(dice: random.Random, deck: dict[str, int]) -> Iterator[str]:
+    """Cards of a shuffled deck, and of a new one when it is used up: everything comes, and in no order."""
+    while True:
+        cards = [card for card, count in deck.items() for _ in range(count)]
+        dice.shuffle(cards)
+        yield from cards
+
+
+def _fault(dice: random.Random, at: float, host: str, deed: str) -> Event:
+    least, most = LASTS_S.get(deed, (0.0, 0.0))
+    return Event(at, host, deed, round(dice.uniform(least, most), 1))

@@ -1,0 +1,240 @@
+"""The whole of it: a cluster, the trouble, the calm, the verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from hooked import Node
+
+from localcluster import Cluster, ClusterError, CommandFailed, NotDone
+
+from . import hosts, jobs, plan, verdict
+from .causes import Done
+from .verdict import Judgement, Submission
+from .watch import Operator
+
+CONF = f"""\
+SlurmdSpoolDir={hosts.SPOOL}
+SlurmdTimeout=20
+MinJobAge=36000
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,\
+requeue_delay=3,nohold_on_prolog_fail
+"""
+"""Jobs are known to the end; one that was requeued does not wait for two minutes; a drained node is put back soon."""
+CALM_S = 600.0
+"""For what is queued, when the trouble is over."""
+_JOB_S = 400.0
+
+Say = Callable[[str], None]
+
+
+class Chaos:
+    """One run."""
+
+    def __init__(self, cluster: Cluster, seed: int, seconds: float, say: Say) -> None:
+        self.cluster = cluster
+        self.events = plan.make(seed, seconds, cluster.compute_nodes)
+        self.done: list[Done] = []
+        self.submissions: list[Submission] = []
+        self.operator = Operator(cluster)
+        self.left: dict[str, list[str]] = {}
+        """What was on the nodes when all was over, before another job came."""
+        self.remains: dict[str, list[str]] = {}
+        """What was there after one further shared job on each node."""
+        self.records: tuple[verdict.Record, ...] = ()
+        """What Slurm says of the jobs in the end."""
+        self.files: dict[tuple[str, int], tuple[verdict.Line, ...]] = {}
+        """What the jobs wrote, by tag and number."""
+        self._say = say
+        self._allocations: list[threading.Thread] = []
+        self._begin = 0.0
+
+    # ---- trouble ----
+
+    def trouble(self) -> None:
+        """Every actor goes through what is his, each at its time."""
+        for user in plan.USERS:
+            folder = f"mkdir -p {jobs.FOLDER} && cat >{jobs.FOLDER}/task && chmod +x {jobs.FOLDER}/task"
+            self.cluster.as_user(user, folder, input=jobs.TASK, check=True)
+        self._begin = time.time()
+        actors = dict.fromkeys(event.actor for event in self.events)
+        threads = [threading.Thread(target=self._act, args=(actor,)) for actor in actors]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _act(self, actor: str) -> None:
+        for number, event in enumerate(self.events):
+            if event.actor != actor:
+                continue
+            time.sleep(max(0.0, self._begin + event.at_s - time.time()))
+            began = time.time()
+            try:
+                said = self._do(event, f"{actor[0]}{number:04d}")
+            except ClusterError as error:
+                said = f"did not work: ... {' '.join(str(error).split())[-200:]}"
+            self.done.append(Done(event, began, time.time(), said))
+            self._say(f"{began - self._begin:7.1f} s  {actor:5} {event.deed}: {said}")
+
+    def _do(self, event: plan.Event, tag: str) -> str:
+        if event.actor not in plan.USERS:
+            return hosts.DEEDS[event.deed](self.cluster, event.actor, event.lasts_s)
+        if event.deed in plan.ANNOYANCES:
+            return self._annoy(event)
+        return self._submit(event, tag)
+
+    def _submit(self, event: plan.Event, tag: str) -> str:
+        user, at = event.actor, time.time()
+        if event.deed == "salloc":
+            thread = threading.Thread(target=self._allocate, args=(event, tag))
+            self._allocations.append(thread)
+            thread.start()
+            return f"salloc {tag}"
+        try:
+            if event.deed == "triple":
+                self.cluster.as_user(user, jobs.triple_argv(tag, event.lasts_s), timeout=60, check=True)
+                number = "in triples mode"
+            else:
+                kind = jobs.KINDS[event.deed]
+                options = jobs.sbatch_options(kind, tag, requeue=event.which < 0.8)
+                number = str(self.cluster.sbatch(user, jobs.script(kind, tag, event.lasts_s), *options))
+        except (CommandFailed, NotDone):
+            self.submissions.append(Submission(tag, user, event.deed, at, is_taken=False))
+            raise
+        self.submissions.append(Submission(tag, user, event.deed, at, is_taken=True))
+        return f"{tag} is {number}"
+
+    def _allocate(self, event: plan.Event, tag: str) -> None:
+        kind = jobs.KINDS["salloc"]
+        argv = ["salloc", "-J", tag, "-t10", "--mem=300", *kind.options]
+        self.submissions.append(Submission(tag, event.actor, "salloc", time.time(), is_taken=False))
+        script = jobs.script(kind, tag, event.lasts_s)
+        try:
+            self.cluster.as_user(event.actor, [*argv, "bash", "-c", script], timeout=_JOB_S)
+        except NotDone:
+            self._say(f"{time.time() - self._begin:7.1f} s  {event.actor:5} salloc {tag} did not come back")
+
+    def _annoy(self, event: plan.Event) -> str:
+        """Cancel or requeue a running job of one's own."""
+        said = self.cluster.as_user(event.actor, ["squeue", "--me", "-h", "-tR", "-o%A"], timeout=30).stdout
+        running = sorted(said.split(), key=int)
+        if not running:
+            return "no job is running"
+        job = running[int(event.which * len(running))]
+        argv = ["scancel", job] if event.deed == "cancel" else ["scontrol", "requeue", job]
+        self.cluster.as_user(event.actor, argv, timeout=30, check=True)
+        return f"cancelled {job}" if event.deed == "cancel" else f"requeued {job}"
+
+    # ---- calm ----
+
+    def calm(self) -> None:
+        """Faults end, jobs end, and what is left is looked at."""
+        hosts.make_calm(self.cluster, [*self.cluster.compute_nodes, "ctl"])
+        for thread in self._allocations:
+            thread.join()
+        _until(self._is_empty, CALM_S)
+        _until(self._is_idle, CALM_S / 2)
+        self.left = self._look()
+        if any(self.left.values()):
+            # Slurm ran no Epilog there, or it was killed: what it skipped is the next shared job's Prolog's to do.
+            for node in self.cluster.compute_nodes:
+                job = self.cluster.sbatch("bob", "true", "--share-gpu=1", f"-w{node}", "--mem=100")
+                self.cluster.wait(job, CALM_S)
+            self.cluster.settle()
+        self.remains = self._look()
+
+    def _is_empty(self) -> bool:
+        try:
+            return not self.cluster.jobs()
+        except (CommandFailed, NotDone):
+            return False
+
+    def _is_idle(self) -> bool:
+        states = self.cluster.status().nodes
+        return len(states) == len(self.cluster.compute_nodes) and set(states.values()) <= {"idle", "planned"}
+
+    def _look(self) -> dict[str, list[str]]:
+        return {name: Node(self.cluster, name).remains() for name in self.cluster.compute_nodes}
+
+    # ---- verdict ----
+
+    def judge(self) -> Judgement:
+        """What is true in the end."""
+        records = self.cluster.exec("ctl", ["scontrol", "-o", "show", "jobs"], check=True).stdout
+        for user in plan.USERS:
+            for file in (self.cluster.home / user / jobs.FOLDER).iterdir():
+                tag, _, job = file.name.partition(".")
+                if job.isdecimal():
+                    self.files[tag, int(job)] = verdict.parse_lines(file.read_text())
+        self.records = verdict.parse_records(records)
+        found = verdict.judge(self.submissions, self.done, self.records, self.files, self.operator.drains)
+        left = sum(bool(one) for one in self.left.values())
+        found.counts["nodes with something left, before their next shared job"] = left
+        found.wrong += [f"left on {name}: {one}" for name, some in self.remains.items() for one in some]
+        states = self.cluster.status().nodes
+        found.wrong += [f"{name} is {state} in the end" for name, state in states.items() if state != "idle"]
+        found.counts["held jobs released"] = self.operator.released
+        return found
+
+    def papers(self) -> dict[str, object]:
+        """All that the verdict was given, for a file: it can be given again. Times count from the begin."""
+
+        def told(one: object, times: tuple[str, ...]) -> dict[str, object]:
+            values = asdict(one)  # type: ignore[call-overload]
+            return {**values, **{name: round(values[name] - self._begin, 2) for name in times if values[name]}}
+
+        return {
+            "events": self.story(),
+            "submissions": [told(one, ("at",)) for one in self.submissions],
+            "records": [told(one, ("start", "end")) for one in self.records],
+            "drains": [told(one, ("at",)) for one in self.operator.drains],
+            "lines": {
+                f"{tag}.{job}": [
+                    [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what] for one in some
+                ]
+                for (tag, job), some in sorted(self.files.items())
+            },
+        }
+
+    def story(self) -> list[dict[str, object]]:
+        """What happened, in the order of time, for a file."""
+        told = sorted(self.done, key=lambda one: one.began)
+        return [
+            {**asdict(one.event), "began_s": round(one.began - self._begin, 2),
+             "took_s": round(one.ended - one.began, 2), "said": one.said}
+            for one in told
+        ]  # fmt: skip
+
+
+def run(
+    name: str, seed: int, seconds: float, nodes: int, slurm: str = "26.05", say: Say = print
+) -> tuple[Chaos, Judgement]:
+    """A cluster of its own, all of it, and the verdict."""
+    with Cluster.up(name, slurm, nodes=nodes, slurm_conf_extra=CONF) as cluster:
+        chaos = Chaos(cluster, seed, seconds, say)
+        with chaos.operator.at_work():
+            chaos.trouble()
+            say("calm")
+            chaos.calm()
+        found = chaos.judge()
+        if found.wrong:
+            explain(chaos, say)
+    return chaos, found
+
+
+def explain(chaos: Chaos, say: Say) -> None:
+    """The logs of every node, for whoever has to find out."""
+    for name in chaos.cluster.compute_nodes:
+        node = Node(chaos.cluster, name)
+        say(f"--- {name}: our log\n{node.log()[-20_000:]}")
+
+
+def _until(true: Callable[[], object], seconds: float) -> None:
+    """Wait until it is so, or not so for too long: the verdict says what that means."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.5)
