@@ -22,7 +22,7 @@ def parse(data: bytes, file: str = "ledger") -> Ledger:
         if version != VERSION:
             raise StateError(file, f"version {version} was written by another release; this one knows {VERSION}")
         return msgspec.json.decode(data, type=_Envelope).ledger
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(file, f"is not a ledger: {error}") from error
 
 

@@ -51,7 +51,7 @@ GONE = "Cannot find MPS control daemon process"
 BUSY = "Cannot send command to MPS control daemon process"
 REFUSALS = ("Insufficient privileges", "Not enough privilege", "Invalid", "Only root user")
 
-_MEMORY = re.compile(r"([0-9]+)([GM])B?", re.IGNORECASE)
+_MEMORY = re.compile(r"([0-9]{1,9})([GM])B?", re.IGNORECASE | re.ASCII)
 _PIDS = re.compile(r"[0-9]{1,10}")
 _NOT_FOUND = re.compile(r"Server [0-9]+ not found")
 
@@ -327,7 +327,7 @@ def parse_pids(place: MpsPlace, text: str) -> tuple[int, ...]:
 
 def parse_status(text: str) -> str | None:
     """A server's status in capitals; GONE for one that is not there; None for a release without the command."""
-    if is_unknown(text) or not text:
+    if is_unknown(text) or not text.strip():
         return None
     return "GONE" if _NOT_FOUND.match(text) else text.split()[-1].upper()
 
@@ -342,7 +342,7 @@ def parse_percent(place: MpsPlace, text: str) -> float:
 
 def parse_memory_mib(place: MpsPlace, text: str) -> int | None:
     """`2G` or `512M` in MiB; None for no text, which is no limit. Raises MpsRefusedError for any other text."""
-    if not text:
+    if not text.strip():
         return None
     match = _MEMORY.fullmatch(text.split()[-1])
     if match is None:

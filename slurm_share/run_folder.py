@@ -73,7 +73,7 @@ def parse_run(data: bytes, file: str) -> Run:
     """The run in what run.json holds. Raises StateError, which names `file`, for anything else."""
     try:
         run = msgspec.json.decode(data, type=Run)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(file, f"this is not the folder of a run ({error})") from error
     if run.version != 1:
         raise StateError(file, f"it was made by another release of slurm-share (version {run.version}, not 1)")
@@ -107,7 +107,7 @@ def read_scheduler_command(folder: Path) -> tuple[str, ...]:
     file = folder / SUBMIT
     try:
         words = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise StateError(str(file), f"there is no scheduler command ({why})") from error
     if words[:1] != ("sbatch",):
@@ -139,7 +139,7 @@ def parse_results(data: bytes) -> Iterator[Ended]:
         if line:
             try:
                 yield _ended.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
 
 
@@ -189,7 +189,7 @@ def read_progress(folder: Path, run: Run, job: str | None = None) -> list[Progre
     for file in sorted((folder / run.log_folder).glob(f"p*_*/{PROGRESS}")):
         try:
             progress = msgspec.json.decode(file.read_bytes(), type=Progress)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if job is None or progress.job == job:
             found.append(progress)

@@ -46,8 +46,19 @@ def fold(names: Iterable[str]) -> str:
     return str(NodeSet.fromlist(wanted, resolver=RESOLVER_NOGROUP))
 
 
+def _size(piece: str) -> int:
+    """At most so many names are in a piece: its brackets multiply, n[1-3]m[1-4]."""
+    size = 1
+    if re.search(r"[\[,]\s*-|\]\s*[0-9]{6}", piece):  # to ClusterShell a number below 0, or digits that join a range's
+        return NODES_MAX + 1
+    for listed in re.findall(r"\[([^\[\]]*)", piece):
+        spans = listed.count(",") + 1
+        size *= spans + sum(max(0, int(last[:10]) - int(first[:10])) for first, last in _RANGE.findall(listed))
+    return size
+
+
 def _set(text: str) -> NodeSet:
-    count = sum(max(0, int(last[:10]) - int(first[:10])) for first, last in _RANGE.findall(text))
+    count = sum(_size(piece) for piece in _PIECE.split(text))
     try:
         if count > NODES_MAX:
             raise ValueError

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pynvml
 
-from ..errors import DriverError
+from ..errors import DriverError, shown
 from ..records import Driver, Gpu, GpuProcess, GpuReading
 
 MIB = 1024 * 1024
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{4,80}", re.ASCII)
 SIMULATED_DRIVER = "-simulated"
 """The end of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
 
@@ -25,7 +27,7 @@ def read_driver() -> Driver:
     with _driver():
         version = text_of(pynvml.nvmlSystemGetDriverVersion())
         simulated = version.endswith(SIMULATED_DRIVER)
-        return Driver(version, tuple(gpu for i in range(_count()) for gpu, _ in _gpu_and_instances(i, simulated)))
+        return Driver(version, tuple(gpu for i in range(_count()) for gpu, _ in gpu_and_instances(i, simulated)))
 
 
 def read_gpu_readings() -> tuple[GpuReading, ...]:
@@ -33,7 +35,7 @@ def read_gpu_readings() -> tuple[GpuReading, ...]:
     with _driver():
         simulated = text_of(pynvml.nvmlSystemGetDriverVersion()).endswith(SIMULATED_DRIVER)
         return tuple(
-            _reading(gpu, handle) for index in range(_count()) for gpu, handle in _gpu_and_instances(index, simulated)
+            reading_of(gpu, handle) for index in range(_count()) for gpu, handle in gpu_and_instances(index, simulated)
         )
 
 
@@ -84,12 +86,13 @@ def _count() -> int:
     return int(pynvml.nvmlDeviceGetCount())
 
 
-def _gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
+def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
+    """A GPU and its MIG instances, each with the driver's handle of it. NVML's errors come as they are."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     mig = or_none(pynvml.nvmlDeviceGetMigMode, handle)
     mig_on = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     gpu = Gpu(
-        uuid=text_of(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=uuid_of(pynvml.nvmlDeviceGetUUID(handle)),
         index=index,
         minor=or_none(pynvml.nvmlDeviceGetMinorNumber, handle),
         name=text_of(pynvml.nvmlDeviceGetName(handle)),
@@ -107,7 +110,7 @@ def _gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]
 
 def _instance(parent: Gpu, handle: Any) -> Gpu:
     return Gpu(
-        uuid=text_of(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=uuid_of(pynvml.nvmlDeviceGetUUID(handle)),
         index=parent.index,
         minor=None,
         name=text_of(pynvml.nvmlDeviceGetName(handle)),
@@ -116,7 +119,8 @@ def _instance(parent: Gpu, handle: Any) -> Gpu:
     )
 
 
-def _reading(gpu: Gpu, handle: Any) -> GpuReading:
+def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
+    """The GPU's load at this moment. NVML's errors come as they are."""
     rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuReading(
         gpu=gpu,
@@ -172,6 +176,16 @@ def or_none(ask: Callable[..., Any], *args: Any) -> Any:
 def text_of(value: str | bytes) -> str:
     """NVML's text: bytes in older bindings."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def uuid_of(value: str | bytes) -> str:
+    """A GPU's or an instance's UUID: it becomes a word of a plan, and without its slashes the name of a folder
+    (`Paths.mps_pipe` takes them out; nobody else makes a path of it). Raises DriverError for a text that NVML does not
+    write (nvml.h, nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470)."""
+    text = text_of(value)
+    if not _UUID.fullmatch(text):
+        raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
+    return text
 
 
 def why_unknown(error: pynvml.NVMLError) -> str:

@@ -39,3 +39,12 @@ def test_as_clustershell_has_them(numbers, width):
 def test_what_is_no_list_is_said(text):
     with pytest.raises(UsageError, match="no list of nodes"):
         node_names.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1-3000]m[1-3000]", "n[1-400]m[1-400]o[1-4]", "a,n[1-99999]m[1,2]", "[-3]999999999"]
+)
+def test_brackets_that_multiply_or_join_digits_are_counted_as_such(text):
+    """Each range is small, and all of them together would fill a memory."""
+    with pytest.raises(UsageError, match="no list of nodes"):
+        node_names.parse(text)

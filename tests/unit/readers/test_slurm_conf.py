@@ -48,11 +48,16 @@ def conf(tmp_path):
         ('PrivateData="usage, jobs"\n', True),
         ("PrivateData=usage,\\\njobs\n", True),
         ("PrivateData=\\\n  jobs\n", True),
+        ("ClusterName=x PrivateData=jobs\n", True),
+        ("SlurmctldHost=n0 PrivateData = usage,jobs ReturnToService=2\n", True),
+        ("ClusterName=x PrivateData=usage SlurmUser=all\n", False),
+        ('ClusterName=x JobCompLoc="a PrivateData=jobs"\n', False),
+        ("PrivateData=jobs\nPrivateData=usage\n", True),
     ],
 )
 def test_jobs_and_all_hide_who_else_is_here(conf, text, hides):
-    """In any case, alone or among other words, in quotes or over two lines as Slurm reads them (parse_config.c);
-    nothing in a comment and no other key does."""
+    """In any case, alone or among other words, in quotes, over two lines or with other keys on one line, as Slurm reads
+    them (parse_config.c); nothing in a comment and no other key does."""
     assert conf(text) is hides
 
 
@@ -82,10 +87,18 @@ def test_a_comment_includes_nothing(conf):
     assert not conf("#Include missing.conf\nIncludes=missing.conf\n")
 
 
-@pytest.mark.parametrize("text", ["Include missing.conf\n", "Include nodes-%c.conf\n", "Include .\n"])
+@pytest.mark.parametrize(
+    "text", ["Include missing.conf\n", "Include nodes-%c.conf\n", "Include .\n", "Include a**b\n", "Include \0\n"]
+)
 def test_an_included_file_that_cannot_be_read_hides(conf, text):
-    """It may say PrivateData; so may one whose name holds the cluster's."""
+    """It may say PrivateData; so may one whose name no file can have."""
     assert conf(text)
+
+
+def test_an_included_name_may_hold_the_clusters(conf):
+    """%c, as Slurm puts it in: in small letters."""
+    assert conf("ClusterName=Demo\nInclude %c.conf\n", **{"demo.conf": "PrivateData=jobs\n"})
+    assert not conf("ClusterName=Demo\nInclude %c.conf\n", **{"demo.conf": "PrivateData=usage\n"})
 
 
 @pytest.mark.parametrize(
@@ -104,12 +117,17 @@ def test_files_that_include_one_another_end_and_hide(tmp_path, files):
 
 
 def test_a_file_that_cannot_be_read_hides(tmp_path):
-    """None there, a folder in its place, bytes that are no text, a file that is not ours to read."""
-    file = tmp_path / "slurm.conf"
-    assert slurm_conf.read_hides_jobs(file)
+    """None there, a folder in its place."""
+    assert slurm_conf.read_hides_jobs(tmp_path / "slurm.conf")
     assert slurm_conf.read_hides_jobs(tmp_path)
-    file.write_bytes(b"PrivateData=usage\n# \xff\xfe\n")
-    assert slurm_conf.read_hides_jobs(file)
+
+
+def test_bytes_that_are_no_utf_8_are_bytes_to_slurm_and_to_us(tmp_path):
+    """A comment in the letters of another time hides nobody."""
+    file = tmp_path / "slurm.conf"
+    for value, hides in ((b"usage", False), (b"jobs", True)):
+        file.write_bytes(b"# M\xfcller\nPrivateData=" + value + b"\n")
+        assert slurm_conf.read_hides_jobs(file) is hides
 
 
 def test_a_file_for_root_alone_hides_from_others(tmp_path):

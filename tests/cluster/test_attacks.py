@@ -1,0 +1,388 @@
+"""What a user may try against root's half of a node: with what is his own in the state folder, and with names.
+
+test_second_user.py has what a second user tries on a node that the first one shares; here it is the job's own user,
+whose plan, slots, locks, sockets and logs lie beside root's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hooked import ALICE, BIN, BOB, LOG, PART, STATE, Node, configured, until
+
+from localcluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Iterator[Node]:
+    """n2, called by hand; after the test nothing of anybody is on it, and no hook of it had a traceback."""
+    node = Node(cluster, "n2")
+    node.run("rm", "-f", LOG)
+    yield node
+    log = node.log()
+    node.run("pkill", "-9", "-u", "alice,bob")
+    for job in node.jobs():
+        node.epilog(job)
+    remains = node.remains()
+    node.forget_refusals()
+    if remains:
+        cluster.reboot("n2")
+    assert remains == []
+    assert ".py" not in log
+
+
+def alice(node: Node, script: str, *words: object) -> str:
+    """What a piece of Python of alice's says on the node."""
+    argv = ["python3", "-c", script, *map(str, words)]
+    done = node.cluster.as_user("alice", argv, node=node.name, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def alices_pipe(node: Node) -> str:
+    """The pipe directory of her one daemon."""
+    (daemon,) = [one for one in node.mps() if one.user == "alice"]
+    return daemon.pipe
+
+
+# --- her own files beside root's -----------------------------------------------------------------------------------
+
+FORGE = """import os, sys
+path, old, new = sys.argv[1:]
+os.chmod(path, 0o600)
+text = open(path).read()
+open(path, "w").write(text.replace(*old.split("|")).replace(*new.split("|")))
+"""
+
+
+def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
+    """Her plan says that it is of a job of bob's, and the ledger, from which alone hooks know who is here, is torn:
+    what is made anew from the plans has no job of bob's but his own."""
+    node.prolog(9001)
+    alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
+    node.run("truncate", "-s", "7", f"{STATE}/ledger")
+    node.prolog(9003, uid=BOB, gpus="1")
+    assert node.jobs() == [9003]
+    assert "made anew from the plans of the jobs that are here (none)" in node.log()
+    assert node.run("slurm-share", "status").returncode == 0
+    node.epilog(9003, uid=BOB, gpus="1")
+    node.epilog(9001)
+
+
+NONSENSE = ("SLURM_SHARE_SLOT=0|SLURM_SHARE_SLOT=" + "9" * 500, "SLURM_SHARE_SLOT=|X=", "end\n|")
+
+
+def test_nonsense_in_a_plan_stops_no_hook(node: Node) -> None:
+    """In the plans of three jobs, each with one of its own; the ledger is torn as well, and made anew from these."""
+    jobs = range(9001, 9001 + len(NONSENSE))
+    for job, change in zip(jobs, NONSENSE, strict=True):
+        node.prolog(job, **PART)
+        before = node.plan(job)
+        alice(node, FORGE, f"{STATE}/jobs/{job}/plan", change, "x|x")
+        assert node.plan(job) != before
+    node.run("truncate", "-s", "7", f"{STATE}/ledger")
+    node.prolog(9010, gpus="1")
+    assert 9010 in node.jobs()
+    assert node.run("slurm-share", "status").returncode == 0
+    for job in jobs:
+        node.epilog(job)
+    node.epilog(9010, gpus="1")
+
+
+LINK = """import os, sys
+pipe, hard, symbolic = sys.argv[1:]
+for link, target, name in ((os.link, hard, "control.log"), (os.symlink, symbolic, "server.log")):
+    path = f"{pipe}/logs/{name}"
+    os.unlink(path) if os.path.lexists(path) else None
+    open(target, "w").write("x" * 3_000_000)
+    link(target, path)
+"""
+
+
+def test_a_link_in_place_of_a_log_empties_nothing(node: Node) -> None:
+    """A hook that visits a daemon empties logs that have grown: not a file that has another name elsewhere, and not
+    what a symbolic link leads to."""
+    node.prolog(9001, **PART)
+    kept = (f"{STATE}/jobs/9001/slots/0", "/home/alice/kept")
+    alice(node, LINK, alices_pipe(node), *kept)
+    node.prolog(9002, **PART)  # joins her daemon
+    assert "joined" in node.log()
+    assert node.run("stat", "-c", "%s", *kept).stdout == "3000000\n" * 2
+    node.run("rm", kept[1])
+    node.epilog(9001)
+    node.epilog(9002)
+
+
+HOLD = """import fcntl, glob, os, socket, sys, time
+pipe, slots = sys.argv[1:]
+held = []
+for path in [*glob.glob(f"{slots}/*"), f"{pipe}.ui", f"{pipe}.lock", f"{pipe}/control_lock"]:
+    for lock in (fcntl.flock, fcntl.lockf):
+        for flags, mode in ((os.O_RDWR, fcntl.LOCK_EX), (os.O_RDONLY, fcntl.LOCK_SH)):
+            try:
+                fd = os.open(path, flags | os.O_NONBLOCK)
+                lock(fd, mode | fcntl.LOCK_NB)
+                held.append(fd)
+            except OSError: pass
+for name in ("control", "control_privileged", "log"):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        for _ in range(20):
+            try:
+                link = socket.socket(socket.AF_UNIX, kind)
+                link.settimeout(0.2)
+                link.connect(f"{pipe}/{name}")
+                held.append(link)
+            except OSError: break
+print("holding", len(held), flush=True)
+time.sleep(600)
+"""
+
+
+def test_who_holds_all_locks_and_says_nothing_to_the_daemon_keeps_no_epilog(node: Node) -> None:
+    """Every lock that her uid can get and every place in the queue of her daemon, held from outside the job: its Epilog
+    comes to its end, the daemon too, and the GPU has a daemon for the next user."""
+    node.prolog(9001)
+    argv = ["python3", "-u", "-c", HOLD, alices_pipe(node), f"{STATE}/jobs/9001/slots"]
+    pid = node.background(argv, "alice")
+    until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "a hand on every lock")
+    assert int(node.run("cat", "/tmp/out").stdout.split()[1]) >= 4
+    node.epilog(9001)
+    assert node.mps() == []
+    assert node.jobs() == []
+    node.prolog(9002, uid=BOB)
+    assert [one.user for one in node.mps()] == ["bob"]
+    node.run("kill", "-9", str(pid))
+    node.epilog(9002, uid=BOB)
+    node.run("rm", "-f", "/tmp/pid", "/tmp/out")
+
+
+# --- full ----------------------------------------------------------------------------------------------------------
+
+FILL = """import itertools, os, sys
+slot, pipe = sys.argv[1:]
+try:
+    for number in itertools.count(): os.mknod(f"{pipe}/{number}")
+except OSError: pass
+try:
+    with open(slot, "wb") as file:
+        while True: file.write(bytes(65536)); file.flush()
+except OSError: pass
+"""
+
+
+@pytest.fixture
+def small_state(node: Node) -> Iterator[Node]:
+    """The state folder on a file system of its own, as an administrator has it, and a small one."""
+    node.run("mkdir", "-p", STATE)
+    node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=1m,nr_inodes=100", "tmpfs", STATE)
+    try:
+        yield node
+    finally:
+        node.run("umount", "-l", STATE)
+
+
+def test_a_user_who_fills_the_state_folder_costs_himself_his_share(small_state: Node) -> None:
+    """Neither a byte nor an inode is left, all of it in files of hers. Ordinary jobs go on; a share of hers waits for
+    better times and drains no node; with her job it all goes, and the next user has the whole of it."""
+    node = small_state
+    node.prolog(9001)
+    alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
+    assert node.run("touch", f"{STATE}/x").returncode != 0
+    node.prolog(9002, gpus="1")
+    node.prolog(9003, uid=BOB, share=None)
+    node.epilog(9003, uid=BOB, share=None)
+    assert "No space left on device" in node.log()
+    assert node.run("slurm-share", "status").returncode == 0
+    node.epilog(9002, gpus="1")
+    node.epilog(9001)
+    assert node.mps() + node.mps("server") == []
+    assert node.jobs() == []
+    node.prolog(9004, uid=BOB)
+    assert "slot 1 " in node.plan(9004)
+    node.epilog(9004, uid=BOB)
+
+
+def test_a_full_log_costs_no_job(cluster: Cluster, node: Node) -> None:
+    """Where the hooks' log lies there is no room for a line: shares come and go as ever."""
+    node.run("mkdir", "-p", "/mnt/logs")
+    node.run("mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", "/mnt/logs")
+    try:
+        node.run("bash", "-c", "head -c 1M /dev/zero >/mnt/logs/x 2>/dev/null; : >/mnt/logs/hooks.log")
+        with configured(cluster, 'log_file = "/mnt/logs/hooks.log"'):
+            done = node.hook("prolog", 9001)
+            assert done.returncode == 0
+            assert "cannot write '/mnt/logs/hooks.log'" in done.stderr
+            assert "slot 1 " in node.plan(9001)
+            node.epilog(9001)
+        assert node.jobs() == []
+    finally:
+        node.run("umount", "/mnt/logs")
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+HOSTILE = "[red]x[/red]\x1b[2J\x1b]0;t\x07\r\nNodeName=n9 \u202e'\"$(id)`id`"
+LOOKS = [
+    "llstat",
+    "llstat --json",
+    "llfree",
+    "llload -g --detail",
+    "llload -g --processes",
+    "llload -g --tsv",
+    "llload --advise",
+    "slurm-share status",
+]
+ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2030-\u2064\u2070-\U0010ffff]")
+"""What no terminal should get from a name: controls, and signs that turn the direction of writing."""
+
+
+def test_names_are_shown_and_do_nothing(cluster: Cluster) -> None:
+    """Job, comment, folder and program have names with markup, newlines and a terminal's orders: every command shows
+    its table, and none of its bytes is an order."""
+    folder = f"/home/alice/{HOSTILE.replace('/', '|')}"
+    cluster.as_user("alice", f"mkdir -p {shlex.quote(folder)}", check=True)
+    job = cluster.sbatch(
+        "alice",
+        "ln -sf /usr/local/bin/simgpu-task '[b]p'; srun -n1 './[b]p' --memory 1G --seconds 600",
+        *(
+            "-wn2",
+            "--share-gpu=2",
+            "--gres=gpu:1",
+            "-J",
+            HOSTILE,
+            "--comment",
+            HOSTILE,
+            "-D",
+            folder,
+            "-o",
+            "/dev/null",
+        ),
+    )
+    try:
+        cluster.wait_running(job)
+        node = Node(cluster, "n2")
+        until(lambda: "simgpu-task" in node.run("pgrep", "-fa", "seconds 600").stdout or node.mps("server"), "its task")
+        for look in LOOKS:
+            where = "n2" if look == "slurm-share status" else "login"
+            done = cluster.as_user("alice", look, node=where, timeout=60)
+            assert done.returncode == 0, (look, done.stderr)
+            assert "Traceback" not in done.stderr
+            assert ODD.findall(done.stdout + done.stderr) == [], look
+            assert "uid=" not in done.stdout  # nobody ran id
+            assert not re.search(r"^NodeName=n9", done.stdout, re.MULTILINE), look
+            if look == "llstat --json":
+                assert json.loads(done.stdout)
+            if look == "llstat":
+                assert "[red]x[/red]" in done.stdout  # as it is, and not as markup
+    finally:
+        cluster.exec("ctl", ["scancel", str(job)])
+        cluster.wait(job)
+
+
+# --- what root opens -----------------------------------------------------------------------------------------------
+
+CALLS = "open,openat,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat"
+CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umount2"
+BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
+ROOTS = [
+    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/mps)?",
+    rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|choose|\d+))?)?",
+    rf"{STATE}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
+    re.escape(LOG),
+    r"/dev/null",
+    r"/(dev/shm|tmp)/\.slurm-share-leftovers-\d+\.\d+\.\w+(/\d+)?",
+    r"/proc/self/(oom_score_adj|fd/\d+)|/proc/\d+/oom_score_adj",
+]
+"""Where root makes, writes, moves, hands over or removes something: folders of root's alone."""
+A_USERS = rf"{STATE}/mps/\d+/[0-9a-z.-]+/.+|{STATE}/jobs/\d+/slots/.+|/dev/shm/.+|/tmp/.+|/home/.+"
+"""Where a name may be anybody's: nothing is opened there but with O_NOFOLLOW."""
+
+
+def ended_in(text: str) -> str:
+    """The exit code of the first process of a trace; empty: it runs."""
+    ended = re.search(rf"^{text.partition(' ')[0]} +\+\+\+ exited with (\d+)", text, re.MULTILINE) if text else None
+    return ended[1] if ended else ""
+
+
+def traced(node: Node, out: Path, *argv: str) -> list[str]:
+    """The calls of a program that were made as root, and of what it started."""
+    entered = node.cluster._enter(node.name, list(argv), cwd="/root")
+    trace = [
+        "strace",
+        "-f",
+        "--pidns-translation",
+        "-e",
+        f"trace={CALLS},{BECOME}",
+        "-e",
+        "signal=none",
+        "-o",
+        str(out),
+    ]
+    out.unlink(missing_ok=True)
+    # it would stay as long as the daemons that the hook leaves behind
+    with subprocess.Popen([*trace, *entered], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as strace:
+        try:
+            until(lambda: out.exists() and ended_in(out.read_text(errors="replace")), "the hook's end")
+        finally:
+            strace.kill()  # what it traces goes on
+    assert ended_in(out.read_text(errors="replace")) == "0"
+    text = out.read_text(errors="replace")
+    out.unlink()
+    users: set[str] = set()
+    begun: dict[str, str] = {}
+    found = []
+    for line in text.splitlines():
+        pid, _, call = line.partition(" ")
+        call = call.strip()
+        if call.endswith("<unfinished ...>"):
+            begun[pid] = call.removesuffix("<unfinished ...>")
+            continue
+        if resumed := re.match(r"<\.\.\. \w+ resumed>(.*)", call):
+            call = begun.pop(pid, "") + resumed[1]
+        if child := re.match(r"(?:clone3?|v?fork)\(.*= \d+(?: /\* (\d+) in strace's PID NS \*/)?$", call):
+            number = child[1] or call.rpartition("= ")[2]
+            if pid in users:
+                users.add(number)
+        elif re.match(r"set(?:res|re)?uid\((?:-1, )?[1-9]\d{3}.*= 0$", call):
+            users.add(pid)
+        elif pid not in users:
+            found.append(call)
+    return found
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="NOT TESTED: strace is not installed")
+def test_root_makes_and_changes_nothing_but_what_is_listed(cluster: Cluster, node: Node, tmp_path: Path) -> None:
+    """Prolog and Epilog of a shared job, MPS and clearing up included, as the kernel saw them: whatever root writes,
+    makes, moves, hands over or removes lies where only root can put a name; and what it opens in a folder of the user's
+    it opens without following a link."""
+    with configured(cluster, 'clean_up = ["gpu_processes", "shm"]', 'exclusive_user_nodes = ["n2"]'):
+        calls = traced(node, tmp_path / "trace", *node.hook_argv("prolog", 9001, SLURM_JOB_EXCLUSIVE="NODE"))
+        cluster.as_user("alice", "touch /dev/shm/hers", node="n2", check=True)
+        calls += traced(node, tmp_path / "trace", *node.hook_argv("epilog", 9001, SLURM_JOB_EXCLUSIVE="NODE"))
+    done = [call for call in calls if not re.search(r"= -1 E", call)]
+    opened = [call for call in done if re.match(r"(?:open|openat|creat)\(", call)]
+    assert len(opened) > 100
+    assert any(f"{STATE}/ledger.lock" in call for call in opened)
+    loose = [
+        call for call in opened if re.search(rf'"(?:{A_USERS})"', call) and not re.search(r"O_NOFOLLOW|O_EXCL", call)
+    ]
+    assert loose == []
+    written = [call for call in done if call not in opened or re.search(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", call)]
+    places = [place for call in written for place in re.findall(r'"(/[^"]*)"', call)]
+    odd = [place for place in places if not any(re.fullmatch(form, place) for form in ROOTS) and not is_hooks(place)]
+    assert [place for place in odd if not place.startswith("/dev/shm/hers")] == []
+    assert f"{BIN}prolog" not in places
+
+
+def is_hooks(place: str) -> bool:
+    """What the way into the node does before the hook begins, and bytecode of ours, made once."""
+    return place.startswith(("/proc/", "/sys/", "/opt/slurm-share/")) or "__pycache__" in place

@@ -1,0 +1,82 @@
+"""Inputs for parsers: changed copies of good ones, the same again for the same seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+MOST_BYTES = 8192
+WORDS = (
+    *(
+        b"",
+        b"\0",
+        b"\n",
+        b"\r\n",
+        b"\x1b[2J",
+        b"\xff",
+        b"\xc3\xbc",
+        b"\xe2\x80\xae",
+        "\u0664".encode(),
+        b"[/red]",
+        b"\\",
+    ),
+    *(b"-1", b"0", b"00", b"4294967295", b"4294967296", b"9" * 30, b"9" * 5000, b"1e999", b"nan", b"0x10", b" ", b"\t"),
+    *(b"=", b",", b";", b":", b"/", b"../", b"$(id)", b"`id`", b"'", b'"', b"[", b"]", b"{", b"}", b"(", b")", b"null"),
+    *(b"GPU-", b"MIG-", b"gpu:", b"shard:", b"end\n", b"slot ", b"job_", b"uid_", b"step_", b"slurmstepd: [4711.0]"),
+)
+"""What a parser stumbles over, if it does: ends, numbers out of range, terminals, markup, shells, its own words."""
+
+
+def changed(seeds: Sequence[bytes], dice: random.Random) -> bytes:
+    """One of the seeds after one to six changes; or bytes without any meaning."""
+    if dice.random() < 0.02:
+        return dice.randbytes(dice.randrange(200))
+    data = bytearray(dice.choice(seeds))
+    for _ in range(dice.randint(1, 6)):
+        _change(data, seeds, dice)
+    return bytes(data[:MOST_BYTES])
+
+
+def _change(data: bytearray, seeds: Sequence[bytes], dice: random.Random) -> None:
+    at = dice.randint(0, len(data))
+    match dice.randrange(7):
+        case 0 if at < len(data):
+            data[at] = dice.randrange(256)
+        case 1 if at < len(data):
+            data[at] ^= 1 << dice.randrange(8)
+        case 2:
+            del data[at : at + dice.randrange(24)]
+        case 3:
+            data[at:at] = dice.choice(WORDS)
+        case 4:
+            other = dice.choice(seeds)
+            start = dice.randint(0, len(other))
+            data[at:at] = other[start : start + dice.randrange(64)]
+        case 5:
+            data[at:at] = bytes(data[at : at + dice.randrange(64)])
+        case _:
+            end = at + dice.randrange(12)
+            data[at:end] = dice.choice(WORDS)
+
+
+def endless(seeds: Sequence[bytes], seed: object) -> Iterator[bytes]:
+    """The seeds themselves, then changed ones without end."""
+    dice = random.Random(str(seed))
+    yield from seeds
+    while True:
+        yield changed(seeds, dice)
+
+
+def smallest(data: bytes, fails: object) -> bytes:
+    """The same failure from fewer bytes: pieces go as long as it stays."""
+    size = len(data) // 2
+    while size:
+        start = 0
+        while start < len(data):
+            shorter = data[:start] + data[start + size :]
+            if fails(shorter):  # type: ignore[operator]
+                data = shorter
+            else:
+                start += size
+        size //= 2
+    return data

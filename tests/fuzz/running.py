@@ -1,0 +1,65 @@
+"""Runs a target over many inputs and says which of them it cannot take."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import traceback
+from collections.abc import Callable
+
+from changing import endless, smallest
+from msgspec import Struct
+from targets import Target
+
+
+class Crash(Struct, frozen=True):
+    """An input on which a target failed."""
+
+    target: str
+    data: bytes
+    error: str
+    """The end of its traceback."""
+
+
+def fault_of(target: Target, data: bytes) -> Exception | None:
+    """The error that the target should not have raised for it."""
+    try:
+        target.call(data)
+    except target.allowed:
+        return None
+    except Exception as error:  # noqa: BLE001  (whatever it is: it should not have been raised)
+        return error
+    return None
+
+
+def crash_of(target: Target, data: bytes, fault: Exception) -> Crash:
+    """The same fault from as few bytes as are needed for it."""
+    kind = type(fault)
+    least = smallest(data, lambda shorter: type(fault_of(target, shorter)) is kind)
+    fault = fault_of(target, least) or fault
+    return Crash(target.name, least, "".join(traceback.format_exception(fault, limit=-3)))
+
+
+def run(
+    target: Target, seed: object, most: int | None, until: Callable[[], bool] = lambda: False
+) -> tuple[int, list[Crash]]:
+    """How many inputs there were, and the faults found, each kind once. Ends after `most` inputs, or when `until`."""
+    crashes: dict[str, Crash] = {}
+    count = 0
+    for data in itertools.islice(endless(target.seeds, seed), most):
+        count += 1
+        fault = fault_of(target, data)
+        if fault is not None:
+            where = traceback.extract_tb(fault.__traceback__)[-1]
+            kind = f"{type(fault).__name__} {where.filename}:{where.lineno}"
+            if kind not in crashes:
+                crashes[kind] = crash_of(target, data, fault)
+        if count % 32 == 0 and until():
+            break
+    return count, list(crashes.values())
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """Whether so many seconds are over."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end

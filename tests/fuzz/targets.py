@@ -1,0 +1,410 @@
+"""Every parser that reads what a user may have written, root's first: good examples, the call, the errors it may raise.
+
+A target gets bytes. It fails by any error that is not its own, and by what it says of the result: what was read can be
+written and read again, a sentence is one printable line, a path stays in its folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from slurm_share import (
+    config,
+    history,
+    ledger,
+    log,
+    mps_control,
+    mps_processes,
+    names,
+    plan_text,
+    process,
+    run_folder,
+    share_option,
+    snapshot,
+)
+from slurm_share.actuators import environment
+from slurm_share.decide import admit, node_names, queue, reconcile, triples
+from slurm_share.errors import (
+    CommandError,
+    ConfigError,
+    DriverError,
+    HookEnvError,
+    MpsRefusedError,
+    OptionError,
+    SlurmShareError,
+    StateError,
+)
+from slurm_share.paths import Paths
+from slurm_share.readers import (
+    allotment,
+    cgroups,
+    hook_env,
+    job_output,
+    mps,
+    nvml,
+    proc,
+    script,
+    slurm,
+    slurm_conf,
+    slurm_nodes,
+    step_trees,
+)
+from slurm_share.records import (
+    Assignment,
+    Gpu,
+    JobContext,
+    Ledger,
+    LedgerJob,
+    MpsOffer,
+    MpsPlace,
+    Owner,
+    Plan,
+    PlanFile,
+    PlanSlot,
+    ShareRequest,
+)
+from slurm_share.settings import Settings
+from slurm_share.work import Ended
+
+DATA = Path(__file__).parents[1] / "data"
+PLACE = MpsPlace("/usr/bin/nvidia-cuda-mps-control", "/run/slurm-share/mps/2001/x-y", "GPU-1", Owner(2001, 2001))
+BOOT = "0c0ffee0-0000-4000-8000-000000000000"
+
+
+class Target(Struct, frozen=True):
+    """One parser."""
+
+    name: str
+    reader: str
+    """Who runs it: root, slurm-share (the agent's user), or the user himself over what others wrote."""
+    seeds: tuple[bytes, ...]
+    call: Callable[[bytes], None]
+    allowed: tuple[type[Exception], ...] = ()
+
+
+def text(data: bytes) -> str:
+    """As a reader decodes what may be anything."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def is_line(sentence: str, most: int = 4000) -> None:
+    """A sentence for a log or a terminal."""
+    assert sentence.isprintable(), sentence
+    assert len(sentence) <= most, len(sentence)
+
+
+# ---- root: hooks ----------------------------------------------------------------------------------------------------
+
+
+def try_option(data: bytes) -> None:
+    try:
+        request = share_option.parse(text(data))
+    except OptionError as error:
+        is_line(str(error))
+        raise
+    assert share_option.parse(share_option.render(request)) == request
+    assert len(share_option.render(request)) <= names.OPTION_MAX_BYTES
+
+
+def try_sm(data: bytes) -> None:
+    assert share_option.parse_sm(text(data)) in ("even", "free", *range(1, 101))
+
+
+def try_environment(data: bytes) -> None:
+    """Variables end with a NUL, as in a process."""
+    pairs = (word.split("=", 1) for word in text(data).split("\0") if "=" in word)
+    try:
+        job = hook_env.read(dict(pairs))
+    except HookEnvError as error:
+        is_line(str(error))
+        raise
+    assert 0 <= job.job_id <= 2**32 - 1
+    assert 0 <= job.uid <= 2**32 - 1
+    assert "/" not in job.node
+    assert Paths().plan(job.job_id).parent.parent == Paths().jobs
+    if job.share_problem is not None:
+        is_line(job.share_problem)
+
+
+def try_plan(data: bytes) -> None:
+    try:
+        plan = plan_text.parse(data.decode("ascii"))
+    except UnicodeDecodeError:
+        return  # as ledger_file.read_plan has it
+    except StateError as error:
+        is_line(str(error))
+        raise
+    longest = max(map(len, data.splitlines()))
+    if (
+        plan.refused is None and not plan.notes and longest < names.PLAN_MAX_LINE - 100
+    ):  # sentences are cut when written
+        assert plan_text.parse(plan_text.render(plan)) == plan
+    reconcile.rebuild(BOOT, (plan,))
+
+
+def try_ledger(data: bytes) -> None:
+    try:
+        read = ledger.parse(data)
+    except StateError as error:
+        is_line(str(error))
+        raise
+    assert ledger.parse(ledger.render(read)) == read
+
+
+def try_gpu(data: bytes) -> None:
+    """A GPU's UUID and name, a newline between them, on the way into a plan, a path and a sentence."""
+    first, _, second = data.partition(b"\n")
+    try:
+        uuid, name = nvml.uuid_of(first), nvml.text_of(second)
+    except DriverError as error:
+        is_line(str(error))
+        raise
+    gpus = (Gpu(uuid, 0, 0, name, 81920), Gpu("GPU-other", 1, 1, name, None))
+    job = JobContext(7, 2001, 2001, "n1", ("0", "1"), ShareRequest(2))
+    decision = admit.admit(job, gpus, ((0,), (1,)), MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
+    assert decision is not None
+    if isinstance(decision, Plan):
+        plan_text.parse(plan_text.render(environment.plan_file(decision)))
+    pipe = Paths().mps_pipe(2001, uuid)
+    assert str(pipe.parent) == f"{names.STATE_ROOT}/{names.MPS_FOLDER}/2001"
+    assert pipe.name not in (".", "..")
+    mps_control.check_pipe(str(pipe))
+
+
+def try_process(data: bytes) -> None:
+    """What a process shows of itself: command line, environment, name and cgroup, a form feed between them. The kernel
+    writes the rest, and cuts and escapes the name."""
+    parts = (data.split(b"\f", 3) + [b""] * 3)[:4]
+    title, environ, cgroup = parts[0], parts[1], parts[3]
+    name = parts[2].replace(b"\0", b"")[:15]
+    shown = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        folder = Path(root) / "4242"
+        (folder / "task/4242").mkdir(parents=True)
+        (folder / "stat").write_bytes(b"4242 (%b) S 1 4242 4242 0 -1 4194304 %b\n" % (name, b"7 " * 44))
+        (folder / "status").write_bytes(b"Name:\t%b\nState:\tS\nUid:\t2001\t2001\t2001\t2001\n" % shown)
+        (folder / "cmdline").write_bytes(title)
+        (folder / "environ").write_bytes(environ)
+        (folder / "comm").write_bytes(name + b"\n")
+        (folder / "cgroup").write_bytes(cgroup)
+        (folder / "task/4242/children").write_bytes(b"")
+        found = process.identify(4242, root)
+        assert found is not None
+        assert (found.uid, found.start_ticks) == (2001, 7)
+        seen = proc.read_process(4242, Path(root))
+        assert seen is not None
+        assert proc.read_live_jobs(Path(root)) == ()  # a title proves nothing: it is no process of root's
+        assert [one.identity.pid for one in proc.read_processes_of(2001, Path(root))] == [4242]
+        assert cgroups.read_stepd(folder) is None
+        mps_processes.read_process(4242, root)
+        step_trees.read_stat(str(folder))
+    cgroups.parse(cgroup)
+
+
+def try_mps(data: bytes) -> None:
+    """The answers of a daemon, which is its user's program and may be any other."""
+    answer = text(data)
+    mps_control._answers_before_the_last(answer)
+    mps_control.parse_status(answer)
+    mps.parse_client_table(answer)
+    for read in (mps_control.parse_pids, mps_control.parse_percent, mps_control.parse_memory_mib):
+        try:
+            read(PLACE, answer)
+        except MpsRefusedError as error:
+            is_line(str(error))
+    mps_control.refuse(PLACE, "ps", answer)
+
+
+def try_config(data: bytes) -> None:
+    config.parse(data.decode("utf-8", "replace"), "config.toml")
+
+
+def try_log(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file, _quiet():
+        log.line(file.name, "prolog", text(data))
+        written = Path(file.name).read_text(encoding="ascii", errors="strict" if data.isascii() else "replace")
+    assert written.count("\n") == 1
+    assert len(written) <= 8 * log.LINE_LIMIT
+    assert all(one.isprintable() for one in written.splitlines())
+
+
+class _quiet:
+    """Without stderr for a moment: a log line goes there, too."""
+
+    def __enter__(self) -> None:
+        self._kept = os.dup(2)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self._kept, 2)
+        os.close(self._kept)
+
+
+def try_slurm_conf(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        Path(file.name).write_bytes(data.replace(b"\0", b""))
+        assert slurm_conf.read_hides_jobs(Path(file.name)) in (True, False)
+
+
+# ---- everybody: what Slurm and others say ---------------------------------------------------------------------------
+
+
+def try_slurm_json(data: bytes) -> None:
+    answer = data.decode("utf-8", "replace")  # as process.finish has it
+    files = functools.partial(job_output.parse_files, job_id=4711)
+    limit = functools.partial(allotment.parse_cpu_limit, partition="gpu")
+    for read in (slurm.parse_queue, slurm.parse_node_kinds, slurm.parse_job_ids, slurm.parse_cluster, files, limit):
+        try:
+            read(answer)
+        except CommandError:
+            continue
+
+
+def try_slurm_text(data: bytes) -> None:
+    answer = data.decode("utf-8", "replace")
+    slurm.parse_default_partition(answer)
+    slurm.parse_gpus(answer)
+    slurm.count_gpus_in_parts(answer)
+    slurm.parse_gpu_indexes((answer, answer), 2)
+    try:
+        slurm_nodes.parse_nodes(answer)
+    except CommandError as error:
+        is_line(str(error))
+
+
+def try_targets(data: bytes) -> None:
+    for target in queue.parse_targets(text(data)):
+        target.names(7)
+
+
+def try_nodes(data: bytes) -> None:
+    node_names.parse(text(data))
+
+
+def try_triple(data: bytes) -> None:
+    triples.parse(text(data))
+
+
+def try_script(data: bytes) -> None:
+    script.parse_directives(data)
+
+
+def try_snapshot(data: bytes) -> None:
+    for read in (snapshot.parse_snapshot, snapshot.parse_survey):
+        try:
+            read(data, "a peer")
+        except SlurmShareError:
+            continue
+
+
+def try_history(data: bytes) -> None:
+    history.parse(text(data))
+
+
+def try_results(data: bytes) -> None:
+    for ended in run_folder.parse_results(data):
+        run_folder.render_ended(ended)
+    try:
+        run_folder.parse_run(data, "run.json")
+    except StateError as error:
+        is_line(str(error))
+
+
+# ---- good examples --------------------------------------------------------------------------------------------------
+
+_ENVIRON = (
+    b"SLURM_JOB_ID=4711\0SLURM_JOB_UID=2001\0SLURM_JOB_GID=2001\0SLURMD_NODENAME=n2\0CUDA_VISIBLE_DEVICES=0,1\0"
+    b"SPANK_SHARE_GPU=4,mem=8192M\0SLURM_JOB_PARTITION=gpu\0SLURM_JOB_USER=alice\0SLURM_JOB_NTASKS=1\0",
+    b"SLURM_JOB_ID=1\0SLURM_JOB_UID=1\0SLURM_JOB_GID=1\0SLURMD_NODENAME=n2\0SLURM_JOB_GPUS=GPU-51310000-0000,MIG-2\0"
+    b"SPANK_SHARE_GPU=2\0SLURM_JOB_EXCLUSIVE=USER\0SLURM_JOB_RESTART_COUNT=2\0SLURM_JOB_SLUID=s0123456789ABC\0",
+)
+_PLANS = tuple(
+    plan_text.render(plan).encode()
+    for plan in (
+        PlanFile(4711, 2001, "n2", refused="job 4711 has no GPU here"),
+        PlanFile(
+            job_id=4711,
+            uid=2001,
+            node="n2",
+            share=ShareRequest(2, mem_mib=8192),
+            gpus=1,
+            cores=((0, 8), (1, 9)),
+            notes=("shared without MPS: no binary",),
+            slots=(
+                PlanSlot(0, 0, (Assignment("CUDA_VISIBLE_DEVICES", "GPU-1"), Assignment("X", "0.4", True))),
+                PlanSlot(1, 1, (Assignment("CUDA_VISIBLE_DEVICES", "GPU-1"),)),
+            ),
+        ),
+    )
+)
+_LEDGER = ledger.render(Ledger(BOOT, jobs=(LedgerJob(4711, 2001, "4,mem=8192M", ("GPU-1",), 4, 1795271308.0),)))
+_PROCESSES = (
+    b"slurmstepd: [4711.0]\fSLURM_JOB_ID=4711\0CUDA_MPS_PIPE_DIRECTORY=/run/x\0\fslurmstepd\f0::/system.slice/"
+    b"slurmstepd.scope/job_4711/step_0/user/task_0\n",
+    b"/usr/bin/nvidia-cuda-mps-control\0-d\0\fCUDA_VISIBLE_DEVICES=GPU-1\0\fnvidia-cuda-mps\f"
+    b"9:memory:/slurm/uid_2001/job_4711/step_batch/task_0\n4:cpu:/\n",
+    b"python\0train.py\0\fA=b\0\ftrain) R 7 (x\f0::/user.slice/user-2001.slice/session-1.scope\n",
+)
+_ANSWERS = (
+    b"4242\n4243\n",
+    b"Server 4242 status: ACTIVE\n",
+    b"33.3\n",
+    b"4G\n",
+    b"Server 4242 not found",
+    b'PID ID SERVER DEVICE NAMESPACE COMMAND\n4242 1 4200 GPU-1 4026531836 python\nUnknown command "slurm_share_end"\n',
+    b"Insufficient privileges\n",
+)
+_CONFIGS = (
+    b'mode = "on"\nshards_per_gpu = 8\nexclusive_user_nodes = ["n[1-3]"]\nclean_up = ["shm"]\n[partition.gpu]\n'
+    b'mode = "observe"\nmax_share = 4\n',
+    b'memory_reserve_percent = 2.0\nmps_control = "/usr/bin/x"\nhook_deadline_s = 8\n',
+)
+
+
+_RESULTS = tuple(
+    run_folder.render_ended(
+        Ended(task=task, rank=0, attempt=1, outcome="done", node="n1", job="4711", started=1795271308.0, seconds=1.5)
+    )
+    for task in (0, 7)
+)
+_SAMPLE = b"\t".join(b"2026-01-31T14:30:00Z" if name == "time" else b"1" for name in history.COLUMNS)
+
+
+def _recorded(*patterns: str) -> tuple[bytes, ...]:
+    found = tuple(file.read_bytes() for pattern in patterns for file in sorted(DATA.glob(pattern)))
+    assert found, patterns
+    return found
+
+
+TARGETS = (
+    Target("share option", "root", (b"4", b"4,mem=8G,sm=50%,mps=on", b"off"), try_option, (OptionError,)),
+    Target("sm share", "root", (b"50%", b"even", b"free", b"100"), try_sm, (OptionError,)),
+    Target("hook environment", "root", _ENVIRON, try_environment, (HookEnvError,)),
+    Target("plan", "root", _PLANS, try_plan, (StateError,)),
+    Target("ledger", "root", (_LEDGER,), try_ledger, (StateError,)),
+    Target("GPU name and UUID", "root", (b"GPU-51310000-0000-4000-8000-000000000001\nNVIDIA H200", b"MIG-GPU-5/7/0\nx"),
+           try_gpu, (DriverError,)),
+    Target("/proc of a user's process", "root", _PROCESSES, try_process),
+    Target("MPS answers", "root", _ANSWERS, try_mps, (MpsRefusedError,)),
+    Target("config.toml", "root", _CONFIGS, try_config, (ConfigError,)),
+    Target("hooks' log", "root", (b"job 4711 of uid 2001: 8 slots", b"refused: \xff\n\x1b[31m"), try_log),
+    Target("slurm.conf", "root", (b"PrivateData=jobs,usage\n", b"ClusterName=x\nInclude /dev/null\n"), try_slurm_conf),
+    Target("Slurm JSON", "everybody", _recorded("*/*.json"), try_slurm_json),
+    Target("Slurm text", "everybody", (*_recorded("*/*.txt"), b"gpu:a100:4(IDX:0-1,3),shard:a100:4(4/8,0/8)"),
+           try_slurm_text, (CommandError,)),
+    Target("job numbers", "everybody", (b"4711", b"4711_[1-3]", b"4711+1", b"4711_2"), try_targets, (SlurmShareError,)),
+    Target("node lists", "everybody", (b"n[1-3,7]", b"n1,n2", b"rack[1-2]n[01-16]"), try_nodes, (SlurmShareError,)),
+    Target("triples", "everybody", (b"[2,24,1]", b"[1,8]", b"[4, 48, 2]"), try_triple, (SlurmShareError,)),
+    Target("batch scripts", "everybody", (b"#!/bin/bash\n#SBATCH --share-gpu=4 -N2\nsrun x\n",), try_script),
+    Target("snapshots", "everybody", (b'{"version":1,"node":"n1","jobs":[],"gpus":[],"processes":[]}',), try_snapshot),
+    Target("history", "everybody", (_SAMPLE,), try_history, (SlurmShareError, ValueError)),
+    Target("results of a run", "everybody", _RESULTS, try_results, (SlurmShareError,)),
+)  # fmt: skip

@@ -1,0 +1,45 @@
+"""The same for what is not Python: the plugin's parsers in C, with sanitizers, and job_submit.lua."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import running
+from in_lua import SEEDS, Controller
+from targets import Target
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+EXECUTIONS = 2000
+"""Of each parser in C."""
+PARSERS = ("option", "plan", "gres", "holding", "cores", "srun words", "job")
+JOBS = 2000
+
+
+def test_the_plugins_parsers_take_whatever_comes(tmp_path: Path) -> None:
+    """No sanitizer speaks; and the inputs find ways through the code that the good examples do not take."""
+    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}", tmp_path / "fuzz_parsers"], check=True)
+    argv = [tmp_path / "fuzz_parsers", "0", str(EXECUTIONS), "1", tmp_path / "input"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, f"{(tmp_path / 'input').read_bytes()!r}\n{done.stderr[-4000:]}"
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    assert tuple(row[0] for row in rows) == PARSERS
+    assert {int(row[1]) for row in rows} == {EXECUTIONS}
+    assert all(int(row[2]) > 6 for row in rows), rows  # no parser has more than six examples
+
+
+@pytest.mark.skipif(shutil.which("lua5.1") is None, reason="NOT TESTED: lua5.1 is not installed")
+def test_job_submit_takes_whatever_a_user_submits(tmp_path: Path) -> None:
+    """A Lua error in slurmctld would refuse the job with words that nobody understands."""
+    controller = Controller(tmp_path / "config.toml")
+    try:
+        _, crashes = running.run(Target("job_submit.lua", "slurmctld", SEEDS, controller.try_job), "short", JOBS)
+    finally:
+        controller.close()
+    assert not crashes, "\n\n".join(f"{crash.data!r}\n{crash.error}" for crash in crashes)

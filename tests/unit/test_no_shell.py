@@ -1,0 +1,88 @@
+"""No word of a user's, nor of anybody's, is ever read by a shell: nothing that we ship starts one by itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ("slurm_share", "prolog", "tui")
+FORBIDDEN = {
+    *("os.system", "os.popen", "os.spawnlp", "os.spawnvp", "os.execlp", "os.execvp", "subprocess.getoutput"),
+    *("subprocess.getstatusoutput", "pty.spawn", "eval", "exec", "pickle.load", "pickle.loads", "marshal.loads"),
+}
+SHELLS = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|da|z|k)?sh")
+IN_C = re.compile(r"\b(?:system|popen|execlp|execvp|execvpe|wordexp)\s*\(")
+IN_LUA = re.compile(r"\b(?:os\.execute|io\.popen|loadstring|load)\s*\(")
+A_USERS_OWN = {
+    "slurm_share/decide/steps.py",
+    "slurm_share/launcher",
+    "slurm_share/cli/llsub.py",
+    "slurm_share/cli/llmapreduce.py",
+    "slurm_share/cli/llmapreduce_words.py",
+    "slurm_share/decide/mapreduce.py",
+}
+"""Where a user's own script or command line is started for him, as himself."""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Every call by its dotted name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def python_files() -> list[Path]:
+    """All Python that is installed."""
+    found = [file for folder in SHIPPED for file in (ROOT / folder).rglob("*.py")]
+    assert len(found) > 150
+    return found
+
+
+def test_nothing_in_python_starts_a_shell() -> None:
+    """Neither by `shell=True` nor by one of the functions that are a shell in disguise, nor is text run as code."""
+    found = []
+    for file in python_files():
+        for name, call in calls(ast.parse(file.read_text(encoding="utf-8"))):
+            is_shell = any(key.arg == "shell" for key in call.keywords)
+            if name in FORBIDDEN or is_shell:
+                found.append(f"{file.relative_to(ROOT)}:{call.lineno}: {name}")
+    assert found == []
+
+
+def test_no_word_list_begins_with_a_shell() -> None:
+    """A list such as ["bash", "-c", ...] is one as well; only a user's own command line is ever given to his."""
+    found = []
+    for file in python_files():
+        where = str(file.relative_to(ROOT))
+        if any(where.startswith(own) for own in A_USERS_OWN):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            first = node.elts[0] if isinstance(node, ast.List | ast.Tuple) and node.elts else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str) and SHELLS.fullmatch(first.value):
+                found.append(f"{where}:{node.lineno}: {first.value}")
+    assert found == []
+
+
+@pytest.mark.parametrize(("pattern", "form"), [("*.c", IN_C), ("*.lua", IN_LUA)])
+def test_nothing_in_the_plugin_starts_a_shell(pattern: str, form: re.Pattern[str]) -> None:
+    """In slurmctld, slurmd, slurmstepd and srun."""
+    files = list((ROOT / "plugins").glob(pattern))
+    assert files
+    comments = (
+        re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL) if pattern == "*.lua" else re.compile(r"/\*.*?\*/", re.DOTALL)
+    )
+    found = [file.name for file in files if form.search(comments.sub("", file.read_text(encoding="utf-8")))]
+    assert found == []
+
+
+def test_the_check_sees_what_it_looks_for() -> None:
+    """Else it would hold for ever."""
+    tree = ast.parse("subprocess.run(words, shell=True)\nos.system('x')")
+    assert [name for name, call in calls(tree) if name in FORBIDDEN or call.keywords] == ["subprocess.run", "os.system"]
+    assert IN_C.search('\tsystem("id");')
+    assert IN_LUA.search('os.execute("id")')
