@@ -58,6 +58,11 @@ def root_for(release: str, say: Say) -> Root:
         return _cached_or_made(RELEASES[STABLE], say)
 
 
+def root_of(release: Release, say: Say) -> Root:
+    """The root of a release that no cluster runs, for what is only installed into one. Raises ClusterError."""
+    return _cached_or_made(release, say)
+
+
 def parse_version(text: str) -> str:
     """`slurm-wlm 26.05.5` -> `26.05.5`; raises ClusterError when there is no version in it."""
     found = re.search(r"\b(\d+\.\d+(?:\.\d+)*)", text)

@@ -1,0 +1,52 @@
+"""Our software as packages: built once for a state of the checkout, for clusters that install them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from . import layers, locks, paths, process
+from .errors import ClusterError, CommandFailed
+from .progress import Say, stage
+
+_MADE_OF = ("build.sh", "make_packages", "deb", "rpm", "share", "man", "systemd", "docs", "CHANGELOG.md", "LICENSE")
+_READY_VARIABLE = "SLURM_SHARE_PACKAGES"
+_KEEP = 4
+"""Builds kept; an older one goes."""
+
+
+def built(say: Say, version: str = "") -> Path:
+    """A folder with the packages of this checkout, .deb and .rpm, built where nothing has changed since: no build then.
+
+    `version`: under another version than the checkout's. Where SLURM_SHARE_PACKAGES names a folder with packages, that
+    one is taken instead, whatever they were built from. Raises ClusterError where they do not build.
+    """
+    if os.environ.get(_READY_VARIABLE) and not version:
+        return Path(os.environ[_READY_VARIABLE])
+    home = paths.cache() / f"packages-{_key(version)}"
+    with locks.waiting(paths.cache() / "packages.lock", say):
+        if not home.exists():
+            making = paths.cache() / ".making-packages"
+            shutil.rmtree(making, ignore_errors=True)
+            argv = [str(paths.CHECKOUT / "packaging/build.sh"), "--install-tools", "--out", str(making)]
+            with stage(say, "packages of this checkout"):
+                try:
+                    process.run([*argv, *(["--version", version] if version else [])])
+                except CommandFailed as error:
+                    raise ClusterError(f"the packages do not build: code {error.returncode}\n{error.output}") from error
+            making.rename(home)
+            for old in sorted(paths.cache().glob("packages-*/"), key=lambda path: path.stat().st_mtime)[:-_KEEP]:
+                shutil.rmtree(old, ignore_errors=True)
+    return home
+
+
+def _key(version: str) -> str:
+    files = layers.sources(paths.CHECKOUT, ["python", "plugin"])
+    packaging = paths.CHECKOUT / "packaging"
+    for top in (packaging / name for name in _MADE_OF):
+        found = [top] if top.is_file() else [path for path in top.rglob("*") if path.is_file()]
+        files += [path.relative_to(paths.CHECKOUT) for path in found if "__pycache__" not in path.parts]
+    mark = layers.fingerprint(paths.CHECKOUT, sorted(files))
+    return hashlib.sha256(f"{mark} {version}".encode()).hexdigest()[:16]

@@ -1,0 +1,54 @@
+"""The documents as they lie on a host: README, pages and pictures in one folder, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from .recipe import CHECKOUT, PACKAGING
+
+DOCS = PurePosixPath("packaging/docs")
+_LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def write(folder: Path) -> None:
+    """Put every document and picture into `folder`."""
+    for source in [CHECKOUT / "README.md", *sorted(path for path in (PACKAGING / "docs").rglob("*") if path.is_file())]:
+        where = PurePosixPath(source.relative_to(CHECKOUT))
+        target = folder / str(installed(where))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        text = source.read_text(encoding="utf-8")
+        target.write_text(with_links(text, where) if source.suffix == ".md" else text, encoding="utf-8")
+        target.chmod(0o644)
+
+
+def installed(path: PurePosixPath) -> PurePosixPath | None:
+    """Where a file of the checkout lies below the documents of the package; None: it is not on a host."""
+    if path == PurePosixPath("README.md"):
+        return path
+    for top, place in ((DOCS, "."), (PurePosixPath("packaging/share/examples"), "examples")):
+        if top in path.parents:
+            return PurePosixPath(place) / path.relative_to(top)
+    if path == PurePosixPath("packaging/CHANGELOG.md"):
+        return PurePosixPath("CHANGELOG.md")
+    return None
+
+
+def with_links(text: str, where: PurePosixPath) -> str:
+    """A document of the checkout, `where` from its root, with links for its place on a host. One to a file that is not
+    there becomes the file's name in the checkout."""
+    own = installed(where)
+    assert own is not None
+
+    def there(found: re.Match[str]) -> str:
+        picture, words, link, part = found[1], found[2], found[3], found[4] or ""
+        if not link or "://" in link or link.startswith("mailto:"):
+            return found[0]
+        path = PurePosixPath(os.path.normpath(where.parent / link))
+        place = installed(path)
+        if place is None:
+            return f"{words} (`{path}` in the sources)" if str(path) not in words else words
+        return f"{picture}[{words}]({os.path.relpath(place, own.parent)}{part})"
+
+    return _LINK.sub(there, text)

@@ -1,0 +1,46 @@
+"""Manual pages and shell completion of every command, into the trees of the packages."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from localcluster import process
+from localcluster.progress import Say
+
+from . import base, wheels
+from .recipe import BASE, HOME, PACKAGING, SCREEN, SCREEN_HOME, SITE_PACKAGES, Build
+
+PARSERS = {"slurm_share.cli.llmapreduce:main": "slurm_share.cli.llmapreduce_words:parser"}
+"""Where a command's parser is not `parser` beside its `main`."""
+SCREEN_PARSER = "slurm_share_tui.words:parser"
+
+
+def write(build: Build, say: Say) -> None:
+    """Write them; the trees have the packaged code by now, and that is what is asked."""
+    tools = wheels.tools(build.cache, say)
+    site = build.tree(BASE) / HOME / SITE_PACKAGES
+    screen_site = build.tree(SCREEN) / SCREEN_HOME / SITE_PACKAGES
+    commands = [
+        f"{name}={PARSERS.get(target, target.partition(':')[0] + ':parser')}"
+        for name, target in base.commands(build).items()
+        if name not in base.HOOKS
+    ]
+    _generate(build, tools, [site], commands, build.tree(BASE))
+    _generate(build, tools, [site, screen_site], [f"llload-tui={SCREEN_PARSER}"], build.tree(SCREEN))
+    manual = build.tree(BASE) / "usr/share/man/man8"
+    base.put(PACKAGING / "man/slurm-share-prolog.8", manual / "slurm-share-prolog.8")
+    (manual / "slurm-share-epilog.8").write_text(".so man8/slurm-share-prolog.8\n")
+
+
+def _generate(build: Build, tools: Path, sites: list[Path], commands: list[str], tree: Path) -> None:
+    target = build.work / "pages"
+    program = Path(__file__).with_name("parsers.py")
+    argv = [sys.executable, "-IB", str(program), str(tools), str(target), build.version, *map(str, sites), "--"]
+    # a page does not depend on the terminal it was made on
+    process.run(
+        [*argv, *commands], env={"PATH": process.OUTSIDE_PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "80", "NO_COLOR": "1"}
+    )
+    shutil.copytree(target, tree / "usr/share", dirs_exist_ok=True)
+    shutil.rmtree(target)

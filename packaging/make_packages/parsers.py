@@ -1,0 +1,136 @@
+"""Manual pages and completion out of the commands' own parsers, so that they say what the commands do.
+
+Run as a program of its own, so that what is imported is the packaged code:
+`python -I parsers.py TOOLS TARGET VERSION SITE... -- NAME=MODULE:FUNCTION...`; writes below TARGET.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ADMIN_COMMANDS = ("slurm-share",)
+"""Section 8; all others are for users, section 1."""
+_HIDDEN = argparse.SUPPRESS
+
+
+def main() -> None:
+    """Write everything for every command."""
+    tools, target, version, *rest = sys.argv[1:]
+    cut = rest.index("--")
+    sys.path[:0] = [*rest[:cut], tools]
+    seen: dict[str, str] = {}
+    for word in sorted(rest[cut + 1 :], reverse=True):  # small letters first
+        name, _, where = word.partition("=")
+        # LLSC's spellings lead to the page of ours
+        same = seen.setdefault(where, name)
+        parser = _parser(where)
+        if same == name:
+            _put(f"{target}/man/man{section(name)}/{name}.{section(name)}", page(parser, version))
+        else:
+            _put(
+                f"{target}/man/man{section(name)}/{name}.{section(name)}",
+                f".so man{section(same)}/{same}.{section(same)}\n",
+            )
+        parser = _parser(where)
+        parser.prog = name
+        _put(f"{target}/bash-completion/completions/{name}", shell_words(parser, "bash"))
+        _put(f"{target}/zsh/vendor-completions/_{name}", shell_words(parser, "zsh"))
+        _put(f"{target}/fish/vendor_completions.d/{name}.fish", fish_words(parser, name))
+
+
+def _parser(where: str) -> argparse.ArgumentParser:
+    module, _, function = where.partition(":")
+    made = getattr(importlib.import_module(module), function)()
+    assert isinstance(made, argparse.ArgumentParser)
+    return made
+
+
+def _put(place: str, text: str) -> None:
+    file = Path(place)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def section(name: str) -> int:
+    """The manual's section of a command."""
+    return 8 if name in ADMIN_COMMANDS else 1
+
+
+def page(parser: argparse.ArgumentParser, version: str) -> str:
+    """The manual page of a command."""
+    from argparse_manpage.manpage import Manpage  # type: ignore[import-not-found]
+
+    first = " ".join((parser.description or "").split())
+    parser.man_short_description = first.split(": ")[0].rstrip(".")  # type: ignore[attr-defined]
+    number = section(parser.prog)
+    about = {"project_name": "slurm-share", "version": version, "manual_section": number, "manual_title": "slurm-share"}
+    made = str(Manpage(parser, _data=about))
+    if parser.epilog:
+        # its lines are laid out by hand: examples, exit codes
+        lines = [line.replace("\\", "\\e") for line in parser.epilog.rstrip().splitlines()]
+        lines = [f"\\&{line}" if line.startswith((".", "'")) else line for line in lines]
+        made = made.rstrip("\n") + "\n.SH NOTES\n.nf\n" + "\n".join(lines) + "\n.fi\n"
+    return made
+
+
+def shell_words(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Completion for bash or zsh."""
+    import shtab  # type: ignore[import-not-found]
+
+    text = shtab.complete(parser, shell)
+    assert isinstance(text, str)
+    return text.rstrip("\n") + "\n"
+
+
+def fish_words(parser: argparse.ArgumentParser, name: str) -> str:
+    """Completion for fish: options, the words they take, and sub-commands to any depth."""
+    return "".join(f"{line}\n" for line in _fish(parser, name, ()))
+
+
+def _fish(parser: argparse.ArgumentParser, name: str, before: tuple[str, ...]) -> Iterator[str]:
+    deeper = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    below = [word for action in deeper for word in action.choices]
+    seen = " and ".join(f"__fish_seen_subcommand_from {word}" for word in before)
+    if below:
+        here = f"not __fish_seen_subcommand_from {' '.join(below)}"
+        condition = f"{seen} and {here}" if seen else here
+    else:
+        condition = seen
+    when = f" -n {_quoted(condition.replace(' and ', '; and '))}" if condition else ""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for word in action.choices:
+                yield f"complete -c {name}{when} -f -a {word} -d {_quoted(helps.get(word, ''))}"
+        elif action.option_strings and action.help is not _HIDDEN:
+            yield f"complete -c {name}{when}{_fish_option(action, parser)}"
+    for action in deeper:
+        for word, child in action.choices.items():
+            yield from _fish(child, name, (*before, word))
+
+
+def _fish_option(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    words = "".join(
+        f" -l {option[2:]}" if option.startswith("--") else f" -s {option[1:]}"
+        for option in action.option_strings
+        if option.startswith("--") or len(option) == 2
+    )
+    if action.nargs != 0:
+        words += " -x -a " + _quoted(" ".join(map(str, action.choices))) if action.choices else " -r"
+    text = action.help or ""
+    if "%(" in text or "%%" in text:
+        text = parser._get_formatter()._expand_help(action)
+    return f"{words} -d {_quoted(text)}" if text else words
+
+
+def _quoted(text: str) -> str:
+    # in fish's single quotes only these two mean anything
+    return "'" + " ".join(text.split()).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+if __name__ == "__main__":
+    main()

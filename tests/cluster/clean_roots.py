@@ -1,0 +1,105 @@
+"""Clean Debian root file systems into which packages are installed, and what has changed in them since."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from localcluster import process, progress, rootfs
+from localcluster.records import RELEASES, Release, Root
+
+SUITES = {
+    "bookworm": Release("22.05", "bookworm", (22, 5), (23, 0)),
+    **{release.suite: release for release in RELEASES.values()},
+}
+"""Debian 12, 13 and the one to come, each with the Slurm that it carries."""
+
+
+class CleanRoot:
+    """A root over which what is installed lies as a layer of its own; `layer` is an empty folder."""
+
+    def __init__(self, suite: str, layer: Path) -> None:
+        self.root: Root = rootfs.root_of(SUITES[suite], progress.to_stderr)
+        self.layer = layer
+
+    def run(self, *argv: str, source: Path | None = None) -> str:
+        """Run a program in it as root, `source` seen as /mnt; /run and /tmp are empty then. Raises CommandFailed."""
+        return rootfs.inside(Path(self.root.path), argv, layer=self.layer, lower=self.root.path, source=source)
+
+    def shell(self, script: str, source: Path | None = None, words: Sequence[str] = ()) -> str:
+        """The same for a piece of shell, which has `words` as its $1 and so on."""
+        return self.run("/bin/bash", "-ec", script, "bash", *words, source=source)
+
+    @property
+    def upper(self) -> Path:
+        """What has been written over the root."""
+        return self.layer / "upper"
+
+    def changes(self) -> set[str]:
+        """Every path that is not as it was: `+` new, `-` gone, `~` another content, kind, owner or mode."""
+        found = set()
+        for folder, names, files in os.walk(self.upper):
+            for name in [*names, *files]:
+                path = Path(folder, name)
+                relative = path.relative_to(self.upper)
+                sign = difference(path, Path(self.root.path) / relative)
+                if sign:
+                    found.add(f"{sign}/{relative}")
+        return found
+
+
+def difference(now: Path, before: Path) -> str:
+    """One sign as in `changes`, for one path; empty where both are the same."""
+    new = now.lstat()
+    gone = stat.S_ISCHR(new.st_mode) and new.st_rdev == 0  # overlayfs marks a removed file so
+    try:
+        old = before.lstat()
+    except FileNotFoundError:
+        return "" if gone else "+"
+    if gone:
+        return "-"
+    if (new.st_mode, new.st_uid, new.st_gid) != (old.st_mode, old.st_uid, old.st_gid):
+        return "~"
+    if stat.S_ISLNK(new.st_mode):
+        return "" if now.readlink() == before.readlink() else "~"
+    return "~" if stat.S_ISREG(new.st_mode) and now.read_bytes() != before.read_bytes() else ""
+
+
+def newer(packages: Path, folder: Path, version: str) -> Path:
+    """The .deb files of `packages` once more under a higher version, their contents with it; returns their folder."""
+    folder.mkdir()
+    for package in sorted(packages.glob("*.deb")):
+        tree = folder / "tree"
+        process.run(["dpkg-deb", "-R", str(package), str(tree)])
+        control = tree / "DEBIAN/control"
+        old = re.search(r"^Version: (\S+)-1$", control.read_text(), re.MULTILINE)
+        assert old is not None
+        control.write_text(control.read_text().replace(f"{old[1]}-1", f"{version}-1"))
+        for records in tree.rglob("slurm_share-*.dist-info"):
+            text = (records / "METADATA").read_text().replace(f"\nVersion: {old[1]}\n", f"\nVersion: {version}\n")
+            (records / "METADATA").write_text(text)
+            records.rename(records.with_name(f"slurm_share-{version}.dist-info"))
+        process.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", str(tree), str(folder)])
+        shutil.rmtree(tree)
+    return folder
+
+
+def rpm_inside(clean: CleanRoot, packages: Path, *words: str) -> str:
+    """The machine's own rpm over the root, with a data base of its own in it (--root): the root has none."""
+    script = """
+    mkdir -p "$2/upper" "$2/work" "$2/merged"
+    mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/merged"
+    mount --bind /dev "$2/merged/dev"
+    mount -t proc proc "$2/merged/proc"
+    root=$2/merged
+    shift 2
+    exec rpm --root "$root" --dbpath /var/lib/rpm "$@"
+    """
+    files = [str(packages / word) if word.endswith(".rpm") else word for word in words]
+    argv: Sequence[str] = ["/bin/bash", "-ec", script, "bash", clean.root.path, str(clean.layer), *files]
+    done = process.run(process.bound_to_us(argv))
+    return done.stdout + done.stderr

@@ -1,0 +1,158 @@
+"""A cluster whose software comes from the packages: in containers, upgraded under a job, and from first to last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bare_site import files, reconfigure, strip
+from clean_roots import newer
+from conftest import name_for
+from hooked import Node, until
+
+from localcluster import Cluster, packaged, progress
+from localcluster.errors import Misuse
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages")]
+
+INSTALL = "dpkg -i /root/new/slurm-share_*.deb /root/new/slurm-share-spank_*.deb /root/new/slurm-share-tui_*.deb"
+CONTAINER = """\
+# A container as enroot makes one, as far as this matters: an empty /run of its own, /dev, /proc and /usr of the host,
+# and then the lines of mounts.d. The driver (here: the simulated one) is brought by the container's GPU support.
+set -e
+root=/tmp/container
+mkdir -p $root
+mount -t tmpfs none $root
+for folder in usr etc dev proc; do mkdir $root/$folder; mount --rbind /$folder $root/$folder; done
+for link in bin sbin lib lib64; do [ ! -L /$link ] || ln -s usr/$link $root/$link; done
+mkdir -p $root/tmp $root/run/simgpu
+mount --rbind /run/simgpu $root/run/simgpu
+grep -v '^#' "$1" | while read -r from to kind options rest; do
+    [ "$kind" = none ]
+    case ,$options, in *,x-create=dir,*) mkdir -p "$root$to" ;; esac
+    mount --rbind "$from" "$root$to"
+done
+chroot $root bash -c '
+    simgpu-task --memory 100M --seconds 1
+    slot=/run/slurm-share/jobs/$SLURM_JOB_ID/slots/$SLURM_SHARE_SLOT
+    if [ -e $slot ]; then flock -n $slot true && echo lease free || echo lease held; else echo lease unseen; fi'
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster of one node, installed from the packages, whose site is as ours wants it but for our lines."""
+    try:
+        made = Cluster.up(name_for("packages"), packages=True, cgroup=True, nodes=1)
+    except Misuse:  # cgroups are not to be had on this machine
+        made = Cluster.up(name_for("packages"), packages=True, nodes=1)
+    with made:
+        yield made
+
+
+def test_tasks_in_a_container_share_too(cluster: Cluster) -> None:
+    """With the file for enroot the task finds its MPS daemon and its lease; without it, in the same container, not."""
+    folder = cluster.home / "alice"
+    (folder / "container").write_text(CONTAINER)
+    (folder / "nothing").write_text("# no mount of ours\n")
+    enter = "unshare --user --map-current-user --keep-caps --mount bash container"
+    said = {}
+    for file in ("/etc/enroot/mounts.d/50-slurm-share.fstab", "nothing"):
+        job = cluster.sbatch("alice", f"srun -n1 {enter} {file}", "--share-gpu=2")
+        state = cluster.wait(job)
+        said[file] = cluster.output(job)
+        assert state == "COMPLETED", said[file]
+    inside, without = said.values()
+    assert "mps server" in inside
+    assert "lease held" in inside
+    assert "mps off" in without
+    assert "lease unseen" in without
+
+
+def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """Tasks and MPS daemons are not touched, and the new release's Epilog takes back what the old one gave."""
+    node = Node(cluster, "n1")
+    job = cluster.sbatch(
+        "alice", "srun bash -c 'touch up.$SLURM_PROCID; until [ -e go ]; do sleep 0.1; done'", "--share-gpu=2"
+    )
+    home = cluster.home / "alice"
+    until(lambda: len(list(home.glob("up.*"))) == 8, "the tasks")
+    before = node.mps()
+    assert len(before) == 4
+    packages = newer(packaged.built(progress.to_stderr), tmp_path / "newer", "99.1")
+    # node by node: the controller has the old release for now
+    folder = cluster.root("n1") / "root/new"
+    folder.mkdir()
+    for package in packages.glob("*.deb"):
+        (folder / package.name).write_bytes(package.read_bytes())
+    done = cluster.exec("n1", ["bash", "-c", INSTALL])
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    version = "import importlib.metadata; print(importlib.metadata.version('slurm-share'))"
+    assert cluster.exec("n1", ["/opt/slurm-share/bin/python", "-Ic", version], check=True).stdout == "99.1\n"
+    assert node.mps() == before
+    assert node.jobs() == [job]
+    (home / "go").touch()
+    assert cluster.wait(job) == "COMPLETED"
+    assert node.remains() == []
+    assert cluster.status().nodes == {"n1": "idle"}
+
+
+def test_from_the_first_line_to_the_removal(cluster: Cluster) -> None:
+    """As an administrator has it who knew nothing of us: the packages are there, the lines are shown, written and
+    checked, a job is shared; then the lines go, and the packages, which would not go before."""
+    strip(cluster)
+    reconfigure(cluster)
+    before = files(cluster)
+    assert cluster.exec("ctl", ["dpkg", "--verify", "slurm-share-spank"], check=True).stdout == ""
+    assert cluster.exec("n1", ["readlink", "-f", "/usr/bin/slurm-share"], check=True).stdout == (
+        "/opt/slurm-share/bin/slurm-share\n"
+    )
+    said = [slurm_share(cluster, "ctl", 1, "install", "--check", "--shards")]
+    said.append(slurm_share(cluster, "ctl", 0, "install", "--apply", "--shards"))
+    for text in said:
+        assert "+Prolog=/opt/slurm-share/bin/slurm-share-prolog" in text
+        assert "+optional /usr/lib/slurm-share/share_gpu.so" in text
+    reconfigure(cluster)
+    assert "no line is missing" in slurm_share(cluster, "ctl", 0, "install", "--check", "--shards")
+    for host in ("ctl", "login", "n1"):
+        # without cgroups the controller's doctor has to warn, and the others have nothing to say
+        well = 0 if cluster.cgroup or host != "ctl" else 1
+        # a reconfigure puts a new slurmctld in the place of the old one, and for a moment its pid file names neither
+        until(lambda: cluster.exec(host, ["slurm-share", "doctor"]).returncode == well, f"a green doctor on {host}")  # noqa: B023
+
+    job = cluster.sbatch("alice", "srun simgpu-task --memory 100M --seconds 1", "--share-gpu=2")
+    assert cluster.wait(job) == "COMPLETED"
+    lines = [line for line in cluster.output(job).splitlines() if "simgpu-task: host n1" in line]
+    assert len(lines) == 8
+    assert all("mps server" in line for line in lines)
+    assert Node(cluster, "n1").remains() == []
+
+    for host, package, why in (
+        ("n1", "slurm-share", "still names our hooks"),
+        ("ctl", "slurm-share-spank", "still runs the script of this package"),
+    ):
+        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", package])
+        assert done.returncode != 0
+        assert why in done.stderr
+    again = cluster.sbatch("alice", "srun true", "--share-gpu=2")
+    assert cluster.wait(again) == "COMPLETED"
+
+    slurm_share(cluster, "ctl", 0, "install", "--undo")
+    assert files(cluster) == before
+    reconfigure(cluster)
+    for host in cluster.hosts:
+        done = cluster.exec(host, ["dpkg", "-r", "slurm-share-tui", "slurm-share-spank", "slurm-share"])
+        assert done.returncode == 0, f"{host}: {done.stderr}"
+        gone = ["bash", "-c", "ls -d /opt/slurm-share /opt/slurm-share-tui /usr/lib/slurm-share /usr/bin/llload"]
+        assert cluster.exec(host, gone).stdout == ""
+    plain = cluster.sbatch("alice", "srun true", "--gres=gpu:1")
+    assert cluster.wait(plain) == "COMPLETED"
+    assert cluster.status().nodes == {"n1": "idle"}
+
+
+def slurm_share(cluster: Cluster, host: str, code: int, *words: str) -> str:
+    """What the command says, which ends with `code`."""
+    done = cluster.exec(host, ["slurm-share", *words])
+    assert done.returncode == code, f"{host}: {done.stdout}{done.stderr}"
+    return done.stdout

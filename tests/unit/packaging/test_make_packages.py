@@ -1,0 +1,165 @@
+"""The build of the packages: what is laid out, listed and said, with values alone."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from make_packages import deb, parsers, recipe, rpm, spank, wheels
+
+from localcluster.errors import ClusterError
+from slurm_share import config
+from slurm_share.settings import Settings
+
+SHARE = recipe.PACKAGING / "share"
+
+
+def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
+    """A wheel of that name with these files."""
+    file = folder / name
+    with zipfile.ZipFile(file, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return file
+
+
+def test_compiled_modules_of_every_python_lie_side_by_side(tmp_path: Path) -> None:
+    """The rest of the package once; no record for pip, no script, nothing for compilers."""
+    made = [
+        wheel(
+            tmp_path,
+            f"thing-1.0-{tag}-{tag}-linux.whl",
+            {
+                "thing/__init__.py": "x",
+                f"thing/_core.{module}.so": tag,
+                "thing/_core.c": "",
+                "thing-1.0.dist-info/METADATA": "",
+                "thing-1.0.dist-info/licenses/LICENSE": "free",
+                "thing-1.0.dist-info/RECORD": tag,
+                "thing-1.0.data/scripts/thing": "#!python",
+            },
+        )
+        for tag, module in (("cp311", "cpython-311-x86_64"), ("cp314", "cpython-314-x86_64"))
+    ]
+    wheels.laid_out(made, tmp_path / "out")
+    assert sorted(
+        str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()
+    ) == [
+        "thing-1.0.dist-info/METADATA",
+        "thing-1.0.dist-info/licenses/LICENSE",
+        "thing/__init__.py",
+        "thing/_core.cpython-311-x86_64.so",
+        "thing/_core.cpython-314-x86_64.so",
+    ]
+
+
+def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
+    """Each would overwrite the other's."""
+    made = [wheel(tmp_path, f"{name}-1-py3-none-any.whl", {"same.py": name}) for name in ("a", "b")]
+    with pytest.raises(ClusterError, match=r"b-1-.* different same\.py"):
+        wheels.laid_out(made, tmp_path / "out")
+
+
+def test_folders_of_the_system_are_not_listed_for_rpm(tmp_path: Path) -> None:
+    """Ours are, and others' that may be there without us alone; settings are marked."""
+    for file in ("etc/slurm-share/config.toml", "usr/bin/llload", "opt/slurm-share/lib/python3/x.py", "etc/enroot/x"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    assert rpm.file_list(tmp_path) == [
+        '%dir "/etc/enroot"',
+        '"/etc/enroot/x"',
+        '%dir "/etc/slurm-share"',
+        '%config(noreplace) "/etc/slurm-share/config.toml"',
+        '%dir "/opt/slurm-share"',
+        '%dir "/opt/slurm-share/lib"',
+        '%dir "/opt/slurm-share/lib/python3"',
+        '"/opt/slurm-share/lib/python3/x.py"',
+        '"/usr/bin/llload"',
+    ]
+
+
+def test_every_package_has_its_fields() -> None:
+    """With machine and version filled in."""
+    for package in recipe.PACKAGES:
+        text = deb.stanza(package, "1.2-1", "arm64")
+        assert text.startswith(f"Package: {package}\n")
+        assert "${" not in text
+        assert ("Architecture: all" in text) == (package == recipe.SCREEN)
+    assert "Depends: slurm-share (= 1.2-1)\n" in deb.stanza(recipe.SCREEN, "1.2-1", "arm64")
+
+
+def test_a_site_says_who_made_its_packages() -> None:
+    """With the variables of Debian's own tools."""
+    said = {"DEBFULLNAME": "HPC team", "DEBEMAIL": "hpc@site.example"}
+    assert deb.maintainer(said) == "HPC team <hpc@site.example>"
+    assert deb.maintainer({}) == "slurm-share <root@localhost>"
+
+
+@pytest.mark.parametrize(("number", "release"), [("0x160508", "22.05"), ("0x180b05", "24.11"), ("0x1a0500", "26.05")])
+def test_the_release_of_headers(tmp_path: Path, number: str, release: str) -> None:
+    """As slurm_version.h counts."""
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm/slurm_version.h").write_text(f"#define SLURM_VERSION_NUMBER {number}\n")
+    assert spank.release_of(tmp_path) == release
+
+
+def test_headers_without_a_version_are_named(tmp_path: Path) -> None:
+    """And so is a folder without any."""
+    with pytest.raises(ClusterError, match="has no Slurm headers"):
+        spank.release_of(tmp_path)
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm/slurm_version.h").write_text("/* */")
+    with pytest.raises(ClusterError, match="names no version"):
+        spank.release_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"), [("1.2.3", True), ("1.2~rc1", True), ("1.2-3", False), ("v1", False), ("", False)]
+)
+def test_versions_that_both_kinds_order_alike(text: str, fits: bool) -> None:
+    """A dash is the packaging's own; rpm refuses it."""
+    assert recipe.is_version(text) is fits
+
+
+def test_the_shipped_settings_are_all_comments_and_all_right() -> None:
+    """Nothing is set; every example, with its mark taken away, is a setting that there is."""
+    text = (SHARE / "config.toml").read_text()
+    assert config.parse(text, "config.toml").settings == Settings()
+    assert all(line.startswith("#") or not line for line in text.splitlines())
+    examples = "\n".join(line[1:] for line in text.splitlines() if line.startswith("#") and not line.startswith("# "))
+    parsed = config.parse(examples.replace("#\n", "\n"), "config.toml")
+    assert parsed.partitions["debug"].mode == "on"
+    assert parsed.settings == Settings()
+    assert len(tomllib.loads(examples)) >= 5
+
+
+def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
+    """The Prolog looks for one word in the file, and understands the file only where that stands."""
+    from slurm_share_hooks import hook
+
+    assert hook.LISTING not in (SHARE / "config.toml").read_bytes()
+
+
+def words() -> argparse.ArgumentParser:
+    """A command with sub-commands of two levels."""
+    top = argparse.ArgumentParser(prog="thing", description="What it does: well. More.", epilog=".dots\n  kept")
+    commands = top.add_subparsers()
+    show = commands.add_parser("show", help="it's shown")
+    show.add_argument("-j", "--json", action="store_true", help="100%% for programs")
+    show.add_argument("--view", choices=("a", "b"))
+    show.add_argument("--secret", help=argparse.SUPPRESS)
+    commands.add_parser("config").add_subparsers().add_parser("print").add_argument("--file", metavar="F")
+    return top
+
+
+def test_fish_knows_options_words_and_sub_commands() -> None:
+    """Each where it may stand; what help hides is hidden."""
+    text = parsers.fish_words(words(), "thing")
+    assert "-n 'not __fish_seen_subcommand_from show config' -f -a show -d 'it\\'s shown'\n" in text
+    assert "-n '__fish_seen_subcommand_from show' -s j -l json -d '100% for programs'\n" in text
+    assert "-n '__fish_seen_subcommand_from show' -l view -x -a 'a b'\n" in text
+    assert "-n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from print' -l file -r\n" in text
+    assert "secret" not in text

@@ -1,0 +1,173 @@
+"""slurm-share-plugin: the object for the Slurm that is there, an own build, or a sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+PROGRAM = CHECKOUT / "packaging/share/libexec/slurm-share-plugin"
+HEADERS = Path("/usr/include/slurm")
+
+
+class Host:
+    """A root folder with a Slurm whose programs only say their release, and the package's objects."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "usr/lib/slurm-share"
+        self.home.mkdir(parents=True)
+
+    def slurm(self, version: str, program: str = "usr/sbin/slurmd") -> None:
+        file = self.root / program
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'#!/bin/sh\n[ "$*" = -V ] && echo "slurm-wlm {version}"\n')
+        file.chmod(0o755)
+
+    def brings(self, *releases: str) -> None:
+        for release in releases:
+            (self.home / release).mkdir()
+            (self.home / release / "share_gpu.so").write_text(release)
+
+    def choose(self, *words: str, path: str = os.environ["PATH"], **more: str) -> subprocess.CompletedProcess[str]:
+        environ = {"PATH": path, "SLURM_SHARE_ROOT": str(self.root), "TMPDIR": str(self.root), **more}
+        return subprocess.run(["/bin/sh", PROGRAM, *words], env=environ, capture_output=True, text=True, check=False)
+
+    @property
+    def link(self) -> str | None:
+        link = self.home / "share_gpu.so"
+        return str(link.readlink()) if link.is_symlink() else None
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host without Slurm."""
+    return Host(tmp_path)
+
+
+def test_the_object_of_the_installed_release(host: Host) -> None:
+    """26.05.5 takes that of 26.05; a second run says nothing."""
+    host.brings("24.11", "26.05")
+    host.slurm("26.05.5")
+    done = host.choose()
+    assert (done.returncode, host.link) == (0, "26.05/share_gpu.so")
+    assert "in place for Slurm 26.05" in done.stderr
+    again = host.choose()
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_an_upgrade_of_slurm_changes_the_link(host: Host) -> None:
+    """From 24.11 to 26.05."""
+    host.brings("24.11", "26.05")
+    host.slurm("24.11.5")
+    host.choose()
+    assert host.link == "24.11/share_gpu.so"
+    host.slurm("26.05.0")
+    host.choose()
+    assert host.link == "26.05/share_gpu.so"
+
+
+def test_no_slurm_is_no_error(host: Host) -> None:
+    """The packages may come before Slurm; then there is no link, and a sentence."""
+    host.brings("26.05")
+    done = host.choose()
+    assert (done.returncode, host.link) == (0, None)
+    assert "no Slurm on this host yet" in done.stderr
+
+
+def test_a_slurm_in_opt_counts(host: Host) -> None:
+    """Built from source by the site, with commands only."""
+    host.brings("26.05")
+    host.slurm("26.05.1", "opt/slurm/bin/srun")
+    host.choose()
+    assert host.link == "26.05/share_gpu.so"
+
+
+def test_two_releases_on_one_host_are_named(host: Host) -> None:
+    """The daemon's counts: tasks run under it."""
+    host.brings("24.11", "26.05")
+    host.slurm("24.11.5")
+    host.slurm("26.05.5", "usr/local/bin/srun")
+    done = host.choose()
+    assert host.link == "24.11/share_gpu.so"
+    assert "/usr/sbin/slurmd is Slurm 24.11, but /usr/local/bin/srun is 26.05" in done.stderr
+
+
+def test_what_is_missing_is_named_and_the_old_link_stays(host: Host, tmp_path: Path) -> None:
+    """Without object, headers and compiler: what to install; code 1."""
+    host.brings("26.05")
+    host.slurm("26.05.5")
+    host.choose()
+    host.slurm("27.05.1")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("sed", "head", "readlink"):
+        (tools / tool).symlink_to(f"/usr/bin/{tool}")
+    done = host.choose(path=str(tools))
+    assert done.returncode == 1
+    for missing in ("no object for Slurm 27.05", "headers of release 27.05", "a C compiler", "make"):
+        assert missing in done.stderr
+    assert host.link == "26.05/share_gpu.so"
+
+
+def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> None:
+    """And goes with --remove, as the link does; what the package brought stays."""
+    number = (HEADERS / "slurm_version.h").read_text().partition("SLURM_VERSION_NUMBER ")[2].split()[0]
+    release = f"{int(number, 16) >> 16}.{int(number, 16) >> 8 & 255:02}"
+    host.brings("1.01")
+    host.slurm(f"{release}.9")
+    for folder, target in (("usr/include", HEADERS), ("usr/src", CHECKOUT / "plugins")):
+        (host.root / folder).mkdir(parents=True)
+        (host.root / folder / ("slurm" if target == HEADERS else "slurm-share-spank")).symlink_to(target)
+    done = host.choose()
+    assert (done.returncode, host.link) == (0, f"built/{release}/share_gpu.so"), done.stderr
+    assert (host.home / f"built/{release}/share_gpu.so").read_bytes().startswith(b"\x7fELF")
+    assert f"its object: built/{release}/share_gpu.so" in host.choose("--show").stdout
+    host.choose("--remove")
+    assert sorted(path.name for path in host.home.iterdir()) == ["1.01"]
+
+
+def test_a_wrong_word_is_a_mistake(host: Host) -> None:
+    """Code 2 and the usage."""
+    done = host.choose("--relaese")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: slurm-share-plugin")
+
+
+def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -> None:
+    """Here: something else stands where its folder should be."""
+    number = (HEADERS / "slurm_version.h").read_text().partition("SLURM_VERSION_NUMBER ")[2].split()[0]
+    host.slurm(f"{int(number, 16) >> 16}.{int(number, 16) >> 8 & 255:02}.9")
+    for folder, target in (("include/slurm", HEADERS), ("src/slurm-share-spank", CHECKOUT / "plugins")):
+        (host.root / "usr" / folder).parent.mkdir(parents=True)
+        (host.root / "usr" / folder).symlink_to(target)
+    (host.home / "built").write_text("")
+    assert (host.choose().returncode, host.link) == (1, None)
+    assert [path.name for path in host.root.iterdir()] == ["usr"]
+
+
+@pytest.mark.parametrize(
+    ("file", "environ"),
+    [
+        ("etc/slurm/job_submit.lua", {}),
+        ("etc/slurm-llnl/job_submit.lua", {}),
+        ("srv/job_submit.lua", {"SLURM_CONF": "/srv/slurm.conf"}),
+    ],
+)
+def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: str, environ: dict[str, str]) -> None:
+    """Else every sbatch would be refused; a comment calls nothing, and who insists may."""
+    lua = host.root / file
+    lua.parent.mkdir(parents=True)
+    lua.write_text('local share = dofile("/usr/lib/slurm-share/job_submit.lua")\n')
+    done = host.choose("--check", **environ)
+    assert done.returncode == 1
+    assert f"{lua} still runs the script of this package" in done.stderr
+    assert "install --undo" in done.stderr
+    assert host.choose("--check", **environ, SLURM_SHARE_REMOVE_ANYWAY="1").returncode == 0
+    lua.write_text('-- dofile("/usr/lib/slurm-share/job_submit.lua")\n')
+    assert host.choose("--check", **environ).returncode == 0
+    lua.unlink()
+    assert host.choose("--check", **environ).returncode == 0
