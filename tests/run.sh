@@ -1,12 +1,30 @@
 #!/usr/bin/env bash
 # Everything: set-up, all checks, and all tests, those on real Slurm clusters included. As root on Debian 12 or later;
-# nothing has to be installed before. Usage: tests/run.sh
+# nothing has to be installed before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+usage="Usage: tests/run.sh [--slurm all|26.05|24.11]
+
+  --slurm RELEASE  cluster tests on this release of Slurm only; the default is all of them
+  --help           this text"
+slurm=all
+while [ $# -gt 0 ]; do
+	case $1 in
+	--slurm) slurm=${2-} && shift $(($# > 1 ? 2 : 1)) ;;
+	--slurm=*) slurm=${1#*=} && shift ;;
+	-h | --help) echo "$usage" && exit 0 ;;
+	*) echo "tests/run.sh: there is no option $1"$'\n'"$usage" >&2 && exit 2 ;;
+	esac
+done
+case $slurm in
+all | 26.05 | 24.11) ;;
+*) echo "tests/run.sh: --slurm takes all, 26.05 or 24.11, not '$slurm'" >&2 && exit 2 ;;
+esac
 if [ "$(id -u)" != 0 ]; then
 	echo "tests/run.sh: the cluster tests need root (namespaces); tests/check.sh runs everything else without" >&2
 	exit 2
 fi
 tests/check.sh
 # Three at a time: a cluster test waits more than it works.
-PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 3 --dist loadgroup --maxfail 25 --timeout 600 --durations 15 tests/cluster
+SLURM_SHARE_SLURM=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 3 --dist loadgroup --maxfail 25 \
+	--timeout 600 --durations 15 tests/cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .. import names
 from ..config import Configuration, load
 from ..errors import ConfigError
 from ..paths import CONFIG_FILE
+from ..readers import slurm_pyslurm
 from ..settings import PER_PARTITION
 from . import screen
 
@@ -45,6 +47,8 @@ def print_config(arguments: argparse.Namespace) -> int:
     for key, value, source in rows:
         table.add_row(key, _toml(value), source)
     screen.show(table)
+    if slurm_pyslurm.is_wanted(os.environ):
+        print(f"\n{slurm_pyslurm.backend(os.environ)}")
     return names.EXIT_OK
 
 

@@ -11,8 +11,31 @@ import pytest
 
 from localcluster import RELEASES, Cluster, ClusterError, running, take_down
 
+WANTED = os.environ.get("SLURM_SHARE_SLURM") or "all"
+"""The one release to test on, or all."""
+FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
+"""Whether every release is tested with every way to set Slurm up, and pyslurm is built for it."""
 WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "").split(",") if part)
 """Parts of our software to leave out (python, plugin, simgpu), for whoever works on one while another is in pieces."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is of another release than the one that is wanted."""
+    if WANTED == "all":
+        return
+    if WANTED not in RELEASES:
+        raise pytest.UsageError(f"SLURM_SHARE_SLURM={WANTED} is not all, {' or '.join(RELEASES)}")
+    left_out = [item for item in items if _releases(item) - {WANTED}]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _releases(item: pytest.Item) -> set[str]:
+    """Releases among the parameters of a test on a cluster."""
+    if item.get_closest_marker("cluster") is None or not isinstance(item, pytest.Function):
+        return set()
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return {word for value in values if isinstance(value, str) for word in value.split("-") if word in RELEASES}
 
 
 def name_for(purpose: str) -> str:

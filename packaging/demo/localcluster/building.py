@@ -37,10 +37,11 @@ def make_building(name: str, hosts: Sequence[Host]) -> None:
     process.wait_until((run / "building").exists, f"the start of cluster {name}", _BOOT_S, why=lambda: _tail(log))
 
 
-def boot(name: str, hosts: Sequence[Host], layers: str, *, cgroup: bool) -> None:
-    """Start the first process of each host and plug its cable in. Raises NotDone or ClusterError."""
+def boot(name: str, hosts: Sequence[Host], layers: str, *, cgroup: bool, ahead: str = "") -> None:
+    """Start the first process of each host and plug its cable in. `ahead`: layers of another root, which the host finds
+    in /.ahead. Raises NotDone or ClusterError."""
     for host in hosts:
-        _start_host(name, host, layers, cgroup=cgroup)
+        _start_host(name, host, layers, cgroup=cgroup, ahead=ahead)
     for host in hosts:
         _wait_for_host(name, host)
     _plug_in(name, hosts)
@@ -128,7 +129,7 @@ def require_cgroup_v1() -> None:
         )
 
 
-def _start_host(name: str, host: Host, layers: str, *, cgroup: bool) -> None:
+def _start_host(name: str, host: Host, layers: str, *, cgroup: bool, ahead: str) -> None:
     run = paths.run_dir(name)
     building = alive(name)
     if building is None:
@@ -136,7 +137,7 @@ def _start_host(name: str, host: Host, layers: str, *, cgroup: bool) -> None:
     shutil.rmtree(run / "hosts" / host.name, ignore_errors=True)
     (run / "hosts" / host.name).mkdir()
     group = f"{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
-    init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group]
+    init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group, ahead]
     enter = ["/usr/bin/nsenter", "--target", str(building.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
     namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--propagation", "private"]
     unshare = ["/usr/bin/setsid", "-f", "/usr/bin/unshare", *namespaces, "--fork", "--kill-child", "--"]

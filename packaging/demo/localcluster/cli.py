@@ -27,6 +27,7 @@ examples
   cluster --name billed up --accounting       sacct and sacctmgr work too: 1 s more (5 s the first time)
   cluster --name old --slurm 24.11 up         a second cluster beside the first
   cluster --name seen up --prometheus         agents on the nodes, Prometheus on ctl (4 s more the first time)
+  cluster --name up --slurm 24.11 --upgrade-to 26.05 up; cluster --name up upgrade ctl      under running jobs
   cluster down                                nothing is left
 
 exit codes
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     for verb, function, text in (
         ("kill", _kill, "cut a host's power; it stays down"),
         ("reboot", _reboot, "cut a host's power and boot it again, with its daemons"),
+        ("upgrade", _upgrade, "bring a host to the release of --upgrade-to; its jobs run on"),
     ):
         command = verbs.add_parser(verb, help=text)
         command.add_argument("node", metavar="NODE")
@@ -138,6 +140,31 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         default=default(False),
         help="agents, and Prometheus on ctl that scrapes them",
     )
+    group.add_argument(
+        "--auth",
+        metavar="HOW",
+        choices=("munge", "slurm"),
+        default=default("munge"),
+        help="what proves who asks: munge (default), or Slurm's own key (auth/slurm)",
+    )
+    group.add_argument(
+        "--uuids", action="store_true", default=default(False), help="slurmd finds the GPUs itself: AutoDetect=nvidia"
+    )
+    group.add_argument(
+        "--pyslurm", action="store_true", default=default(False), help="with a pyslurm for our commands (26.05)"
+    )
+    group.add_argument(
+        "--upgrade-to",
+        metavar="RELEASE",
+        default=default(""),
+        help="a newer release that the command `upgrade` brings a host to",
+    )
+    group.add_argument(
+        "--packages",
+        action="store_true",
+        default=default(False),
+        help="library and plugin from our .deb files (built where need be), as a site installs them",
+    )
     group.add_argument("--nodes", type=int, metavar="N", default=default(3), help="compute nodes (default: 3)")
     group.add_argument(
         "--without",
@@ -158,6 +185,11 @@ def _up(args: argparse.Namespace) -> int:
         accounting=args.accounting,
         agents=args.agents,
         prometheus=args.prometheus,
+        auth=args.auth,
+        uuids=args.uuids,
+        pyslurm=args.pyslurm,
+        upgrade_to=args.upgrade_to,
+        packages=args.packages,
         nodes=args.nodes,
         without=tuple(args.without),
     )
@@ -218,6 +250,11 @@ def _kill(args: argparse.Namespace) -> int:
 
 def _reboot(args: argparse.Namespace) -> int:
     Cluster.attach(args.name).reboot(args.node)
+    return 0
+
+
+def _upgrade(args: argparse.Namespace) -> int:
+    Cluster.attach(args.name).upgrade(args.node)
     return 0
 
 

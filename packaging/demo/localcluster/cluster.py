@@ -15,7 +15,7 @@ from subprocess import CompletedProcess
 from types import TracebackType
 from typing import NoReturn
 
-from . import building, conf, layers, locks, modes, paths, process, progress, rootfs, tools
+from . import building, conf, layers, locks, modes, packaged, paths, process, progress, rootfs, start, tools, upgrade
 from .errors import ClusterError, CommandFailed, Misuse, NotDone
 from .records import CURRENT, PARTS, RELEASES, USERS, Host, Identity, Root, User, make_hosts
 
@@ -29,6 +29,8 @@ _UNFINISHED = {
 _MAX_COMPUTE_NODES = 200
 _START = """\
 exec </dev/null >/var/log/daemons.start 2>&1
+"""
+_START_MUNGED = """\
 [ -e /run/munge/munged.pid ] || setpriv --reuid munge --regid munge --init-groups /usr/sbin/munged
 """
 _START_SLURMDBD = """\
@@ -86,7 +88,7 @@ _LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld
 _DAEMONS_S = 30.0
 _PATIENCE_S = 120.0
 """What a program on a host gets where the caller names no time: an srun that no node will ever take ends then."""
-_KINDS = ("cgroup", "accounting", "agents", "prometheus")
+_KINDS = ("cgroup", "accounting", "agents", "prometheus", "auth", "uuids", "pyslurm")
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,10 @@ class Cluster:
         accounting: bool,
         agents: bool = False,
         prometheus: bool = False,
+        auth: str = "munge",
+        uuids: bool = False,
+        pyslurm: bool = False,
+        ahead: upgrade.Ahead | None = None,
     ) -> None:
         self.name = name
         self.root_facts = root
@@ -124,6 +130,10 @@ class Cluster:
         self.accounting = accounting
         self.agents = agents
         self.prometheus = prometheus
+        self.auth = auth
+        self.uuids = uuids
+        self.pyslurm = pyslurm
+        self.ahead = ahead
         self._layer_stack = layer_stack
 
     # ---- making and finding -------------------------------------------------------------------------------------
@@ -139,6 +149,11 @@ class Cluster:
         accounting: bool = False,
         agents: bool = False,
         prometheus: bool = False,
+        auth: str = "munge",
+        uuids: bool = False,
+        pyslurm: bool = False,
+        upgrade_to: str = "",
+        packages: bool = False,
         nodes: int = 3,
         slurm_conf_extra: str = "",
         shards_per_gpu: int = conf.SHARDS_PER_GPU,
@@ -150,6 +165,11 @@ class Cluster:
         With `accounting`, slurmdbd keeps what every job used in a MariaDB on ctl; both users are in the account `lab`.
         With `agents`, every compute node runs `slurm-share agent`; with `prometheus` too, and Prometheus on ctl
         scrapes them. Members of the group `gpu-operators`, whom nobody is in, may ask both.
+        With `auth="slurm"`, who asks is proved by Slurm's own key and not by munge. With `uuids`, slurmd finds the GPUs
+        by itself (AutoDetect=nvidia), and since 25.11 calls them by their UUIDs in Prolog and Epilog. With
+        `pyslurm`, our commands find a pyslurm that was built for the release. `upgrade_to`
+        names the release that `upgrade` brings a host to; both plugin objects are then on every host.
+        With `packages`, library and plugin come from our .deb files, which are built where need be.
         `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours of the same keyword (and node or
         partition name). `without` names parts of our software to leave out. Look at `slurm_release` for the release
         that really runs. Raises Misuse when it cannot be as asked, ClusterError when it does not come up; then
@@ -157,7 +177,10 @@ class Cluster:
         """
         tools.require_root()
         check_request(name, slurm, nodes, without)
+        _check_kinds(auth, accounting, uuids, upgrade_to, slurm, without)
         agents = agents or prometheus
+        if packages and (agents or upgrade_to or {"python", "plugin"} & set(without)):
+            raise Misuse("--packages install library and plugin, and nothing else; leave the other options out")
         if agents and "python" in without:
             raise Misuse("agents are of the part `python` of our software; leave --without python out")
         parts = [part for part in PARTS if part not in without]
@@ -169,9 +192,24 @@ class Cluster:
             _clear_remains(name, say)
             tools.need_run_tools(say)
             root = rootfs.root_for(slurm, say)
-            stack = layers.stack(root, parts, say, accounting=accounting, prometheus=prometheus)
+            stack = layers.stack(
+                root,
+                parts,
+                say,
+                accounting=accounting,
+                prometheus=prometheus,
+                sackd=auth == "slurm",
+                with_pyslurm=pyslurm,
+                packages=packaged.built(say) if packages else None,
+            )
             kinds = {"cgroup": cgroup, "accounting": accounting, "agents": agents, "prometheus": prometheus}
-            cluster = cls(name, root, make_hosts(nodes), stack, **kinds)
+            ahead = None
+            if upgrade_to:
+                newer = rootfs.root_for(upgrade_to, say)
+                ahead = upgrade.prepare(name, (root, stack), (newer, layers.stack(newer, parts, say)))
+                stack = ahead.now
+            hosts = make_hosts(nodes)
+            cluster = cls(name, root, hosts, stack, **kinds, auth=auth, uuids=uuids, pyslurm=pyslurm, ahead=ahead)
             try:
                 cluster._raise(parts, slurm_conf_extra, shards_per_gpu)
             except BaseException:
@@ -191,7 +229,9 @@ class Cluster:
         hosts = [Host(**fields) for fields in state["hosts"]]
         # not there: brought up by an older checkout
         kinds = {kind: state.get(kind, False) for kind in _KINDS}
-        return cls(name, Root(**state["root"]), hosts, state["layers"], **kinds)
+        kinds["auth"] = kinds["auth"] or "munge"
+        ahead = upgrade.Ahead.of_state(state.get("ahead"))
+        return cls(name, Root(**state["root"]), hosts, state["layers"], **kinds, ahead=ahead)
 
     def down(self) -> None:
         """Take the cluster down; nothing of it is left. Doing so twice is fine."""
@@ -390,8 +430,30 @@ class Cluster:
         """Cut a host's power (where it has any), boot it again and start its daemons; /run and /tmp are empty then."""
         host = self._host(node)
         building.power_off(self.name, node)
-        building.boot(self.name, [host], self._layer_stack, cgroup=self.cgroup)
+        building.boot(self.name, [host], self._layer_stack, cgroup=self.cgroup, ahead=self._ahead_layers)
         self._start_daemons([host])
+        if host.is_compute and self.is_up("ctl"):
+            process.wait_until(
+                lambda: self._answers(node), f"{node}'s answer to the controller", _DAEMONS_S, every_s=0.02
+            )
+
+    # ---- upgrade ------------------------------------------------------------------------------------------------
+
+    def upgrade(self, node: str) -> None:
+        """Put the newer release's packages in the place of a host's own, as a package manager does: Slurm's daemons end
+        and start anew over the same state, and everything else runs on, jobs and their slurmstepd as well.
+
+        Doing so twice is fine. Raises Misuse where the cluster was not brought up with `upgrade_to`.
+        """
+        host = self._host(node)
+        if self.ahead is None:
+            raise Misuse(f"cluster {self.name} has one release only; bring it up with --upgrade-to")
+        if node in self.ahead.done:
+            return
+        self.exec(node, ["/bin/bash", "-ec", start.STOP], timeout=_DAEMONS_S, check=True)
+        self.ahead = self.ahead.with_done(node)
+        self._write_state(ready=True)
+        self._start_daemons_on(host)
         if host.is_compute and self.is_up("ctl"):
             process.wait_until(
                 lambda: self._answers(node), f"{node}'s answer to the controller", _DAEMONS_S, every_s=0.02
@@ -401,12 +463,12 @@ class Cluster:
 
     def _raise(self, parts: Collection[str], extra: str, shards_per_gpu: int) -> None:
         run = paths.run_dir(self.name)
-        run.mkdir(parents=True, mode=0o755)
+        run.mkdir(parents=True, exist_ok=True, mode=0o755)  # the plugin objects of an upgrade lie there already
         self._write_state(ready=False)
         hosts = list(self.hosts.values())
         building.make_building(self.name, hosts)
         self._configure(parts, extra, shards_per_gpu)
-        building.boot(self.name, hosts, self._layer_stack, cgroup=self.cgroup)
+        building.boot(self.name, hosts, self._layer_stack, cgroup=self.cgroup, ahead=self._ahead_layers)
         self._start_daemons(hosts)
         if self.accounting:
             users = ",".join(user.name for user in USERS)
@@ -426,14 +488,17 @@ class Cluster:
                 job_submit="plugin" in parts,
                 shards_per_gpu=shards_per_gpu,
                 accounting=self.accounting,
+                auth=self.auth,
                 extra=extra,
             ),
-            "gres.conf": conf.gres_conf(hosts, shards_per_gpu),
+            "gres.conf": conf.gres_conf(hosts, shards_per_gpu, uuids=self.uuids),
             "cgroup.conf": conf.cgroup_conf(self.cgroup),
             "plugstack.conf": conf.plugstack_conf(parts),
         }
         for name, text in texts.items():
             (self.conf / name).write_text(text)
+        if self.auth == "slurm":
+            start.make_key(self.conf / "slurm.key", Path(self.root_facts.path))
         if self.accounting:
             (self.conf / "slurmdbd.conf").touch(0o600)
             (self.conf / "slurmdbd.conf").write_text(conf.SLURMDBD_CONF)
@@ -478,6 +543,11 @@ class Cluster:
         if host.name == "ctl":
             slurm = _START_SLURMDBD + _START_SLURMCTLD if self.accounting else _START_SLURMCTLD
             slurm += _START_PROMETHEUS.replace("$1", str(conf.OPERATORS_GID)) if self.prometheus else ""
+        slurm = (start.own_auth(host) if self.auth == "slurm" else _START_MUNGED) + slurm
+        if self.uuids and host.gpus:
+            slurm = start.DESCRIBE_GPUS + slurm
+        if self.ahead is not None and host.name in self.ahead.done:
+            slurm = upgrade.EXCHANGE + slurm
         if self.agents:
             slurm = _ADD_AGENTS_USER + slurm + (_START_AGENT if host.is_compute else "")
         try:
@@ -506,6 +576,7 @@ class Cluster:
             "ready": ready,
             "root": asdict(self.root_facts),
             "layers": self._layer_stack,
+            "ahead": None if self.ahead is None else asdict(self.ahead),
             **{kind: getattr(self, kind) for kind in _KINDS},
             "hosts": [asdict(host) for host in self.hosts.values()],
         }
@@ -527,6 +598,10 @@ class Cluster:
         if node not in self.hosts:
             raise Misuse(f"cluster {self.name} has no host {node!r}; its hosts are {', '.join(self.hosts)}")
         return self.hosts[node]
+
+    @property
+    def _ahead_layers(self) -> str:
+        return "" if self.ahead is None else self.ahead.layers
 
     @property
     def _tree(self) -> Path:
@@ -591,6 +666,23 @@ def check_request(name: str, slurm: str, nodes: int, without: Collection[str]) -
     unknown = sorted(set(without) - set(PARTS))
     if unknown:
         raise Misuse(f"our software has no part {', '.join(unknown)}; its parts are {', '.join(PARTS)}")
+
+
+def _check_kinds(
+    auth: str, accounting: bool, uuids: bool, upgrade_to: str, slurm: str, without: Collection[str]
+) -> None:
+    if auth not in ("munge", "slurm"):
+        raise Misuse(f"Slurm proves who asks by munge or by slurm, not by {auth!r}; choose one with --auth")
+    if auth == "slurm" and accounting:
+        raise Misuse("--accounting is set up for munge only; leave --auth out")
+    if uuids and "simgpu" in without:
+        raise Misuse("--uuids are those of the simulated GPUs; leave --without simgpu out")
+    if upgrade_to and upgrade_to not in RELEASES:
+        raise Misuse(f"Slurm {upgrade_to} is not one of {', '.join(RELEASES)}; choose one with --upgrade-to")
+    if upgrade_to and tuple(map(int, upgrade_to.split("."))) <= tuple(map(int, slurm.split("."))):
+        raise Misuse(f"Slurm {upgrade_to} is not newer than {slurm}, and Slurm's state is never read by an older one")
+    if upgrade_to and (accounting or auth != "munge"):
+        raise Misuse("--upgrade-to is for a cluster with munge and without accounting; leave the other option out")
 
 
 def _check_name(name: str) -> None:

@@ -53,6 +53,11 @@ InactiveLimit=0
 MinJobAge=300
 KillWait=2
 """
+_OWN_AUTH = """\
+AuthType=auth/slurm
+CredType=auth/slurm
+"""
+"""Slurm's own key, slurm.key, in the place of munge's."""
 _ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=ctl
@@ -153,6 +158,7 @@ def slurm_conf(
     job_submit: bool,
     shards_per_gpu: int,
     accounting: bool = False,
+    auth: str = "munge",
     extra: str = "",
 ) -> str:
     """slurm.conf. A line of `extra` takes the place of ours with the same keyword (and, for nodes, the same name)."""
@@ -163,6 +169,8 @@ def slurm_conf(
     if accounting:
         tracked = ["gres/gpu", f"gres/gpu:{GPU_TYPE}", *(["gres/shard"] if shards_per_gpu else [])]
         lines += [*_ACCOUNTING.splitlines(), f"AccountingStorageTRES={','.join(tracked)}"]
+    if auth == "slurm":
+        lines = _override(lines, _OWN_AUTH.splitlines())
     if job_submit:
         lines.append("JobSubmitPlugins=lua")
     if "plugin" in parts:
@@ -177,9 +185,9 @@ def slurm_conf(
     return "\n".join(_override(lines, extra.splitlines())) + "\n"
 
 
-def gres_conf(hosts: Sequence[Host], shards_per_gpu: int) -> str:
-    """gres.conf: the device nodes of every node, and its shards."""
-    lines = []
+def gres_conf(hosts: Sequence[Host], shards_per_gpu: int, *, uuids: bool = False) -> str:
+    """gres.conf: the device nodes of every node, and its shards. `uuids`: slurmd asks the driver about the GPUs."""
+    lines = ["AutoDetect=nvidia"] if uuids else []
     for host in hosts:
         if not host.gpus:
             continue

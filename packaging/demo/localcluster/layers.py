@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import conf, locks, modes, paths, process, rootfs, tools
+from . import conf, locks, modes, paths, process, pyslurm, rootfs, tools
 from .errors import ClusterError, CommandFailed, Misuse
 from .progress import Say, stage
 from .records import PARTS, Root
@@ -101,6 +101,18 @@ apt-get install -y -qq --no-install-recommends prometheus
 apt-get clean
 rm -rf /var/lib/apt/lists/* /usr/share/prometheus/web /usr/share/javascript /usr/share/fonts
 """
+_INSTALL_SACKD = """\
+set -e
+[ ! -e /mnt/resolv.conf ] || cp /mnt/resolv.conf /etc/
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "sackd=$(dpkg-query -W -f '${Version}' slurmctld)"
+apt-get clean
+rm -rf /var/lib/apt/lists/*
+"""
+_INSTALL_PACKAGED = """\
+set -e
+dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb /mnt/slurm-share-tui_*.deb
+"""
 _INSTALL_MAKE = """\
 set -e
 cp -r /mnt /tmp/src
@@ -109,16 +121,38 @@ ldconfig
 """
 
 
-def stack(root: Root, parts: Collection[str], say: Say, *, accounting: bool = False, prometheus: bool = False) -> str:
+def stack(
+    root: Root,
+    parts: Collection[str],
+    say: Say,
+    *,
+    accounting: bool = False,
+    prometheus: bool = False,
+    sackd: bool = False,
+    with_pyslurm: bool = False,
+    packages: Path | None = None,
+) -> str:
     """The lower layers of a host's root, as overlayfs writes them, with the wanted parts of our software on top.
 
-    With `accounting`, slurmdbd and MariaDB are among them; with `prometheus`, Prometheus.
+    With `accounting`, slurmdbd and MariaDB are among them; with `prometheus`, Prometheus; with `sackd`, that daemon;
+    with `with_pyslurm`, a pyslurm for our Python. `packages`: a folder with our .deb files, from which the parts
+    `python` and `plugin` come then.
 
     Raises Misuse where a part is not in the checkout, ClusterError where it does not build.
     """
     require(parts)
-    lower = root.path
-    with locks.waiting(paths.cache() / f"layers-{root.release}.lock", say):
+    lower, lock = root.path, paths.cache() / f"layers-{root.release}.lock"
+    above = ""
+    if with_pyslurm:
+        with locks.waiting(lock, say):
+            dependencies = _dependencies(root, lower, say)
+        # Under a lock of its own: it takes minutes, and few want it.
+        with locks.waiting(paths.cache() / f"pyslurm-{root.release}.lock", say):
+            above = f"{_pyslurm(root, dependencies, say)}:"
+    with locks.waiting(lock, say):
+        if packages is not None:
+            lower = f"{_packaged(root, lower, packages, say)}:{lower}"
+            parts = [part for part in parts if part == "simgpu"]
         if "python" in parts:
             lower = f"{_dependencies(root, lower, say)}:{lower}"
         if parts:
@@ -127,8 +161,9 @@ def stack(root: Root, parts: Collection[str], say: Say, *, accounting: bool = Fa
         # top, for it alone adds a user to /etc/passwd.
         beneath = [_prometheus(root, say)] if prometheus else []
         beneath += [_accounting(root, say)] if accounting else []
+        beneath += [_sackd(root, say)] if sackd else []
         ours = lower.removesuffix(root.path)
-        return ours + "".join(f"{layer}:" for layer in beneath) + root.path
+        return above + ours + "".join(f"{layer}:" for layer in beneath) + root.path
 
 
 def require(parts: Collection[str]) -> None:
@@ -235,6 +270,48 @@ def _prometheus(root: Root, say: Say) -> Path:
     return _packages(root, say, "prometheus", recipe, "Prometheus", [_INSTALL_PROMETHEUS], {})
 
 
+def _pyslurm(root: Root, dependencies: Path, say: Say) -> Path:
+    """pyslurm in our virtual environment, where `pip install 'slurm-share[pyslurm]'` would put it."""
+    key = hashlib.sha256(json.dumps([str(dependencies), pyslurm.VERSION, pyslurm.INSTALL]).encode()).hexdigest()[:16]
+
+    def fill(layer: Path) -> None:
+        wheels = layer / "wheels"
+        wheels.mkdir()
+        lists = wheels / "pyslurm.txt"
+        lists.write_text("\n".join(pyslurm.TO_BUILD) + "\n")
+        resolver = Path("/etc/resolv.conf")
+        if resolver.exists():
+            shutil.copyfile(resolver, wheels / "resolv.conf")
+        with stage(say, f"pyslurm {pyslurm.VERSION} for Slurm {root.slurm_version}"):
+            python = tools.python_with_pip(say, paths.cache() / "tools")
+            try:
+                pyslurm.download(python, wheels)
+                process.run(download_argv(python, root.python_version, platform.machine(), wheels, [lists]))
+                rootfs.inside(
+                    Path(root.path),
+                    ["/bin/sh", "-c", pyslurm.INSTALL, "sh", _PREFIX],
+                    layer=layer,
+                    lower=f"{dependencies}:{root.path}",
+                    source=wheels,
+                    mirror=tools.debian_mirror(),
+                )
+            except CommandFailed as error:
+                why = f"code {error.returncode}\n{_tail(error.output)}"
+                raise ClusterError(f"pyslurm does not build for Slurm {root.slurm_version}: {why}") from None
+        shutil.rmtree(wheels)
+        for part in (layer / "upper").iterdir():
+            if part.name != "opt":
+                shutil.rmtree(part)  # what was needed to build it
+
+    return _made_once(f"layer-{root.release}-pyslurm-{key}", fill)
+
+
+def _sackd(root: Root, say: Say) -> Path:
+    recipe = json.dumps([root.path, root.slurm_version, _INSTALL_SACKD])
+    what = f"sackd for Slurm {root.slurm_version}"
+    return _packages(root, say, "sackd", recipe, what, [_INSTALL_SACKD], {})
+
+
 def _packages(
     root: Root, say: Say, kind: str, recipe: str, what: str, install: Sequence[str], files: Mapping[str, str]
 ) -> Path:
@@ -265,6 +342,27 @@ def _packages(
         shutil.rmtree(source)
 
     return _made_once(f"layer-{root.release}-{kind}-{key}", fill)
+
+
+def _packaged(root: Root, lower: str, packages: Path, say: Say) -> Path:
+    files = sorted(packages.glob("*.deb"))
+    recipe = json.dumps(
+        [_GENERATION, lower, _INSTALL_PACKAGED, fingerprint(packages, [Path(file.name) for file in files])]
+    )
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+
+    def fill(layer: Path) -> None:
+        script = ["/bin/sh", "-c", _INSTALL_PACKAGED]
+        with stage(say, f"our packages for Slurm {root.slurm_version}"):
+            try:
+                rootfs.inside(Path(root.path), script, layer=layer, lower=lower, source=packages)
+            except CommandFailed as error:
+                raise ClusterError(f"our packages do not install:\n{_tail(error.output)}") from None
+
+    layer = _made_once(f"layer-{root.release}-packaged-{key}", fill)
+    os.utime(layer.parent)
+    _prune(f"layer-{root.release}-packaged-")
+    return layer
 
 
 def _site(root: Root, lower: str, parts: Collection[str], say: Say) -> Path:

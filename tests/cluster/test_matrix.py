@@ -1,0 +1,230 @@
+"""The ways in which sites set Slurm up, release by release: on each of them what people do first.
+
+The whole suite runs on clusters of the usual kind, without cgroups and with munge. Here are the others. Every day it is
+one cluster with all of them at once, on the newest release, for the quicker checks; with SLURM_SHARE_MATRIX=full it is
+one for each release and profile, and all checks. tests/releases.sh runs these, and makes packaging/docs/releases.md of
+what they found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from conftest import FULL, WANTED, name_for
+from hooked import Node, until, why_not_idle
+
+from localcluster import RELEASES, Cluster
+from localcluster.records import CURRENT
+
+pytestmark = pytest.mark.cluster
+
+PARTITION = "PartitionName=gpu Nodes=n1,n2 Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP"
+WITNESS = "/etc/slurm/witness"
+"""A Prolog that keeps what slurmd told it, and then is ours."""
+WITNESS_TEXT = """\
+#!/bin/bash
+echo "$SLURM_JOB_ID $CUDA_VISIBLE_DEVICES" >>/run/witness
+exec /opt/slurm-share/bin/slurm-share-prolog
+"""
+TASK = 'echo "slot $SLURM_SHARE_SLOT/$SLURM_SHARE_SLOTS $SLURM_SHARE_MPS"; simgpu-task --memory 100M --seconds 0.1'
+JOB = f"srun bash -c '{TASK}'"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A way to set Slurm up."""
+
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Of the local cluster."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Lines of slurm.conf, release by release."""
+
+
+PROFILES = {
+    "cgroup": Profile({"cgroup": True}),
+    "auth": Profile({"auth": "slurm"}),
+    "uuids": Profile({"uuids": True}, dict.fromkeys(RELEASES, f"Prolog={WITNESS}")),
+    "exclusive": Profile(conf={"26.05": f"{PARTITION} Exclusive=USER", "24.11": f"{PARTITION} ExclusiveUser=YES"}),
+}
+TOGETHER = "together"
+PROFILES[TOGETHER] = Profile(
+    {key: value for one in PROFILES.values() for key, value in one.options.items()},
+    {release: "\n".join(one.conf[release] for one in PROFILES.values() if release in one.conf) for release in RELEASES},
+)
+EVERY_DAY = [(CURRENT if WANTED == "all" else WANTED, TOGETHER)]
+in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
+KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(f"{release}-{name}", marks=pytest.mark.xdist_group(f"matrix-{release}-{name}"))
+        for release, name in KINDS
+    ],
+)
+def kind(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[tuple[str, Cluster]]:
+    """The profile's name, and a cluster of its kind."""
+    release, _, name = request.param.partition("-")
+    profile = PROFILES[name]
+    extra = profile.conf.get(release, "")
+    with Cluster.up(name_for(f"m{name}"), release, nodes=2, slurm_conf_extra=extra, **profile.options) as made:  # type: ignore[arg-type]
+        if made.slurm_release != release:
+            pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
+        (made.conf / "witness").write_text(WITNESS_TEXT)
+        (made.conf / "witness").chmod(0o755)
+        if name in ("exclusive", TOGETHER):  # Slurm alone is to keep others out
+            config = made.site / "config.toml"
+            config.write_text(config.read_text().replace('["gpu"]', "[]"))
+        yield name, made
+
+
+@pytest.fixture
+def made(kind: tuple[str, Cluster]) -> Iterator[Cluster]:
+    """The cluster; after every test its nodes are idle, and nothing of any job is on them."""
+    cluster = kind[1]
+    yield cluster
+    cluster.cancel_all()
+    remains = {name: Node(cluster, name).remains() for name in cluster.compute_nodes}
+    states = cluster.status().nodes
+    for name in [name for name in remains if remains[name] or states[name] != "idle"]:
+        cluster.reboot(name)
+    assert remains == {"n1": [], "n2": []}
+    assert set(states.values()) == {"idle"}, why_not_idle(cluster)
+
+
+def slots(text: str) -> list[str]:
+    """The slots that tasks said they have."""
+    return sorted(re.findall(r"slot (\d+/\d+ \w+)$", text, re.MULTILINE))
+
+
+def said(cluster: Cluster, job: int, user: str = "alice") -> str:
+    """What a job has written so far."""
+    return cluster.exec("login", ["cat", f"/home/{user}/slurm-{job}.out"]).stdout
+
+
+def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
+    """A job on n2 that has begun and goes on."""
+    job = cluster.sbatch(user, "echo up; sleep 120", "-wn2", *options)
+    cluster.wait_running(job)
+    until(lambda: "up\n" in said(cluster, job, user), "its first word")
+    return job
+
+
+def test_share(made: Cluster) -> None:
+    """A whole node, two tasks on each of its GPUs, under MPS."""
+    job = made.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
+    assert made.wait(job) == "COMPLETED"
+    text = made.output(job)
+    assert slots(text) == [f"{number}/4 on" for number in range(4)], text
+    assert len(set(re.findall(r"gpu (GPU-\S+), .* mps server \d+", text))) == 2, text
+
+
+def test_part(made: Cluster) -> None:
+    """Two jobs of an array, each half of a GPU."""
+    job = made.sbatch("alice", JOB, "-wn2", "--array=1-2", "--share-gpu=2", "--gres=gpu:1", "-n1")
+    assert made.wait(job) == "COMPLETED"
+    assert len(slots(made.output(job))) == 2, made.output(job)
+
+
+@in_full
+def test_triple(made: Cluster) -> None:
+    """Four processes on one node."""
+    text = "#!/bin/bash\necho rank $LLSUB_RANK of $LLSUB_SIZE\n"
+    made.as_user("alice", "rm -rf LLSUB.*; cat >triple.sh; chmod +x triple.sh", input=text, check=True)
+    done = made.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--wait"])
+    assert done.returncode == 0, done.stderr
+    text = made.as_user("alice", "cat LLSUB.*/p*/triple.sh.log.*", check=True).stdout
+    assert sorted(text.splitlines()) == [f"rank {rank} of 4" for rank in range(4)]
+
+
+def test_refusal(made: Cluster) -> None:
+    """A bad value at submission, and one task too many on the node: a sentence each, and the node stays in service."""
+    refused = made.as_user("alice", ["sbatch", "--share-gpu=0", "--wrap=true"])
+    assert refused.returncode != 0
+    assert "--share-gpu" in refused.stderr
+    job = made.sbatch("alice", f"srun -n5 bash -c '{TASK}'", "-wn2", "--share-gpu=2")
+    assert made.wait(job) == "FAILED"
+    assert "slurm-share: " in made.output(job)
+    assert re.search(r"ExitCode=69:0", made.job(job)), made.output(job)
+
+
+def test_llload(made: Cluster) -> None:
+    """The load of one's own node, through a step in one's own job."""
+    job = start(made, "--share-gpu=2")
+    done = made.as_user("alice", ["llload", "-g", "--json"], check=True)
+    assert '"n2"' in done.stdout
+    assert str(job) in done.stdout
+    assert '"why":""' in done.stdout.replace(" ", ""), done.stdout
+
+
+@in_full
+def test_requeue(made: Cluster) -> None:
+    """The job's second run has a share as the first had."""
+    job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 120", "-wn2", "--share-gpu=2", "--requeue")
+    until(lambda: len(slots(said(made, job))) == 4, "the first run")
+    made.as_user("alice", ["scontrol", "requeue", str(job)], check=True)
+    until(lambda: "JobState=PENDING" in made.job(job), "its return to the queue")
+    # Else it waits for two minutes. Not at once: slurmd takes a launch in the second of the job's end for one of the
+    # run that ended.
+    made.exec("ctl", ["scontrol", "update", f"jobid={job}", "starttime=now+3"], check=True)
+    assert made.wait(job) == "COMPLETED"
+    assert slots(made.output(job)) == [f"{number}/4 on" for number in range(4)], made.output(job)
+
+
+def test_itself(kind: tuple[str, Cluster], made: Cluster) -> None:
+    """The profile is what it says."""
+    for prove in PROOFS.values() if kind[0] == TOGETHER else [PROOFS[kind[0]]]:
+        prove(made)
+        made.cancel_all()
+
+
+def _cgroup(cluster: Cluster) -> None:
+    """A task is in Slurm's group, and a GPU that is not the job's is not its to open."""
+    script = "srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'"
+    job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    cluster.wait(job)
+    text = cluster.output(job)
+    assert re.search(rf"/slurm(_\w+)?/uid_2001/job_{job}/step_0", text), text
+    assert "'/dev/nvidia0' for reading: No such device or address" in text
+    assert "'/dev/nvidia1' for reading: Operation not permitted" in text
+
+
+def _auth(cluster: Cluster) -> None:
+    """Nobody has munge, and Slurm knows who asks."""
+    settings = cluster.exec("login", ["scontrol", "show", "config"], check=True).stdout
+    assert re.search(r"^AuthType\s+= auth/slurm$", settings, re.MULTILINE)
+    assert re.search(r"^CredType\s+= auth/slurm$", settings, re.MULTILINE)
+    assert [host for host in cluster.hosts if cluster.exec(host, ["pgrep", "-x", "munged"]).returncode == 0] == []
+    job = cluster.sbatch("bob", "id -un", "-wn2", "--share-gpu=2")
+    assert cluster.wait(job) == "COMPLETED"
+    assert "bob\n" in cluster.output(job)
+
+
+def _uuids(cluster: Cluster) -> None:
+    """26.05 calls a GPU by its UUID in Prolog, 24.11 by its number; the share is the same."""
+    node = Node(cluster, "n2")
+    job = cluster.sbatch("alice", JOB, "-wn2", "--share-gpu=2")
+    assert cluster.wait(job) == "COMPLETED"
+    told = re.findall(rf"^{job} (\S+)$", node.run("cat", "/run/witness").stdout, re.MULTILINE)
+    uuids = f"{node.uuid(0)},{node.uuid(1)}"
+    assert told == [uuids if cluster.slurm_release == "26.05" else "0,1"]
+    assert set(re.findall(r"gpu (GPU-[^ ,]+)", cluster.output(job))) == set(uuids.split(","))
+
+
+def _exclusive(cluster: Cluster) -> None:
+    """Slurm itself keeps a second user from the node, and lets the same one in."""
+    start(cluster, "--gres=gpu:1", "-n1")
+    again = cluster.sbatch("alice", "true", "-wn2", "--gres=gpu:1", "-n1")
+    assert cluster.wait(again) == "COMPLETED"
+    other = cluster.sbatch("bob", "true", "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    until(lambda: re.search(r"Reason=(?!None)\w+", cluster.job(other)), "why bob's job waits")
+    assert "JobState=PENDING" in cluster.job(other)
+    cluster.exec("ctl", ["scancel", "-u", "alice"], check=True)
+    assert cluster.wait(other) == "COMPLETED"
+
+
+PROOFS = {"cgroup": _cgroup, "auth": _auth, "uuids": _uuids, "exclusive": _exclusive}

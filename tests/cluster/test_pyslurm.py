@@ -1,0 +1,74 @@
+"""Slurm asked through pyslurm, on a real cluster: the records are those of its commands, or the commands are asked.
+
+In the full matrix only (tests/releases.sh): pyslurm has to be built for the release, and that takes longer than these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import FULL, WANTED, name_for
+
+from localcluster import Cluster, ClusterError
+from slurm_share.readers import slurm_pyslurm
+
+pytestmark = pytest.mark.cluster
+
+RELEASE = "26.05"
+PLACES = """
+import os, sys
+from slurm_share.readers import slurm, slurm_pyslurm
+states = sys.argv[1].split(",")
+os.environ[slurm_pyslurm.WISH] = "0"
+told = slurm.read_places(states)
+answer = slurm_pyslurm.read_answer()
+print(sorted(told), told == slurm_pyslurm.places(answer, states))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster whose commands find pyslurm."""
+    if not FULL:
+        pytest.skip("NOT TESTED with pyslurm here: it has to be built; tests/releases.sh does")
+    if WANTED not in ("all", RELEASE):
+        pytest.skip(f"pyslurm is built for {RELEASE} only")
+    try:
+        cluster = Cluster.up(name_for("pyslurm"), RELEASE, pyslurm=True, nodes=2)
+    except ClusterError as error:
+        pytest.skip(f"NOT TESTED with pyslurm: {error}")
+    with cluster:
+        if cluster.slurm_release != RELEASE:
+            pytest.skip(
+                f"NOT TESTED with pyslurm: only Slurm {cluster.slurm_version} can be made on this machine today"
+            )
+        yield cluster
+
+
+def test_pyslurm_and_the_commands_tell_the_same_places(made: Cluster) -> None:
+    """Of jobs of two users: on one node, on two, waiting, held."""
+    jobs = [
+        made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain"),
+        made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain"),
+        made.sbatch("alice", "sleep 600", "-wn1", "-n1", "-pplain", "--array=1-4%2"),
+    ]
+    for job in jobs:
+        made.wait_running(job)
+    made.sbatch("bob", "true", "-H")
+    for states in ("RUNNING,COMPLETING,CONFIGURING,SUSPENDED", "RUNNING", "PENDING"):
+        done = made.as_user("alice", ["/opt/slurm-share/bin/python", "-c", PLACES, states], check=True)
+        expected = "[]" if states == "PENDING" else "['n1', 'n2', 'n[1-2]']"
+        assert done.stdout.strip() == f"{expected} True"
+    made.cancel_all()
+
+
+def test_config_print_says_what_slurm_is_asked_through(made: Cluster) -> None:
+    """pyslurm where that is wanted; and why not, where its import finds no slurm.conf."""
+    wish = {slurm_pyslurm.WISH: "1"}
+    said = made.as_user("alice", ["slurm-share", "config", "print"], env=wish, check=True).stdout
+    assert "Slurm is asked through pyslurm " in said
+    lost = {**wish, "SLURM_CONF": "/nowhere/slurm.conf"}
+    done = made.as_user("alice", ["slurm-share", "config", "print"], env=lost)
+    assert done.returncode == 0, done.stderr
+    assert "through its commands; pyslurm cannot be used: " in done.stdout

@@ -1,0 +1,112 @@
+"""A rolling upgrade of Slurm under shared jobs: the controller first, then node after node, then the login host.
+
+Both plugin objects are on every host; which of them plugstack.conf's line leads to is the host's own affair, as with
+the packages. No job is lost or run twice, no node is drained, nothing of a share is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from conftest import WANTED, name_for
+from hooked import Node, until, why_not_idle
+
+from localcluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+OLDER, NEWER = "24.11", "26.05"
+SLOT = "$SLURM_SHARE_SLOT/$SLURM_SHARE_SLOTS $SLURM_SHARE_MPS"
+STAY = "until [ -e ~/go ]; do sleep 0.1; done"
+TASK = f"""\
+echo "before {SLOT}"
+simgpu-task --memory 100M --seconds 600 & task=$!
+{STAY}
+kill -0 $task && kill $task && echo "after {SLOT}"
+"""
+JOB = f"""\
+#!/bin/bash
+srun bash task.sh
+srun bash -c 'echo "new step {SLOT}"; simgpu-task --memory 100M --seconds 0.1'
+"""
+TRIPLE = f"#!/bin/bash\necho before; {STAY}; echo after\n"
+
+
+@pytest.fixture(scope="module")
+def rolling(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster that begins with the older release."""
+    if WANTED != "all":
+        pytest.skip("one release was asked for, and an upgrade takes two")
+    with Cluster.up(name_for("rolling"), OLDER, upgrade_to=NEWER, nodes=4) as made:
+        if made.ahead is None or made.ahead.release != NEWER:
+            pytest.skip(f"NOT TESTED: Slurm {NEWER} cannot be made on this machine today")
+        yield made
+
+
+def said(cluster: Cluster, pattern: str) -> str:
+    """What is in alice's files of such names."""
+    return cluster.as_user("alice", f"cat {pattern} 2>/dev/null").stdout
+
+
+def versions(cluster: Cluster) -> dict[str, str]:
+    """Each node's slurmd, as the controller knows it."""
+    text = cluster.exec("ctl", ["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %v"], check=True).stdout
+    return {node: version.rpartition(".")[0] for node, version in (line.split() for line in text.splitlines())}
+
+
+def plugin(cluster: Cluster, host: str) -> str:
+    """The object behind the name that plugstack.conf has."""
+    return cluster.exec(host, ["readlink", "-f", "/usr/lib/slurm-share/share_gpu.so"], check=True).stdout.strip()
+
+
+def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> None:
+    """Batch job, array of parts of GPUs, salloc and a triple run through it, and start steps after it."""
+    for name, text in (("task.sh", TASK), ("job.sh", JOB), ("triple.sh", TRIPLE)):
+        rolling.as_user("alice", f"cat >{name}; chmod +x {name}", input=text, check=True)
+    whole = rolling.sbatch("alice", JOB, "-wn1", "--share-gpu=2", "-owhole.out")
+    array = rolling.sbatch("alice", JOB, "-wn2", "--array=1-4", "--share-gpu=2", "--gres=gpu:1", "-n1", "-opart%a.out")
+    rolling.as_user("alice", "setsid -f salloc -wn3 --share-gpu=2 ./job.sh >salloc.out 2>&1 </dev/null", check=True)
+    rolling.as_user("alice", ["llsub", "./triple.sh", "[1,4,1]", "--options", "-w n4"], check=True)
+    until(lambda: said(rolling, "whole.out").count("before ") == 8, "the batch job's tasks")
+    until(lambda: said(rolling, "part?.out").count("before ") == 4, "the array's tasks")
+    until(lambda: said(rolling, "salloc.out").count("before ") == 4, "the tasks of salloc")
+    until(lambda: said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("before") == 4, "the triple's processes")
+    jobs = set(rolling.jobs())
+    held = {node: [one.pid for one in Node(rolling, node).mps()] for node in rolling.compute_nodes}
+    assert all(held[node] for node in ("n1", "n2", "n3", "n4"))
+
+    rolling.upgrade("ctl")
+    until(lambda: set(versions(rolling).values()) == {OLDER}, "the older slurmds' word to the newer slurmctld")
+    for done, node in enumerate(rolling.compute_nodes, 1):
+        assert plugin(rolling, node) == f"/usr/lib/slurm-share/{OLDER}/share_gpu.so"
+        rolling.upgrade(node)
+        assert plugin(rolling, node) == f"/usr/lib/slurm-share/{NEWER}/share_gpu.so"
+        until(lambda done=done: list(versions(rolling).values()).count(NEWER) == done, f"{node}'s new version")
+    # the older release's commands still ask for a share
+    last = rolling.sbatch("alice", JOB, "-wn1", "--share-gpu=2", "-olast.out")
+    rolling.upgrade("login")
+
+    assert jobs <= set(rolling.jobs()), "a job was lost"
+    assert {node: [one.pid for one in Node(rolling, node).mps()] for node in held} == held, "an MPS daemon was lost"
+    assert set(rolling.status().nodes.values()) <= {"allocated", "mixed"}, why_not_idle(rolling)
+    rolling.as_user("alice", ["touch", "go"], check=True)
+    newest = rolling.sbatch("alice", JOB, "-wn2", "--share-gpu=2", "-onewest.out")
+    for job in (whole, array, last, newest, *(int(one) for one in jobs if one.isdecimal())):
+        assert rolling.wait(job) == "COMPLETED", f"{job}: {said(rolling, '*.out')}"
+        assert set(re.findall(r" Restarts=(\d+)", rolling.job(job))) == {"0"}
+
+    for file, slots, gpus in (("whole.out", 8, 4), ("salloc.out", 4, 2)):
+        for word in ("before", "after", "new step"):
+            found = re.findall(rf"^{word} (\d+)/{slots} on$", said(rolling, file), re.MULTILINE)
+            assert sorted(map(int, found)) == list(range(slots)), f"{word}: {said(rolling, file)}"
+        assert len(set(re.findall(r"gpu (GPU-\S+),", said(rolling, file)))) == gpus
+    for word in ("before", "after", "new step"):
+        assert len(re.findall(rf"^{word} [01]/\d+ on$", said(rolling, "part?.out"), re.MULTILINE)) == 4, word
+    assert said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("after") == 4
+    assert said(rolling, "last.out").count("new step") == 8
+    assert said(rolling, "newest.out").count("new step") == 4
+    assert [left for node in rolling.compute_nodes for left in Node(rolling, node).remains()] == []
+    assert set(rolling.status().nodes.values()) == {"idle"}, why_not_idle(rolling)
+    assert "drain" not in rolling.exec("ctl", ["cat", "/var/log/slurm/slurmctld.log"]).stdout.lower()

@@ -1,0 +1,117 @@
+"""The table of releases and profiles, from pytest's results (JUnit XML): tests/releases.sh calls it.
+
+Arguments: PAGE RESULTS..., where a test is in several, the last counts.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+RELEASES = ("26.05", "24.11")
+PROFILES = {
+    "cgroup": "cgroup v1: memory and devices confined",
+    "auth": "`auth/slurm` in munge's place, sackd on the login host",
+    "uuids": "`AutoDetect=nvidia`: UUIDs in Prolog's `CUDA_VISIBLE_DEVICES` on 26.05, numbers on 24.11",
+    "exclusive": "one user on a node by Slurm alone: `Exclusive=USER` on 26.05, `ExclusiveUser=YES` on 24.11",
+    "together": "all four at once",
+}
+CHECKS = {
+    "share": "a share",
+    "part": "part of a GPU",
+    "triple": "triple",
+    "refusal": "refusal",
+    "llload": "`llload -g`",
+    "requeue": "requeue",
+    "itself": "the profile itself",
+}
+HEAD = """\
+# Releases of Slurm, and the ways in which sites set it up
+
+Made by `tests/releases.sh` from what ran on real daemons, simulated GPUs. A cell names the releases on which the check
+passed, at the second attempt at the latest (three clusters at a time, then what failed alone); a release with `!`
+failed, one with `?` was not run. The checks are in `tests/cluster/test_matrix.py`.
+
+"""
+TAIL = """
+Every other cluster test runs on both releases on the plain profile: munge, no cgroups, GPUs by number. Some bring up a
+cluster with cgroup v1 besides:
+{confined}.
+
+`tests/run.sh --slurm 26.05` (or `24.11`, or `all`, the default) says on which. The profiles above get these checks and
+no others, and most of them here only: `tests/run.sh` has the last row of them on the newest release, without triple and
+requeue, and leaves out pyslurm, which has to be built. cgroup v2, where a job's folder has its SLUID, is not among
+them: the kernels that this is tested on have cgroup v1, and slurmd refuses a mixture. Its paths are tested from
+recorded ones (`tests/unit/readers`).
+"""
+
+
+def outcomes(results: list[Path]) -> dict[str, str]:
+    """`file::name` of each test -> passed, failed or skipped."""
+    found = {}
+    for case in (case for file in results for case in ElementTree.parse(file).iter("testcase")):
+        word = "passed"
+        for child in case:
+            word = {"failure": "failed", "error": "failed", "skipped": "skipped"}.get(child.tag, word)
+        file = case.get("classname", "").rpartition(".")[2]
+        name = case.get("name", "").rpartition("@")  # xdist adds @ and the group
+        found[f"{file}::{name[0] or name[2]}"] = word
+    return found
+
+
+def cell(found: dict[str, str], check: str, profile: str) -> str:
+    """The releases, each with its mark."""
+    marks = {"passed": "", "failed": "!", "skipped": "?", None: "?"}
+    words = (f"{release}{marks[found.get(_name(check, release, profile))]}" for release in RELEASES)
+    return " ".join(words)
+
+
+def unknown(found: dict[str, str]) -> list[str]:
+    """Tests of the matrix that would be in no cell."""
+    known = {_name(check, release, profile) for check in CHECKS for release in RELEASES for profile in PROFILES}
+    return [name for name in found if name.startswith("test_matrix::") and name not in known]
+
+
+def _name(check: str, release: str, profile: str) -> str:
+    return f"test_matrix::test_{check}[{release}-{profile}]"
+
+
+def page(found: dict[str, str]) -> str:
+    """The whole page."""
+    lines = [f"| profile | {' | '.join(CHECKS.values())} |", "|---" * (len(CHECKS) + 1) + "|"]
+    for name, text in PROFILES.items():
+        lines.append(f"| {text} | {' | '.join(cell(found, check, name) for check in CHECKS)} |")
+    lines += ["", "| beside it | |", "|---|---|"]
+    for file, text in (
+        ("test_rolling_upgrade", "rolling upgrade 24.11 to 26.05 under shared jobs, both plugin objects installed"),
+        ("test_pyslurm", "where jobs are, through pyslurm, as through squeue (26.05)"),
+    ):
+        counts = Counter(word for name, word in found.items() if name.startswith(f"{file}::"))
+        lines.append(f"| {text} | {_counted(counts)} |")
+    plain = {
+        name: word for name, word in found.items() if not re.match("test_(matrix|rolling_upgrade|pyslurm)::", name)
+    }
+    for release in RELEASES:
+        counts = Counter(word for name, word in plain.items() if release in name)
+        if counts:
+            lines.append(f"| the whole cluster suite on {release}, plain profile | {_counted(counts)} |")
+    confined = (file.name for file in (Path(__file__).parent / "cluster").glob("test_*.py") if _confines(file))
+    return HEAD + "\n".join(lines) + "\n" + TAIL.format(confined=", ".join(f"`{name}`" for name in sorted(confined)))
+
+
+def _confines(file: Path) -> bool:
+    return "cgroup=True" in file.read_text()
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[word]} {word}" for word in ("passed", "failed", "skipped") if counts[word]) or "not run"
+
+
+if __name__ == "__main__":
+    ran = outcomes([Path(name) for name in sys.argv[2:]])
+    if strange := unknown(ran):
+        sys.exit(f"tests/releases.py: no cell of the page is for {', '.join(strange)}")
+    Path(sys.argv[1]).write_text(page(ran))
