@@ -168,6 +168,7 @@ class Node:
         done"""
         roles = {"nvidia-cuda-mps-control": "daemon", "nvidia-cuda-mps-server": "server"}
         rows = [line.split() for line in self.run("bash", "-c", script).stdout.splitlines()]
+        rows = [row for row in rows if len(row) > 2 and row[2] in roles]  # others ended while they were looked at
         found = [Mps(int(row[0]), row[1], roles[row[2]], *[*row[3:], "", ""][:2]) for row in rows]
         return sorted((one for one in found if one.role == role), key=lambda one: one.pid)
 

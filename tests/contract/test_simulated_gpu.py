@@ -448,7 +448,7 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
 
 def test_a_task_shows_in_nvml_and_leaves_nothing(two_gpus: Host) -> None:
     """Memory, load and process are there while the task runs, and gone after it."""
-    task = two_gpus.start_and_hear("--memory", "2000M", "--load", "60", "--memory-load", "20", "--seconds", "1.5")
+    task = two_gpus.start_and_hear("--memory", "2000M", "--load", "60", "--memory-load", "20", "--seconds", "600")
     first, second = two_gpus.gpus()
     pid = str(task.pid)
     assert first["memory"] == first["memory_v2"] == [81920 * MIB, 79920 * MIB, 2000 * MIB]
@@ -457,8 +457,11 @@ def test_a_task_shows_in_nvml_and_leaves_nothing(two_gpus: Host) -> None:
     assert first["mps"] == {}
     assert first["process_sm"] == first["process_info"] == {pid: 60}
     assert used_mib(second) == 0
-    assert task.wait(timeout=20) == 0
+    task.terminate()
+    task.wait(timeout=60)
     assert used_mib(two_gpus.gpu()) == 0
+    assert two_gpus.clients() == []
+    assert two_gpus.task("--memory", "2000M", "--seconds", "0.1")[0] == 0
     assert two_gpus.clients() == []
 
 

@@ -248,3 +248,11 @@ def test_a_signal_goes_to_the_very_process_or_to_none():
         assert process.end(known, 15)
         assert process.wait_gone([known], Deadline.after(5)) == ()
         assert not process.end(known, 15) or child.poll() is not None
+
+
+@pytest.mark.parametrize(
+    "uuid", ["GPU-5ad1aa5b-0001", "MIG-GPU-5ad1aa5b-0001/1/0", "MIG-/", "GPU-////", "MIG-5ad1aa5b/../x"]
+)
+def test_the_folder_of_a_gpu_is_one_name_in_the_users_folder(uuid: str) -> None:
+    """Of a MIG instance of an older driver too, which has slashes in its UUID."""
+    assert Paths().mps_pipe(2001, uuid).parent == Paths().mps / "2001"

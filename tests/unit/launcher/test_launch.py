@@ -348,12 +348,14 @@ def test_a_log_that_takes_nothing_more_costs_no_task(tmp_path, broken):
 
 def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
     """The second one is refused with a sentence; no task runs twice."""
-    made = Launch(tmp_path, f"#!/bin/bash\nsleep 0.2\necho $LLSUB_TASK >>{tmp_path}/effects\n", 2, tasks=10).start()
+    text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
+    made = Launch(tmp_path, text, 2, tasks=10).start()
     wait_for(lambda: (tmp_path / "effects").exists())
     argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(made.folder)]
     second = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
     assert second.returncode == 1
     assert "another launcher is at work" in second.stderr
+    (tmp_path / "go").touch()
     assert made.end()[0] == 0
     assert sorted(map(int, (tmp_path / "effects").read_text().split())) == list(range(10))
 

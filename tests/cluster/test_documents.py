@@ -1,0 +1,166 @@
+"""Every command line that README.md and packaging/docs show is run, or excused with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from bare_site import files, put_back, reconfigure, strip
+from conftest import name_for
+from documents import CHECKOUT, DOCUMENTS, Line, lines_of
+
+from localcluster import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("documents")]
+
+EXCUSED = {
+    r"rows\.md: .*": "tests/cluster/test_rows.py runs each row and writes what Slurm makes of it",
+    r".*: (packaging/build\.sh|apt (install|remove) .*)": "the tests of the packages build, install and remove them",
+    r".*: (packaging/(demo|screenshots)\.sh|packaging/demo/cluster .*)": (
+        "is of a checkout, not of a cluster; these tests run in what it brings up"
+    ),
+    r".*: (tests/\S+\.sh( .*)?|\.venv/bin/(pytest|python) .*)": (
+        "is of a checkout, not of a cluster; these tests run in what it brings up"
+    ),
+    r".*: systemctl .*": "no systemd runs on the local cluster; the tests of the packages check the units",
+    r".*: install -m 0640 .*": "an operators' group that not every cluster has; test_agent.py sets one up",
+    r".*: (slurm-share agent.*|llload .*--source (agents|prometheus).*|llload(-tui)? --all.*)": (
+        "needs agents, and an operator: test_agent.py and test_sources.py"
+    ),
+    r".*: slurm-share (archive|report).*": "needs a week of history: test_history.py",
+    r".*: sacct .*": "needs accounting: test_accounting.py",
+    r".*: llload(-tui)? .*--(replay|record) .*": "needs a recording of its own: test_llload.py, test_tui.py",
+    r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
+        "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
+    ),
+    r".*: (llsub --resume|srun --share-gpu)": "names the option alone",
+    r".*: srun (python|\./).*": "is for inside a script; test_share.py",
+}
+ROOTS = r"slurm-share (install|doctor|config|status|sample --all)\b.*|scontrol reconfigure"
+"""Where the document does not say who: an administrator's."""
+ON_A_NODE = r"slurm-share (status|sample)\b.*"
+"""Where it does not say where: on a compute node; else root is on the controller, and users on the login node."""
+CODES = {
+    r"slurm-share install( --check.*)?": {0, 1},
+    r"llload --advise": {0, 1},  # 1: nobody has watched the job for long enough
+    r"slurm-share doctor.*": {0, 1, 2},  # what is there to be found on a simulated cluster is test_doctor.py's business
+}
+WORK = "work"
+"""The name of a job of alice's on n1 to n3, for commands that look."""
+STAYS = r"llload-tui.*|llload .*--watch.*"
+"""Has the terminal until somebody presses q."""
+HOME = {
+    "train.sh": "#!/bin/bash\ntrue\n",
+    "task.sh": "#!/bin/bash\ntrue\n",
+    "sim.sh": "#!/bin/bash\ntrue\n",
+    "map.sh": '#!/bin/bash\ncp "$1" "$2"\n',
+    "reduce.sh": '#!/bin/bash\ncat "$1"/* > "$2"\n',
+    "files.txt": "a\nb\nc\n",
+    "IN/one": "1\n",
+    "IN/two": "2\n",
+}
+
+
+@pytest.fixture(scope="module")
+def site(can_make_clusters: None) -> Iterator[Cluster]:
+    """A cluster of the current release with what the documents take for granted in alice's home."""
+    with Cluster.up(name_for("documents"), nodes=4) as made:
+        made.as_user("alice", "mkdir IN", check=True)
+        for name, text in HOME.items():
+            (made.home / "alice" / name).write_text(text)
+            (made.home / "alice" / name).chmod(0o755)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def have_run() -> set[str]:
+    """What was run already, by whom and where: a line that stands in two documents, in no particular order."""
+    return set()
+
+
+@pytest.fixture
+def as_before(site: Cluster) -> Iterator[None]:
+    """After every document the cluster has its own files again, and no job."""
+    was = files(site)
+    yield
+    cancel_others(site)
+    put_back(site, was)
+
+
+def have_work(site: Cluster) -> None:
+    """A job of alice's on three nodes that works for as long as the documents are read."""
+    if WORK not in site.exec("ctl", ["squeue", "-h", "-o", "%j"], check=True).stdout.split():
+        script = "srun simgpu-task --memory 100M --load 20 --seconds 3600"
+        options = ("--share-gpu=1", "--gres=gpu:1", "-N3", "-w", "n[1-3]", "-J", WORK)
+        site.wait_running(site.sbatch("alice", script, *options))
+
+
+def cancel_others(site: Cluster) -> None:
+    """End every job but the one that is there to be looked at."""
+    script = f"squeue -h -r -o '%A %j' | grep -v ' {WORK}$' | cut -d' ' -f1 | sort -u | xargs -r scancel"
+    site.exec("ctl", ["bash", "-c", script], check=True)
+
+
+def excuse(line: Line) -> str | None:
+    """Why a line is not run; None: it is."""
+    name, text = line.document, line.text
+    return next((why for pattern, why in EXCUSED.items() if re.fullmatch(pattern, f"{name}: {text}")), None)
+
+
+def run(site: Cluster, line: Line) -> str | None:
+    """What is wrong with a line that was run; None: nothing."""
+    command = line.text
+    root = line.root or bool(re.fullmatch(ROOTS, command))
+    host = line.host or ("n1" if re.fullmatch(ON_A_NODE, command) else "ctl" if root else "login")
+    if re.fullmatch(STAYS, command):
+        command = f"while sleep 0.3; do printf q; done | TERM=xterm script -qec '{command}' /dev/null"
+    if command.startswith("salloc"):
+        cancel_others(site)
+        command = f"echo exit | {command}"
+    words = ["bash", "-c", command]
+    done = site.exec(host, words) if root else site.as_user("alice", words, node=host)
+    allowed = next((codes for pattern, codes in CODES.items() if re.fullmatch(pattern, line.text)), {0})
+    if done.returncode in allowed and "Traceback" not in done.stderr and "usage:" not in done.stderr:
+        return None
+    return f"{line} ended with {done.returncode}: {done.stderr.strip()[-600:] or done.stdout.strip()[-600:]}"
+
+
+@pytest.mark.parametrize("name", [file.name for file in DOCUMENTS])
+def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run: set[str], as_before: None) -> None:
+    """In their order, by whom and where the document says."""
+    said = [line for line in lines_of(next(file for file in DOCUMENTS if file.name == name)) if excuse(line) is None]
+    lines = [line for line in said if line.in_order or line.text not in have_run]
+    if any(line.in_order and line.text.startswith("slurm-share install --") for line in lines):
+        site.cancel_all()
+        strip(site)
+        reconfigure(site)
+        if not any("--apply" in line.text for line in lines):
+            site.exec("ctl", ["slurm-share", "install", "--apply", "--shards"], check=True)
+            reconfigure(site)
+    elif any(line.text.startswith("llload") for line in lines):
+        have_work(site)
+    wrong = [why for line in dict.fromkeys(lines) if (why := run(site, line)) is not None]
+    have_run.update(line.text for line in lines)
+    assert wrong == []
+
+
+def test_every_excuse_is_needed() -> None:
+    """A line that is gone, or runs now, takes its excuse with it."""
+    lines = [f"{line.document}: {line.text}" for file in DOCUMENTS for line in lines_of(file)]
+    unused = [pattern for pattern in EXCUSED if not any(re.fullmatch(pattern, line) for line in lines)]
+    assert unused == []
+
+
+def test_every_file_and_page_that_is_named_is_there() -> None:
+    """Links, and paths of the checkout."""
+    lost = []
+    for file in DOCUMENTS:
+        text = file.read_text()
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if not (file.parent / link).exists():
+                lost.append(f"{file.name}: {link}")
+        for path in re.findall(r"`((?:slurm_share|plugins|prolog|tui|tests|packaging)/[\w./-]+)`", text):
+            if not (CHECKOUT / path).exists() and not path.startswith("tests/gpu/results"):
+                lost.append(f"{file.name}: {path}")
+    assert lost == []
