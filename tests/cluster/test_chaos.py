@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from chaos import plan
 from chaos.run import run
@@ -14,6 +16,8 @@ TROUBLE_S = 60.0
 NODES = 4
 
 
+# Asked for by name, until enough runs have shown that its verdict is right on a machine that is busy with other tests.
+@pytest.mark.skipif(not os.environ.get("SLURM_SHARE_CHAOS"), reason="NOT TESTED: chaos, without SLURM_SHARE_CHAOS=1")
 @pytest.mark.timeout(900)
 def test_a_minute_of_chaos_loses_nothing_and_leaves_nothing(can_make_clusters: None) -> None:
     """Daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut, disks filled, while two users work: no job
