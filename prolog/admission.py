@@ -122,7 +122,9 @@ def is_anothers(job: JobContext, paths: Paths) -> bool:
         return False
     with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
         known = reconcile.find(hook.read_ledger(paths, WHO), job.job_id)
-    return known is not None and known.uid != job.uid and any(one.job_id == job.job_id for one in proc.read_live_jobs())
+    if known is None or known.uid == job.uid:
+        return False
+    return any(one.job_id == job.job_id for one in owners.at_work(proc.read_live_jobs()))
 
 
 def is_entered(job: JobContext, paths: Paths) -> bool:
@@ -185,11 +187,13 @@ def enter(
     while True:
         with state.exclusive(paths, deadline):
             ledger = hook.read_ledger(paths, WHO)
-            live = proc.read_live_jobs() if guarded or ledger.jobs else ()
+            steps = proc.read_live_jobs() if guarded or ledger.jobs else ()
+            live = owners.at_work(steps)
             judged = judge(job, decision, ledger, live, at, shown, guarded=guarded)
             is_in_the_way = isinstance(judged.decision, Refusal) and not isinstance(decision, Refusal)
             waits = is_in_the_way and patience.left() > 0
             if not waits and judged.uids() <= asked:
+                report_idle([one for one in steps if one not in live], ledger)
                 return write_down(job, judged, ledger, paths, settings, at, listed=listed)
         if waits:
             time.sleep(LOOK_AGAIN_S)
@@ -197,6 +201,17 @@ def enter(
             asked |= judged.uids()
             shown = read_names(asked, environ)
         at = now + time.monotonic() - began
+
+
+def report_idle(steps: Iterable[LiveJob], ledger: Ledger) -> None:
+    """What is said of jobs whose tasks are over while Slurm's own process of them stays."""
+    for one in steps:
+        if reconcile.find(ledger, one.job_id) is not None:
+            hook.report(
+                WHO,
+                f"job {one.job_id} has a slurmstepd here, {one.without_task_s:.0f} s old, that has no task any more "
+                "and does not end, as one that slurmctld does not answer: it keeps nobody away",
+            )
 
 
 def write_down(

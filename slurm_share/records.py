@@ -195,6 +195,8 @@ class LiveJob(Struct, frozen=True):
     job_id: int
     uid: int | None
     """Of its tasks; None: it has none at this moment."""
+    without_task_s: float = 0.0
+    """0: a slurmstepd of it has a process below it. Else none has, and the youngest of them is so old, seconds."""
 
 
 class LedgerJob(Struct, frozen=True):

@@ -5,8 +5,8 @@ daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut and disks f
 the seed alone, and printed. Nothing befalls the last third of the nodes. Ends with 0 if no job was lost or ran twice by
 slurm-share, no node was drained by it, and nothing is left on any node.
 
-A job that did not complete is lost unless one of those deeds can have ended it so, there and then
-(tests/chaos/causes.py); how many jobs each of them explains is among the figures.
+A job that did not complete is lost unless one of those deeds can have ended it so, there and then, and slurmctld's log
+or the job's output tells of it (tests/trouble/causes.py); how many jobs each of them explains is among the figures.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "cluster"), str(HERE / "bench"), str(HERE.parent / "packaging/demo")]
 
 from bench import RESULTS, Row, report  # noqa: E402  (the paths above come first)
-from chaos import plan  # noqa: E402
-from chaos.run import Chaos, run  # noqa: E402
-from chaos.verdict import Judgement  # noqa: E402
+from trouble import plan  # noqa: E402
+from trouble.run import Chaos, run  # noqa: E402
+from trouble.verdict import Judgement  # noqa: E402
 
 WORDS = {
     "kill_task": "tasks killed",

@@ -197,7 +197,8 @@ BESIDE = {
     "a hundred parts of GPUs while tasks, MPS and slurmd are killed": (
         "test_a_hundred_parts_survive_what_is_killed_at_random"
     ),
-    "a minute of chaos": "test_a_minute_of_chaos_loses_nothing_and_leaves_nothing",
+    "a slurmstepd that slurmctld does not answer": "test_a_slurmstepd_whose_task_is_over_keeps_nobody_away",
+    "two minutes of chaos": "test_two_minutes_of_chaos_lose_nothing_and_leave_nothing",
 }
 """Failures that have no row, and a test each."""
 
@@ -221,9 +222,10 @@ ordinary jobs while tasks, MPS, hooks, slurmd, slurmctld and nodes are killed, n
 decides what happens when. Nothing befalls the last third of the nodes.
 
 A job that did not complete is lost, unless something that can end a job in that state, with that exit code, befell one
-of its nodes or the controller in its time (`tests/chaos/causes.py` says for each what, and for how long). How many jobs
-each explains is below, and how sharp this is: of the jobs that completed, how many would have been found if they had
-been refused, or had failed, instead. A node that Slurm drains since a hook was killed in mid-run is counted apart, and
+of its nodes or the controller in its time, and slurmctld's log or the job's output tells of it
+(`tests/trouble/causes.py` says for each deed what that is). How many jobs each explains is below, and how sharp this
+is: of the jobs that completed, how many would have been found if they had been refused, or had failed, instead,
+whatever had been said of them. A node that Slurm drains since a hook was killed in mid-run is counted apart, and
 so is what a skipped Epilog left for the node's next shared job to clear. `tests/bench/results/chaos_events.json` has
 all that was judged. Slurm {slurm}, {date}, {machine}:
 

@@ -26,7 +26,9 @@ def admit(
         return _refusal(job, f"this site shares a GPU among at most {settings.max_share} tasks (max_share)")
     if not job.granted:
         return _refusal(
-            job, "Slurm granted the job no GPU here; ask for some (--gres=gpu:1) or for a partition that has"
+            job,
+            "Slurm granted the job no GPU here; ask for some (--gres=gpu:1) or for a partition that has. If it asked "
+            "for some, submit it again: a node's jobs get none until it has registered with a slurmctld just started",
         )
     granted, unknown = place.granted_gpus(job.granted, gpus)
     if unknown:

@@ -14,6 +14,14 @@ from . import reconcile
 from .leftovers import FIRST_ORDINARY_UID
 
 
+def at_work(live: Iterable[LiveJob]) -> tuple[LiveJob, ...]:
+    """Those that prove life: their slurmstepd has a process below it, or is about to start one.
+
+    One whose tasks are over tells slurmctld, and tries again for up to hours where that does not answer, or has given
+    up the job meanwhile (seen on 26.05). Nothing of its job is at work here."""
+    return tuple(one for one in live if one.without_task_s < reconcile.STARTING_S)
+
+
 def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float) -> tuple[LiveJob, ...]:
     """The jobs of other users that are alive on this node, one of the same number included. None for a system user's
     job, which is nobody's neighbour.

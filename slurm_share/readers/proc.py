@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import re
@@ -16,6 +17,9 @@ PROC = Path("/proc")
 _ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
 _UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
+_START = 19
+"""Of the fields after the name in /proc/PID/stat: when the process was started, in ticks since the kernel was."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 _ANCESTORS = 64
 """Deeper than any tree of a job that is not an attack."""
 
@@ -54,9 +58,11 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
     """Jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd: [4711.batch]`),
     and its children are the job's tasks, under the user's own uid.
 
-    A job between two steps has none and is not listed; so this proves life, never death.
+    A job between two steps has none and is not listed; so this proves life, never death. Nor is every slurmstepd a
+    proof: one that has ended its task stays until slurmctld has heard of it (see `LiveJob.without_task_s`).
     """
     steps: dict[int, int] = {}
+    starts: dict[int, float] = {}
     children: dict[int, list[Path]] = {}
     for folder in proc.iterdir():
         if not folder.name.isdigit():
@@ -70,13 +76,24 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
             job = _job_of_stepd(folder)
             if job is not None:
                 steps[int(folder.name)] = job
+                starts[int(folder.name)] = int(fields[_START]) / _TICKS if len(fields) > _START else math.inf
     owners: dict[int, int | None] = dict.fromkeys(steps.values())
     for pid, job in steps.items():
         for child in children.get(pid, ()):
             uid = _UID.search(_read(child / "status"))
             if uid and int(uid[1]) != 0:  # a child that is still root has not become its task yet
                 owners[job] = int(uid[1])
-    return tuple(LiveJob(job, uid) for job, uid in sorted(owners.items()))
+    now_s = _uptime_s(proc) if steps else 0.0
+    idle = dict.fromkeys(owners, math.inf)
+    for pid, job in steps.items():
+        idle[job] = min(idle[job], 0.0 if pid in children else max(0.0, now_s - starts[pid]))
+    return tuple(LiveJob(job, uid, idle[job]) for job, uid in sorted(owners.items()))
+
+
+def _uptime_s(proc: Path) -> float:
+    """Seconds since the kernel's start; 0 where it does not say."""
+    word = _read(proc / "uptime").partition(b" ")[0]
+    return float(word) if word.replace(b".", b"", 1).isdigit() else 0.0
 
 
 def read_runs_in_job(proc: Path = PROC) -> bool:
@@ -124,7 +141,7 @@ def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
 
 
 def _job_of_cgroup(pid: int, proc: Path) -> int | None:
-    place = cgroups.parse(_read(proc / str(pid) / "cgroup"))
+    place = cgroups.read_place(proc / str(pid))
     if place is None or place.job is not None:
         return None if place is None else place.job
     return cgroups.read_job_of_sluid(place, proc)

@@ -1,25 +1,21 @@
-"""A minute of chaos; twenty are `python tests/chaos.py`."""
+"""Two minutes of chaos; twenty are `python tests/chaos.py`."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from chaos import plan
-from chaos.run import run
 from conftest import name_for
+from trouble import plan
+from trouble.run import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chaos")]
 
 SEED = 4
-TROUBLE_S = 60.0
+TROUBLE_S = 120.0
 NODES = 4
 
 
-# Asked for by name, until enough runs have shown that its verdict is right on a machine that is busy with other tests.
-@pytest.mark.skipif(not os.environ.get("SLURM_SHARE_CHAOS"), reason="NOT TESTED: chaos, without SLURM_SHARE_CHAOS=1")
-@pytest.mark.timeout(900)
-def test_a_minute_of_chaos_loses_nothing_and_leaves_nothing(can_make_clusters: None) -> None:
+@pytest.mark.timeout(1500)
+def test_two_minutes_of_chaos_lose_nothing_and_leave_nothing(can_make_clusters: None) -> None:
     """Daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut, disks filled, while two users work: no job
     is lost or runs twice by slurm-share, no node is drained by it, and nothing is left on any. Nothing befalls the last
     node: what runs there is not excused by a fault of it."""

@@ -17,6 +17,7 @@ from slurm_share_hooks import admission, epilog, hook, prolog, release
 
 from slurm_share import names, process
 from slurm_share.actuators import state
+from slurm_share.decide import owners
 from slurm_share.errors import ConfigError, HookEnvError, StateError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
@@ -458,3 +459,22 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
         (tmp_path / pid / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
         (tmp_path / pid / "stat").write_text(f"{pid} (a) b) (slurmstepd) S 100 0")
     assert proc.read_live_jobs(tmp_path) == (LiveJob(100, 2001),)
+
+
+def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
+    """Of several of one job the youngest counts, and one with a task is enough."""
+    (tmp_path / "uptime").write_text("1000.50 3000.0\n")
+    tick = os.sysconf("SC_CLK_TCK")
+    for pid, title, parent, start_s in (
+        (100, "7.batch", 1, 900), (101, "7.0", 1, 960), (102, "8.batch", 1, 100), (103, "", 102, 101),
+        (104, "9.0", 1, 1000),
+    ):  # fmt: skip
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "cmdline").write_text(f"slurmstepd: [{title}]" if title else "bash")
+        (folder / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n" if title else "Uid:\t2001\t2001\t2001\t2001\n")
+        name = f"slurmstepd: [{title}" if title else "bash"
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} {'0 ' * 17}{start_s * tick} 0")
+    found = proc.read_live_jobs(tmp_path)
+    assert found == (LiveJob(7, None, 40.5), LiveJob(8, 2001), LiveJob(9, None, 0.5))
+    assert [one.job_id for one in owners.at_work(found)] == [8, 9]

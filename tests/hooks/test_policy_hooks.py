@@ -169,6 +169,20 @@ def test_a_configuration_of_slurm_that_is_not_found_hides(node, where):
     assert "a job of another user is still on it" in node.plan(4712).refused
 
 
+def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(node):
+    """It stays while slurmctld does not answer it. The next job has the GPU, what was left is cleared, and it is said.
+    One that is young has its task to come."""
+    node.prolog(4711, share="4")
+    node.live.append(LiveJob(4711, None, 31.0))
+    assert node.prolog(4712, uid=BOB, share="4", now=2000.0)
+    assert node.plan(4712).refused is None
+    assert node.jobs() == [4712]
+    assert node.said("job 4711 has a slurmstepd here, 31 s old, that has no task any more") == 1
+    node.live[:] = [LiveJob(4712, None, 29.0)]
+    assert node.prolog(4713, uid=ALICE, share="4", now=3000.0)
+    assert "is still on it" in node.plan(4713).refused
+
+
 def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
     """Its Epilog removes its folder; who was there has what he had."""
     node.set(exclusive_user_nodes=("n2",))

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 from hooked import Node
 
 from localcluster import Cluster, ClusterError, CommandFailed, NotDone
 
-from . import hosts, jobs, plan, verdict
+from . import evidence, hosts, jobs, plan, records, verdict
 from .causes import Done
-from .verdict import Judgement, Submission
+from .records import Submission
+from .verdict import Judgement
 from .watch import Operator
 
 CONF = f"""\
 SlurmdSpoolDir={hosts.SPOOL}
 SlurmdTimeout=20
+SlurmctldDebug=debug2
 MinJobAge=36000
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,\
 requeue_delay=3,nohold_on_prolog_fail
 """
 """Jobs are known to the end; one that was requeued does not wait for two minutes; a drained node is put back soon."""
+LOG, SLURMD_LOG, OUR_LOG = "var/log/slurm/slurmctld.log", "var/log/slurm/slurmd.log", "var/log/slurm-share.log"
 CALM_S = 600.0
 """For what is queued, when the trouble is over."""
 _JOB_S = 400.0
@@ -44,10 +49,14 @@ class Chaos:
         """What was on the nodes when all was over, before another job came."""
         self.remains: dict[str, list[str]] = {}
         """What was there after one further shared job on each node."""
-        self.records: tuple[verdict.Record, ...] = ()
+        self.records: tuple[records.Record, ...] = ()
         """What Slurm says of the jobs in the end."""
-        self.files: dict[tuple[str, int], tuple[verdict.Line, ...]] = {}
+        self.files: dict[tuple[str, int], tuple[records.Line, ...]] = {}
         """What the jobs wrote, by tag and number."""
+        self.outputs: dict[tuple[str, int], str] = {}
+        """What the jobs said, by tag and number."""
+        self.evidence = evidence.Evidence()
+        """What slurmctld said, and the jobs."""
         self._say = say
         self._allocations: list[threading.Thread] = []
         self._begin = 0.0
@@ -61,11 +70,9 @@ class Chaos:
             self.cluster.as_user(user, folder, input=jobs.TASK, check=True)
         self._begin = time.time()
         actors = dict.fromkeys(event.actor for event in self.events)
-        threads = [threading.Thread(target=self._act, args=(actor,)) for actor in actors]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(actors)) as pool:
+            for _ in pool.map(self._act, actors):
+                pass
 
     def _act(self, actor: str) -> None:
         for number, event in enumerate(self.events):
@@ -96,16 +103,16 @@ class Chaos:
             return f"salloc {tag}"
         try:
             if event.deed == "triple":
-                self.cluster.as_user(user, jobs.triple_argv(tag, event.lasts_s), timeout=60, check=True)
-                number = "in triples mode"
+                said = self.cluster.as_user(user, jobs.triple_argv(tag, event.lasts_s), timeout=60, check=True)
+                number = _job_number(said.stdout)
             else:
                 kind = jobs.KINDS[event.deed]
                 options = jobs.sbatch_options(kind, tag, requeue=event.which < 0.8)
-                number = str(self.cluster.sbatch(user, jobs.script(kind, tag, event.lasts_s), *options))
+                number = self.cluster.sbatch(user, jobs.script(kind, tag, event.lasts_s), *options)
         except (CommandFailed, NotDone):
             self.submissions.append(Submission(tag, user, event.deed, at, is_taken=False))
             raise
-        self.submissions.append(Submission(tag, user, event.deed, at, is_taken=True))
+        self.submissions.append(Submission(tag, user, event.deed, at, is_taken=True, job=number))
         return f"{tag} is {number}"
 
     def _allocate(self, event: plan.Event, tag: str) -> None:
@@ -114,7 +121,8 @@ class Chaos:
         self.submissions.append(Submission(tag, event.actor, "salloc", time.time(), is_taken=False))
         script = jobs.script(kind, tag, event.lasts_s)
         try:
-            self.cluster.as_user(event.actor, [*argv, "bash", "-c", script], timeout=_JOB_S)
+            said = self.cluster.as_user(event.actor, [*argv, "bash", "-c", script], timeout=_JOB_S)
+            self.outputs[tag, _job_number(said.stderr)] = said.stdout + said.stderr
         except NotDone:
             self._say(f"{time.time() - self._begin:7.1f} s  {event.actor:5} salloc {tag} did not come back")
 
@@ -160,18 +168,31 @@ class Chaos:
     def _look(self) -> dict[str, list[str]]:
         return {name: Node(self.cluster, name).remains() for name in self.cluster.compute_nodes}
 
+    def _read(self, host: str, path: str) -> str:
+        file = self.cluster.root(host) / path
+        return file.read_text(errors="replace") if file.exists() else ""
+
     # ---- verdict ----
 
     def judge(self) -> Judgement:
         """What is true in the end."""
-        records = self.cluster.exec("ctl", ["scontrol", "-o", "show", "jobs"], check=True).stdout
+        jobs_shown = self.cluster.exec("ctl", ["scontrol", "-o", "show", "jobs"], check=True).stdout
         for user in plan.USERS:
             for file in (self.cluster.home / user / jobs.FOLDER).iterdir():
                 tag, _, job = file.name.partition(".")
                 if job.isdecimal():
-                    self.files[tag, int(job)] = verdict.parse_lines(file.read_text())
-        self.records = verdict.parse_records(records)
-        found = verdict.judge(self.submissions, self.done, self.records, self.files, self.operator.drains)
+                    self.files[tag, int(job)] = records.parse_lines(file.read_text())
+                elif job.removesuffix(".out").isdecimal():
+                    self.outputs[tag, int(job.removesuffix(".out"))] = file.read_text(errors="replace")
+        log = self._read("ctl", LOG)
+        self.records = records.parse_records(jobs_shown)
+        said = [*evidence.parse_log(log)]
+        for name in self.cluster.compute_nodes:
+            said += evidence.parse_node(name, self._read(name, SLURMD_LOG), self._read(name, OUR_LOG))
+        self.evidence = evidence.Evidence(tuple(sorted(said, key=lambda line: line.at)), self.outputs)
+        found = verdict.judge(
+            self.submissions, self.done, self.records, self.files, self.operator.drains, self.evidence
+        )
         left = sum(bool(one) for one in self.left.values())
         found.counts["nodes with something left, before their next shared job"] = left
         found.wrong += [f"left on {name}: {one}" for name, some in self.remains.items() for one in some]
@@ -187,6 +208,8 @@ class Chaos:
             values = asdict(one)  # type: ignore[call-overload]
             return {**values, **{name: round(values[name] - self._begin, 2) for name in times if values[name]}}
 
+        asked = verdict.jobs_in_question(self.submissions, self.done, self.records, self.files, self.evidence)
+        kept = evidence.what_matters(self.evidence, asked)
         return {
             "events": self.story(),
             "submissions": [told(one, ("at",)) for one in self.submissions],
@@ -194,10 +217,12 @@ class Chaos:
             "drains": [told(one, ("at",)) for one in self.operator.drains],
             "lines": {
                 f"{tag}.{job}": [
-                    [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what] for one in some
+                    [one.word, one.restart, round(one.at - self._begin, 2), one.node, one.what, one.pid] for one in some
                 ]
                 for (tag, job), some in sorted(self.files.items())
             },
+            "log": [[round(line.at - self._begin, 3), line.text] for line in kept.log],
+            "outputs": {f"{tag}.{job}": text for (tag, job), text in sorted(kept.outputs.items())},
         }
 
     def story(self) -> list[dict[str, object]]:
@@ -222,15 +247,23 @@ def run(
             chaos.calm()
         found = chaos.judge()
         if found.wrong:
-            explain(chaos, say)
+            explain(chaos, found, say)
     return chaos, found
 
 
-def explain(chaos: Chaos, say: Say) -> None:
-    """The logs of every node, for whoever has to find out."""
+def explain(chaos: Chaos, found: Judgement, say: Say) -> None:
+    """What is said of the jobs that are wrong, and our logs of every node, for whoever has to find out."""
+    for job, tag in dict.fromkeys(re.findall(r"\bjob (\d+) \((\w+)\)", "\n".join(found.wrong))):
+        say(f"--- job {job}:\n{chaos.evidence.of(tag, int(job), 0.0)[-8000:]}")
     for name in chaos.cluster.compute_nodes:
         node = Node(chaos.cluster, name)
         say(f"--- {name}: our log\n{node.log()[-20_000:]}")
+
+
+def _job_number(said: str) -> int:
+    """The job that llsub or salloc speaks of; 0: of none."""
+    found = re.search(r"\bjob (?:allocation )?(\d+)", said)
+    return int(found[1]) if found else 0
 
 
 def _until(true: Callable[[], object], seconds: float) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from localcluster import Cluster, ClusterError
 
-from .verdict import Drain
+from .records import Drain
 
 _LOOK_S = 1.0
 _ANSWER_S = 5.0

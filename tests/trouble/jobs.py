@@ -8,11 +8,11 @@ FOLDER = "chaos"
 """In every user's home."""
 TASK = """\
 #!/bin/bash
-echo "task ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID}" \\
+echo "task ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME $SLURMD_NODENAME ${LLSUB_TASK:-$SLURM_STEP_ID.$SLURM_PROCID} $$" \\
     >>~/chaos/$1.$SLURM_JOB_ID
 exec simgpu-task --memory 200M --seconds "$2"
 """
-"""One task: its line, then work on its GPU."""
+"""One task: its line, with its pid, then work on its GPU."""
 BEGIN = """\
 file=~/chaos/$TAG.$SLURM_JOB_ID
 say() { echo "$1 ${SLURM_RESTART_COUNT:-0} $EPOCHREALTIME ${SLURMD_NODENAME:-login} ${2:-}" >>$file; }

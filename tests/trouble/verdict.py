@@ -6,77 +6,25 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from slurm_share.names import EXIT_REFUSED
 
-from .causes import Done, explains
+from .causes import NEIGHBOUR, ROUND_S, Case, Done, explains, is_cancelled, job_of_hook
+from .evidence import Evidence
+from .records import Drain, Line, Record, Submission, expand
 
-FORGETS_S = 30.0
-"""What a slurmctld that is killed may have forgotten: it saves its state some seconds after a change."""
-HOOK_DRAIN_S = 120.0
-"""From a hook's kill to the moment at which the drain for it is seen: a network may be cut meanwhile."""
 HOOK_REASONS = ("prolog error", "epilog error")
 """What Slurm says of a node whose Prolog or Epilog did not end with 0."""
+UNLIKE = "has unlike nodes"
+"""What slurm-share says of a job whose nodes have unlike numbers of GPUs."""
 TRIPLES_TASKS = frozenset("0123")
 """What TRIPLE of jobs.py starts."""
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
 
 
 WOULD_BE = {f"{EXIT_REFUSED}:0": "exit code 69", "1:0": "exit code 1"}
-"""How sharp this verdict is: each job that is COMPLETED is judged once more as if it had ended so."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What a user gave to Slurm. Times here and below: seconds of the wall clock."""
-
-    tag: str
-    user: str
-    kind: str
-    at: float
-    is_taken: bool
-    """Whether the command said so; Slurm may have taken it all the same when the network was cut."""
-
-
-@dataclass(frozen=True)
-class Drain:
-    """A node that was found drained."""
-
-    at: float
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a job's own file."""
-
-    word: str
-    """start, task or end."""
-    restart: int
-    at: float
-    node: str
-    what: str
-    """The task, or the code."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """A job as slurmctld has it."""
-
-    job_id: int
-    tag: str
-    state: str
-    restarts: int
-    start: float
-    end: float
-    nodes: str
-    reason: str
-    code: str
-    """The exit code and the signal, `69:0`."""
-    array: int = 0
-    """The number of the array that it is an element of; 0: of none."""
+"""How sharp this verdict is: each job that is COMPLETED is judged once more as if it had ended so, and as if all that
+any deed makes a job say had been said of it."""
 
 
 @dataclass
@@ -91,52 +39,13 @@ class Judgement:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def parse_lines(text: str) -> tuple[Line, ...]:
-    """A job's own file. A line that a power cut tore is no line."""
-    rows = (line.split() for line in text.splitlines())
-    return tuple(
-        Line(row[0], int(row[1]), float(row[2]), row[3], row[4] if len(row) > 4 else "")
-        for row in rows
-        if len(row) >= 4
-    )
-
-
-def parse_records(text: str) -> tuple[Record, ...]:
-    """What `scontrol -o show jobs` prints."""
-    found = []
-    for line in text.splitlines():
-        values = dict(re.findall(r"(\w+)=(\S*)", line))
-        if "JobId" in values:
-            found.append(
-                Record(
-                    int(values["JobId"]),
-                    values.get("JobName", ""),
-                    values.get("JobState", ""),
-                    int(values.get("Restarts", "0")),
-                    _seconds(values.get("StartTime", "")),
-                    _seconds(values.get("EndTime", "")),
-                    values.get("NodeList", ""),
-                    values.get("Reason", ""),
-                    values.get("ExitCode", ""),
-                    int(values.get("ArrayJobId", "0")),
-                )
-            )
-    return tuple(found)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return 0.0
-
-
 def judge(
     submissions: Sequence[Submission],
     done: Sequence[Done],
     records: Iterable[Record],
     files: Mapping[tuple[str, int], Sequence[Line]],
     drains: Sequence[Drain],
+    evidence: Evidence,
 ) -> Judgement:
     """All of it. `files`: what the jobs wrote, by tag and job number."""
     found = Judgement()
@@ -145,29 +54,36 @@ def judge(
         by_tag[record.tag].append(record)
     for one in submissions:
         if not by_tag[one.tag]:
-            _never_known(one, done, found)
+            _never_known(one, evidence, found)
         for record in by_tag[one.tag]:
             lines = files.get((one.tag, record.job_id), ())
-            _judge_end(one, record, lines, done, found)
+            _judge_end(one, record, lines, done, evidence, found)
     kinds = {one.tag: one for one in submissions}
     for (tag, job_id), lines in files.items():
-        _judge_runs(f"{kinds[tag].kind} job {job_id} ({tag})", lines, done, found)
+        _judge_runs(f"{kinds[tag].kind} job {job_id} ({tag})", job_id, lines, evidence, found)
     _judge_neighbours(kinds, files, found)
-    _judge_drains(drains, done, found)
+    _judge_drains(drains, done, evidence, found)
     return found
 
 
-def _never_known(one: Submission, done: Sequence[Done], found: Judgement) -> None:
+def _never_known(one: Submission, evidence: Evidence, found: Judgement) -> None:
     if not one.is_taken:
         found.counts["not taken by sbatch"] += 1
-    elif _controller_forgot(done, one.at):
+    elif evidence.forgot(one.job, one.at - ROUND_S):
         found.counts["forgotten by a killed slurmctld"] += 1
     else:
         found.lost += 1
         found.wrong.append(f"{one.kind} job {one.tag} was taken, and Slurm does not know it")
 
 
-def _judge_end(one: Submission, record: Record, lines: Sequence[Line], done: Sequence[Done], found: Judgement) -> None:
+def _judge_end(
+    one: Submission,
+    record: Record,
+    lines: Sequence[Line],
+    done: Sequence[Done],
+    evidence: Evidence,
+    found: Judgement,
+) -> None:
     who = f"{one.kind} job {record.job_id} ({one.tag})"
     found.counts["jobs"] += 1
     found.counts[record.state] += 1
@@ -190,9 +106,10 @@ def _judge_end(one: Submission, record: Record, lines: Sequence[Line], done: Seq
         else:
             for code, what in WOULD_BE.items():
                 would_be = replace(record, state="FAILED", code=code)
-                found.counts[f"COMPLETED, where {what} would be a loss"] += cause(one, would_be, done) is None
+                why = cause(one, would_be, lines, done, evidence, is_told=False)
+                found.counts[f"COMPLETED, where {what} would be a loss"] += why is None
     else:
-        why = cause(one, record, done)
+        why = cause(one, record, lines, done, evidence)
         if why is not None:
             found.counts[f"{record.state}, explained by {why}"] += 1
             return
@@ -202,32 +119,61 @@ def _judge_end(one: Submission, record: Record, lines: Sequence[Line], done: Seq
         )
 
 
-def cause(one: Submission, record: Record, done: Sequence[Done]) -> str | None:
+def cause(
+    one: Submission,
+    record: Record,
+    lines: Sequence[Line],
+    done: Sequence[Done],
+    evidence: Evidence,
+    *,
+    is_told: bool = True,
+) -> str | None:
     """Why a job did not complete, as a word for counting; of several deeds that can have done it the one that was
-    nearest to its end. None: for no reason that is known."""
+    nearest to its end. None: for no reason that is known. is_told: by what was said of it; otherwise by the rest."""
+    said = evidence.of(one.tag, record.job_id, one.at - ROUND_S)
     if record.state == "TIMEOUT" and one.kind == "overtime":
         return "its own time limit"
-    if record.code.startswith(f"{EXIT_REFUSED}:") and _are_unlike(record.nodes):
+    if record.code.startswith(f"{EXIT_REFUSED}:") and _are_unlike(record.nodes) and (UNLIKE in said or not is_told):
         return "nodes with unlike numbers of GPUs"
-    numbers = {str(record.job_id), str(record.array)}
-    if record.state == "CANCELLED" and any(
-        d.event.deed == "cancel" and d.said.startswith("cancelled ") and d.said.split()[1] in numbers for d in done
-    ):
+    case = Case(
+        one.tag,
+        record.job_id,
+        one.user,
+        record.state,
+        record.code,
+        frozenset(expand(record.nodes)),
+        record.start,
+        record.end,
+        is_told,
+        {line.pid: line.node for line in lines if line.word == "task"},
+        taken=one.at,
+        array=record.array,
+    )
+    if any(is_cancelled(d, case, evidence) for d in done):
         return "cancel"
-    nodes = expand(record.nodes)
-    fitting = [d for d in done if explains(d, record.state, record.code, nodes, record.start, record.end)]
+    fitting = [d for d in done if explains(d, case, evidence)]
     nearest = min(fitting, key=lambda d: abs(d.ended - record.end), default=None)
     return None if nearest is None else nearest.event.deed
 
 
-def expand(nodes: str) -> set[str]:
-    """n[1-2,5] and n3,n4."""
-    found: set[str] = set()
-    for name, inside in re.findall(r"([a-z]+)(\d+|\[[^]]*\])", nodes):
-        for part in inside.strip("[]").split(","):
-            first, _, last = part.partition("-")
-            found |= {f"{name}{number}" for number in range(int(first), int(last or first) + 1)}
-    return found
+def jobs_in_question(
+    submissions: Iterable[Submission],
+    done: Iterable[Done],
+    records: Iterable[Record],
+    files: Mapping[tuple[str, int], Sequence[Line]],
+    evidence: Evidence,
+) -> set[int]:
+    """The jobs of which the verdict asks what was said of them."""
+    records = tuple(records)
+    known = {record.tag for record in records}
+    asked = {record.job_id for record in records if record.state != "COMPLETED"} | {record.array for record in records}
+    asked |= {one.job for one in submissions if one.tag not in known} | {job_of_hook(one) for one in done}
+    for (_, job), lines in files.items():
+        if len({(line.word, line.restart, line.what) for line in lines}) < len(lines):
+            asked.add(job)
+    said = [text for (_, job), text in evidence.outputs.items() if job in asked]
+    asked |= {int(job) for text in said for job in re.findall(NEIGHBOUR, text)}
+    return asked - {0}
 
 
 def _are_unlike(nodes: str) -> bool:
@@ -235,25 +181,25 @@ def _are_unlike(nodes: str) -> bool:
     return "n1" in expand(nodes) and len(expand(nodes)) > 1
 
 
-def _judge_runs(who: str, lines: Sequence[Line], done: Sequence[Done], found: Judgement) -> None:
-    """Of one number and one run there is one start, and one of each task."""
+def _judge_runs(who: str, job: int, lines: Sequence[Line], evidence: Evidence, found: Judgement) -> None:
+    """Of one number and one run there is one start, and one of each task; unless slurmctld gave the job nodes anew and
+    did not count that: it had forgotten the run."""
     for restart in sorted({line.restart for line in lines}):
         mine = [line for line in lines if line.restart == restart]
         seen = Counter((line.word, line.what) for line in mine if line.word in ("start", "task"))
-        doubled = [f"{word} {what}".strip() for (word, what), count in seen.items() if count > 1]
-        if not doubled:
+        twice = [(word, what) for (word, what), count in seen.items() if count > 1]
+        if not twice:
             continue
-        if any(_controller_forgot(done, line.at) for line in mine):
+        doubled = [f"{word} {what}".strip() for word, what in twice]
+        at = [[line.at for line in mine if (line.word, line.what) == one] for one in twice]
+        if all(
+            evidence.allotted(job, min(some), max(some)) or evidence.forgot_run(job, min(some), max(some))
+            for some in at
+        ):
             found.counts["run again by a slurmctld that had forgotten the run"] += 1
         else:
             found.twice += 1
             found.wrong.append(f"{who} did {', '.join(doubled)} more than once in run {restart}")
-
-
-def _controller_forgot(done: Sequence[Done], at: float) -> bool:
-    """Whether slurmctld was killed so soon after that moment that it may not have kept what was then."""
-    kills = (one for one in done if one.event.deed == "kill_slurmctld" and one.said.startswith("killed"))
-    return any(one.began - FORGETS_S <= at <= one.ended + FORGETS_S for one in kills)
 
 
 def _judge_neighbours(
@@ -279,17 +225,24 @@ def _judge_neighbours(
                 found.wrong.append(f"{line.word} of {kinds[tag].user}'s {tag} on {node} beside {user}'s shared job")
 
 
-def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], found: Judgement) -> None:
-    """A Prolog or Epilog that ends badly is ours, unless it was killed; all other reasons are Slurm's own."""
-    killed = [one for one in done if one.event.deed == "kill_hook" and one.said.startswith("killed")]
+def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evidence, found: Judgement) -> None:
+    """A Prolog or Epilog that ends badly is ours, unless it was killed, and slurmctld says of that very job that its
+    hook failed; all other reasons are Slurm's own."""
+    killed = [one for one in done if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began)]
+    unasked = {node: evidence.never_asked(node) for node in {drain.node for drain in drains}}
     for drain in drains:
         if not any(reason in drain.reason.lower() for reason in HOOK_REASONS):
             found.counts[f"drained by Slurm: {drain.reason}"] += 1
             continue
-        why = [one for one in killed if one.event.actor == drain.node and 0 <= drain.at - one.began < HOOK_DRAIN_S]
+        why = [one for one in killed if one.event.actor == drain.node and one.began <= drain.at]
         if why:
             killed.remove(why[0])
             found.counts["drained, since a hook was killed"] += 1
+        elif any(at <= drain.at for at in unasked[drain.node]):
+            unasked[drain.node].pop(0)
+            found.counts["drained by Slurm: it never asked for the Prolog"] += 1
+        elif evidence.has_stranger(drain.node, drain.at):
+            found.counts["drained for what a job left that ran while the state folder was full"] += 1
         else:
             found.drained += 1
             found.wrong.append(f"{drain.node} was drained by slurm-share: {drain.reason}")

@@ -16,7 +16,9 @@ _ONE = r"""for n in $(seq {tries}); do
     for pid in $({those} | shuf); do
         comm=$(cat /proc/$pid/comm 2>/dev/null)
         tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -- '{argument}' || continue
-        kill -9 "$pid" 2>/dev/null && echo "$comm $pid" && exit
+        whose=$(stat -c %U /proc/$pid 2>/dev/null)
+        job=$(tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n 's/^SLURM_JOB_ID=/, job /p')
+        kill -9 "$pid" 2>/dev/null && echo "$comm $pid of $whose$job" && exit
     done
     sleep {step}
 done"""

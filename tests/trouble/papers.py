@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .causes import Done
+from .evidence import Evidence, Said
 from .plan import Event
-from .verdict import Drain, Judgement, Line, Record, Submission, judge
+from .records import Drain, Line, Record, Submission
+from .verdict import Judgement, judge
 
 
 def judge_again(papers: Mapping[str, Any]) -> Judgement:
@@ -31,4 +33,8 @@ def judge_again(papers: Mapping[str, Any]) -> Judgement:
         [Record(**told) for told in papers["records"]],
         files,
         [Drain(**told) for told in papers["drains"]],
+        Evidence(
+            tuple(Said(at, text) for at, text in papers["log"]),
+            {(tag, int(job)): text for name, text in papers["outputs"].items() for tag, job in [name.split(".")]},
+        ),
     )

@@ -1,0 +1,45 @@
+"""Slurm's own process of a step whose task is over stays for as long as slurmctld does not answer it."""
+
+from __future__ import annotations
+
+import pytest
+from hooked import BOB, Node, until
+from trouble import hosts
+
+from localcluster import Cluster
+from slurm_share.decide import reconcile
+
+pytestmark = pytest.mark.cluster
+
+BOBS = 900001
+
+
+def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(cluster: Cluster) -> None:
+    """alice's job ends while its node has no network. bob, to whom Slurm gives the node, is let in; what she had is
+    cleared away, and the log says why. Her job ends as it should when the network is back."""
+    node = Node(cluster, "n2")
+    job = cluster.sbatch("alice", "exec sleep 600", "--share-gpu=2", "-wn2")
+    cluster.wait_running(job)
+    of_its_batch = f"$(pgrep -of 'slurmstepd: .{job}.batch')"
+
+    def is_old() -> bool:
+        age = node.run("bash", "-c", f"ps -o etimes= -p {of_its_batch}").stdout.strip()
+        return age.isdecimal() and int(age) > reconcile.STARTING_S
+
+    until(is_old, "a slurmstepd that has long begun")
+    assert node.jobs() == [job]
+    node.forget_log()
+    try:
+        node.run("ip", "link", "set", "eth0", "down")
+        node.run("bash", "-c", f"pkill -9 -P {of_its_batch} sleep")
+        until(lambda: node.run("pgrep", "-x", "sleep", "-u", "alice").returncode != 0, "the end of alice's task")
+        node.prolog(BOBS, uid=BOB, SLURM_JOB_EXCLUSIVE="USER")
+        assert node.run("bash", "-c", f"ps -o etimes= -p {of_its_batch}").stdout.strip()
+        assert f"job {job} has a slurmstepd here" in node.log()
+        assert "slot 0 " in node.plan(BOBS)
+        assert node.jobs() == [BOBS]
+        node.epilog(BOBS, uid=BOB)
+    finally:
+        hosts.plug_in(cluster, "n2")
+    assert cluster.wait(job) == "FAILED"
+    until(lambda: node.remains() == [], "a node on which nothing is left")

@@ -1,0 +1,159 @@
+"""What Slurm's own log and a job's output say of the job: by that, and not by the clock alone, its end is explained."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+_LINE = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)\] (.*)")
+_JOB = re.compile(r"(?:JobId|StepId)=(?:\d+_\d+\((\d+)\)|(\d+))")
+"""JobId=7, JobId=7_2(9) of an array's element, StepId=7.0, StepId=7.batch."""
+_STARTED = re.compile(r"slurmctld version \S+ started")
+_RECOVERED = re.compile(r"Recovered JobId=\S+ Assoc=")
+_REGISTERED = re.compile(r"_slurm_rpc_node_registration complete for (\S+)")
+_NEVER_ASKED = "REQUEST_LAUNCH_PROLOG notification failed"
+"""What slurmd says of a job whose Prolog it was never told to start."""
+_NO_ROOM = "the job goes on without a share"
+_STRANGER = "is on a GPU that no job of its user has"
+"""What our own hooks say of a full disk, and of a process for which they call a node unwell."""
+_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{_STRANGER}")
+_OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
+_ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
+_TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
+OUTPUT_MOST = 2000
+"""Of a job's output the end."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A line of slurmctld's log, SlurmctldDebug=debug2."""
+
+    at: float
+    """Seconds of the wall clock."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All of it."""
+
+    log: Sequence[Said] = ()
+    """In the order of time."""
+    outputs: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """What the jobs said, by tag and number: a number that slurmctld forgot is given again."""
+
+    def about(self, job: int, since: float, until: float = math.inf) -> list[str]:
+        """What slurmctld said of a job between these moments."""
+        return [line.text for line in self._by_job.get(job, ()) if since <= line.at <= until]
+
+    def of(self, tag: str, job: int, since: float) -> str:
+        """What slurmctld says of a job since then, and the job's output."""
+        return "\n".join([*self.about(job, since), self.outputs.get((tag, job), "")])
+
+    def registered(self, node: str, after: float) -> float | None:
+        """When the node registered for the first time after that moment; None: it did not."""
+        times = self._registrations.get(node, [])
+        place = bisect.bisect_right(times, after)
+        return times[place] if place < len(times) else None
+
+    def allotted(self, job: int, begin: float, end: float) -> bool:
+        """Whether slurmctld gave the job nodes between these moments."""
+        return any(_ALLOTTED.search(text) for text in self.about(job, begin, end))
+
+    def hook_failed(self, job: int, node: str, since: float) -> bool:
+        """Whether slurmctld says since then that the job's Prolog failed, or its Epilog on that node."""
+        return any(
+            "Prolog launch failure" in one or f"epilog error on {node}," in one for one in self.about(job, since)
+        )
+
+    def forgot_run(self, job: int, begin: float, end: float) -> bool:
+        """Whether a slurmctld that was started between these moments read of the job, and not that it ran."""
+        for start in (one for one in self._starts if begin < one <= end):
+            known = [text for text in self.about(job, start, end) if "Recovered " in text]
+            if any(_RECOVERED.search(text) for text in known) and not any("StepId=batch" in text for text in known):
+                return True
+        return False
+
+    def never_asked(self, node: str) -> list[float]:
+        """When a node's slurmd gave up a job, since nobody had told it to run its Prolog."""
+        return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _NEVER_ASKED in line.text]
+
+    def has_stranger(self, node: str, until: float) -> bool:
+        """Whether, before that moment, a hook of ours could not note a job down there, since the disk was full, and
+        one then saw a process on a GPU that it knew no job of."""
+        lines = [one for one in self.log if one.text.startswith(f"{node}: ") and one.at <= until + 1.0]
+        full = next((one.at for one in lines if _NO_ROOM in one.text), math.inf)
+        return any(one.at >= full and _STRANGER in one.text for one in lines)
+
+    def forgot(self, job: int, at: float) -> bool:
+        """Whether the job, taken at that moment, is none of those that the next slurmctld read from its saved state."""
+        start = next((one for one in self._starts if one > at), None)
+        if start is None or not any(_TAKEN.search(text) for text in self.about(job, at, start)):
+            return False
+        end = next((one for one in self._starts if one > start), math.inf)
+        return not any(_RECOVERED.search(text) for text in self.about(job, start, end))
+
+    @functools.cached_property
+    def _by_job(self) -> Mapping[int, Sequence[Said]]:
+        found: dict[int, list[Said]] = defaultdict(list)
+        for line in self.log:
+            for job in set(numbers(line.text)):
+                found[job].append(line)
+        return found
+
+    @functools.cached_property
+    def _registrations(self) -> Mapping[str, list[float]]:
+        found: dict[str, list[float]] = defaultdict(list)
+        for line in self.log:
+            if (one := _REGISTERED.search(line.text)) is not None:
+                found[one[1]].append(line.at)
+        return found
+
+    @functools.cached_property
+    def _starts(self) -> Sequence[float]:
+        return [line.at for line in self.log if _STARTED.search(line.text)]
+
+
+def numbers(text: str) -> list[int]:
+    """The jobs that a line is about."""
+    return [int(one or other) for one, other in _JOB.findall(text)]
+
+
+def parse_log(text: str) -> tuple[Said, ...]:
+    """slurmctld's log. A line that a kill tore is no line; of what it says for debugging, registrations count."""
+    found = (_LINE.match(line) for line in text.splitlines())
+    wanted = (one for one in found if one and (not one[2].startswith("debug") or _REGISTERED.search(one[2])))
+    return tuple(Said(datetime.fromisoformat(one[1]).replace(tzinfo=UTC).timestamp(), one[2]) for one in wanted)
+
+
+def parse_node(node: str, slurmd: str, ours: str) -> tuple[Said, ...]:
+    """Of the logs of a node what says that a Prolog was never asked for, or why a hook called the node unwell."""
+    rows = [
+        (one[1], one[2])
+        for text, form in ((slurmd, _LINE), (ours, _OURS))
+        for one in map(form.match, text.splitlines())
+        if one
+    ]
+    return tuple(
+        Said(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp(), f"{node}: {said}")
+        for at, said in rows
+        if _OF_A_NODE.search(said)
+    )
+
+
+def what_matters(evidence: Evidence, jobs: Iterable[int]) -> Evidence:
+    """What has to be kept: when slurmctld and the nodes were there again, and all that is said of these jobs."""
+    wanted = set(jobs)
+
+    def matters(line: Said) -> bool:
+        is_of_all = _STARTED.search(line.text) or _REGISTERED.search(line.text) or _OF_A_NODE.search(line.text)
+        return bool(is_of_all) or not wanted.isdisjoint(numbers(line.text))
+
+    outputs = {(tag, job): text[-OUTPUT_MOST:] for (tag, job), text in evidence.outputs.items() if job in wanted}
+    return Evidence(tuple(line for line in evidence.log if matters(line)), outputs)

@@ -1,0 +1,113 @@
+"""What everybody wrote, as values: what was submitted, which nodes were drained, what Slurm and the jobs noted down."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a user gave to Slurm. Times here and below: seconds of the wall clock."""
+
+    tag: str
+    user: str
+    kind: str
+    at: float
+    is_taken: bool
+    """Whether the command said so; Slurm may have taken it all the same when the network was cut."""
+    job: int = 0
+    """The number that the command was told; 0: none."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A node that was found drained."""
+
+    at: float
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a job's own file."""
+
+    word: str
+    """start, task or end."""
+    restart: int
+    at: float
+    node: str
+    what: str
+    """The task, or the code."""
+    pid: int = 0
+    """Of a task."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A job as slurmctld has it."""
+
+    job_id: int
+    tag: str
+    state: str
+    restarts: int
+    start: float
+    end: float
+    nodes: str
+    reason: str
+    code: str
+    """The exit code and the signal, `69:0`."""
+    array: int = 0
+    """The number of the array that it is an element of; 0: of none."""
+
+
+def parse_lines(text: str) -> tuple[Line, ...]:
+    """A job's own file. A line that a power cut tore is no line."""
+    rows = (line.split() for line in text.splitlines())
+    return tuple(
+        Line(row[0], int(row[1]), float(row[2]), row[3], "".join(row[4:5]), int("".join(row[5:6]) or 0))
+        for row in rows
+        if len(row) >= 4
+    )
+
+
+def parse_records(text: str) -> tuple[Record, ...]:
+    """What `scontrol -o show jobs` prints."""
+    found = []
+    for line in text.splitlines():
+        values = dict(re.findall(r"(\w+)=(\S*)", line))
+        if "JobId" in values:
+            found.append(
+                Record(
+                    int(values["JobId"]),
+                    values.get("JobName", ""),
+                    values.get("JobState", ""),
+                    int(values.get("Restarts", "0")),
+                    _seconds(values.get("StartTime", "")),
+                    _seconds(values.get("EndTime", "")),
+                    values.get("NodeList", ""),
+                    values.get("Reason", ""),
+                    values.get("ExitCode", ""),
+                    int(values.get("ArrayJobId", "0")),
+                )
+            )
+    return tuple(found)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def expand(nodes: str) -> set[str]:
+    """n[1-2,5] and n3,n4."""
+    found: set[str] = set()
+    for name, inside in re.findall(r"([a-z]+)(\d+|\[[^]]*\])", nodes):
+        for part in inside.strip("[]").split(","):
+            first, _, last = part.partition("-")
+            found |= {f"{name}{number}" for number in range(int(first), int(last or first) + 1)}
+    return found
