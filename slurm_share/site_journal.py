@@ -10,15 +10,24 @@ undoing     some files may be back, others not: all go on to `after`
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from .conf_text import Edit
-from .errors import StateError
+from .errors import StateError, shown
 
 NAME = "slurm-share.install.json"
+_COPY = ".slurm-share-"
+_FORMAT = 2
+BY_HAND = (
+    f"put back the copies beside it (slurm.conf{_COPY}1 and the like, 1 is the oldest) or take the lines of "
+    "slurm-share out by hand, then remove it"
+)
+"""The way out where the journal is of no use."""
 
 
 class Change(Struct, frozen=True):
@@ -29,8 +38,8 @@ class Change(Struct, frozen=True):
     """None: it is not there before."""
     after: bytes | None
     """None: it is not to be there afterwards."""
-    backup: str | None = None
-    """The copy of `before` that is for people; None where there is none."""
+    copies: tuple[str, ...] = ()
+    """What is kept for people: the file as every apply found it, the oldest first."""
     edits: tuple[Edit, ...] = ()
     """Every line of ours in it, of earlier applies too, in the order in which they were put there."""
     first: bytes | None = None
@@ -46,7 +55,7 @@ class Journal(Struct, frozen=True):
     changes: tuple[Change, ...]
     earlier: Journal | None = None
     """The journal that this one takes the place of, for when an apply is taken back half-way."""
-    version: int = 1
+    version: int = _FORMAT
 
 
 def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change, ...]:
@@ -62,7 +71,7 @@ def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change
             if name in old
             else change.edits,
             first=old[name].first if name in old else change.before,
-            backup=old[name].backup if name in old else change.backup,
+            copies=(*(old[name].copies if name in old else ()), *change.copies),
         )
         for name, change in new.items()
     ]
@@ -81,9 +90,28 @@ def decode(data: bytes, file: str) -> Journal:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(
             file,
-            f"is no journal of slurm-share install ({error}); the copies beside it are: restore "
-            "them or take the lines out by hand, then remove it",
+            f"is no journal of slurm-share install ({error}); {BY_HAND}",
         ) from error
-    if journal.version != 1:
-        raise StateError(file, f"was written by a newer slurm-share (format {journal.version}); use that one")
+    if journal.version != _FORMAT:
+        raise StateError(
+            file, f"was written by another slurm-share (format {journal.version}): use that one; or {BY_HAND}"
+        )
     return journal
+
+
+def copy_of(file: str, number: int) -> str:
+    """The copy of a file that an apply makes."""
+    return f"{file}{_COPY}{number}"
+
+
+def foreign(journal: Journal, known: Collection[str]) -> str | None:
+    """A sentence where a journal names a file that is not among the `known`, which are those that install may write,
+    or a copy that is none: it is believed when it says what root shall write and remove. None: all are known."""
+    for change in journal.changes:
+        for name in (change.file, *(edit.file for edit in change.edits)):
+            if name not in known:
+                return f"names {shown(name)}, which is none of Slurm's files here: it is not believed; {BY_HAND}"
+        for copy in change.copies:
+            if not re.fullmatch(re.escape(change.file + _COPY) + r"[0-9]{1,6}", copy):
+                return f"names {shown(copy)} as a copy of {change.file}: it is not believed; {BY_HAND}"
+    return foreign(journal.earlier, known) if journal.earlier is not None else None

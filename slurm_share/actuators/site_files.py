@@ -7,19 +7,26 @@ and says how far to go, or to go back, for whoever comes after a kill -9 or a po
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
-import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
-from .. import site_journal
+from .. import guarded, site_journal
 from ..errors import StateError
 from ..site_journal import Change, Journal
 
 _PART = ".slurm-share-part"
+_MOST_BYTES = 1024 * 1024 * 1024
+_WAYS_OUT = {
+    errno.EROFS: "mount it writable, or run this where the files of this host's image are kept",
+    errno.EACCES: "run this as root",
+    errno.EPERM: "run this as root; where root may not either, `lsattr` says whether the file is immutable",
+    errno.ENOSPC: "make room there, then run this again",
+}
 
 
 @contextlib.contextmanager
@@ -38,44 +45,42 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def read_journal(folder: Path) -> Journal | None:
-    """What was done to the files of this folder; None: nothing. Raises StateError, for a journal that somebody else
-    may have written as well: it says which files are written and removed."""
+def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
+    """What was done to the files of this folder; None: nothing. Raises StateError for a journal that somebody else may
+    have written as well, or that names a file that is not among the `known`: it says what is written and removed."""
     file = folder / site_journal.NAME
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+        data = guarded.read(file, _MOST_BYTES)
+    except StateError as error:
+        raise StateError(error.file, f"{error.why}; {site_journal.BY_HAND}") from error
+    if data is None:
         return None
-    except OSError as error:
-        raise StateError(str(file), f"cannot be read ({error.strerror})") from error
-    with open(fd, "rb") as stream:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
-            raise StateError(
-                str(file), f"is not ours: of uid {seen.st_uid}, mode {seen.st_mode & 0o7777:04o}; remove it"
-            )
-        return site_journal.decode(stream.read(), str(file))
+    journal = site_journal.decode(data, str(file))
+    if why := site_journal.foreign(journal, known):
+        raise StateError(str(file), why)
+    return journal
 
 
-def apply(folder: Path, changes: tuple[Change, ...], date: str) -> None:
+def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collection[str]) -> None:
     """Make every change, and keep the journal. Raises StateError where a file cannot be written, or is no longer what
     it was when the change was thought out; all files are then as before."""
     for change in changes:
         _expect(change.file, change.before)
-    earlier = read_journal(folder)
+    earlier = read_journal(folder, known)
     whole = site_journal.merged(earlier, changes)
-    kept = _backups(earlier)
+    kept = _copies(earlier)
     # A file that only an earlier apply changed has its content of today on both sides: nothing is done to it.
     going = tuple(_still(change, changes) for change in whole)
     _write_journal(folder, Journal("applying", date, going, earlier))
     try:
         for change in going:
-            if change.backup is not None and change.backup not in kept and change.before is not None:
-                _write_whole(Path(change.backup), change.before, like=_target(change.file))
+            for copy in change.copies:
+                if copy not in kept and change.before is not None:
+                    _write_whole(Path(copy), change.before, like=_target(change.file))
             _put(change.file, change.after)
         _write_journal(folder, Journal("applied", date, going))
     except StateError as error:
-        settle(folder)
+        settle(folder, known)
         raise StateError(error.file, f"{error.why}; every file is as it was before") from error
 
 
@@ -87,43 +92,44 @@ def _still(change: Change, changes: tuple[Change, ...]) -> Change:
     return msgspec.structs.replace(change, before=now, after=now)
 
 
-def _backups(journal: Journal | None) -> frozenset[str]:
-    return frozenset(change.backup for change in journal.changes if change.backup) if journal else frozenset()
+def _copies(journal: Journal | None) -> frozenset[str]:
+    return frozenset(copy for change in journal.changes for copy in change.copies) if journal else frozenset()
 
 
-def undo(folder: Path, done: Journal, changes: tuple[Change, ...]) -> None:
-    """Make the changes that take `done` back, then drop its backups and the journal. Raises StateError as `apply`."""
+def undo(folder: Path, done: Journal, changes: tuple[Change, ...], known: Collection[str]) -> None:
+    """Make the changes that take `done` back, then drop its copies and the journal. Raises StateError as `apply`."""
     for change in changes:
         _expect(change.file, change.before)
-    backups = {change.file: change.backup for change in done.changes}
-    changes = tuple(msgspec.structs.replace(change, backup=backups.get(change.file)) for change in changes)
+    copies = {change.file: change.copies for change in done.changes}
+    changes = tuple(msgspec.structs.replace(change, copies=copies.get(change.file, ())) for change in changes)
     _write_journal(folder, Journal("undoing", done.date, changes))
-    settle(folder)
+    settle(folder, known)
 
 
-def settle(folder: Path) -> str | None:
+def settle(folder: Path, known: Collection[str]) -> str | None:
     """Bring what was interrupted to an end: a half apply is taken back, a half undo is finished. What was done, as a
     sentence; None: nothing was interrupted. Raises StateError where somebody has changed a file since."""
-    journal = read_journal(folder)
+    journal = read_journal(folder, known)
     _remove(_beside(folder / site_journal.NAME))
     if journal is None or journal.state == "applied":
         return None
     back = journal.state == "applying"
     for change in journal.changes:
         if _read(Path(change.file)) not in (change.before, change.after):
+            copy = change.copies[-1] if change.copies else "none, it is new"
             raise StateError(
                 change.file,
-                f"was changed while a slurm-share install was interrupted; make it what it is to be, by hand (a copy "
-                f"of the old one: {change.backup}), and then remove {folder / site_journal.NAME}",
+                "was changed while a slurm-share install was interrupted; make it what it is to be, by hand (a copy of "
+                f"the old one: {copy}), and then remove {folder / site_journal.NAME}",
             )
     for change in journal.changes:
         _put(change.file, change.before if back else change.after)
-    kept = _backups(journal.earlier)
+    kept = _copies(journal.earlier)
     for change in journal.changes:
         _remove(_beside(_target(change.file)))
-        if change.backup is not None and change.backup not in kept:
-            _remove(_beside(Path(change.backup)))
-            _remove(Path(change.backup))
+        for file in (Path(name) for name in change.copies if name not in kept):
+            _remove(_beside(file))
+            _remove(file)
     if journal.earlier is not None:
         _write_journal(folder, journal.earlier)
     else:
@@ -187,7 +193,7 @@ def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        raise StateError(str(file), f"cannot be written ({error.strerror})") from error
+        raise StateError(str(file), _why("written", error)) from error
 
 
 def _take_after(fd: int, like: Path | None, mode: int) -> None:
@@ -213,7 +219,12 @@ def _remove(file: Path) -> None:
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
-        raise StateError(str(file), f"cannot be removed ({error.strerror})") from error
+        raise StateError(str(file), _why("removed", error)) from error
+
+
+def _why(what: str, error: OSError) -> str:
+    way_out = _WAYS_OUT.get(error.errno or 0)
+    return f"cannot be {what} ({error.strerror})" + (f": {way_out}" if way_out else "")
 
 
 def _sync(folder: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from .. import guarded
 from ..errors import StateError
 
 _MAGIC = b"slurm-share-agent 1"
@@ -32,16 +33,10 @@ def write(file: Path, data: bytes) -> None:
 def read(file: Path) -> bytes | None:
     """What was written last; None where nothing was. Raises StateError for a file that is torn, somebody else's, or
     cannot be read."""
-    try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
+    whole = guarded.read(file, MAX_BYTES)
+    if whole is None:
         return None
-    except OSError as error:
-        raise StateError(str(file), f"cannot be read: {error.strerror}") from error
-    with open(fd, "rb") as stream:
-        if os.fstat(fd).st_uid not in (0, os.geteuid()):
-            raise StateError(str(file), "belongs to another user")
-        head, newline, data = stream.read(MAX_BYTES).partition(b"\n")
+    head, newline, data = whole.partition(b"\n")
     if not newline or head != _MAGIC + b" " + _digest(data):
         raise StateError(str(file), "is torn, or of another release")
     return data

@@ -5,40 +5,29 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from .. import names
 from ..actuators import site_files
 from ..conf_text import Edit
+from ..decide.site_choices import WORDS
 from ..decide.site_edits import difference, put_in, take_out
-from ..decide.site_lines import Present, SiteLines, site_lines
+from ..decide.site_lines import Present
 from ..decide.site_shards import SHARDS_PER_GPU
-from ..errors import CommandError, ConfigError, StateError, UsageError
-from ..installed import EPILOG, LUA, PLUGIN, PROLOG
+from ..errors import StateError, UsageError
+from ..installed import EPILOG, LUA, PROLOG
 from ..readers.slurm_files import read_conf, read_text, slurm_conf_path
-from ..readers.slurm_parse import read_objection
-from ..site_journal import NAME, Change
-from .install_present import named_hooks, named_lua, read_present, without_lua
-from .screen import print_lines
+from ..site_journal import NAME, Change, copy_of
+from . import install_words
+from .install_present import known_files, named_hooks, named_lua, read_present, read_shares, without_lua
+from .install_trial import validate
+from .install_words import Wanted, harmless, one_by_one, say
 
 EXIT_MISSING = 1
 CONFIGLESS = Path("/run/slurm/conf")
-DONE = """\
-next:
-  0. a node without our Prolog is drained by its next job:  clush -a test -x /opt/slurm-share/bin/slurm-share-prolog
-  1. where Slurm's files are neither on a shared file system nor sent by the controller: copy them to every host
-  2. on the controller:  scontrol reconfigure       (slurmctld and every slurmd; jobs run on, nothing need be restarted)
-     where it answers with an error the old configuration stays in force, slurmctld's log says why, and
-     `slurm-share install --undo` takes these lines back
-  3. on controller, login and compute nodes:  slurm-share doctor"""
-UNDONE = """\
-next:
-  1. let shared jobs end first: from the reconfigure on no Epilog of ours ends their MPS daemons (`slurm-share status`
-     on a node lists them; with mode = "off" in config.toml no further one begins)
-  2. where every host has its own files: copy these;  then, on the controller:  scontrol reconfigure"""
+"""Where slurmd and sackd put what the controller sends; slurmd makes it a link."""
 
 
 def add_to(commands: Any) -> None:
@@ -73,6 +62,14 @@ def add_to(commands: Any) -> None:
         metavar="N",
         help=f"with the lines for parts of a GPU, N shards for each (default {SHARDS_PER_GPU})",
     )
+    parser.add_argument(
+        "--with",
+        dest="taken",
+        action="append",
+        choices=WORDS,
+        default=[],
+        help="also a line that changes other people's jobs; --check says which a site lacks, and what each changes",
+    )
     parser.add_argument("--conf", type=Path, metavar="FILE", help="another slurm.conf than the one Slurm uses here")
     parser.set_defaults(run=run)
 
@@ -82,74 +79,83 @@ def run(arguments: argparse.Namespace) -> int:
     are missing, and nothing else."""
     if not 0 <= arguments.shards < 2**32:
         raise UsageError(f"--shards={arguments.shards}: from 1 to {2**32 - 1}; without a number it is {SHARDS_PER_GPU}")
-    conf = slurm_conf_path(arguments.conf).absolute()
+    named = slurm_conf_path(arguments.conf).absolute()
     try:
+        conf = named.parent.resolve() / named.name  # one folder, one journal, whatever way leads there
         if arguments.names_hooks or arguments.names_lua:
             return tell_named(conf, named_lua(conf) if arguments.names_lua else named_hooks(conf))
         if arguments.undo:
             return undo(conf)
-        return apply(conf, arguments.shards) if arguments.apply else check(conf, arguments.shards)
-    except (StateError, ConfigError) as error:
-        raise UsageError(str(error)) from error
+        wanted = Wanted(arguments.shards, frozenset(arguments.taken))
+        return apply(conf, wanted) if arguments.apply else check(conf, wanted)
+    except (StateError, UsageError) as error:
+        raise UsageError(harmless(str(error))) from error
 
 
-def check(conf: Path, shards: int) -> int:
+def check(conf: Path, wanted: Wanted) -> int:
     """Show what is missing."""
     # root's alone: a user is shown the lines, and not whether an --apply was interrupted
-    journal = site_files.read_journal(conf.parent) if os.access(conf.parent / NAME, os.R_OK) else None
+    readable = os.access(conf.parent / NAME, os.R_OK)
+    journal = site_files.read_journal(conf.parent, known_files(conf)) if readable else None
     if journal is not None and journal.state != "applied":
         raise UsageError(
             f"an --{'apply' if journal.state == 'applying' else 'undo'} was interrupted here on {journal.date}; "
             "write --apply or --undo, either sets right what it left"
         )
     present = read_present(conf)
-    lines = site_lines(present, shards)
-    show(present, lines)
+    lines = wanted.lines(present)
+    install_words.show(present, lines, _after(present, lines.edits))
     if lines.refusals:
-        raise UsageError(_one_by_one("nothing can be written before this is settled:", lines.refusals))
+        raise UsageError(one_by_one("nothing can be written before this is settled:", lines.refusals))
+    if journal is not None:
+        say(install_words.shares_now(read_shares()))
     if lines.edits:
-        print("to write these lines:  slurm-share install --apply")
+        say(f"to write these lines:  {wanted.command(lines)}")
         return EXIT_MISSING
-    print("no line is missing")
+    say("no line is missing")
     return names.EXIT_OK
 
 
-def apply(conf: Path, shards: int) -> int:
+def apply(conf: Path, wanted: Wanted) -> int:
     """Write what is missing."""
-    if conf.parent == CONFIGLESS:
+    if conf.parent == CONFIGLESS.resolve():
         raise UsageError(
             f"{conf} was sent by the controller and is written anew at every reconfigure; run this on the controller"
         )
     with site_files.alone(conf.parent):
-        _say_settled(conf.parent)
+        known = known_files(conf)
+        _say_settled(conf.parent, known)
         present = read_present(conf)
-        lines = site_lines(present, shards)
-        show(present, lines)
-        refusals = [*lines.refusals, *_absent(), *without_lua(present.slurm)]
-        if refusals:
-            raise UsageError(_one_by_one("nothing was written:", refusals))
-        if not lines.edits:
-            print("no line is missing; nothing was written")
-            return names.EXIT_OK
+        lines = wanted.lines(present)
         after = _after(present, lines.edits)
-        _validate(present, after, shards)
+        install_words.show(present, lines, after)
+        refusals = [*lines.refusals, *_absent(), *without_lua(present.slurm)]
+        if any(choice.is_needed for choice in lines.choices):
+            refusals.append(f"this changes other people's jobs, see above; if it may:  {wanted.command(lines)}")
+        if refusals:
+            raise UsageError(one_by_one("nothing was written:", refusals))
+        if not lines.edits:
+            say("no line is missing; nothing was written")
+            return names.EXIT_OK
+        validate(present, after, lines.edits, wanted)
+        number = _number(known)
+        changes = tuple(_change(present, name, text, lines.edits, number) for name, text in after.items())
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        changes = tuple(_change(present, name, text, lines.edits, date) for name, text in after.items())
-        site_files.apply(conf.parent, changes, date)
+        site_files.apply(conf.parent, changes, date, known | after.keys())
     for change in changes:
-        kept = change.backup is not None and Path(change.backup).exists()  # only the first --apply makes one
-        print(f"wrote {change.file}" + (f"; the old one is {change.backup}" if kept else ""))
-    print(DONE)
+        say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
+    print(install_words.DONE)
     return names.EXIT_OK
 
 
 def undo(conf: Path) -> int:
     """Take back what --apply wrote."""
     with site_files.alone(conf.parent):
-        settled = _say_settled(conf.parent)
-        journal = site_files.read_journal(conf.parent)
+        known = known_files(conf)
+        settled = _say_settled(conf.parent, known)
+        journal = site_files.read_journal(conf.parent, known)
         if journal is None:
-            print("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
+            say("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
             return names.EXIT_OK
         changes, by_hand = [], []
         for done in journal.changes:
@@ -161,59 +167,29 @@ def undo(conf: Path) -> int:
             changes.append(Change(done.file, here, None if here is None else _like_first(text, done.first)))
         if by_hand:
             for edit, now in by_hand:
-                print_lines(_as_changed(edit, now).splitlines())
+                say(_as_changed(edit, now))
             raise UsageError(
                 "nothing was taken back: the lines above are ours and were changed by hand since. Make each what the + "
                 "says, or take it out, then write --undo again"
             )
-        site_files.undo(conf.parent, journal, tuple(changes))
+        site_files.undo(conf.parent, journal, tuple(changes), known)
     for change in changes:
         if change.before != change.after:
-            print(f"{'removed' if change.after is None else 'took our lines out of'} {change.file}")
-    print(UNDONE)
+            say(f"{'removed' if change.after is None else 'took our lines out of'} {change.file}")
+    say(install_words.shares_now(read_shares()))
+    print(install_words.UNDONE)
     return names.EXIT_OK
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:
     """What is named, for the packages' scripts."""
-    print_lines([f"{conf}: {line}" for line in lines])
+    say("\n".join(f"{conf}: {line}" for line in lines))
     return EXIT_MISSING if lines else names.EXIT_OK
-
-
-def show(present: Present, lines: SiteLines) -> None:
-    """The diff of every file, then what is worth a look."""
-    for name, text in _after(present, lines.edits).items():
-        print_lines(difference(name, present.texts.get(name, ""), text).splitlines())
-    for advice in lines.advice:
-        print_lines([f"note: {advice}"])
-    if not Path(PLUGIN).exists():
-        print(f"note: {PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)")
 
 
 def _after(present: Present, edits: tuple[Edit, ...]) -> dict[str, str]:
     files = dict.fromkeys(edit.file for edit in edits)
     return {file: put_in(present.texts.get(file, ""), [edit for edit in edits if edit.file == file]) for file in files}
-
-
-def _validate(present: Present, after: dict[str, str], shards: int) -> None:
-    """Nothing is written that Slurm's own parser, or a second look, finds wanting. Raises UsageError."""
-    slurm = read_conf(present.slurm.file, after)
-    try:
-        if before := read_objection(present.slurm):
-            raise UsageError(f"Slurm does not take {present.slurm.file} as it is ({before}); put that right first")
-        if objection := read_objection(slurm):
-            raise UsageError(f"nothing was written: Slurm would not take the new lines ({objection})")
-    except CommandError:
-        print("note: there is no scontrol on this host to try the new lines with; `scontrol reconfigure` will")
-    plugstack, gres = (
-        read_conf(conf.file, after) if conf.lines or str(conf.file) in after else conf
-        for conf in (present.plugstack, present.gres)
-    )
-    again = msgspec.structs.replace(
-        present, slurm=slurm, plugstack=plugstack, gres=gres, texts={**present.texts, **after}
-    )
-    if left := site_lines(again, shards).edits:
-        raise UsageError(f"nothing was written: {left[0].file} would still lack {left[0].add}; put it there by hand")
 
 
 def _absent() -> list[str]:
@@ -225,13 +201,18 @@ def _absent() -> list[str]:
     ]
 
 
-def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], date: str) -> Change:
+def _number(known: frozenset[str]) -> int:
+    """Of this apply's copies: one that no copy has, whoever made it."""
+    return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
+
+
+def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], number: int) -> Change:
     old = present.texts.get(name)
     return Change(
         name,
         None if old is None else old.encode("utf-8", "surrogateescape"),
         text.encode("utf-8", "surrogateescape"),
-        None if old is None else f"{name}.slurm-share-{date}",
+        () if old is None else (copy_of(name, number),),
         tuple(edit for edit in edits if edit.file == name),
     )
 
@@ -249,12 +230,8 @@ def _as_changed(edit: Edit, now: str) -> str:
     return difference(edit.file, "\n".join(like), edit.add)
 
 
-def _say_settled(folder: Path) -> bool:
-    said = site_files.settle(folder)
+def _say_settled(folder: Path, known: frozenset[str]) -> bool:
+    said = site_files.settle(folder, known)
     if said is not None:
-        print(said)
+        say(said)
     return said is not None
-
-
-def _one_by_one(heading: str, sentences: list[str] | tuple[str, ...]) -> str:
-    return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])

@@ -8,11 +8,15 @@ from .. import config, names
 from ..conf_text import ConfText
 from ..decide.site_lines import Present
 from ..decide.site_rules import script_of
-from ..errors import ConfigError
+from ..errors import CommandError, ConfigError
 from ..installed import EPILOG, PROLOG
-from ..readers.site_programs import read_hooks
+from ..readers.checkup_programs import read_hooks
+from ..readers.slurm import read_queue
 from ..readers.slurm_files import beside, read_conf, read_text
-from ..readers.slurm_parse import read_release
+from ..readers.slurm_release import read_release
+from ..records import QueuedJob
+
+QUEUE_S = 20.0
 
 
 def read_present(conf: Path) -> Present:
@@ -27,6 +31,28 @@ def read_present(conf: Path) -> Present:
     return Present(
         slurm, plugstack, gres_text, texts, str(lua), read_release(), _started(slurm), _configuration().settings
     )
+
+
+def read_shares() -> tuple[QueuedJob, ...] | None:
+    """The shared jobs that run, as far as Slurm shows them to the caller; None: it did not answer."""
+    try:
+        _, jobs = read_queue(states=("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"), timeout_s=QUEUE_S)
+    except CommandError:
+        return None
+    return tuple(job for job in jobs if job.share is not None)
+
+
+def known_files(conf: Path) -> frozenset[str]:
+    """Every file that an --apply here may write: slurm.conf, what is beside it, and what these include."""
+    files = {conf, conf.with_name("plugstack.conf"), conf.with_name("gres.conf"), conf.with_name("job_submit.lua")}
+    try:
+        slurm = read_conf(conf)
+        files |= {*slurm.files, beside(conf, slurm.value("PlugStackConfig") or "plugstack.conf")}
+        for file in [one for one in files if one != conf and one.exists() and one.suffix != ".lua"]:
+            files |= set(read_conf(file).files)
+    except ConfigError:
+        pass  # whoever needs the file itself says so
+    return frozenset(map(str, files))
 
 
 def _configuration() -> config.Configuration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -10,6 +10,7 @@ from ..conf_text import ConfLine, ConfText, Edit
 from ..installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ..settings import Settings
 from . import site_rules, site_shards
+from .site_choices import INTERACTIVE_STEP, Choice, open_choices
 from .site_values import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
@@ -43,24 +44,35 @@ class SiteLines(Struct, frozen=True):
     """Why nothing can be done before somebody has chosen: sentences."""
     advice: tuple[str, ...]
     """What is worth a look, and changes nothing by itself."""
+    choices: tuple[Choice, ...] = ()
+    """What would change other people's jobs, and nobody has said the word for. Of these the needed ones are in `edits`
+    all the same, so that they are seen."""
 
 
-def site_lines(present: Present, shards_per_gpu: int = 0) -> SiteLines:
-    """The lines that are missing; none for a site that is complete. `shards_per_gpu` 0: no lines for parts of a GPU."""
-    refusals = list(_refusals(present))
+def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str] = ()) -> SiteLines:
+    """The lines that are missing; none for a site that is complete. `shards_per_gpu` 0: no lines for parts of a GPU.
+    `taken`: words of site_choices that somebody has said."""
+    refusals = list(_refusals(present, shards_per_gpu))
     edits: list[Edit] = []
     slurm = str(present.slurm.file)
-    try:
-        edits += _hooks(present)
-        edits += _list_with(present, "PrologFlags", "Alloc", site_rules.has_alloc)
-        edits += _list_with(present, "LaunchParameters", "use_interactive_step", site_rules.has_interactive_step)
-        edits += _list_with(present, "JobSubmitPlugins", "lua", site_rules.has_lua)
-        if shards_per_gpu:
-            edits += _list_with(present, "GresTypes", "shard", lambda have: "shard" in have)
-            edits += site_shards.node_edits(present.slurm, present.texts, shards_per_gpu)
-            edits += site_shards.gres_edits(present.slurm, present.gres, present.texts, shards_per_gpu)
-    except Unclear as unclear:
-        refusals.append(str(unclear))
+    wanted: list[Iterable[Edit]] = [
+        _hooks(present),
+        _list_with(present, "PrologFlags", "Alloc", site_rules.has_alloc),
+        _list_with(present, "JobSubmitPlugins", "lua", site_rules.has_lua),
+    ]
+    if INTERACTIVE_STEP in taken:
+        wanted.append(_list_with(present, "LaunchParameters", "use_interactive_step", site_rules.has_interactive_step))
+    if shards_per_gpu:
+        wanted += [
+            _list_with(present, "GresTypes", "shard", lambda have: "shard" in have),
+            site_shards.node_edits(present.slurm, present.texts, shards_per_gpu),
+            site_shards.gres_edits(present.slurm, present.gres, present.texts, shards_per_gpu),
+        ]
+    for each in wanted:
+        try:
+            edits += each
+        except Unclear as unclear:  # of this one; the others are shown
+            refusals.append(str(unclear))
     if not any(OBJECT in line.text for line in present.plugstack.lines):
         edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
     lua = present.texts.get(present.lua_file)
@@ -72,7 +84,12 @@ def site_lines(present: Present, shards_per_gpu: int = 0) -> SiteLines:
             "then write this again"
         )
     edits = [*_marked(edits, slurm, str(present.gres.file))]
-    return SiteLines(tuple(edits), tuple(refusals), tuple(_advice(present, edits, shards_per_gpu)))
+    return SiteLines(
+        tuple(edits),
+        tuple(dict.fromkeys(refusals)),
+        tuple(_advice(present, edits, shards_per_gpu)),
+        tuple(open_choices(present.slurm, taken)),
+    )
 
 
 def _twice(edits: Sequence[Edit]) -> Edit | None:
@@ -85,7 +102,7 @@ def _twice(edits: Sequence[Edit]) -> Edit | None:
     return None
 
 
-def _refusals(present: Present) -> Iterator[str]:
+def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
     for path in present.slurm.missing:
         yield f"{present.slurm.file} includes {path}, which is not there: Slurm itself would not start; make it"
     if site_rules.runs_in_job(_lower(present.slurm.words("PrologFlags"))):
@@ -96,6 +113,11 @@ def _refusals(present: Present) -> Iterator[str]:
     if present.release is not None and present.release < OLDEST:
         shown = ".".join(f"{part:02}" for part in present.release)
         yield f"this is Slurm {shown}; slurm-share needs 24.11 or newer"
+    if shards_per_gpu and not site_shards.has_gpus(present.slurm):
+        yield (
+            f"--shards: no node of {present.slurm.file} has GPUs, so there are no parts of one to write; give the "
+            "nodes that have GPUs Gres=gpu:NUMBER on their NodeName line first, or leave --shards away"
+        )
     lua = present.texts.get(present.lua_file)
     if lua is not None and site_rules.script_of(lua) == "the site's own":
         yield (
@@ -185,16 +207,6 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
             f"Slurm ends the {one.key} after {one.most_s:g} s and drains the node; ours may take {one.needs_s:g} s; "
             f"set {one.key}Timeout or PrologEpilogTimeout higher"
         )
-    if any(edit.key == "LaunchParameters" for edit in edits):
-        yield (
-            "use_interactive_step: from the reconfigure on the shell of every salloc runs on its job's first node, "
-            "for everybody and on every node; tell your users"
-        )
-    if any(edit.key == "PrologFlags" for edit in edits) and any(slurm.values("Prolog")):
-        yield (
-            "PrologFlags=Alloc: the site's own Prolog, too, then runs when a job is given its nodes, on all of them, "
-            "and no longer with the first step on each"
-        )
     if any(edit.key == "GresTypes" for edit in edits):
         yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
 
@@ -205,12 +217,16 @@ def _is_open(line: ConfLine) -> bool:
 
 
 def _has_gpus(slurm: ConfText, partition: ConfLine) -> bool:
-    """Whether any node line with GPUs is named by the partition, as far as names can be compared without a list."""
+    """Whether any node line with GPUs is named by the partition, as far as names can be compared without a list; yes
+    where they cannot be."""
     nodes = (partition.get("Nodes") or "ALL").split(",")
-    return any(
-        nodes == ["ALL"] or any(site_shards.overlap(node, line.pairs[0][1]) for node in nodes)
-        for line, _ in site_shards.gpu_lines(slurm)
-    )
+    try:
+        return any(
+            nodes == ["ALL"] or any(site_shards.overlap(node, line.pairs[0][1]) for node in nodes)
+            for line, _ in site_shards.gpu_lines(slurm)
+        )
+    except Unclear:
+        return True
 
 
 def _lower(words: Sequence[str]) -> frozenset[str]:

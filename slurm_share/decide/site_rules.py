@@ -17,6 +17,8 @@ PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 10.0
 """What our Prolog and Epilog may take beyond their settings before they end themselves (prolog/admission.py and
 prolog/release.py, SLACK_S; tests compare)."""
 _LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)
+_DEFINES_SUBMIT = re.compile(r"\bfunction\s+slurm_job_submit\b|\bslurm_job_submit\s*=[^=]")
+_CALLS_SUBMIT = re.compile(r"[.:\]]\s*submit\b|\[\s*[\"']submit[\"']\s*\]")
 _COUNT = re.compile(r"\d+")
 
 Script = Literal["ours", "calls ours", "another release's", "the site's own"]
@@ -47,10 +49,21 @@ def script_of(lua: str, of_package: str | None = None) -> Script:
     one that knows nothing of shared jobs. Where the package's own is not at hand, any copy counts as another's."""
     if of_package is not None and lua == of_package:
         return "ours"
-    code = "\n".join(line.split("--", 1)[0] for line in _LONG_COMMENT.sub("", lua).splitlines())
+    code = code_of(lua)
     if "slurm-share/job_submit.lua" in code:
         return "calls ours"
     return "another release's" if re.search(r'\bVARIABLE\s*=\s*"SHARE_GPU"', code) else "the site's own"
+
+
+def code_of(lua: str) -> str:
+    """A Lua script without its comments."""
+    return "\n".join(line.split("--", 1)[0] for line in _LONG_COMMENT.sub("", lua).splitlines())
+
+
+def replaces_ours(lua: str) -> bool:
+    """Whether a script that loads ours puts a function of its own in the place of ours and never calls ours."""
+    code = code_of(lua)
+    return bool(_DEFINES_SUBMIT.search(code)) and not _CALLS_SUBMIT.search(code)
 
 
 class CutOff(Struct, frozen=True):

@@ -28,6 +28,14 @@ def gpu_lines(slurm: ConfText) -> Iterator[tuple[ConfLine, str]]:
             yield line, gres if gres is not None else default
 
 
+def has_gpus(slurm: ConfText) -> bool:
+    """Whether any node has GPUs; one whose Gres cannot be read has."""
+    try:
+        return any(True for _ in gpu_lines(slurm))
+    except Unclear:
+        return True
+
+
 def node_edits(slurm: ConfText, texts: Mapping[str, str], per_gpu: int) -> Iterator[Edit]:
     """Shards on every line that has GPUs and none. Raises Unclear."""
     for line in slurm.lines_of("NodeName"):

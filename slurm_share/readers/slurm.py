@@ -26,9 +26,13 @@ class _Answer(msgspec.Struct):
     jobs: list[_Job]
 
 
+ON_A_NODE = ("RUNNING", "COMPLETING")
+"""States of a job that has something on its nodes."""
+
+
 def squeue_argv(node: str) -> list[str]:
     """The question for the caller's own jobs on one node."""
-    return ["squeue", "--me", f"--nodelist={node}", "--states=RUNNING,COMPLETING", f"--json={DATA_PARSER}"]
+    return ["squeue", "--me", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", f"--json={DATA_PARSER}"]
 
 
 def parse_job_ids(text: str) -> tuple[int, ...]:
@@ -40,7 +44,11 @@ def parse_job_ids(text: str) -> tuple[int, ...]:
 
 
 def read_my_job_ids(node: str) -> tuple[int, ...]:
-    """The caller's running jobs on `node`. Raises CommandError when squeue does not answer."""
+    """The caller's running jobs on `node`. Through pyslurm where that is wanted and works. Raises CommandError when
+    squeue does not answer."""
+    answer = slurm_pyslurm.read_where_wanted(os.environ)
+    if answer is not None:
+        return slurm_pyslurm.job_ids(answer, os.getuid(), node, ON_A_NODE)
     return parse_job_ids(run(squeue_argv(node), timeout_s=10, env=queue_environment(os.environ)))
 
 
@@ -271,11 +279,9 @@ def read_places(states: Sequence[str], *, timeout_s: float = 60) -> frozenset[st
     """Folded lists of nodes, of all jobs in these states that Slurm shows the caller. `read_queue` has them as well,
     and for a thousand jobs takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that is wanted and works. Raises
     CommandError where squeue does not answer."""
-    if slurm_pyslurm.is_wanted(os.environ):
-        try:
-            return slurm_pyslurm.places(slurm_pyslurm.read_answer(timeout_s), states)
-        except CommandError:
-            pass  # `slurm-share config print` says why
+    answer = slurm_pyslurm.read_where_wanted(os.environ, timeout_s)
+    if answer is not None:
+        return slurm_pyslurm.places(answer, states)
     text = run(places_argv(states), timeout_s=timeout_s, env=queue_environment(os.environ))
     return frozenset(line.strip() for line in text.splitlines()) - {""}
 

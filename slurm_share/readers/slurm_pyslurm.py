@@ -1,8 +1,16 @@
 """Slurm through pyslurm instead of its commands, for the questions that pyslurm answers as fully as they do.
 
-Found with pyslurm 25.11.2 on Slurm 26.05.5, that is one: where jobs are (`slurm.read_places`). Of a job it has no
-numbers of its GPUs and no tres of its request, of a node no part of a GPU that is taken: records of either would be
-poorer than those of `--json`, so these questions stay with the commands.
+Found with pyslurm 25.11.2 on Slurm 26.05.5, these are two: where jobs are (`slurm.read_places`), and which of one's own
+are on a node (`slurm.read_my_job_ids`). For the others its records would be poorer than those of the commands:
+
+* a job has one word for its state where `--json` has all of them, and its request is not told: of `--gpus=4`
+  `tres_per_job` is None and `gres_per_node` empty;
+* of a node `allocated_gres` is empty where jobs have all of its GPUs, so nobody could say how many are free;
+* kinds of nodes are of sinfo's making, and are made of such nodes.
+
+It is used only where somebody asks for it (WISH). To look for it by itself would be worth it for speed, and it is the
+slower way: its import takes a tenth of a second, squeue's whole answer a hundredth. What it is good for is a site that
+has it, and whose squeue is a wrapper or answers in another layout than we know.
 
 pyslurm is asked in a process of its own. Its import ends the process where no slurm.conf is found, and it restates
 Slurm's inner structures: built for another release, it may end with a signal. Never used by Prolog or Epilog.
@@ -14,13 +22,13 @@ import sys
 from collections.abc import Collection, Mapping
 
 import msgspec
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from ..errors import CommandError, shown
 from ..process import finish
 
 WISH = "SLURM_SHARE_PYSLURM"
-"""Environment variable; `1`: ask through pyslurm where it can be used. Otherwise it is not even looked for: its import
-takes a tenth of a second, squeue's whole answer a hundredth."""
+"""Environment variable; `1`: ask through pyslurm where it can be used. Otherwise it is not even looked for."""
 TIMEOUT_S = 10.0
 """For an answer; without a slurm.conf libslurm looks for one in the network, and much longer."""
 _ASK = """\
@@ -85,6 +93,22 @@ def read_answer(timeout_s: float = TIMEOUT_S) -> Answer:
     return parse_answer(done.stdout)
 
 
+def read_where_wanted(environ: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> Answer | None:
+    """The same; None: nobody wants it, or it cannot be used (`backend` says why), and the commands are to be asked."""
+    if not is_wanted(environ):
+        return None
+    try:
+        return read_answer(timeout_s)
+    except CommandError:
+        return None
+
+
+def job_ids(answer: Answer, uid: int, node: str, states: Collection[str]) -> tuple[int, ...]:
+    """The user's jobs in these states that have this node."""
+    own = (job for job in answer.jobs if job.uid == uid and job.state in states and job.nodes)
+    return tuple(sorted(job.job_id for job in own if node in NodeSet(job.nodes, resolver=RESOLVER_NOGROUP)))
+
+
 def places(answer: Answer, states: Collection[str]) -> frozenset[str]:
     """Folded lists of nodes of the jobs in these states."""
     return frozenset(job.nodes for job in answer.jobs if job.state in states and job.nodes)
@@ -98,4 +122,4 @@ def backend(environ: Mapping[str, str]) -> str:
         version = read_answer().version
     except CommandError as error:
         return f"Slurm is asked through its commands; pyslurm cannot be used: {error.stderr}"
-    return f"Slurm is asked through pyslurm {version} for where jobs are, through its commands for all else"
+    return f"Slurm is asked through pyslurm {version} for where jobs are and whose, through its commands for all else"

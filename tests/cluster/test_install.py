@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from bare_site import files, put_back, reconfigure, strip
 from conftest import name_for
-from hooked import Node
+from hooked import STATE, Node, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 
@@ -104,7 +104,9 @@ function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
     (site.conf / "job_submit.lua").write_text(f"{lines[0]}\n" + own.replace("  -- here", "\n".join(lines[1:])))
     mine = files(site)
 
-    install(site, "--apply")
+    assert "slurm-share install --apply --with alloc" in install(site, "--apply", code=2)  # their Prolog runs earlier
+    assert files(site) == mine
+    install(site, "--apply", "--with", "alloc")
     reconfigure(site)
     job = site.sbatch("alice", "srun true", "--share-gpu=2")
     assert site.wait(job) == "COMPLETED"
@@ -128,6 +130,98 @@ def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[
     assert "no_such" not in site.exec("ctl", ["scontrol", "show", "config"], check=True).stdout
     job = site.sbatch("alice", "srun true")
     assert site.wait(job) == "COMPLETED"
+
+
+def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: dict[str, bytes]) -> None:
+    """slurmd is asked about gres.conf, srun about plugstack.conf and the plugin that it names."""
+    (site.conf / "gres.conf").write_bytes(before["gres.conf"] + b"NodeName=n1 Nonsense=1\n")
+    assert "unrecognized key: Nonsense" in install(site, "--apply", "--shards")
+    install(site, "--undo")
+    counted = re.sub(rb"File=\S+", b"Count=4", before["gres.conf"])  # right by itself; shards need the files
+    (site.conf / "gres.conf").write_bytes(counted)
+    mine = files(site)
+    assert 'lacks "File" specification' in install(site, "--apply", "--shards", code=2)
+    assert files(site) == mine
+    (site.conf / "gres.conf").write_bytes(before["gres.conf"])
+    mine = files(site)
+    plugin = site.root("ctl") / "usr/lib/slurm-share/share_gpu.so"
+    good = plugin.read_bytes()
+    try:
+        plugin.write_bytes(of_another_release(good, site.slurm_version))
+        said = install(site, "--apply", code=2)
+    finally:
+        plugin.write_bytes(good)
+    assert "nothing was written: Slurm would not take the new lines" in said
+    assert "ncompatible Slurm plugin" in said
+    assert files(site) == mine
+    assert not list((site.root("ctl") / "var/log/slurm").glob("slurmd.log"))
+
+
+def of_another_release(plugin: bytes, version: str) -> bytes:
+    """The object with the number of a Slurm that it was not built for."""
+    major, minor, micro = (int(part) for part in version.split(".")[:3])
+    built = (major << 16 | minor << 8 | micro).to_bytes(4, "little")
+    assert built in plugin
+    return plugin.replace(built, ((major + 1) << 16).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("gres.conf", "NodeName=n1 Nonsense=1\n"), ("plugstack.conf", "required /nowhere/plugin.so\n")]
+)
+def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
+    site: Cluster, before: dict[str, bytes], name: str, line: str
+) -> None:
+    """Somebody writes a fault where ours are in force: a reconfigure loses no node, and --undo takes ours out."""
+    install(site, "--apply", "--shards")
+    reconfigure(site)
+    with (site.conf / name).open("a") as file:
+        file.write(line)
+    site.exec("ctl", ["scontrol", "reconfigure"])
+    if name == "gres.conf":
+        log = site.root("n1") / "var/log/slurm/slurmd.log"
+        until(lambda: "Nonsense" in log.read_text(errors="replace"), "slurmd's word about it")
+    else:
+        assert "/etc/slurm/plugstack.conf:2: Failed to load" in site.exec("login", ["srun", "true"]).stderr
+    until(lambda: site.status().nodes == {"n1": "idle"}, f"a node in service: {why_not_idle(site)}")
+    install(site, "--undo")
+    left = before.get(name, b"").decode() + line
+    assert (site.conf / name).read_text() == left
+    (site.conf / name).write_text(left.replace(line, ""))
+    reconfigure(site)
+    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
+    assert site.wait(plain) == "COMPLETED"
+
+
+def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict[str, bytes]) -> None:
+    """It is said how many run and what becomes of them; the job ends as it would have, the node takes the next one,
+    and what no Epilog took back is taken back by doctor."""
+    install(site, "--apply", "--shards")
+    reconfigure(site)
+    node, home = Node(site, "n1"), site.home / "alice"
+    wait = "srun bash -c 'touch here.$SLURM_PROCID; until [ -e gone-on ]; do sleep 0.1; done'"
+    later = "srun bash -c 'echo later $SLURM_PROCID ${SLURM_SHARE_SLOT:-none}'"
+    job = site.sbatch("alice", f"{wait} && {later}", "--share-gpu=2")
+    until(lambda: len(list(home.glob("here.*"))) == 8, "the tasks")
+    daemons = node.mps()
+    running = f"shared jobs that run now: 1 ({job} of alice)"
+    assert running in install(site, "--check", "--shards")
+    said = install(site, "--undo")
+    assert running in said
+    assert "slurm-share doctor --fix" in said
+    assert files(site) == before
+    reconfigure(site)
+    assert node.mps() == daemons
+    (home / "gone-on").touch()
+    assert site.wait(job) == "COMPLETED"
+    # as it is said: a later srun has no share
+    assert sorted(re.findall(r"later (\d) none", site.output(job))) == list("01234567")
+    following = site.sbatch("bob", "srun true", "--gres=gpu:1")
+    assert site.wait(following) == "COMPLETED"
+    assert site.status().nodes == {"n1": "idle"}
+    assert node.mps() == daemons
+    node.run("sed", "-i", 's/"since":[0-9.]*/"since":1.0/g', f"{STATE}/ledger")  # doctor leaves a young job alone
+    node.run("slurm-share", "doctor", "--fix")
+    assert node.remains() == []
 
 
 def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before: dict[str, bytes]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from slurm_share.actuators import site_files
 from slurm_share.conf_text import Edit
 from slurm_share.errors import StateError
-from slurm_share.site_journal import NAME, Change
+from slurm_share.site_journal import NAME, Change, Journal, encode
 
 OLD = {"slurm.conf": b"old\n", "gres.conf": b"gres\n", "plugstack.conf": None}
 NEW = {"slurm.conf": b"new\n", "gres.conf": b"gres\nmore\n", "plugstack.conf": b"plug\n"}
@@ -29,18 +29,23 @@ def folder(tmp_path):
     return site
 
 
-def changes(folder, old=OLD, new=NEW, date="d"):
+def changes(folder, old=OLD, new=NEW, number=1):
     """From the old files to the new ones."""
     return tuple(
         Change(
             str(folder / name),
             old[name],
             new[name],
-            f"{folder / name}.slurm-share-{date}" if old[name] is not None else None,
+            (f"{folder / name}.slurm-share-{number}",) if old[name] is not None else (),
             (Edit(str(folder / name), "new"),),
         )
         for name in old
     )
+
+
+def known(folder):
+    """What install may write there."""
+    return {str(folder / name) for name in (*OLD, "a")}
 
 
 def back(folder):
@@ -83,21 +88,21 @@ def killed_at(step, work):
 
 def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
     """Mode and links are kept; the journal knows."""
-    site_files.apply(folder, changes(folder), "d")
+    site_files.apply(folder, changes(folder), "d", known(folder))
     assert state(folder) == NEW
     assert (folder / "gres.conf").is_symlink()
     assert (folder / "slurm.conf").stat().st_mode & 0o777 == 0o640
-    assert (folder / "slurm.conf.slurm-share-d").read_bytes() == b"old\n"
+    assert (folder / "slurm.conf.slurm-share-1").read_bytes() == b"old\n"
     assert (folder / NAME).stat().st_mode & 0o777 == 0o600
-    assert site_files.read_journal(folder).state == "applied"
+    assert site_files.read_journal(folder, known(folder)).state == "applied"
     assert not list(folder.glob(".*"))
 
 
 def test_an_undo_leaves_nothing(folder):
     """Neither copies nor a journal."""
     before = content(folder)
-    site_files.apply(folder, changes(folder), "d")
-    site_files.undo(folder, site_files.read_journal(folder), back(folder))
+    site_files.apply(folder, changes(folder), "d", known(folder))
+    site_files.undo(folder, site_files.read_journal(folder, known(folder)), back(folder), known(folder))
     assert content(folder) == before
     assert (folder / "gres.conf").is_symlink()
 
@@ -108,15 +113,15 @@ def test_whoever_is_killed_while_he_applies_has_done_all_or_nothing(folder):
     step = 0
     while True:
         step += 1
-        if not killed_at(step, lambda: site_files.apply(folder, changes(folder), "d")):
+        if not killed_at(step, lambda: site_files.apply(folder, changes(folder), "d", known(folder))):
             break
-        site_files.settle(folder)
-        journal = site_files.read_journal(folder)
+        site_files.settle(folder, known(folder))
+        journal = site_files.read_journal(folder, known(folder))
         if journal is None:
             assert content(folder) == before, step
         else:
             assert state(folder) == NEW
-            site_files.undo(folder, journal, back(folder))
+            site_files.undo(folder, journal, back(folder), known(folder))
     assert step > 20
     assert state(folder) == NEW
 
@@ -127,14 +132,19 @@ def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
     step = 0
     while True:
         step += 1
-        site_files.apply(folder, changes(folder), "d")
-        journal = site_files.read_journal(folder)
-        if not killed_at(step, lambda: site_files.undo(folder, site_files.read_journal(folder), back(folder))):
+        site_files.apply(folder, changes(folder), "d", known(folder))
+        journal = site_files.read_journal(folder, known(folder))
+        if not killed_at(
+            step,
+            lambda: site_files.undo(
+                folder, site_files.read_journal(folder, known(folder)), back(folder), known(folder)
+            ),
+        ):
             break
-        site_files.settle(folder)
-        if site_files.read_journal(folder) is not None:
+        site_files.settle(folder, known(folder))
+        if site_files.read_journal(folder, known(folder)) is not None:
             assert state(folder) == NEW
-            site_files.undo(folder, journal, back(folder))
+            site_files.undo(folder, journal, back(folder), known(folder))
         assert content(folder) == before, step
     assert step > 10
     assert content(folder) == before
@@ -146,34 +156,39 @@ def test_an_interrupted_settling_is_settled(folder):
     killed = 0
     for step in range(8, 60, 9):
         for second in range(1, 12, 2):
-            if killed_at(step, lambda: site_files.apply(folder, changes(folder), "d")):
-                killed += killed_at(second, lambda: site_files.settle(folder))
-                site_files.settle(folder)
-            if (journal := site_files.read_journal(folder)) is not None:
-                site_files.undo(folder, journal, back(folder))
+            if killed_at(step, lambda: site_files.apply(folder, changes(folder), "d", known(folder))):
+                killed += killed_at(second, lambda: site_files.settle(folder, known(folder)))
+                site_files.settle(folder, known(folder))
+            if (journal := site_files.read_journal(folder, known(folder))) is not None:
+                site_files.undo(folder, journal, back(folder), known(folder))
             assert content(folder) == before, (step, second)
     assert killed > 5
 
 
-def test_a_further_apply_keeps_the_first_copy_and_all_lines(folder):
-    """One --undo takes both back; where the second is cut short the first one stands."""
-    site_files.apply(folder, changes(folder), "d")
+def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
+    """One --undo takes both back, with both copies; where the second is cut short the first one stands."""
+    site_files.apply(folder, changes(folder), "d", known(folder))
+    slurm = str(folder / "slurm.conf")
+    (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
     first = content(folder)
-    more = (Change(str(folder / "slurm.conf"), b"new\n", b"newer\n", "no", (Edit("x", "newer"),)),)
+    more = (Change(slurm, b"new\nby hand\n", b"newer\n", (f"{slurm}.slurm-share-2",), (Edit(slurm, "newer"),)),)
     for step in range(1, 100):
-        if not killed_at(step, lambda: site_files.apply(folder, more, "e")):
+        if not killed_at(step, lambda: site_files.apply(folder, more, "e", known(folder))):
             break
-        site_files.settle(folder)
+        site_files.settle(folder, known(folder))
         if (folder / "slurm.conf").read_bytes() == b"newer\n":
-            whole = (Change(str(folder / "slurm.conf"), b"newer\n", b"old\n"), *back(folder)[1:])
-            site_files.undo(folder, site_files.read_journal(folder), whole)
-            site_files.apply(folder, changes(folder), "d")
+            whole = (Change(slurm, b"newer\n", b"old\n"), *back(folder)[1:])
+            site_files.undo(folder, site_files.read_journal(folder, known(folder)), whole, known(folder))
+            assert not list(folder.glob("*.slurm-share-*"))
+            site_files.apply(folder, changes(folder), "d", known(folder))
+            (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
         assert content(folder) == first, step
-    journal = site_files.read_journal(folder)
-    slurm = next(change for change in journal.changes if change.file.endswith("slurm.conf"))
-    assert [edit.add for edit in slurm.edits] == ["new", "newer"]
-    assert slurm.first == b"old\n"
-    assert slurm.backup.endswith("slurm.conf.slurm-share-d")
+    journal = site_files.read_journal(folder, known(folder))
+    kept = next(change for change in journal.changes if change.file == slurm)
+    assert [edit.add for edit in kept.edits] == ["new", "newer"]
+    assert kept.first == b"old\n"
+    assert kept.copies == (f"{slurm}.slurm-share-1", f"{slurm}.slurm-share-2")
+    assert [Path(copy).read_bytes() for copy in kept.copies] == [b"old\n", b"new\nby hand\n"]
     assert len(journal.changes) == 3
 
 
@@ -182,20 +197,20 @@ def test_a_file_that_changed_meanwhile_is_not_written(folder):
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     before = content(folder)
     with pytest.raises(StateError, match="changed by somebody else"):
-        site_files.apply(folder, changes(folder), "d")
+        site_files.apply(folder, changes(folder), "d", known(folder))
     assert content(folder) == before
 
 
 def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folder):
     """It is named, with what to do."""
     step = 1
-    while killed_at(step, lambda: site_files.apply(folder, changes(folder), "d")):
-        if site_files.read_journal(folder) is not None:
+    while killed_at(step, lambda: site_files.apply(folder, changes(folder), "d", known(folder))):
+        if site_files.read_journal(folder, known(folder)) is not None:
             break
         step += 1
     (folder / "slurm.conf").write_bytes(b"by hand\n")
     with pytest.raises(StateError, match=f"remove .*{NAME}"):
-        site_files.settle(folder)
+        site_files.settle(folder, known(folder))
     assert (folder / "slurm.conf").read_bytes() == b"by hand\n"
 
 
@@ -211,7 +226,7 @@ def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(StateError, match="No space left"):
-        site_files.apply(folder, changes(folder), "d")
+        site_files.apply(folder, changes(folder), "d", known(folder))
     assert content(folder) == before
 
 
@@ -225,31 +240,76 @@ def test_a_journal_that_is_none_is_named(folder):
     """Torn, or by a newer release."""
     (folder / NAME).write_text("{")
     with pytest.raises(StateError, match="is no journal"):
-        site_files.read_journal(folder)
-    (folder / NAME).write_text('{"state":"applied","date":"d","changes":[],"version":2}')
-    with pytest.raises(StateError, match="newer"):
-        site_files.read_journal(folder)
+        site_files.read_journal(folder, known(folder))
+    (folder / NAME).write_text('{"state":"applied","date":"d","changes":[],"version":99}')
+    with pytest.raises(StateError, match=r"another slurm-share.*remove it"):
+        site_files.read_journal(folder, known(folder))
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"{}"])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"{}"], ids=["bytes", "deep", "empty"])
 def test_a_journal_of_any_bytes_is_a_sentence(folder, data):
     """With the way out."""
     (folder / NAME).write_bytes(data)
     with pytest.raises(StateError, match="remove it"):
-        site_files.read_journal(folder)
+        site_files.read_journal(folder, known(folder))
 
 
 def test_a_journal_that_others_may_have_written_is_not_believed(folder):
     """It names files that root would write."""
-    site_files.apply(folder, changes(folder), "d")
+    site_files.apply(folder, changes(folder), "d", known(folder))
     (folder / NAME).chmod(0o666)
-    with pytest.raises(StateError, match="is not ours"):
-        site_files.settle(folder)
+    with pytest.raises(StateError, match=r"can be written by one.*remove it"):
+        site_files.settle(folder, known(folder))
     (folder / NAME).chmod(0o600)
     (folder / NAME).rename(folder / "moved")
     (folder / NAME).symlink_to("moved")
     with pytest.raises(StateError, match="cannot be read"):
-        site_files.read_journal(folder)
+        site_files.read_journal(folder, known(folder))
+
+
+def tampered(name, folder):
+    """A change as somebody might put it into the journal."""
+    file, copy = str(folder / "slurm.conf"), str(folder / "slurm.conf.slurm-share-1")
+    return {
+        "file": Change("/etc/passwd", b"", b"root::0:0", (), ()),
+        "copy": Change(file, None, None, ("/etc/passwd",)),
+        "copy of another": Change(file, None, None, (f"{file}.slurm-share-1/../passwd",)),
+        "line": Change(file, None, None, (copy,), (Edit("/etc/passwd", "x"),)),
+    }[name]
+
+
+@pytest.mark.parametrize("what", ["file", "copy", "copy of another", "line"])
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
+    """Whatever it names besides is neither written nor removed; the way out is in the sentence."""
+    journal = Journal("undoing", "d", (tampered(what, folder),))
+    if is_earlier:
+        journal = Journal("applying", "d", (), earlier=journal)
+    (folder / NAME).write_bytes(encode(journal))
+    before = content(folder)
+    with pytest.raises(StateError, match=r"is not believed; put back the copies .* then remove it"):
+        site_files.settle(folder, known(folder))
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(30, "Read-only.*mount it writable"), (13, "run this as root"), (28, "make room there")]
+)
+def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, monkeypatch, number, says):
+    """/etc of a host without a disk, a user, a full disk."""
+    before = content(folder)
+    real = os.open
+
+    def refuse(path, flags, *more, **named):
+        if flags & os.O_WRONLY:
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StateError, match=says):
+        site_files.apply(folder, changes(folder), "d", known(folder))
+    monkeypatch.setattr(os, "open", real)
+    assert content(folder) == before
 
 
 def test_links_that_lead_in_a_circle_are_a_sentence(folder):
@@ -258,7 +318,7 @@ def test_links_that_lead_in_a_circle_are_a_sentence(folder):
     (folder / "b").symlink_to("a")
     change = Change(str(folder / "a"), None, b"x", None, ())
     with pytest.raises(StateError):
-        site_files.apply(folder, (change,), "d")
+        site_files.apply(folder, (change,), "d", known(folder))
 
 
 def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
@@ -272,5 +332,5 @@ def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
 
     monkeypatch.setattr(site_files, "_write_journal", write)
     with pytest.raises(StateError, match="every file is as it was before"):
-        site_files.apply(folder, changes(folder), "d")
+        site_files.apply(folder, changes(folder), "d", known(folder))
     assert state(folder) == OLD

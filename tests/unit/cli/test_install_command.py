@@ -11,6 +11,7 @@ from slurm_share import site_journal
 from slurm_share.cli import install, install_present
 from slurm_share.cli.main import main
 from slurm_share.conf_text import ConfText, Edit, parse
+from slurm_share.records import QueuedJob
 from slurm_share.site_journal import Change, Journal
 
 PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gpu:2\nPartitionName=gpu Nodes=n1\n"
@@ -48,12 +49,16 @@ def test_what_is_written_is_complete_and_comes_out_again(conf, capsys):
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     assert main(["install", "--conf", str(conf)]) == 0
     assert main(["install", "--check", "--shards", "100", "--conf", str(conf)]) == 1
+    first = conf.read_text()
+    conf.write_text(first.replace("NodeName=n1", "# by hand\nNodeName=n1"))
+    by_hand = content(conf)
     assert main(["install", "--apply", "--shards", "100", "--conf", str(conf)]) == 0
     assert main(["install", "--check", "--shards", "100", "--conf", str(conf)]) == 0
     assert "Gres=gpu:2,shard:200\n" in conf.read_text()
-    assert len(list(conf.parent.glob("slurm.conf.slurm-share-*"))) == 1
+    copies = [conf.with_name(f"slurm.conf.slurm-share-{number}").read_bytes() for number in (1, 2)]
+    assert copies == [before["slurm.conf"], by_hand["slurm.conf"]]
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
-    assert content(conf) == before
+    assert content(conf) == {"slurm.conf": PLAIN.replace("NodeName=n1", "# by hand\nNodeName=n1").encode()}
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert "nothing to take back" in capsys.readouterr().out
 
@@ -102,7 +107,7 @@ def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch,
 
 def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
     """--check changes nothing; --undo takes it back."""
-    change = Change(str(conf), PLAIN.encode(), b"new\n", None, (Edit(str(conf), "new"),))
+    change = Change(str(conf), PLAIN.encode(), b"new\n", (), (Edit(str(conf), "new"),))
     (conf.parent / site_journal.NAME).write_bytes(site_journal.encode(Journal("applying", "d", (change,))))
     conf.write_bytes(b"new\n")
     assert main(["install", "--conf", str(conf)]) == 2
@@ -110,6 +115,86 @@ def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
     assert conf.read_bytes() == b"new\n"
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert content(conf) == {"slurm.conf": PLAIN.encode()}
+
+
+def test_what_changes_other_peoples_jobs_needs_the_word(conf, capsys):
+    """Alloc moves the site's own Prolog: shown with its consequence and its word, and nothing is written without."""
+    conf.write_text(f"Prolog=/site/prolog\n{PLAIN}")
+    before = content(conf)
+    assert main(["install", "--check", "--conf", str(conf)]) == 1
+    said = capsys.readouterr().out
+    assert "--with alloc  (needed)\n  PrologFlags=Alloc: the site's own Prolog, too," in said
+    assert "to write these lines:  slurm-share install --apply --with alloc\n" in said
+    assert main(["install", "--apply", "--conf", str(conf)]) == 2
+    assert "slurm-share install --apply --with alloc\n" in capsys.readouterr().err
+    assert content(conf) == before
+    assert main(["install", "--apply", "--with", "alloc", "--conf", str(conf)]) == 0
+    assert "PrologFlags=Alloc\n" in conf.read_text()
+    assert "LaunchParameters" not in conf.read_text()
+    assert main(["install", "--check", "--conf", str(conf)]) == 0
+    assert main(["install", "--check", "--with", "interactive-step", "--conf", str(conf)]) == 1
+    assert main(["install", "--apply", "--with", "interactive-step", "--conf", str(conf)]) == 0
+    assert "LaunchParameters=use_interactive_step\n" in conf.read_text()
+    capsys.readouterr()
+    assert main(["install", "--check", "--conf", str(conf)]) == 0
+    assert "for you to choose" not in capsys.readouterr().out
+
+
+def test_what_a_file_says_reaches_no_terminal_as_it_is(conf, capsys):
+    """Its escape sequences are written out, its tabs are tabs."""
+    conf.write_text(PLAIN + "Include \x1b]0;gone\x07.conf\n\tKillWait=3 # \x1b[2J\x9b31m \r\n")
+    assert main(["install", "--check", "--conf", str(conf)]) == 2
+    said = "".join(capsys.readouterr())
+    assert "\\x1b[2J" in said
+    assert "\tKillWait=3" in said
+    assert "\\x1b]0;gone" in said
+    assert not {"\x1b", "\x07", "\x9b"} & set(said)
+
+
+def test_shards_without_gpus_are_refused_and_nothing_is_written(conf, capsys):
+    """With the line that a node would need."""
+    conf.write_text(PLAIN.replace(" Gres=gpu:2", ""))
+    before = content(conf)
+    assert main(["install", "--apply", "--shards", "--conf", str(conf)]) == 2
+    assert "has GPUs, so there are no parts of one" in capsys.readouterr().err
+    assert content(conf) == before
+
+
+@pytest.mark.parametrize("word", ["--apply", "--undo", "--check"])
+def test_a_journal_that_names_another_file_is_not_believed(conf, tmp_path, capsys, word):
+    """It would have root write it."""
+    victim = tmp_path / "victim"
+    victim.write_text("as it is\n")
+    change = Change(str(victim), None, b"x", (), (Edit(str(victim), "as it is"),))
+    (conf.parent / site_journal.NAME).write_bytes(site_journal.encode(Journal("applied", "d", (change,))))
+    before = content(conf)
+    assert main(["install", word, "--conf", str(conf)]) == 2
+    assert f"names {victim}, which is none of Slurm's files here" in capsys.readouterr().err
+    assert victim.read_text() == "as it is\n"
+    assert content(conf) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (None, "nobody can say"),
+        (0, "no shared job runs"),
+        (2, "run now: 2 (1 of alice, 2 of alice)"),
+        (12, ", 10 of alice and 2 more)"),
+    ],
+)
+def test_how_many_shares_run_is_said_where_slurm_answers(conf, capsys, monkeypatch, count, says):
+    """At an --undo, and at a --check where there is something to take back."""
+    known = {"name": "j", "user": "alice", "uid": 1, "partition": "gpu", "states": ("RUNNING",), "share": "2"}
+    jobs = None if count is None else tuple(QueuedJob(job_id=number + 1, **known) for number in range(count))
+    monkeypatch.setattr(install, "read_shares", lambda: jobs)
+    assert main(["install", "--check", "--conf", str(conf)]) == 1
+    assert says not in capsys.readouterr().out
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--check", "--conf", str(conf)]) == 0
+    assert says in capsys.readouterr().out
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert says in capsys.readouterr().out
 
 
 def test_a_file_that_was_removed_meanwhile_stays_away(conf):
@@ -130,7 +215,7 @@ def test_files_without_a_folder_are_beside_slurm_conf(conf, tmp_path, monkeypatc
     conf.write_text("PlugStackConfig=stack.conf\nProlog=p.d/*\n" + PLAIN)
     (conf.parent / "p.d").mkdir()
     (conf.parent / "p.d/zz").write_text("#!/bin/sh\nexec slurm-share-prolog\n")
-    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--apply", "--with", "alloc", "--conf", str(conf)]) == 0
     assert "share_gpu.so" in (conf.parent / "stack.conf").read_text()
     assert conf.read_text().count("Prolog=") == 1
     assert list(elsewhere.iterdir()) == []

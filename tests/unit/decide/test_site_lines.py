@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.conf_text import ConfText, parse
+from slurm_share.decide.site_choices import WORDS
 from slurm_share.decide.site_edits import difference, put_in, take_out
 from slurm_share.decide.site_lines import EPILOG, LUA, PLUGIN, PROLOG, Present, site_lines
 
@@ -27,9 +28,9 @@ def present(slurm=PLAIN, plugstack=None, gres="Name=gpu File=/dev/nvidia[0-3]\n"
     return Present(*confs, {name: text for name, text in texts.items() if text is not None}, LUA_FILE, **more)
 
 
-def after(site, shards=0):
+def after(site, shards=0, taken=WORDS):
     """The texts with what is missing in them, with no refusal on the way."""
-    lines = site_lines(site, shards)
+    lines = site_lines(site, shards, taken)
     assert lines.refusals == ()
     names = dict.fromkeys(edit.file for edit in lines.edits)
     return {
@@ -44,12 +45,12 @@ def values(text, key):
 
 def test_a_plain_site_gets_every_line():
     """Nothing of ours is there, nothing of theirs is changed."""
-    texts = after(present())
+    texts = after(present(), taken=())
     assert texts[SLURM].startswith(PLAIN)
     assert values(texts[SLURM], "Prolog") == (PROLOG,)
     assert values(texts[SLURM], "Epilog") == (EPILOG,)
     assert values(texts[SLURM], "PrologFlags") == ("Alloc",)
-    assert values(texts[SLURM], "LaunchParameters") == ("use_interactive_step",)
+    assert values(texts[SLURM], "LaunchParameters") == ()
     assert values(texts[SLURM], "JobSubmitPlugins") == ("lua",)
     assert texts[PLUG] == f"optional {PLUGIN}\n"
     assert texts[LUA_FILE] == f'dofile("{LUA}")\n'
@@ -122,7 +123,7 @@ def test_included_files_are_changed_in_their_place():
     [
         ("PrologFlags=Contain,RunInJob\n", {}, "RunInJob"),
         ("PrologFlags=Serial,\\\nDeferBatch\n", {}, "is not on one line"),
-        ("PrologFlags=Serial LaunchParameters=test_exec\n", {}, "several values"),
+        ("PrologFlags=Serial JobSubmitPlugins=x\n", {}, "several values"),
         ("", {"release": (23, 11)}, "needs 24.11"),
         ("", {"lua": "function slurm_job_submit() return 0 end\n"}, "share.submit(job, partitions, uid)"),
         ("", {"lua": f'-- dofile("{LUA}")\n'}, "is the site's own"),
@@ -188,17 +189,44 @@ def test_open_partitions_are_named_with_the_word_of_the_release():
 
 
 @pytest.mark.parametrize(
-    ("line", "word"),
+    ("line", "open_ones"),
     [
-        ("", "use_interactive_step: "),
-        ("Prolog=/s/p.sh", "PrologFlags=Alloc: "),
+        ("", {"interactive-step": False}),
+        ("LaunchParameters=use_interactive_step", {}),
+        (f"Prolog={PROLOG}", {"interactive-step": False}),
+        ("Prolog=/s/p.sh", {"alloc": True, "interactive-step": False}),
+        (f"Prolog=/s/p.d/*\nProlog={PROLOG}\nPrologFlags=Serial", {"alloc": True, "interactive-step": False}),
+        ("Prolog=/s/p.sh\nPrologFlags=Contain", {"interactive-step": False}),
     ],
 )
-def test_what_a_line_changes_for_others_is_said(line, word):
-    """Only where it is added, and somebody is concerned."""
-    assert any(one.startswith(word) for one in site_lines(present(f"{line}\n{PLAIN}")).advice)
-    have = f"{line}\nLaunchParameters=use_interactive_step\nPrologFlags=Alloc\n{PLAIN}"
-    assert not any(one.startswith(word) for one in site_lines(present(have)).advice)
+def test_what_changes_other_peoples_jobs_is_theirs_to_choose(line, open_ones):
+    """Only where somebody is concerned; what shares need is among the lines, what they do not is not."""
+    lines = site_lines(present(f"{line}\n{PLAIN}"))
+    assert {choice.word: choice.is_needed for choice in lines.choices} == open_ones
+    assert "LaunchParameters" not in {edit.key for edit in lines.edits}
+    assert site_lines(present(f"{line}\n{PLAIN}"), taken=WORDS).choices == ()
+
+
+def test_what_is_unclear_hides_no_other_line():
+    """One value cannot be changed without guessing; the rest is shown all the same."""
+    lines = site_lines(present(f"PrologFlags=Serial,\\\nDeferBatch\n{PLAIN}"), 4)
+    assert [said for said in lines.refusals if "is not on one line" in said]
+    assert {"Prolog", "Epilog", "JobSubmitPlugins", "GresTypes", "Gres"} <= {edit.key for edit in lines.edits}
+
+
+@pytest.mark.parametrize("shards", [0, 4])
+def test_a_gres_that_nobody_can_read_is_a_sentence(shards):
+    """Without shards it is none of our business."""
+    lines = site_lines(present(PLAIN.replace("gpu:h200:4", "gpu:a:b:c")), shards)
+    assert any("is not gpu[:TYPE][:COUNT]" in said for said in lines.refusals) == bool(shards)
+
+
+def test_no_gpus_no_shards():
+    """Whatever kind of resource a node has besides."""
+    site = present(PLAIN.replace("gpu:h200:4", "nic:2"))
+    assert site_lines(site).refusals == ()
+    (said,) = site_lines(site, 4).refusals
+    assert "Gres=gpu:NUMBER" in said
 
 
 def test_configless_and_short_times_are_worth_a_note():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def test_jobs_in_other_states_have_no_place() -> None:
     answer = slurm_pyslurm.parse_answer(SAID)
     assert answer.version == "25.11.2"
     assert slurm_pyslurm.places(answer, ["RUNNING", "COMPLETING", "PENDING"]) == {"n[1-2]", "n3"}
+
+
+def test_jobs_on_a_node_are_the_users_own() -> None:
+    """Not another's, not those that wait or have ended; a folded list is looked into."""
+    answer = slurm_pyslurm.parse_answer(SAID)
+    assert slurm_pyslurm.job_ids(answer, 2001, "n2", slurm.ON_A_NODE) == (1,)
+    assert slurm_pyslurm.job_ids(answer, 2001, "n3", slurm.ON_A_NODE) == ()
+    assert slurm_pyslurm.job_ids(answer, 2002, "n3", slurm.ON_A_NODE) == (3,)
+    assert slurm_pyslurm.job_ids(answer, 2002, "n4", slurm.ON_A_NODE) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,9 @@ def test_where_it_answers_no_command_is_started(program: Path, monkeypatch: pyte
     """The places are those that it told."""
     program.write_text(f"#!/bin/sh\ncat <<'X'\n{SAID}X\n")
     monkeypatch.setattr(slurm, "run", lambda *_, **__: pytest.fail("squeue was asked"))
+    monkeypatch.setattr(os, "getuid", lambda: 2001)
     assert slurm.read_places(["RUNNING"]) == {"n[1-2]"}
+    assert slurm.read_my_job_ids("n1") == (1,)
     assert "through pyslurm 25.11.2" in slurm_pyslurm.backend({slurm_pyslurm.WISH: "1"})
 
 

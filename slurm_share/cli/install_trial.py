@@ -1,0 +1,81 @@
+"""Whether Slurm's own programs take what `slurm-share install` is about to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from ..conf_text import ConfText, Edit, parse
+from ..decide.site_lines import Present
+from ..errors import CommandError, UsageError
+from ..readers import slurm_trial
+from ..readers.slurm_files import read_conf
+from .install_words import Wanted, one_by_one, say
+
+_NODES = 8
+"""As many different nodes are tried, of those whose lines in gres.conf are new."""
+
+
+def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: Wanted) -> None:
+    """Nothing is to be written that Slurm's own programs, or a second look, find wanting. Raises UsageError."""
+    slurm = read_conf(present.slurm.file, after)
+    plugstack, gres = (
+        read_conf(conf.file, after) if conf.lines or str(conf.file) in after else conf
+        for conf in (present.plugstack, present.gres)
+    )
+    again = msgspec.structs.replace(
+        present, slurm=slurm, plugstack=plugstack, gres=gres, texts={**present.texts, **after}
+    )
+    try:
+        if before := slurm_trial.read_objection(present.slurm):
+            raise UsageError(f"Slurm does not take {present.slurm.file} as it is ({before}); put that right first")
+        if objection := slurm_trial.read_objection(slurm):
+            raise UsageError(f"nothing was written: Slurm would not take the new lines ({objection})")
+    except CommandError:
+        say("note: there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
+    if objections := [*_plugstack(present, again, after), *_gres(present, again, edits)]:
+        raise UsageError(one_by_one("nothing was written: Slurm would not take the new lines:", objections))
+    if left := wanted.lines(again).edits:
+        raise UsageError(f"nothing was written: {left[0].file} would still lack {left[0].add}; put it there by hand")
+
+
+def _plugstack(before: Present, after: Present, texts: Mapping[str, str]) -> Iterator[str]:
+    if not {str(file) for file in after.plugstack.files} & texts.keys():
+        return
+    try:
+        if said := slurm_trial.read_plugstack_objection(before.slurm, before.plugstack, after.plugstack):
+            yield f"{after.plugstack.file}: {said} (srun --help)"
+    except CommandError:
+        say("note: there is no srun on this host to try plugstack.conf with; on a login node: srun --help")
+
+
+def _gres(before: Present, after: Present, edits: Sequence[Edit]) -> Iterator[str]:
+    nodes = list(_nodes(after.gres, edits))
+    if nodes and not slurm_trial.can_try_gres(after.gres):
+        say("note: gres.conf has AutoDetect, so it can be tried on a node only; when it is there: slurmd -G")
+        return
+    for node in nodes:
+        try:
+            if fault := slurm_trial.read_gres_fault(before.slurm, before.gres, node):
+                say(
+                    f"note: slurmd on this host does not take {before.gres.file} as it is ({fault}), so the new lines "
+                    f"cannot be tried here. Where {node} does not take it either (slurmd -G there), put that right "
+                    "before the reconfigure: a slurmd that knows of no shards is drained"
+                )
+                return
+            said = slurm_trial.read_gres_objection((before.slurm, before.gres), (after.slurm, after.gres), node)
+        except CommandError:
+            say("note: there is no slurmd on this host to try gres.conf with; on a node, when it is there: slurmd -G")
+            return
+        if said:
+            yield f"{after.gres.file}: {said} (slurmd -G -N {node})"
+
+
+def _nodes(gres: ConfText, edits: Iterable[Edit]) -> Iterator[str]:
+    """One node of each new line of gres.conf."""
+    lines = [line for edit in edits if edit.file == str(gres.file) for line in parse(edit.add, gres.file)]
+    names = dict.fromkeys(line.pairs[0][1] for line in lines)
+    for name in list(names)[:_NODES]:
+        yield str(NodeSet(name, resolver=RESOLVER_NOGROUP)[0])
