@@ -10,13 +10,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .config import Configuration
-from .records import Gpu, Ledger, LedgerJob, MpsProcess, NodeProcess
+from .records import Gpu, Ledger, LedgerJob, MpsHealth, MpsProcess, NodeProcess
+from .settings import Configuration
 
 Role = Literal["controller", "login", "compute"]
 Outcome = Literal["PASS", "WARN", "FAIL", "SKIP"]
 Shown = tuple[str, ...]
 ROLES: tuple[Role, ...] = ("controller", "login", "compute")
+
+
+STOPPED = "is stopped (SIGSTOP)"
+"""How the sentence ends that is said of an MPS daemon which somebody stopped."""
 
 
 class Unseen(Struct, frozen=True):
@@ -119,6 +123,7 @@ class SiteNode(Struct, frozen=True):
     reason: str = ""
     version: str = ""
     """Of the slurmd that runs there; empty: it has not registered."""
+    partitions: Shown = ()
 
 
 class SitePartition(Struct, frozen=True):
@@ -128,6 +133,14 @@ class SitePartition(Struct, frozen=True):
     nodes: Shown
     options: Mapping[str, str]
     """As `scontrol show partition` writes them, by lower-case key."""
+
+
+class SharedJob(Struct, frozen=True):
+    """A job that the controller took as a shared one: its AdminComment says so."""
+
+    job_id: int
+    share: str
+    partition: str
 
 
 class SlurmFacts(Struct, frozen=True):
@@ -152,6 +165,10 @@ class SlurmFacts(Struct, frozen=True):
     """This host's clock minus the controller's, to the second."""
     jobs_here: frozenset[int] | Unseen = Unseen("not asked")
     """Jobs that Slurm has on this node and that are not over."""
+    are_all_jobs: bool = True
+    """False: Slurm was asked only about jobs that this node knows of; others may be here, too."""
+    shared_here: tuple[SharedJob, ...] = ()
+    """Those among them that job_submit.lua made shared jobs."""
     cgroup: Values | Unseen = Unseen("there is no cgroup.conf")
     containers: str | Unseen = Unseen("not read")
     """Text of job_container.conf or namespace.yaml; empty: there is none."""
@@ -166,6 +183,14 @@ class SlurmFacts(Struct, frozen=True):
     """Text of the site's job_submit.lua; None: there is none, or this is no controller."""
     lua_of_package: str | None = None
     """The same of this package."""
+    lua_object: str | Unseen = Unseen("not looked for")
+    """Path of Slurm's job_submit_lua.so; empty: Slurm's plugins are here, and it is not among them."""
+    lua_problem: str | Unseen = Unseen("not looked for")
+    """Why Lua does not take the site's job_submit.lua; empty: it does."""
+    owned: tuple[FileFact, ...] = ()
+    """slurm.conf, what is beside it and what they include: who can change it runs programs as root on every node."""
+    slurm_uid: int = 0
+    """Of SlurmUser."""
 
 
 class PluginFacts(Struct, frozen=True):
@@ -208,8 +233,23 @@ class HostFacts(Struct, frozen=True):
     removes_ipc: bool | Unseen = Unseen("no systemd-logind runs here")
     adopt_files: Shown = ()
     """Files of PAM that name pam_slurm_adopt."""
+    missed: str = ""
+    """Why none of this could be read; empty: it was."""
+    shm_free_percent: int | None = None
+    """Room left in /dev/shm: of bytes or of files, whichever is less."""
+    container_files: tuple[tuple[str, bool], ...] = ()
+    """Files that say what a container sees of this host, of each container program that is set up here, and whether
+    they name the state folder."""
     selinux: str | None = None
     """Label of the state folder where SELinux enforces; None: it does not."""
+
+
+class LostPath(Struct, frozen=True):
+    """A file or folder of a job that runs here, which is not there any more."""
+
+    job_id: int
+    uid: int
+    path: str
 
 
 class StateFacts(Struct, frozen=True):
@@ -231,11 +271,21 @@ class StateFacts(Struct, frozen=True):
     """Jobs whose clearing hook was killed half-way."""
     daemons: tuple[tuple[int, str, bool], ...] = ()
     """(uid, pipe directory, whether its daemon lives) of every MPS daemon of ours of which anything is left."""
+    health: Mapping[str, MpsHealth] = {}
+    """By pipe directory: how those that live answered; not there: none was asked."""
+    lost: tuple[LostPath, ...] = ()
+    folders_of_root: tuple[FileFact, ...] = ()
+    """Those that hooks make below the state folder, without the ones that are the users' own."""
+    lock_holder: str = ""
+    """Who has held the ledger's lock all the time while it was looked at, which is longer than any hook needs; empty:
+    nobody."""
     now: float = 0.0
     """Unix time, seconds."""
     log: FileFact | None = None
     log_is_writable: bool = True
     log_problem: str = ""
+    log_free_percent: int | None = None
+    """Room left on the log's file system: of bytes or of files, whichever is less."""
 
 
 class SeenGpu(Struct, frozen=True):
@@ -262,6 +312,10 @@ class GpuFacts(Struct, frozen=True):
     """The server program beside it, which it starts."""
     foreign: tuple[MpsProcess, ...] = ()
     """MPS daemons that somebody started by other means than ours."""
+    cuda: tuple[int, int] | None = None
+    """The newest CUDA that the driver serves, such as (12, 4); None: it does not tell."""
+    toolkit: str = ""
+    """Version of the CUDA that programs here are built with (/usr/local/cuda); empty: there is none."""
 
 
 class AgentFacts(Struct, frozen=True):

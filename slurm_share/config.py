@@ -16,10 +16,11 @@ from msgspec import Struct
 from . import names, share_option
 from .errors import ConfigError, OptionError
 from .paths import CONFIG_FILE
+from .settings import DEFAULT as DEFAULT
 from .settings import PER_PARTITION, Settings
+from .settings import Configuration as Configuration
 
 Values = TypeVar("Values", bound=Struct)
-DEFAULT = "default"
 
 _RANGES = {
     "max_share": (1, names.SHARE_MAX),
@@ -35,26 +36,6 @@ _RANGES = {
 
 PARTITION = "partition"
 """The table of tables: `[partition.NAME]`."""
-
-
-class Configuration(Struct, frozen=True):
-    """Settings, and where each value came from."""
-
-    settings: Settings
-    sources: Mapping[str, str]
-    """Per key: the file's path, or `default`."""
-    partitions: Mapping[str, Settings] = {}
-    """Per partition that the file names: the settings of its jobs, whole."""
-    file: str = ""
-    """Where it was read, or would have been."""
-
-    def of(self, partition: str | None) -> Settings:
-        """The settings for a job of that partition; None: not known, as in an Epilog after a restart of slurmd."""
-        return self.partitions.get(partition or "", self.settings)
-
-    def modes(self) -> dict[str, str]:
-        """The mode of every partition that the file names, and of all others under the empty name."""
-        return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}
 
 
 def load(file: Path | None = None) -> Configuration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -118,3 +119,27 @@ class Settings(Struct, frozen=True):
 
 PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")
 """What may differ from partition to partition. All else belongs to a node, on which jobs of several may be."""
+
+
+DEFAULT = "default"
+"""Where a value came from that nobody wrote."""
+
+
+class Configuration(Struct, frozen=True):
+    """Settings, and where each value came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+    """Per key: the file's path, or DEFAULT."""
+    partitions: Mapping[str, Settings] = {}
+    """Per partition that the file names: the settings of its jobs, whole."""
+    file: str = ""
+    """Where it was read, or would have been."""
+
+    def of(self, partition: str | None) -> Settings:
+        """The settings for a job of that partition; None: not known, as in an Epilog after a restart of slurmd."""
+        return self.partitions.get(partition or "", self.settings)
+
+    def modes(self) -> dict[str, str]:
+        """The mode of every partition that the file names, and of all others under the empty name."""
+        return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}

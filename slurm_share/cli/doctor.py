@@ -96,12 +96,12 @@ def _examine(arguments: argparse.Namespace) -> int:
     without = _known(word for given in arguments.without for word in given.split(",") if word)
     if arguments.fix and os.geteuid() != 0:
         raise UsageError("--fix is for root")
-    facts = look(tuple(arguments.role or ()))
+    facts = look(tuple(arguments.role or ()), all_jobs=arguments.fix)
     mended: tuple[Mended, ...] = ()
     if arguments.fix:
         from . import doctor_mend
 
-        facts, mended = doctor_mend.mend_all(facts, lambda: look(facts.roles))
+        facts, mended = doctor_mend.mend_all(facts, lambda: look(facts.roles, all_jobs=True))
     findings = every.examine(facts, without)
     if arguments.json:
         print(json.dumps(as_json(facts, findings, mended), indent=2))
@@ -110,11 +110,11 @@ def _examine(arguments: argparse.Namespace) -> int:
     return every.exit_code(findings)
 
 
-def look(roles: tuple[Role, ...]) -> Facts:
+def look(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
     """The facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
-    from ..readers import site
+    from ..readers import checkup
 
-    facts = site.read_facts(roles, ask_agent=_ask_agent)
+    facts = checkup.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
     if not facts.roles:
         raise UsageError(
             "there is no slurm.conf on this host and no daemon of Slurm: run it on a controller, login or compute node,"

@@ -9,21 +9,22 @@ from msgspec.structs import replace
 
 from ..actuators import devices, mend, mps, state
 from ..checkup import Facts
-from ..config import Configuration
 from ..decide import reconcile, site_rules
 from ..decide.checkup import mending
 from ..decide.checkup.mending import Mend
-from ..errors import SlurmShareError
+from ..errors import SlurmShareError, StateError
 from ..installed import EPILOG_NAME
 from ..paths import Paths
 from ..process import Deadline
-from ..readers import ledger_file
-from ..records import MpsFailed, MpsPlace
-from ..settings import Settings
+from ..readers import checkup_mps, ledger_file, proc
+from ..records import Ledger, MpsFailed, MpsPlace
+from ..settings import Configuration, Settings
 
 PASSES = 3
 """What an Epilog leaves is seen at the second look, what that leaves at the third."""
 LOCK_S = 5.0
+ASK_S = 3.0
+"""For a daemon's answer about its clients."""
 START_S = 5.0
 """For the start of an Epilog, beyond what it may take."""
 
@@ -69,6 +70,8 @@ def _do(todo: Iterable[Mend], facts: Facts) -> list[Mended]:
 
 def _one(one: Mend, facts: Facts, settings: Settings) -> None:
     if one.kind == "epilog":
+        state.prepare(Paths())
+        state.make_job_folder(Paths(), one.job_id)  # without one the Epilog takes the job for one without a share
         mend.run_epilog(
             next(path for path in facts.hooks if path.endswith(EPILOG_NAME)),
             one.job_id,
@@ -98,25 +101,45 @@ def _restore_mode(gpu: str, settings: Settings) -> None:
         before = next((one for one in ledger.modes if one.gpu == gpu), None)
         if before is None or reconcile.is_in_use(ledger, gpu):
             return
+        if unknown := _unknown_jobs(ledger):
+            raise StateError(gpu, _may_have_it(unknown))
         devices.set_compute_mode(gpu, before.mode)
         state.write_ledger(paths, reconcile.forget_mode(ledger, gpu), settings)
 
 
+def _unknown_jobs(ledger: Ledger) -> list[int]:
+    """Jobs that have a step here and are not in the ledger, which may have been lost since it was looked at."""
+    known = {job.job_id for job in (*ledger.jobs, *(one.job for one in ledger.leaving))}
+    return [job.job_id for job in proc.read_live_jobs() if job.job_id not in known]
+
+
+def _may_have_it(jobs: list[int]) -> str:
+    return f"is left alone: job {jobs[0]} is here, the ledger does not know it, and it may have it"
+
+
 def _stop_daemon(one: Mend, settings: Settings) -> None:
-    """As an Epilog stops it: not where a job has come meanwhile that has the GPU."""
+    """As an Epilog stops it, and only where nobody has it: no job in the ledger, none that the ledger does not know,
+    and no program. Raises StateError with who has it."""
     paths = Paths()
+    gpu = f"GPU-{one.path.rpartition('/')[2]}"  # the name of its folder will do for that of its GPU
+    place = MpsPlace(settings.mps_control, one.path, gpu, checkup_mps.owner_of(one.uid))
+    why: list[str] = []
 
     def taken(gpu: str) -> bool:
+        """Under the daemon's own lock: nobody can join it now."""
         with state.exclusive(paths, Deadline.after(LOCK_S)):
             ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
-        return any(
-            str(paths.mps_pipe(job.uid, uuid)) == one.path
-            for job in (*ledger.jobs, *(leaving.job for leaving in ledger.leaving))
-            for uuid in job.gpus
-        )
+        for job in (*ledger.jobs, *(leaving.job for leaving in ledger.leaving)):
+            if any(str(paths.mps_pipe(job.uid, uuid)) == one.path for uuid in job.gpus):
+                why.append(f"is left alone: job {job.job_id} has come meanwhile, and has its GPU")
+        if unknown := _unknown_jobs(ledger):
+            why.append(_may_have_it(unknown))
+        for user in () if why else checkup_mps.read_users(place, Deadline.after(ASK_S)):
+            why.append(f"is left alone: process {user.pid} ({user.name or '?'}) of uid {user.uid} uses it")
+        return bool(why)
 
-    gpu = f"GPU-{one.path.rpartition('/')[2]}"  # the name of its folder will do for that of its GPU
-    place = MpsPlace(settings.mps_control, one.path, gpu, mps.owner(one.uid, one.uid))
-    (outcome,) = mps.stop_many([place], Deadline.after(settings.release_deadline_s), unless=taken)
+    (outcome,) = mps.stop_many([place], Deadline.after(settings.release_deadline_s + LOCK_S + ASK_S), unless=taken)
     if isinstance(outcome, MpsFailed):
         raise SlurmShareError(outcome.why)
+    if why:
+        raise StateError(one.path, why[0])

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ..checkup import Check
-from ..decide.checkup.every import ALL, THEMES
+from ..decide.checkup.every import ALL, FORESEES, THEMES
 
 WIDTH = 119
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
@@ -33,7 +33,21 @@ ledger), puts compute modes back that a job changed, stops MPS daemons of ours t
 choose the object for the installed Slurm, and takes others' write permission from the state folder and the log. It
 proves of jobs, modes and daemons first that no job has them: by Slurm, by the kernel and by the ledger. Where one of
 these does not answer it leaves them alone, and modes and daemons as well while a job is here that the ledger does not
-know. What is Slurm's or the system's it only names.
+know; a daemon that any program uses is left alone, too, and the program is named. What is Slurm's or the system's it
+only names.
+
+Five hundred nodes may run it at once. It sends slurmctld two pings and a question for its configuration; from a compute
+node one for the nodes and partitions, and for each job that the node knows of (from the fifth on: for all jobs at once)
+one more; from a controller one each for nodes and partitions. `--fix` asks for all jobs.
+"""
+FORESEEN = """\
+## What it foresees
+
+Of the failures in [failure-modes.md](failure-modes.md) these are seen before a job meets them, or while they last; the
+others befall one job in one moment, and nothing shows them before.
+
+| # | checks |
+|---|---|
 """
 
 
@@ -44,7 +58,8 @@ def page(only: Collection[str] = ()) -> str:
     parts = [HEAD]
     for theme, checks in THEMES:
         parts += [f"## {theme}\n", *(_described(check) for check in checks)]
-    return "\n".join(parts)
+    rows = (f"| {row} | {', '.join(names)} |\n" for row, names in FORESEES.items())
+    return "\n".join([*parts, FORESEEN + "".join(rows)])
 
 
 def _described(check: Check) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from conftest import name_for
 from hooked import LOG, STATE, Node, configured, until
 
 from localcluster import RELEASES, Cluster, Misuse
-from slurm_share.readers.site_programs import read_release
+from slurm_share.readers.checkup_programs import read_release
 
 pytestmark = pytest.mark.cluster
 
@@ -98,7 +99,7 @@ def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_fin
     assert "slurmctld does not run here" in dead["ctl"].of("FAIL")["daemons"][0]
     # What the files say is checked all the same, and nothing is concluded from silence.
     assert {"prolog-flags", "run-in-job", "job-submit"} <= set(dead["ctl"].of("PASS"))
-    assert {"ledger", "node-state", "clock"} <= set(dead["n1"].of("SKIP"))
+    assert {"node-state", "clock", "slurmd-restarted"} <= set(dead["n1"].of("SKIP"))
 
 
 # --- a node on which much is wrong ---------------------------------------------------------------------------------
@@ -303,7 +304,6 @@ def test_a_slurm_conf_that_is_wrong_is_told_line_by_line(cluster: Cluster) -> No
         "hook-time": "a Prolog is cut off after 5 s, ours may take 13 s [",
         "private-shm": "gives every job its own /dev/shm [job_container.conf: Dirs=/tmp",
         "gang": "PreemptMode=gang,suspend [slurm.conf: PreemptMode=REQUEUE or CANCEL",
-        "interactive-step": "[slurm.conf: LaunchParameters=use_interactive_step]",
         "job-submit": "JobSubmitPlugins is require_timelimit [slurm.conf: JobSubmitPlugins=lua",
         "exclusive": "partition packed has OverSubscribe=FORCE:2, which no job can undo [",
         "partitions": "config.toml names gpus, and Slurm has no such partition [",
@@ -354,3 +354,226 @@ def test_a_host_that_has_nothing_of_slurm_is_told_so(cluster: Cluster) -> None:
     done = cluster.exec("login", ["unshare", "-m", "sh", "-c", "umount /etc/slurm; slurm-share doctor"])
     assert done.returncode == 2
     assert "there is no slurm.conf on this host" in done.stderr
+
+
+# --- each further thing that a check foresees, really made -----------------------------------------------------------
+
+
+@contextlib.contextmanager
+def text_of(cluster: Cluster, name: str, text: str) -> Iterator[None]:
+    """A file beside slurm.conf with another text, for as long as the block lasts."""
+    file = cluster.conf / name
+    before = file.read_text()
+    file.write_text(text)
+    try:
+        yield
+    finally:
+        file.write_text(before)
+
+
+SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
+function slurm_job_submit(job, partitions, uid)
+  %s
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
+"""
+
+
+def test_a_script_that_lua_does_not_take_or_that_never_calls_ours_is_told(cluster: Cluster) -> None:
+    """By the Lua that slurmctld has loaded; and what Slurm's own plugin for it being away means."""
+    ours = (cluster.conf / "job_submit.lua").read_text()
+    object_ = doctor(cluster, "ctl").of("PASS")["lua-plugin"][0].removesuffix(" []")
+    with text_of(cluster, "job_submit.lua", ours + "\nlocal = 3\n"):
+        wrong = doctor(cluster, "ctl").wrong()
+    assert set(wrong) == {"job-submit", "lua-syntax"}, wrong
+    assert re.search(r"^/etc/slurm/job_submit.lua:\d+: .*near", wrong["lua-syntax"][0]), wrong
+    cluster.exec("ctl", ["install", "-D", "-m", "644", "/dev/stdin", "/usr/lib/slurm-share/job_submit.lua"], check=True)
+    (cluster.root("ctl") / "usr/lib/slurm-share/job_submit.lua").write_text(ours)
+    try:
+        with text_of(cluster, "job_submit.lua", SITES_OWN % "-- share.submit(job, partitions, uid)"):
+            wrong = doctor(cluster, "ctl").wrong()
+        assert set(wrong) == {"job-submit"}, wrong
+        assert "never calls ours from it [job_submit.lua: `local code = share.submit" in wrong["job-submit"][0]
+        with text_of(cluster, "job_submit.lua", SITES_OWN % "share.submit(job, partitions, uid)"):
+            assert doctor(cluster, "ctl").wrong() == {}
+        cluster.exec("ctl", ["mv", object_, "/root/away.so"], check=True)
+        wrong = doctor(cluster, "ctl").wrong()
+        cluster.exec("ctl", ["mv", "/root/away.so", object_], check=True)
+    finally:
+        cluster.exec("ctl", ["rm", "-f", "/usr/lib/slurm-share/job_submit.lua"])
+    assert set(wrong) == {"lua-plugin"}, wrong
+    assert "without job_submit_lua.so [install a Slurm that was built with Lua" in wrong["lua-plugin"][0]
+
+
+@current
+def test_files_that_others_may_write_are_named_on_every_host(cluster: Cluster) -> None:
+    """slurm.conf, a folder of plugstack.conf that is empty, gres.conf, a hook's folder; SlurmUser's own are trusted."""
+    folder = cluster.conf / "plugstack.conf.d"
+    stack = (cluster.conf / "plugstack.conf").read_text()
+    files = {name: (cluster.conf / name).stat() for name in ("slurm.conf", "gres.conf")}
+    folder.mkdir()
+    try:
+        with text_of(cluster, "plugstack.conf", f"{stack}\ninclude plugstack.conf.d/*.conf\n"):
+            assert doctor(cluster, "login").wrong() == {}
+            for name in files:
+                cluster.exec("ctl", ["chmod", "664", f"/etc/slurm/{name}"], check=True)
+            cluster.exec("ctl", ["chown", "alice", "/etc/slurm/plugstack.conf.d"], check=True)
+            said = {host: doctor(cluster, host).wrong() for host in ("ctl", "login", "n1")}
+            cluster.exec("ctl", ["chmod", "644", *(f"/etc/slurm/{name}" for name in files)], check=True)
+            cluster.exec("ctl", ["chown", "slurm", "/etc/slurm/plugstack.conf.d", "/etc/slurm/gres.conf"], check=True)
+            trusted = doctor(cluster, "ctl").wrong()
+    finally:
+        folder.rmdir()
+        for name, before in files.items():
+            os.chown(cluster.conf / name, before.st_uid, before.st_gid)
+            (cluster.conf / name).chmod(before.st_mode)
+    for host, wrong in said.items():
+        assert set(wrong) == {"conf-owner"}, (host, wrong)
+        text = "\n".join(wrong["conf-owner"])
+        assert "/etc/slurm/slurm.conf is writable by others (mode 0664) [chown root and chmod go-w" in text
+        assert "/etc/slurm/gres.conf is writable by others" in text
+        assert "/etc/slurm/plugstack.conf.d belongs to uid 2001" in text
+    assert trusted == {}
+
+
+def test_a_configuration_that_leads_nowhere_or_differs_from_the_controllers_is_told(cluster: Cluster) -> None:
+    """A link to nowhere; a node that only observes while the controller made a job a shared one; a partition that the
+    file forgot."""
+    file = cluster.site / "config.toml"
+    file.rename(cluster.site / "real.toml")
+    try:
+        file.symlink_to("/srv/gone.toml")
+        wrong = doctor(cluster, "n1").wrong()
+        assert "config.toml is a link to /srv/gone.toml, and nothing is there [" in wrong["config"][0]
+        file.unlink()
+    finally:
+        (cluster.site / "real.toml").rename(file)
+    assert doctor(cluster, "n1").wrong() == {}
+
+    # Controller and node read one folder here: what was submitted before the change is what another controller sent.
+    n1 = Node(cluster, "n1")
+    job = cluster.sbatch("alice", "sleep 600", "-wn1", "--share-gpu=2", "--hold")
+    with configured(cluster, 'mode = "observe"'):
+        cluster.exec("ctl", ["scontrol", "release", str(job)], check=True)
+        until(lambda: cluster.exec("n1", ["pgrep", "-f", "sleep 600"]).stdout, "a job on n1")
+        said = doctor(cluster, "n1")
+    cluster.cancel_all()
+    until(lambda: not n1.remains(), "an empty node")
+    assert f"job {job} came here as --share-gpu=2, and partition gpu is observe here" in said.of("FAIL")["modes"][0]
+
+    with configured(cluster, 'mode = "observe"', '[partition.elsewhere]\nmode = "on"'):
+        wrong = doctor(cluster, "ctl").wrong()
+    assert "partition gpu is observe, which config.toml does not say, while others are on [" in wrong["modes"][0]
+
+
+def test_what_hangs_or_is_full_on_a_node_is_named(cluster: Cluster, node: Node) -> None:
+    """A hook that holds the ledger and is stopped; an MPS daemon that is stopped, one that never answers, a server in
+    FAULT; /dev/shm and the log's disk full."""
+    assert doctor(cluster, "n1").wrong() == {}
+    holder = node.background(["flock", "--no-fork", f"{STATE}/ledger.lock", "sleep", "600"])
+    until(lambda: "FLOCK" in node.run("cat", "/proc/locks").stdout, "a lock")
+    node.run("kill", "-STOP", str(holder))
+    wrong = doctor(cluster, "n1").wrong()
+    node.run("kill", "-KILL", str(holder))
+    assert set(wrong) == {"ledger-lock"}, wrong
+    assert re.search(rf"process {holder} \(sleep, uid 0, stopped\) has held it", wrong["ledger-lock"][0]), wrong
+
+    job = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600; sleep 600", "-wn1",
+                         "--share-gpu=2")  # fmt: skip
+    until(lambda: node.mps("server"), "a job on n1 with its MPS servers")
+    until(lambda: doctor(cluster, "n1").wrong() == {}, "a healthy node with a job")
+    first = node.mps()[0]
+    node.run("kill", "-STOP", str(first.pid))
+    wrong = doctor(cluster, "n1").wrong()
+    node.run("kill", "-CONT", str(first.pid))
+    assert set(wrong) == {"mps-health"}, wrong
+    assert wrong["mps-health"] == [f"{first.pipe}: its daemon, process {first.pid}, is stopped (SIGSTOP) "
+                                   f"[kill -CONT {first.pid}]"]  # fmt: skip
+    with node.fault("mps_hang"):
+        wrong = doctor(cluster, "n1").wrong()
+    assert len(wrong["mps-health"]) == len(node.mps())
+    assert "its daemon does not answer" in wrong["mps-health"][0]
+
+    node.run("bash", "-c", "mount -t tmpfs -o size=1M,mode=1777 t /dev/shm && mount -t tmpfs -o size=1M t /var/log"
+             " && head -c 1000K /dev/zero >/dev/shm/x; head -c 1000K /dev/zero >/var/log/x")  # fmt: skip
+    wrong = doctor(cluster, "n1").wrong()
+    node.run("umount", "/dev/shm", "/var/log")
+    assert set(wrong) == {"shared-memory", "log"}, wrong
+    assert re.search(r"/dev/shm has \d % left \[ls -lS /dev/shm", wrong["shared-memory"][0])
+    assert f"the file system of {LOG} has " in wrong["log"][0]
+    assert node.jobs() == [job]
+    with node.fault("mps_fault", first.gpu):
+        wrong = doctor(cluster, "n1").wrong()
+    assert [line.split(": ")[0] for line in wrong["mps-health"]] == [first.pipe]
+    assert "is in FAULT" in wrong["mps-health"][0]
+
+
+def test_folders_that_went_under_a_running_job_are_named(cluster: Cluster, node: Node) -> None:
+    """The pipe folder of one GPU, then the whole folder of the job, and a folder of root's that is the user's."""
+    job = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "-wn1", "--share-gpu=2")
+    until(lambda: node.mps("server"), "a job on n1 with its MPS servers")
+    forget_when(node)
+    assert doctor(cluster, "n1").wrong() == {}
+    pipe = node.mps()[0].pipe
+    node.run("chown", "alice", f"{STATE}/mps/2001")
+    node.run("rm", "-rf", pipe)
+    wrong = doctor(cluster, "n1").wrong()
+    node.run("chown", "root", f"{STATE}/mps/2001")
+    assert set(wrong) == {"job-folders", "mps-daemons"}, wrong  # nobody can tell that its daemon lives on, unreached
+    text = "\n".join(wrong["job-folders"])
+    assert f"{pipe} of job {job} of uid 2001 is gone while the job is here [scontrol requeue {job};" in text
+    assert f"{STATE}/mps/2001 belongs to uid 2001 [chown root" in text
+    node.run("rm", "-rf", f"{STATE}/jobs/{job}")
+    wrong = doctor(cluster, "n1").wrong()
+    assert f"{STATE}/jobs/{job}/plan of job {job}" in "\n".join(wrong["job-folders"])
+    # An Epilog without the job's folder takes it for a job without a share: --fix is what ends it.
+    cluster.cancel_all()
+    until(lambda: cluster.status().nodes["n1"] == "idle", "the end of the job")
+    assert node.jobs() == [job]
+    fixed = doctor(cluster, "n1", "--fix")
+    assert (fixed.code, fixed.wrong(), node.jobs(), node.mps()) == (0, {}, [], [])
+
+
+@current
+def test_a_daemon_that_a_program_uses_is_not_stopped_by_fix(cluster: Cluster, node: Node) -> None:
+    """The ledger was lost, Slurm and the kernel know of no job: the program itself is the proof."""
+    node.prolog(STALE)
+    user = node.task(STALE)
+    node.run("sed", "-i", 's/"jobs":\\[[^]]*\\(\\[[^]]*\\][^]]*\\)*\\]/"jobs":[]/', f"{STATE}/ledger")
+    node.run("rm", "-r", f"{STATE}/jobs/{STALE}")
+    pipe = node.mps()[0].pipe
+    assert node.jobs() == []
+    fixed = doctor(cluster, "n1", "--fix")
+    assert [one.pipe for one in node.mps()] == [pipe]
+    assert node.alive(user)
+    (one,) = [one for one in fixed.json["fixed"] if pipe in one["what"]]
+    assert "is left alone: process " in one["problem"], one
+    assert "of uid 2001 uses it" in one["problem"], one
+    node.run("kill", "-9", str(user))
+    until(lambda: not node.alive(user), "the end of the program")
+    assert {one["problem"] for one in doctor(cluster, "n1", "--fix").json["fixed"]} == {""}
+    assert node.mps() == []
+
+
+@current
+def test_what_one_doctor_costs_the_controller(cluster: Cluster) -> None:
+    """Messages to slurmctld, as it counts them itself: five hundred nodes may ask at once."""
+
+    def cost(host: str) -> dict[str, int]:
+        cluster.exec("ctl", ["sdiag", "-r"], check=True)
+        doctor(cluster, host)
+        text = cluster.exec("ctl", ["sdiag"], check=True).stdout.partition("by user")[0]
+        found = {name: int(count) for name, count in re.findall(r"(REQUEST_\w+)\s+\(\s*\d+\)\s+count:(\d+)", text)}
+        known = ("REQUEST_STATS_INFO", "MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_STATS_RESET")
+        return {name: count for name, count in found.items() if name not in known}
+
+    least = {"REQUEST_PING": 2, "REQUEST_BUILD_INFO": 1}
+    assert cost("login") == least
+    assert cost("n1") == {**least, "REQUEST_NODE_INFO": 1, "REQUEST_PARTITION_INFO": 1}
+    job = cluster.sbatch("alice", "srun -n1 sleep 600", "-wn1", "--share-gpu=2")
+    n1 = Node(cluster, "n1")
+    until(lambda: n1.jobs() == [job], "a job on n1")
+    assert "REQUEST_JOB_INFO" not in cost("n1")
+    cluster.cancel_all()
+    until(lambda: not n1.remains(), "an empty node")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ...checkup import Check, Facts, Finding, Outcome
-from . import gpus, hooks, plugin, policy, slurm, state, system
+from . import gpus, hooks, mps, plugin, policy, slurm, state, system
 
 THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Slurm", slurm.CHECKS),
@@ -13,10 +13,21 @@ THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Prolog and Epilog", hooks.CHECKS),
     ("What the controller makes of a shared job", policy.CHECKS),
     ("The operating system, and what jobs are confined with", system.CHECKS),
-    ("GPUs and MPS", gpus.CHECKS),
+    ("GPUs and MPS", (*gpus.CHECKS, *mps.CHECKS)),
     ("What slurm-share keeps on a node", state.CHECKS),
 )
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)
+FORESEES: dict[int, tuple[str, ...]] = {
+    1: ("ledger-lock",), 2: ("prolog-flags",), 5: ("gpu-processes",), 6: ("mps-health",),
+    7: ("state-folder", "mps-daemons"), 9: ("state-folder", "job-folders"), 10: ("mps-daemons", "exclusive"),
+    11: ("foreign-mps",), 12: ("mps-health",), 14: ("mps-daemons",),
+    15: ("private-shm", "shared-memory", "job-folders", "containers", "open-files", "remove-ipc", "task-prolog"),
+    16: ("compute-mode",), 17: ("mig", "gpu-count"), 19: ("mps-driver",), 20: ("gres", "job-submit"),
+    23: ("hook-order",), 24: ("hook-files", "hook-owner"), 26: ("run-in-job",), 27: ("persistence", "hook-time"),
+    28: ("slurmd-restarted", "ledger"), 29: ("mps-driver",), 30: ("plugin-release", "plugin", "plugstack"),
+}  # fmt: skip
+"""Rows of packaging/docs/failure-modes.md, and the checks that see them come, or there. The others befall one job in
+one moment, and nothing of a host or its files shows them before."""
 ORDER: tuple[Outcome, ...] = ("FAIL", "WARN", "SKIP", "PASS")
 
 

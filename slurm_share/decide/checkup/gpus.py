@@ -115,6 +115,20 @@ def gpu_health(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "mig",
+    COMPUTE,
+    asks="no GPU is in MIG mode",
+    why="a shared job that is given an instance, or a GPU in MIG mode, is refused: MPS and MIG do not go together here",
+    fix='nvidia-smi -i GPU -mig 0 and a reset; or a partition of its own for this node, with mode = "off"',
+)
+def mig(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    split = [str(one.gpu.index) for one in facts.gpus.gpus if one.gpu.mig_parent]
+    return warn(f"MIG is on: GPU {named(split)}") if split else ok("none is")
+
+
+@check(
     "persistence",
     COMPUTE,
     asks="the driver stays awake between jobs (persistence mode)",
@@ -241,5 +255,6 @@ def foreign_mps(facts: Facts) -> Sequence[Verdict]:
 
 
 CHECKS = (
-    driver, gpu_count, simulated_gpus, gpu_health, persistence, compute_mode, gpu_processes, mps_program, foreign_mps,
+    driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes, mps_program,
+    foreign_mps,
 )  # fmt: skip

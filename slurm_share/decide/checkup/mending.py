@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...checkup import Facts, Unseen
 from ...installed import CHOOSER, PLUGIN
 from ...records import LedgerJob
-from . import state
+from . import mps, state
 from .verdicts import release_of
 
 Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
@@ -95,7 +95,7 @@ def _unused(facts: Facts) -> tuple[Mend, ...]:
     """Modes and daemons that no job has. The ledger alone does not prove it, for it may have been lost: nothing is done
     where Slurm does not answer, nor beside a job that the ledger does not know, whose they could be."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
-    if isinstance(ledger, Unseen) or isinstance(jobs, Unseen):
+    if isinstance(ledger, Unseen) or isinstance(jobs, Unseen) or not facts.slurm.are_all_jobs:
         return ()
     known = [*ledger.jobs, *(one.job for one in ledger.leaving)]
     if (jobs | facts.state.live_jobs) - {job.job_id for job in known}:
@@ -109,6 +109,6 @@ def _unused(facts: Facts) -> tuple[Mend, ...]:
     found += [
         Mend("daemon", f"{pipe}: the MPS daemon of uid {uid}, who has no job on it", uid=uid, path=pipe)
         for uid, pipe, _ in facts.state.daemons
-        if not state.has_job(facts, uid, pipe)
+        if not mps.has_job(facts, uid, pipe)
     ]
     return tuple(found)

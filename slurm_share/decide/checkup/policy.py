@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
-from ...installed import LIB, LUA
 from .. import site_rules
-from .verdicts import CONTROLLER, check, fail, named, ok, skip, values, warn, words
-
-SPANK = "install slurm-share-spank on this host"
+from . import lua
+from .verdicts import COMPUTE, CONTROLLER, check, fail, named, ok, skip, values, warn, words
 
 
 def gpus_of(gres: str, what: str = "gpu") -> int:
@@ -61,37 +59,6 @@ def gres(facts: Facts) -> Sequence[Verdict]:
     if per_gpu and wrong:
         return fail(f"shards_per_gpu is {per_gpu}, and {named(wrong)} has another number of shards for its GPUs")
     return ok(f"{len(with_gpus)} nodes with GPUs" + (f", {per_gpu} shards on each GPU" if per_gpu else ", no shards"))
-
-
-@check(
-    "job-submit",
-    CONTROLLER,
-    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours, or calls ours",
-    why="a shared job gets neither its GPUs nor its nodes for itself: the hooks then refuse it",
-    fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
-    " your own",
-)
-def job_submit(facts: Facts) -> Sequence[Verdict]:
-    found = words(facts, "JobSubmitPlugins")
-    if isinstance(found, Unseen):
-        return skip(found)
-    if not site_rules.has_lua(found):
-        return fail(f"JobSubmitPlugins is {','.join(found) or 'not set'}")
-    text, ours = facts.slurm.lua, facts.slurm.lua_of_package
-    if text is None:
-        return fail("there is no job_submit.lua beside slurm.conf: slurmctld refuses every job")
-    what = site_rules.script_of(text, ours)
-    if what == "calls ours" and ours is None:
-        return fail(f"job_submit.lua calls {LUA}, which is not there: slurmctld's next start refuses every job", SPANK)
-    if what == "calls ours":
-        return ok("the site's own calls ours")
-    if what == "ours":
-        return ok("ours")
-    if what == "another release's":
-        if ours is None:
-            return skip(f"this package has no job_submit.lua to compare with in {LIB}")
-        return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")
-    return fail("job_submit.lua is the site's own and does not call ours")
 
 
 @check(
@@ -148,6 +115,53 @@ def partitions(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "modes",
+    (*CONTROLLER, *COMPUTE),
+    asks="where sharing is on, it is on in every partition with GPUs, or config.toml says that it is not",
+    why="a job that is submitted as shared comes to a node that only observes, or does nothing: its tasks are refused",
+    fix="the same config.toml on every host; a [partition.NAME] table for each partition that is to differ",
+)
+def modes(facts: Facts) -> Sequence[Verdict]:
+    config = facts.config
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    known = _partitions_of(facts)
+    if isinstance(known, Unseen):
+        return skip(known)
+    found: list[Verdict] = []
+    by_name = {name: config.of(name).mode for name in known}
+    if "on" in config.modes().values():
+        for name, mode in by_name.items():
+            if mode != "on" and name not in config.partitions:
+                found += warn(f"partition {name} is {mode}, which config.toml does not say, while others are on")
+    ledger = facts.state.ledger
+    ours = set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs}
+    for job in facts.slurm.shared_here:
+        mode = config.of(job.partition).mode
+        if mode != "on" and job.job_id not in ours:
+            said = (
+                f"job {job.job_id} came here as --share-gpu={job.share}, and partition {job.partition} is {mode} here"
+            )
+            found += fail(f"{said}: the controller has another config.toml", "copy the controller's config.toml here")
+    return found or ok(
+        "; ".join(f"{name}: {mode}" for name, mode in sorted(by_name.items())) or "no partition has GPUs"
+    )
+
+
+def _partitions_of(facts: Facts) -> tuple[str, ...] | Unseen:
+    """Partitions that have GPUs: on a controller all of them, elsewhere those of this node."""
+    nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
+    if isinstance(nodes, Unseen):
+        return nodes
+    if "controller" not in facts.roles:
+        return tuple(name for node in nodes if gpus_of(node.gres) for name in node.partitions)
+    if isinstance(partitions, Unseen):
+        return partitions
+    with_gpus = {node.name for node in nodes if gpus_of(node.gres)}
+    return tuple(one.name for one in partitions if with_gpus & set(one.nodes))
+
+
+@check(
     "unlike-nodes",
     CONTROLLER,
     asks="the nodes of a partition have the same GPUs",
@@ -194,24 +208,6 @@ def gang(facts: Facts) -> Sequence[Verdict]:
     return found or ok("no preemption suspends jobs")
 
 
-@check(
-    "interactive-step",
-    CONTROLLER,
-    asks="LaunchParameters has use_interactive_step",
-    why="without it the shell of salloc stays on the login node, where there is no GPU and no share",
-    fix="slurm.conf: LaunchParameters=use_interactive_step",
-)
-def interactive_step(facts: Facts) -> Sequence[Verdict]:
-    found = words(facts, "LaunchParameters")
-    if isinstance(found, Unseen):
-        return skip(found)
-    return (
-        ok("use_interactive_step is set")
-        if site_rules.has_interactive_step(found)
-        else warn("salloc's shell stays where it was typed")
-    )
-
-
 CHECKS = (
-    select_type, gres, job_submit, exclusive, partitions, unlike_nodes, gang, interactive_step,
+    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, unlike_nodes, gang,
 )  # fmt: skip

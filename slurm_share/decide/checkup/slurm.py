@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
-from .verdicts import COMPUTE, CONTROLLER, EVERYWHERE, check, fail, named, ok, release_of, skip, warn
+from .verdicts import COMPUTE, CONTROLLER, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, warn
 
 TESTED = ("24.11", "26.05")
 """Releases that the whole cluster suite runs on."""
@@ -57,6 +57,8 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     fix="`systemctl start` what is named, and look into its log",
 )
 def daemons(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
     wanted = {"controller": "slurmctld", "compute": "slurmd"}
     missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in facts.host_facts.daemons]
     return fail(f"{named(missing)} does not run here") if missing else ok("they run")
@@ -144,6 +146,23 @@ def _plain(said: tuple[str, ...]) -> set[str]:
 
 
 @check(
+    "conf-owner",
+    EVERYWHERE,
+    asks="nobody but root and SlurmUser can change slurm.conf, what it includes, or a file beside it",
+    why="they say which programs and plugins slurmd and slurmctld run, and slurmd runs them as root: whoever can write"
+    " there is root on every node",
+    fix="chown root and chmod go-w what is named",
+)
+def conf_owner(facts: Facts) -> Sequence[Verdict]:
+    files = facts.slurm.owned
+    if not files:
+        return skip("there are no files of Slurm's here")
+    found = [why for file in files if (why := unsafe(file, (0, facts.slurm.slurm_uid)))]
+    wrong = [one for why in dict.fromkeys(found) for one in fail(why)]
+    return wrong or ok(f"{len(files)} files, all root's or SlurmUser's")
+
+
+@check(
     "clock",
     (*COMPUTE, "login"),
     asks="this host's clock goes with the controller's",
@@ -160,4 +179,4 @@ def clock(facts: Facts) -> Sequence[Verdict]:
     return warn(said) if abs(skew) >= SKEW_WARN_S else ok("to within a few seconds")
 
 
-CHECKS = (controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, clock)
+CHECKS = (controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, conf_owner, clock)

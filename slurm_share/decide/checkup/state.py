@@ -13,6 +13,8 @@ JUST_BEGUN_S = 120.0
 """A job whose Prolog was here a moment ago has no step yet, and Slurm may have been asked before it came: longer than
 it takes to look at a host."""
 FREE_PERCENT = 10
+LOG_PERCENT = 5
+"""As much as ext4 keeps for root by default."""
 MOUNT_UNIT = "run-slurm\\x2dshare.mount"
 """Of systemd, as it escapes the dash; in quotes for a shell, which would take the backslash away."""
 
@@ -50,6 +52,8 @@ def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
     if isinstance(ledger, Unseen):
         return ledger
+    if not ledger.jobs:
+        return ()  # nobody has to be asked
     if isinstance(jobs, Unseen):
         return jobs
     return tuple(
@@ -64,6 +68,8 @@ def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
     if isinstance(ledger, Unseen):
         return ledger
+    if not facts.state.folders:
+        return ()
     if isinstance(jobs, Unseen):
         return jobs
     known = {job.job_id for job in ledger.jobs} | {one.job.job_id for one in ledger.leaving}
@@ -100,39 +106,42 @@ def ledger(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
-    "mps-daemons",
+    "ledger-lock",
     COMPUTE,
-    asks="every MPS daemon of ours belongs to a job that is here, and lives",
-    why="tasks that start when theirs is dead are refused; one without a job holds GPU memory",
-    fix="of a job that is here: requeue it; of no job: slurm-share doctor --fix",
+    asks="nobody holds the ledger's lock for longer than a moment",
+    why="every Prolog and Epilog of a shared job waits for it, and gives up in the end: jobs are refused, nothing is"
+    " cleared",
+    fix="see what it waits for (cat /proc/PID/stack); kill -CONT one that is stopped, kill -9 one that hangs: the next"
+    " hook takes up its work",
 )
-def mps_daemons(facts: Facts) -> Sequence[Verdict]:
-    ledger = facts.state.ledger
-    if isinstance(ledger, Unseen):
-        return skip(ledger)
+def ledger_lock(facts: Facts) -> Sequence[Verdict]:
+    holder = facts.state.lock_holder
+    return fail(f"{holder} has held it all the time") if holder else ok("it is free")
+
+
+@check(
+    "job-folders",
+    COMPUTE,
+    asks="what hooks made for the jobs that run here is still there, and its folders are root's",
+    why="tasks that are yet to start find no plan, slot or MPS daemon, and are refused",
+    fix="requeue the job; find out what removes files below the state folder (tmpfiles.d, a cleaner, a user's script)",
+)
+def job_folders(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.state.ledger, Unseen):
+        return skip(facts.state.ledger)
+    stale = over(facts)
+    elsewhere = set() if isinstance(stale, Unseen) else {job.job_id for job in stale}
+    elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(facts, job.since)}
     found: list[Verdict] = []
-    for uid, pipe, lives in facts.state.daemons:
-        if not has_job(facts, uid, pipe):
-            what = "a daemon" if lives else "remains of a daemon"
-            found += warn(f"{pipe}: {what} of uid {uid}, who has no job on it", "slurm-share doctor --fix")
-        elif not lives:
-            found += warn(f"{pipe}: the daemon of uid {uid} is dead while a job has its GPU", DEAD)
-    return found or ok(f"{len(facts.state.daemons)} daemons")
-
-
-DEAD = "requeue the job: its tasks that are yet to start are refused, those that run go on without MPS"
-
-
-def has_job(facts: Facts, uid: int, pipe: str) -> bool:
-    """Whether a job in the ledger, here or leaving, has the GPU of that pipe folder, whose name keeps both ends of the
-    GPU's UUID (see paths.py)."""
-    ledger = facts.state.ledger
-    if isinstance(ledger, Unseen):
-        return True  # it cannot be told: then nobody is to touch it
-    first, _, last = pipe.rpartition("/")[2].partition("-")
-    jobs = [*ledger.jobs, *(one.job for one in ledger.leaving)]
-    gpus = [gpu.partition("-")[2].replace("/", "") for job in jobs if job.uid == uid for gpu in job.gpus]
-    return any(gpu.startswith(first) and gpu.endswith(last) for gpu in gpus)
+    for one in facts.state.lost:
+        if one.job_id in elsewhere:  # over, or its Prolog is still at it
+            continue
+        fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
+        found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)
+    for file in facts.state.folders_of_root:
+        if why := unsafe(file):
+            found += fail(why, f"chown root and chmod go-w {file.chain[-1].path}")
+    return found or ok("all there")
 
 
 @check(
@@ -154,6 +163,9 @@ def log(facts: Facts) -> Sequence[Verdict]:
         return fail(f"{path}: {facts.state.log_problem}")
     if facts.state.log is not None and (why := unsafe(facts.state.log)):
         return warn(why, "slurm-share doctor --fix")
+    free = facts.state.log_free_percent
+    if free is not None and free < LOG_PERCENT:
+        return warn(f"the file system of {path} has {free} % left")
     return ok(path)
 
 
@@ -191,4 +203,4 @@ def agent_token(facts: Facts) -> Sequence[Verdict]:
     return fail(why) if why else ok(last.path)
 
 
-CHECKS = (state_folder, ledger, mps_daemons, log, agent, agent_token)
+CHECKS = (state_folder, ledger, ledger_lock, job_folders, log, agent, agent_token)

@@ -86,6 +86,8 @@ def confined_devices(facts: Facts) -> Sequence[Verdict]:
 )
 def pam_adopt(facts: Facts) -> Sequence[Verdict]:
     files = facts.host_facts.adopt_files
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
     if not files:
         return ok("pam_slurm_adopt is not used")
     flags = words(facts, "PrologFlags")
@@ -144,6 +146,8 @@ def ptrace(facts: Facts) -> Sequence[Verdict]:
     fix="mount /proc with gid=GROUP and put the user slurm-share into that group",
 )
 def hidepid(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
     proc = next((mount for mount in reversed(facts.host_facts.mounts) if mount.point == "/proc"), None)
     if proc is None:
         return skip("/proc is not among the mounts")
@@ -156,17 +160,50 @@ def hidepid(facts: Facts) -> Sequence[Verdict]:
 @check(
     "shared-memory",
     COMPUTE,
-    asks="/dev/shm is a tmpfs that everybody may write to",
+    asks="/dev/shm is a tmpfs that everybody may write to, and has room",
     why="MPS, and every framework's data loaders, keep what they share there",
     fix="mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /dev/shm",
 )
 def shared_memory(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
     mount = next((one for one in reversed(facts.host_facts.mounts) if one.point == "/dev/shm"), None)
     if mount is None:
         return fail("/dev/shm is no mount of its own")
     if mount.kind not in ("tmpfs", "ramfs"):
         return warn(f"/dev/shm is on {mount.kind}")
-    return fail("/dev/shm is mounted read-only") if "ro" in mount.options else ok(mount.kind)
+    if "ro" in mount.options:
+        return fail("/dev/shm is mounted read-only")
+    free = facts.host_facts.shm_free_percent
+    if free is not None and free < SHM_WARN_PERCENT:
+        return (fail if free < SHM_FAIL_PERCENT else warn)(f"/dev/shm has {free} % left", SHM_FIX)
+    return ok(mount.kind)
+
+
+SHM_WARN_PERCENT, SHM_FAIL_PERCENT = 10, 2
+"""Half of the host's memory by default: two per cent of it are still several times what an MPS server takes."""
+SHM_FIX = (
+    "ls -lS /dev/shm: remove files of users who have no job here (clean_up in config.toml does that at a job's end), or"
+    " mount -o remount,size=LARGER /dev/shm"
+)
+
+
+@check(
+    "containers",
+    COMPUTE,
+    asks="containers of enroot, pyxis and Apptainer see the state folder, where these are set up",
+    why="a task in a container finds neither its slot nor its GPU's MPS daemon, and is refused",
+    fix="enroot: 50-slurm-share.fstab of the packages into /etc/enroot/mounts.d; Apptainer: apptainer config global"
+    ' --set "bind path" /run/slurm-share',
+)
+def containers(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    files = facts.host_facts.container_files
+    without = [path for path, names_it in files if not names_it]
+    if without:
+        return warn(f"{named(without)} does not name {facts.state.root}")
+    return ok(named(path for path, _ in files) or "none is set up here")
 
 
 @check(
@@ -178,6 +215,8 @@ def shared_memory(facts: Facts) -> Sequence[Verdict]:
 )
 def selinux(facts: Facts) -> Sequence[Verdict]:
     label = facts.host_facts.selinux
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
     if label is None:
         return ok("SELinux does not enforce here")
     kind = label.split(":")[2] if label.count(":") >= 2 else label
@@ -188,5 +227,5 @@ def selinux(facts: Facts) -> Sequence[Verdict]:
 
 CHECKS = (
     private_shm, process_tracking, confined_devices, pam_adopt, open_files, remove_ipc, ptrace, hidepid, shared_memory,
-    selinux,
+    containers, selinux,
 )  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +15,12 @@ from slurm_share.cli import doctor, doctor_mend
 from slurm_share.cli.main import main
 from slurm_share.decide.checkup import every
 from slurm_share.decide.checkup.mending import Mend
-from slurm_share.errors import CommandError
+from slurm_share.errors import CommandError, StateError
+from slurm_share.paths import Paths
+from slurm_share.records import Ledger, LedgerJob, LiveJob, MpsStopped, ProcessIdentity
+from slurm_share.settings import Settings
 
+UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
 PAGE = Path(__file__).resolve().parents[3] / "packaging/docs/doctor.md"
 
 
@@ -34,7 +40,7 @@ def login(monkeypatch):
         ),
         host_facts=HostFacts(),
     )
-    monkeypatch.setattr(doctor, "look", lambda roles: facts)
+    monkeypatch.setattr(doctor, "look", lambda roles, **more: facts)
     return facts
 
 
@@ -92,9 +98,9 @@ def test_fixing_is_for_root(login, capsys, monkeypatch):
 
 def test_a_host_without_slurm_is_told_so(capsys, monkeypatch):
     """One sentence with the way out."""
-    from slurm_share.readers import site
+    from slurm_share.readers import checkup
 
-    monkeypatch.setattr(site, "read_facts", lambda roles, **more: Facts(host="x", roles=()))
+    monkeypatch.setattr(checkup, "read_facts", lambda roles, **more: Facts(host="x", roles=()))
     assert main(["doctor"]) == 2
     assert "say what this is with --role" in capsys.readouterr().err
 
@@ -134,7 +140,7 @@ def test_what_is_as_before_was_not_fixed(login, capsys, monkeypatch):
 def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, capsys, error):
     """Code 3, a sentence in one line with the error's name or words, and no traceback."""
 
-    def look(roles):
+    def look(roles, **more):
         raise error
 
     monkeypatch.setattr(doctor, "look", look)
@@ -143,6 +149,70 @@ def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, ca
     assert line.startswith("slurm-share doctor: ")
     assert line.endswith("nothing can be said of this host")
     assert any(word in line for word in ("'x'", "x ended", "broken disk", "KeyError: 'mine'")), line
+
+
+@pytest.fixture
+def daemon(monkeypatch, tmp_path):
+    """A daemon of uid 2001 that is to be stopped, on a node with nothing; what is stopped, and what is there."""
+    there = SimpleNamespace(ledger=Ledger("b"), live=(), users=(), stopped=[])
+    paths = Paths(root=tmp_path)
+    place = str(paths.mps_pipe(2001, UUID))
+
+    def stop_many(places, deadline, unless):
+        (one,) = places
+        if unless(one.gpu):
+            return (MpsStopped(one, "in use", (), (), 0.0),)
+        there.stopped.append(one.pipe)
+        return (MpsStopped(one, "quit", (), (), 0.0),)
+
+    monkeypatch.setattr(doctor_mend, "Paths", lambda: paths)
+    monkeypatch.setattr(doctor_mend.mps, "stop_many", stop_many)
+    monkeypatch.setattr(doctor_mend.ledger_file, "read_ledger", lambda *_: there.ledger)
+    monkeypatch.setattr(doctor_mend.proc, "read_live_jobs", lambda: there.live)
+    monkeypatch.setattr(doctor_mend.checkup_mps, "read_users", lambda *_: there.users)
+    there.mend = lambda: doctor_mend._stop_daemon(Mend("daemon", "it", uid=2001, path=place), Settings())
+    there.pipe = place
+    return there
+
+
+def test_a_daemon_that_nobody_has_is_stopped(daemon):
+    """Neither ledger nor kernel nor itself knows of anybody."""
+    daemon.mend()
+    assert daemon.stopped == [daemon.pipe]
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        ({"ledger": Ledger("b", (LedgerJob(7, 2001, "2", (UUID,), 2, 0.0),))}, "job 7 has come meanwhile"),
+        ({"live": (LiveJob(8, 2002),)}, "job 8 is here, the ledger does not know it"),
+        ({"users": (ProcessIdentity(99, 1, 2001, "python"),)}, "process 99 (python) of uid 2001 uses it"),
+    ],
+    ids=["ledger", "kernel", "client"],
+)
+def test_a_daemon_that_somebody_has_is_left_alone_and_it_is_said_who(daemon, who, words):
+    """By each of the three, though the others know of nobody."""
+    vars(daemon).update(who)
+    with pytest.raises(StateError, match=re.escape(words)):
+        daemon.mend()
+    assert daemon.stopped == []
+
+
+def test_a_job_of_another_gpu_keeps_no_daemon(daemon):
+    """Nor does one that is in the ledger and has a step here."""
+    daemon.ledger = Ledger("b", (LedgerJob(7, 2001, "2", ("GPU-ffffffff-0000-0000-0000-000000000000",), 2, 0.0),))
+    daemon.live = (LiveJob(7, 2001),)
+    daemon.mend()
+    assert daemon.stopped == [daemon.pipe]
+
+
+def test_a_slurm_conf_that_is_not_there_is_a_wrong_environment(capsys, monkeypatch):
+    """One sentence that names the variable; nothing is said of the host."""
+    monkeypatch.setenv("SLURM_CONF", "/nonexistent")
+    assert main(["doctor", "--role", "login"]) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert "SLURM_CONF is /nonexistent, and there is no such file: set it right, or unset it" in out.err
 
 
 def test_the_page_is_made_of_the_checks(capsys):

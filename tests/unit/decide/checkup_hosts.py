@@ -80,6 +80,7 @@ LIVE = {
     "proctracktype": ("proctrack/cgroup",),
     "taskplugin": ("task/cgroup,task/affinity",),
 }
+SCRIPT = 'M.VARIABLE = "SHARE_GPU"'
 HEALTHY = Facts(
     host="n1",
     roles=("controller", "compute"),
@@ -98,8 +99,12 @@ HEALTHY = Facts(
         plugstack_file="/etc/slurm/plugstack.conf",
         prologs=(hook(OURS_PROLOG),),
         epilogs=(hook(OURS_EPILOG),),
-        lua='M.VARIABLE = "SHARE_GPU"',
-        lua_of_package='M.VARIABLE = "SHARE_GPU"',
+        lua=SCRIPT,
+        lua_of_package=SCRIPT,
+        lua_object="/usr/lib/slurm/job_submit_lua.so",
+        lua_problem="",
+        owned=(file("/etc/slurm/slurm.conf", 0o644),),
+        slurm_uid=64030,
     ),
     config=site(),
     config_file=file("/etc/slurm-share/config.toml", 0o644),
@@ -112,6 +117,7 @@ HEALTHY = Facts(
         open_files=131072,
         ptrace_scope=1,
         removes_ipc=False,
+        shm_free_percent=99,
     ),
     state=StateFacts(
         "/run/slurm-share",
@@ -121,9 +127,14 @@ HEALTHY = Facts(
         ledger=Ledger("boot"),
         now=OLD + 3600,
         log=file("/var/log/slurm-share.log", 0o640),
+        log_free_percent=50,
     ),
     gpus=GpuFacts(
-        "550.163", (gpu(),), file("/usr/bin/nvidia-cuda-mps-control"), file("/usr/bin/nvidia-cuda-mps-server")
+        "550.163",
+        (gpu(),),
+        file("/usr/bin/nvidia-cuda-mps-control"),
+        file("/usr/bin/nvidia-cuda-mps-server"),
+        cuda=(12, 4),
     ),
     agent=AgentFacts("its unit is enabled"),
 )

@@ -20,8 +20,10 @@ from checkup_hosts import (
     site,
 )
 
-from slurm_share.checkup import Mount, SiteNode, Unseen
-from slurm_share.records import Ledger, ModeBefore, MpsProcess, ProcessIdentity
+from slurm_share.checkup import LostPath, Mount, SeenGpu, SharedJob, SiteNode, Unseen
+from slurm_share.config import parse
+from slurm_share.readers.checkup_host import missed
+from slurm_share.records import Gpu, Ledger, ModeBefore, MpsHealth, MpsProcess, ProcessIdentity
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,29 @@ def row(check, outcome, words, **changes):
 NO_CONF = {"slurm__live": UNSEEN, "slurm__written": UNSEEN}
 NO_CONTROLLER = {"slurm__live": Unseen("no controller answers")}
 NO_DRIVER = {"gpus__driver": UNSEEN, "gpus__gpus": ()}
+MISSED = {"host_facts": missed("it hangs")}
+NO_LUA = {"slurm__live__jobsubmitplugins": None}
+DAEMON = ProcessIdentity(77, 1, 2001, "nvidia-cuda-mps")
+SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
+function slurm_job_submit(job, partitions, uid)
+  -- return share.submit(job, partitions, uid)
+  return slurm.SUCCESS
+end
+"""
 NO_CONFIG = {"config": Unseen("config.toml: must be")}
+LOST = {
+    "state__ledger": Ledger("b", (job(),)),
+    "state__lost": (LostPath(4711, 2001, PIPE),),
+    "slurm__jobs_here": frozenset({4711}),
+}
+
+
+def one_on(*more):
+    """A configuration whose partition gpu is on."""
+    return parse("\n".join(['[partition.gpu]\nmode = "on"', *more]), "/etc/slurm-share/config.toml")
+
+
+TWO_PARTITIONS = {"config": one_on(), "slurm__partitions": (partition("b"), partition(), partition("cpu", ("c1",)))}
 TWO = (SiteNode("n1", "gpu:a100:4(S:0-1)", ("IDLE",)), SiteNode("n2", "gpu:h100:4", ("IDLE",)))
 ROWS = (
     # --- Slurm
@@ -81,6 +105,12 @@ ROWS = (
     row("clock", "WARN", "20 s behind", slurm__skew_s=-20.0),
     row("clock", "FAIL", "900 s ahead of", slurm__skew_s=900.0),
     row("clock", "SKIP", "nobody says", slurm__skew_s=UNSEEN),
+    row("conf-owner", "FAIL", "/c belongs to uid 1000", slurm__owned=(file("/c", uid=1000),)),
+    row("conf-owner", "FAIL", "writable by others (mode 0664)", slurm__owned=(file("/c", 0o664),)),
+    row("conf-owner", "FAIL", "/ is writable", slurm__owned=(file("/c", above=0o777),)),
+    row("conf-owner", "PASS", "1 files", slurm__owned=(file("/c", uid=64030),)),
+    row("conf-owner", "SKIP", "no files of Slurm's", slurm__owned=()),
+    row("daemons", "SKIP", "it hangs", **MISSED),
     # --- plugin, programs, settings
     row("plugstack", "FAIL", "does not name it", slurm__plugstack=("optional /usr/lib/other.so",)),
     row("plugstack", "WARN", "`required /x/share_gpu.so`", slurm__plugstack=("required /x/share_gpu.so",)),
@@ -201,6 +231,47 @@ ROWS = (
         slurm__lua_of_package=None,
     ),
     row("job-submit", "FAIL", "does not call", slurm__lua='--[[ dofile("/usr/lib/slurm-share/job_submit.lua")\n]] x()'),
+    row("job-submit", "FAIL", "never calls ours from it", slurm__lua=SITES_OWN),
+    row("job-submit", "PASS", "calls ours", slurm__lua=SITES_OWN.replace("-- return", "return")),
+    row("job-submit", "PASS", "calls ours", slurm__lua=SITES_OWN.partition("function")[0]),
+    row("lua-plugin", "FAIL", "without job_submit_lua.so", slurm__lua_object=""),
+    row("lua-plugin", "SKIP", "nobody says", slurm__lua_object=UNSEEN),
+    row("lua-plugin", "SKIP", "has no lua", slurm__lua_object="", **NO_LUA),
+    row("lua-plugin", "SKIP", "nobody says", **NO_CONF),
+    row("lua-syntax", "FAIL", "'=' expected near 'x'", slurm__lua_problem="job_submit.lua:3: '=' expected near 'x'"),
+    row("lua-syntax", "SKIP", "nobody says", slurm__lua_problem=UNSEEN),
+    row("lua-syntax", "SKIP", "there is no job_submit.lua", slurm__lua=None),
+    row("lua-syntax", "SKIP", "has no lua", **NO_LUA),
+    row("modes", "WARN", "partition b is observe, which config.toml does not say", **TWO_PARTITIONS),
+    row("modes", "PASS", "b: off", **{**TWO_PARTITIONS, "config": one_on("[partition.b]", 'mode = "off"')}),
+    row("modes", "PASS", "b: observe; gpu: observe", **{**TWO_PARTITIONS, "config": parse("", "")}),
+    row(
+        "modes",
+        "PASS",
+        "gpu: on",
+        config=one_on(),
+        slurm__partitions=(partition(), partition("c", ("n1",))),
+        slurm__nodes=(SiteNode("n1", "gpu:1", (), partitions=("gpu",)),),
+        roles=("compute",),
+    ),
+    row(
+        "modes",
+        "FAIL",
+        "job 7 came here as --share-gpu=2, and partition gpu is observe here",
+        config=parse("", ""),
+        slurm__shared_here=(SharedJob(7, "2", "gpu"),),
+    ),
+    row(
+        "modes",
+        "PASS",
+        "gpu: observe",
+        config=parse("", ""),
+        slurm__shared_here=(SharedJob(4711, "2", "gpu"),),
+        state__ledger=Ledger("b", (job(),)),
+    ),
+    row("modes", "SKIP", "nobody says", slurm__nodes=UNSEEN),
+    row("modes", "SKIP", "nobody says", slurm__partitions=UNSEEN),
+    row("modes", "SKIP", "not understood", **NO_CONFIG),
     row("simulated-gpus", "SKIP", "not understood", **NO_CONFIG),
     row(
         "exclusive",
@@ -259,8 +330,6 @@ ROWS = (
     row("gang", "WARN", "PreemptMode=gang,suspend", slurm__live__preemptmode=("GANG,SUSPEND",)),
     row("gang", "WARN", "partition gpu has", slurm__partitions=(partition(preemptmode="SUSPEND"),)),
     row("gang", "SKIP", "nobody says", **NO_CONF),
-    row("interactive-step", "WARN", "where it was typed", slurm__live__launchparameters=None),
-    row("interactive-step", "SKIP", "nobody says", **NO_CONF),
     # --- the system
     row("private-shm", "FAIL", "its own /dev/shm", slurm__live__jobcontainertype=("job_container/tmpfs",)),
     row(
@@ -323,7 +392,50 @@ ROWS = (
     row("selinux", "WARN", "tmpfs_t", host_facts__selinux="system_u:object_r:tmpfs_t:s0"),
     row("selinux", "WARN", "nothing", host_facts__selinux=""),
     row("selinux", "PASS", "var_run_t", host_facts__selinux="system_u:object_r:var_run_t:s0"),
+    row("shared-memory", "WARN", "has 9 % left", host_facts__shm_free_percent=9),
+    row("shared-memory", "FAIL", "has 1 % left", host_facts__shm_free_percent=1),
+    row(
+        "containers",
+        "WARN",
+        "/etc/enroot/mounts.d does not",
+        host_facts__container_files=(("/etc/enroot/mounts.d", False),),
+    ),
+    row("containers", "PASS", "/etc/enroot", host_facts__container_files=(("/etc/enroot/mounts.d", True),)),
+    *(
+        row(check, "SKIP", "it hangs", **MISSED)
+        for check in ("pam-adopt", "hidepid", "shared-memory", "containers", "selinux")
+    ),
+    *(row(check, "SKIP", "it hangs", **MISSED) for check in ("open-files", "ptrace", "remove-ipc")),
     # --- GPUs and MPS
+    row("mig", "WARN", "GPU 0", gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, mig_parent=True)),)),
+    row("mig", "SKIP", "no driver", **NO_DRIVER),
+    row("mps-driver", "FAIL", "driver 470.223 knows no memory cap", gpus__driver="470.223"),
+    row("mps-driver", "WARN", "driver 535.261.03 cannot say that a server is in FAULT", gpus__driver="535.261.03"),
+    row("mps-driver", "WARN", "max_share is 60, and MPS of driver 550.163 takes 48", config=site("max_share = 60")),
+    row("mps-driver", "PASS", "60 clients", config=site("max_share = 60"), gpus__driver="590.44"),
+    row("mps-driver", "PASS", "48 clients", config=site("max_share = 48")),
+    row("mps-driver", "SKIP", "no driver", **NO_DRIVER),
+    row("mps-driver", "SKIP", "not understood", **NO_CONFIG),
+    row("mps-driver", "SKIP", "no MPS", config=site('mps_control = ""')),
+    row("cuda", "WARN", "is 13.1.0, and the driver serves CUDA 12.4", gpus__toolkit="13.1.0"),
+    row("cuda", "PASS", "the same major version", gpus__toolkit="12.8.1"),
+    row("cuda", "PASS", "is 12.2.0", gpus__toolkit="12.2.0"),
+    row("cuda", "SKIP", "does not say its version", gpus__toolkit="x"),
+    row("cuda", "SKIP", "does not tell", gpus__cuda=None),
+    row(
+        "mps-health",
+        "FAIL",
+        "server 5 is in FAULT",
+        state__health={PIPE: MpsHealth("fault", DAEMON, why="server 5 is in FAULT: a program on this GPU failed")},
+    ),
+    row(
+        "mps-health",
+        "FAIL",
+        "does not answer",
+        state__health={PIPE: MpsHealth("silent", DAEMON, why="does not answer")},
+    ),
+    row("mps-health", "PASS", "1 daemons", state__health={PIPE: MpsHealth("no server", DAEMON)}),
+    row("mps-health", "SKIP", "nobody says", state__ledger=UNSEEN),
     row("driver", "FAIL", "nobody says", **NO_DRIVER),
     row("driver", "SKIP", "no GPU", slurm__nodes=(SiteNode("n1", "", ()),), **NO_DRIVER),
     row("gpu-count", "FAIL", "has 1, Slurm says 8", slurm__nodes=(SiteNode("n1", "gpu:h100:8(S:0-1),shard:96", ()),)),
@@ -387,6 +499,13 @@ ROWS = (
         gpus__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/tmp/nvidia-mps"),),
     ),
     # --- what is ours
+    row("ledger-lock", "FAIL", "process 9 (x) has held it", state__lock_holder="process 9 (x)"),
+    row("job-folders", "FAIL", f"{PIPE} of job 4711 of uid 2001 is gone", **LOST),
+    row("job-folders", "PASS", "all there", **{**LOST, "slurm__jobs_here": frozenset()}),
+    row("job-folders", "PASS", "all there", **{**LOST, "state__now": OLD + 10}),
+    row("job-folders", "FAIL", "uid 2001", state__folders_of_root=(file("/run/slurm-share/mps", uid=2001),)),
+    row("job-folders", "SKIP", "nobody says", state__ledger=UNSEEN),
+    row("log", "WARN", "has 3 % left", state__log_free_percent=3),
     row("state-folder", "WARN", "there is no", state__folder=None),
     row("state-folder", "FAIL", "mode 0777", state__folder=file("/run/slurm-share", 0o777)),
     row("state-folder", "WARN", "part of tmpfs", state__is_mount=False),
@@ -406,7 +525,8 @@ ROWS = (
     ),
     row("ledger", "PASS", "1 jobs", state__ledger=Ledger("b", (job(),)), state__live_jobs=frozenset({4711})),
     row("ledger", "PASS", "1 jobs", state__ledger=Ledger("b", (job(since=OLD + 3590),))),
-    row("ledger", "SKIP", "nobody says", slurm__jobs_here=UNSEEN),
+    row("ledger", "SKIP", "nobody says", slurm__jobs_here=UNSEEN, state__ledger=Ledger("b", (job(),))),
+    row("ledger", "PASS", "0 jobs", slurm__jobs_here=UNSEEN),
     row("ledger", "SKIP", "nobody says", state__ledger=UNSEEN),
     row("mps-daemons", "WARN", "who has no job on it", state__daemons=((2001, PIPE, True),)),
     row("mps-daemons", "WARN", "remains", state__daemons=((2001, PIPE, False),)),

@@ -48,8 +48,7 @@ def test_a_check(row):
 
 
 NEVER_SKIPS = {
-    "controller", "daemons", "plugin", "hook-programs", "install-path", "config", "shared-memory", "selinux",
-    "foreign-mps", "state-folder",
+    "controller", "plugin", "hook-programs", "install-path", "config", "foreign-mps", "state-folder", "ledger-lock",
 }  # fmt: skip
 """What is seen wherever it is looked at."""
 
@@ -60,6 +59,15 @@ def test_every_check_is_seen_to_fail_and_to_be_skipped():
     assert len(names) == len(every.ALL)
     assert {row.check for row in ROWS if row.outcome in ("WARN", "FAIL")} == names
     assert {row.check for row in ROWS if row.outcome == "SKIP"} == names - NEVER_SKIPS
+
+
+def test_what_is_foreseen_is_a_row_of_the_page_of_failures_and_a_check():
+    """So that the promise of the page is kept by checks that exist."""
+    page = (PACKAGING / "docs/failure-modes.md").read_text()
+    rows = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()}
+    assert rows == set(range(1, 31))
+    assert set(every.FORESEES) <= rows
+    assert {name for names in every.FORESEES.values() for name in names} <= {check.name for check in every.ALL}
 
 
 def test_checks_of_another_role_are_left_out_and_so_is_what_the_site_excepts():
@@ -155,6 +163,13 @@ def test_a_ledger_that_was_lost_proves_nothing(unsure, left):
     """A job that it does not know may have the daemon and the GPU; and an abandoned job that is here again is here."""
     assert len(mends(**left)) == 1
     assert mends(**left, **unsure) == []
+
+
+def test_nothing_is_taken_for_unused_where_slurm_was_asked_about_some_jobs_only():
+    """A job that the ledger does not know could be among the others."""
+    some = {"slurm__are_all_jobs": False}
+    assert mends(state__ledger=Ledger("b", modes=(ModeBefore(UUID, 0),)), **some) == []
+    assert mends(state__daemons=((2001, PIPE, True),), **some) == []
 
 
 def test_the_unit_of_the_state_folder_is_the_one_that_is_shipped():

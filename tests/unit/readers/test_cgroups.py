@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,37 @@ def test_a_job_inside_a_jobs_cgroup_is_not_believed() -> None:
     assert cgroups.parse(text) == CgroupPlace(7, None, None, "0", 0, "/system.slice/slurmstepd.scope/job_7")
 
 
+def test_a_folder_that_is_not_roots_names_no_job(tmp_path: Path) -> None:
+    """In a cgroup that somebody was given he makes folders with Slurm's names: they are his, and root's are not below
+    them."""
+    (tmp_path / "cgroup.controllers").touch()
+    (tmp_path / "process").mkdir()
+    for name, owner, seen in (("system.slice", 0, 999), ("alice", 2001, None)):
+        job = tmp_path / name / "slurmstepd.scope/job_999"
+        job.mkdir(parents=True)
+        write(tmp_path / "process/cgroup", f"0::/{name}/slurmstepd.scope/job_999/step_0/user/task_0\n")
+        place = cgroups.read_place(tmp_path / "process", tmp_path)
+        assert place is not None
+        if os.geteuid() == 0:
+            os.chown(tmp_path / name, owner, owner)
+            place = cgroups.read_place(tmp_path / "process", tmp_path)
+            assert (None if place is None else place.job) == seen
+
+
+def test_of_two_trees_the_one_that_root_made_speaks(tmp_path: Path) -> None:
+    """v1 with a tree of systemd's beside it, in which a user has been given a folder and says more than Slurm does."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: only root gives a folder away")
+    forged = "slurm/uid_2001/job_999/step_0/task_0"
+    (tmp_path / "systemd/alice" / forged).mkdir(parents=True)
+    (tmp_path / "memory/slurm/uid_2001/job_7").mkdir(parents=True)
+    os.chown(tmp_path / "systemd/alice", 2001, 2001)
+    write(tmp_path / "cgroup", f"5:name=systemd:/alice/{forged}\n4:memory:/slurm/uid_2001/job_7\n")
+    place = cgroups.read_place(tmp_path, tmp_path)
+    assert place is not None
+    assert (place.job, place.step, place.tree) == (7, None, "memory")
+
+
 def write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -140,6 +172,18 @@ def test_a_task_that_is_still_roots_is_looked_at_again(tmp_path: Path) -> None:
     assert [group.uid for group in reader.read() or ()] == [0]
     add_process(tmp_path / "proc", 51, "python\0", 2001)
     assert [group.uid for group in reader.read() or ()] == [2001]
+
+
+def test_a_scope_that_a_user_made_has_no_jobs(tmp_path: Path) -> None:
+    """Its name comes before that of Slurm's own, and a running job has the same number there."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: only root gives a folder away")
+    make_v2(tmp_path / "cg", "job_4711")
+    (tmp_path / "cg/a.slice/n1_slurmstepd.scope/job_999").mkdir(parents=True)
+    reader = JobGroups("n1", tmp_path / "proc", tmp_path / "cg")
+    assert [group.job for group in reader.read() or ()] == [999]
+    os.chown(tmp_path / "cg/a.slice", 2001, 2001)
+    assert [group.job for group in reader.read() or ()] == [4711]
 
 
 def test_a_slurmstepd_that_is_not_roots_names_no_job(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
         removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
         adopt_files=_adopting(root),
         selinux=_label(state_root, root),
+        shm_free_percent=read_free_percent(root / "dev/shm"),
+        container_files=_containers(state_root, root),
     )
 
 
@@ -53,6 +55,11 @@ def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
 def _plain(point: str) -> str:
     r"""Blanks and the like are written as \040."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+
+
+def find_daemon(name: str, root: Path = Path("/")) -> int | None:
+    """The pid of one of Slurm's daemons; None: it does not run here."""
+    return _running(root / "proc").get(name)
 
 
 def _running(proc: Path) -> dict[str, int]:
@@ -133,6 +140,41 @@ def _label(path: str, root: Path) -> str | None:
         return os.getxattr(root / path.lstrip("/"), "security.selinux").rstrip(b"\0").decode("ascii", "replace")
     except OSError:
         return ""
+
+
+def missed(why: str) -> HostFacts:
+    """What is known where none of it could be read."""
+    not_seen = Unseen(why)
+    return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, removes_ipc=not_seen)
+
+
+def read_free_percent(folder: Path) -> int | None:
+    """Room left in the file system of a folder: of bytes or of files, whichever is less. None: it does not say."""
+    try:
+        seen = os.statvfs(folder)
+    except OSError:
+        return None
+    parts = [(seen.f_bavail, seen.f_blocks), (seen.f_favail, seen.f_files)]
+    return min((100 * free // whole for free, whole in parts if whole), default=None)
+
+
+_APPTAINER = ("etc/apptainer/apptainer.conf", "etc/singularity/singularity.conf")
+_ENROOT = "etc/enroot/mounts.d"
+"""What enroot, and pyxis through it, mounts into every container (enroot's doc/configuration.md)."""
+
+
+def _containers(state_root: str, root: Path) -> tuple[tuple[str, bool], ...]:
+    found = []
+    if (folder := root / _ENROOT).is_dir():
+        names_it = any(_names(file, state_root) for file in folder.glob("*.fstab"))
+        found.append((f"/{_ENROOT}", names_it))
+    found += [(f"/{name}", _names(root / name, state_root)) for name in _APPTAINER if (root / name).is_file()]
+    return tuple(found)
+
+
+def _names(file: Path, path: str) -> bool:
+    """Whether a file names a folder outside of comments."""
+    return any(path in line for line in _text(file).splitlines() if not line.lstrip().startswith("#"))
 
 
 def _text(file: Path) -> str:

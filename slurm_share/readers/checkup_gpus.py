@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,35 +14,47 @@ from ..checkup import FileFact, GpuFacts, Mount, SeenGpu, Unseen
 from ..errors import DriverError
 from ..records import Gpu, GpuReading
 from ..settings import Settings
-from . import mps, nvml, proc, site_programs
+from . import checkup_programs, mps, nvml, proc
 
 
 def read_gpus(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> GpuFacts:
     """Driver, GPUs and MPS. A driver that does not answer is said, and MPS's programs are looked at all the same."""
     version: str | Unseen
     try:
-        version, gpus = read_driver()
+        version, gpus, cuda = read_driver()
     except DriverError as error:
-        version, gpus = Unseen(str(error)), ()
+        version, gpus, cuda = Unseen(str(error)), (), None
     control = settings.mps_control
     return GpuFacts(
         version,
         gpus,
-        site_programs.read_file_fact(control, root, mounts) if control else None,
+        checkup_programs.read_file_fact(control, root, mounts) if control else None,
         _server(control, root, mounts),
         mps.foreign_daemons(mps.read_processes(str(root / "proc")), state_root),
+        cuda,
+        read_toolkit(root),
     )
 
 
 def _server(control: str, root: Path, mounts: Sequence[Mount]) -> FileFact | None:
     """The daemon starts its server from its own folder, or from its search path."""
     folders = [os.path.dirname(control), "/usr/bin", "/usr/sbin"] if control else []  # noqa: PTH120
-    found = (site_programs.read_file_fact(f"{one}/nvidia-cuda-mps-server", root, mounts) for one in folders)
+    found = (checkup_programs.read_file_fact(f"{one}/nvidia-cuda-mps-server", root, mounts) for one in folders)
     return next((one for one in found if one is not None), None)
 
 
-def read_driver() -> tuple[str, tuple[SeenGpu, ...]]:
-    """The driver's version and every GPU with what is wrong with it. Raises DriverError where it does not answer.
+def read_toolkit(root: Path = Path("/")) -> str:
+    """Version of /usr/local/cuda, by the file that NVIDIA puts into every one since 11.1; empty: none is there."""
+    try:
+        data = json.loads((root / "usr/local/cuda/version.json").read_bytes())
+        return str(data["cuda"]["version"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+
+
+def read_driver() -> tuple[str, tuple[SeenGpu, ...], tuple[int, int] | None]:
+    """The driver's version, every GPU with what is wrong with it, and the newest CUDA that the driver serves. Raises
+    DriverError where it does not answer.
 
     A GPU that is lost answers nothing, and is listed by its index.
     """
@@ -53,7 +66,8 @@ def read_driver() -> tuple[str, tuple[SeenGpu, ...]]:
         version = nvml.text_of(pynvml.nvmlSystemGetDriverVersion())
         simulated = version.endswith(nvml.SIMULATED_DRIVER)
         found = [one for index in range(int(pynvml.nvmlDeviceGetCount())) for one in _seen(index, simulated)]
-        return version, tuple(found)
+        number = nvml.or_none(pynvml.nvmlSystemGetCudaDriverVersion)  # 12040 is 12.4
+        return version, tuple(found), None if not number else (number // 1000, number % 1000 // 10)
     except pynvml.NVMLError as error:
         raise DriverError(nvml.failed_call(error), str(error)) from error
     finally:

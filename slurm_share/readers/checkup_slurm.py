@@ -6,21 +6,21 @@ import calendar
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec.structs import replace
 
-from ..checkup import Mount, SiteNode, SitePartition, SlurmFacts, Unseen, Values
+from ..checkup import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
 from ..conf_text import ConfText
-from ..errors import CommandError, ConfigError
+from ..errors import CommandError, ConfigError, UsageError, shown
 from ..installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ..process import Finished, finish
-from . import site_programs, slurm_nodes
-from .site_host import Ask
+from . import checkup_files, checkup_lua, checkup_programs, slurm_nodes
+from .checkup_host import Ask
 from .slurm_files import read_conf, slurm_conf_path
-from .slurm_parse import parse_version
+from .slurm_release import parse_version
 
 COMMAND_S = 10.0
 """For one answer of Slurm's. A controller that is dead costs its caller MessageTimeout, 10 s by default."""
@@ -44,9 +44,14 @@ def asker(environ: Mapping[str, str]) -> Ask:
 
 
 def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
-    """Path of this host's slurm.conf; empty where there is none."""
+    """Path of this host's slurm.conf; empty where there is none. Raises UsageError where SLURM_CONF names no file: no
+    command of Slurm's would work either."""
     place = str(slurm_conf_path(environ=environ, root=root))
-    return place if (root / place.lstrip("/")).is_file() else ""
+    if (root / place.lstrip("/")).is_file():
+        return place
+    if environ.get("SLURM_CONF"):
+        raise UsageError(f"SLURM_CONF is {shown(place)}, and there is no such file: set it right, or unset it")
+    return ""
 
 
 def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
@@ -99,7 +104,7 @@ def parse_records(text: str) -> list[dict[str, str]]:
 def parse_nodes(text: str) -> tuple[SiteNode, ...]:
     """Of `scontrol -o show node`. Raises CommandError for an answer that is not scontrol's."""
     return tuple(
-        SiteNode(node.name, gres, node.states, node.reason, version)
+        SiteNode(node.name, gres, node.states, node.reason, version, node.partitions)
         for node, gres, version in slurm_nodes.parse_described(text)
     )
 
@@ -139,13 +144,16 @@ def read_slurm(
     file: str,
     text: ConfText | Unseen,
     node: str,
-    every_node: bool,
+    roles: Collection[Role],
     root: Path = Path("/"),
     mounts: Sequence[Mount] = (),
+    jobs: Collection[int] | None = None,
 ) -> SlurmFacts:
-    """All of it. `node`: this host's; `every_node`: ask for all of them, as a controller's checks want."""
+    """All of it, as far as these roles ask for it: five hundred nodes may ask at once. `node`: this host's; `jobs`:
+    those that Slurm is asked about, None: about whatever is on this node."""
     written: Values | Unseen = text if isinstance(text, Unseen) else values_of(text)
-    facts = _asked(SlurmFacts(file=file, written=written, version=_version(ask)), ask, node, every_node)
+    facts = SlurmFacts(file=file, written=written, version=_version(ask))
+    facts = _asked(facts, ask, node, roles, jobs)
     source = facts.live if not isinstance(facts.live, Unseen) else written
     if isinstance(source, Unseen):
         return facts
@@ -153,22 +161,34 @@ def read_slurm(
     stack = source.get("plugstackconfig", (f"{folder}/plugstack.conf",))[-1]
     stack = stack if stack.startswith("/") else f"{folder}/{stack}"
     task = source.get("taskprolog", ("",))[-1]
+    is_controller = "controller" in roles
     return replace(
         facts,
         cgroup=_values_beside(f"{folder}/cgroup.conf", root),
         containers=_containers(folder, root),
         plugstack=_lines(stack, root),
         plugstack_file=stack,
-        prologs=site_programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts),
-        epilogs=site_programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts),
+        prologs=checkup_programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts),
+        epilogs=checkup_programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts),
         task_prolog=_text(task if task.startswith("/") else f"{folder}/{task}", root) if task else "",
         lua=_text(f"{folder}/job_submit.lua", root),
         lua_of_package=_text(LUA, root),
+        lua_object=checkup_lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
+        lua_problem=checkup_lua.read_problem(f"{folder}/job_submit.lua", root) if is_controller else NOT_HERE,
+        owned=checkup_files.read_owned(folder, stack, text, root),
+        slurm_uid=checkup_files.uid_of(source.get("slurmuser", ("root",))[-1]),
     )
 
 
-def _asked(facts: SlurmFacts, ask: Ask, node: str, every_node: bool) -> SlurmFacts:
-    """What the controller says. One that does not answer is asked once, and not again for every thing."""
+NOT_HERE = Unseen("this is no controller")
+
+
+def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs: Collection[int] | None) -> SlurmFacts:
+    """What the controller says. One that does not answer is asked once, and not again for every thing.
+
+    What each costs slurmctld (sdiag on 26.05): ping and config a message or two without a lock; nodes and partitions
+    one of each kind, and all nodes even where one is asked for.
+    """
     try:
         pinged = _PING.findall(ask(["scontrol", "ping"]).stdout)
         down = tuple(host for host, state in pinged if state == "DOWN")
@@ -179,16 +199,24 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, every_node: bool) -> SlurmFac
         now = (before + time.time()) / 2
         live = parse_config(config)
         as_of, compared = parse_as_of(config), live.get("hash_val", ("Match",))[-1]
-        return replace(
+        facts = replace(
             facts,
             live=live,
             down=down,
             skew_s=Unseen("scontrol does not say when it was answered") if as_of is None else now - as_of,
             differs=compared if compared.startswith("Different") else "",
-            nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node", *(() if every_node else (node,))], node)),
-            partitions=parse_partitions(_answer(ask, ["scontrol", "-o", "-a", "show", "partition"])),
-            jobs_here=_jobs(ask, node),
         )
+        if "controller" in roles:
+            facts = replace(
+                facts,
+                nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node"])),
+                partitions=parse_partitions(_answer(ask, ["scontrol", "-o", "-a", "show", "partition"])),
+            )
+        elif "compute" in roles:
+            facts = replace(
+                facts, nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node", node], "not found"))
+            )
+        return _with_jobs(facts, ask, node, jobs) if "compute" in roles else facts
     except CommandError as error:
         return _unasked(facts, str(error), ())
 
@@ -202,19 +230,44 @@ def _unasked(facts: SlurmFacts, why: str, down: tuple[str, ...]) -> SlurmFacts:
 
 def _answer(ask: Ask, argv: Sequence[str], unknown_is_empty: str = "") -> str:
     done: Finished = ask(argv)
-    if done.code and unknown_is_empty and "not found" in done.stdout + done.stderr:
-        return ""  # this host is no node of Slurm's
+    if done.code and unknown_is_empty and unknown_is_empty in done.stdout + done.stderr:
+        return ""  # this host is no node of Slurm's, that job is none
     if done.code:
         raise CommandError(tuple(argv), done.code, done.stderr)
     return done.stdout
 
 
-def _jobs(ask: Ask, node: str) -> frozenset[int] | Unseen:
-    argv = ["squeue", "-h", "-a", "-w", node, f"--states={HERE}", "-o", "%A"]
+def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | None) -> SlurmFacts:
+    """Few jobs are asked about one by one, which costs slurmctld little; for many it lists all jobs of the cluster."""
+    argv = ["squeue", "-h", "-a", f"--states={HERE}", "-O", COLUMNS]
+    few = jobs is not None and len(jobs) <= FEW_JOBS
     try:
-        return frozenset(int(word) for word in _answer(ask, argv, node).split() if word.isdecimal())
+        if few:
+            text = "".join(_answer(ask, [*argv, "-j", str(job)], GONE) for job in sorted(jobs or ()))
+        else:
+            text = _answer(ask, argv)
     except CommandError as error:
-        return Unseen(str(error))
+        return replace(facts, jobs_here=Unseen(str(error)))
+    here = tuple(job for job, nodes, _ in parse_jobs(text) if node in expand(nodes))
+    shared = tuple(shared for job, _, shared in parse_jobs(text) if shared is not None and job in here)
+    return replace(facts, jobs_here=frozenset(here), shared_here=shared, are_all_jobs=not few)
+
+
+FEW_JOBS = 4
+COLUMNS = "JobID:|,Partition:|,NodeList:|,admin_comment:|"
+"""Nothing in them is a user's own text."""
+GONE = "Invalid job id"
+_SHARE = re.compile(r"(?:^|;)share-gpu=([^;|]*)")
+
+
+def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
+    """(job, its nodes as Slurm writes them, what it shares) of `squeue -O` with COLUMNS; None: no shared job."""
+    for line in text.splitlines():
+        job, partition, nodes, comment = (*line.split("|", 3), "", "", "")[:4]
+        if job.strip().isdecimal():
+            share = _SHARE.search(comment)
+            found = None if share is None else SharedJob(int(job), share[1].strip(), partition.strip())
+            yield int(job), nodes.strip(), found
 
 
 def _version(ask: Ask) -> str | Unseen:

@@ -25,12 +25,11 @@ from ..checkup import (
     Unseen,
 )
 from ..conf_text import ConfText
-from ..config import Configuration
-from ..errors import ConfigError, SlurmShareError
+from ..errors import ConfigError, SlurmShareError, UsageError
 from ..installed import OBJECT, PLUGIN
-from ..settings import Settings
-from . import site_host, site_programs, site_slurm, site_state
-from .site_host import Ask
+from ..settings import Configuration, Settings
+from . import checkup_host, checkup_programs, checkup_slurm, checkup_state
+from .checkup_host import Ask
 
 LOOK_S = 40.0
 """For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
@@ -48,20 +47,25 @@ def read_facts(
     ask: Ask | None = None,
     look_at_gpus: Callable[[Settings], GpuFacts] | None = None,
     ask_agent: Callable[[Settings], str] = lambda settings: "",
+    all_jobs: bool = False,
 ) -> Facts:
     """The facts of this host, in these roles; in those that it is found to have where none are given.
 
     `root`: of the file system that is looked at. `ask` runs a program, `look_at_gpus` asks the driver, `ask_agent`
-    answers why the agent does not.
+    answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
+    is mended, and not only for those that the node knows of. Raises UsageError for a SLURM_CONF that leads nowhere.
     """
-    ask = ask or site_slurm.asker(environ)
+    ask = ask or checkup_slurm.asker(environ)
     host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip().split(".")[0]
-    system = _within(lambda: site_host.read_host(ask, names.STATE_ROOT, root), lambda why: HostFacts())
+    system = _within(lambda: checkup_host.read_host(ask, names.STATE_ROOT, root), checkup_host.missed)
     file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
-    node = system.node or site_slurm.node_of_host(text, host) or host
+    node = system.node or checkup_slurm.node_of_host(text, host) or host
     roles = roles or find_roles(host, text, system, file)
+    jobs: frozenset[int] | None = None
+    if "compute" in roles and not all_jobs:
+        jobs = _within(lambda: checkup_state.read_job_ids(names.STATE_ROOT, root), lambda why: None)
     slurm = _within(
-        lambda: site_slurm.read_slurm(ask, file, text, node, "controller" in roles, root, system.mounts),
+        lambda: checkup_slurm.read_slurm(ask, file, text, node, roles, root, system.mounts, jobs),
         lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
     )
     configuration = _within(lambda: read_configuration(root), Unseen)
@@ -69,7 +73,7 @@ def read_facts(
     package = str(Path(__file__).parent.parent)
 
     def file_fact(path: str) -> FileFact | None:
-        return _within(lambda: site_programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
+        return _within(lambda: checkup_programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
 
     facts = Facts(
         host=node,
@@ -79,7 +83,7 @@ def read_facts(
         config=configuration,
         config_file=file_fact(names.CONFIG_FILE),
         plugin=_within(
-            lambda: site_programs.read_plugin(plugin_path(slurm), root, system.mounts),
+            lambda: checkup_programs.read_plugin(plugin_path(slurm), root, system.mounts),
             lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
             FILE_S,
         ),
@@ -101,18 +105,18 @@ def _with_node(
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
     def driver(settings: Settings) -> GpuFacts:
-        from . import site_gpus  # NVML is asked for on compute nodes alone
+        from . import checkup_gpus  # NVML is asked for on compute nodes alone
 
-        return site_gpus.read_gpus(settings, state_root, root, mounts)
+        return checkup_gpus.read_gpus(settings, state_root, root, mounts)
 
     wanted = _agent_wanted(settings, root)
     token = _within(
-        lambda: site_programs.read_file_fact(settings.agent_token_file, root, mounts), lambda why: None, FILE_S
+        lambda: checkup_programs.read_file_fact(settings.agent_token_file, root, mounts), lambda why: None, FILE_S
     )
     return replace(
         facts,
         state=_within(
-            lambda: site_state.read_state(settings, state_root, root, mounts),
+            lambda: checkup_state.read_state(settings, state_root, root, mounts, facts.is_root),
             lambda why: StateFacts(state_root, ledger=Unseen(why)),
         ),
         gpus=_within(lambda: (look_at_gpus or driver)(settings), lambda why: GpuFacts(Unseen(why))),
@@ -122,13 +126,17 @@ def _with_node(
 
 def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:
     """slurm.conf may be on a file server that hangs."""
-    file = site_slurm.find_conf(environ, root)
-    return file, site_slurm.read_written(file, root)
+    file = checkup_slurm.find_conf(environ, root)
+    return file, checkup_slurm.read_written(file, root)
 
 
 def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
     """config.toml of this host; all defaults where there is none."""
     file = root / names.CONFIG_FILE.lstrip("/")
+    for place in (file.parent, file):
+        if place.is_symlink() and not place.exists():
+            where = f"{names.CONFIG_FILE.removesuffix(file.name)}" if place != file else names.CONFIG_FILE
+            return Unseen(f"{where.rstrip('/')} is a link to {place.readlink()}, and nothing is there")
     if not file.exists():
         return config.parse("", names.CONFIG_FILE)
     try:
@@ -149,7 +157,7 @@ def plugin_path(slurm: SlurmFacts) -> str:
 def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
     """Our Prolog and our Epilog: the programs that slurmd is told to run, or where the packages have them."""
     found = []
-    for hooks, default in zip((slurm.prologs, slurm.epilogs), site_programs.HOOKS, strict=True):
+    for hooks, default in zip((slurm.prologs, slurm.epilogs), checkup_programs.HOOKS, strict=True):
         name = default.rpartition("/")[2]
         files = () if isinstance(hooks, Unseen) else (file for hook in hooks for file in hook.files)
         real = (file.chain[-1].path for file in files if file.is_ours)
@@ -164,7 +172,7 @@ def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str)
     controllers = () if isinstance(text, Unseen) else text.values("SlurmctldHost")
     if "slurmctld" in system.daemons or host in {one.partition("(")[0].split(".")[0] for one in controllers}:
         found.add("controller")
-    if "slurmd" in system.daemons or site_slurm.node_of_host(text, host) is not None:
+    if "slurmd" in system.daemons or checkup_slurm.node_of_host(text, host) is not None:
         found.add("compute")
     if not found and (file or "sackd" in system.daemons):
         found.add("login")
@@ -187,11 +195,14 @@ def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: floa
     """What `look` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
     that hangs cannot be called back: its thread is left, and ends with this program."""
     seen: list[Seen] = []
+    mistake: list[UsageError] = []
     why = [f"no answer within {seconds:g} s: something hangs"]
 
     def work() -> None:
         try:
             seen.append(look())
+        except UsageError as error:
+            mistake.append(error)
         except (SlurmShareError, OSError) as error:
             why[0] = str(error)
         except Exception as error:  # noqa: BLE001  (outermost of its thread: a defect is called one, and not a hang)
@@ -200,4 +211,6 @@ def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: floa
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
+    if mistake:
+        raise mistake[0]
     return seen[0] if seen else late(why[0])

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from slurm_share import names
-from slurm_share.checkup import GpuFacts, Mount, Unseen
-from slurm_share.errors import CommandError
+from slurm_share.checkup import GpuFacts, Mount, SharedJob, Unseen
+from slurm_share.decide.checkup import every
+from slurm_share.errors import CommandError, UsageError
 from slurm_share.process import Finished
-from slurm_share.readers import site, site_host, site_programs, site_slurm, site_state
+from slurm_share.readers import checkup, checkup_host, checkup_programs, checkup_slurm, checkup_state
 from slurm_share.readers.slurm_files import slurm_conf_path
 from slurm_share.settings import Settings
 
@@ -55,7 +56,7 @@ class Slurm:
             "scontrol show config": CONFIG,
             "scontrol -o show node": NODE,
             "scontrol -o -a show partition": PARTITION,
-            "squeue": "4711\n4712\n",
+            "squeue": "4711|gpu|n[1-2]|site;share-gpu=2,mem=1G|\n",
             **answers,
         }
 
@@ -113,7 +114,7 @@ def root(tmp_path):
 
 
 def read(root, slurm=None, roles=(), **more):
-    return site.read_facts(
+    return checkup.read_facts(
         roles, root=root, environ={}, ask=slurm or Slurm(), look_at_gpus=lambda settings: GpuFacts("550"), **more
     )
 
@@ -128,7 +129,8 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
     assert facts.slurm.file == "/etc/slurm/slurm.conf"
     assert facts.slurm.version == "26.05.5"
     assert facts.slurm.differs.startswith("Different")
-    assert facts.slurm.jobs_here == {4711, 4712}
+    assert (facts.slurm.jobs_here, facts.slurm.are_all_jobs) == ({4711}, False)
+    assert facts.slurm.shared_here == (SharedJob(4711, "2,mem=1G", "gpu"),)
     assert facts.slurm.plugstack == ("optional /usr/lib/slurm-share/share_gpu.so",)
     assert facts.slurm.cgroup == {"constraindevices": ("yes",)}
     assert facts.slurm.containers == "Dirs=/tmp\n"
@@ -229,6 +231,37 @@ def test_what_a_host_is(root, host, daemon, roles):
     assert read(root, roles=("login",)).roles == ("login",)
 
 
+def test_a_slurm_conf_that_is_named_and_not_there_is_the_callers_mistake(root):
+    """And no finding about this host."""
+    with pytest.raises(UsageError, match="SLURM_CONF is /nonexistent"):
+        checkup.read_facts((), root=root, environ={"SLURM_CONF": "/nonexistent"}, ask=Slurm())
+
+
+def test_a_host_that_cannot_be_read_says_why(root, monkeypatch):
+    """And is not taken for one without daemons and mounts."""
+
+    def hang(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(checkup_host, "read_host", hang)
+    facts = read(root)
+    assert facts.host_facts.missed == "[Errno 5] Input/output error"
+    assert facts.host_facts.open_files == Unseen(facts.host_facts.missed)
+    said = {one.check: one.outcome for one in every.examine(facts)}
+    assert {said[name] for name in ("daemons", "shared-memory", "open-files", "selinux")} == {"SKIP"}
+
+
+@pytest.mark.parametrize("place", ["", "/config.toml"])
+def test_a_configuration_that_is_a_link_to_nowhere_is_wrong(root, place):
+    """The hooks would take it for none, and only observe."""
+    link = root / (names.CONFIG_FILE.rpartition("/")[0].lstrip("/") + place)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to("/srv/gone")
+    config = read(root).config
+    assert isinstance(config, Unseen)
+    assert config.why == f"/{link.relative_to(root)} is a link to /srv/gone, and nothing is there"
+
+
 def test_a_host_without_slurm_is_nothing(root):
     """Whoever asks has to say what it is."""
     (root / "etc/slurm/slurm.conf").unlink()
@@ -241,13 +274,13 @@ def test_what_hangs_is_given_up():
     import threading
 
     never = threading.Event()
-    assert site._within(never.wait, lambda why: why, 0.05) == "no answer within 0.05 s: something hangs"
+    assert checkup._within(never.wait, lambda why: why, 0.05) == "no answer within 0.05 s: something hangs"
     never.set()
 
     def refuse():
         raise PermissionError(13, "Permission denied")
 
-    assert site._within(refuse, lambda why: why) == "[Errno 13] Permission denied"
+    assert checkup._within(refuse, lambda why: why) == "[Errno 13] Permission denied"
 
 
 def test_hooks_are_where_slurmd_is_told_that_they_are(root):
@@ -261,34 +294,83 @@ def test_hooks_are_where_slurmd_is_told_that_they_are(root):
     assert list(facts.hooks) == ["/srv/share/bin/slurm-share-prolog", "/opt/slurm-share/bin/slurm-share-epilog"]
 
 
+# --- what doctor costs the controller --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("roles", "asked"),
+    [
+        (("login",), []),
+        (("compute",), ["scontrol -o show node n1", "squeue -h -a --states=HERE -O COLUMNS -j 4711"]),
+        (("controller",), ["scontrol -o show node", "scontrol -o -a show partition"]),
+    ],
+)
+def test_a_controller_is_asked_what_the_role_wants_and_no_more(root, roles, asked):
+    """Five hundred nodes ask at once: each of these is a message or more to slurmctld."""
+    slurm = Slurm()
+    read(root, slurm, roles)
+    always = ["scontrol --version", "scontrol ping", "scontrol show config"]
+    said = [one.replace(checkup_slurm.HERE, "HERE").replace(checkup_slurm.COLUMNS, "COLUMNS") for one in slurm.asked]
+    assert said == always + asked
+
+
+def test_a_node_without_a_job_asks_for_none_and_one_with_many_for_all_at_once(root):
+    """What is nobody's costs nothing; beyond a few, all jobs of the cluster are less than one after the other."""
+    (root / "run/slurm-share/jobs/4711").rmdir()
+    slurm = Slurm()
+    assert read(root, slurm).slurm.jobs_here == frozenset()
+    assert not [one for one in slurm.asked if one.startswith("squeue")]
+    for number in range(checkup_slurm.FEW_JOBS + 1):
+        (root / f"run/slurm-share/jobs/{number + 1}").mkdir()
+    everyone = "7|gpu|n[1-2]||\n8|gpu|n2|share-gpu=2|\nsqueue: warning\n"
+    slurm = Slurm(squeue=everyone)
+    facts = read(root, slurm)
+    assert (facts.slurm.jobs_here, facts.slurm.shared_here, facts.slurm.are_all_jobs) == ({7}, (), True)
+    assert len([one for one in slurm.asked if one.startswith("squeue")]) == 1
+
+
+def test_before_anything_is_mended_slurm_is_asked_for_every_job(root):
+    """A job that this node does not know of may have what looks unused."""
+    slurm = Slurm(squeue="7|gpu|n1||\n")
+    facts = read(root, slurm, all_jobs=True)
+    assert (facts.slurm.jobs_here, facts.slurm.are_all_jobs) == ({7}, True)
+
+
+def test_a_job_that_slurm_has_forgotten_is_not_here(root):
+    """squeue answers 1 for one that was purged."""
+    gone = Finished(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+    assert read(root, Slurm(squeue=gone)).slurm.jobs_here == frozenset()
+    assert isinstance(read(root, Slurm(squeue=Finished(1, "", "no munge"))).slurm.jobs_here, Unseen)
+
+
 # --- Slurm's answers -------------------------------------------------------------------------------------------------
 
 
 def test_scontrol_show_config():
     """Several values under one key, what is (null) is not there, and the cgroup section belongs to it."""
-    found = site_slurm.parse_config(CONFIG)
+    found = checkup_slurm.parse_config(CONFIG)
     assert found["prolog"] == ("/a", "/b")
     assert found["constraindevices"] == ("yes",)
     assert found["batchstarttimeout"] == ("10 sec",)
     assert not {"jobcontainertype", "priorityflags"} & set(found)
-    assert site_slurm.parse_as_of(CONFIG) == 1795308828.0
-    assert site_slurm.parse_as_of("") is None
+    assert checkup_slurm.parse_as_of(CONFIG) == 1795308828.0
+    assert checkup_slurm.parse_as_of("") is None
 
 
 def test_scontrol_show_node_and_partition():
     """Blanks within a value, no Gres at all, and a comment of several lines, one of which looks like a node."""
-    first, second = site_slurm.parse_nodes(NODE)
+    first, second = checkup_slurm.parse_nodes(NODE)
     assert (first.states, first.gres) == (("IDLE", "DRAIN"), "gpu:a100:4(S:0-1),shard:48")
     assert first.reason == "Prolog error"
     assert (second.gres, second.states, second.version) == ("", ("DOWN", "NOT_RESPONDING"), "")
-    (partition,) = site_slurm.parse_partitions(PARTITION)
+    (partition,) = checkup_slurm.parse_partitions(PARTITION)
     assert (partition.name, partition.nodes) == ("gpu", ("n1", "n2", "n3"))
     assert partition.options["oversubscribe"] == "FORCE:2"
 
 
 def test_nothing_of_the_callers_environment_changes_an_answer():
     """But where slurm.conf is."""
-    ask = site_slurm.asker(
+    ask = checkup_slurm.asker(
         {"PATH": os.environ["PATH"], "SLURM_TIME_FORMAT": "%s", "SQUEUE_FORMAT": "x", "SLURM_CONF": "/c"}
     )
     said = ask(["env"]).stdout
@@ -303,7 +385,7 @@ def test_nothing_of_the_callers_environment_changes_an_answer():
 def test_a_file_is_known_by_every_folder_that_has_a_say_in_it(root):
     """Also those that a link leads away from: whoever writes there changes where it leads."""
     (root / "etc/slurm/prolog.d").chmod(0o777)
-    fact = site_programs.read_file_fact("/etc/slurm/prolog.d/zz-slurm-share", root)
+    fact = checkup_programs.read_file_fact("/etc/slurm/prolog.d/zz-slurm-share", root)
     assert fact is not None
     assert [step.path for step in fact.chain] == [
         "/", "/etc", "/etc/slurm", "/etc/slurm/prolog.d", "/opt", "/opt/slurm-share", "/opt/slurm-share/bin",
@@ -312,17 +394,17 @@ def test_a_file_is_known_by_every_folder_that_has_a_say_in_it(root):
     assert fact.chain[3].mode == 0o777
     (root / "loop").symlink_to("loop")
     (root / "away").symlink_to("../../etc/./slurm/../pam.d/su")
-    assert site_programs.read_file_fact("/loop", root) is None
-    assert site_programs.read_file_fact("/nothing", root) is None
-    assert site_programs.read_file_fact("/away", root).chain[-1].path == "/etc/pam.d/su"
+    assert checkup_programs.read_file_fact("/loop", root) is None
+    assert checkup_programs.read_file_fact("/nothing", root) is None
+    assert checkup_programs.read_file_fact("/away", root).chain[-1].path == "/etc/pam.d/su"
 
 
 def test_a_file_is_on_the_innermost_mount(root):
     """A folder's name that begins alike is another folder."""
     mounts = (Mount("/", "ext4"), Mount("/etc", "nfs4"), Mount("/opt/slurm", "lustre"), Mount("/etc", "tmpfs"))
-    kinds = [site_programs.read_file_fact(path, root, mounts).file_system for path in ("/etc/pam.d/su", "/bin/sh")]
+    kinds = [checkup_programs.read_file_fact(path, root, mounts).file_system for path in ("/etc/pam.d/su", "/bin/sh")]
     assert kinds == ["nfs4", "ext4"] or kinds == ["tmpfs", "ext4"]
-    assert site_programs.read_file_fact("/opt/slurm-share/bin/python3", root, mounts).file_system == "ext4"
+    assert checkup_programs.read_file_fact("/opt/slurm-share/bin/python3", root, mounts).file_system == "ext4"
 
 
 def elf(number, name=b"plugin_version", order="<", kind=11):
@@ -369,7 +451,7 @@ def test_the_slurm_that_an_object_is_for(tmp_path, data, release):
     """Read from the object, in either byte order; whatever is no plugin is said to be none."""
     file = tmp_path / "share_gpu.so"
     file.write_bytes(data)
-    found = site_programs.read_release(file)
+    found = checkup_programs.read_release(file)
     assert found == release if release else isinstance(found, Unseen)
 
 
@@ -380,11 +462,11 @@ def test_objects_for_other_releases_lie_beside_it(tmp_path):
         (home / release).mkdir(parents=True)
         (home / release / "share_gpu.so").write_bytes(elf(number))
     (home / "share_gpu.so").symlink_to("24.11/share_gpu.so")
-    found = site_programs.read_plugin(root=tmp_path)
+    found = checkup_programs.read_plugin(root=tmp_path)
     assert (found.link, found.release, found.releases) == ("24.11/share_gpu.so", "24.11", ("24.11", "26.05"))
     (home / "share_gpu.so").unlink()
     (home / "share_gpu.so").symlink_to("23.02/share_gpu.so")
-    gone = site_programs.read_plugin(root=tmp_path)
+    gone = checkup_programs.read_plugin(root=tmp_path)
     assert (gone.link, gone.file) == ("23.02/share_gpu.so", None)
 
 
@@ -393,13 +475,13 @@ def test_objects_for_other_releases_lie_beside_it(tmp_path):
 
 def test_mounts(root):
     """Blanks in names, and the options of both kinds."""
-    mounts = site_host.read_mounts(root)
+    mounts = checkup_host.read_mounts(root)
     assert [(one.point, one.kind) for one in mounts][1:3] == [
         ("/run/slurm-share", "tmpfs"),
         ("/mnt/with blank", "nfs4"),
     ]
     assert "hidepid=2" in mounts[3].options
-    assert site_host.read_mounts(root / "nowhere") == ()
+    assert checkup_host.read_mounts(root / "nowhere") == ()
 
 
 @pytest.mark.parametrize(("said", "removes"), [("b true\n", True), ("b false\n", False), ("", None)])
@@ -407,16 +489,16 @@ def test_logind_is_asked(root, said, removes):
     """Only where it runs."""
     (root / "proc/58/comm").write_text("systemd-logind\n")
     (root / "proc/58/status").write_text("Uid:\t0\t0\t0\t0\n")
-    found = site_host.read_host(Slurm(busctl=said), "/run/slurm-share", root).removes_ipc
+    found = checkup_host.read_host(Slurm(busctl=said), "/run/slurm-share", root).removes_ipc
     assert found is removes if removes is not None else isinstance(found, Unseen)
-    assert isinstance(site_host.read_host(Slurm(), "/run/slurm-share", root).removes_ipc, Unseen)
+    assert isinstance(checkup_host.read_host(Slurm(), "/run/slurm-share", root).removes_ipc, Unseen)
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 99, "ledger": {}}'])
 def test_a_ledger_that_is_torn_is_a_fact(root, text):
     """With its sentence."""
     (root / "run/slurm-share/ledger").write_text(text)
-    state = site_state.read_state(Settings(), "/run/slurm-share", root)
+    state = checkup_state.read_state(Settings(), "/run/slurm-share", root)
     assert isinstance(state.ledger, Unseen)
     assert state.broken
 
@@ -425,7 +507,7 @@ def test_whether_hooks_can_log(root):
     """A link, a folder that is not there, and the plain case."""
 
     def able(path):
-        state = site_state.read_state(Settings(log_file=path), "/run/slurm-share", root)
+        state = checkup_state.read_state(Settings(log_file=path), "/run/slurm-share", root)
         return state.log_is_writable
 
     (root / "var/log").mkdir(parents=True)
@@ -442,7 +524,7 @@ def test_a_defect_is_called_one_and_not_a_hang(root):
     def look(settings):
         raise KeyError("mine")
 
-    facts = site.read_facts(("compute",), root=root, environ={}, ask=Slurm(), look_at_gpus=look)
+    facts = checkup.read_facts(("compute",), root=root, environ={}, ask=Slurm(), look_at_gpus=look)
     assert isinstance(facts.gpus.driver, Unseen)
     assert facts.gpus.driver.why.endswith("KeyError: 'mine'")
     assert "hangs" not in facts.gpus.driver.why
@@ -454,9 +536,10 @@ def test_slurm_conf_is_found_where_any_slurm_has_it(tmp_path, place):
     (tmp_path / place).mkdir(parents=True)
     (tmp_path / place / "slurm.conf").touch()
     assert slurm_conf_path(environ={}, root=tmp_path) == Path("/", place, "slurm.conf")
-    assert site_slurm.find_conf({}, tmp_path) == f"/{place}/slurm.conf"
+    assert checkup_slurm.find_conf({}, tmp_path) == f"/{place}/slurm.conf"
     assert slurm_conf_path(environ={"SLURM_CONF": "/x"}, root=tmp_path) == Path("/x")
-    assert site_slurm.find_conf({"SLURM_CONF": "/x"}, tmp_path) == ""
+    with pytest.raises(UsageError, match="SLURM_CONF is /x, and there is no such file"):
+        checkup_slurm.find_conf({"SLURM_CONF": "/x"}, tmp_path)
 
 
 def test_a_program_that_a_script_names_in_a_comment_alone_is_not_run(tmp_path):
@@ -464,7 +547,7 @@ def test_a_program_that_a_script_names_in_a_comment_alone_is_not_run(tmp_path):
     script = tmp_path / "p.sh"
     for text, ours in (("# slurm-share-prolog\n", False), ("# x\nexec slurm-share-prolog\n", True)):
         script.write_text(f"#!/bin/sh\n{text}")
-        fact = site_programs.read_file_fact("/p.sh", tmp_path, names=("slurm-share-prolog",))
+        fact = checkup_programs.read_file_fact("/p.sh", tmp_path, names=("slurm-share-prolog",))
         assert fact is not None
         assert fact.is_ours is ours
 
@@ -474,11 +557,11 @@ def test_objects_that_were_built_here_are_seen(tmp_path):
     home = tmp_path / "usr/lib/slurm-share"
     (home / "built/26.05").mkdir(parents=True)
     (home / "built/26.05/share_gpu.so").write_bytes(elf(0x1A0505))
-    found = site_programs.read_plugin(root=tmp_path)
+    found = checkup_programs.read_plugin(root=tmp_path)
     assert (found.releases, found.has_chooser) == (("built/26.05",), False)
     (tmp_path / "usr/sbin").mkdir()
     (tmp_path / "usr/sbin/slurm-share-plugin").touch()
-    assert site_programs.read_plugin(root=tmp_path).has_chooser
+    assert checkup_programs.read_plugin(root=tmp_path).has_chooser
 
 
 @pytest.mark.parametrize("told", ["-N\0gpu7", "-Ngpu7"])

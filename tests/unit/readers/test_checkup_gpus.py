@@ -9,7 +9,7 @@ import pytest
 
 from slurm_share.checkup import Unseen
 from slurm_share.errors import DriverError
-from slurm_share.readers import site_gpus
+from slurm_share.readers import checkup_gpus
 from slurm_share.settings import Settings
 
 WELL = {
@@ -56,6 +56,7 @@ def driver(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: count(1))
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: count(-1))
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "570.124.06")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: 12080)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(made.gpus))
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
     for name in WELL:
@@ -81,7 +82,7 @@ def driver(monkeypatch):
 def test_what_outlasts_a_job_is_a_problem(driver, told, problem):
     """What was replaced already, and errors that were corrected, are not."""
     driver.add(told)
-    version, (one,) = site_gpus.read_driver()
+    version, (one,), _ = checkup_gpus.read_driver()
     assert (version, one.compute_mode, one.persistence) == ("570.124.06", 0, True)
     assert one.problems == ((problem,) if problem else ())
     assert driver.open == 0
@@ -91,7 +92,7 @@ def test_what_a_gpu_does_not_have_is_not_known(driver):
     """A GPU without ECC and without persistence mode is a GPU like others."""
     lacks = dict.fromkeys(OPTIONAL, pynvml.NVML_ERROR_NOT_SUPPORTED)
     driver.add(fails=lacks)
-    _, (one,) = site_gpus.read_driver()
+    _, (one,), _ = checkup_gpus.read_driver()
     assert (one.compute_mode, one.persistence, one.problems) == (None, None, ())
 
 
@@ -99,7 +100,8 @@ def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(driver):
     """It is named by its index: it does not tell its UUID."""
     driver.add()
     driver.add(fails=dict.fromkeys(WELL, pynvml.NVML_ERROR_GPU_IS_LOST))
-    _, (well, lost) = site_gpus.read_driver()
+    _, (well, lost), cuda = checkup_gpus.read_driver()
+    assert cuda == (12, 8)
     assert well.problems == ()
     assert (lost.gpu.uuid, lost.gpu.index) == ("index 1", 1)
     assert "GPU is lost" in lost.problems[0]
@@ -113,14 +115,14 @@ def test_a_driver_that_does_not_answer_is_a_fact(driver, monkeypatch, tmp_path):
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
     with pytest.raises(DriverError, match="nvmlInit"):
-        site_gpus.read_driver()
+        checkup_gpus.read_driver()
     (tmp_path / "proc").mkdir()
     (tmp_path / "usr/bin").mkdir(parents=True)
     for name in ("control", "server"):
         (tmp_path / f"usr/bin/nvidia-cuda-mps-{name}").write_text("")
-    found = site_gpus.read_gpus(Settings(), "/run/slurm-share", tmp_path)
+    found = checkup_gpus.read_gpus(Settings(), "/run/slurm-share", tmp_path)
     assert isinstance(found.driver, Unseen)
     assert found.gpus == found.foreign == ()
     assert found.control is not None
     assert found.server is not None
-    assert site_gpus.read_gpus(Settings(mps_control=""), "/run/slurm-share", tmp_path).control is None
+    assert checkup_gpus.read_gpus(Settings(mps_control=""), "/run/slurm-share", tmp_path).control is None

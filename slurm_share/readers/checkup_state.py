@@ -1,0 +1,182 @@
+"""What slurm-share itself keeps on this node: its folder, ledger, daemons and log."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from .. import process
+from ..checkup import FileFact, LostPath, Mount, StateFacts, Unseen
+from ..errors import MpsError, StateError
+from ..paths import Paths
+from ..records import Ledger, LedgerJob, MpsPlace, Owner, ProcessIdentity
+from ..settings import Settings
+from . import checkup_host, checkup_mps, checkup_programs, ledger_file, mps, proc
+
+
+def read_state(
+    settings: Settings,
+    state_root: str,
+    root: Path = Path("/"),
+    mounts: Sequence[Mount] = (),
+    ask_daemons: bool = False,
+) -> StateFacts:
+    """All of it; what is for root's eyes alone is Unseen to others. `ask_daemons`: speak to those that live."""
+    paths = Paths(root=root / state_root.lstrip("/"))
+    ledger, broken = _ledger(paths, root)
+    daemons = () if isinstance(ledger, Unseen) else _daemons(paths, root)
+    writable, problem = _can_log(settings.log_file, root)
+    return StateFacts(
+        root=state_root,
+        folder=checkup_programs.read_file_fact(state_root, root, mounts),
+        is_mount=any(one.point == state_root for one in mounts),
+        free_percent=checkup_host.read_free_percent(paths.root),
+        ledger=ledger,
+        broken=broken,
+        folders=_folders(paths.jobs),
+        live_jobs=frozenset(job.job_id for job in proc.read_live_jobs(root / "proc")),
+        abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
+        daemons=daemons,
+        now=time.time(),
+        log=checkup_programs.read_file_fact(settings.log_file, root, mounts) if settings.log_file else None,
+        log_is_writable=writable,
+        log_problem=problem,
+        log_free_percent=_room_for_log(settings.log_file, root),
+        health=checkup_mps.read_healths(daemons, settings, root) if ask_daemons else {},
+        lost=() if isinstance(ledger, Unseen) else _lost(ledger, paths, root),
+        folders_of_root=_folders_of_root(paths, state_root, root),
+        lock_holder=read_lock_holder(paths.ledger_lock, root / "proc"),
+    )
+
+
+def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
+    """Every job of which this node knows anything: those that Slurm has to be asked about."""
+    paths = Paths(root=root / state_root.lstrip("/"))
+    ledger, _ = _ledger(paths, root)
+    known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
+    live = (job.job_id for job in proc.read_live_jobs(root / "proc"))
+    return frozenset((*(job.job_id for job in known), *(job for job, _ in _folders(paths.jobs)), *live))
+
+
+def _ledger(paths: Paths, root: Path) -> tuple[Ledger | Unseen, str]:
+    try:
+        boot_id = ledger_file.read_boot_id(root / str(ledger_file.BOOT_ID_FILE).lstrip("/"))
+        return ledger_file.read_ledger(paths, boot_id), ""
+    except StateError as error:
+        return Unseen(str(error)), str(error)
+    except OSError as error:
+        return Unseen(f"the ledger is for root's eyes ({error.strerror})"), ""
+
+
+def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
+    return tuple(one.job for one in ledger.leaving if not process.is_same(one.hook, str(root / "proc")))
+
+
+def _folders(jobs: Path) -> tuple[tuple[int, float], ...]:
+    try:
+        found = [(int(one.name), one.stat().st_mtime) for one in os.scandir(jobs) if one.name.isdecimal()]
+    except OSError:
+        return ()  # none, or a job's is being removed at this moment
+    return tuple(sorted(found))
+
+
+def _daemons(paths: Paths, root: Path) -> tuple[tuple[int, str, bool], ...]:
+    """The kernel is asked who holds each one's lock, and no daemon is spoken to."""
+    found = []
+    for uid, pipe in mps.read_pipes(paths):
+        try:
+            lives = mps.read_daemon(MpsPlace("", pipe, "", Owner(uid, uid)), str(root / "proc")) is not None
+        except MpsError:
+            continue
+        found.append((uid, pipe, lives))
+    return tuple(found)
+
+
+def _room_for_log(path: str, root: Path) -> int | None:
+    return checkup_host.read_free_percent((root / path.lstrip("/")).parent) if path else None
+
+
+def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
+    """Those of jobs and of MPS, and in the latter that of each user, which is root's, too."""
+    try:
+        users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
+    except OSError:
+        users = []
+    places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in (paths.jobs, paths.mps, *users)]
+    found = (checkup_programs.read_file_fact(place, root) for place in places)
+    # What is above them is the state folder's own affair.
+    return tuple(replace(one, chain=one.chain[-1:]) for one in found if one is not None)
+
+
+def _lost(ledger: Ledger, paths: Paths, root: Path) -> tuple[LostPath, ...]:
+    """An Epilog takes a job's folder away, and then its line in the ledger: of what is missing only that counts whose
+    job is in the ledger still."""
+    lost = checkup_mps.read_lost(ledger, paths)
+    again = _ledger(paths, root)[0] if lost else ledger
+    here = set() if isinstance(again, Unseen) else {job.job_id for job in again.jobs}
+    return tuple(one for one in lost if one.job_id in here)
+
+
+LOCK_LOOK_S = 1.0
+"""Hooks hold the ledger's lock for some milliseconds, with a slow disk for some tens of them."""
+_FLOCK = re.compile(r"^\d+: FLOCK +\S+ +\S+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
+
+
+def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
+    """Who holds a lock file all the time while it is looked at, in words; empty: nobody. The kernel is asked
+    (proc_locks(5)), and the lock itself is left alone."""
+    held = _holder(file, proc_folder)
+    end = time.monotonic() + LOCK_LOOK_S
+    while held is not None and time.monotonic() < end:
+        time.sleep(LOCK_LOOK_S / 20)
+        if _holder(file, proc_folder) != held:
+            return ""
+    return "" if held is None else _described(held, proc_folder)
+
+
+def _holder(file: Path, proc_folder: Path) -> ProcessIdentity | None:
+    try:
+        seen = file.stat()
+        text = (proc_folder / "locks").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for pid, major, minor, inode in _FLOCK.findall(text):
+        if (os.makedev(int(major, 16), int(minor, 16)), int(inode)) == (seen.st_dev, seen.st_ino):
+            return process.identify(int(pid), str(proc_folder)) or ProcessIdentity(max(0, int(pid)))
+    return None
+
+
+def _described(holder: ProcessIdentity, proc_folder: Path) -> str:
+    if not holder.pid:
+        return "a process that the kernel does not name here"
+    if holder.start_ticks is None:
+        return f"what process {holder.pid} started, which is gone itself (`fuser -v` names it),"
+    stopped = ", stopped" if checkup_mps.is_stopped(holder.pid, str(proc_folder)) else ""
+    return f"process {holder.pid} ({holder.name or '?'}, uid {holder.uid}{stopped})"
+
+
+def _can_log(path: str, root: Path) -> tuple[bool, str]:
+    """Whether the caller could append to the log; what keeps it from that."""
+    if not path:
+        return True, ""
+    file = root / path.lstrip("/")
+    try:
+        seen = file.lstat()
+    except FileNotFoundError:
+        if not file.parent.is_dir():
+            return False, f"there is no folder {Path(path).parent}"
+        return (True, "") if os.access(file.parent, os.W_OK) else (False, "its folder cannot be written to")
+    except OSError as error:
+        return False, str(error.strerror)
+    if not stat.S_ISREG(seen.st_mode):
+        return False, "it is no plain file, and hooks follow no links"
+    if not os.access(file, os.W_OK):
+        return False, "it cannot be written"
+    room = os.statvfs(file)
+    return (True, "") if room.f_bavail else (False, "its file system is full")
