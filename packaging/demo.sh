@@ -51,7 +51,9 @@ cluster as alice -- tee job.sh <<'JOB'
 echo "the batch shell has all GPUs of its node: CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
 srun bash -c '
   echo "task $SLURM_SHARE_RANK $SLURMD_NODENAME $SLURM_SHARE_SLOT $CUDA_VISIBLE_DEVICES $SLURM_SHARE_CORES $OMP_NUM_THREADS"
-  exec simgpu-task --memory 2000M --load 20 --seconds 8 >/dev/null'
+  simgpu-task --memory 2000M --load 20 --seconds 600 >/dev/null &
+  until [ -e seen ]; do sleep 0.2; done
+  kill $!'
 JOB
 
 title "sbatch job.sh"
@@ -90,7 +92,14 @@ for gpu in json.loads(witness)["gpus"]:
 PY
 done
 
-title "The job's own output"
+title "llload -g, which alice types on the login host: what her job does with its GPUs"
+cluster as alice -- llload -g | tee "${TMPDIR:-/tmp}/.llload.$$"
+seen=$(grep -cE '^ *n[23] ' "${TMPDIR:-/tmp}/.llload.$$") || true
+rm -f "${TMPDIR:-/tmp}/.llload.$$"
+[ "$seen" -ge 2 ] || fail "llload was expected to show n2 and n3"
+
+title "touch seen, which ends her tasks; the job's own output"
+cluster as alice -- touch seen
 for _ in $(seq 100); do
 	[ -z "$(cluster as alice -- squeue -h -j "$job")" ] && break
 	sleep 0.2

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from localcluster import modes, paths
+from localcluster import modes, paths, process
 from localcluster.errors import ClusterError
 from localcluster.progress import stage, to_stderr
 
@@ -35,13 +35,23 @@ def main() -> int:
         default=[],
         help="the plugin for the Slurm of these headers as well (the folder above slurm/spank.h); may be repeated",
     )
+    words.add_argument(
+        "--leave-out",
+        metavar="SUITE",
+        choices=spank.SUITES,
+        action="append",
+        default=[],
+        help=f"no plugin for the Slurm of this Debian suite ({', '.join(spank.SUITES)}), whose headers nobody asks for "
+        "then; may be repeated",
+    )
     given = words.parse_args()
     if not is_version(given.version):
         words.error(f"{given.version!r} is no version; write it as 1.2.3 or 1.2.3~rc1")
     try:
         caller = Path(os.environ.get("SLURM_SHARE_CALLER", "."))  # build.sh goes to the checkout first
         headers = [(caller / folder).resolve() for folder in given.slurm_include]
-        made = build((caller / given.out).resolve(), given.version, given.only, headers)
+        suites = tuple(suite for suite in spank.SUITES if suite not in given.leave_out)
+        made = build((caller / given.out).resolve(), given.version, given.only, headers, suites)
     except ClusterError as error:
         to_stderr(f"packaging/build.sh: {error}")
         return error.exit_code
@@ -52,11 +62,12 @@ def main() -> int:
     return 0
 
 
-def build(out: Path, version: str, only: str | None, slurm_include: list[Path]) -> list[Path]:
+def build(out: Path, version: str, only: str | None, slurm_include: list[Path], suites: tuple[str, ...]) -> list[Path]:
     """Make the packages in `out`, replacing those of the same names; returns the files. Raises ClusterError."""
     out.mkdir(parents=True, exist_ok=True)
+    os.environ["SOURCE_DATE_EPOCH"] = str(source_time())  # dpkg-deb, rpmbuild and the manual pages take it from there
     with tempfile.TemporaryDirectory(prefix=".making-", dir=out) as work:
-        plan = Build(version, Path(work), _cache(), out)
+        plan = Build(version, Path(work), _cache(), out, suites)
         _fetch(plan)
         base.make(plan, to_stderr)
         screen.make(plan, to_stderr)
@@ -83,16 +94,20 @@ def _fetch(plan: Build) -> None:
             pool.submit(wheels.fetched, run, plan.cache, to_stderr),
             pool.submit(wheels.fetched, [*run, *show], plan.cache, to_stderr),
             pool.submit(wheels.tools, plan.cache, to_stderr),
-            pool.submit(spank.debian_headers, plan.cache, to_stderr),
+            pool.submit(spank.debian_headers, plan, to_stderr),
         ]
         for one in waited:
             one.result()
 
 
 def source_time() -> int:
-    """What the files' times say: SOURCE_DATE_EPOCH, else the newest source's, so that the same sources give the same
-    packages. Seconds since 1970."""
+    """What the files' times say: SOURCE_DATE_EPOCH, else the commit's time, else, in sources without git, the newest
+    file's: the same sources then give the same packages, byte by byte. Seconds since 1970."""
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not given and (CHECKOUT / ".git").exists():
+        # a checkout of somebody else's, as under sudo, is as good to read a time from
+        git = ["git", "-c", f"safe.directory={CHECKOUT}", "-C", str(CHECKOUT), "log", "-1", "--format=%ct"]
+        given = process.run(git, check=False).stdout.strip()
     if given.isascii() and given.isdecimal():
         return int(given)
     return int(max((CHECKOUT / path).stat().st_mtime for path in base.sources()))

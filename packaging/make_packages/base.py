@@ -14,7 +14,7 @@ from localcluster import layers, process
 from localcluster.progress import Say, stage
 
 from . import manual, wheels
-from .recipe import CHECKOUT, HOME, PACKAGING, PYTHONS, SITE_PACKAGES, Build
+from .recipe import CHECKOUT, HOME, PACKAGING, PYTHONS, SITE_PACKAGES, Build, files
 
 HOOKS = ("slurm-share-prolog", "slurm-share-epilog")
 """slurmd starts these by their full names; nobody types them."""
@@ -69,6 +69,7 @@ made-by = slurm-share
 """
 SHARED = {
     "packaging/share/libexec/configure": (f"{HOME}/libexec/configure", 0o755),
+    "packaging/share/libexec/slurm-confs": (f"{HOME}/libexec/slurm-confs", 0o755),
     "packaging/share/config.toml": ("etc/slurm-share/config.toml", 0o644),
     "packaging/share/logrotate/slurm-share": ("etc/logrotate.d/slurm-share", 0o644),
     "packaging/share/enroot/50-slurm-share.fstab": ("etc/enroot/mounts.d/50-slurm-share.fstab", 0o644),
@@ -88,11 +89,7 @@ def sources() -> list[Path]:
     """Every file of the checkout that a package is made of, relative to it."""
     made_of = layers.sources(CHECKOUT, ["python", "plugin"])
     for folder in ("deb", "rpm", "share", "man", "systemd", "docs", "make_packages"):
-        made_of += [
-            path.relative_to(CHECKOUT)
-            for path in sorted((PACKAGING / folder).rglob("*"))
-            if path.is_file() and "__pycache__" not in path.parts
-        ]
+        made_of += [path.relative_to(CHECKOUT) for path in files(PACKAGING / folder)]
     return [*made_of, Path("packaging/CHANGELOG.md"), Path("packaging/LICENSE"), Path("packaging/build.sh")]
 
 
@@ -120,7 +117,7 @@ def make(build: Build, say: Say) -> None:
         _units(tree)
         documents(tree, "slurm-share")
         manual.write(tree / "usr/share/doc/slurm-share")
-        for example in sorted((PACKAGING / "share/examples").iterdir()):
+        for example in files(PACKAGING / "share/examples"):
             put(example, tree / "usr/share/doc/slurm-share/examples" / example.name)
 
 
@@ -187,7 +184,7 @@ def _own_wheel(build: Build, tools: Path, site: Path) -> None:
 
 def _units(tree: Path) -> None:
     units = tree / "usr/lib/systemd/system"
-    for unit in sorted((PACKAGING / "systemd").iterdir()):
+    for unit in files(PACKAGING / "systemd"):
         put(unit, units / unit.name)
     # slurmd brings the file system along: nothing to enable, nothing in /etc, and no hosts without slurmd concerned
     wants = units / "slurmd.service.wants"
@@ -209,8 +206,8 @@ def documents(tree: Path, package: str) -> None:
     put(PACKAGING / "CHANGELOG.md", folder / "CHANGELOG.md")
 
 
-def copy_sources(target: Path, files: Iterable[Path]) -> None:
+def copy_sources(target: Path, paths: Iterable[Path]) -> None:
     """Copy files of the checkout, named from its root."""
-    for path in files:
+    for path in paths:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(CHECKOUT / path, target / path)

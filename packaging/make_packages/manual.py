@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from .recipe import CHECKOUT, PACKAGING
+from .recipe import CHECKOUT, PACKAGING, files
 
 DOCS = PurePosixPath("packaging/docs")
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
@@ -14,7 +14,7 @@ _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 def write(folder: Path) -> None:
     """Put every document and picture into `folder`."""
-    for source in [CHECKOUT / "README.md", *sorted(path for path in (PACKAGING / "docs").rglob("*") if path.is_file())]:
+    for source in [CHECKOUT / "README.md", *files(PACKAGING / "docs")]:
         where = PurePosixPath(source.relative_to(CHECKOUT))
         target = folder / str(installed(where))
         target.parent.mkdir(parents=True, exist_ok=True)

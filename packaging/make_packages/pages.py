@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from localcluster import process
 from localcluster.progress import Say
 
 from . import base, wheels
-from .recipe import BASE, HOME, PACKAGING, SCREEN, SCREEN_HOME, SITE_PACKAGES, Build
+from .recipe import BASE, HOME, PACKAGES, PACKAGING, SCREEN, SCREEN_HOME, SITE_PACKAGES, SPANK, Build
 
 PARSERS = {"slurm_share.cli.llmapreduce:main": "slurm_share.cli.llmapreduce_words:parser"}
 """Where a command's parser is not `parser` beside its `main`."""
@@ -32,6 +34,12 @@ def write(build: Build, say: Say) -> None:
     manual = build.tree(BASE) / "usr/share/man/man8"
     base.put(PACKAGING / "man/slurm-share-prolog.8", manual / "slurm-share-prolog.8")
     (manual / "slurm-share-epilog.8").write_text(".so man8/slurm-share-prolog.8\n")
+    base.put(PACKAGING / "man/slurm-share-plugin.8", build.tree(SPANK) / "usr/share/man/man8/slurm-share-plugin.8")
+    for package in PACKAGES:
+        for page in (build.tree(package) / "usr/share/man").glob("*/*"):
+            # without a name or an hour in it, so that the same page is the same file
+            page.with_name(f"{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
+            page.unlink()
 
 
 def _generate(build: Build, tools: Path, sites: list[Path], commands: list[str], tree: Path) -> None:
@@ -39,8 +47,7 @@ def _generate(build: Build, tools: Path, sites: list[Path], commands: list[str],
     program = Path(__file__).with_name("parsers.py")
     argv = [sys.executable, "-IB", str(program), str(tools), str(target), build.version, *map(str, sites), "--"]
     # a page does not depend on the terminal it was made on
-    process.run(
-        [*argv, *commands], env={"PATH": process.OUTSIDE_PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "80", "NO_COLOR": "1"}
-    )
+    env = {"PATH": process.OUTSIDE_PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "80", "NO_COLOR": "1"}
+    process.run([*argv, *commands], env={**env, "SOURCE_DATE_EPOCH": os.environ["SOURCE_DATE_EPOCH"]})
     shutil.copytree(target, tree / "usr/share", dirs_exist_ok=True)
     shutil.rmtree(target)

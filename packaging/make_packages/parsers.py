@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 ADMIN_COMMANDS = ("slurm-share",)
 """Section 8; all others are for users, section 1."""
 _HIDDEN = argparse.SUPPRESS
+_FILES = re.compile("FILE|FOLDER|SCRIPT|PROGRAM|COMMAND|INPUT|LLSUB")
+"""Words in the name of an argument that takes a file or a folder."""
 
 
 def main() -> None:
@@ -46,7 +49,19 @@ def _parser(where: str) -> argparse.ArgumentParser:
     module, _, function = where.partition(":")
     made = getattr(importlib.import_module(module), function)()
     assert isinstance(made, argparse.ArgumentParser)
+    forget_hidden(made)
     return made
+
+
+def forget_hidden(parser: argparse.ArgumentParser) -> None:
+    """Take sub-commands out that have no help: programs of ours call them, and nobody types them."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            told = {choice.dest for choice in action._choices_actions}
+            for name in [name for name in action.choices if name not in told]:
+                del action.choices[name]
+            for child in action.choices.values():
+                forget_hidden(child)
 
 
 def _put(place: str, text: str) -> None:
@@ -68,10 +83,11 @@ def page(parser: argparse.ArgumentParser, version: str) -> str:
     parser.man_short_description = first.split(": ")[0].rstrip(".")  # type: ignore[attr-defined]
     number = section(parser.prog)
     about = {"project_name": "slurm-share", "version": version, "manual_section": number, "manual_title": "slurm-share"}
+    notes, parser.epilog = parser.epilog, None
     made = str(Manpage(parser, _data=about))
-    if parser.epilog:
+    if notes:
         # its lines are laid out by hand: examples, exit codes
-        lines = [line.replace("\\", "\\e") for line in parser.epilog.rstrip().splitlines()]
+        lines = [line.replace("\\", "\\e").replace("-", "\\-") for line in notes.rstrip().splitlines()]
         lines = [f"\\&{line}" if line.startswith((".", "'")) else line for line in lines]
         made = made.rstrip("\n") + "\n.SH NOTES\n.nf\n" + "\n".join(lines) + "\n.fi\n"
     return made
@@ -81,9 +97,23 @@ def shell_words(parser: argparse.ArgumentParser, shell: str) -> str:
     """Completion for bash or zsh."""
     import shtab  # type: ignore[import-not-found]
 
+    if shell == "zsh":
+        _name_files(parser)
     text = shtab.complete(parser, shell)
     assert isinstance(text, str)
+    # `default`: where we know no word for the place, a file may stand there, as after any other command
+    text = text.replace("complete -o bashdefault -F", "complete -o bashdefault -o default -F")
     return text.rstrip("\n") + "\n"
+
+
+def _name_files(parser: argparse.ArgumentParser) -> None:
+    """zsh offers files only where it is told to."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                _name_files(child)
+        elif action.choices is None and _FILES.search(f"{action.dest} {action.metavar}".upper()):
+            action.complete = {"zsh": "_files"}  # type: ignore[attr-defined]
 
 
 def fish_words(parser: argparse.ArgumentParser, name: str) -> str:

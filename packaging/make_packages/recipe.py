@@ -27,6 +27,9 @@ PLUGIN_SOURCE = "usr/src/slurm-share-spank"
 SUITES = {"bookworm": "22.05", "trixie": "24.11", "forky": "26.05"}
 """Debian suites whose Slurm headers can be had from any mirror; the release is what each carries at least."""
 
+_LEFTOVER = re.compile(r".*(~|\.sw[a-p]|\.bak|\.orig|\.rej|\.pyc|\.o|\.so)|#.*#|\.#.*|\.DS_Store")
+"""Backups and locks of vim, Emacs, nano and patch, and what compilers write."""
+
 
 @dataclass(frozen=True)
 class Build:
@@ -39,6 +42,8 @@ class Build:
     cache: Path
     """What other runs can use again."""
     out: Path
+    suites: tuple[str, ...] = tuple(SUITES)
+    """Debian suites for whose Slurm there is a plugin."""
 
     @property
     def debian_version(self) -> str:
@@ -60,6 +65,15 @@ def checkout_version() -> str:
     project = pyproject()["project"]
     assert isinstance(project, dict)
     return str(project["version"])
+
+
+def files(folder: Path) -> list[Path]:
+    """Every file below a folder, sorted, without what editors and Python leave beside the sources."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not _LEFTOVER.fullmatch(path.name)
+    )
 
 
 def is_version(text: str) -> bool:

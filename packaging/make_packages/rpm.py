@@ -36,6 +36,12 @@ def wrap(build: Build) -> list[Path]:
     spec.write_text(text)
     # gzip: rpm of RHEL 8 and every later one reads it
     defines = {"_topdir": top, "_rpmdir": top / "made", "_binary_payload": "w6.gzdio", "_dbpath": top / "db"}
+    # Else every build is another, by its hour and its host.
+    defines |= {
+        "use_source_date_epoch_as_buildtime": 1,
+        "clamp_mtime_to_source_date_epoch": 1,
+        "_buildhost": "localhost",
+    }
     argv = ["rpmbuild", "-bb", "--quiet"]
     argv += [word for name, value in defines.items() for word in ("--define", f"{name} {value}")]
     process.run([*argv, str(spec)])

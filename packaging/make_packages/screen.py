@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from localcluster.progress import Say, stage
 
 from . import base, wheels
@@ -18,7 +20,7 @@ def make(build: Build, say: Say) -> None:
         tree = build.tree(SCREEN)
         own = tree / SCREEN_HOME / SITE_PACKAGES / "slurm_share_tui"
         base.environment(tree / SCREEN_HOME)
-        (tree / SCREEN_HOME / "bin/python").symlink_to(f"/{HOME}/bin/python")
+        (tree / SCREEN_HOME / "bin/python").symlink_to(os.path.relpath(f"/{HOME}/bin/python", f"/{SCREEN_HOME}/bin"))
         base.screen_code(build).rename(own)
         wheels.laid_out([wheel for wheel in both if wheel.name.split("-")[0] not in there], own.parent)
         (own.parent / "slurm-share.pth").write_text(f"/{HOME}/{SITE_PACKAGES}\n")

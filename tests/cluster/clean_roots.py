@@ -6,11 +6,15 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from localcluster import process, progress, rootfs
 from localcluster.records import RELEASES, Release, Root
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "packaging"))
+from make_packages import recipe, rpm
 
 SUITES = {
     "bookworm": Release("22.05", "bookworm", (22, 5), (23, 0)),
@@ -20,15 +24,19 @@ SUITES = {
 
 
 class CleanRoot:
-    """A root over which what is installed lies as a layer of its own; `layer` is an empty folder."""
+    """A root over which what is installed lies as a layer of its own; `layer` is an empty folder.
 
-    def __init__(self, suite: str, layer: Path) -> None:
+    `over`: another of the same suite, whose changes lie beneath; it must not change any more.
+    """
+
+    def __init__(self, suite: str, layer: Path, over: CleanRoot | None = None) -> None:
         self.root: Root = rootfs.root_of(SUITES[suite], progress.to_stderr)
         self.layer = layer
+        self.lower = f"{over.upper}:{over.lower}" if over else self.root.path
 
     def run(self, *argv: str, source: Path | None = None) -> str:
         """Run a program in it as root, `source` seen as /mnt; /run and /tmp are empty then. Raises CommandFailed."""
-        return rootfs.inside(Path(self.root.path), argv, layer=self.layer, lower=self.root.path, source=source)
+        return rootfs.inside(Path(self.root.path), argv, layer=self.layer, lower=self.lower, source=source)
 
     def shell(self, script: str, source: Path | None = None, words: Sequence[str] = ()) -> str:
         """The same for a piece of shell, which has `words` as its $1 and so on."""
@@ -88,6 +96,19 @@ def newer(packages: Path, folder: Path, version: str) -> Path:
     return folder
 
 
+def newer_rpms(packages: Path, folder: Path, version: str, without: str) -> Path:
+    """The same as .rpm; their slurm-share lacks the folder `without` of our site-packages. Returns their folder."""
+    debs = newer(packages, folder, version)
+    build = recipe.Build(version, folder, folder, folder)
+    for package in recipe.PACKAGES:
+        [deb] = debs.glob(f"{package}_*.deb")
+        build.tree(package).mkdir(parents=True)
+        process.run(["dpkg-deb", "-x", str(deb), str(build.tree(package))])
+    shutil.rmtree(build.tree(recipe.BASE) / recipe.HOME / recipe.SITE_PACKAGES / without)
+    rpm.wrap(build)
+    return folder
+
+
 def rpm_inside(clean: CleanRoot, packages: Path, *words: str) -> str:
     """The machine's own rpm over the root, with a data base of its own in it (--root): the root has none."""
     script = """
@@ -100,6 +121,6 @@ def rpm_inside(clean: CleanRoot, packages: Path, *words: str) -> str:
     exec rpm --root "$root" --dbpath /var/lib/rpm "$@"
     """
     files = [str(packages / word) if word.endswith(".rpm") else word for word in words]
-    argv: Sequence[str] = ["/bin/bash", "-ec", script, "bash", clean.root.path, str(clean.layer), *files]
+    argv: Sequence[str] = ["/bin/bash", "-ec", script, "bash", clean.lower, str(clean.layer), *files]
     done = process.run(process.bound_to_us(argv))
     return done.stdout + done.stderr

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
-from clean_roots import SUITES, CleanRoot, newer, rpm_inside
+from clean_roots import SUITES, CleanRoot, newer, newer_rpms, rpm_inside
+from make_packages import base
 
-from localcluster import packaged, process, progress
+from localcluster import packaged, paths, process, progress
 from localcluster.errors import CommandFailed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages")]
 
-ONE = "dpkg -i /mnt/slurm-share_*.deb"
 PLUGIN = "dpkg -i /mnt/slurm-share-spank_*.deb"
 INSTALL = "dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb /mnt/slurm-share-tui_*.deb"
 COMMANDS = ("llfree", "llkill", "llload", "llload-tui", "llmapreduce", "llstat", "llsub", "slurm-share")
@@ -65,6 +68,22 @@ def trixie(can_make_clusters: None, tmp_path: Path) -> CleanRoot:
     layer = tmp_path / "layer"
     layer.mkdir()
     return CleanRoot("trixie", layer)
+
+
+@pytest.fixture(scope="module")
+def beneath(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
+    """Debian 13 with all packages installed, once for the tests that do not look at that."""
+    clean = CleanRoot("trixie", tmp_path_factory.mktemp("installed"))
+    clean.shell(INSTALL, packages)
+    return clean
+
+
+@pytest.fixture
+def installed(beneath: CleanRoot, tmp_path: Path) -> CleanRoot:
+    """The same, with a layer for this test's changes."""
+    layer = tmp_path / "layer"
+    layer.mkdir()
+    return CleanRoot("trixie", layer, over=beneath)
 
 
 def left(clean: CleanRoot) -> set[str]:
@@ -139,25 +158,25 @@ def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     assert trixie.run("/opt/slurm-share/bin/python", "-IB", "-c", stale) == "True\n"
 
 
-def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(trixie: CleanRoot, packages: Path) -> None:
+def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanRoot) -> None:
     """Without them slurmd would drain the node; a pattern that leads to ours counts as well. The plugin's package has
     the controller's script: it stays while that is run."""
-    trixie.shell(f"{ONE}; {PLUGIN}", packages)
-    trixie.shell("mkdir -p /etc/slurm/prolog.d; ln -s /opt/slurm-share/bin/slurm-share-prolog /etc/slurm/prolog.d/zz")
+    installed.shell(
+        "mkdir -p /etc/slurm/prolog.d; ln -s /opt/slurm-share/bin/slurm-share-prolog /etc/slurm/prolog.d/zz"
+    )
     for line in ("Epilog=/opt/slurm-share/bin/slurm-share-epilog", "Prolog=/etc/slurm/prolog.d/*"):
-        (trixie.upper / "etc/slurm/slurm.conf").write_text(f"ClusterName=x\n{line}\n")
+        (installed.upper / "etc/slurm/slurm.conf").write_text(f"ClusterName=x\n{line}\n")
         with pytest.raises(CommandFailed, match=r"still names our hooks .*install --undo"):
-            trixie.shell("dpkg -r slurm-share")
-        assert trixie.run("slurm-share", "--help").startswith("usage: ")
-    lua = trixie.upper / "etc/slurm/job_submit.lua"
+            installed.shell("dpkg -r slurm-share-tui slurm-share")
+        assert installed.run("slurm-share", "--help").startswith("usage: ")
+    lua = installed.upper / "etc/slurm/job_submit.lua"
     lua.write_text('dofile("/usr/lib/slurm-share/job_submit.lua")\n')
     with pytest.raises(CommandFailed, match=r"job_submit.lua still runs the script of this package.*install --undo"):
-        trixie.shell("dpkg -r slurm-share-spank")
-    assert trixie.run("readlink", "-e", "/usr/lib/slurm-share/job_submit.lua")
+        installed.shell("dpkg -r slurm-share-spank")
+    assert installed.run("readlink", "-e", "/usr/lib/slurm-share/job_submit.lua")
     lua.unlink()
-    trixie.shell("dpkg -r slurm-share-spank; SLURM_SHARE_REMOVE_ANYWAY=1 dpkg -r slurm-share")
-    assert not (trixie.upper / "opt/slurm-share").exists()
-    assert not (trixie.upper / "usr/lib/slurm-share").exists()
+    installed.shell("dpkg -r slurm-share-tui slurm-share-spank; SLURM_SHARE_REMOVE_ANYWAY=1 dpkg -r slurm-share")
+    assert installed.shell("ls -d /opt/slurm-share* /usr/lib/slurm-share* || true") == ""
 
 
 def test_another_slurm_gets_an_object_of_its_own(trixie: CleanRoot, packages: Path) -> None:
@@ -176,6 +195,16 @@ def test_another_slurm_gets_an_object_of_its_own(trixie: CleanRoot, packages: Pa
     assert not (trixie.upper / "usr/lib/slurm-share").exists()
 
 
+def test_a_login_image_gets_its_object(installed: CleanRoot) -> None:
+    """There Slurm is srun alone, which reads slurm.conf before it tells its release, and there is none yet."""
+    link = "/usr/lib/slurm-share/share_gpu.so"
+    said = installed.shell(
+        f"rm /usr/sbin/slurmd* /usr/sbin/slurmctld* {link}; ! srun -V 2>/dev/null; slurm-share-plugin 2>&1"
+    )
+    assert said == "slurm-share-plugin: in place for Slurm 24.11\n"
+    assert installed.run("readlink", link) == "24.11/share_gpu.so\n"
+
+
 def test_an_environment_of_pip_is_not_overwritten(trixie: CleanRoot, packages: Path) -> None:
     """/opt/slurm-share made by hand is refused with the way out; nothing of ours is then mixed into it."""
     trixie.shell("mkdir -p /opt/slurm-share/bin; echo home = /usr/bin >/opt/slurm-share/pyvenv.cfg")
@@ -191,7 +220,7 @@ def test_every_command_has_a_page_and_completion_in_three_shells(packages: Path)
         for kind in ("slurm-share_", "slurm-share-spank_", "slurm-share-tui_")
         for name in deb_files(packages, kind)
     }
-    pages = {Path(file).name.rpartition(".")[0] for file in files if file.startswith("/usr/share/man/")}
+    pages = {Path(file).name.removesuffix(".gz")[:-2] for file in files if file.startswith("/usr/share/man/")}
     assert pages == {*COMMANDS, *SPELLINGS, "slurm-share-prolog", "slurm-share-epilog", "slurm-share-plugin"}
     for folder, form in (
         ("/usr/share/bash-completion/completions/", "{}"),
@@ -223,7 +252,8 @@ def test_rpm_and_deb_bring_the_same_files_and_do_the_same(packages: Path) -> Non
         "configure check",
         "configure remove",
         "configure python",
-        "configure link",
+        "configure tidy",
+        "systemctl daemon-reload",
     ):
         assert step in scripts
     scripts = process.run(["rpm", "-qp", "--scripts", "--filetriggers", str(spank)]).stdout
@@ -246,6 +276,108 @@ def test_rpm_installs_and_erases(trixie: CleanRoot, packages: Path) -> None:
         r".(/var/lib/rpm(/.*)?|/usr/lib/(sysusers\.d|tmpfiles\.d|systemd(/system)?)|/etc/logrotate\.d)"
     )
     assert {change for change in left(trixie) if not expected.fullmatch(change)} <= USER
+
+
+def test_an_upgrade_of_the_rpm_leaves_nothing_of_the_old_release(
+    trixie: CleanRoot, packages: Path, tmp_path: Path
+) -> None:
+    """A changed config.toml stays, a module that is no more goes with its byte-code, and the plugin has its object."""
+    names = [file.name for file in sorted(packages.glob("*.rpm"))]
+    rpm_inside(trixie, packages, "--nodeps", "-i", *names)
+    trixie.shell("echo 'mode = \"on\"' >/etc/slurm-share/config.toml")
+    site = trixie.upper / "opt/slurm-share/lib/python3/site-packages"
+    assert list(site.glob("prometheus_client/bridge/__pycache__/*.pyc"))
+    new = newer_rpms(packages, tmp_path / "newer", "99.1", without="prometheus_client/bridge")
+    said = rpm_inside(trixie, new, "--nodeps", "-U", *(file.name for file in sorted(new.glob("*.rpm"))))
+    assert "rror" not in said
+    assert sorted(path.name for path in site.glob("slurm_share-*")) == ["slurm_share-99.1.dist-info"]
+    assert not (site / "prometheus_client/bridge").exists()
+    assert (trixie.upper / "etc/slurm-share/config.toml").read_text() == 'mode = "on"\n'
+    assert trixie.run("readlink", "/usr/lib/slurm-share/share_gpu.so") == "24.11/share_gpu.so\n"
+    assert helps(trixie) == set(COMMANDS)
+    assert not (trixie.upper / "run/slurm-share.unpacking").exists()
+
+
+def test_the_same_sources_give_the_same_packages(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte by byte, from another folder, at another hour, under another umask and for another locale."""
+    if os.environ.get("SLURM_SHARE_PACKAGES"):
+        pytest.skip("NOT TESTED: the packages in SLURM_SHARE_PACKAGES may be of other sources")
+    [spank] = packages.glob("slurm-share-spank-*.rpm")
+    built_at = process.run(["rpm", "-qp", "--qf", "%{BUILDTIME}", str(spank)]).stdout
+    copy = tmp_path / "elsewhere"
+    base.copy_sources(copy, base.sources())
+    shutil.copytree(paths.HERE, copy / "packaging/demo/localcluster", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "packaging/build.sh").chmod(0o755)
+    (copy / ".venv").symlink_to(paths.CHECKOUT / ".venv")
+    for name, value in (("SOURCE_DATE_EPOCH", built_at), ("LANG", "tr_TR.UTF-8"), ("TZ", "Asia/Tokyo")):
+        monkeypatch.setenv(name, value)
+    script = 'umask 077; cd "$0"; packaging/build.sh --out "$1"'
+    process.run(["bash", "-ec", script, str(copy), str(tmp_path / "out")])
+    assert sums(tmp_path / "out") == sums(packages)
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every package."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.*")}
+
+
+def test_the_pages_say_each_thing_once_and_nothing_that_is_ours_alone(installed: CleanRoot) -> None:
+    """As man shows them: the notes of llsub, and no command that programs alone give."""
+    llsub = installed.run("zcat", "/usr/share/man/man1/llsub.1.gz")
+    assert llsub.count("\nthe triple\n") == llsub.count("\nexit codes\n") == 1
+    whole = installed.run("zcat", "/usr/share/man/man8/slurm-share.8.gz")
+    assert "slurm\\-share doctor" in whole
+    assert "signal" not in whole
+
+
+def test_bash_completes_options_sub_commands_and_files(installed: CleanRoot) -> None:
+    """With the Tab key, in an interactive bash: what was typed, and what it became."""
+    typed = {
+        "llsub ./tra": "./train.sh ",
+        "llsub --tasks tra": "--tasks train.sh ",
+        "llsub --resu": "--resume ",
+        "slurm-share doc": "doctor ",
+        "slurm-share report --drafts fol": "report --drafts folder/",
+    }
+    for line, became in typed.items():
+        assert completed(installed, line) == f"{line.split()[0]} {became}", line
+
+
+TAB = """\
+mkdir -p /tmp/here/folder
+cd /tmp/here
+touch train.sh
+cat >rc <<'RC'
+PS1=
+for name in llsub slurm-share; do . /usr/share/bash-completion/completions/$name; done
+bind 'set bell-style none' 'set enable-bracketed-paste off'
+shown() { printf 'LINE<%s>' "$READLINE_LINE" >/tmp/here/became; }
+bind -x '"\\C-xs": shown'
+RC
+exec python3 - "$1" <<'PY'
+import os, pty, sys, time
+pid, terminal = pty.fork()
+if not pid:
+    os.execv("/bin/bash", ["bash", "--rcfile", "rc", "-i"])
+time.sleep(0.2)
+os.write(terminal, sys.argv[1].encode() + b"\\t\\x18s")
+for _ in range(200):
+    if os.path.exists("became"):
+        break
+    time.sleep(0.05)
+print(open("became").read())
+PY
+"""
+
+
+def completed(clean: CleanRoot, line: str) -> str:
+    """What bash makes of a line at the Tab key."""
+    said = clean.shell(TAB, words=(line,))
+    found = re.search("LINE<(.*)>", said)
+    assert found is not None, said
+    return found[1]
 
 
 def dead_links(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import apptainer
 import pytest
 from bare_site import files, reconfigure, strip
 from clean_roots import newer
@@ -14,7 +15,7 @@ from hooked import Node, until
 from localcluster import Cluster, packaged, progress
 from localcluster.errors import Misuse
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-at-work")]
 
 INSTALL = "dpkg -i /root/new/slurm-share_*.deb /root/new/slurm-share-spank_*.deb /root/new/slurm-share-tui_*.deb"
 CONTAINER = """\
@@ -28,16 +29,21 @@ for folder in usr etc dev proc; do mkdir $root/$folder; mount --rbind /$folder $
 for link in bin sbin lib lib64; do [ ! -L /$link ] || ln -s usr/$link $root/$link; done
 mkdir -p $root/tmp $root/run/simgpu
 mount --rbind /run/simgpu $root/run/simgpu
+mkdir -p $root/home
+mount --rbind /home $root/home
 grep -v '^#' "$1" | while read -r from to kind options rest; do
     [ "$kind" = none ]
     case ,$options, in *,x-create=dir,*) mkdir -p "$root$to" ;; esac
     mount --rbind "$from" "$root$to"
 done
-chroot $root bash -c '
-    simgpu-task --memory 100M --seconds 1
-    slot=/run/slurm-share/jobs/$SLURM_JOB_ID/slots/$SLURM_SHARE_SLOT
-    if [ -e $slot ]; then flock -n $slot true && echo lease free || echo lease held; else echo lease unseen; fi'
+chroot $root bash "$HOME/task"
 """
+TASK = """\
+simgpu-task --memory 100M --seconds 1
+slot=/run/slurm-share/jobs/$SLURM_JOB_ID/slots/$SLURM_SHARE_SLOT
+if [ -e $slot ]; then flock -n $slot true && echo lease free || echo lease held; else echo lease unseen; fi
+"""
+EXAMPLES = "/usr/share/doc/slurm-share/examples/apptainer.txt"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +61,7 @@ def test_tasks_in_a_container_share_too(cluster: Cluster) -> None:
     """With the file for enroot the task finds its MPS daemon and its lease; without it, in the same container, not."""
     folder = cluster.home / "alice"
     (folder / "container").write_text(CONTAINER)
+    (folder / "task").write_text(TASK)
     (folder / "nothing").write_text("# no mount of ours\n")
     enter = "unshare --user --map-current-user --keep-caps --mount bash container"
     said = {}
@@ -68,6 +75,33 @@ def test_tasks_in_a_container_share_too(cluster: Cluster) -> None:
     assert "lease held" in inside
     assert "mps off" in without
     assert "lease unseen" in without
+
+
+def test_tasks_in_an_apptainer_share_too(cluster: Cluster) -> None:
+    """The real one, with another Debian in it: with a line of our examples, the administrator's or the user's, the task
+    finds its MPS daemon and its lease; without, not."""
+    apptainer.put_on(cluster, "n1")
+    (cluster.home / "alice/task").write_text(TASK)
+    lines = cluster.exec("n1", ["grep", "-E", "^(apptainer|export) ", EXAMPLES], check=True).stdout.splitlines()
+    [administrator, user] = lines
+    # what `apptainer --nv` does for a real driver
+    driver = "--bind /run/simgpu,/usr/local"
+    enter = f"srun -n1 apptainer --quiet exec {driver} {apptainer.IMAGE} bash task"
+
+    def said(script: str) -> str:
+        job = cluster.sbatch("alice", script, "--share-gpu=2")
+        state = cluster.wait(job)
+        output = cluster.output(job)
+        assert state == "COMPLETED", output
+        return output
+
+    told = said(f"{enter}\n{user}\n{enter}")
+    assert (told.count("mps off"), told.count("mps server")) == (1, 1), told
+    assert (told.count("lease unseen"), told.count("lease held")) == (1, 1)
+    cluster.exec("n1", ["bash", "-c", administrator], check=True)
+    told = said(enter)
+    assert "mps server" in told
+    assert "lease held" in told
 
 
 def test_an_upgrade_under_a_running_job_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:

@@ -57,6 +57,70 @@ def test_other_lines_hold_nothing_up(tmp_path: Path, text: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"#!/bin/sh\nset -e\n{OURS} || exit 0\n",
+        f"#!/usr/bin/python3\nimport os\nos.execv('{OURS}', ['epilog'])\n",
+        '#!/bin/bash\nfor one in {folder}/hooks.d/*; do "$one"; done\n',
+        "#!/bin/sh\nrun-parts {folder}/hooks.d\n",
+    ],
+)
+def test_a_script_of_the_site_that_calls_ours_is_found(tmp_path: Path, script: str) -> None:
+    """By its name, or through the folder that has it; a comment calls nothing."""
+    (tmp_path / "hooks.d").mkdir()
+    (tmp_path / "hooks.d/zz").symlink_to(OURS)
+    wrapper, conf = tmp_path / "epilog.sh", tmp_path / "slurm.conf"
+    wrapper.write_text(script.replace("{folder}", str(tmp_path)))
+    conf.write_text(f"Epilog={wrapper}\n")
+    done = check(conf)
+    assert done.returncode == 1, done.stderr
+    assert f"{conf} still runs {wrapper}, which calls our hooks" in done.stderr
+    assert "Take the call out of it" in done.stderr
+    (tmp_path / "hooks.d/zz").unlink()
+    wrapper.write_text(f"#!/bin/sh\nPATH=/usr/bin\n# {OURS}\n/bin/true\n")
+    assert check(conf).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("etc/systemd/system/slurmd.service.d/site.conf", "[Service]\nExecStart=/usr/sbin/slurmd -D -f {conf} -s\n"),
+        ("usr/lib/systemd/system/slurmd.service", '[Service]\nEnvironment="SLURM_CONF={conf}"\n'),
+        ("etc/default/slurmd", "SLURMD_OPTIONS='-f{conf}'\n"),
+        ("etc/sysconfig/slurmctld", "# SLURM_CONF=/nowhere\nexport SLURM_CONF={conf}\n"),
+        ("etc/systemd/system/slurmd.service", "[Service]\nEnvironmentFile=-/etc/cluster/settings\n"),
+    ],
+)
+def test_a_slurm_conf_that_a_unit_names_is_looked_at(tmp_path: Path, file: str, text: str) -> None:
+    """Wherever it lies, and however slurmd is told of it."""
+    conf = tmp_path / "sites/a/slurm.conf"
+    for place in (conf, tmp_path / file, tmp_path / "etc/cluster/settings"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    conf.write_text(f"Epilog={OURS}\n")
+    (tmp_path / "etc/cluster/settings").write_text(f"SLURM_CONF={conf}\n" if "EnvironmentFile" in text else "")
+    (tmp_path / file).write_text(text.replace("{conf}", str(conf)))
+    done = check(tmp_path / "none", SLURM_SHARE_ROOT=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert f"{conf} still names our hooks" in done.stderr
+    (tmp_path / file).unlink()
+    assert check(tmp_path / "none", SLURM_SHARE_ROOT=str(tmp_path)).returncode == 0
+
+
+def test_the_slurm_conf_of_a_daemon_that_runs_is_looked_at(tmp_path: Path) -> None:
+    """Started by hand with -f, or with SLURM_CONF; another program's words are nothing to us."""
+    conf = tmp_path / "by-hand.conf"
+    conf.write_text(f"Epilog={OURS}\n")
+    process = tmp_path / "proc/42"
+    process.mkdir(parents=True)
+    for words, environ in ((f"slurmd\0-f\0{conf}\0", "A=b\0"), ("slurmd\0-D\0", f"A=b\0SLURM_CONF={conf}\0")):
+        (process / "cmdline").write_text(words)
+        (process / "environ").write_text(environ)
+        for name, code in (("slurmd\n", 1), ("slurmd-wlm\n", 1), ("vim\n", 0)):
+            (process / "comm").write_text(name)
+            assert check(tmp_path / "none", SLURM_SHARE_ROOT=str(tmp_path)).returncode == code, (words, name)
+
+
 def test_a_shared_job_on_this_host_holds_a_removal_up(tmp_path: Path) -> None:
     """Nobody would end its MPS daemons."""
     job = tmp_path / "run/slurm-share/jobs/42"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import time
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from make_packages import deb, parsers, recipe, rpm, spank, wheels
+from make_packages import __main__ as build
+from make_packages import deb, debian, parsers, recipe, rpm, spank, wheels
 
-from localcluster.errors import ClusterError
+from localcluster import tools
+from localcluster.errors import ClusterError, CommandFailed
 from slurm_share import config
 from slurm_share.settings import Settings
 
@@ -143,6 +146,55 @@ def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
     assert hook.LISTING not in (SHARE / "config.toml").read_bytes()
 
 
+@pytest.mark.parametrize(
+    "name", ["x.conf~", ".x.conf.swp", ".x.conf.swo", "#x.conf#", ".#x.conf", "x.conf.orig", "x.rej", "__pycache__/x"]
+)
+def test_what_editors_leave_is_not_packaged(tmp_path: Path, name: str) -> None:
+    """A backup of a unit or an example is no unit and no example."""
+    (tmp_path / "50-x.conf").touch()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    assert recipe.files(tmp_path) == [tmp_path / "50-x.conf"]
+
+
+def build_of(folder: Path, *suites: str) -> recipe.Build:
+    """A build in that folder, for these suites."""
+    return recipe.Build("1.0", folder, folder, folder, suites)
+
+
+@pytest.mark.parametrize("said", ["E: Unable to locate package libslurm-dev", ""])
+def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """Its object would be missing on somebody's hosts: which, why, and the way out."""
+
+    def fail(*_: object) -> None:
+        raise CommandFailed(["apt-get"], 100, f"W: first\n{said}\n" if said else "")
+
+    monkeypatch.setattr(debian, "unpacked", fail)
+    monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example/debian")
+    with pytest.raises(ClusterError) as caught:
+        spank.debian_headers(build_of(tmp_path, "forky"), lambda _: None)
+    words = str(caught.value)
+    assert "no headers of Slurm 26.05 from Debian forky at http://mirror.example/debian" in words
+    assert (said or "code 100") in words
+    assert "--leave-out forky" in words
+
+
+def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a build without any Slurm is none."""
+    monkeypatch.setattr(tools, "debian_mirror", lambda: pytest.fail("asked"))
+    assert spank.debian_headers(build_of(tmp_path), lambda _: None) == {}
+    with pytest.raises(ClusterError, match="no Slurm to build the plugin for"):
+        spank.make(build_of(tmp_path), [], lambda _: None)
+
+
+def test_the_time_of_a_build_is_that_of_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told, or the commit's; never the hour."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert build.source_time() == 1700000000
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert build.source_time() == build.source_time() < time.time()
+
+
 def words() -> argparse.ArgumentParser:
     """A command with sub-commands of two levels."""
     top = argparse.ArgumentParser(prog="thing", description="What it does: well. More.", epilog=".dots\n  kept")
@@ -151,7 +203,10 @@ def words() -> argparse.ArgumentParser:
     show.add_argument("-j", "--json", action="store_true", help="100%% for programs")
     show.add_argument("--view", choices=("a", "b"))
     show.add_argument("--secret", help=argparse.SUPPRESS)
-    commands.add_parser("config").add_subparsers().add_parser("print").add_argument("--file", metavar="F")
+    config = commands.add_parser("config", help="settings").add_subparsers()
+    config.add_parser("print", help="all of them").add_argument("--file", metavar="F")
+    commands.add_parser("inner").add_argument("--deep")
+    parsers.forget_hidden(top)
     return top
 
 
@@ -163,3 +218,5 @@ def test_fish_knows_options_words_and_sub_commands() -> None:
     assert "-n '__fish_seen_subcommand_from show' -l view -x -a 'a b'\n" in text
     assert "-n '__fish_seen_subcommand_from config; and __fish_seen_subcommand_from print' -l file -r\n" in text
     assert "secret" not in text
+    assert "inner" not in text
+    assert "deep" not in text

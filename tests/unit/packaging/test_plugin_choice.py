@@ -10,6 +10,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAM = CHECKOUT / "packaging/share/libexec/slurm-share-plugin"
+CONFS = CHECKOUT / "packaging/share/libexec/slurm-confs"
 HEADERS = Path("/usr/include/slurm")
 
 
@@ -20,11 +21,15 @@ class Host:
         self.root = root
         self.home = root / "usr/lib/slurm-share"
         self.home.mkdir(parents=True)
+        (self.home / "slurm-confs").symlink_to(CONFS)
 
     def slurm(self, version: str, program: str = "usr/sbin/slurmd") -> None:
-        file = self.root / program
+        self.program(program, f'[ "$*" = -V ] && echo "slurm-wlm {version}"')
+
+    def program(self, name: str, does: str) -> None:
+        file = self.root / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f'#!/bin/sh\n[ "$*" = -V ] && echo "slurm-wlm {version}"\n')
+        file.write_text(f"#!/bin/sh\n{does}\n")
         file.chmod(0o755)
 
     def brings(self, *releases: str) -> None:
@@ -96,21 +101,82 @@ def test_two_releases_on_one_host_are_named(host: Host) -> None:
     assert "/usr/sbin/slurmd is Slurm 24.11, but /usr/local/bin/srun is 26.05" in done.stderr
 
 
-def test_what_is_missing_is_named_and_the_old_link_stays(host: Host, tmp_path: Path) -> None:
-    """Without object, headers and compiler: what to install; code 1."""
+def test_a_program_that_reads_slurm_conf_first_is_given_one(host: Host) -> None:
+    """srun does, and a login image has none while it is made; Slurm's own variable does not count."""
+    host.brings("26.05")
+    host.program(
+        "usr/bin/srun",
+        'grep -q ^ClusterName= "$SLURM_CONF" && echo slurm 26.05.5 && exit; echo fatal: no slurm.conf >&2; exit 1',
+    )
+    done = host.choose(SLURM_CONF="/nowhere/slurm.conf")
+    assert (done.returncode, host.link) == (0, "26.05/share_gpu.so"), done.stderr
+    assert [path.name for path in host.root.iterdir()] == ["usr"]
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        (
+            "echo srun: fatal: no auth plugin 25.11.2 >&2; exit 1",
+            "-V ended with 1: srun: fatal: no auth plugin 25.11.2",
+        ),
+        ("exec sleep 60", "-V gave no answer in 1 s"),
+    ],
+)
+def test_a_slurm_that_does_not_tell_its_release_is_no_missing_slurm(host: Host, does: str, why: str) -> None:
+    """Why, in its own words; code 1; the link stays; and nobody waits for a program that hangs."""
+    host.brings("26.05")
+    host.slurm("26.05.5")
+    host.choose()
+    (host.root / "usr/sbin/slurmd").unlink()
+    host.program("usr/bin/srun", does)
+    done = host.choose(SLURM_SHARE_PATIENCE_S="1")
+    assert (done.returncode, host.link) == (1, "26.05/share_gpu.so")
+    assert f"/usr/bin/srun does not say its release ({why})" in done.stderr
+    assert "no Slurm" not in done.stderr
+    assert why in host.choose("--show", SLURM_SHARE_PATIENCE_S="1").stderr
+
+
+def test_the_package_of_a_program_that_cannot_run_tells_its_release(host: Host, tmp_path: Path) -> None:
+    """As dpkg has it."""
+    host.brings("24.11")
+    host.program("usr/bin/srun", "exit 1")
+    host.program(
+        "tools/dpkg-query",
+        'case $1$2$4 in -S"$WANTED") echo "slurm-client: $2" ;; -W*slurm-client) echo 24.11.5 ;; *) exit 1 ;; esac',
+    )
+    path = f"{host.root}/tools:{os.environ['PATH']}"
+    done = host.choose(path=path, WANTED=str(host.root / "usr/bin/srun"))
+    assert (done.returncode, host.link) == (0, "24.11/share_gpu.so"), done.stderr
+
+
+def test_what_is_missing_is_named_and_the_stale_link_goes(host: Host, tmp_path: Path) -> None:
+    """Without object, headers and compiler: what to install; code 1. Every srun would complain about the old object."""
     host.brings("26.05")
     host.slurm("26.05.5")
     host.choose()
     host.slurm("27.05.1")
     tools = tmp_path / "tools"
     tools.mkdir()
-    for tool in ("sed", "head", "readlink"):
+    for tool in ("sed", "head", "readlink", "timeout", "mktemp", "rm", "cat", "tail"):
         (tools / tool).symlink_to(f"/usr/bin/{tool}")
     done = host.choose(path=str(tools))
     assert done.returncode == 1
     for missing in ("no object for Slurm 27.05", "headers of release 27.05", "a C compiler", "make"):
         assert missing in done.stderr
-    assert host.link == "26.05/share_gpu.so"
+    assert host.link is None
+    assert "led to 26.05/share_gpu.so, and this host has Slurm 27.05" in done.stderr
+
+
+def test_what_was_built_here_stays_where_it_cannot_be_built_anew(host: Host) -> None:
+    """It is of the right release; there is no source here."""
+    host.slurm("27.05.1")
+    (host.home / "built/27.05").mkdir(parents=True)
+    (host.home / "built/27.05/share_gpu.so").write_text("27.05")
+    assert (host.choose().returncode, host.link) == (0, "built/27.05/share_gpu.so")
+    done = host.choose("--again")
+    assert (done.returncode, host.link) == (1, "built/27.05/share_gpu.so")
+    assert "no object for Slurm 27.05" in done.stderr
 
 
 def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> None:
@@ -127,7 +193,7 @@ def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> Non
     assert (host.home / f"built/{release}/share_gpu.so").read_bytes().startswith(b"\x7fELF")
     assert f"its object: built/{release}/share_gpu.so" in host.choose("--show").stdout
     host.choose("--remove")
-    assert sorted(path.name for path in host.home.iterdir()) == ["1.01"]
+    assert sorted(path.name for path in host.home.iterdir()) == ["1.01", "slurm-confs"]
 
 
 def test_a_wrong_word_is_a_mistake(host: Host) -> None:
@@ -155,10 +221,14 @@ def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -
         ("etc/slurm/job_submit.lua", {}),
         ("etc/slurm-llnl/job_submit.lua", {}),
         ("srv/job_submit.lua", {"SLURM_CONF": "/srv/slurm.conf"}),
+        ("sites/a/job_submit.lua", {}),
     ],
 )
 def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: str, environ: dict[str, str]) -> None:
     """Else every sbatch would be refused; a comment calls nothing, and who insists may."""
+    unit = host.root / "etc/systemd/system/slurmctld.service.d/site.conf"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=\nExecStart=/usr/sbin/slurmctld --systemd -f /sites/a/slurm.conf\n")
     lua = host.root / file
     lua.parent.mkdir(parents=True)
     lua.write_text('local share = dofile("/usr/lib/slurm-share/job_submit.lua")\n')

@@ -1,0 +1,115 @@
+"""The units of the packages, under a systemd that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from booted import Booted, booted
+from clean_roots import CleanRoot
+
+from localcluster import packaged, progress
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-under-systemd")]
+
+INSTALL = """\
+dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb
+cp /mnt/slurm-share_*.deb /root
+systemctl disable slurmd slurmctld
+"""
+"""Slurm's daemons have no configuration here, and would look for one for minutes."""
+UNITS = ("slurm-share-agent.service", "slurm-share-archive.service", "slurm-share-archive.timer")
+MOUNT = "run-slurm\\x2dshare.mount"
+AGENT = "slurm-share-agent.service"
+ASK = """\
+import socket
+with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
+    one.connect("/run/slurm-share-agent/socket")
+    line.write(b'{"everybody": true}\\n')
+    line.flush()
+    print(line.read().decode())
+"""
+"""As agent.md has the protocol."""
+
+
+@pytest.fixture(scope="module")
+def installed(can_make_clusters: None, tmp_path_factory: pytest.TempPathFactory) -> CleanRoot:
+    """Debian 13 with our packages on it."""
+    clean = CleanRoot("trixie", tmp_path_factory.mktemp("booted"))
+    clean.shell(INSTALL, packaged.built(progress.to_stderr))
+    return clean
+
+
+@pytest.fixture(scope="module")
+def host(installed: CleanRoot) -> Iterator[Booted]:
+    """The same, booted."""
+    with booted(installed) as made:
+        yield made
+
+
+def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:
+    """Neither in the words, nor in what they start and want; users and folders come to be."""
+    said = installed.shell(
+        'cd /usr/lib/systemd/system; systemd-analyze verify --man=no "$@" 2>&1', words=[*UNITS, MOUNT]
+    )
+    assert said == ""
+    script = "systemd-tmpfiles --create slurm-share.conf; stat -c '%a %U' /run/slurm-share"
+    assert installed.shell(script) == "755 root\n"
+    script = "userdel slurm-share; systemd-sysusers slurm-share.conf 2>/dev/null; getent passwd slurm-share"
+    assert ":/nonexistent:/usr/sbin/nologin\n" in installed.shell(script)
+
+
+def test_slurmd_brings_the_file_system_of_shared_jobs(host: Booted) -> None:
+    """Nothing was enabled; it is mounted before slurmd's start, with its limits."""
+    # slurmd itself finds no controller here and comes to nothing; what it wants is there all the same
+    host.run("systemctl", "start", "--no-block", "slurmd.service")
+    host.until(MOUNT, "active")
+    words = host.run("findmnt", "-n", "-o", "FSTYPE,OPTIONS", "/run/slurm-share").stdout
+    assert words.startswith("tmpfs ")
+    for option in ("size=65536k", "nosuid", "nodev", "noexec"):
+        assert option in words
+    for when in ("Wants", "After"):
+        assert "slurm-share.mount" in host.state("slurmd.service", when).replace("\\\\x2d", "-")
+
+
+def test_the_agent_runs_and_answers(host: Booted) -> None:
+    """As its own user, ready by its own word, with its socket for everybody; started anew by a kill."""
+    assert host.state(AGENT, "UnitFileState") == "disabled"
+    done = host.run("systemctl", "enable", "--now", AGENT)
+    assert done.returncode == 0, host.run("journalctl", "--no-pager", "-u", AGENT).stdout
+    host.until(AGENT, "active")
+    before = host.state(AGENT, "MainPID")
+    assert host.run("ps", "-o", "user=", "-p", before).stdout.strip() == "slurm-share"
+    answer = host.run("/opt/slurm-share/bin/python", "-I", "-c", ASK)
+    assert json.loads(answer.stdout)["snapshot"]["node"] == "booted", answer.stderr
+    host.run("kill", "-9", before)
+    host.until(AGENT, "active")
+    assert host.state(AGENT, "MainPID") != before
+
+
+def test_the_timer_calls_the_archive(host: Booted) -> None:
+    """Every quarter of an hour; one look by hand says what this host lacks, and makes the folder as its user's."""
+    assert host.run("systemctl", "enable", "--now", "slurm-share-archive.timer").returncode == 0
+    assert host.state("slurm-share-archive.timer") == "active"
+    assert "*:00/15:00" in host.state("slurm-share-archive.timer", "TimersCalendar")
+    host.run("systemctl", "start", "slurm-share-archive.service")
+    said = host.run("journalctl", "--no-pager", "-o", "cat", "-u", "slurm-share-archive.service").stdout
+    assert "the source srun does not show everybody's load; write --source " in said
+    folder = host.run("stat", "-c", "%a %U", "/var/lib/slurm-share/archive").stdout
+    assert folder == "750 slurm-share\n"
+
+
+def test_an_upgrade_starts_the_agent_anew_and_a_removal_ends_it(host: Booted) -> None:
+    """And systemd has forgotten every unit afterwards."""
+    host.run("systemctl", "start", AGENT)
+    before = host.state(AGENT, "MainPID")
+    done = host.run("bash", "-c", "dpkg -i /root/slurm-share_*.deb")
+    assert done.returncode == 0, done.stderr
+    host.until(AGENT, "active")
+    assert host.state(AGENT, "MainPID") not in (before, "0")
+    done = host.run("dpkg", "-r", "slurm-share-spank", "slurm-share")
+    assert done.returncode == 0, done.stderr
+    assert {host.state(unit, "LoadState") for unit in UNITS} == {"not-found"}
+    assert host.run("pgrep", "-f", "slurm-share agent").stdout == ""
+    assert host.run("ls", "/opt").stdout == ""
