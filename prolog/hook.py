@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import sys
 
 from slurm_share import names
 
@@ -79,6 +80,8 @@ def be_program(main: Callable[[], int]) -> NoReturn:
     """Run a hook as the program that slurmd starts. A process of a tenth of a second has no garbage worth looking for,
     and leaves at once: all that was to be written is written, and to take an interpreter apart costs, too."""
     gc.disable()
+    # msgspec asks it for what `typing` has as well, and its import is a tenth of a shared job's hook
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
     os._exit(main())
 
 

@@ -11,13 +11,16 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
-RELEASES = ("26.05", "24.11")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packaging/demo"))
+from localcluster.records import RELEASES
+
 PROFILES = {
     "cgroup": "cgroup v1: memory and devices confined",
     "auth": "`auth/slurm` in munge's place, sackd on the login host",
     "uuids": "`AutoDetect=nvidia`: UUIDs in Prolog's `CUDA_VISIBLE_DEVICES` on 26.05, numbers on 24.11",
     "exclusive": "one user on a node by Slurm alone: `Exclusive=USER` on 26.05, `ExclusiveUser=YES` on 24.11",
-    "together": "all four at once",
+    "together": "the four above at once",
+    "cgroup2": "cgroup v2: devices confined; a job's folder is called by its SLUID on 26.05, by its number on 24.11",
 }
 CHECKS = {
     "share": "a share",
@@ -42,10 +45,12 @@ cluster with cgroup v1 besides:
 {confined}.
 
 `tests/run.sh --slurm 26.05` (or `24.11`, or `all`, the default) says on which. The profiles above get these checks and
-no others, and most of them here only: `tests/run.sh` has the last row of them on the newest release, without triple and
-requeue, and leaves out pyslurm, which has to be built. cgroup v2, where a job's folder has its SLUID, is not among
-them: the kernels that this is tested on have cgroup v1, and slurmd refuses a mixture. Its paths are tested from
-recorded ones (`tests/unit/readers`).
+no others, and most of them here only: `tests/run.sh` has the four at once on the newest release, without triple and
+requeue, and leaves out pyslurm, which has to be built. cgroup v2 is tested on kernels that have v1 as well, which
+slurmd refuses; there it is shown v2 alone (`packaging/demo/localcluster/only-v2.c`), and v2 has no controller of memory
+and CPUs. Whose a process is by its place in v2, and that folders of a user's making say nothing, is tested daily
+(`tests/cluster/test_cgroup_paths.py`); the figures of such a job's memory, from recorded files
+(`tests/unit/readers/test_cgroups.py`).
 """
 
 
@@ -87,7 +92,7 @@ def page(found: dict[str, str]) -> str:
     lines += ["", "| beside it | |", "|---|---|"]
     for file, text in (
         ("test_rolling_upgrade", "rolling upgrade 24.11 to 26.05 under shared jobs, both plugin objects installed"),
-        ("test_pyslurm", "where jobs are, through pyslurm, as through squeue (26.05)"),
+        ("test_pyslurm", "where jobs are and whose, through pyslurm, as through squeue (26.05)"),
     ):
         counts = Counter(word for name, word in found.items() if name.startswith(f"{file}::"))
         lines.append(f"| {text} | {_counted(counts)} |")

@@ -3,7 +3,8 @@
 # nothing has to be installed before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-usage="Usage: tests/run.sh [--slurm all|26.05|24.11]
+releases=$(sed -n 's/^    "\([0-9.]*\)": Release(.*/\1/p' packaging/demo/localcluster/records.py | paste -sd'|')
+usage="Usage: tests/run.sh [--slurm all|$releases]
 
   --slurm RELEASE  cluster tests on this release of Slurm only; the default is all of them
   --help           this text"
@@ -16,15 +17,15 @@ while [ $# -gt 0 ]; do
 	*) echo "tests/run.sh: there is no option $1"$'\n'"$usage" >&2 && exit 2 ;;
 	esac
 done
-case $slurm in
-all | 26.05 | 24.11) ;;
-*) echo "tests/run.sh: --slurm takes all, 26.05 or 24.11, not '$slurm'" >&2 && exit 2 ;;
+case "|all|$releases|" in
+*"|$slurm|"*) ;;
+*) echo "tests/run.sh: --slurm takes all|$releases, not '$slurm'" >&2 && exit 2 ;;
 esac
 if [ "$(id -u)" != 0 ]; then
 	echo "tests/run.sh: the cluster tests need root (namespaces); tests/check.sh runs everything else without" >&2
 	exit 2
 fi
 tests/check.sh
-# Three at a time: a cluster test waits more than it works.
-SLURM_SHARE_SLURM=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 3 --dist loadgroup --maxfail 25 \
+# Four at a time: a cluster test waits more than it works.
+SLURM_SHARE_SLURM=$slurm PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m cluster -n 4 --dist loadgroup --maxfail 25 \
 	--timeout 600 --durations 15 tests/cluster

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -47,6 +47,8 @@ class CgroupPlace(Struct, frozen=True):
     task: int | None = None
     folder: str = ""
     """The job's own, below the mount."""
+    tree: str = ""
+    """The controllers of v1 whose path this is, as the kernel writes them; empty: v2's."""
 
 
 class JobGroup(Struct, frozen=True, kw_only=True):
@@ -60,7 +62,7 @@ class JobGroup(Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}
 
 
-def parse(text: bytes) -> CgroupPlace | None:
+def parse(text: bytes, is_made_by_root: Callable[[CgroupPlace], bool] = lambda place: True) -> CgroupPlace | None:
     """The job of a process from its /proc/PID/cgroup; None: in none.
 
     Under v1 the controllers may be at different depths of the tree, and the deepest says most. A path that a user may
@@ -68,14 +70,45 @@ def parse(text: bytes) -> CgroupPlace | None:
     """
     best: CgroupPlace | None = None
     for line in text.decode("utf-8", "replace").splitlines():
-        path = line.split(":", 2)[-1]
-        place = _parse_path(path)
-        if place is not None and (best is None or _depth(place) > _depth(best)):
+        _, _, rest = line.partition(":")
+        tree, _, path = rest.partition(":")
+        place = _parse_path(path, tree)
+        if place is not None and (best is None or _depth(place) > _depth(best)) and is_made_by_root(place):
             best = place
     return best
 
 
-def _parse_path(path: str) -> CgroupPlace | None:
+def read_place(process: str | Path, root: Path = ROOT) -> CgroupPlace | None:
+    """The job of a process (its folder in /proc); None: in none.
+
+    Whoever was given a cgroup may call what he makes in it by the names that Slurm gives: such a folder is his, and
+    those of Slurm are root's, up to the mount. A path that cannot be seen from here is believed: who reads may be in a
+    container, and the folder of a process that lives cannot be removed.
+    """
+    return parse(slurp(f"{process}/cgroup"), lambda place: _is_roots(_mount(root, place.tree), place.folder))
+
+
+def _mount(root: Path, tree: str) -> str:
+    if tree:
+        return f"{root}/{tree.removeprefix('name=')}"
+    return str(root) if (root / "cgroup.controllers").exists() else f"{root}/unified"
+
+
+def _is_roots(mount: str, folder: str) -> bool:
+    """Whether none of the folders from the mount down is a user's. The mount itself is the measure where it is not
+    root's: that of a container without privileges."""
+    try:
+        trusted = {0, os.stat(mount).st_uid}  # noqa: PTH116
+        while folder.strip("/"):
+            if os.stat(mount + folder).st_uid not in trusted:  # noqa: PTH116
+                return False
+            folder = folder.rpartition("/")[0]
+    except OSError:
+        pass
+    return True
+
+
+def _parse_path(path: str, tree: str = "") -> CgroupPlace | None:
     v2, v1 = _V2.search(path), _V1.search(path)
     match = min((one for one in (v2, v1) if one is not None), key=lambda one: one.start(), default=None)
     if match is None or _OF_A_USER.search(path, 0, match.start() + 1):
@@ -84,10 +117,10 @@ def _parse_path(path: str) -> CgroupPlace | None:
         job, sluid, step, task = match.groups()
         name = f"job_{job}" if job else sluid
         folder = path[: path.index(f"/{name}", match.start()) + 1 + len(name)]
-        return CgroupPlace(int(job) if job else None, sluid, None, step, _number(task), folder)
+        return CgroupPlace(int(job) if job else None, sluid, None, step, _number(task), folder, tree)
     uid, job, step, task = match.groups()
     folder = path[: path.index(f"/job_{job}", match.start()) + 5 + len(job)]
-    return CgroupPlace(int(job), None, int(uid), step, _number(task), folder)
+    return CgroupPlace(int(job), None, int(uid), step, _number(task), folder, tree)
 
 
 def _depth(place: CgroupPlace) -> tuple[bool, bool]:
@@ -112,8 +145,7 @@ def read_stepd(process: Path) -> tuple[int, str | None] | None:
 
 def read_job_of_sluid(place: CgroupPlace, proc: Path, root: Path = ROOT) -> int | None:
     """The number of the job whose cgroup has a SLUID, by the slurmstepd of one of its steps; None: it has none now."""
-    mount = root if (root / "cgroup.controllers").exists() else root / "unified"
-    return _read_number(str(mount) + place.folder, proc)
+    return _read_number(_mount(root, "") + place.folder, proc)
 
 
 def _read_number(folder: str, proc: Path) -> int | None:
@@ -175,8 +207,9 @@ class JobGroups:
         for _ in range(4):
             for name in wanted:
                 for folder in level:
-                    if os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112
-                        return f"{folder}/{name}"
+                    found = f"{folder}/{name}"
+                    if os.path.isdir(found) and _is_roots(mount, found.removeprefix(mount)):  # noqa: PTH112
+                        return found
             level = [
                 f"{folder}/{name}"
                 for folder in level

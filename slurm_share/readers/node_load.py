@@ -258,7 +258,7 @@ class NodeReader:
         self, pid: int, folder: str, tops: Mapping[int, tuple[Step, int]]
     ) -> tuple[int | None, str | None, int | None, str, bool]:
         """(job, step, task, what stands for the task where that is None, whether it is only the process's own word)."""
-        place = cgroups.parse(slurp(f"{folder}/cgroup"))
+        place = cgroups.read_place(folder, self._root)
         if place is not None:
             job = place.job
             if job is None:

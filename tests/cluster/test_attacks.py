@@ -6,20 +6,26 @@ whose plan, slots, locks, sockets and logs lie beside root's.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hooked import ALICE, BIN, BOB, LOG, PART, STATE, Node, configured, until
+from terminal import terminals
 
-from localcluster import Cluster
+from localcluster import Cluster, paths
 
 pytestmark = pytest.mark.cluster
+
+INSIDE = [sys.executable, str(paths.CHECKOUT / "packaging/demo/cluster")]
 
 
 @pytest.fixture
@@ -240,14 +246,20 @@ LOOKS = [
     "llload -g --tsv",
     "llload --advise",
     "slurm-share status",
+    "slurm-share sample",
+    "slurm-share archive --source local",
+    "slurm-share report --from {day}",
+    "slurm-share report --from {day} --json",
 ]
-ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2030-\u2064\u2070-\U0010ffff]")
+AS_ROOT = ("slurm-share archive", "slurm-share report")
+SCREEN = "llload-tui --interval 1 --view jobs"
+ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-\U0010ffff]")
 """What no terminal should get from a name: controls, and signs that turn the direction of writing."""
 
 
-def test_names_are_shown_and_do_nothing(cluster: Cluster) -> None:
+def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Job, comment, folder and program have names with markup, newlines and a terminal's orders: every command shows
-    its table, and none of its bytes is an order."""
+    its table, and none of its bytes is an order; on the dashboard they stand as they are written."""
     folder = f"/home/alice/{HOSTILE.replace('/', '|')}"
     cluster.as_user("alice", f"mkdir -p {shlex.quote(folder)}", check=True)
     job = cluster.sbatch(
@@ -271,10 +283,13 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster) -> None:
         cluster.wait_running(job)
         node = Node(cluster, "n2")
         until(lambda: "simgpu-task" in node.run("pgrep", "-fa", "seconds 600").stdout or node.mps("server"), "its task")
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
         for look in LOOKS:
-            where = "n2" if look == "slurm-share status" else "login"
-            done = cluster.as_user("alice", look, node=where, timeout=60)
-            assert done.returncode == 0, (look, done.stderr)
+            where = "n2" if look.startswith("slurm-share") else "login"
+            words = look.format(day=day).split()
+            is_roots = look.startswith(AS_ROOT)
+            done = cluster.exec(where, words) if is_roots else cluster.as_user("alice", words, node=where, timeout=60)
+            assert done.returncode == 0, (look, done.stdout, done.stderr)
             assert "Traceback" not in done.stderr
             assert ODD.findall(done.stdout + done.stderr) == [], look
             assert "uid=" not in done.stdout  # nobody ran id
@@ -283,9 +298,55 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster) -> None:
                 assert json.loads(done.stdout)
             if look == "llstat":
                 assert "[red]x[/red]" in done.stdout  # as it is, and not as markup
+            if look.startswith("slurm-share report"):
+                assert "alice" in done.stdout
+        with terminals(tmp_path) as opened:
+            raw = ["script", "-qefc", SCREEN, "/tmp/drawn"]
+            screen = opened.open("names", [*INSIDE, "--name", cluster.name, "as", "alice", "--", *raw])
+            screen.shows("[red]x[/red]")
+            screen.press("q")
+            screen.until(lambda: screen.code is not None, "its end")
+            assert screen.code == 0, screen.text
+        drawn = (cluster.root("login") / "tmp/drawn").read_text(errors="replace")
+        assert "[red]x[/red]" in drawn
+        for order in ("\x1b]0;t", "\r\nNodeName", "\u202e"):
+            assert order not in drawn
+        ended = cluster.as_user("alice", ["llkill", str(job)])
+        assert f"ended {job} ([red]x[/red]" in ended.stdout
+        assert ODD.findall(ended.stdout + ended.stderr) == []
     finally:
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
+
+
+# --- many ----------------------------------------------------------------------------------------------------------
+
+MANY = 120
+PARTS = ("--share-gpu=4", "--gres=gpu:1", "-n1", "-c1", "--mem=100")
+START_S = 30.0
+"""For a job on a node that nobody else is on; on a machine with nothing else to do it is two seconds."""
+
+
+def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
+    """alice's array of short shares keeps the hooks of two nodes busy. bob's share on the third starts at once, and the
+    one that waits for n2 comes in when hers are through; all of hers did their work, and nothing of them is left. (Ten
+    thousand at once: tests/bench/jobs_a_minute.py 10000 0.)"""
+    task = "srun bash -c 'echo slot $SLURM_SHARE_SLOT; sleep 1'"
+    array = cluster.sbatch("alice", task, f"--array=1-{MANY}", "-xn3", "-o", "many-%a", *PARTS)
+    until(lambda: len(node.jobs()) >= 4, "her jobs on n2")
+    begin = time.monotonic()
+    bobs = cluster.sbatch("bob", "echo up", "-wn3", "--share-gpu=2", "--gres=gpu:1")
+    later = cluster.sbatch("bob", "echo up", "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    until(lambda: "up\n" in cluster.exec("login", ["cat", f"/home/bob/slurm-{bobs}.out"]).stdout, "bob's first word")
+    assert time.monotonic() - begin < START_S
+    assert str(array) in "".join(cluster.jobs())  # hers go on meanwhile
+    assert cluster.wait(array, timeout=480) == "COMPLETED"
+    assert cluster.wait(later) == "COMPLETED"
+    said = cluster.as_user("alice", "cat many-*; rm many-*").stdout.splitlines()
+    assert len([line for line in said if re.fullmatch(r"slot \d+", line)]) == MANY
+    for name in cluster.compute_nodes:
+        assert Node(cluster, name).remains() == []
+    assert set(cluster.status().nodes.values()) == {"idle"}
 
 
 # --- what root opens -----------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
     """No job, no process, no file of a share on any node, and all of them in service."""
     cluster.settle(120)
     try:
-        until(lambda: set(cluster.status().nodes.values()) <= {"idle", "planned"}, "idle nodes")
+        until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
     except AssertionError as error:
         why = why_not_idle(cluster)
         for name in NODES:  # for the tests that come after this one

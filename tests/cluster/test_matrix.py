@@ -8,6 +8,7 @@ what they found.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -50,10 +51,13 @@ PROFILES = {
     "exclusive": Profile(conf={"26.05": f"{PARTITION} Exclusive=USER", "24.11": f"{PARTITION} ExclusiveUser=YES"}),
 }
 TOGETHER = "together"
+V2 = "cgroup2"
 PROFILES[TOGETHER] = Profile(
     {key: value for one in PROFILES.values() for key, value in one.options.items()},
     {release: "\n".join(one.conf[release] for one in PROFILES.values() if release in one.conf) for release in RELEASES},
 )
+PROFILES[V2] = Profile({"cgroup_v2": True})
+"""Not among those together: a job is in one kind of cgroup."""
 EVERY_DAY = [(CURRENT if WANTED == "all" else WANTED, TOGETHER)]
 in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
 KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY
@@ -177,7 +181,7 @@ def test_requeue(made: Cluster) -> None:
 
 def test_itself(kind: tuple[str, Cluster], made: Cluster) -> None:
     """The profile is what it says."""
-    for prove in PROOFS.values() if kind[0] == TOGETHER else [PROOFS[kind[0]]]:
+    for prove in ALL_AT_ONCE.values() if kind[0] == TOGETHER else [PROOFS[kind[0]]]:
         prove(made)
         made.cancel_all()
 
@@ -189,6 +193,37 @@ def _cgroup(cluster: Cluster) -> None:
     cluster.wait(job)
     text = cluster.output(job)
     assert re.search(rf"/slurm(_\w+)?/uid_2001/job_{job}/step_0", text), text
+    assert "'/dev/nvidia0' for reading: No such device or address" in text
+    assert "'/dev/nvidia1' for reading: Operation not permitted" in text
+
+
+def _cgroup2(cluster: Cluster) -> None:
+    """A task's folder has the job's SLUID (26.05) or its number, and our sampler knows by it whose the task is; a GPU
+    that is not the job's is not its to open."""
+    script = """srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'
+        srun -n1 simgpu-task --memory 100M --seconds 120"""
+    job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    cluster.wait_running(job)
+    name = f"job_{job}"
+    if cluster.slurm_release == "26.05":
+        found = re.search(
+            r"\bSLUID=(s[0-9A-Z]{13})\b", cluster.exec("ctl", ["scontrol", "show", "job", "-d", str(job)]).stdout
+        )
+        assert found
+        name = found[1]
+    look = ["slurm-share", "sample", "--all"]
+    seen: list[tuple[object, ...]] = []
+
+    def task_on_gpu() -> bool:
+        processes = json.loads(cluster.exec("n2", look, check=True).stdout)["processes"]
+        # the MPS server is of no step
+        seen[:] = [(one["job"], one["step"], one["task"], one["user"]) for one in processes if one["step"]]
+        return bool(seen)
+
+    until(task_on_gpu, "its task on the GPU")
+    assert seen == [(job, "1", 0, "alice")]
+    text = said(cluster, job)
+    assert f"0::/system.slice/n2_slurmstepd.scope/{name}/step_0/user/task_0\n" in text, text
     assert "'/dev/nvidia0' for reading: No such device or address" in text
     assert "'/dev/nvidia1' for reading: Operation not permitted" in text
 
@@ -227,4 +262,5 @@ def _exclusive(cluster: Cluster) -> None:
     assert cluster.wait(other) == "COMPLETED"
 
 
-PROOFS = {"cgroup": _cgroup, "auth": _auth, "uuids": _uuids, "exclusive": _exclusive}
+ALL_AT_ONCE = {"cgroup": _cgroup, "auth": _auth, "uuids": _uuids, "exclusive": _exclusive}
+PROOFS = {**ALL_AT_ONCE, V2: _cgroup2}

@@ -25,6 +25,15 @@ told = slurm.read_places(states)
 answer = slurm_pyslurm.read_answer()
 print(sorted(told), told == slurm_pyslurm.places(answer, states))
 """
+MINE = """
+import os
+from slurm_share.readers import slurm, slurm_pyslurm
+os.environ[slurm_pyslurm.WISH] = "0"
+answer = slurm_pyslurm.read_answer()
+for node in ("n1", "n2"):
+    told = sorted(slurm.read_my_job_ids(node))
+    print(*told, tuple(told) == slurm_pyslurm.job_ids(answer, os.getuid(), node, slurm.ON_A_NODE))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +55,9 @@ def made(can_make_clusters: None) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_pyslurm_and_the_commands_tell_the_same_places(made: Cluster) -> None:
-    """Of jobs of two users: on one node, on two, waiting, held."""
+def test_pyslurm_and_the_commands_tell_the_same_places_and_owners(made: Cluster) -> None:
+    """Of jobs of two users: on one node, on two, waiting, held, elements of an array; and each user's own, node by
+    node."""
     jobs = [
         made.sbatch("alice", "sleep 600", "-wn1,n2", "-N2", "-n2", "-pplain"),
         made.sbatch("bob", "sleep 600", "-wn2", "-n1", "-pplain"),
@@ -60,6 +70,11 @@ def test_pyslurm_and_the_commands_tell_the_same_places(made: Cluster) -> None:
         done = made.as_user("alice", ["/opt/slurm-share/bin/python", "-c", PLACES, states], check=True)
         expected = "[]" if states == "PENDING" else "['n1', 'n2', 'n[1-2]']"
         assert done.stdout.strip() == f"{expected} True"
+    array = sorted(map(int, made.exec("ctl", ["squeue", "-h", "-tR", "-j", str(jobs[2]), "-o", "%A"]).stdout.split()))
+    assert len(array) == 2
+    for user, n1, n2 in (("alice", [jobs[0], *array], [jobs[0]]), ("bob", [], [jobs[1]])):
+        said = made.as_user(user, ["/opt/slurm-share/bin/python", "-c", MINE], check=True).stdout
+        assert said.splitlines() == [" ".join([*map(str, sorted(each)), "True"]) for each in (n1, n2)]
     made.cancel_all()
 
 

@@ -14,10 +14,11 @@ from conftest import WANTED, name_for
 from hooked import Node, until, why_not_idle
 
 from localcluster import Cluster
+from localcluster.records import CURRENT, STABLE
 
 pytestmark = pytest.mark.cluster
 
-OLDER, NEWER = "24.11", "26.05"
+OLDER, NEWER = STABLE, CURRENT
 SLOT = "$SLURM_SHARE_SLOT/$SLURM_SHARE_SLOTS $SLURM_SHARE_MPS"
 STAY = "until [ -e ~/go ]; do sleep 0.1; done"
 TASK = f"""\

@@ -199,7 +199,7 @@ def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: 
     else:
         assert made == table.get(first_cell(row), "a row that the table has not; make it with tests/rows.sh")
     states = cluster.status().nodes
-    assert set(states.values()) <= {"idle", "planned", "completing"}
+    assert set(states.values()) <= {"idle", "completing"}
 
 
 def special(cluster: Cluster, note: str):  # type: ignore[no-untyped-def]

@@ -49,7 +49,6 @@ class Shared:
     job: int
     slots: int
     before: dict[str, object] = field(default_factory=dict)
-    had_fresh_task: bool = False
     is_over: bool = False
 
     def said(self) -> str:
@@ -81,15 +80,19 @@ class Shared:
         return self.cluster.as_user("alice", ask, node="n2", timeout=30).stdout
 
     def unchanged(self) -> None:
-        """Nobody has changed it, and a further task of it finds its slot and its server."""
+        """Nobody has changed it; a fork that its script has not yet made a program of is looked at again."""
+        for _ in range(5):
+            if self.state() == self.before:
+                return
         assert self.state() == self.before
-        if self.slots > 1 and not self.had_fresh_task:
+
+    def takes_a_task(self) -> None:
+        """A further task of it finds its slot and its server, where it has a free one."""
+        if self.slots > 1:
             self.cluster.as_user("alice", ["touch", f"again.{self.job}"], check=True)
             until(lambda: "\nagain " in self.said(), "a fresh task's end")
             assert "\nagain 0\n" in self.said()
             assert self.said().count("mps server") == self.slots
-            self.had_fresh_task = True
-            self.before = self.state()
 
     def end(self) -> None:
         """Cancel it and wait for its Epilog."""
@@ -105,30 +108,75 @@ def cleared(cluster: Cluster) -> Iterator[None]:
         yield
 
 
+class Held:
+    """alice's job at work, kept from one test to the next for as long as they leave it as it was."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.node = Node(cluster, "n2")
+        self.options: list[str] = []
+        self.one: Shared | None = None
+
+    def at_work(self, options: list[str]) -> Shared:
+        """The job that is there, or one with these options."""
+        if self.one is not None and self.options != options:
+            self.leave()
+        if self.one is None:
+            self.node.run("rm", "-f", LOG)
+            self.options, self.one = options, start(self.cluster, *options)
+        return self.one
+
+    def leave(self) -> None:
+        """It ends, if it has not; nothing is left of anybody then."""
+        one, self.one = self.one, None
+        try:
+            if one is not None and not one.is_over:
+                one.takes_a_task()
+                one.end()
+            assert self.node.remains() == []
+            until(lambda: set(self.cluster.status().nodes.values()) == {"idle"}, "idle nodes")
+            assert ".py" not in self.node.log()  # a traceback
+        finally:
+            self.cluster.cancel_all()
+            self.node.forget_refusals()
+            clear(self.node)
+            if self.node.remains():
+                self.cluster.reboot("n2")
+            for name in [name for name, state in self.cluster.status().nodes.items() if state.startswith("drain")]:
+                resume(self.cluster, name)
+
+
+@pytest.fixture(autouse=True)
+def no_jobs_remain() -> None:
+    """In the place of what other tests have: `shared` sees to bob's, and keeps alice's."""
+
+
+@pytest.fixture(scope="module")
+def held(cluster: Cluster) -> Iterator[Held]:
+    """For all tests of this file."""
+    held = Held(cluster)
+    yield held
+    held.leave()
+
+
 @pytest.fixture
-def shared(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Shared]:
+def shared(request: pytest.FixtureRequest, held: Held) -> Iterator[Shared]:
     """alice's job at work; after the test it is as it was, and when it has ended nothing is left of anybody."""
-    node = Node(cluster, "n2")
-    node.run("rm", "-f", LOG)
-    one = start(cluster, *getattr(request, "param", WHOLE_NODE))
+    alone = "cleared" in request.fixturenames  # its settings are those of the moment at which it came
+    if alone:
+        held.leave()
+    one = held.at_work(getattr(request, "param", WHOLE_NODE))
     try:
         yield one
         if not one.is_over:
             one.unchanged()
-        assert cluster.exec("ctl", ["squeue", "-h", "-u", "bob"]).stdout == ""
-        assert of_bob(node) == []
-        one.end()
-        assert node.remains() == []
-        until(lambda: set(cluster.status().nodes.values()) <= {"idle", "planned"}, "idle nodes")
-        assert ".py" not in node.log()  # a traceback
-    finally:
-        cluster.cancel_all()
-        node.forget_refusals()
-        clear(node)
-        if node.remains():
-            cluster.reboot("n2")
-        for name in [name for name, state in cluster.status().nodes.items() if state.startswith("drain")]:
-            resume(cluster, name)
+        assert held.cluster.exec("ctl", ["squeue", "-h", "-u", "bob"]).stdout == ""
+        assert of_bob(held.node) == []
+    except BaseException:
+        held.leave()
+        raise
+    if alone or one.is_over:
+        held.leave()
 
 
 def start(cluster: Cluster, *options: str) -> Shared:
@@ -254,6 +302,7 @@ def test_what_bob_submits_runs_when_alice_has_gone(cluster: Cluster, shared: Sha
     """Nothing of hers is in its way then."""
     jobs = submit(shared, SUBMISSIONS[1::3])
     shared.unchanged()
+    shared.takes_a_task()
     shared.end()
     landed(cluster, jobs.values())
     assert "refused" not in shared.node.log()
@@ -370,6 +419,7 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
     until(looked_at, "a look at every job")
     assert [is_begun(cluster, job) for job in jobs] == [False] * 4
     shared.unchanged()
+    shared.takes_a_task()
     shared.end()
     landed(cluster, jobs)
 
@@ -408,6 +458,7 @@ def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, f
     until(lambda: all("LastSchedEval=2" in cluster.job(job) for job in jobs), "a look at every job")
     assert [job for job in jobs if is_begun(cluster, job)] == []
     shared.unchanged()
+    shared.takes_a_task()
     shared.end()
     landed(cluster, jobs)
 
@@ -586,6 +637,7 @@ def test_a_daemon_of_bobs_own_changes_nothing(cluster: Cluster, shared: Shared) 
     with bobs_daemon(shared.node) as pid:
         second = start(cluster, *ONE_GPU)
         second.unchanged()
+        second.takes_a_task()
         second.end()
         assert shared.node.alive(pid)
     assert "operators" not in shared.node.log()
@@ -749,6 +801,7 @@ def test_a_program_of_bobs_on_her_gpu_is_reported_and_not_ended(cluster: Cluster
     alive, log, state = node.alive(pid), node.log(), cluster.status().nodes["n2"]
     node.run("kill", "-9", str(pid))
     second.unchanged()
+    second.takes_a_task()
     if state.startswith("drain"):
         resume(cluster, "n2")
     second.end()

@@ -34,6 +34,26 @@ def test_an_ordinary_jobs_hooks_load_nothing_heavy():
     assert loaded("epilog") == ("0", LIGHT | {"slurm_share_hooks.epilog"})
 
 
+SHARED = """
+import sys
+from slurm_share_hooks import hook
+def main():
+    from slurm_share_hooks import admission, observe, release
+    print(*(name for name, module in sys.modules.items() if module is not None), flush=True)
+    return 0
+hook.be_program(main)
+"""
+"""All that a shared job's hooks may load."""
+
+
+def test_a_shared_jobs_hooks_leave_out_what_python_has_itself():
+    """msgspec would take typing_extensions, where it is installed, and with it `inspect` and the parser."""
+    run = subprocess.run([sys.executable, "-I", "-c", SHARED], capture_output=True, text=True, check=True)
+    modules = set(run.stdout.split())
+    assert {"msgspec", "pynvml", "slurm_share_hooks.admission"} <= modules
+    assert not {"typing_extensions", "httpx", "rich", "asyncio"} & modules
+
+
 LLLOAD = """
 import sys
 from slurm_share.cli import llload

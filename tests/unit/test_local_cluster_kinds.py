@@ -16,7 +16,7 @@ HOSTS = make_hosts(2)
 
 def slurm_conf(**kind: str) -> list[str]:
     """The lines of slurm.conf."""
-    return conf.slurm_conf(HOSTS, cgroup=False, parts=(), job_submit=False, shards_per_gpu=4, **kind).splitlines()
+    return conf.slurm_conf(HOSTS, cgroup="", parts=(), job_submit=False, shards_per_gpu=4, **kind).splitlines()
 
 
 def test_slurms_own_key_takes_the_place_of_munges() -> None:
@@ -70,3 +70,14 @@ def test_both_plugin_objects_are_there_and_the_link_fits_the_host(
             "24.11": "24.11",
             "26.05": "26.05",
         }
+
+
+@pytest.mark.parametrize(
+    ("kind", "plugin", "tracked"),
+    [("", "disabled", "linuxproc"), ("v1", "cgroup/v1", "cgroup"), ("v2", "cgroup/v2", "cgroup")],
+)
+def test_jobs_are_in_the_cgroups_that_were_asked_for(kind: str, plugin: str, tracked: str) -> None:
+    """In slurm.conf and cgroup.conf alike."""
+    assert f"CgroupPlugin={plugin}" in conf.cgroup_conf(kind).splitlines()
+    lines = conf.slurm_conf(HOSTS, cgroup=kind, parts=(), job_submit=False, shards_per_gpu=4).splitlines()
+    assert [line for line in lines if line.startswith("ProctrackType=")] == [f"ProctrackType=proctrack/{tracked}"]

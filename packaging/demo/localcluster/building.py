@@ -19,6 +19,8 @@ from . import conf, paths, process
 from .errors import ClusterError, Misuse, NotDone
 from .records import Host, Identity
 
+V1, V2 = "v1", "v2"
+"""Of cgroups."""
 INSIDE_ENV = {"PATH": process.OUTSIDE_PATH, "LANG": "C.UTF-8"}
 _BOOT_S = 20.0
 _END_S = 10.0
@@ -37,9 +39,9 @@ def make_building(name: str, hosts: Sequence[Host]) -> None:
     process.wait_until((run / "building").exists, f"the start of cluster {name}", _BOOT_S, why=lambda: _tail(log))
 
 
-def boot(name: str, hosts: Sequence[Host], layers: str, *, cgroup: bool, ahead: str = "") -> None:
-    """Start the first process of each host and plug its cable in. `ahead`: layers of another root, which the host finds
-    in /.ahead. Raises NotDone or ClusterError."""
+def boot(name: str, hosts: Sequence[Host], layers: str, *, cgroup: str, ahead: str = "") -> None:
+    """Start the first process of each host and plug its cable in. `cgroup`: v1, v2, or empty for none. `ahead`:
+    layers of another root, which the host finds in /.ahead. Raises NotDone or ClusterError."""
     for host in hosts:
         _start_host(name, host, layers, cgroup=cgroup, ahead=ahead)
     for host in hosts:
@@ -63,7 +65,7 @@ def start_ticks(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = None, cgroup: bool = False) -> list[str]:
+def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = None, cgroup: str = "") -> list[str]:
     """The command line that runs `argv` on the host whose first process is `pid`, as root or as a user.
 
     setpriv --pdeathsig ends the program when nsenter(1), which stays outside, is ended.
@@ -72,7 +74,8 @@ def enter_argv(pid: int, argv: Sequence[str], *, cwd: str, uid: int | None = Non
     enter = ["/usr/bin/nsenter", "--target", str(pid), *namespaces, "--root", f"--wdns={cwd}", "--"]
     if cgroup:
         # entering the cgroup namespace does not join the group
-        join = 'for f in /sys/fs/cgroup/*/cgroup.procs; do echo 0 > "$f"; done 2>/dev/null; exec "$@"'
+        groups = f"/sys/fs/cgroup{'' if cgroup == V2 else '/*'}/cgroup.procs"
+        join = f'for f in {groups}; do echo 0 > "$f"; done 2>/dev/null; exec "$@"'
         enter += ["/bin/sh", "-c", join, "sh"]
     who = [] if uid is None else [f"--reuid={uid}", f"--regid={uid}", "--init-groups"]
     return [*enter, "/usr/bin/setpriv", *who, "--pdeathsig", "KILL", "--", *argv]
@@ -114,12 +117,19 @@ def processes(name: str) -> list[int]:
 
 
 def cgroups(name: str) -> list[Path]:
-    """The cluster's groups below the cgroup v1 controllers."""
+    """The cluster's groups below the cgroup v1 controllers and in the tree of v2."""
     return sorted(paths.CGROUP_ROOT.glob(f"*/{paths.cgroup_name(name)}"))
 
 
-def require_cgroup_v1() -> None:
-    """Raise Misuse unless the kernel lets us confine hosts with cgroup v1."""
+def require_cgroup(kind: str) -> None:
+    """Raise Misuse unless the kernel lets us give hosts groups of their own, in cgroup v1 or v2."""
+    if kind == V2:
+        if not os.access(paths.CGROUP_ROOT / "unified/cgroup.procs", os.W_OK):
+            raise Misuse(
+                "--cgroup-v2 needs the tree of cgroup v2 beside the controllers of v1, and this machine has no "
+                f"writable {paths.CGROUP_ROOT}/unified; run without --cgroup-v2"
+            )
+        return
     needed = ("freezer", "memory", "cpuset", "devices", "cpuacct", "cpu", "pids")
     missing = [name for name in needed if not os.access(paths.CGROUP_ROOT / name / "cgroup.procs", os.W_OK)]
     if missing:
@@ -129,14 +139,14 @@ def require_cgroup_v1() -> None:
         )
 
 
-def _start_host(name: str, host: Host, layers: str, *, cgroup: bool, ahead: str) -> None:
+def _start_host(name: str, host: Host, layers: str, *, cgroup: str, ahead: str) -> None:
     run = paths.run_dir(name)
     building = alive(name)
     if building is None:
         raise ClusterError(f"cluster {name} has lost its first process; take it down and up again")
     shutil.rmtree(run / "hosts" / host.name, ignore_errors=True)
     (run / "hosts" / host.name).mkdir()
-    group = f"{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
+    group = f"{cgroup}:{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
     init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group, ahead]
     enter = ["/usr/bin/nsenter", "--target", str(building.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
     namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--propagation", "private"]

@@ -126,6 +126,12 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         "--cgroup", action="store_true", default=default(False), help="confine memory and devices (needs cgroup v1)"
     )
     group.add_argument(
+        "--cgroup-v2",
+        action="store_true",
+        default=default(False),
+        help="confine devices in cgroup v2 (where the kernel has v1 beside it)",
+    )
+    group.add_argument(
         "--accounting",
         action="store_true",
         default=default(False),
@@ -182,6 +188,7 @@ def _up(args: argparse.Namespace) -> int:
         args.name,
         args.slurm,
         cgroup=args.cgroup,
+        cgroup_v2=args.cgroup_v2,
         accounting=args.accounting,
         agents=args.agents,
         prometheus=args.prometheus,
@@ -214,6 +221,7 @@ def _status(args: argparse.Namespace) -> int:
     cluster = Cluster.attach(args.name)
     status = cluster.status()
     kinds = (", cgroup v1" if status.cgroup else "") + (", accounting" if status.accounting else "")
+    kinds += ", cgroup v2" if cluster.cgroup_v2 else ""
     kinds += ", agents" if cluster.agents else ""
     kinds += ", Prometheus" if cluster.prometheus else ""
     print(f"cluster {status.name}: Slurm {status.slurm_version}{kinds}")

@@ -88,7 +88,7 @@ _LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld
 _DAEMONS_S = 30.0
 _PATIENCE_S = 120.0
 """What a program on a host gets where the caller names no time: an srun that no node will ever take ends then."""
-_KINDS = ("cgroup", "accounting", "agents", "prometheus", "auth", "uuids", "pyslurm")
+_KINDS = ("cgroup", "cgroup_v2", "accounting", "agents", "prometheus", "auth", "uuids", "pyslurm")
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,14 @@ class Cluster:
         auth: str = "munge",
         uuids: bool = False,
         pyslurm: bool = False,
+        cgroup_v2: bool = False,
         ahead: upgrade.Ahead | None = None,
     ) -> None:
         self.name = name
         self.root_facts = root
         self.hosts = {host.name: host for host in hosts}
         self.cgroup = cgroup
+        self.cgroup_v2 = cgroup_v2
         self.accounting = accounting
         self.agents = agents
         self.prometheus = prometheus
@@ -146,6 +148,7 @@ class Cluster:
         slurm: str = CURRENT,
         *,
         cgroup: bool = False,
+        cgroup_v2: bool = False,
         accounting: bool = False,
         agents: bool = False,
         prometheus: bool = False,
@@ -162,6 +165,7 @@ class Cluster:
     ) -> Cluster:
         """Bring up a cluster of ctl, login and `nodes` compute nodes, and return it once Slurm calls every node idle.
 
+        With `cgroup`, jobs are in cgroup v1, their memory and devices confined; with `cgroup_v2`, in v2, their devices.
         With `accounting`, slurmdbd keeps what every job used in a MariaDB on ctl; both users are in the account `lab`.
         With `agents`, every compute node runs `slurm-share agent`; with `prometheus` too, and Prometheus on ctl
         scrapes them. Members of the group `gpu-operators`, whom nobody is in, may ask both.
@@ -185,8 +189,10 @@ class Cluster:
             raise Misuse("agents are of the part `python` of our software; leave --without python out")
         parts = [part for part in PARTS if part not in without]
         layers.require(parts)
-        if cgroup:
-            building.require_cgroup_v1()
+        if cgroup and cgroup_v2:
+            raise Misuse("--cgroup and --cgroup-v2 are two ways for one thing; choose one")
+        for kind in [building.V1] * cgroup + [building.V2] * cgroup_v2:
+            building.require_cgroup(kind)
         busy = f"cluster {name} is being brought up or down by another process; wait for it, or choose another --name"
         with locks.at_once(paths.lock_file(name), busy):
             _clear_remains(name, say)
@@ -202,7 +208,13 @@ class Cluster:
                 with_pyslurm=pyslurm,
                 packages=packaged.built(say) if packages else None,
             )
-            kinds = {"cgroup": cgroup, "accounting": accounting, "agents": agents, "prometheus": prometheus}
+            kinds = {
+                "cgroup": cgroup,
+                "cgroup_v2": cgroup_v2,
+                "accounting": accounting,
+                "agents": agents,
+                "prometheus": prometheus,
+            }
             ahead = None
             if upgrade_to:
                 newer = rootfs.root_for(upgrade_to, say)
@@ -286,12 +298,15 @@ class Cluster:
         return building.alive(self.name, self._host(node).name) is not None
 
     def status(self) -> Status:
-        """One look at hosts and nodes; a controller that does not answer within 5 s shows as no nodes."""
+        """One look at hosts and nodes; a controller that does not answer within 5 s shows as no nodes.
+
+        A node is called idle also where Slurm calls it planned: so it does for a moment after a job has waited.
+        """
         nodes: dict[str, str] = {}
         if self.is_up("ctl"):
             try:
                 said = self.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], timeout=5.0).stdout
-                nodes = dict(line.split() for line in said.splitlines())
+                nodes = dict(line.replace(" planned", " idle").split() for line in said.splitlines())
             except NotDone:
                 pass  # unknown is shown as unknown
         up = {name: self.is_up(name) for name in self.hosts}
@@ -430,7 +445,7 @@ class Cluster:
         """Cut a host's power (where it has any), boot it again and start its daemons; /run and /tmp are empty then."""
         host = self._host(node)
         building.power_off(self.name, node)
-        building.boot(self.name, [host], self._layer_stack, cgroup=self.cgroup, ahead=self._ahead_layers)
+        building.boot(self.name, [host], self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
         self._start_daemons([host])
         if host.is_compute and self.is_up("ctl"):
             process.wait_until(
@@ -468,7 +483,7 @@ class Cluster:
         hosts = list(self.hosts.values())
         building.make_building(self.name, hosts)
         self._configure(parts, extra, shards_per_gpu)
-        building.boot(self.name, hosts, self._layer_stack, cgroup=self.cgroup, ahead=self._ahead_layers)
+        building.boot(self.name, hosts, self._layer_stack, cgroup=self._cgroups, ahead=self._ahead_layers)
         self._start_daemons(hosts)
         if self.accounting:
             users = ",".join(user.name for user in USERS)
@@ -483,7 +498,7 @@ class Cluster:
         texts = {
             "slurm.conf": conf.slurm_conf(
                 hosts,
-                cgroup=self.cgroup,
+                cgroup=self._cgroups,
                 parts=parts,
                 job_submit="plugin" in parts,
                 shards_per_gpu=shards_per_gpu,
@@ -492,11 +507,13 @@ class Cluster:
                 extra=extra,
             ),
             "gres.conf": conf.gres_conf(hosts, shards_per_gpu, uuids=self.uuids),
-            "cgroup.conf": conf.cgroup_conf(self.cgroup),
+            "cgroup.conf": conf.cgroup_conf(self._cgroups),
             "plugstack.conf": conf.plugstack_conf(parts),
         }
         for name, text in texts.items():
             (self.conf / name).write_text(text)
+        if self.cgroup_v2:
+            shutil.copyfile(paths.HERE / "only-v2.c", self.conf / "only-v2.c")
         if self.auth == "slurm":
             start.make_key(self.conf / "slurm.key", Path(self.root_facts.path))
         if self.accounting:
@@ -539,7 +556,7 @@ class Cluster:
                 list(pool.map(self._start_daemons_on, group))
 
     def _start_daemons_on(self, host: Host) -> None:
-        slurm = _START_SLURMD if host.is_compute else ""
+        slurm = (start.ONLY_V2 if self.cgroup_v2 else "") + _START_SLURMD if host.is_compute else ""
         if host.name == "ctl":
             slurm = _START_SLURMDBD + _START_SLURMCTLD if self.accounting else _START_SLURMCTLD
             slurm += _START_PROMETHEUS.replace("$1", str(conf.OPERATORS_GID)) if self.prometheus else ""
@@ -584,7 +601,7 @@ class Cluster:
         (run / "state.new").replace(run / "state.json")
 
     def _enter(self, node: str, argv: Sequence[str], *, cwd: str, uid: int | None = None) -> list[str]:
-        return building.enter_argv(self._pid(node), argv, cwd=cwd, uid=uid, cgroup=self.cgroup)
+        return building.enter_argv(self._pid(node), argv, cwd=cwd, uid=uid, cgroup=self._cgroups)
 
     def _pid(self, node: str) -> int:
         identity = building.alive(self.name, self._host(node).name)
@@ -598,6 +615,10 @@ class Cluster:
         if node not in self.hosts:
             raise Misuse(f"cluster {self.name} has no host {node!r}; its hosts are {', '.join(self.hosts)}")
         return self.hosts[node]
+
+    @property
+    def _cgroups(self) -> str:
+        return building.V1 if self.cgroup else building.V2 if self.cgroup_v2 else ""
 
     @property
     def _ahead_layers(self) -> str:

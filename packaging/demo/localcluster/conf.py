@@ -25,6 +25,12 @@ ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
 JobAcctGatherType=jobacct_gather/cgroup
 """
+_WITH_CGROUP_V2 = """\
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+JobAcctGatherType=jobacct_gather/linux
+"""
+"""The kernel's controllers of memory are v1's, so processes are counted one by one."""
 _BASE = """\
 ClusterName=demo
 SlurmctldHost=ctl
@@ -53,6 +59,7 @@ InactiveLimit=0
 MinJobAge=300
 KillWait=2
 """
+_CGROUPS = {"": _WITHOUT_CGROUPS, "v1": _WITH_CGROUPS, "v2": _WITH_CGROUP_V2}
 _OWN_AUTH = """\
 AuthType=auth/slurm
 CredType=auth/slurm
@@ -153,7 +160,7 @@ srun simgpu-task --memory 2000M --load 20 --seconds 10
 def slurm_conf(
     hosts: Sequence[Host],
     *,
-    cgroup: bool,
+    cgroup: str,
     parts: Collection[str],
     job_submit: bool,
     shards_per_gpu: int,
@@ -164,7 +171,7 @@ def slurm_conf(
     """slurm.conf. A line of `extra` takes the place of ours with the same keyword (and, for nodes, the same name)."""
     nodes = [host for host in hosts if host.is_compute]
     names = ",".join(host.name for host in nodes)
-    lines = [*_BASE.splitlines(), *(_WITH_CGROUPS if cgroup else _WITHOUT_CGROUPS).splitlines()]
+    lines = [*_BASE.splitlines(), *_CGROUPS[cgroup].splitlines()]
     lines.append("GresTypes=gpu,shard" if shards_per_gpu else "GresTypes=gpu")
     if accounting:
         tracked = ["gres/gpu", f"gres/gpu:{GPU_TYPE}", *(["gres/shard"] if shards_per_gpu else [])]
@@ -198,10 +205,13 @@ def gres_conf(hosts: Sequence[Host], shards_per_gpu: int, *, uuids: bool = False
     return "\n".join(lines) + "\n"
 
 
-def cgroup_conf(cgroup: bool) -> str:
-    """cgroup.conf: RAM and devices confined, or no cgroups at all. Cores never: the CPU counts are claims."""
+def cgroup_conf(cgroup: str) -> str:
+    """cgroup.conf: RAM and devices confined, or no cgroups at all. Cores never: the CPU counts are claims. In v2
+    nothing but devices, by a program in the kernel: beside v1's controllers it has none of its own."""
     if not cgroup:
         return "CgroupPlugin=disabled\n"
+    if cgroup == "v2":
+        return "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\nEnableControllers=no\nConstrainDevices=yes\n"
     return "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainDevices=yes\nConstrainCores=no\n"
 
 

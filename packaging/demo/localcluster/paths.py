@@ -27,5 +27,5 @@ def lock_file(name: str) -> Path:
 
 
 def cgroup_name(name: str) -> str:
-    """The group below each cgroup v1 controller that holds one group per host."""
+    """The group below each cgroup v1 controller, or in the tree of v2, that holds one group per host."""
     return f"slurm-share-cluster.{name}"

@@ -19,6 +19,11 @@ _OWN_AUTH_CTL = "install -d -o slurm /run/slurmctld\n"
 _OWN_AUTH = "chown root: /run/slurm\n"
 """slurmd and sackd put their socket there, and start only where it is root's."""
 _SACKD = "sackd\n"
+ONLY_V2 = """\
+gcc -shared -fPIC -O2 -o /run/only-v2.so /etc/slurm/only-v2.c
+export LD_PRELOAD=/run/only-v2.so
+"""
+"""So that slurmd, and each slurmstepd of its, sees cgroup v2 alone where the kernel has controllers of v1 as well."""
 DESCRIBE_GPUS = r"""
 # What NVIDIA's driver says of each GPU (README.txt of the driver, "/proc interface"), of the simulated ones. No
 # /proc/driver/nvidia/version: that is the sign of a real driver.

@@ -1,0 +1,128 @@
+"""Whose a process is by its place in cgroup v2, on a real cluster: folders that Slurm made, with a SLUID (26.05) or a
+number in the job's place, and folders that somebody else made and called alike.
+
+The processes of these tests say nothing about their job: they have left its slurmstepd, and their environment is
+empty. The cgroup is all there is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from conftest import name_for
+from hooked import Node, until
+
+from localcluster import RELEASES, Cluster, Misuse
+
+pytestmark = pytest.mark.cluster
+
+LOOK = """
+import sys
+from pathlib import Path
+from slurm_share.readers import cgroups, proc
+seen = proc.read_process(int(sys.argv[1]))
+groups = cgroups.JobGroups("n1").read() or ()
+print(seen.job_id, seen.is_own_word, *sorted((group.job, group.uid) for group in groups))
+"""
+"""What a hook knows of a process, and what the sampler knows of the node's jobs."""
+AWAY = "env -i setsid -f /bin/sleep {seconds} </dev/null >/dev/null 2>&1"
+JOB = f"srun -n2 bash -c '{AWAY.format(seconds='600$SLURM_PROCID')}; simgpu-task --memory 1G --seconds 600'"
+GIVEN = "/sys/fs/cgroup/given"
+"""A cgroup that root has given to alice, as container engines and systemd do."""
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"v2-{name}")) for name in RELEASES]
+)
+def made(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
+    """A node whose jobs are in cgroup v2."""
+    release = request.param
+    try:
+        cluster = Cluster.up(name_for(f"v2{release}"), release, cgroup_v2=True, nodes=1)
+    except Misuse as error:
+        pytest.skip(f"NOT TESTED: {error}")
+    with cluster:
+        if cluster.slurm_release != release:
+            pytest.skip(
+                f"NOT TESTED on Slurm {release}: only {cluster.slurm_version} can be made on this machine today"
+            )
+        yield cluster
+
+
+@pytest.fixture
+def job(made: Cluster) -> Iterator[int]:
+    """A job of alice's with two tasks on one GPU, and a process of each that has gone its own way."""
+    number = made.sbatch("alice", JOB, "--gres=gpu:1", "-n2")
+    made.wait_running(number)
+    until(lambda: len(sleepers(made, "600[01]")) == 2, "two processes that went away")
+    until(lambda: len(sample(made)["processes"]) == 2, "two tasks on the GPU")
+    yield number
+    made.cancel_all()
+    assert Node(made, "n1").remains() == []
+
+
+def sleepers(cluster: Cluster, seconds: str) -> list[int]:
+    """Processes that sleep for so long, the youngest last."""
+    return [int(pid) for pid in cluster.exec("n1", ["pgrep", "-xf", f"/bin/sleep {seconds}"]).stdout.split()]
+
+
+def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
+    """What the sampler says of n1."""
+    said = cluster.exec("n1", ["slurm-share", "sample", "--all"], check=True).stdout
+    return json.loads(said)  # type: ignore[no-any-return]
+
+
+def look(cluster: Cluster, pid: int) -> str:
+    """What our readers say of a process and of the node's jobs."""
+    done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LOOK, str(pid)])
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def sluid(cluster: Cluster, job: int) -> str:
+    """What Slurm calls the job besides its number; empty: this release has no such."""
+    said = cluster.exec("ctl", ["scontrol", "show", "job", "-d", str(job)], check=True).stdout
+    found = re.search(r"\bSLUID=(\w+)", said)
+    return found[1] if found else ""
+
+
+def test_a_process_is_its_jobs_by_the_folder_that_slurm_made(made: Cluster, job: int) -> None:
+    """Job, step and task by the path, and the job's user; on 26.05 the path has the SLUID, and no number at all."""
+    name = f"job_{job}" if made.slurm_release == "24.11" else sluid(made, job)
+    assert re.fullmatch(r"job_\d+|s[0-9A-Z]{13}", name)
+    for task, pid in enumerate(sorted(sleepers(made, "600[01]"))):
+        path = made.exec("n1", ["cat", f"/proc/{pid}/cgroup"], check=True).stdout
+        assert re.search(rf"^0::/system\.slice/n1_slurmstepd\.scope/{name}/step_0/user/task_[01]$", path, re.MULTILINE)
+        assert made.exec("n1", ["cat", f"/proc/{pid}/environ"]).stdout == "", task
+        assert look(made, pid) == f"{job} False ({job}, 2001)"
+    seen = sample(made)
+    assert sorted((one["job"], one["step"], one["task"]) for one in seen["processes"]) == [(job, "0", 0), (job, "0", 1)]
+    assert [(one["job"], one["user"]) for one in seen["jobs"]] == [(job, "alice")]
+
+
+FORGED = ("slurmstepd.scope/job_999/step_0/user/task_0", "n1_slurmstepd.scope/{name}/step_0/user/task_0")
+
+
+@pytest.mark.parametrize("path", FORGED)
+def test_a_folder_that_a_user_calls_like_a_jobs_is_no_jobs(made: Cluster, job: int, path: str) -> None:
+    """alice has been given a cgroup. She makes folders in it with another job's number, and with a running job's own
+    name, and moves into them: she is in no job, and no other job is on the node."""
+    name = f"job_{job}" if made.slurm_release == "24.11" else sluid(made, job)
+    folder = f"{GIVEN}.slice/{path.format(name=name)}"
+    give = f'mkdir {GIVEN}.slice; chown -R alice {GIVEN}.slice; echo $$ >{GIVEN}.slice/cgroup.procs; exec "$@"'
+    move = f"mkdir -p {folder}; echo $$ >{folder}/cgroup.procs; {AWAY.format(seconds=7000)}"
+    become = ["setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "bash", "-c", move]
+    made.exec("n1", ["bash", "-c", give, "-", *become], check=True)
+    until(lambda: sleepers(made, "7000"), "her process")
+    (pid,) = sleepers(made, "7000")
+    try:
+        where = made.exec("n1", ["cat", f"/proc/{pid}/cgroup"], check=True).stdout
+        assert folder.removeprefix("/sys/fs/cgroup") in where
+        assert look(made, pid) == f"None False ({job}, 2001)"
+    finally:
+        made.exec("n1", ["kill", "-9", str(pid)])
+        sweep = f"find {GIVEN}.slice -depth -type d -exec rmdir {{}} ';'; [ ! -e {GIVEN}.slice ]"
+        until(lambda: made.exec("n1", ["bash", "-c", sweep]).returncode == 0, "the end of her folders")
