@@ -108,7 +108,7 @@ def test_an_extra_line_takes_the_place_of_ours() -> None:
     """Slurm complains about a keyword given twice, so the default line goes."""
     text = conf.slurm_conf(
         make_hosts(3),
-        cgroup=False,
+        cgroup="",
         parts=(),
         job_submit=False,
         shards_per_gpu=0,
@@ -126,7 +126,7 @@ def test_an_extra_line_takes_the_place_of_ours() -> None:
 
 def test_slurm_names_the_gpus_simulated() -> None:
     """Nobody takes Slurm's screens of the demo for those of real GPUs."""
-    text = conf.slurm_conf(make_hosts(3), cgroup=False, parts=(), job_submit=False, shards_per_gpu=0)
+    text = conf.slurm_conf(make_hosts(3), cgroup="", parts=(), job_submit=False, shards_per_gpu=0)
     assert "NodeName=n1 CPUs=16" in text
     assert "Gres=gpu:simulated:4 " in text
     assert conf.gres_conf(make_hosts(1), 0) == "NodeName=n1 Name=gpu Type=simulated File=/dev/nvidia[0-3]\n"
@@ -137,7 +137,7 @@ def test_accounting_adds_what_is_kept_and_nothing_that_schedules() -> None:
     for shards, tracked in ((720720, "gres/gpu,gres/gpu:simulated,gres/shard"), (0, "gres/gpu,gres/gpu:simulated")):
         with_it, without = (
             conf.slurm_conf(
-                make_hosts(1), cgroup=False, parts=(), job_submit=False, shards_per_gpu=shards, accounting=accounting
+                make_hosts(1), cgroup="", parts=(), job_submit=False, shards_per_gpu=shards, accounting=accounting
             ).splitlines()
             for accounting in (True, False)
         )
