@@ -93,10 +93,9 @@ PY
 done
 
 title "llload -g, which alice types on the login host: what her job does with its GPUs"
-cluster as alice -- llload -g | tee "${TMPDIR:-/tmp}/.llload.$$"
-seen=$(grep -cE '^ *n[23] ' "${TMPDIR:-/tmp}/.llload.$$") || true
-rm -f "${TMPDIR:-/tmp}/.llload.$$"
-[ "$seen" -ge 2 ] || fail "llload was expected to show n2 and n3"
+load=$(cluster as alice -- llload -g)
+echo "$load"
+[ "$(grep -cE '^ *n[23] ' <<<"$load")" -ge 2 ] || fail "llload was expected to show n2 and n3"
 
 title "touch seen, which ends her tasks; the job's own output"
 cluster as alice -- touch seen

@@ -19,10 +19,6 @@ Shown = tuple[str, ...]
 ROLES: tuple[Role, ...] = ("controller", "login", "compute")
 
 
-STOPPED = "is stopped (SIGSTOP)"
-"""How the sentence ends that is said of an MPS daemon which somebody stopped."""
-
-
 class Unseen(Struct, frozen=True):
     """A fact that this caller, on this host, now, cannot see."""
 
@@ -172,14 +168,14 @@ class SlurmFacts(Struct, frozen=True):
     cgroup: Values | Unseen = Unseen("there is no cgroup.conf")
     containers: str | Unseen = Unseen("not read")
     """Text of job_container.conf or namespace.yaml; empty: there is none."""
-    plugstack: tuple[str, ...] | Unseen = Unseen("not read")
-    """Lines of plugstack.conf, includes followed."""
+    plugstack: tuple[str, ...] | Unseen | None = Unseen("not read")
+    """Lines of plugstack.conf, includes followed; a carriage return at a line's end is kept. None: it is not there."""
     plugstack_file: str = ""
     prologs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
     epilogs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
     task_prolog: str | Unseen = ""
     """Text of the site's TaskProlog; empty: there is none."""
-    lua: str | None = None
+    lua: str | Unseen | None = None
     """Text of the site's job_submit.lua; None: there is none, or this is no controller."""
     lua_of_package: str | None = None
     """The same of this package."""

@@ -340,7 +340,7 @@ class MpsClient(Struct, frozen=True):
     command: str
 
 
-MpsCondition = Literal["fine", "no server", "fault", "silent", "foreign", "dead"]
+MpsCondition = Literal["fine", "no server", "fault", "silent", "stopped", "foreign", "dead"]
 
 
 class MpsHealth(Struct, frozen=True):
@@ -348,8 +348,9 @@ class MpsHealth(Struct, frozen=True):
 
     condition: MpsCondition
     """fine: it answers and its server takes clients. no server: it answers, and starts one for the first client.
-    fault: the server refuses new clients (CUDA error 807). silent: it lives and does not answer. foreign: something
-    else holds its lock. dead: nobody holds it; CUDA programs then run on, without MPS, and say nothing."""
+    fault: the server refuses new clients (CUDA error 807). silent: it lives and does not answer. stopped: by SIGSTOP,
+    so it was not asked, as `slurm-share doctor` does. foreign: something else holds its lock. dead: nobody holds it;
+    CUDA programs then run on, without MPS, and say nothing."""
     daemon: ProcessIdentity | None
     servers: tuple[MpsServer, ...] = ()
     why: str = ""

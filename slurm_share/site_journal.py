@@ -66,8 +66,8 @@ def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change
     whole = [
         msgspec.structs.replace(
             change,
-            # A line that somebody took out, and that is put there again, is one line.
-            edits=(*(one for one in old[name].edits if one not in change.edits), *change.edits)
+            # A line that somebody took out, and that is put there again, is one line; a comment is above each apply's.
+            edits=(*(one for one in old[name].edits if not one.word or one not in change.edits), *change.edits)
             if name in old
             else change.edits,
             first=old[name].first if name in old else change.before,
@@ -110,7 +110,10 @@ def foreign(journal: Journal, known: Collection[str]) -> str | None:
     for change in journal.changes:
         for name in (change.file, *(edit.file for edit in change.edits)):
             if name not in known:
-                return f"names {shown(name)}, which is none of Slurm's files here: it is not believed; {BY_HAND}"
+                return (
+                    f"names {shown(name)}, which is none of Slurm's files here: it is not believed. Where slurm.conf "
+                    f"included that file then, include it again and write this again; else {BY_HAND}"
+                )
         for copy in change.copies:
             if not re.fullmatch(re.escape(change.file + _COPY) + r"[0-9]{1,6}", copy):
                 return f"names {shown(copy)} as a copy of {change.file}: it is not believed; {BY_HAND}"

@@ -32,7 +32,7 @@ def fetched(wanted: Sequence[str], cache: Path, say: Say) -> list[Path]:
             making = cache / f".making-{home.name}"
             shutil.rmtree(making, ignore_errors=True)
             making.mkdir(parents=True)
-            with stage(say, f"Python packages for {', '.join(PYTHONS)}"):
+            with stage(say, f"{len(wanted)} Python packages and what they need, for {', '.join(PYTHONS)}"):
                 _fetch(wanted, making)
             making.rename(home)
     return sorted(home.glob("*.whl"))

@@ -40,7 +40,11 @@ def alone(folder: Path) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise StateError(str(folder), "another slurm-share install is at work there; wait for it") from error
+        raise StateError(
+            str(folder),
+            "another slurm-share install is at work there: wait for it (`lslocks` names it, or whatever other program "
+            "holds a lock on this folder)",
+        ) from error
     finally:
         os.close(fd)
 
@@ -52,7 +56,9 @@ def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
     try:
         data = guarded.read(file, _MOST_BYTES)
     except StateError as error:
-        raise StateError(error.file, f"{error.why}; {site_journal.BY_HAND}") from error
+        denied = isinstance(error.__cause__, PermissionError)
+        way_out = _WAYS_OUT[errno.EACCES] if denied else site_journal.BY_HAND
+        raise StateError(error.file, f"{error.why}; {way_out}") from error
     if data is None:
         return None
     journal = site_journal.decode(data, str(file))

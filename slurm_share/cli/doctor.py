@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import names
 from ..errors import SlurmShareError, StateError, UsageError
 from . import screen
+from .door import forget_output
 
 if TYPE_CHECKING:
     from ..checkup import Facts, Finding, Role
@@ -73,7 +74,9 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     """Look, mend where asked to, look again, say. Raises UsageError. 1 and 2 are findings and nothing else: what keeps
     doctor from its work, a defect of ours too, is a sentence and EXIT_NOT_DONE."""
     try:
-        return _examine(arguments)
+        code = _examine(arguments)
+        sys.stdout.flush()
+        return code
     except (UsageError, BrokenPipeError):
         raise
     except (SlurmShareError, OSError) as error:
@@ -82,6 +85,10 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         frames = [" ".join(frame.split()) for frame in traceback.format_tb(error.__traceback__)[-3:]]
         why = " | ".join(["a defect of slurm-share", f"{type(error).__name__}: {error}", *frames])
     print(f"slurm-share doctor: {screen.safe(why)}; nothing can be said of this host", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        forget_output()  # a full disk: what was not written must not fail once more, with another exit code
     return EXIT_NOT_DONE
 
 

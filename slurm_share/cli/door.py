@@ -51,6 +51,12 @@ def _fill_streams() -> None:
 
 
 def _say(program: str, error: Exception) -> None:
+    """After all that was said before it: in a file, or a pager, both are one text."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        forget_output()
     if sys.stderr is not None:
         print(f"{program}: {error}", file=sys.stderr)
 

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             return tell_named(conf, named_lua(conf) if arguments.names_lua else named_hooks(conf))
         if arguments.undo:
             return undo(conf)
-        wanted = Wanted(arguments.shards, frozenset(arguments.taken))
+        wanted = Wanted(arguments.shards, frozenset(arguments.taken), arguments.conf)
         return apply(conf, wanted) if arguments.apply else check(conf, wanted)
     except (StateError, UsageError) as error:
         raise UsageError(harmless(str(error))) from error
@@ -94,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check(conf: Path, wanted: Wanted) -> int:
     """Show what is missing."""
+    _refuse_a_copy(conf)
     # root's alone: a user is shown the lines, and not whether an --apply was interrupted
     readable = os.access(conf.parent / NAME, os.R_OK)
     journal = site_files.read_journal(conf.parent, known_files(conf)) if readable else None
@@ -118,10 +119,7 @@ def check(conf: Path, wanted: Wanted) -> int:
 
 def apply(conf: Path, wanted: Wanted) -> int:
     """Write what is missing."""
-    if conf.parent == CONFIGLESS.resolve():
-        raise UsageError(
-            f"{conf} was sent by the controller and is written anew at every reconfigure; run this on the controller"
-        )
+    _refuse_a_copy(conf)
     with site_files.alone(conf.parent):
         known = known_files(conf)
         _say_settled(conf.parent, known)
@@ -146,6 +144,14 @@ def apply(conf: Path, wanted: Wanted) -> int:
         say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
     print(install_words.DONE)
     return names.EXIT_OK
+
+
+def _refuse_a_copy(conf: Path) -> None:
+    """Raises UsageError on a configless host: some of the files are the controller's alone, and none is kept."""
+    if conf.parent == CONFIGLESS.resolve():
+        raise UsageError(
+            f"{conf} was sent by the controller and is written anew at every reconfigure; run this on the controller"
+        )
 
 
 def undo(conf: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,7 +29,8 @@ next:
      their tasks run on as they are, but a later srun of theirs has no share, its tasks see all GPUs of the job, and no
      Epilog ends their MPS daemons
   3. on the controller:  scontrol reconfigure
-  4. on every node where a shared job ran then, when it has ended:  slurm-share doctor --fix"""
+  4. on every node where a shared job ran then, when it has ended, and 2 minutes after it began at the earliest:
+     slurm-share doctor --fix"""
 _SHARES_NAMED = 10
 
 
@@ -39,6 +41,8 @@ class Wanted(Struct, frozen=True):
     """For each GPU; 0: no lines for parts of one."""
     taken: frozenset[str]
     """Words of `--with`."""
+    conf: Path | None = None
+    """Of `--conf`."""
 
     def lines(self, present: Present) -> SiteLines:
         """What a site lacks of it."""
@@ -48,7 +52,8 @@ class Wanted(Struct, frozen=True):
         """The command that writes these lines."""
         taken = sorted({*self.taken, *(choice.word for choice in lines.choices if choice.is_needed)})
         words = [*(f"--with {word}" for word in taken), *([f"--shards {self.shards}"] if self.shards else [])]
-        return " ".join(["slurm-share install --apply", *words])
+        named = [f"--conf {shlex.quote(str(self.conf))}"] if self.conf is not None else []
+        return " ".join(["slurm-share install --apply", *words, *named])
 
 
 def say(text: str) -> None:

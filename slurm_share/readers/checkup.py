@@ -135,8 +135,7 @@ def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
     file = root / names.CONFIG_FILE.lstrip("/")
     for place in (file.parent, file):
         if place.is_symlink() and not place.exists():
-            where = f"{names.CONFIG_FILE.removesuffix(file.name)}" if place != file else names.CONFIG_FILE
-            return Unseen(f"{where.rstrip('/')} is a link to {place.readlink()}, and nothing is there")
+            return Unseen(f"/{place.relative_to(root)} is a link to {place.readlink()}, and nothing is there")
     if not file.exists():
         return config.parse("", names.CONFIG_FILE)
     try:
@@ -147,7 +146,7 @@ def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
 
 def plugin_path(slurm: SlurmFacts) -> str:
     """The object that plugstack.conf names; where it names none, the place where ours would be."""
-    for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack:
+    for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
         words = line.split()
         if len(words) > 1 and words[1].startswith("/") and words[1].endswith(OBJECT):
             return words[1]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .. import mps_control, process
-from ..checkup import STOPPED, LostPath
+from ..checkup import LostPath
 from ..errors import MpsError, StateError
 from ..paths import Paths
 from ..process import Deadline
@@ -47,7 +47,7 @@ def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
     try:
         daemon = mps.read_daemon(place, proc_folder)
         if daemon is not None and is_stopped(daemon.pid, proc_folder):
-            return MpsHealth("silent", daemon, why=f"its daemon, process {daemon.pid}, {STOPPED}")
+            return MpsHealth("stopped", daemon, why=f"its daemon, process {daemon.pid}, is stopped (SIGSTOP)")
         return mps.read_health(place, Deadline.after(ASK_S), proc_folder)
     except MpsError:
         return None

@@ -19,7 +19,7 @@ from ..installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ..process import Finished, finish
 from . import checkup_files, checkup_lua, checkup_programs, slurm_nodes
 from .checkup_host import Ask
-from .slurm_files import read_conf, slurm_conf_path
+from .slurm_files import read_conf, read_text, slurm_conf_path
 from .slurm_release import parse_version
 
 COMMAND_S = 10.0
@@ -166,12 +166,12 @@ def read_slurm(
         facts,
         cgroup=_values_beside(f"{folder}/cgroup.conf", root),
         containers=_containers(folder, root),
-        plugstack=_lines(stack, root),
+        plugstack=_plugstack(stack, root, is_needed=bool(file)),
         plugstack_file=stack,
         prologs=checkup_programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts),
         epilogs=checkup_programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts),
-        task_prolog=_text(task if task.startswith("/") else f"{folder}/{task}", root) if task else "",
-        lua=_text(f"{folder}/job_submit.lua", root),
+        task_prolog=_seen(task if task.startswith("/") else f"{folder}/{task}", root) or "" if task else "",
+        lua=_seen(f"{folder}/job_submit.lua", root),
         lua_of_package=_text(LUA, root),
         lua_object=checkup_lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
         lua_problem=checkup_lua.read_problem(f"{folder}/job_submit.lua", root) if is_controller else NOT_HERE,
@@ -286,9 +286,18 @@ def _values_beside(path: str, root: Path) -> Values | Unseen:
     return found if isinstance(found, Unseen) else values_of(found)
 
 
-def _lines(path: str, root: Path) -> tuple[str, ...] | Unseen:
+def _plugstack(path: str, root: Path, *, is_needed: bool) -> tuple[str, ...] | Unseen | None:
+    """Its lines; a carriage return, which is nothing in slurm.conf, is part of a name here (plugstack.c)."""
+    if is_needed and _seen(path, root) is None:
+        return None
     found = read_written(path, root)
-    return found if isinstance(found, Unseen) else tuple(line.text for line in found.lines)
+    if isinstance(found, Unseen):
+        return found
+    try:
+        written = {file: read_text(file).split("\n") for file in found.files}
+    except ConfigError as error:
+        return Unseen(str(error))
+    return tuple(line.text + ("\r" if written[line.file][line.last - 1].endswith("\r") else "") for line in found.lines)
 
 
 def _containers(folder: str, root: Path) -> str | Unseen:
@@ -296,8 +305,16 @@ def _containers(folder: str, root: Path) -> str | Unseen:
     return "\n".join(text for text in found if text)
 
 
-def _text(path: str, root: Path) -> str | None:
+def _seen(path: str, root: Path) -> str | Unseen | None:
+    """A file's text; None: it is not there."""
     try:
         return (root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        return Unseen(f"{path} cannot be read ({error.strerror})")
+
+
+def _text(path: str, root: Path) -> str | None:
+    found = _seen(path, root)
+    return None if isinstance(found, Unseen) else found

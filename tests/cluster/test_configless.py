@@ -48,10 +48,11 @@ def test_written_on_the_controller_used_on_the_nodes(site: Cluster) -> None:
     before = files(site)
     node = Node(site, "n1")
     assert not node.run("ls", "/etc/slurm").stdout
-    refused = site.exec("n1", ["slurm-share", "install", "--apply"])
-    assert refused.returncode == 2
-    assert "was sent by the controller" in refused.stderr
-    assert "run this on the controller" in refused.stderr
+    for word in ("--check", "--apply"):
+        refused = site.exec("n1", ["slurm-share", "install", word])
+        assert refused.returncode == 2
+        assert "was sent by the controller" in refused.stderr
+        assert "run this on the controller" in refused.stderr
     written = site.exec("ctl", ["slurm-share", "install", "--apply", "--shards"], check=True).stdout
     assert "note: configless:" in written
     assert "the plugin and the hooks do not" in written

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from bare_site import files, put_back, reconfigure, strip
 from conftest import name_for
-from hooked import STATE, Node, until, why_not_idle
+from hooked import STATE, Node, until
 
 from localcluster import RELEASES, Cluster
 
@@ -182,7 +182,7 @@ def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
         until(lambda: "Nonsense" in log.read_text(errors="replace"), "slurmd's word about it")
     else:
         assert "/etc/slurm/plugstack.conf:2: Failed to load" in site.exec("login", ["srun", "true"]).stderr
-    until(lambda: site.status().nodes == {"n1": "idle"}, f"a node in service: {why_not_idle(site)}")
+    until(lambda: site.status().nodes == {"n1": "idle"}, "a node in service")
     install(site, "--undo")
     left = before.get(name, b"").decode() + line
     assert (site.conf / name).read_text() == left

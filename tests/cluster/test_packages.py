@@ -353,7 +353,7 @@ cat >rc <<'RC'
 PS1=
 for name in llsub slurm-share; do . /usr/share/bash-completion/completions/$name; done
 bind 'set bell-style none' 'set enable-bracketed-paste off'
-shown() { printf 'LINE<%s>' "$READLINE_LINE" >/tmp/here/became; }
+shown() { printf 'LINE<%s>' "$READLINE_LINE" >/tmp/here/line && mv /tmp/here/line /tmp/here/became; }
 bind -x '"\\C-xs": shown'
 RC
 exec python3 - "$1" <<'PY'

@@ -84,12 +84,12 @@ class Evidence:
         """When a node's slurmd gave up a job, since nobody had told it to run its Prolog."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _NEVER_ASKED in line.text]
 
-    def has_stranger(self, node: str, until: float) -> bool:
-        """Whether, before that moment, a hook of ours could not note a job down there, since the disk was full, and
-        one then saw a process on a GPU that it knew no job of."""
+    def has_stranger(self, node: str, since: float, until: float) -> bool:
+        """Whether between these moments a hook of ours saw a process on a GPU there that it knew no job of, after one
+        could not note a job down since the disk was full."""
         lines = [one for one in self.log if one.text.startswith(f"{node}: ") and one.at <= until + 1.0]
         full = next((one.at for one in lines if _NO_ROOM in one.text), math.inf)
-        return any(one.at >= full and _STRANGER in one.text for one in lines)
+        return any(one.at >= max(full, since) and _STRANGER in one.text for one in lines)
 
     def forgot(self, job: int, at: float) -> bool:
         """Whether the job, taken at that moment, is none of those that the next slurmctld read from its saved state."""

@@ -230,7 +230,9 @@ def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evide
     hook failed; all other reasons are Slurm's own."""
     killed = [one for one in done if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began)]
     unasked = {node: evidence.never_asked(node) for node in {drain.node for drain in drains}}
+    before: dict[str, float] = {}
     for drain in drains:
+        since, before[drain.node] = before.get(drain.node, 0.0), drain.at
         if not any(reason in drain.reason.lower() for reason in HOOK_REASONS):
             found.counts[f"drained by Slurm: {drain.reason}"] += 1
             continue
@@ -241,7 +243,7 @@ def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evide
         elif any(at <= drain.at for at in unasked[drain.node]):
             unasked[drain.node].pop(0)
             found.counts["drained by Slurm: it never asked for the Prolog"] += 1
-        elif evidence.has_stranger(drain.node, drain.at):
+        elif evidence.has_stranger(drain.node, since, drain.at):
             found.counts["drained for what a job left that ran while the state folder was full"] += 1
         else:
             found.drained += 1

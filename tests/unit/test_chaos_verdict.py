@@ -163,6 +163,8 @@ def test_what_a_node_says_tells_of_a_drain() -> None:
     assert judge([], [], [], {}, [replace(never, node="n2")], Evidence(log[:1])).drained == 1
     assert judge([], [], [], {}, [late], Evidence(log[1:])).drained == 0
     assert judge([], [], [], {}, [late], Evidence(log[2:])).drained == 1
+    again = replace(late, at=begin + 60)  # the node was put back meanwhile, and nobody said so again
+    assert judge([], [], [], {}, [late, again], Evidence(log[1:])).drained == 1
 
 
 EVERYTHING = f"{BROKE} {AWAY} {NO_GPU} No space left on device"

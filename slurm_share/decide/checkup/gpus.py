@@ -118,8 +118,10 @@ def gpu_health(facts: Facts) -> Sequence[Verdict]:
     "mig",
     COMPUTE,
     asks="no GPU is in MIG mode",
-    why="a shared job that is given an instance, or a GPU in MIG mode, is refused: MPS and MIG do not go together here",
-    fix='nvidia-smi -i GPU -mig 0 and a reset; or a partition of its own for this node, with mode = "off"',
+    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is given the GPU"
+    " itself is refused",
+    fix="nvidia-smi -i GPU -mig 0 and a reset; where MIG is wanted: the instances in gres.conf, and not the GPU, or"
+    ' mode = "off" for the partition; then `slurm-share doctor --except mig`',
 )
 def mig(facts: Facts) -> Sequence[Verdict]:
     if (nothing := _no_driver(facts)) is not None:

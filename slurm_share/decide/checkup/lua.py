@@ -35,6 +35,8 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
     if not site_rules.has_lua(found):
         return fail(f"JobSubmitPlugins is {','.join(found) or 'not set'}")
     text, ours = facts.slurm.lua, facts.slurm.lua_of_package
+    if isinstance(text, Unseen):
+        return skip(text)
     if text is None:
         return fail("there is no job_submit.lua beside slurm.conf: slurmctld refuses every job")
     what = site_rules.script_of(text, ours)
@@ -83,6 +85,8 @@ def lua_plugin(facts: Facts) -> Sequence[Verdict]:
 def lua_syntax(facts: Facts) -> Sequence[Verdict]:
     if (nothing := _without_lua(facts)) is not None:
         return nothing
+    if isinstance(facts.slurm.lua, Unseen):
+        return skip(facts.slurm.lua)
     if facts.slurm.lua is None:
         return skip("there is no job_submit.lua")
     found = facts.slurm.lua_problem

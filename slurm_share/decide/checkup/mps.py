@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ...checkup import STOPPED, Facts, Unseen, Verdict
+from ...checkup import Facts, Unseen, Verdict
 from ...settings import DEFAULT
 from .. import limits
 from .verdicts import COMPUTE, check, fail, ok, skip, warn
@@ -61,7 +61,7 @@ def mps_health(facts: Facts) -> Sequence[Verdict]:
     found: list[Verdict] = []
     for pipe, health in sorted(facts.state.health.items()):
         if health.condition not in ("fine", "no server", "dead"):  # of a dead one mps-daemons speaks
-            fix = f"kill -CONT {health.daemon.pid}" if health.daemon and health.why.endswith(STOPPED) else ""
+            fix = f"kill -CONT {health.daemon.pid}" if health.daemon and health.condition == "stopped" else ""
             found += fail(f"{pipe}: {health.why}", fix)
     return found or ok(f"{len(facts.state.health)} daemons answered")
 

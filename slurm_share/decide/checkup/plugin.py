@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
 from ...installed import HOME, LIB, OBJECT, PLUGIN
-from .verdicts import COMPUTE, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, values, warn
+from .verdicts import COMPUTE, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, values, warn, words
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "9p", "wekafs", "panfs", "pvfs2",
@@ -26,9 +26,20 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
     lines = facts.slurm.plugstack
     if isinstance(lines, Unseen):
         return skip(lines)
+    file = facts.slurm.plugstack_file or "plugstack.conf"
+    if lines is None:
+        sent = words(facts, "SlurmctldParameters")
+        if facts.roles == ("controller",) and (isinstance(sent, Unseen) or "enable_configless" not in sent):
+            return skip(f"there is no {file}, and a controller that sends none needs none")
+        return fail(f"there is no {file}")
     ours = [line for line in lines if OBJECT in line]
     if not ours:
-        return fail(f"{facts.slurm.plugstack_file or 'plugstack.conf'} does not name it")
+        return fail(f"{file} does not name it")
+    if ours[0].endswith(f"{OBJECT}\r"):
+        return fail(
+            f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
+            f"sed -i 's/\\r$//' {file} (or in the file it includes)",
+        )
     if ours[0].split()[0].lower() != "optional":
         return warn(f"it says `{ours[0]}`", f"plugstack.conf: optional {ours[0].split()[1]}")
     return ok(ours[0])

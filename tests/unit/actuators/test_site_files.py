@@ -267,6 +267,17 @@ def test_a_journal_that_others_may_have_written_is_not_believed(folder):
         site_files.read_journal(folder, known(folder))
 
 
+def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
+    """A user is not told to put files back by hand."""
+
+    def denied(*words, **more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("slurm_share.guarded.os.open", denied)
+    with pytest.raises(StateError, match=r"Permission denied\); run this as root$"):
+        site_files.read_journal(folder, known(folder))
+
+
 def tampered(name, folder):
     """A change as somebody might put it into the journal."""
     file, copy = str(folder / "slurm.conf"), str(folder / "slurm.conf.slurm-share-1")
@@ -287,7 +298,7 @@ def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
         journal = Journal("applying", "d", (), earlier=journal)
     (folder / NAME).write_bytes(encode(journal))
     before = content(folder)
-    with pytest.raises(StateError, match=r"is not believed; put back the copies .* then remove it"):
+    with pytest.raises(StateError, match=r"is not believed.* put back the copies .* then remove it"):
         site_files.settle(folder, known(folder))
     assert content(folder) == before
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -94,6 +96,15 @@ def test_fixing_is_for_root(login, capsys, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main(["doctor", "--fix"]) == 2
     assert "--fix is for root" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_down_is_no_warning():
+    """A full disk under the output: 1 and 2 are findings."""
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-m", "slurm_share.cli.main", "doctor", "--explain", "plugin"]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (doctor.EXIT_NOT_DONE, 1)
+    assert "No space left on device" in done.stderr
 
 
 def test_a_host_without_slurm_is_told_so(capsys, monkeypatch):

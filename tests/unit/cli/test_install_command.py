@@ -124,9 +124,9 @@ def test_what_changes_other_peoples_jobs_needs_the_word(conf, capsys):
     assert main(["install", "--check", "--conf", str(conf)]) == 1
     said = capsys.readouterr().out
     assert "--with alloc  (needed)\n  PrologFlags=Alloc: the site's own Prolog, too," in said
-    assert "to write these lines:  slurm-share install --apply --with alloc\n" in said
+    assert f"to write these lines:  slurm-share install --apply --with alloc --conf {conf}\n" in said
     assert main(["install", "--apply", "--conf", str(conf)]) == 2
-    assert "slurm-share install --apply --with alloc\n" in capsys.readouterr().err
+    assert f"slurm-share install --apply --with alloc --conf {conf}\n" in capsys.readouterr().err
     assert content(conf) == before
     assert main(["install", "--apply", "--with", "alloc", "--conf", str(conf)]) == 0
     assert "PrologFlags=Alloc\n" in conf.read_text()
@@ -287,6 +287,31 @@ def test_lines_that_were_lost_and_written_again_are_taken_back(conf):
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert conf.read_text() == PLAIN
+
+
+def test_an_undo_takes_out_the_comment_of_every_apply(conf):
+    """Each has put one above its lines."""
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--apply", "--with", "interactive-step", "--conf", str(conf)]) == 0
+    assert conf.read_text().count("# slurm-share: put here by") == 2
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert conf.read_text() == PLAIN
+
+
+@pytest.mark.parametrize("word", ["--check", "--apply"])
+def test_what_the_controller_sent_is_no_place_for_lines(conf, capsys, monkeypatch, word):
+    """A configless node lacks the controller's own files, and must."""
+    monkeypatch.setattr(install, "CONFIGLESS", conf.parent)
+    before = content(conf)
+    assert main(["install", word, "--conf", str(conf)]) == 2
+    assert "run this on the controller" in capsys.readouterr().err
+    assert content(conf) == before
+
+
+def test_the_command_that_is_shown_is_about_the_same_file(conf, capsys):
+    """Without --conf it would write Slurm's own."""
+    assert main(["install", "--shards", "4", "--conf", str(conf)]) == 1
+    assert f"slurm-share install --apply --shards 4 --conf {conf}\n" in capsys.readouterr().out
 
 
 def test_shards_of_a_node_that_is_gone_keep_nobody_from_an_undo(conf):

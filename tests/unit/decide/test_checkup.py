@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from slurm_share.checkup import Finding, SiteNode
 from slurm_share.decide import site_rules
 from slurm_share.decide.checkup import every, mending, policy, state
-from slurm_share.records import Leaving, Ledger, ModeBefore, ProcessIdentity
+from slurm_share.records import Leaving, Ledger, ModeBefore, MpsHealth, ProcessIdentity
 
 DRAINED = SiteNode("n1", "gpu:1", ("IDLE", "DRAIN"), "Prolog error", "26.05.5")
 PACKAGING = Path(__file__).resolve().parents[3] / "packaging"
@@ -45,6 +45,15 @@ def test_a_check(row):
     for one in found:
         assert bool(one.fix) == (one.outcome in ("WARN", "FAIL"))
         assert "\n" not in one.what + one.fix
+
+
+def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
+    """One that is silent for another reason is not helped by it."""
+    daemon = ProcessIdentity(77, 1, 2001)
+    for condition, woken in (("stopped", True), ("silent", False)):
+        facts = changed(HEALTHY, "state.health", {"/p": MpsHealth(condition, daemon, why="it says nothing")})
+        (found,) = say(facts, "mps-health")
+        assert (found.fix == "kill -CONT 77") == woken
 
 
 NEVER_SKIPS = {

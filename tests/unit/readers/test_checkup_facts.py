@@ -148,6 +148,16 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
     assert facts.agent.wanted == ""
 
 
+def test_a_plugstack_that_is_not_there_and_one_with_carriage_returns(root):
+    """Of both Slurm says nothing, and --share-gpu is an unknown option. A host without slurm.conf needs none."""
+    (root / "etc/slurm/plugstack.conf.d/share.conf").write_bytes(b"# ours\r\noptional \\\r\n /x/share_gpu.so\r\n")
+    assert read(root).slurm.plugstack == ("optional  /x/share_gpu.so\r",)
+    (root / "etc/slurm/plugstack.conf").unlink()
+    assert read(root).slurm.plugstack is None
+    (root / "etc/slurm/slurm.conf").unlink()
+    assert isinstance(read(root, roles=("login",)).slurm.plugstack, Unseen)
+
+
 def test_a_controller_that_is_dead_is_asked_once(root):
     """What the files say is there all the same; all else says why it is not."""
     slurm = Slurm(**{"scontrol ping": "Slurmctld(primary) at ctl is DOWN\n"})
@@ -260,6 +270,18 @@ def test_a_configuration_that_is_a_link_to_nowhere_is_wrong(root, place):
     config = read(root).config
     assert isinstance(config, Unseen)
     assert config.why == f"/{link.relative_to(root)} is a link to /srv/gone, and nothing is there"
+
+
+def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
+    """As it may be for whoever is not root: there is nothing to say of it then."""
+    conf = root / "etc/slurm/slurm.conf"
+    conf.write_text(f"{conf.read_text()}\nTaskProlog=task.sh\n")
+    for name in ("job_submit.lua", "task.sh"):
+        (root / "etc/slurm" / name).unlink(missing_ok=True)
+        (root / "etc/slurm" / name).mkdir()
+    slurm = read(root, Slurm(**{"scontrol show config": Finished(1, "", "no controller")})).slurm
+    assert slurm.lua == Unseen("/etc/slurm/job_submit.lua cannot be read (Is a directory)")
+    assert slurm.task_prolog == Unseen("/etc/slurm/task.sh cannot be read (Is a directory)")
 
 
 def test_a_host_without_slurm_is_nothing(root):

@@ -298,7 +298,7 @@ def test_a_daemon_that_is_stopped_is_not_spoken_to(tmp_path, monkeypatch):
     monkeypatch.setattr(mps, "read_health", lambda place, *_: asked.append(place.pipe) or MpsHealth("fine", None))
     monkeypatch.setattr(checkup_mps, "is_stopped", lambda pid, proc: pid == 2)
     found = checkup_mps.read_healths([(5, "/a", True), (5, "/b", True), (5, "/c", False)], Settings())
-    assert {pipe: one.condition for pipe, one in found.items()} == {"/a": "fine", "/b": "silent"}
+    assert {pipe: one.condition for pipe, one in found.items()} == {"/a": "fine", "/b": "stopped"}
     assert found["/b"].why == "its daemon, process 2, is stopped (SIGSTOP)"
     assert asked == ["/a"]
     assert checkup_mps.read_healths([(5, "/a", True)], Settings(mps_control="")) == {}
