@@ -20,6 +20,7 @@ from ..errors import StateError
 from ..site_journal import Change, Journal
 
 _PART = ".slurm-share-part"
+_LOCK = ".slurm-share-lock"
 _MOST_BYTES = 1024 * 1024 * 1024
 _WAYS_OUT = {
     errno.EROFS: "mount it writable, or run this where the files of this host's image are kept",
@@ -31,21 +32,36 @@ _WAYS_OUT = {
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Be the only one at work on the files of a folder. Raises StateError where another one is."""
+    """Be the only one at work on the files of a folder. Raises StateError where another one is.
+
+    By a file of root's that nobody else can open: whoever may read the folder may hold a lock on it for ever."""
+    file = folder / _LOCK
+    fd = _locked(file)
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StateError(str(folder), f"cannot be opened ({error.strerror})") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    except BlockingIOError as error:
-        raise StateError(
-            str(folder),
-            "another slurm-share install is at work there: wait for it (`lslocks` names it, or whatever other program "
-            "holds a lock on this folder)",
-        ) from error
     finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
+        os.close(fd)
+
+
+def _locked(file: Path) -> int:
+    while True:
+        try:
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(str(file.parent), _why("written to", error)) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), file.stat()):
+                return fd
+        except BlockingIOError as error:
+            os.close(fd)
+            raise StateError(
+                str(file.parent), "another slurm-share install is at work there: wait for it (`lslocks` names it)"
+            ) from error
+        except FileNotFoundError:
+            pass  # the one that had it has just ended, and took it away
         os.close(fd)
 
 

@@ -19,7 +19,7 @@ from ..installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ..process import Finished, finish
 from . import checkup_files, checkup_lua, checkup_programs, slurm_nodes
 from .checkup_host import Ask
-from .slurm_files import read_conf, read_text, slurm_conf_path
+from .slurm_files import is_there, read_conf, read_text, slurm_conf_path
 from .slurm_release import parse_version
 
 COMMAND_S = 10.0
@@ -47,7 +47,7 @@ def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
     """Path of this host's slurm.conf; empty where there is none. Raises UsageError where SLURM_CONF names no file: no
     command of Slurm's would work either."""
     place = str(slurm_conf_path(environ=environ, root=root))
-    if (root / place.lstrip("/")).is_file():
+    if is_there(root / place.lstrip("/")):
         return place
     if environ.get("SLURM_CONF"):
         raise UsageError(f"SLURM_CONF is {shown(place)}, and there is no such file: set it right, or unset it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,7 +32,17 @@ def slurm_conf_path(
         return given
     if named := (os.environ if environ is None else environ).get("SLURM_CONF"):
         return Path(named)
-    return next((place for place in _PLACES if (root / place.relative_to("/")).is_file()), _PLACES[0])
+    return next((place for place in _PLACES if is_there(root / place.relative_to("/"))), _PLACES[0])
+
+
+def is_there(file: Path) -> bool:
+    """Whether it is a file, or may be one: what we may not look at is said to be so by whoever reads it."""
+    try:
+        return stat.S_ISREG(file.stat().st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def beside(conf: Path, name: str) -> Path:
@@ -82,10 +93,13 @@ def read_text(file: Path) -> str:
     Raises ConfigError where it cannot be read.
     """
     try:
-        if not file.is_file():
-            raise ConfigError(str(file), "there is no such file" if not file.exists() else "is no file")
-        if file.stat().st_size > _MOST_BYTES:
+        seen = file.stat()
+        if not stat.S_ISREG(seen.st_mode):
+            raise ConfigError(str(file), "is no file")
+        if seen.st_size > _MOST_BYTES:
             raise ConfigError(str(file), f"is larger than {_MOST_BYTES} bytes; that is no configuration file")
         return file.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError as error:
+        raise ConfigError(str(file), "there is no such file") from error
     except OSError as error:
         raise ConfigError(str(file), f"cannot be read ({error.strerror})") from error

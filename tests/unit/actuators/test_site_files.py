@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -234,6 +235,18 @@ def test_two_at_once_are_one_too_many(folder):
     """The second is told."""
     with site_files.alone(folder), pytest.raises(StateError, match="at work"), site_files.alone(folder):
         pass
+    assert not (folder / ".slurm-share-lock").exists()
+
+
+def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
+    """Whoever may read it may hold one; one that was left behind is taken over, and gone afterwards."""
+    (folder / ".slurm-share-lock").touch()
+    fd = os.open(folder, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with site_files.alone(folder):
+        assert (folder / ".slurm-share-lock").exists()
+    os.close(fd)
+    assert not (folder / ".slurm-share-lock").exists()
 
 
 def test_a_journal_that_is_none_is_named(folder):

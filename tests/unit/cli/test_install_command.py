@@ -84,8 +84,8 @@ def test_lines_of_the_sites_own_in_a_file_that_we_made_stay(conf):
     ("words", "says"),
     [
         (["--conf", "/nowhere/slurm.conf"], "there is no such file"),
-        (["--apply", "--conf", "/nowhere/slurm.conf"], "cannot be opened"),
-        (["--undo", "--conf", "/nowhere/slurm.conf"], "cannot be opened"),
+        (["--apply", "--conf", "/nowhere/slurm.conf"], "cannot be written to"),
+        (["--undo", "--conf", "/nowhere/slurm.conf"], "cannot be written to"),
         (["--apply", "--conf", "/run/slurm/conf/slurm.conf"], "run this on the controller"),
         (["--shards", "-1"], "--shards=-1"),
     ],

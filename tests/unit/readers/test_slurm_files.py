@@ -8,7 +8,7 @@ import pytest
 
 from slurm_share.conf_text import parse
 from slurm_share.errors import ConfigError
-from slurm_share.readers.slurm_files import read_conf, slurm_conf_path
+from slurm_share.readers.slurm_files import is_there, read_conf, read_text, slurm_conf_path
 
 
 @pytest.fixture
@@ -119,3 +119,17 @@ def test_where_slurm_conf_is_looked_for(tmp_path):
     """What the caller says beats SLURM_CONF."""
     assert slurm_conf_path(tmp_path / "a", {"SLURM_CONF": "/b"}) == tmp_path / "a"
     assert slurm_conf_path(None, {"SLURM_CONF": "/b"}) == Path("/b")
+
+
+def test_what_may_not_be_looked_at_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    """/etc/slurm of root's alone, and an ordinary user."""
+    file = tmp_path / "slurm.conf"
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    assert not is_there(file)
+    monkeypatch.setattr(Path, "stat", refused)
+    assert is_there(file)
+    with pytest.raises(ConfigError, match=r"cannot be read \(Permission denied\)"):
+        read_text(file)
