@@ -11,7 +11,7 @@ import pytest
 
 from localcluster import RELEASES, Cluster, ClusterError, running, take_down
 
-WANTED = os.environ.get("SLURM_SHARE_SLURM") or "all"
+WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
 """The one release to test on, or all."""
 FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
 """Whether every release is tested with every way to set Slurm up, and pyslurm is built for it."""
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if WANTED == "all":
         return
     if WANTED not in RELEASES:
-        raise pytest.UsageError(f"SLURM_SHARE_SLURM={WANTED} is not all, {' or '.join(RELEASES)}")
+        raise pytest.UsageError(f"SLURM_SHARE_TEST_RELEASE={WANTED} is not all, {' or '.join(RELEASES)}")
     left_out = [item for item in items if _releases(item) - {WANTED}]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
