@@ -118,7 +118,7 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
     settings = typed(given, Settings, file, where)
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:
-            raise ConfigError(file, f"must be from {low:g} to {high:g}; it says {given[key]!r}", where + key)
+            raise ConfigError(file, f"must be from {low:.12g} to {high:.12g}; it says {given[key]!r}", where + key)
     for key in (
         "log_file",
         "mps_control",

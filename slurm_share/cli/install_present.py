@@ -10,6 +10,7 @@ from ..decide.site_lines import Present
 from ..decide.site_rules import script_of
 from ..errors import CommandError, ConfigError
 from ..installed import EPILOG, PROLOG
+from ..readers.checkup_lua import OBJECT, find_object
 from ..readers.checkup_programs import read_hooks
 from ..readers.slurm import read_queue
 from ..readers.slurm_files import beside, read_conf, read_text
@@ -96,22 +97,12 @@ def named_lua(conf: Path) -> list[str]:
     return [str(lua)] if lua.exists() and script_of(read_text(lua)) == "calls ours" else []
 
 
-PLUGIN_FOLDERS = ("usr/lib/*/slurm-wlm", "usr/lib/*/slurm", "usr/lib64/slurm", "usr/lib/slurm", "usr/local/lib/slurm",
-                  "opt/slurm/lib/slurm")  # fmt: skip
-"""Where Debian's, SchedMD's and Slurms that were built by hand keep their plugins."""
-
-
 def without_lua(slurm: ConfText, root: Path = Path("/")) -> list[str]:
     """Why JobSubmitPlugins=lua must not be written here: slurmctld's next start would be its last, and no command of
     Slurm tries that before. Only where other submit plugins are, as on every controller: elsewhere nobody can tell."""
-    told = slurm.value("PluginDir")
-    patterns = [one.lstrip("/") for one in told.split(":")] if told else PLUGIN_FOLDERS
-    folders = [folder for pattern in patterns for folder in root.glob(pattern)]
-    if not any(True for folder in folders for _ in folder.glob("job_submit_*.so")):
-        return []
-    if any((folder / "job_submit_lua.so").is_file() for folder in folders):
+    if find_object(slurm.value("PluginDir") or "", root) != "":
         return []
     return [
-        f"Slurm on this host has no job_submit_lua.so in {folders[0]}: slurmctld would not start again with "
+        f"Slurm on this host has no {OBJECT} among its plugins: slurmctld would not start again with "
         "JobSubmitPlugins=lua; install a Slurm that was built with Lua"
     ]

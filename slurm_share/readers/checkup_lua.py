@@ -12,7 +12,7 @@ from ..checkup import Unseen
 from . import checkup_host
 
 OBJECT = "job_submit_lua.so"
-PLUGIN_FOLDERS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm",
+_PLUGIN_FOLDERS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm",
                   "/usr/local/lib/slurm", "/opt/slurm/lib/slurm")  # fmt: skip
 """Where Debian's, SchedMD's and Slurms that were built by hand keep their plugins."""
 _LIBRARY = re.compile(r"liblua[-0-9.]*\.so[.0-9]*")
@@ -21,7 +21,7 @@ _LIBRARIES = ("/usr/lib/*/liblua5.[1-4].so*", "/usr/lib64/liblua*.so*", "/usr/li
 
 def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
     """Path of Slurm's plugin for Lua; empty: its plugins are here, and that one is not. `told`: PluginDir."""
-    patterns = told.split(":") if told else PLUGIN_FOLDERS
+    patterns = told.split(":") if told else _PLUGIN_FOLDERS
     folders = [folder for pattern in patterns for folder in sorted(root.glob(pattern.lstrip("/")))]
     if not any(True for folder in folders for _ in folder.glob("job_submit_*.so")):
         return Unseen("Slurm's plugins were not found on this host")
