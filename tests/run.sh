@@ -17,10 +17,10 @@ while [ $# -gt 0 ]; do
 	*) echo "tests/run.sh: there is no option $1"$'\n'"$usage" >&2 && exit 2 ;;
 	esac
 done
-case "|all|$releases|" in
-*"|$slurm|"*) ;;
-*) echo "tests/run.sh: --slurm takes all|$releases, not '$slurm'" >&2 && exit 2 ;;
-esac
+if [[ $slurm == *"|"* || "|all|$releases|" != *"|$slurm|"* ]]; then
+	echo "tests/run.sh: --slurm takes all|$releases, not '$slurm'" >&2
+	exit 2
+fi
 if [ "$(id -u)" != 0 ]; then
 	echo "tests/run.sh: the cluster tests need root (namespaces); tests/check.sh runs everything else without" >&2
 	exit 2
