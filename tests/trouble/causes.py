@@ -108,8 +108,12 @@ EFFECTS: dict[str, tuple[Effect, ...]] = {
     # Nothing can be given to a job whose Prolog is then, nor to a task that is launched then.
     "fill_state": (Effect({"FAILED": r"[1-9]\d*:0"}, f"{FULL}|{CUDA}", after_s=2.0),),
     "fill_log": (),
-    # The batch script cannot be kept, nor a program's own file in /tmp.
-    "fill_spool": (Effect(GIVES_UP, f"{FULL}|{AWAY}", after_s=5.0),),
+    # The batch script cannot be kept, nor a program's own file in /tmp. slurmd gives back a job that it cannot keep,
+    # and has one cancelled that must not be requeued.
+    "fill_spool": (
+        Effect(GIVES_UP, f"{FULL}|{AWAY}", after_s=5.0),
+        Effect({"CANCELLED": BROKEN}, r"Requeue of JobId=\S+ returned an error", after_s=5.0),
+    ),
 }
 """By deed, all of hosts.py. It counts what a deed is known to be able to do; what turns up beyond it is to be
 understood before it is entered here."""

@@ -212,6 +212,12 @@ def test_a_deed_that_cannot_end_a_job_so_explains_nothing(deed: str, rec: Record
         ("reboot", "n1", failed(), "Batch JobId=7 missing from batch node n1"),
         ("fill_state", "n1", failed(code="69:0"), "/run/slurm-share cannot be written (No space left on device)"),
         ("fill_spool", "n1", failed(), "No space left on device"),
+        (
+            "fill_spool",
+            "n1",
+            failed("CANCELLED", "0:0"),
+            "_slurm_rpc_requeue: Requeue of JobId=7 returned an error: Requested operation is presently disabled",
+        ),
     ],
 )
 def test_each_deed_explains_what_it_can_do_where_that_is_said(deed: str, actor: str, rec: Record, said: str) -> None:
