@@ -124,7 +124,7 @@ def is_anothers(job: JobContext, paths: Paths) -> bool:
         known = reconcile.find(hook.read_ledger(paths, WHO), job.job_id)
     if known is None or known.uid == job.uid:
         return False
-    return any(one.job_id == job.job_id for one in owners.at_work(proc.read_live_jobs()))
+    return any(one.job_id == job.job_id for one in release.jobs_at_work())
 
 
 def is_entered(job: JobContext, paths: Paths) -> bool:

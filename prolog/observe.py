@@ -16,7 +16,7 @@ from slurm_share.readers import hook_env, ledger_file, nvml, proc, scratch
 from slurm_share.records import Ledger, LedgerJob, Plan, Refusal
 from slurm_share.settings import Settings
 
-from . import admission, hook
+from . import admission, hook, release
 
 WHO = "observe"
 
@@ -29,7 +29,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
         return
     decision = admission.decide(job, paths, settings)
     ledger = _read_ledger(paths)
-    live = owners.at_work(proc.read_live_jobs())
+    live = release.jobs_at_work()
     judged = admission.judge(job, decision, ledger, live, now, {}, guarded=guarded)
     if judged.neighbours:
         shown = admission.read_names(judged.uids(), environ)
@@ -52,7 +52,7 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
     listed = admission.is_listed(job.node, settings)
     if job.share is None and not listed:
         return
-    live = owners.at_work(proc.read_live_jobs())
+    live = release.jobs_at_work()
     over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
     if job.uid not in owners.departed(over, _read_ledger(paths), live):
         return

@@ -18,7 +18,17 @@ from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, nvml, proc
 from slurm_share.readers import mps as mps_reader
 from slurm_share.readers import scratch as scratch_reader
-from slurm_share.records import GpuReading, Ledger, LedgerJob, MpsFailed, MpsPlace, MpsProcess, MpsStopped, NodeProcess
+from slurm_share.records import (
+    GpuReading,
+    Ledger,
+    LedgerJob,
+    LiveJob,
+    MpsFailed,
+    MpsPlace,
+    MpsProcess,
+    MpsStopped,
+    NodeProcess,
+)
 from slurm_share.settings import Settings
 
 from . import hook
@@ -66,11 +76,16 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
     return well
 
 
+def jobs_at_work() -> tuple[LiveJob, ...]:
+    """The jobs that are alive on this node."""
+    return owners.at_work(proc.read_live_jobs())
+
+
 def is_given_up(entry: LedgerJob, now: float) -> bool:
     """Whether an Epilog that says root of somebody's job is the job's. slurmd runs one with SLURM_JOB_UID=0 when it has
     ended a job that slurmctld does not know any more, or has started elsewhere meanwhile (seen on 26.05). It is not
     believed of a job with a step here, nor of one that is about to get its first: that is the number's next run."""
-    alive = any(one.job_id == entry.job_id for one in owners.at_work(proc.read_live_jobs()))
+    alive = any(one.job_id == entry.job_id for one in jobs_at_work())
     return not alive and not reconcile.is_starting(entry, now)
 
 
@@ -114,7 +129,7 @@ def clear(
 def let_go(over: Sequence[LedgerJob], paths: Paths, settings: Settings, who: str) -> tuple[LedgerJob, ...]:
     """Remove what tells of the jobs on this node; answers with those that were their user's last here, whose lines stay
     until their user's things are cleared away, too. Of jobs that leave at once that is one: the last to come here."""
-    live = owners.at_work(proc.read_live_jobs()) if any(entry.clean_up for entry in over) else ()
+    live = jobs_at_work() if any(entry.clean_up for entry in over) else ()
     with state.exclusive(paths, Deadline.after(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
         departed = owners.departed(over, ledger, live)
@@ -230,7 +245,7 @@ def clean_up_after(last: Sequence[LedgerJob], paths: Paths, deadline: Deadline, 
         if word in wanted[uid]
     }
     with state.exclusive(paths, Deadline.after(LEDGER_S)):
-        live = owners.at_work(proc.read_live_jobs())
+        live = jobs_at_work()
         gone = owners.without_job(wanted, hook.read_ledger(paths, who), live)
         until = deadline.at_most(ASIDE_S)
         for (uid, folder), names in files.items():
@@ -311,9 +326,7 @@ def end_leftovers_once(
     again: some were ended a moment ago, so what started these goes with them.
     """
     others = _others(_read(paths, who), over)
-    live = {one.job_id: one.uid for one in owners.at_work(proc.read_live_jobs())} | {
-        entry.job_id: entry.uid for entry in others
-    }
+    live = {one.job_id: one.uid for one in jobs_at_work()} | {entry.job_id: entry.uid for entry in others}
     ours = _pids_of_mps(others, paths) if others else frozenset()
     found = stuck = foreign = False
     for entry in over:
