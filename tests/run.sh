@@ -4,11 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 releases=$(sed -n 's/^    "\([0-9.]*\)": Release(.*/\1/p' packaging/demo/localcluster/records.py | paste -sd'|')
-usage="Usage: tests/run.sh [--slurm all|$releases]
+usage="Usage: tests/run.sh [--slurm usual|all|$releases]
 
-  --slurm RELEASE  cluster tests on this release of Slurm only; the default is all of them
+  --slurm usual    cluster tests on the current release of Slurm, and on the older
+                   one those that depend on the release (the default)
+  --slurm all      every cluster test on every release
+  --slurm RELEASE  cluster tests on this release only
   --help           this text"
-slurm=all
+slurm=usual
 while [ $# -gt 0 ]; do
 	case $1 in
 	--slurm) slurm=${2-} && shift $(($# > 1 ? 2 : 1)) ;;
@@ -17,8 +20,8 @@ while [ $# -gt 0 ]; do
 	*) echo "tests/run.sh: there is no option $1"$'\n'"$usage" >&2 && exit 2 ;;
 	esac
 done
-if [[ $slurm == *"|"* || "|all|$releases|" != *"|$slurm|"* ]]; then
-	echo "tests/run.sh: --slurm takes all|$releases, not '$slurm'" >&2
+if [[ $slurm == *"|"* || "|usual|all|$releases|" != *"|$slurm|"* ]]; then
+	echo "tests/run.sh: --slurm takes usual|all|$releases, not '$slurm'" >&2
 	exit 2
 fi
 if [ "$(id -u)" != 0 ]; then

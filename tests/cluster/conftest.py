@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from localcluster import RELEASES, Cluster, ClusterError, running, take_down
+from localcluster.records import CURRENT
 
 WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
-"""The one release to test on, or all."""
+"""The one release to test on, `all`, or `usual`: the current release, and on the others the tests that are marked as
+depending on the release of Slurm."""
 FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
 """Whether every release is tested with every way to set Slurm up, and pyslurm is built for it."""
 WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "").split(",") if part)
@@ -20,12 +22,15 @@ WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is of another release than the one that is wanted."""
+    """Leave out the tests on releases that are not wanted."""
     if WANTED == "all":
         return
-    if WANTED not in RELEASES:
-        raise pytest.UsageError(f"SLURM_SHARE_TEST_RELEASE={WANTED} is not all, {' or '.join(RELEASES)}")
-    left_out = [item for item in items if _releases(item) - {WANTED}]
+    if WANTED == "usual":
+        left_out = [item for item in items if _releases(item) - {CURRENT} and not item.get_closest_marker("release")]
+    elif WANTED in RELEASES:
+        left_out = [item for item in items if _releases(item) - {WANTED}]
+    else:
+        raise pytest.UsageError(f"SLURM_SHARE_TEST_RELEASE={WANTED} is not usual, all, {' or '.join(RELEASES)}")
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 

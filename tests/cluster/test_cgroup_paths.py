@@ -17,7 +17,7 @@ from hooked import Node, until
 
 from localcluster import RELEASES, Cluster, Misuse
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 LOOK = """
 import sys

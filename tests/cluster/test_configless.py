@@ -11,7 +11,7 @@ from hooked import Node
 
 from localcluster import RELEASES, Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 START = """\
 pkill -x slurmd || true

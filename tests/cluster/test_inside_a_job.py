@@ -18,7 +18,7 @@ from hooked import configured
 from localcluster import RELEASES, Cluster
 from slurm_share import names
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 TASK = "bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME ${SLURM_SHARE_SLOT-none} ${CUDA_VISIBLE_DEVICES-none}'"
 OPTION = "_SLURM_SPANK_OPTION_share_gpu_share_gpu"

@@ -12,7 +12,7 @@ from hooked import STATE, Node, until
 
 from localcluster import RELEASES, Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 
 @pytest.fixture(scope="module", params=list(RELEASES))

@@ -13,7 +13,7 @@ from conftest import name_for
 from localcluster import Cluster, ClusterError
 from slurm_share import names
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 TASK = "echo task $SLURM_PROCID $SLURM_SHARE_SLOT ${CUDA_VISIBLE_DEVICES:-none} $SLURM_STEP_GPUS"
 STEP = f"srun -Q bash -c '{TASK}'"

@@ -9,7 +9,7 @@ from trouble import hosts
 from localcluster import Cluster
 from slurm_share.decide import reconcile
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 BOBS = 900001
 

@@ -14,7 +14,7 @@ from hooked import Node, configured, until, why_not_idle
 from localcluster import Cluster
 from slurm_share import names
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 GUARDED = ('exclusive_user_nodes = ["n[2-3]"]', "exclusive_user_partitions = []")
 """Ordinary jobs are the hooks' business alone: Slurm lets a second user in."""

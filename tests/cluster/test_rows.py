@@ -17,7 +17,7 @@ from hooked import Node, configured
 
 from localcluster import Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 TABLE = Path(__file__).parents[2] / "packaging/docs/rows.md"
 WRITE = "SLURM_SHARE_WRITE_ROWS" in os.environ

@@ -13,7 +13,7 @@ from conftest import name_for
 from localcluster import Cluster
 from slurm_share import names
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 TASK = "srun bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME $SLURM_SHARE_SLOT $CUDA_VISIBLE_DEVICES'"
 

@@ -15,7 +15,7 @@ from conftest import WITHOUT, name_for
 from localcluster import RELEASES, Cluster
 from slurm_share import run_folder
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 SHOW = """#!/bin/bash
 echo "rank=$LLSUB_RANK size=$LLSUB_SIZE gpu=$CUDA_VISIBLE_DEVICES index=$SLURM_SHARE_GPU_INDEX mps=$SLURM_SHARE_MPS \

@@ -44,7 +44,7 @@ def test_the_run_of_everything_knows_them():
     """It may be the first program of a bare machine, and reads the list without Python."""
     run = CHECKOUT / "tests/run.sh"
     said = subprocess.run(["bash", run, "--help"], capture_output=True, text=True, check=True).stdout
-    assert re.search(r"--slurm (\S+)\]", said)[1].split("|") == ["all", *RELEASES]
+    assert re.search(r"--slurm (\S+)\]", said)[1].split("|") == ["usual", "all", *RELEASES]
     refused = subprocess.run(["bash", run, "--slurm", "2.6"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "not '2.6'" in refused.stderr
