@@ -10,16 +10,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from slurm_share import mps_control
-from slurm_share.actuators import devices, environment, mps, state
-from slurm_share.decide import admit, limits, owners, place, reconcile, refusals
+from slurm_share.actuators import devices, mps, state
+from slurm_share.decide import owners, reconcile, refusals
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
 from slurm_share.errors import ConfigError, DriverError
 from slurm_share.paths import CONFIG_FILE, Paths
 from slurm_share.process import Deadline
-from slurm_share.readers import hook_env, nvml, proc, slurm_conf, topology
+from slurm_share.readers import hook_env, nvml, proc, topology
 from slurm_share.readers import mps as mps_reader
 from slurm_share.records import JobContext, Ledger, LedgerJob, LiveJob, MpsOffer, MpsStarted, Plan, Refusal
 from slurm_share.settings import Settings
+from slurm_share.share.rules import allocation, environment, granted, limits
 
 from . import hook, release
 
@@ -80,29 +81,24 @@ def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal 
     try:
         driver = nvml.read_driver()
     except DriverError as error:
-        return admit.driver_refusal(job, str(error))
-    return admit.admit(job, driver.gpus, topology.read_cores(), offer(paths, settings, driver.version), settings)
+        return allocation.driver_refusal(job, str(error))
+    return allocation.admit(job, driver.gpus, topology.read_cores(), offer(paths, settings, driver.version), settings)
 
 
 def granted_uuids(job: JobContext) -> list[str]:
     """The GPUs of an ordinary job; none where the driver does not say, which is that job's own trouble."""
     try:
-        return [gpu.uuid for gpu in place.granted_gpus(job.granted, nvml.read_driver().gpus)[0]]
+        return [gpu.uuid for gpu in granted.granted_gpus(job.granted, nvml.read_driver().gpus)[0]]
     except DriverError:
         return []
 
 
 def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
     """What this node can do about MPS."""
-    why_not = None
-    if not settings.mps_control:
-        why_not = "this site has switched MPS off (mps_control)"
-    elif not os.access(settings.mps_control, os.X_OK):
-        why_not = f"there is no {settings.mps_control} on this node"
-    elif proc.read_runs_in_job():
-        why_not = RUN_IN_JOB
-    else:
-        why_not = operators_daemon(paths)
+    program = settings.mps_control
+    why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
+    if why_not is None:
+        why_not = RUN_IN_JOB if proc.read_runs_in_job() else operators_daemon(paths)
     return MpsOffer(limits.mps_clients(driver), why_not)
 
 
@@ -278,7 +274,7 @@ def judge(
     if neighbours:
         return Judged(owners.refuse(job, neighbours, shown), over, neighbours)
     if plan is not None and reconcile.is_crowded(left, plan):
-        return Judged(admit.crowd_refusal(plan), over)
+        return Judged(allocation.crowd_refusal(plan), over)
     return Judged(decision, over)
 
 
@@ -305,6 +301,8 @@ def is_listed(node: str, settings: Settings) -> bool:
 
 def read_hides_owners(environ: Mapping[str, str]) -> bool:
     """Whether a user must not be told who else is here; True where that is not known."""
+    from slurm_share.readers import slurm_conf  # only where somebody else is in the way: every shared job would pay
+
     file = environ.get("SLURM_CONF", "")
     return not file.startswith("/") or slurm_conf.read_hides_jobs(Path(file))
 
@@ -335,7 +333,7 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
     if failures and exclusive:
         # Without MPS its tasks share the GPU as so many processes, which this mode would not let in.
         release.restore_modes(paths, settings, WHO, tuple(failures), besides=plan.job.job_id)
-    settled = admit.settle_mps(plan, pipes, failures)
+    settled = allocation.settle_mps(plan, pipes, failures)
     if isinstance(settled, Refusal):
         give_back(plan.job.job_id, paths, settings, deadline)
     return settled

@@ -9,7 +9,6 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
     from .config import load as load_config  # noqa: F401  (a plainer name at the door)
-    from .decide.admit import admit as admit
     from .errors import SlurmShareError as SlurmShareError
     from .paths import Paths as Paths
     from .records import Gpu as Gpu
@@ -20,10 +19,11 @@ if TYPE_CHECKING:
     from .records import Refusal as Refusal
     from .records import ShareRequest as ShareRequest
     from .settings import Settings as Settings
+    from .share.rules.allocation import admit as admit
 
 _HOME = {
     "load_config": ("config", "load"),
-    "admit": ("decide.admit", "admit"),
+    "admit": ("share.rules.allocation", "admit"),
     "SlurmShareError": ("errors", "SlurmShareError"),
     "Paths": ("paths", "Paths"),
     "Settings": ("settings", "Settings"),

@@ -16,7 +16,7 @@ launcher carry it out. It is text, so that C can read it without a library and a
     gpus 2
     slots 8
     cores 0,8 1,9 2,10 3,11
-    note shared without MPS: no nvidia-cuda-mps-control on n2
+    note the GPUs are shared without MPS: no nvidia-cuda-mps-control on n2
     slot 0 part=0/8 CUDA_VISIBLE_DEVICES=GPU-5131... SLURM_SHARE_SLOT=0 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
     slot 1 part=4/8 CUDA_VISIBLE_DEVICES=GPU-97aa... SLURM_SHARE_SLOT=1 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
     ...

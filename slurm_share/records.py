@@ -36,9 +36,10 @@ class ShareRequest(Struct, frozen=True):
 
 
 class JobContext(Struct, frozen=True):
-    """A job on this node, as slurmd describes it to a hook."""
+    """A job on this node, as slurmd describes it to a hook, or a launcher itself."""
 
     job_id: int
+    """0: a launcher outside Slurm."""
     uid: int
     gid: int
     node: str
@@ -74,6 +75,8 @@ class Gpu(Struct, frozen=True):
     mig_parent: bool = False
     """True: MIG is on, work runs on the instances and not on this GPU itself."""
     simulated: bool = False
+    is_listed: bool = True
+    """False: there is no driver to ask, and `uuid` is the word of CUDA_VISIBLE_DEVICES for it."""
 
 
 class Driver(Struct, frozen=True):
@@ -123,10 +126,11 @@ class Slot(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """The decision about one job on one node."""
+    """Which GPU, memory and slot each task of one job gets on one node."""
 
     job: JobContext
     share: ShareRequest
+    """In force: `per_gpu` is the number of tasks that a GPU has here."""
     gpus: tuple[Gpu, ...]
     slots: tuple[Slot, ...]
     cores: tuple[tuple[int, ...], ...]

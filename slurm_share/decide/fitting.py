@@ -10,6 +10,7 @@ from msgspec import Struct
 from .. import names, share_option
 from ..errors import UsageError, shown
 from ..records import NodeKind, ShareRequest
+from ..share.rules import limits
 from ..work import Triple
 from . import triples
 from .gpu_words import gres
@@ -125,7 +126,7 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
             raise UsageError(
                 f"--share-gpu={written} on {gpus} GPU{'s' * (gpus > 1)} makes room for {request.per_gpu * gpus} "
                 f"processes, and {triple} has {triple.per_node} on each node; write "
-                f"--share-gpu={triples.tasks_per_gpu(triple.per_node, gpus)}, or only its settings"
+                f"--share-gpu={limits.tasks_per_gpu(triple.per_node, gpus)}, or only its settings"
             )
         return Sharing(request)
     if written is None and (not plugin or not gpus):
@@ -140,7 +141,7 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
             f"--share-gpu={written}: how many tasks a GPU gets cannot be told, because the nodes' GPUs are not known "
             f"or some have none; write the number too, for example --share-gpu=4,{written}, or -g COUNT"
         )
-    per_gpu = triples.tasks_per_gpu(triple.per_node, gpus)
+    per_gpu = limits.tasks_per_gpu(triple.per_node, gpus)
     if per_gpu > names.SHARE_MAX:
         if written is not None:
             share_option.parse(f"1,{written}")

@@ -63,11 +63,6 @@ def _wrong(text: str, why: str) -> UsageError:
 # ---- One node ----
 
 
-def tasks_per_gpu(per_node: int, gpus: int) -> int:
-    """How many of a node's processes the fullest of its GPUs has: the N of --share-gpu=N."""
-    return math.ceil(per_node / gpus)
-
-
 def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> Layout:
     """The places of `per_node` processes on `cores` (at least one, in the machine's order) beside GPUs, of each of
     which `gpu_numa` has the NUMA node.

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from .. import names, run_folder
 from ..actuators.leases import Leases
-from ..decide import own_share, triples
+from ..decide import triples
 from ..decide.ranges import fold
 from ..errors import DriverError
 from ..paths import Paths
@@ -131,8 +131,8 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
             has = (
                 f"the job has {here.count}" if here.job_id is not None else "outside Slurm there is this machine alone"
             )
-            raise own_share.refusal(
-                here.node,
+            raise seating.cannot_run(
+                here,
                 f"the triple {run.triple} is for {run.triple.nodes} node{'' if run.triple.nodes == 1 else 's'}, and "
                 f"{has}; write {replace(run.triple, nodes=here.count)}",
             )
@@ -143,10 +143,10 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
         try:
             first, wanted = triples.ranks_of(words, here.index)
         except ValueError as error:
-            raise own_share.refusal(here.node, f"Slurm does not say how many tasks the node has: {error}") from error
+            raise seating.cannot_run(here, f"Slurm does not say how many tasks the node has: {error}") from error
     count = min(wanted, run.processes - first)
     if count < 1:
-        raise own_share.refusal(here.node, f"the run has {run.processes} processes, all of them on nodes before it")
+        raise seating.cannot_run(here, f"the run has {run.processes} processes, all of them on nodes before it")
     return first, count
 
 
@@ -166,11 +166,8 @@ def _read_seating(
     if plan is not None:
         return seating.lease(plan, processes, driver, here, paths)
     words = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
-    gpus = own_share.visible(words, None if driver is None else driver.gpus, here.node)
-    own_share.check(processes, gpus, run.share, settings, here.node)
-    return seating.deal(
-        gpus, processes, run.share, seating.offer(driver, why_no_driver, settings), here, paths, settings
-    )
+    offer = seating.offer(driver, why_no_driver, settings)
+    return seating.deal(words, driver, processes, run.share, offer, here, paths, settings)
 
 
 def _places(run: Run, processes: int, cores: Sequence[Core], seats: Seating) -> list[Place]:

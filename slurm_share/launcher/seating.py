@@ -15,9 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import names
-from ..actuators import environment, mps, mps_folders
+from ..actuators import mps, mps_folders
 from ..actuators.leases import Leases
-from ..decide import limits, own_share, triples
 from ..errors import LaunchError
 from ..paths import Paths
 from ..process import Deadline
@@ -26,16 +25,19 @@ from ..records import (
     Assignment,
     Driver,
     Gpu,
+    JobContext,
     MpsFailed,
     MpsOffer,
     MpsPlace,
     MpsStarted,
+    Plan,
     PlanFile,
     PlanSlot,
+    Refusal,
     ShareRequest,
-    Slot,
 )
 from ..settings import Settings
+from ..share.rules import allocation, environment, granted, limits
 
 MPS_START_S = 20.0
 """A server wakes its GPU, which takes seconds on a node with eight of them and no persistence mode."""
@@ -87,7 +89,7 @@ def read_plan(paths: Paths, here: Here) -> PlanFile | None:
     if plan is None:
         return None
     if (plan.job_id, plan.uid) != (here.job_id, os.getuid()):
-        raise own_share.refusal(here.node, f"its plan is of job {plan.job_id} of uid {plan.uid}, and not of this one")
+        raise cannot_run(here, f"its plan is of job {plan.job_id} of uid {plan.uid}, and not of this one")
     if plan.refused is not None:
         raise LaunchError(plan.refused)
     return plan
@@ -100,14 +102,14 @@ def lease(plan: PlanFile, processes: int, driver: Driver | None, here: Here, pat
     """
     gpu_of_slot = [_value(slot, names.ENV_VISIBLE_DEVICES) for slot in plan.slots]
     if processes > len(plan.slots):
-        raise own_share.refusal(here.node, _why_too_many(plan, processes))
+        raise cannot_run(here, _why_too_many(plan, processes))
     leases = Leases(paths.slots(plan.job_id), gpu_of_slot, here.step)
     try:
         chosen = leases.take(processes)
         if len(chosen) < processes:
             others = len(plan.slots) - len(chosen)
-            raise own_share.refusal(
-                here.node,
+            raise cannot_run(
+                here,
                 f"{processes} processes want a slot each, and other steps of the job have {others} of its "
                 f"{len(plan.slots)} slots; wait until these have ended"
                 + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
@@ -139,7 +141,7 @@ def _why_too_many(plan: PlanFile, processes: int) -> str:
         return (
             f"the job has one of {plan.share.per_gpu} parts of a GPU, for one process; ask for {processes} tasks (-n)"
         )
-    return own_share.too_many(processes, per_gpu, plan.gpus)
+    return allocation.too_many(processes, per_gpu, plan.gpus)
 
 
 def _value(slot: PlanSlot, name: str) -> str:
@@ -154,7 +156,7 @@ def _gpu_of(slot: PlanSlot, driver: Driver | None) -> Gpu:
     listed = () if driver is None else driver.gpus
     known = next((gpu for gpu in listed if gpu.uuid == uuid), None)
     if known is None:
-        known = Gpu(uuid, 0, None, "", None, simulated=bool(_value(slot, names.ENV_SIMULATED)))
+        known = replace(granted.unlisted(uuid), is_listed=True, simulated=bool(_value(slot, names.ENV_SIMULATED)))
     return replace(known, index=int(index)) if index.isdecimal() else known
 
 
@@ -162,7 +164,8 @@ def _gpu_of(slot: PlanSlot, driver: Driver | None) -> Gpu:
 
 
 def deal(
-    gpus: Sequence[own_share.Visible],
+    words: str | None,
+    driver: Driver | None,
     processes: int,
     share: ShareRequest | None,
     mps_offer: MpsOffer,
@@ -170,70 +173,54 @@ def deal(
     paths: Paths,
     settings: Settings,
 ) -> Seating:
-    """The GPUs in turn, with daemons of our own where these are wanted and can be had.
+    """The GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, with daemons of our own where they are wanted and possible.
 
-    Raises LaunchError where MPS was insisted on; nothing runs then.
+    Raises LaunchError where the processes cannot have them, or MPS was insisted on; nothing runs then.
     """
-    if not gpus:
-        return Seating()
-    per_gpu = triples.tasks_per_gpu(processes, len(gpus))
-    slots = tuple(own_share.slots(processes, gpus, share, settings))
-    notes: list[str] = []
+    try:
+        gpus = granted.visible_gpus(words, None if driver is None else driver.gpus)
+    except ValueError as error:
+        raise cannot_run(here, str(error)) from error
+    job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
+    plan = _carried_out(allocation.allocate(job, gpus, mps_offer, settings, processes=processes))
     places: tuple[MpsPlace, ...] = ()
-    if any(slot.gpu.simulated for slot in slots):
-        notes.append("the GPUs of this node are simulated: nothing is computed on them")
-    if own_share.needs_mps(gpus, per_gpu, share, settings):
-        why_not = own_share.why_no_mps(gpus, per_gpu, share, mps_offer)
-        if why_not is None:
-            places, pipes, failures = _start_mps(slots, here, paths, settings)
-            why_not = f"MPS did not start: {next(iter(failures.values()))}" if failures else None
-            slots, said = own_share.settle(slots, pipes, failures)
-            notes += said
-        elif share is None or share.mps is None:
-            notes.append(own_share.without_mps(why_not))
-        if why_not is not None and share is not None and share.mps:
+    if plan.wants_mps:
+        places, pipes, failures = _start_mps(plan, here, paths, settings)
+        settled = allocation.settle_mps(plan, pipes, failures)
+        if isinstance(settled, Refusal):
             stop_mps(places)
-            raise own_share.refusal(here.node, f"mps=on was asked, and {why_not}")
-    position = tuple(number % len(gpus) for number in range(processes))
+        plan = _carried_out(settled)
     return Seating(
-        gpus=tuple(gpus[place].gpu for place in position),
-        positions=position,
-        environments=tuple(
-            environment.slot_environment(slots[number], number, processes, per_gpu)
-            if slots
-            else _bare(gpus[place].word, number, processes, per_gpu)
-            for number, place in enumerate(position)
-        ),
-        notes=tuple(notes),
+        gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in plan.slots),
+        positions=tuple(slot.number % len(plan.gpus) for slot in plan.slots),
+        environments=tuple(environment.slot_environment(plan, slot) for slot in plan.slots),
+        notes=plan.notes,
         mps=places,
     )
 
 
-def _bare(word: str, number: int, slots: int, per_gpu: int) -> tuple[Assignment, ...]:
-    """Of a GPU of which nothing but Slurm's word is known."""
-    return (
-        Assignment(names.ENV_VISIBLE_DEVICES, word),
-        Assignment(names.ENV_SLOT, str(number)),
-        Assignment(names.ENV_SLOTS, str(slots)),
-        Assignment(names.ENV_PER_GPU, str(per_gpu)),
-        Assignment(names.ENV_MPS, names.MPS_OFF),
-    )
+def _carried_out(decision: Plan | Refusal) -> Plan:
+    if isinstance(decision, Refusal):
+        raise LaunchError(decision.sentence)
+    return decision
+
+
+def cannot_run(here: Here, why: str) -> LaunchError:
+    """The error of a node that is not for these processes."""
+    return LaunchError(f"{here.node} cannot run its processes: {why}")
 
 
 def offer(driver: Driver | None, why_no_driver: str, settings: Settings) -> MpsOffer:
     """What can be done about MPS here."""
-    why_not = None
     if driver is None:
-        why_not = why_no_driver
-    elif not settings.mps_control:
-        why_not = "this site has switched MPS off (mps_control)"
-    elif not os.access(settings.mps_control, os.X_OK):
-        why_not = f"there is no {settings.mps_control} on this node"
-    return MpsOffer(limits.mps_clients(None if driver is None else driver.version), why_not)
+        return MpsOffer(limits.mps_clients(None), why_no_driver)
+    program = settings.mps_control
+    why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
+    return MpsOffer(limits.mps_clients(driver.version), why_not)
 
 
 def _start_mps(
-    slots: Sequence[Slot], here: Here, paths: Paths, settings: Settings
+    plan: Plan, here: Here, paths: Paths, settings: Settings
 ) -> tuple[tuple[MpsPlace, ...], dict[str, str], dict[str, str]]:
     """Daemons of the user's own: their places, their pipe directories by GPU, and why some did not start."""
     uid = os.getuid()
@@ -243,7 +230,7 @@ def _start_mps(
         above.mkdir(mode=0o700)
     except OSError:
         pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
-    uuids = dict.fromkeys(slot.gpu.uuid for slot in slots)
+    uuids = dict.fromkeys(slot.gpu.uuid for slot in plan.slots)
     places = [
         MpsPlace(settings.mps_control, str(above / paths.mps_pipe(uid, uuid).name), uuid, owner) for uuid in uuids
     ]

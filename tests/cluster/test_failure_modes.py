@@ -307,7 +307,7 @@ def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> N
         node.run("kill", "-9", *(str(one.pid) for one in node.mps()))
         node.run("rm", "-rf", "/tmp/nvidia-mps")
     sentence = f"an MPS daemon of this node's operators runs already (process {theirs[0].pid}, /tmp/nvidia-mps)"
-    assert f"note shared without MPS: {sentence}" in plans[0]
+    assert f"note the GPUs are shared without MPS: {sentence}" in plans[0]
     assert f"mps=on was asked, and {sentence}" in plans[1]
     assert after == theirs
 

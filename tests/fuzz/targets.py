@@ -28,8 +28,7 @@ from slurm_share import (
     share_option,
     snapshot,
 )
-from slurm_share.actuators import environment
-from slurm_share.decide import admit, node_names, queue, reconcile, triples
+from slurm_share.decide import node_names, queue, reconcile, triples
 from slurm_share.errors import (
     CommandError,
     ConfigError,
@@ -70,6 +69,7 @@ from slurm_share.records import (
     ShareRequest,
 )
 from slurm_share.settings import Settings
+from slurm_share.share.rules import allocation, environment
 from slurm_share.work import Ended
 
 DATA = Path(__file__).parents[1] / "data"
@@ -167,7 +167,7 @@ def try_gpu(data: bytes) -> None:
         raise
     gpus = (Gpu(uuid, 0, 0, name, 81920), Gpu("GPU-other", 1, 1, name, None))
     job = JobContext(7, 2001, 2001, "n1", ("0", "1"), ShareRequest(2))
-    decision = admit.admit(job, gpus, ((0,), (1,)), MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
+    decision = allocation.admit(job, gpus, ((0,), (1,)), MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
     assert decision is not None
     if isinstance(decision, Plan):
         plan_text.parse(plan_text.render(environment.plan_file(decision)))

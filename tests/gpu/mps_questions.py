@@ -33,11 +33,11 @@ from msgspec.structs import asdict, replace
 
 from slurm_share import mps_control, mps_processes, process
 from slurm_share.actuators import mps as actuator
-from slurm_share.decide import limits
 from slurm_share.errors import SlurmShareError
 from slurm_share.process import Deadline
 from slurm_share.readers import mps as reader
 from slurm_share.records import MpsDefaults, MpsPlace, MpsStarted, Owner
+from slurm_share.share.rules import limits
 
 RESULTS = Path(__file__).resolve().parent / "results"
 OWNER = Owner(61001, 61001, (61001,))

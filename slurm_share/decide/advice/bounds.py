@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...settings import Settings
+from ...share.rules.limits import mps_clients
 from ...snapshot import Bound
 from .. import thresholds
-from ..limits import mps_clients
 from .evidence import Evidence, Room
 
 

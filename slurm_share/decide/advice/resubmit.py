@@ -10,8 +10,9 @@ from ... import names, share_option
 from ...errors import OptionError
 from ...records import Gpu, QueuedJob, ShareRequest
 from ...settings import Settings
+from ...share.rules import limits
 from ...work import Triple
-from .. import limits, node_names, queue
+from .. import node_names, queue
 from .bounds import usable_mib
 from .evidence import Evidence
 

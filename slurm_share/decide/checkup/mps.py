@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...checkup import Facts, Unseen, Verdict
 from ...settings import DEFAULT
-from .. import limits
+from ...share.rules import limits
 from .verdicts import COMPUTE, check, fail, ok, skip, warn
 
 

@@ -10,16 +10,17 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.actuators import environment, state
+from slurm_share.actuators import state
 from slurm_share.cli import status
 from slurm_share.cli.main import main
 from slurm_share.config import Configuration
-from slurm_share.decide import admit, reconcile
+from slurm_share.decide import reconcile
 from slurm_share.errors import CommandError
 from slurm_share.paths import Paths
 from slurm_share.readers import ledger_file
 from slurm_share.records import JobContext, Ledger, LedgerJob, MpsOffer, ShareRequest
 from slurm_share.settings import Settings
+from slurm_share.share.rules import allocation, environment
 from slurm_share.testing import FakeNvml
 
 
@@ -28,7 +29,7 @@ def node(tmp_path, monkeypatch):
     """A node with two GPUs, one shared job of this user on the first."""
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
-    plan = admit.admit(job, driver.read_driver().gpus, ((0,), (1,)), MpsOffer(48), Settings())
+    plan = allocation.admit(job, driver.read_driver().gpus, ((0,), (1,)), MpsOffer(48), Settings())
     state.prepare(paths)
     state.make_job_folder(paths, 4711)
     state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, plan, 0.0), Settings())

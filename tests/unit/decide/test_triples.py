@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_share.decide import triples
 from slurm_share.errors import UsageError
+from slurm_share.share.rules import limits
 from slurm_share.work import Core, Triple
 
 
@@ -109,7 +110,7 @@ def test_threads_left_out_are_those_of_the_paper(per_node, threads):
     assert [place.threads for place in layout.places] == [threads] * per_node
     assert layout.notes == ()
     on_gpu = Counter(place.gpu for place in layout.places)
-    assert max(on_gpu.values()) == math.ceil(per_node / 2) == triples.tasks_per_gpu(per_node, 2)
+    assert max(on_gpu.values()) == math.ceil(per_node / 2) == limits.tasks_per_gpu(per_node, 2)
 
 
 def test_processes_take_the_gpus_in_turn():
@@ -226,7 +227,7 @@ def test_whatever_the_machine(node, per_node, threads):
     if gpu_numa:
         counts = [on_gpu[gpu] for gpu in range(len(gpu_numa))]
         assert max(counts) - min(counts) <= 1
-        assert max(counts) == triples.tasks_per_gpu(per_node, len(gpu_numa))
+        assert max(counts) == limits.tasks_per_gpu(per_node, len(gpu_numa))
     else:
         assert set(on_gpu) == {None}
 

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import math
 
-from .. import share_option
-from ..records import Gpu, ShareRequest, SmChoice
-from ..settings import Settings
+from ... import share_option
+from ...records import Gpu, ShareRequest, SmChoice
+from ...settings import Settings
+
+
+def tasks_per_gpu(processes: int, gpus: int) -> int:
+    """Return how many of a node's processes the fullest of its GPUs has: the N of --share-gpu=N."""
+    return math.ceil(processes / gpus)
+
+
+def usable_mib(gpu: Gpu, settings: Settings) -> int | None:
+    """Return what the tasks of a GPU have together, in MiB: all but the reserve and the context of its MPS server.
+
+    None where the driver does not say how large the GPU is.
+    """
+    if gpu.memory_total_mib is None:
+        return None
+    reserve = gpu.memory_total_mib * settings.memory_reserve_percent / 100
+    return max(math.floor(gpu.memory_total_mib - reserve - settings.mps_server_memory_mib), 1)
 
 
 def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | None:
-    """The cap of one task in MiB: what the user asked, else an even part of the GPU less the reserve.
+    """Return the cap of one task in MiB: what the user asked, else an even part of what is usable.
 
     None where one task has the GPU to itself, or where the driver does not say how large the GPU is.
     """
     if share.mem_mib is not None:
         return share.mem_mib
-    if share.per_gpu == 1 or gpu.memory_total_mib is None:
+    usable = usable_mib(gpu, settings)
+    if share.per_gpu == 1 or usable is None:
         return None
-    usable = gpu.memory_total_mib * (1 - settings.memory_reserve_percent / 100) - settings.mps_server_memory_mib
-    return max(math.floor(usable / share.per_gpu), 1)
+    return max(usable // share.per_gpu, 1)
 
 
 def memory_fraction(gpu: Gpu, cap_mib: int | None) -> str | None:
-    """The cap as the fraction of the whole GPU that JAX is told, rounded down; None without a cap."""
+    """Return the cap as the fraction of the whole GPU that JAX is told, rounded down; None without a cap."""
     if cap_mib is None or not gpu.memory_total_mib:
         return None
     thousandths = math.floor(1000 * min(cap_mib / gpu.memory_total_mib, 1.0))
@@ -31,7 +47,7 @@ def memory_fraction(gpu: Gpu, cap_mib: int | None) -> str | None:
 
 
 def thread_percent(share: ShareRequest, settings: Settings) -> float | None:
-    """The part of a GPU's multiprocessors that one task may use, in percent; None for no cap.
+    """Return the part of a GPU's multiprocessors that one task may use, in percent; None for no cap.
 
     What the user asks is held to what the site allows by default: a share can be made smaller, not larger.
     """
@@ -49,7 +65,7 @@ def _percent(choice: SmChoice, per_gpu: int) -> float | None:
 
 
 def mps_clients(driver_version: str | None) -> int:
-    """Clients of MPS that one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before that, from Volta on.
+    """Return how many clients of MPS one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before, from Volta on.
 
     Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
     """

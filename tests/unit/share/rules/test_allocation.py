@@ -1,13 +1,13 @@
-"""What becomes of a job, as values."""
+"""What a job, or a launcher, gets of a node's GPUs, as values."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.decide import admit
 from slurm_share.records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest
 from slurm_share.settings import Settings
+from slurm_share.share.rules import allocation
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, i, "H100", 81920) for i in range(4))
 CORES = tuple((core,) for core in range(8))
@@ -20,7 +20,7 @@ NO_MPS = MpsOffer(client_limit=48, why_not="no MPS here")
 
 def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
     """The decision with the rest as usual."""
-    return admit.admit(job, gpus, CORES, offer, settings)
+    return allocation.admit(job, gpus, CORES, offer, settings)
 
 
 def test_slots_go_round_robin_over_the_granted_gpus():
@@ -114,7 +114,7 @@ def test_simulated_gpus_are_shared_where_the_site_says_so_and_the_output_says_it
 
 def test_a_driver_that_does_not_answer_is_a_sentence_too():
     """The node's trouble reaches the job's output."""
-    assert "nvmlInit" in admit.driver_refusal(JOB, "the NVIDIA driver does not answer (nvmlInit: x)").sentence
+    assert "nvmlInit" in allocation.driver_refusal(JOB, "the NVIDIA driver does not answer (nvmlInit: x)").sentence
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_mps_is_wanted_where_it_does_something(share, wanted):
 def test_without_mps_the_share_goes_on_and_says_so_once():
     """The user learns that no cap is enforced; who needs no MPS, or refused it, is told nothing."""
     assert [note for note in decide(offer=NO_MPS).notes if "MPS" in note] == [
-        "shared without MPS: no MPS here; the tasks of a GPU take turns on it, and no cap is enforced"
+        "the GPUs are shared without MPS: no MPS here; the tasks of a GPU take turns on it, and no cap is enforced"
     ]
     assert decide(replace(JOB, share=ShareRequest(1)), offer=NO_MPS).notes == ()
     assert decide(replace(JOB, share=ShareRequest(4, mps=False)), offer=NO_MPS).notes == ()
@@ -146,7 +146,7 @@ def test_who_insists_on_mps_is_refused_without_it():
     """mps=on, where the node has none or its daemon does not come up."""
     insists = replace(JOB, share=ShareRequest(4, mps=True))
     assert "mps=on was asked, and no MPS here" in decide(insists, offer=NO_MPS).sentence
-    refusal = admit.settle_mps(decide(insists), {"GPU-0": "/p"}, {"GPU-1": "it hangs"})
+    refusal = allocation.settle_mps(decide(insists), {"GPU-0": "/p"}, {"GPU-1": "it hangs"})
     assert "MPS did not start on GPU-1: it hangs" in refusal.sentence
 
 
@@ -160,7 +160,7 @@ def test_a_mig_instance_is_shared_without_mps():
 
 def test_each_slot_has_the_daemon_of_its_gpu():
     """GPU 1's daemon did not come up: its tasks go on without, and one line says so."""
-    plan = admit.settle_mps(decide(), {"GPU-0": "/run/p0"}, {"GPU-1": "it hangs"})
+    plan = allocation.settle_mps(decide(), {"GPU-0": "/run/p0"}, {"GPU-1": "it hangs"})
     assert [slot.pipe for slot in plan.slots] == ["/run/p0", None] * 4
     assert [note for note in plan.notes if "GPU 1 is shared without MPS: it hangs" in note]
 
@@ -206,15 +206,15 @@ def test_a_cap_that_nobody_holds_is_said():
 @pytest.mark.parametrize(
     ("refusal", "blames_node"),
     [
-        (admit.driver_refusal(JOB, "the driver is gone"), True),
+        (allocation.driver_refusal(JOB, "the driver is gone"), True),
         (decide(replace(JOB, granted=("0", "7"))), True),
         (decide(gpus=()), True),
-        (admit.crowd_refusal(decide(PART)), False),
+        (allocation.crowd_refusal(decide(PART)), False),
         (decide(settings=Settings(max_share=2)), False),
         (decide(replace(JOB, granted=())), False),
         (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), False),
         (decide(replace(JOB, share=ShareRequest(49))), False),
-        (admit.settle_mps(decide(replace(JOB, share=ShareRequest(4, mps=True))), {}, {"GPU-0": "hangs"}), False),
+        (allocation.settle_mps(decide(replace(JOB, share=ShareRequest(4, mps=True))), {}, {"GPU-0": "hangs"}), False),
     ],
 )
 def test_a_node_is_blamed_for_what_every_other_job_would_meet_there(refusal, blames_node):
@@ -225,7 +225,146 @@ def test_a_node_is_blamed_for_what_every_other_job_would_meet_there(refusal, bla
 
 def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
     """Shards in gres.conf and in the configuration disagree; the administrator is told where to look."""
-    sentence = admit.crowd_refusal(decide(PART)).sentence
+    sentence = allocation.crowd_refusal(decide(PART)).sentence
     assert "GPU 1" in sentence
     assert "shards_per_gpu" in sentence
     assert "gres.conf" in sentence
+
+
+@pytest.mark.parametrize("per_gpu", [2, 3, 4, 7, 60])
+def test_the_caps_of_n_parts_fit_on_their_gpu(per_gpu):
+    """N jobs with a part each take no more than one job with all of them; each has what a slot of the whole has."""
+    share = ShareRequest(per_gpu, sm="even")
+    settings = Settings(max_share=60)
+    part = decide(replace(PART, share=share), settings=settings, offer=MpsOffer(60)).slots
+    whole = decide(replace(PART, share=share, tasks=None), settings=settings, offer=MpsOffer(60)).slots
+    assert part == whole[:1]
+    assert per_gpu * part[0].memory_cap_mib <= 0.98 * 81920 - 512
+    assert per_gpu * part[0].thread_percent <= 100
+
+
+# --- a launcher's own processes, where the node has no plan ----------------------------------------------------------
+
+
+def launch(processes, gpus=GPUS[:2], share=None, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
+    """The decision about so many processes of a launcher."""
+    job = JobContext(7, 2001, 2001, "n1", (), share)
+    return allocation.allocate(job, gpus, offer, settings, processes=processes)
+
+
+def test_five_processes_take_two_gpus_in_turn_and_are_not_capped():
+    """As at LLSC: nobody wrote a share."""
+    plan = launch(5, settings=Settings(sm="even"))
+    assert [slot.gpu.index for slot in plan.slots] == [0, 1, 0, 1, 0]
+    assert {(slot.memory_cap_mib, slot.memory_fraction, slot.thread_percent) for slot in plan.slots} == {
+        (None, None, None)
+    }
+    assert plan.share == ShareRequest(3)
+
+
+@pytest.mark.parametrize("share", [ShareRequest(2), ShareRequest(2, mem_mib=4096), ShareRequest(3, sm="even")])
+def test_hook_and_launcher_give_a_full_share_the_same_slots(share):
+    """One function: the plan's slots are those that a launcher would deal to so many processes."""
+    hooks = decide(replace(JOB, share=share))
+    launchers = launch(2 * share.per_gpu, share=share)
+    assert (launchers.slots, launchers.share, launchers.wants_mps) == (hooks.slots, hooks.share, hooks.wants_mps)
+
+
+def test_an_even_part_is_that_of_the_processes_there_are():
+    """Two a GPU, where four were allowed: (81920 less 2 % less 512) / 2."""
+    assert {slot.memory_cap_mib for slot in launch(4, share=ShareRequest(4)).slots} == {39884}
+    asked = launch(4, share=ShareRequest(4, mem_mib=4096, sm=20)).slots
+    assert {(slot.memory_cap_mib, slot.thread_percent) for slot in asked} == {(4096, 20)}
+
+
+def test_more_processes_than_the_share_has_slots():
+    """The arithmetic, and what to write instead."""
+    refused = launch(9, share=ShareRequest(4))
+    assert refused.sentence == (
+        "job 7 cannot have --share-gpu=4 on n1: 9 processes are more than 2 GPUs x 4 = 8 slots; write --share-gpu=5, "
+        "or a triple with at most 8 on a node"
+    )
+    assert len(launch(8, share=ShareRequest(4)).slots) == 8
+    assert len(launch(100).slots) == 100
+
+
+def test_what_no_share_can_hold_is_not_recommended():
+    """N ends at 60."""
+    said = allocation.too_many(200, 2, 1)
+    assert said == "200 processes are more than 1 GPU x 2 = 2 slots; write a triple with at most 2 on a node"
+
+
+def test_a_share_of_no_gpu_is_refused_and_a_run_without_one_is_not():
+    """CPU triples are triples."""
+    assert launch(8, gpus=()).slots == ()
+    assert not launch(8, gpus=()).wants_mps
+    assert "it has none for this run" in launch(8, gpus=(), share=ShareRequest(4)).sentence
+
+
+def test_a_launcher_outside_slurm_speaks_of_its_machine():
+    """There is no job to be named."""
+    job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
+    refused = allocation.allocate(job, (), OFFER, Settings(), processes=1)
+    assert refused.sentence.startswith("ws1 cannot run its processes: a share of its GPUs was asked")
+
+
+def test_simulated_gpus_and_parents_of_instances_are_refused_to_launchers_too():
+    """As the Prolog has it."""
+    simulated = (replace(GPUS[0], simulated=True),)
+    assert "simulated_gpus is not set" in launch(1, gpus=simulated).sentence
+    assert launch(1, gpus=simulated, settings=Settings(simulated_gpus=True)).notes == (
+        "the GPUs of this node are simulated: nothing is computed on them",
+    )
+    assert "GPU 0 is in MIG mode" in launch(1, gpus=(replace(GPUS[0], mig_parent=True),)).sentence
+
+
+@pytest.mark.parametrize(
+    ("processes", "share", "needed"),
+    [
+        (2, None, True),
+        (1, None, False),
+        (1, ShareRequest(4), False),
+        (1, ShareRequest(4, mps=True), True),
+        (1, ShareRequest(4, mem_mib=100), True),
+        (1, ShareRequest(4, sm=10), True),
+        (2, ShareRequest(4), True),
+    ],
+)
+def test_which_processes_need_mps(processes, share, needed):
+    """Two tasks on a GPU, or a cap that nobody else enforces."""
+    assert launch(processes, gpus=GPUS[:1], share=share).wants_mps is needed
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "offer", "why"),
+    [
+        (GPUS[:2], 4, MpsOffer(48, "there is no program"), "there is no program"),
+        ((Gpu("MIG-1", 0, None, "1g", 9000),), 2, OFFER, "a MIG instance is a GPU of its own and takes no MPS here"),
+        (GPUS[:1], 49, OFFER, "49 tasks on a GPU are more than the 48 clients that MPS takes with this driver"),
+    ],
+)
+def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
+    """Nobody insisted on it: the processes go on, and it is said; not where the user wrote mps=off."""
+    plan = launch(processes, gpus=gpus, offer=offer)
+    assert not plan.wants_mps
+    assert plan.notes == (
+        f"the GPUs are shared without MPS: {why}; the tasks of a GPU take turns on it, and no cap is enforced",
+    )
+    assert launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, mps=False)).notes == ()
+    assert (
+        f"mps=on was asked, and {why}"
+        in launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, mps=True)).sentence
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "is_executable", "why"),
+    [
+        ("", False, "this site has switched MPS off (mps_control)"),
+        ("/bin/none", False, "there is no /bin/none on this node"),
+        ("/bin/mps", True, None),
+    ],
+)
+def test_why_there_is_no_program(program, is_executable, why):
+    """The same for hooks and launchers."""
+    assert allocation.why_no_program(program, is_executable=is_executable) == why

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.decide import limits
 from slurm_share.records import Gpu, ShareRequest
 from slurm_share.settings import Settings
+from slurm_share.share.rules import limits
 
 GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
 
@@ -76,3 +76,10 @@ def test_an_even_share_never_adds_up_to_more_than_the_gpu():
 def test_the_number_of_clients_follows_the_driver(version, clients):
     """60 since CUDA 13.1, which is 590."""
     assert limits.mps_clients(version) == clients
+
+
+def test_what_the_tasks_of_a_gpu_have_together():
+    """81920 less 2 % less 512 for the server; unknown stays unknown, and nothing is below 1."""
+    assert limits.usable_mib(GPU, Settings()) == 79769
+    assert limits.usable_mib(Gpu("GPU-0", 0, 0, "?", None), Settings()) is None
+    assert limits.usable_mib(Gpu("GPU-0", 0, 0, "tiny", 100), Settings()) == 1

@@ -1,0 +1,1 @@
+"""One share of a node's GPUs: what each task gets."""

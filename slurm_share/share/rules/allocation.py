@@ -1,0 +1,229 @@
+"""Which GPU, memory and slot each task on a node gets, or why it gets none: a Plan, or a Refusal with its sentence.
+
+Slurm's hooks and the launcher both ask `allocate`. A hook asks about a job that was submitted with --share-gpu; a
+launcher asks for its own processes where the node has no plan for the job: a triple without the administrators' half,
+or outside Slurm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ... import names, share_option
+from ...records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest, Slot
+from ...settings import Settings
+from . import granted, limits
+
+# ---- The decision ----
+
+
+def admit(
+    job: JobContext, gpus: Sequence[Gpu], cores: tuple[tuple[int, ...], ...], offer: MpsOffer, settings: Settings
+) -> Plan | Refusal | None:
+    """Decide about a job that comes to a node which has `gpus`, `cores` and MPS as on `offer`; None: an ordinary job.
+
+    A plan that wants MPS is not finished: `settle_mps` says what became of it.
+    """
+    if job.share is None:
+        return None
+    share = job.share
+    if share.per_gpu > settings.max_share:
+        return refusal(job, f"this site shares a GPU among at most {settings.max_share} tasks (max_share)")
+    if not job.granted:
+        return refusal(
+            job,
+            "Slurm granted the job no GPU here; ask for some (--gres=gpu:1) or for a partition that has. If it asked "
+            "for some, submit it again: a node's jobs get none until it has registered with a slurmctld just started",
+        )
+    found, unknown = granted.granted_gpus(job.granted, gpus)
+    if unknown:
+        return refusal(
+            job,
+            f"Slurm granted GPU {', '.join(unknown)}, but the driver lists only {_listed(gpus)}; "
+            "an administrator must compare gres.conf with nvidia-smi -L on this node",
+            blames_node=True,
+        )
+    if share.per_gpu > offer.client_limit and share.mps is not False:
+        return refusal(
+            job,
+            f"{_too_many_clients(share.per_gpu, offer)}; ask for --share-gpu={offer.client_limit} or less, or add "
+            "mps=off",
+        )
+    return allocate(job, found, offer, settings, cores=cores)
+
+
+def allocate(
+    job: JobContext,
+    gpus: Sequence[Gpu],
+    offer: MpsOffer,
+    settings: Settings,
+    *,
+    processes: int | None = None,
+    cores: tuple[tuple[int, ...], ...] = (),
+) -> Plan | Refusal:
+    """Decide which of a job's `gpus`, in their order, each task gets, with which caps, and whether MPS is wanted.
+
+    processes: of a launcher, which get a slot each; None: the N slots on each GPU of the job's share, or the one slot
+    of a job that has a part of a GPU. A launcher's job may have no share: then nothing is capped, and each process
+    takes what it finds, as at LLSC. An even part is that of the processes there are, not of those that were allowed.
+
+    A plan that wants MPS is not finished: `settle_mps` says what became of it.
+    """
+    asked = job.share
+    if any(gpu.mig_parent for gpu in gpus):
+        index = next(gpu.index for gpu in gpus if gpu.mig_parent)
+        return refusal(job, f"GPU {index} is in MIG mode: work runs on its instances; ask for those (gres.conf)")
+    if any(gpu.simulated for gpu in gpus) and not settings.simulated_gpus:
+        return refusal(job, "its GPUs are simulated, and simulated_gpus is not set in the configuration")
+    if asked is not None and not gpus:
+        return refusal(job, "a share of its GPUs was asked, and it has none for this run; ask for some (-g 1)")
+    if asked is not None and processes is not None and processes > asked.per_gpu * len(gpus):
+        return refusal(job, too_many(processes, asked.per_gpu, len(gpus)))
+    is_part = processes is None and granted.is_part(job)
+    share = _in_force(asked, processes, len(gpus))
+    count = 1 if is_part else share.per_gpu * len(gpus) if processes is None else processes if gpus else 0
+    slots = tuple(_slot(number, gpus, share, settings, is_capped=asked is not None) for number in range(count))
+    plan = Plan(job, share, tuple(gpus), slots, cores, _notes(share, gpus), is_part=is_part)
+    if not _needs_mps(plan):
+        return plan
+    why_not = _why_no_mps(share, gpus, offer)
+    if why_not is None:
+        return replace(plan, wants_mps=True)
+    if share.mps:
+        return refusal(job, f"mps=on was asked, and {why_not}")
+    if share.mps is False:
+        return plan
+    note = f"the GPUs are shared without MPS: {why_not}; the tasks of a GPU take turns on it, and no cap is enforced"
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> ShareRequest:
+    """The share with the number of tasks that a GPU really has."""
+    if asked is not None and processes is None:
+        return asked
+    per_gpu = limits.tasks_per_gpu(processes or 0, gpus) if gpus else 0
+    return ShareRequest(per_gpu) if asked is None else replace(asked, per_gpu=per_gpu)
+
+
+def _slot(number: int, gpus: Sequence[Gpu], share: ShareRequest, settings: Settings, *, is_capped: bool) -> Slot:
+    """Slot i is on GPU i mod G: the first G tasks of a job find an empty GPU each."""
+    turn, place = divmod(number, len(gpus))
+    cap_mib = limits.memory_cap_mib(gpus[place], share, settings) if is_capped else None
+    return Slot(
+        number=number,
+        gpu=gpus[place],
+        # Tasks of one GPU get neighbouring cores: GPUs and cores are both numbered along the sockets.
+        part=place * share.per_gpu + turn,
+        memory_cap_mib=cap_mib,
+        memory_fraction=limits.memory_fraction(gpus[place], cap_mib),
+        thread_percent=limits.thread_percent(share, settings) if is_capped else None,
+    )
+
+
+def _notes(share: ShareRequest, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    notes = []
+    if any(gpu.simulated for gpu in gpus):
+        notes.append("the GPUs of this node are simulated: nothing is computed on them")
+    over = [
+        g for g in gpus if share.mem_mib and g.memory_total_mib and share.mem_mib * share.per_gpu > g.memory_total_mib
+    ]
+    if share.mem_mib and over:
+        notes.append(
+            f"{share.per_gpu} x {share.mem_mib} MiB is more than GPU {over[0].index} has "
+            f"({over[0].memory_total_mib} MiB): tasks that fill their share will run out of memory"
+        )
+    return tuple(notes)
+
+
+def too_many(processes: int, per_gpu: int, gpus: int) -> str:
+    """Return why so many processes do not fit on GPUs of which each takes `per_gpu`, and what to write."""
+    fits, slots = limits.tasks_per_gpu(processes, gpus), gpus * per_gpu
+    larger = f"--share-gpu={fits}, or " if fits <= names.SHARE_MAX else ""
+    return (
+        f"{processes} processes are more than {gpus} GPU{'' if gpus == 1 else 's'} x {per_gpu} = {slots} slot"
+        f"{'' if slots == 1 else 's'}; write {larger}a triple with at most {slots} on a node"
+    )
+
+
+# ---- MPS ----
+
+
+def _needs_mps(plan: Plan) -> bool:
+    """One task alone on a GPU without a cap gains nothing from a server between them."""
+    has_cap = plan.share.mem_mib is not None or any(slot.thread_percent is not None for slot in plan.slots)
+    return bool(plan.slots) and (plan.share.per_gpu > 1 or has_cap or plan.share.mps is True)
+
+
+def _why_no_mps(share: ShareRequest, gpus: Sequence[Gpu], offer: MpsOffer) -> str | None:
+    if share.mps is False:
+        return "mps=off was asked"
+    if any(gpu.uuid.startswith("MIG-") for gpu in gpus):
+        return "a MIG instance is a GPU of its own and takes no MPS here"
+    if offer.why_not is None and share.per_gpu > offer.client_limit:
+        return _too_many_clients(share.per_gpu, offer)
+    return offer.why_not
+
+
+def _too_many_clients(per_gpu: int, offer: MpsOffer) -> str:
+    return f"{per_gpu} tasks on a GPU are more than the {offer.client_limit} clients that MPS takes with this driver"
+
+
+def why_no_program(program: str, *, is_executable: bool) -> str | None:
+    """Return why a node whose configuration names that MPS control `program` cannot start MPS; None: it can."""
+    if not program:
+        return "this site has switched MPS off (mps_control)"
+    return None if is_executable else f"there is no {program} on this node"
+
+
+def settle_mps(plan: Plan, pipes: Mapping[str, str], failures: Mapping[str, str]) -> Plan | Refusal:
+    """Return the plan with the daemons that came up, and a note on each that did not.
+
+    pipes: GPU UUID -> pipe directory. failures: UUID -> why. A share that insisted on MPS is refused without it; any
+    other goes on.
+    """
+    if failures and plan.share.mps:
+        uuid, why = next(iter(failures.items()))
+        return refusal(plan.job, f"mps=on was asked, and MPS did not start on {uuid}: {why}")
+    slots = tuple(replace(slot, pipe=pipes.get(slot.gpu.uuid)) for slot in plan.slots)
+    notes = [
+        f"GPU {gpu.index} is shared without MPS: {failures[gpu.uuid]}; its tasks take turns, and no cap is enforced"
+        for gpu in dict.fromkeys(plan.gpus)
+        if gpu.uuid in failures
+    ]
+    return replace(plan, slots=slots, notes=(*plan.notes, *notes))
+
+
+# ---- Refusals ----
+
+
+def refusal(job: JobContext, why: str, *, blames_node: bool = False) -> Refusal:
+    """Return the Refusal for a job whose share, or whose launcher's processes, this node does not take."""
+    if job.share is None or not job.job_id:
+        return Refusal(job, f"{job.node} cannot run its processes: {why}", blames_node)
+    share = share_option.render(job.share)
+    return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", blames_node)
+
+
+def driver_refusal(job: JobContext, reason: str) -> Refusal:
+    """Return the Refusal for a node whose GPUs cannot be read."""
+    return refusal(job, f"{reason}; an administrator must look at this node", blames_node=True)
+
+
+def crowd_refusal(plan: Plan) -> Refusal:
+    """Return the Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is.
+
+    They are of the same user, who alone has the damage, and may have brought it about: no reason to take the node out
+    of service.
+    """
+    return refusal(
+        plan.job,
+        f"Slurm gave it GPU {plan.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
+        "must compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
+    )
+
+
+def _listed(gpus: Sequence[Gpu]) -> str:
+    """NVML's devices in the words a gres.conf would use."""
+    return ", ".join(str(g.minor if g.minor is not None else g.index) for g in gpus) or "none"

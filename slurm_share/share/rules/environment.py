@@ -1,0 +1,100 @@
+"""What a task finds in its environment: of a plan's slot, with its cap or with another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ... import names
+from ...records import Assignment, Gpu, Plan, PlanFile, PlanSlot, Refusal, Slot
+from . import limits
+
+_DIGITS = 9
+"""Of a cap in MiB; names.MEM_MAX_MIB has eight."""
+_OF_MEMORY = (names.ENV_MPS_MEMORY, names.ENV_JAX_FRACTION, names.ENV_TF_GROWTH)
+
+
+def plan_file(decision: Plan | Refusal) -> PlanFile:
+    """Return the decision as the plugin and the launcher read it."""
+    job = decision.job
+    if isinstance(decision, Refusal):
+        return PlanFile(job.job_id, job.uid, job.node, refused=decision.sentence)
+    return PlanFile(
+        job_id=job.job_id,
+        uid=job.uid,
+        node=job.node,
+        share=decision.share,
+        gpus=len(decision.gpus),
+        cores=decision.cores,
+        notes=decision.notes,
+        slots=tuple(PlanSlot(slot.number, slot.part, slot_environment(decision, slot)) for slot in decision.slots),
+    )
+
+
+def slot_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
+    """Return the variables of the task in one of the plan's slots, from Slurm's hooks or from the launcher.
+
+    What depends on the step (rank, cores, threads) the plugin or the launcher adds.
+    """
+    number, slots = (slot.number, len(plan.slots)) if slot.on_gpu is None else (slot.on_gpu, plan.share.per_gpu)
+    found = [
+        Assignment(names.ENV_VISIBLE_DEVICES, slot.gpu.uuid),
+        Assignment(names.ENV_SLOT, str(number)),
+        Assignment(names.ENV_SLOTS, str(slots)),
+        Assignment(names.ENV_PER_GPU, str(plan.share.per_gpu)),
+    ]
+    if slot.gpu.is_listed:
+        found.append(Assignment(names.ENV_GPU_UUID, slot.gpu.uuid))
+        found.append(Assignment(names.ENV_GPU_INDEX, str(slot.gpu.index)))
+    if slot.gpu.minor not in (None, slot.gpu.index):
+        # A step that Slurm binds to a GPU of its own choice is told which by the device files it may open.
+        found.append(Assignment(names.ENV_GPU_MINOR, str(slot.gpu.minor)))
+    if slot.pipe is None:
+        found.append(Assignment(names.ENV_MPS, names.MPS_OFF))
+    else:
+        found.append(Assignment(names.ENV_MPS, names.MPS_ON))
+        found.append(Assignment(names.ENV_MPS_PIPE, slot.pipe))
+        if slot.thread_percent is not None:
+            found.append(Assignment(names.ENV_MPS_THREADS, f"{slot.thread_percent:g}"))
+    if slot.gpu.simulated:
+        found.append(Assignment(names.ENV_SIMULATED, "1"))
+    found += _memory(slot.memory_cap_mib, slot.memory_fraction, has_mps=slot.pipe is not None)
+    return tuple(found)
+
+
+def _memory(cap_mib: int | None, fraction: str | None, *, has_mps: bool) -> list[Assignment]:
+    """The variables of a memory cap; none without one.
+
+    The task sees one GPU, so that is its ordinal 0: an entry for a GPU that a client cannot see would void the whole
+    list of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
+
+    JAX takes three quarters of the whole GPU at start and TensorFlow all of it, whoever else is there; both are told
+    the task's part, unless the user told them something (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a
+    GPU: limiting GPU memory growth").
+    """
+    found = []
+    if has_mps and cap_mib is not None:
+        found.append(Assignment(names.ENV_MPS_MEMORY, f"0={cap_mib}M"))
+    if fraction is not None:
+        found.append(Assignment(names.ENV_JAX_FRACTION, fraction, unless_set=True))
+        found.append(Assignment(names.ENV_TF_GROWTH, "true", unless_set=True))
+    return found
+
+
+def with_memory_cap(environment: Iterable[Assignment], gpu: Gpu | None, cap_mib: int | None) -> tuple[Assignment, ...]:
+    """Return a slot's variables, of `slot_environment` or of a plan's PlanSlot, with another memory cap on its `gpu`.
+
+    cap_mib: in MiB; None: no cap. A slot without MPS has no cap that is held, so that only what JAX and TensorFlow are
+    told changes. Where the size of the GPU is not known they are told nothing.
+    """
+    rest = tuple(one for one in environment if one.name not in _OF_MEMORY)
+    fraction = None if gpu is None else limits.memory_fraction(gpu, cap_mib)
+    has_mps = Assignment(names.ENV_MPS, names.MPS_ON) in rest
+    return (*rest, *_memory(cap_mib, fraction, has_mps=has_mps))
+
+
+def memory_cap_of(environment: Iterable[Assignment]) -> int | None:
+    """Return the memory cap in MiB that MPS holds the task of these variables to; None: it has none."""
+    value = next((one.value for one in environment if one.name == names.ENV_MPS_MEMORY), "")
+    digits = value.removeprefix("0=").removesuffix("M")
+    is_cap = value == f"0={digits}M" and digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS
+    return int(digits) if is_cap else None

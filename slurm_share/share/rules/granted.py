@@ -1,0 +1,91 @@
+"""Which GPUs a job or a launcher was granted, in Slurm's words or in CUDA's, and whether a job has a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import shown
+from ...records import Gpu, JobContext
+
+NO_GPUS = ("", "NoDevFiles")
+"""NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""
+_NO_MORE = "-1"
+"""CUDA ends its list at the first number that is no GPU's; people write this one."""
+
+
+def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return the GPUs that Slurm's words for a job name, in Slurm's order, and the words that name none.
+
+    A number is the N of the /dev/nvidiaN that gres.conf lists, i.e. the driver's minor number; where the driver does
+    not tell those, it is NVML's index. A UUID names a GPU or a MIG instance.
+    """
+    found: list[Gpu] = []
+    unknown: list[str] = []
+    for word in granted:
+        gpu = next((g for g in gpus if _is_device(g, word)), None)
+        if gpu is None or gpu in found:
+            unknown.append(word)
+        else:
+            found.append(gpu)
+    return tuple(found), tuple(unknown)
+
+
+def _is_device(gpu: Gpu, word: str) -> bool:
+    if not word.isdigit():
+        return gpu.uuid == word
+    if gpu.uuid.startswith("MIG-"):
+        return False
+    return (gpu.index if gpu.minor is None else gpu.minor) == int(word)
+
+
+def visible_gpus(words: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; without the variable, all that work runs on.
+
+    `gpus` is the driver's list as this process sees it. A number is a place in that list: under ConstrainDevices the
+    driver lists only the job's GPUs, and counts them anew. Without a driver (None) the words are kept as they are.
+
+    Raises ValueError for a word that names none of them.
+    """
+    if words is None:
+        return tuple(gpu for gpu in gpus or () if not gpu.mig_parent)
+    found: list[Gpu] = []
+    for word in [] if words.strip() in NO_GPUS else words.replace(" ", "").split(","):
+        if word == _NO_MORE:
+            break
+        gpu = unlisted(word) if gpus is None else _visible(word, gpus)
+        if gpu is None:
+            listed = ", ".join(f"{one.index} ({one.uuid})" for one in gpus or ()) or "none"
+            raise ValueError(f"CUDA_VISIBLE_DEVICES names GPU {shown(word)}, and the driver shows the job {listed}")
+        found.append(gpu)
+    return tuple(found)
+
+
+def _visible(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    if word.isascii() and word.isdecimal():
+        whole = [gpu for gpu in gpus if not gpu.uuid.startswith("MIG-")]
+        return whole[int(word)] if len(word) < 4 and int(word) < len(whole) else None
+    # CUDA takes the beginning of a UUID, too, where it is the only one with it.
+    found = [gpu for gpu in gpus if gpu.uuid.startswith(word)]
+    return found[0] if len(found) == 1 and word.startswith(("GPU-", "MIG-")) else None
+
+
+def unlisted(word: str) -> Gpu:
+    """Return what is known of a GPU that no driver tells of: the word that CUDA_VISIBLE_DEVICES has for it."""
+    return Gpu(word, 0, None, "", None, is_listed=False)
+
+
+def is_part(job: JobContext) -> bool:
+    """Return whether Slurm gave the job 1/N of one GPU, as gres/shard, rather than the whole of it.
+
+    A hook is not told of shards. job_submit.lua turns `--gres=gpu:1 -n1` into them, and takes care that no other share
+    with one GPU has -n1; srun alone is the exception, since its step asks for the very GPU that was written.
+    """
+    return (
+        job.share is not None
+        and job.share.per_gpu > 1
+        and job.tasks == 1
+        and job.nodes in (None, 1)
+        and len(job.granted) == 1
+        and job.exclusive == "user"
+        and not job.direct
+    )

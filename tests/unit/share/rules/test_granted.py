@@ -1,0 +1,108 @@
+"""Which GPUs a job or a launcher was granted, and whether a job has a part of one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from msgspec.structs import replace
+
+from slurm_share.records import Gpu, JobContext, ShareRequest
+from slurm_share.share.rules import granted
+
+GPUS = tuple(Gpu(f"GPU-{index}aaa-{index}", index, index, "V100", 32768) for index in range(4))
+MIG = (
+    replace(GPUS[0], mig_parent=True),
+    Gpu("MIG-1", 0, None, "1g.10gb", 9000),
+    Gpu("MIG-2", 0, None, "1g.10gb", 9000),
+)
+PART = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4), exclusive="user", tasks=1, nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_part"),
+    [
+        ({}, True),
+        ({"share": ShareRequest(2, mem_mib=8192, sm=10, mps=True)}, True),
+        ({"granted": ("GPU-0",)}, True),
+        ({"nodes": None}, True),
+        ({"share": ShareRequest(1)}, False),
+        ({"share": ShareRequest(1, sm=25)}, False),
+        ({"share": None}, False),
+        ({"tasks": None}, False),
+        ({"tasks": 2}, False),
+        ({"tasks": 0}, False),
+        ({"nodes": 2}, False),
+        ({"nodes": 0}, False),
+        ({"granted": ()}, False),
+        ({"granted": ("0", "1")}, False),
+        ({"exclusive": None}, False),
+        ({"exclusive": "node"}, False),
+        ({"direct": True}, False),
+    ],
+)
+def test_a_part_is_one_task_on_one_gpu_of_a_users_node(changes, is_part):
+    """Every word of it counts: N above 1, one task, one node, one GPU, a node of one user, and not srun alone."""
+    assert granted.is_part(replace(PART, **changes)) is is_part
+
+
+def test_no_other_job_is_a_part():
+    """Over every combination of what a hook is told, exactly those with all of it are."""
+    values = itertools.product(
+        (None, ShareRequest(1), ShareRequest(4)), (None, 1, 4), (None, 1, 2), ((), ("0",), ("0", "1")),
+        (None, "user", "node"), (False, True),
+    )  # fmt: skip
+    names = ("share", "tasks", "nodes", "granted", "exclusive", "direct")
+    found = [words for words in values if granted.is_part(replace(PART, **dict(zip(names, words, strict=True))))]
+    assert found == [(ShareRequest(4), 1, nodes, ("0",), "user", False) for nodes in (None, 1)]
+
+
+# ---- What CUDA would see ----
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("0,1", [0, 1]),
+        ("3, 1", [3, 1]),
+        ("GPU-2aaa-2,0", [2, 0]),
+        ("GPU-3", [3]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("-1", []),
+        ("1,-1,2", [1]),
+    ],
+)
+def test_what_cuda_would_see(words, expected):
+    """CUDA_VISIBLE_DEVICES as Slurm and people write it, in its order."""
+    assert [gpu.index for gpu in granted.visible_gpus(words, GPUS)] == expected
+
+
+def test_a_number_is_a_place_in_the_list_that_the_job_sees():
+    """Under ConstrainDevices the driver lists the job's GPUs alone: its 0 is the node's third."""
+    assert granted.visible_gpus("0", (GPUS[2],)) == (GPUS[2],)
+
+
+def test_instances_stand_for_their_parent():
+    """MIG: work runs on the instances."""
+    assert granted.visible_gpus(None, MIG) == MIG[1:]
+    assert granted.visible_gpus("MIG-2", MIG) == MIG[2:]
+    assert granted.visible_gpus("0", MIG) == MIG[:1]
+
+
+@pytest.mark.parametrize("word", ["4", "GPU-9", "GPU-", "x", "0001", "\u0661", "0;1"])
+def test_a_word_that_names_no_gpu_is_an_error_that_lists_them(word):
+    """The tasks would find no GPU, and say so less well."""
+    with pytest.raises(ValueError, match=r"CUDA_VISIBLE_DEVICES names GPU .* 0 \(GPU-0aaa-0\), 1"):
+        granted.visible_gpus(word, GPUS)
+
+
+def test_without_a_driver_slurms_words_are_kept():
+    """Nothing is known of them, and CUDA may know them all the same."""
+    found = granted.visible_gpus("0,GPU-x", None)
+    assert [(gpu.uuid, gpu.is_listed, gpu.memory_total_mib) for gpu in found] == [
+        ("0", False, None),
+        ("GPU-x", False, None),
+    ]
+    assert granted.visible_gpus(None, None) == ()
