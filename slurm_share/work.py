@@ -15,11 +15,12 @@ from .records import Assignment, Gpu, ShareRequest
 
 # --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
 ENV_RANK = "LLSUB_RANK"
-"""The number of its process over all nodes, from 0."""
+"""From 0. Up to one task a process: the task's number. With more tasks: that of the process over all nodes
+(decide/deal.py, rank_of)."""
 ENV_SIZE = "LLSUB_SIZE"
 """Processes of the run."""
 ENV_TASK = "LLSUB_TASK"
-"""The number of the task, from 0; its rank, where there is no further work than one task a process."""
+"""The number of the task, from 0; equal to its rank unless there are more tasks than processes."""
 ENV_TASKS = "LLSUB_TASKS"
 ENV_ATTEMPT = "LLSUB_ATTEMPT"
 """1 at first, 2 at the first retry."""
@@ -85,6 +86,7 @@ class Seat(Struct, frozen=True):
     """One process's place with everything its tasks are given there."""
 
     rank: int
+    """The number of the process over all nodes; the rank of its first attempt where there is one task a process."""
     place: Place
     slot: int | None = None
     """Of the job's share on this node; None: the launcher deals the GPUs itself."""
@@ -135,7 +137,7 @@ class Ended(Struct, frozen=True, kw_only=True):
 
     task: int
     rank: int
-    """Of the process in whose seat it ran."""
+    """The LLSUB_RANK that it had."""
     attempt: int
     outcome: Outcome
     node: str

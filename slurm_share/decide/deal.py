@@ -30,6 +30,16 @@ def tasks_of(run: Run, rank: int) -> range:
     return range(first, first + each + (rank < extra))
 
 
+def rank_of(run: Run, task: int, worker: int) -> int:
+    """Return LLSUB_RANK of a task that the process with number `worker` runs.
+
+    Up to one task a process, the rank is the task's number, on whichever slot an attempt runs: a retry takes any free
+    slot, and a program that names its output after its rank must find the same rank there. With more tasks than
+    processes the rank is the process's, and LLSUB_TASK tells the tasks apart.
+    """
+    return task if run.tasks <= run.processes else worker
+
+
 def chunks(tasks: int, processes: int) -> tuple[range, ...]:
     """Every task once, in chunks that become smaller: guided self-scheduling (Polychronopoulos and Kuck, 1987). Of the
     same two numbers every node makes the same table, so that a chunk's number says which tasks it has."""

@@ -49,7 +49,7 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
 
 
 def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> dict[bytes, bytes]:
-    """What every task in that seat finds; LLSUB_TASK and LLSUB_ATTEMPT are set at each start."""
+    """What every task in that seat finds; what belongs to the task and not to its place is set at each start."""
     found = {one.name: one.value for one in seat.environment if not one.unless_set or one.name.encode() not in common}
     if b"SLURM_JOB_ID" in common:
         found["SLURM_CPUS_PER_TASK"] = str(len(seat.place.cpus))
@@ -58,16 +58,25 @@ def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> 
         found[names.ENV_THREADS] = str(seat.place.threads)
     if run.bind:
         found[names.ENV_CORES] = fold(seat.place.cpus)
-    found[ENV_RANK] = found[names.ENV_RANK] = str(seat.rank)
     if run.kind == "llmapreduce":
         found |= {
             "LLMR_NODE_ID": str(node.index),
             "LLMR_TASKS_PER_NODE": str(len(node.seats)),
-            "LLMR_RANK": str(seat.rank),
             "LLMR_RANK_MIN": str(node.first_rank),
             "LLMR_RANK_MAX": str(node.last_rank),
-            "LLMRID": str(seat.place.local),
             "LLMR_LOG_DIR": str(node.folder),
             "LLMR_LOG_SUBDIR": node.folder.name,
         }
-    return {**common, **{os.fsencode(name): os.fsencode(value) for name, value in found.items()}}
+    return {
+        **common,
+        **{os.fsencode(name): os.fsencode(value) for name, value in found.items()},
+        **of_rank(run, node, seat.rank),
+    }
+
+
+def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
+    """Return the variables that say who a task is, whichever seat it runs in."""
+    found = {ENV_RANK: rank, names.ENV_RANK: rank}
+    if run.kind == "llmapreduce":
+        found |= {"LLMR_RANK": rank, "LLMRID": rank - node.first_rank}
+    return {os.fsencode(name): str(number).encode() for name, number in found.items()}

@@ -263,6 +263,7 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
             replace(
                 nodes.blank_result(run, node, node.seats[row.seat]),
                 task=row.task,
+                rank=deal.rank_of(run, row.task, node.seats[row.seat].rank),
                 attempt=row.attempt,
                 outcome=outcome,
                 started=round(row.started, 3),

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from .. import run_folder
 from ..actuators import launch
 from ..actuators.results import Results
-from ..decide import outcomes
+from ..decide import deal, outcomes
 from ..decide.ranges import fold
 from ..errors import StateError
 from ..process import Deadline, end
@@ -82,14 +82,16 @@ class Running:
         "log",
         "log_start",
         "pid",
+        "rank",
         "seat",
         "started",
         "turn",
     )
 
-    def __init__(self, seat: int, turn: Turn, log: str, log_start: int, started: float) -> None:
+    def __init__(self, seat: int, turn: Turn, rank: int, log: str, log_start: int, started: float) -> None:
         self.seat = seat
         self.turn = turn
+        self.rank = rank
         self.log = log
         self.log_start = log_start
         self.started = started
@@ -166,6 +168,8 @@ class Loop:
         self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
         common = environment.of_run(run, folder, environ)
         self.environments = [environment.of_seat(common, run, node, seat) for seat in node.seats]
+        self.env_ranks = [seat.rank for seat in node.seats]
+        """Whose rank is in each seat's environment now."""
         self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
         self.blanks = [blank_result(run, node, seat) for seat in node.seats]
 
@@ -263,8 +267,12 @@ class Loop:
         env = self.environments[seat]
         env[ENV_TASK.encode()] = str(turn.task).encode()
         env[ENV_ATTEMPT.encode()] = str(turn.attempt).encode()
-        log = f"{self.folder}/{run_folder.log_name(self.what, self.node.seats[seat].rank, turn.task)}"
-        task = Running(seat, turn, log, 0, time.time())
+        rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
+        if rank != self.env_ranks[seat]:
+            env.update(environment.of_rank(self.what, self.node, rank))
+            self.env_ranks[seat] = rank
+        log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
+        task = Running(seat, turn, rank, log, 0, time.time())
         self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
         out: str | int = log
         try:
@@ -413,6 +421,7 @@ class Loop:
             replace(
                 self.blanks[task.seat],
                 task=turn.task,
+                rank=task.rank,
                 attempt=turn.attempt,
                 outcome=outcome,
                 started=round(task.started, 3),

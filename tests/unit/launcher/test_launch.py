@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slurm_share import run_folder
 from slurm_share.work import Run, Triple
@@ -175,6 +178,70 @@ def test_retries_count_and_stop_at_success(tmp_path):
     assert made.log(0).splitlines() == [
         "attempt 1", "--- task 0, attempt 2", "attempt 2", "--- task 0, attempt 3", "attempt 3",
     ]  # fmt: skip
+
+
+RANK_AND_TASK = """#!/bin/bash
+cd {folder}
+echo >>starts.$LLSUB_TASK
+echo "log of $LLSUB_RANK"
+if [ $(wc -l <starts.$LLSUB_TASK) -le $(sed -n $((LLSUB_TASK + 1))p failures) ]; then
+    [ $((LLSUB_TASK % 2)) = 0 ] && exit 3
+    kill -KILL $$
+fi
+echo "$LLSUB_TASK $SLURM_SHARE_RANK $LLMR_RANK" >>out.$LLSUB_RANK
+"""
+"""Fails as often as the line of the file `failures` with its task's number says, then writes where its rank belongs."""
+
+
+def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
+    """Rank 3 fails when the seat of rank 0 has been free for a while: it runs there again, as rank 3."""
+    text = f"""#!/bin/bash
+    until [ $LLSUB_RANK = 0 ] || [ -s {tmp_path}/out.$((LLSUB_RANK - 1)) ]; do sleep 0.05; done
+    [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
+    echo x >>{tmp_path}/out.$LLSUB_RANK
+    """
+    made = Launch(tmp_path, text, 4, retries=1)
+    assert made.go()[0] == 0
+    assert [(tmp_path / f"out.{rank}").read_text() for rank in range(4)] == ["x\n"] * 4
+    assert [made.results()[task].rank for task in range(4)] == [0, 1, 2, 3]
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    failures=st.lists(st.integers(0, 4), min_size=2, max_size=5),
+    retries=st.integers(0, 2),
+    more=st.sampled_from(
+        [{}, {"logs": "rank"}, {"distribution": "dynamic"}, {"kind": "llmapreduce", "distribution": "cyclic"}]
+    ),
+)
+def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failures, retries, more):
+    """Whatever fails how often, on whatever seat it is tried again, in however many submissions."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "failures").write_text("".join(f"{times}\n" for times in failures))
+    made = Launch(folder, RANK_AND_TASK.format(folder=folder), len(failures), retries=retries, **more)
+    for _ in range(1 + max(failures)):
+        code, _ = made.go()
+        if code == 0:
+            break
+    assert code == 0
+    for rank in range(len(failures)):
+        third = f" {rank}" if more.get("kind") else " "
+        assert (folder / f"out.{rank}").read_text() == f"{rank} {rank}{third}\n"
+        assert set(re.findall("log of .*", made.log(rank))) == {f"log of {rank}"}
+    tried = run_folder.read_attempts(made.folder, made.run)
+    assert {task: {one.rank for one in of_task} for task, of_task in tried.items()} == {
+        task: {task} for task in range(len(failures))
+    }
+    assert {task: len(of_task) for task, of_task in tried.items()} == {n: 1 + times for n, times in enumerate(failures)}
+
+
+def test_with_more_tasks_than_processes_the_rank_is_the_processes(tmp_path):
+    """Six tasks of two processes, each tried twice: LLSUB_TASK is the task's, LLSUB_RANK one of the two."""
+    text = "#!/bin/bash\necho $LLSUB_RANK\n[ $LLSUB_ATTEMPT = 2 ]\n"
+    made = Launch(tmp_path, text, 2, tasks=6, retries=1, distribution="dynamic")
+    assert made.go()[0] == 0
+    assert {line for task in range(6) for line in made.log(task).splitlines() if line.isdigit()} <= {"0", "1"}
+    assert {one.rank for one in made.results().values()} <= {0, 1}
 
 
 @pytest.mark.parametrize("logs", ["task", "rank"])
