@@ -156,6 +156,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     """As the kernel writes it: 0-3,8."""
     peak_gpu_mib: int | None = None
     """The largest sum over the task's processes that was seen, once a second; None: not seen, or not known."""
+    gpu_cap_mib: int | None = None
+    """The cap of GPU memory in force; None: none, or not known."""
     peak_rss_mib: int | None = None
     """Of the largest of its processes (getrusage(2), ru_maxrss); None: not more than the launcher's own, which a new
     process starts from."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import signal
 from collections.abc import Sequence
 
@@ -22,6 +24,13 @@ GPU_MEMORY_WORDS: tuple[bytes, ...] = (
     b"out_of_memory: CUDA error",  # RAPIDS memory manager
 )
 """What programs print when an allocation on the GPU failed. No word of it is a message about the host's memory."""
+
+_ASKED = re.compile(
+    rb"(?:[Tt]ried to allocate|trying to allocate|allocate request for|Out of memory allocating)"
+    rb" ([0-9][0-9,]{0,17}(?:\.[0-9]{1,6})?) ?(bytes|B|KiB|MiB|GiB)\b"
+)
+"""The size in such a message: PyTorch's, XLA's in two forms, CuPy's."""
+_UNIT_BYTES = {b"bytes": 1, b"B": 1, b"KiB": 2**10, b"MiB": 2**20, b"GiB": 2**30}
 
 RESERVE = 0.02
 """Part of a GPU's memory that no plan counts on: driver and fragmentation, as in `Settings.memory_reserve_percent`."""
@@ -66,6 +75,19 @@ def _how(ending: Ending) -> str:
         return f"ended by {signal.Signals(ending.signal or 0).name}"
     except ValueError:
         return f"ended by signal {ending.signal}"
+
+
+def asked_mib(log_tail: bytes) -> int | None:
+    """Return how much GPU memory a program last asked for in vain, in MiB rounded up; None: its log does not say.
+
+    PyTorch: "Tried to allocate 2.00 GiB". XLA: "trying to allocate 4294967296 bytes", "Failed to allocate request for
+    2.00GiB". CuPy: "Out of memory allocating 1,073,741,824 bytes".
+    """
+    found = _ASKED.findall(log_tail)
+    if not found:
+        return None
+    number, unit = found[-1]
+    return math.ceil(float(number.replace(b",", b"")) * _UNIT_BYTES[unit] / 2**20) or None
 
 
 def may_be_memory(ending: Ending) -> bool:

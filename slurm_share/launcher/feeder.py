@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from ..actuators.claims import Claims
 from ..decide import deal
+from ..decide.memory_caps import ALONE_AFTER, Memory
 from ..work import Outcome, Run
 
-ALONE_FROM = 3
-"""The attempt."""
 MEMORY: tuple[Outcome, ...] = ("gpu memory", "host memory")
 
 
@@ -23,14 +22,14 @@ class Turn(Struct, frozen=True):
     attempt: int = 1
     after: Outcome | None = None
     """How the attempt before it ended."""
-    peak_mib: int | None = None
-    """GPU memory the attempts before it were seen with."""
+    memory: Memory = Memory()
+    """What the attempts before it have shown."""
 
     @property
     def alone(self) -> bool:
         """Twice out of GPU memory: what it needs was guessed too small, as of a program that dies asking for much at
         once and was never seen with it. The next attempt has a GPU on which nothing else of the run is."""
-        return self.after == "gpu memory" and self.attempt >= ALONE_FROM
+        return self.memory.failures >= ALONE_AFTER
 
 
 class Feeder:
@@ -92,18 +91,18 @@ class Feeder:
         """An attempt that could not begin, through no fault of its task: it comes again before any other."""
         self._back.append(turn)
 
-    def again(self, turn: Turn, outcome: Outcome, peak_mib: int | None) -> bool:
-        """Put an attempt that failed back in the queue; False where its retries are used up, or nothing starts now."""
+    def again(self, turn: Turn, outcome: Outcome, memory: Memory) -> bool:
+        """Put an attempt that failed back in the queue, with what is known of its memory now; False where its retries
+        are used up, or nothing starts now."""
         if self.closed or outcome in ("done", "unfinished") or turn.attempt > self._run.retries:
             return False
-        peaks = [peak for peak in (turn.peak_mib, peak_mib) if peak is not None]
-        self._again.append(Turn(turn.task, turn.attempt + 1, outcome, max(peaks, default=None)))
+        self._again.append(Turn(turn.task, turn.attempt + 1, outcome, memory))
         return True
 
     @property
-    def wants_alone(self) -> bool:
-        """Whether an attempt waits for a GPU of its own (see Turn.alone)."""
-        return any(turn.alone for turn in self._again)
+    def memory_failures(self) -> int:
+        """The most attempts that ran out of GPU memory, of the tasks that wait to be tried again."""
+        return max((turn.memory.failures for turn in self._again), default=0)
 
     @property
     def waiting(self) -> int:

@@ -25,12 +25,14 @@ from msgspec.structs import replace
 from .. import run_folder
 from ..actuators import launch
 from ..actuators.results import Results
-from ..decide import deal, outcomes
+from ..decide import deal, memory_caps, outcomes
+from ..decide.memory_caps import Allowance, Budget, Memory
 from ..decide.ranges import fold
 from ..errors import StateError
 from ..process import Deadline, end
 from ..readers import descendants
 from ..readers.host_memory import HostMemory
+from ..share.rules.environment import with_memory_cap
 from ..work import ENV_ATTEMPT, ENV_TASK, Outcome, Progress, Room, Run
 from . import environment, strays
 from .daemons import Daemons
@@ -75,6 +77,8 @@ class Running:
     """A task in its seat."""
 
     __slots__ = (
+        "allowed",
+        "asked_mib",
         "clock",
         "gpu_now_mib",
         "gpu_peak_mib",
@@ -97,6 +101,10 @@ class Running:
         self.started = started
         self.clock = time.monotonic()
         self.pid = 0
+        self.allowed: Allowance | None = None
+        """Of its GPU's memory, where that is not what its seat has."""
+        self.asked_mib: int | None = None
+        """GPU memory that it asked for in vain when it ended."""
         self.gpu_now_mib: int | None = None
         self.gpu_peak_mib: int | None = None
         self.host_now_mib: int | None = None
@@ -149,7 +157,17 @@ class Loop:
         self.is_held_up = False
         """Nothing starts before the next tick."""
         self.crowded: set[int | None] = set()
-        """GPUs on which a task has run out of memory: from then on nothing starts there without room."""
+        """GPUs on which a task has run out of memory that it had a right to: from then on nothing starts there without
+        room."""
+        self.caps_too_small = 0
+        """Attempts that ran out of memory under the cap of their seat."""
+        self.done_otherwise = 0
+        """Tasks that were done with another cap than their seat's."""
+        self.lesson = Memory(1)
+        """What a first attempt is taken for once the caps of the seats have shown to be too small."""
+        self.is_lesson_told = False
+        self.given_up: list[Memory] = []
+        """Of the tasks that ran out of memory under a cap, and have no attempt left."""
         self.host_crowded = False
         self.daemons = Daemons(node.seats)
         self.without_daemon: set[int | None] = set()
@@ -161,13 +179,13 @@ class Loop:
         self.lingering: dict[int, Deadline] = {}
         """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
         self.reserved: int | None = None
-        """The GPU that is kept for an attempt that is to have one alone."""
+        """The GPU that is kept for an attempt that needs more of one than a seat has, or all of it."""
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
         self.folder = str(node.folder)
         self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
-        common = environment.of_run(run, folder, environ)
-        self.environments = [environment.of_seat(common, run, node, seat) for seat in node.seats]
+        self.common = environment.of_run(run, folder, environ)
+        self.environments = [environment.of_seat(self.common, run, node, seat) for seat in node.seats]
         self.env_ranks = [seat.rank for seat in node.seats]
         """Whose rank is in each seat's environment now."""
         self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
@@ -195,6 +213,7 @@ class Loop:
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.sampler.stop()
         strays.end_children(LEFT_S, lambda pid, status: None)
+        self._say_what_was_too_small()
         self._tick(ended=True)
         return 0 if not (self.failed or self.unfinished or self.feeder.closed) else 1
 
@@ -239,22 +258,63 @@ class Loop:
     def _may_run(self, turn: Turn, seat: int) -> bool:
         """Whether there is room for it. A first attempt is only asked about where one has run out of memory before."""
         gpu = self.node.seats[seat].place.gpu
-        if self.reserved is not None and gpu == self.reserved and not turn.alone:
-            return False
-        if turn.alone:
-            return gpu == self.reserved and not any(
-                self.node.seats[one.seat].place.gpu == gpu for one in self.running.values()
-            )
-        if (turn.after == "gpu memory" or gpu in self.crowded) and gpu is not None:
-            beside = [one for one in self.running.values() if self.node.seats[one.seat].place.gpu == gpu]
+        budget = self._budget(seat)
+        if budget is not None:
+            if (self.caps_too_small or turn.memory.failures) and not self._has_cap_for(turn, seat, budget):
+                return False
+            needs_room = gpu in self.crowded and not turn.memory.failures
+        else:
+            if self.reserved is not None and gpu == self.reserved and not turn.alone:
+                return False
+            if turn.alone:
+                return gpu == self.reserved and not self._beside(seat)
+            needs_room = turn.after == "gpu memory" or gpu in self.crowded
+        if needs_room and gpu is not None:
+            beside = self._beside(seat)
             peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
-            if not outcomes.has_room(outcomes.need_mib(turn.peak_mib, peaks), self._room(seat, beside), len(beside)):
+            need = outcomes.need_mib(turn.memory.need_mib, peaks)
+            if not outcomes.has_room(need, self._room(seat, beside), len(beside)):
                 return False
         if turn.after == "host memory" or self.host_crowded:
             tasks = list(self.running.values())
             need = outcomes.need_mib(None, [self.host_peak_mib])
             return outcomes.has_room(need, self.sampler.host(list(tasks)), len(tasks))
         return True
+
+    def _budget(self, seat: int) -> Budget | None:
+        gpu = self.node.seats[seat].place.gpu
+        return None if gpu is None else self.node.budgets.get(gpu)
+
+    def _beside(self, seat: int) -> list[Running]:
+        """What runs on the GPU of that seat."""
+        gpu = self.node.seats[seat].place.gpu
+        return [one for one in self.running.values() if self.node.seats[one.seat].place.gpu == gpu]
+
+    def _has_cap_for(self, turn: Turn, seat: int, budget: Budget) -> bool:
+        """Whether the cap that it is to have fits beside those in force on that GPU."""
+        gpu = self.node.seats[seat].place.gpu
+        memory = self._memory(turn)
+        allowed = memory_caps.allowance(budget, memory)
+        most = self.feeder.memory_failures if gpu == self.reserved else 0
+        if most > memory.failures and (memory.failures == 0 or most >= memory_caps.ALONE_AFTER):
+            return False  # the GPU is kept for an attempt that waits for more of it
+        if allowed.is_alone and budget.total_mib < self._largest_budget_mib():
+            return False
+        beside = self._beside(seat)
+        if memory.failures == 0 and all(one.allowed is None for one in beside):
+            return True
+        booked = [budget.cap_mib if one.allowed is None else one.allowed.booked_mib for one in beside]
+        return memory_caps.fits(budget, booked, allowed)
+
+    def _memory(self, turn: Turn) -> Memory:
+        """What is known of the memory that an attempt needs; of a first one, what others have shown."""
+        if turn.memory.failures == 0 and memory_caps.is_too_small(self.caps_too_small, self.done - self.done_otherwise):
+            return self.lesson
+        return turn.memory
+
+    def _largest_budget_mib(self) -> int:
+        there = (one.total_mib for gpu, one in self.node.budgets.items() if gpu not in self.without_daemon)
+        return max(there, default=0)
 
     def _room(self, seat: int, beside: list[Running]) -> Room | None:
         gpu = self.node.seats[seat].gpu
@@ -264,15 +324,22 @@ class Loop:
 
     def _start(self, seat: int, turn: Turn) -> bool:
         """False where it did not even start, which is written down."""
-        env = self.environments[seat]
+        rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
+        allowed = self._larger_allowance(turn, seat) if self.caps_too_small or turn.memory.failures else None
+        if allowed is not None:
+            its = self.node.seats[seat]
+            variables = with_memory_cap(its.environment, its.gpu, allowed.cap_mib)
+            env = environment.of_seat(self.common, self.what, self.node, replace(its, rank=rank, environment=variables))
+        else:
+            env = self.environments[seat]
+            if rank != self.env_ranks[seat]:
+                env.update(environment.of_rank(self.what, self.node, rank))
+                self.env_ranks[seat] = rank
         env[ENV_TASK.encode()] = str(turn.task).encode()
         env[ENV_ATTEMPT.encode()] = str(turn.attempt).encode()
-        rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
-        if rank != self.env_ranks[seat]:
-            env.update(environment.of_rank(self.what, self.node, rank))
-            self.env_ranks[seat] = rank
         log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
         task = Running(seat, turn, rank, log, 0, time.time())
+        task.allowed = allowed
         self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
         out: str | int = log
         try:
@@ -299,6 +366,14 @@ class Loop:
         self.table.name(seat, task.pid)
         self.running[task.pid] = task
         return True
+
+    def _larger_allowance(self, turn: Turn, seat: int) -> Allowance | None:
+        """What the attempt may take of its GPU, where that is not what the seat has."""
+        budget = self._budget(seat)
+        if budget is None:
+            return None
+        allowed = memory_caps.allowance(budget, self._memory(turn))
+        return None if allowed.cap_mib == budget.cap_mib else allowed
 
     def _hold_up(self, turn: Turn, seat: int, error: OSError) -> None:
         """Nothing starts till the next tick, and the attempt is not one."""
@@ -392,7 +467,20 @@ class Loop:
             return "done", ""
         ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
-        return outcomes.outcome(replace(ending, host_oom=host_oom, log_tail=_tail(task.log, task.log_start)))
+        tail = _tail(task.log, task.log_start)
+        found, why = outcomes.outcome(replace(ending, host_oom=host_oom, log_tail=tail))
+        if found == "gpu memory":
+            task.asked_mib = outcomes.asked_mib(tail)
+            is_alone = task.turn.alone if task.allowed is None else task.allowed.is_alone
+            why += "; " + memory_caps.seen(self._cap_of(task), task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
+        return found, why
+
+    def _cap_of(self, task: Running) -> int | None:
+        """The cap of GPU memory that a task runs under."""
+        if task.allowed is not None:
+            return task.allowed.cap_mib
+        budget = self._budget(task.seat)
+        return None if budget is None else budget.cap_mib
 
     def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
         """The kernel counts its kills and does not say whom. A kill is a SIGKILL, so such an end comes first for the
@@ -415,7 +503,6 @@ class Loop:
         rss_mib: int | None = None,
         cpu_s: float | None = None,
     ) -> None:
-        seat = self.node.seats[task.seat]
         turn = task.turn
         self.results.write(
             replace(
@@ -429,6 +516,7 @@ class Loop:
                 code=code,
                 signal=number,
                 peak_gpu_mib=task.gpu_peak_mib,
+                gpu_cap_mib=self._cap_of(task),
                 peak_rss_mib=rss_mib,
                 cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
                 why=why,
@@ -438,17 +526,46 @@ class Loop:
         self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
         if outcome == "done":
             self.done += 1
+            self.done_otherwise += task.allowed is not None
             return
-        if outcome == "gpu memory":
-            self.crowded.add(seat.place.gpu)
+        memory = self._learn(task) if outcome == "gpu memory" else turn.memory
         if outcome == "host memory":
             self.host_crowded = self.sampler.watch_host = True
-        if self.feeder.again(turn, outcome, task.gpu_peak_mib):
+        if self.feeder.again(turn, outcome, memory):
             return
+        if outcome == "gpu memory" and memory.cap_mib is not None:
+            self.given_up.append(memory)
         if outcome == "unfinished":
             self.unfinished += 1
         else:
             self.failed += 1
+
+    def _learn(self, task: Running) -> Memory:
+        """What is known of a task's memory now that it ran out of it, and of the memory of those to come."""
+        budget, cap_mib = self._budget(task.seat), self._cap_of(task)
+        if budget is None or (task.allowed is None and budget.is_overcommitted):
+            self.crowded.add(self.node.seats[task.seat].place.gpu)
+        if budget is None or task.allowed is not None:
+            # A first attempt that had more than its seat's cap, because of the others, has had its larger cap.
+            before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
+            return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib)
+        memory = memory_caps.after_failure(task.turn.memory, cap_mib, task.gpu_peak_mib, task.asked_mib)
+        self.caps_too_small += 1
+        self.lesson = Memory(1, None, max(self.lesson.need_mib or 0, memory.need_mib or 0) or None)
+        if not self.is_lesson_told and self._memory(Turn(-1)) is self.lesson and self.feeder.left() != 0:
+            self.is_lesson_told = True
+            allowed = memory_caps.allowance(budget, self.lesson)
+            more = "alone on a GPU" if allowed.is_alone else f"with {allowed.cap_mib} MiB, fewer at a time"
+            self.say(
+                f"{self.caps_too_small} tasks of {self.node.name} ran out of GPU memory under a cap of {cap_mib} MiB; "
+                f"those that have not begun start {more}"
+            )
+        return memory
+
+    def _say_what_was_too_small(self) -> None:
+        if self.given_up:
+            said = memory_caps.advice(self.given_up, tuple(self.node.budgets.values()), self.what.retries)
+            self.say(f"{self.node.name}: {said}")
 
     # ---- Words from outside ----
 
@@ -559,11 +676,17 @@ class Loop:
                 launch.signal_group(leader, signal.SIGTERM)
 
     def _reserve(self) -> None:
-        """Keep the emptiest GPU for an attempt that is to have one alone, as long as there is such an attempt."""
-        if not self.feeder.wants_alone:
+        """Keep the emptiest GPU for an attempt that is to have more of one than a seat has, or all of it, as long as
+        there is such an attempt."""
+        if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
             self.reserved = None
-        elif self.reserved is None:
-            there = {seat.place.gpu for seat in self.node.seats if seat.place.gpu is not None}
+        elif self.reserved is None or self.reserved in self.without_daemon:
+            there = {seat.place.gpu for seat in self.node.seats if seat.place.gpu is not None} - self.without_daemon
+            if self.node.budgets:
+                largest = self._largest_budget_mib()
+                there = {
+                    gpu for gpu in there if gpu in self.node.budgets and self.node.budgets[gpu].total_mib == largest
+                }
             busy = [self.node.seats[task.seat].place.gpu for task in self.running.values()]
             self.reserved = min(there, key=busy.count, default=None)
 

@@ -14,12 +14,15 @@ from msgspec.structs import replace
 from .. import names, run_folder
 from ..actuators.leases import Leases
 from ..decide import triples
+from ..decide.memory_caps import Budget
 from ..decide.ranges import fold
 from ..errors import DriverError
 from ..paths import Paths
 from ..readers import nvml, topology
-from ..records import Driver, Gpu, MpsPlace
+from ..records import Assignment, Driver, Gpu, MpsPlace
 from ..settings import Settings
+from ..share.rules import limits
+from ..share.rules.environment import memory_cap_of
 from ..work import ENV_JOB_TASKS, Core, Ended, Place, Run, Seat
 from . import seating
 from .seating import Here, Seating
@@ -46,6 +49,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """Daemons of our own."""
     leases: Leases | None = None
     """Of the slots of a plan."""
+    budgets: Mapping[int, Budget] = {}
+    """By the GPU's position: of those whose slots have memory caps."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
@@ -58,7 +63,8 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     first, processes = _ranks(run, here, environ)
     last = first + processes - 1
     cores = topology.read_machine(os.sched_getaffinity(0))
-    seats = _read_seating(run, here, processes, environ, paths, settings)
+    found = _read_seating(run, here, processes, environ, paths, settings)
+    seats = tuple(_seat(first, place, found) for place in _places(run, processes, cores, found))
     return Node(
         name=here.node,
         index=here.index,
@@ -67,10 +73,11 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         first_rank=first,
         last_rank=last,
         folder=run_folder.node_folder(folder, run, first, last, here.node),
-        seats=tuple(_seat(first, place, seats) for place in _places(run, processes, cores, seats)),
-        notes=(*_sizing_notes(run, here, len(cores)), *seats.notes),
-        mps=seats.mps,
-        leases=seats.leases,
+        seats=seats,
+        notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
+        mps=found.mps,
+        leases=found.leases,
+        budgets=_budgets(seats, settings),
     )
 
 
@@ -190,6 +197,22 @@ def _seat(first: int, place: Place, seats: Seating) -> Seat:
         return Seat(first + place.local, place)
     slot = seats.slots[place.local] if seats.slots else None
     return Seat(first + place.local, place, slot, seats.gpus[place.local], seats.environments[place.local])
+
+
+def _budgets(seats: Sequence[Seat], settings: Settings) -> dict[int, Budget]:
+    """What this launcher may divide of each GPU. Where other steps or jobs have slots of it, that is what its own slots
+    have together."""
+    found = {}
+    for gpu in {seat.place.gpu for seat in seats if seat.place.gpu is not None}:
+        there = [seat for seat in seats if seat.place.gpu == gpu]
+        one = there[0]
+        cap_mib = memory_cap_of(one.environment)
+        usable_mib = None if one.gpu is None else limits.usable_mib(one.gpu, settings)
+        if cap_mib is not None and usable_mib is not None:
+            is_whole = one.slot is None or Assignment(names.ENV_PER_GPU, str(len(there))) in one.environment
+            total_mib = usable_mib if is_whole else min(usable_mib, cap_mib * len(there))
+            found[gpu] = Budget(cap_mib, total_mib, len(there), is_whole)
+    return found
 
 
 def _sizing_notes(run: Run, here: Here, cores: int) -> tuple[str, ...]:

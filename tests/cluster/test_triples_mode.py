@@ -201,23 +201,6 @@ def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Clus
         assert gpus[0] != gpus[1]
 
 
-def test_a_retry_runs_as_its_own_rank(cluster: Cluster) -> None:
-    """Rank 3 fails once and is tried again where rank 0 was: out.3 is there, and out.0 once. With --local the same."""
-    text = """#!/bin/bash
-    sleep $LLSUB_RANK
-    [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
-    echo x >>out.$LLSUB_RANK
-    """
-    made = Submitted(cluster, text, "[1,4]", "--retries", "1")
-    assert made.wait() == "COMPLETED", made.log()
-    assert made.read("../out.*").split() == ["x"] * 4
-    assert [len(tried) for _, tried in sorted(made.attempts().items())] == [1, 1, 1, 2]
-    local = f"mkdir {made.home}/local && cd {made.home}/local && llsub ../task.sh [1,4] --retries 1 --local"
-    cluster.as_user("alice", local, timeout=60, check=True)
-    for folder in ("..", "../local"):
-        assert cluster.as_user("alice", f"cd {made.folder}/{folder} && cat out.[0-3]").stdout.split() == ["x"] * 4
-
-
 # ---- Out of memory -------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from slurm_share.decide.outcomes import GPU_MEMORY_WORDS, Ending, has_room, may_be_memory, need_mib, outcome
+from slurm_share.decide.outcomes import GPU_MEMORY_WORDS, Ending, asked_mib, has_room, may_be_memory, need_mib, outcome
 from slurm_share.work import Room
 
 
@@ -58,6 +58,24 @@ def test_the_need_is_the_largest_that_was_seen():
     assert need_mib(100, [200, 2400]) == 2400
     assert need_mib(None, [0, 0]) is None
     assert need_mib(None, []) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "mib"),
+    [
+        (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total", 2048),
+        (b"Tried to allocate 20.50 MiB", 21),
+        (b"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.", 4096),
+        (b"Failed to allocate request for 2.0GiB (2147483648B) on device ordinal 0", 2048),
+        (b"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 1,073,741,824 bytes (allocated so far", 1024),
+        (b"Tried to allocate 1.00 GiB\nTried to allocate 3.00 GiB", 3072),
+        (b"CUDA out of memory", None),
+        (b"Tried to allocate 0 bytes", None),
+    ],
+)
+def test_what_a_program_asked_for_in_vain(log, mib):
+    """In the words of PyTorch, XLA and CuPy; the last of several."""
+    assert asked_mib(log) == mib
 
 
 class TestRoom:

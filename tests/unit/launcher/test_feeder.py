@@ -4,6 +4,7 @@ import pytest
 
 from slurm_share.actuators.claims import Claims
 from slurm_share.decide import deal
+from slurm_share.decide.memory_caps import Memory
 from slurm_share.launcher.feeder import Feeder, Turn
 from slurm_share.work import Run
 
@@ -56,7 +57,7 @@ def test_a_failed_attempt_comes_again_as_often_as_allowed():
     feeder = Feeder(a_run(1, 1, retries=2), range(1), set(), None)
     turn = feeder.next(0, always)
     attempts = [turn.attempt]
-    while feeder.again(turn, "failed", None):
+    while feeder.again(turn, "failed", turn.memory):
         turn = feeder.next(0, always)
         attempts.append(turn.attempt)
     assert attempts == [1, 2, 3]
@@ -67,7 +68,7 @@ def test_waiting_for_memory_is_no_attempt():
     """It is asked about as often as one likes, and other work goes on meanwhile."""
     feeder = Feeder(a_run(2, 1, retries=1), range(1), set(), None)
     turn = feeder.next(0, always)
-    assert feeder.again(turn, "gpu memory", 2400)
+    assert feeder.again(turn, "gpu memory", Memory(1, None, 2400))
 
     def no_room(turn):
         return turn.after != "gpu memory"
@@ -76,18 +77,18 @@ def test_waiting_for_memory_is_no_attempt():
     for _ in range(10):
         assert feeder.next(0, no_room) is None
     assert feeder.waiting_for_memory == 1
-    assert feeder.next(0, always) == Turn(0, 2, "gpu memory", 2400)
+    assert feeder.next(0, always) == Turn(0, 2, "gpu memory", Memory(1, None, 2400))
 
 
 def test_nothing_starts_after_closing():
     """Neither new tasks nor retries; and nobody waits for them."""
     feeder = Feeder(a_run(4, 1, retries=5), range(1), set(), None)
     turn = feeder.next(0, always)
-    assert feeder.again(turn, "failed", None)
+    assert feeder.again(turn, "failed", turn.memory)
     feeder.closed = True
     assert feeder.next(0, always) is None
     assert feeder.waiting == 0
-    assert not feeder.again(turn, "failed", None)
+    assert not feeder.again(turn, "failed", turn.memory)
 
 
 def test_what_is_left_is_counted():

@@ -1,0 +1,142 @@
+"""Under which cap of GPU memory an attempt at a task runs, beside which others, and what to write for the next run.
+
+Slots have caps that together fit into their GPU. An attempt that ran out of memory under its cap is tried again with a
+larger one, then alone on a GPU. A larger cap is booked: while it is in force, nothing starts on that GPU for which
+the sum of the caps has no room, so that no neighbour loses what it was promised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+LARGER = 2
+"""Times the cap that was too small. A task whose need is not known finds it in few attempts, and not each of them has
+to be alone."""
+MARGIN = 1.1
+"""Times what was needed as far as known: allocators ask in blocks, and may ask again."""
+ALONE_AFTER = 2
+"""Attempts that ran out of memory."""
+LEARN_AFTER = 3
+"""Tasks that ran out of memory under the cap of their slots, more than were done under it: further ones begin with a
+larger one."""
+_GIB_MIB = 1024
+
+
+class Budget(Struct, frozen=True):
+    """The memory of one GPU that a launcher divides among its slots there. MiB."""
+
+    cap_mib: int
+    """Of each slot."""
+    total_mib: int
+    """What all caps together may be."""
+    slots: int
+    is_whole: bool
+    """No other step or job has a slot of this GPU: a task alone on it needs no cap."""
+
+    @property
+    def is_overcommitted(self) -> bool:
+        """Whether the slots' caps together are more than there is, as `--share-gpu=4,mem=40G` makes them."""
+        return self.cap_mib * self.slots > self.total_mib
+
+
+class Memory(Struct, frozen=True):
+    """What the attempts at a task have shown of its need of GPU memory."""
+
+    failures: int = 0
+    """Attempts that ran out of it."""
+    cap_mib: int | None = None
+    """The largest cap under which one did; None: there was no cap."""
+    need_mib: int | None = None
+    """It needs at least so much: what an attempt was seen with and asked for beyond that. None: not known."""
+
+
+class Allowance(Struct, frozen=True):
+    """What an attempt may take of a GPU."""
+
+    cap_mib: int | None
+    """None: no cap."""
+    booked_mib: int
+    """With what it counts in the sum of the caps."""
+    is_alone: bool = False
+    """Nothing else of the launcher runs on the GPU."""
+
+
+def after_failure(before: Memory, cap_mib: int | None, peak_mib: int | None, asked_mib: int | None) -> Memory:
+    """Return what is known of a task after one more attempt ran out of memory under that cap (None: without one)."""
+    known = (peak_mib or 0) + (asked_mib or 0) or None
+    needs = [need for need in (before.need_mib, known) if need is not None]
+    caps = [cap for cap in (before.cap_mib, cap_mib) if cap is not None]
+    return Memory(before.failures + 1, max(caps, default=None), max(needs, default=None))
+
+
+def allowance(budget: Budget, memory: Memory) -> Allowance:
+    """Return what the next attempt at a task may take on that GPU: the slot's cap at first, a larger one after it was
+    too small, the GPU alone when that was too small as well, or leaves no room for another task."""
+    if memory.failures == 0:
+        return Allowance(budget.cap_mib, budget.cap_mib)
+    too_small = max(budget.cap_mib, memory.cap_mib or 0)
+    larger = max(LARGER * too_small, math.ceil(MARGIN * (memory.need_mib or 0)))
+    if memory.failures < ALONE_AFTER and larger + budget.cap_mib <= budget.total_mib:
+        return Allowance(larger, larger)
+    return Allowance(None if budget.is_whole else budget.total_mib, budget.total_mib, is_alone=True)
+
+
+def fits(budget: Budget, booked_mib: Sequence[int], wanted: Allowance) -> bool:
+    """Whether an attempt may start on a GPU beside those that have booked so much of it. Beside nothing it always may:
+    there is nothing to wait for."""
+    if not booked_mib:
+        return True
+    return not wanted.is_alone and sum(booked_mib) + wanted.booked_mib <= budget.total_mib
+
+
+def is_too_small(failures: int, done: int) -> bool:
+    """Whether tasks that have not begun should begin with a larger cap: of those that ended under the slots' cap, so
+    many ran out of memory and so many were done."""
+    return failures >= LEARN_AFTER and failures > done
+
+
+def seen(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is_alone: bool) -> str:
+    """The words behind "out of GPU memory": the cap in force, and what is known of the need."""
+    if cap_mib is not None:
+        found = [f"its memory cap was {cap_mib} MiB"]
+    else:
+        found = ["it was alone on its GPU, without a cap" if is_alone else "it had no memory cap"]
+    if peak_mib is not None:
+        found.append(f"it was seen with {peak_mib} MiB")
+    if asked_mib is not None:
+        found.append(f"it asked for {asked_mib} MiB{'' if peak_mib is None else ' more'}")
+    return ", ".join(found)
+
+
+def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
+    """The sentence at the end of a node's part of a run in which tasks ran out of memory under a cap and were not tried
+    again (`lost`, at least one): what to write next time. `budgets` are those of the node's GPUs."""
+    cap_mib = max(memory.cap_mib or 0 for memory in lost)
+    need_mib = max(memory.need_mib or 0 for memory in lost)
+    what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"
+    said = f"{what} ran out of GPU memory under a cap of {cap_mib} MiB"
+    most = max(budget.total_mib for budget in budgets)
+    if all(memory.failures > ALONE_AFTER for memory in lost):
+        return f"{said}, and alone on a GPU, where {most} MiB are for tasks; a task must need less (a smaller batch)"
+    again = f"--retries {max(retries + 1, 2)}, which tries them with a larger cap and then alone on a GPU"
+    fewer = "fewer processes on a node"
+    if need_mib <= cap_mib:
+        return f"{said}; write {fewer}, --share-gpu=mem=SIZE with more than {cap_mib}M, or {again}"
+    said += f" and {'needs' if len(lost) == 1 else 'need'} at least {need_mib} MiB"
+    size = _round_up(need_mib)
+    at_most = sum(budget.total_mib // size for budget in budgets)
+    if at_most < 1:
+        return f"{said}, more than the {most} MiB that a GPU of this node has for tasks"
+    beside = f" and at most {at_most} processes on a node" if at_most < sum(budget.slots for budget in budgets) else ""
+    return f"{said}; write --share-gpu=mem={_size(size)}{beside}, or {again}"
+
+
+def _round_up(mib: int) -> int:
+    return math.ceil(mib / _GIB_MIB) * _GIB_MIB if mib > _GIB_MIB else mib
+
+
+def _size(mib: int) -> str:
+    return f"{mib // _GIB_MIB}G" if mib % _GIB_MIB == 0 else f"{mib}M"

@@ -1,0 +1,87 @@
+"""What an attempt finds that follows one that failed: its own rank, and memory that it can use."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from test_triples_mode import Submitted
+
+from localcluster import Cluster
+from slurm_share.work import Ended
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_retry_runs_as_its_own_rank(cluster: Cluster) -> None:
+    """Rank 3 fails once and is tried again where rank 0 was: out.3 is there, and out.0 once. With --local the same."""
+    text = """#!/bin/bash
+    sleep $LLSUB_RANK
+    [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
+    echo x >>out.$LLSUB_RANK
+    """
+    made = Submitted(cluster, text, "[1,4]", "--retries", "1")
+    assert made.wait() == "COMPLETED", made.log()
+    assert made.read("../out.*").split() == ["x"] * 4
+    assert [len(tried) for _, tried in sorted(made.attempts().items())] == [1, 1, 1, 2]
+    local = f"mkdir {made.home}/local && cd {made.home}/local && llsub ../task.sh [1,4] --retries 1 --local"
+    cluster.as_user("alice", local, timeout=60, check=True)
+    for folder in ("..", "../local"):
+        assert cluster.as_user("alice", f"cd {made.folder}/{folder} && cat out.[0-3]").stdout.split() == ["x"] * 4
+
+
+# ---- Memory caps ---------------------------------------------------------------------------------------------------
+
+NEEDS_6000_MIB = """#!/bin/bash
+simgpu-task --memory 6000M --load 5 --seconds 3 && exit 0
+echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.86 GiB."
+exit 1
+"""
+USABLE_MIB = 81920 * 0.98 - 512
+"""Of a GPU of 80 GB, for tasks."""
+
+
+def most_booked_mib(attempts: dict[int, list[Ended]], cap_mib: int) -> dict[int, int]:
+    """By GPU: the largest sum of the caps in force at one time."""
+    found: dict[int, int] = {}
+    every = [one for tried in attempts.values() for one in tried]
+    for one in every:
+        at = one.started + 0.01  # it is rounded
+        beside = [b for b in every if b.gpu == one.gpu and b.started <= at < b.started + b.seconds - 0.01]
+        found[one.gpu] = max(found.get(one.gpu, 0), sum(b.gpu_cap_mib or cap_mib for b in beside))
+    return found
+
+
+def test_48_tasks_that_need_more_than_their_cap_are_all_done_with_retries(cluster: Cluster) -> None:
+    """6,000 MiB each, 48 on 2 x 80 GB: the cap of an even part is 3,323 MiB. Without retries all fail and it is said
+    what to write; with them all are done, and no sum of caps is ever more than a GPU has."""
+    words = ("[1,48,1]", "--options=-w n2")
+    lost = Submitted(cluster, NEEDS_6000_MIB, *words)
+    assert lost.wait() == "FAILED"
+    first = [tried[-1] for tried in lost.attempts().values()]
+    assert {(one.outcome, one.gpu_cap_mib) for one in first} == {("gpu memory", 3323)}, lost.log()
+    reasons = {re.sub(", it was seen with [0-9]+ MiB|( more)$", "", one.why.partition("; ")[2]) for one in first}
+    assert reasons == {"its memory cap was 3323 MiB, it asked for 6001 MiB"}
+    assert "write --share-gpu=mem=6G and at most 24 processes on a node, or --retries 2" in lost.log()
+
+    made = Submitted(cluster, NEEDS_6000_MIB, *words, "--retries", "2")
+    assert made.wait(150) == "COMPLETED", made.log()
+    assert made.summary()["done"] == 48
+    attempts = made.attempts()
+    assert all([one.gpu_cap_mib for one in tried] == [3323, 6646] for tried in attempts.values()), made.log()
+    assert all(booked <= USABLE_MIB for booked in most_booked_mib(attempts, 3323).values())
+
+
+def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) -> None:
+    """One of six needs 60,000 MiB and does not say so: twice its cap is not enough, a GPU alone is. For the others
+    nothing changes."""
+    text = """#!/bin/bash
+    [ $LLSUB_TASK = 0 ] && exec simgpu-task --memory 60000M --seconds 1
+    exec simgpu-task --memory 1000M --seconds 1
+    """
+    made = Submitted(cluster, text, "[1,6,1]", "--options=-w n2", "--retries", "2")
+    assert made.wait() == "COMPLETED", made.log()
+    attempts = made.attempts()
+    assert [one.gpu_cap_mib for one in attempts[0]] == [26589, 53178, None]
+    assert [one.outcome for one in attempts[0]] == ["gpu memory", "gpu memory", "done"]
+    assert {(len(tried), tried[0].gpu_cap_mib) for task, tried in attempts.items() if task} == {(1, 26589)}
