@@ -297,3 +297,26 @@ uint32_t ss_leases_used(const char *folder, uint32_t slots)
 	}
 	return used;
 }
+
+void ss_leases_note_launcher(const char *folder)
+{
+	char path[512 + 16];
+	struct stat found;
+
+	(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, folder);
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
+		put_text(fd, "launcher\n", 9);
+	(void)close(fd);
+}
+
+bool ss_leases_had_launcher(const char *folder)
+{
+	char path[512 + 16];
+	struct stat found;
+
+	(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_LOCK, folder);
+	return lstat(path, &found) == 0 && S_ISREG(found.st_mode) && found.st_size > 0;
+}

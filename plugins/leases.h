@@ -39,6 +39,10 @@ void ss_leases_close(struct ss_leases *leases);
 /* How many of a job's slots have ever had a task. */
 uint32_t ss_leases_used(const char *folder, uint32_t slots);
 
+/* A launcher, which leases slots itself, has begun in the job; whether one had. Kept in the file of the choosers' lock. */
+void ss_leases_note_launcher(const char *folder);
+bool ss_leases_had_launcher(const char *folder);
+
 /* How long a chooser waits for others to have chosen. A test shortens it. */
 extern uint32_t ss_leases_patience_ms;
 

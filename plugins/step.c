@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <slurm/slurm.h>
 #include <stdarg.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,9 @@ enum verdict {
 	GIVE_BATCH,    /* the batch shell, or salloc's */
 	GIVE_SLOTS,    /* a step of tasks */
 };
+
+/* In the environment of the launchers' step and of no task: launch.sh exports it (slurm_share/work.py, ENV_JOB_TASKS). */
+#define LAUNCHERS_VARIABLE "LLSUB_JOB_TASKS_PER_NODE"
 
 /* What ss_step_begin found out, for the tasks that slurmstepd forks afterwards. */
 static struct {
@@ -81,12 +85,17 @@ static bool is_from_outside(spank_t sp)
 	return ss_env_get(sp, SS_SHELL_VARIABLE, value, sizeof value) && strcmp(value, SS_SHELL_OUTSIDE) == 0;
 }
 
-static bool wants_no_slot(spank_t sp, const struct ss_request *asked)
+/* The step of llsub's launchers. */
+static bool is_launchers(spank_t sp)
 {
 	char value[16];
 
-	return (asked != NULL && asked->off) ||
-	       (ss_env_get(sp, SS_ENV_SLOT, value, sizeof value) && strcmp(value, SS_SLOT_NONE) == 0);
+	return ss_env_get(sp, SS_ENV_SLOT, value, sizeof value) && strcmp(value, SS_SLOT_NONE) == 0;
+}
+
+static bool wants_no_slot(spank_t sp, const struct ss_request *asked)
+{
+	return (asked != NULL && asked->off) || is_launchers(sp);
 }
 
 static void read_cores(spank_t sp, struct ss_step *step)
@@ -252,6 +261,8 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		/* S_JOB_NNODES is the batch step's, 1 */
 		now.has_other_nodes = ss_env_get(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof nodes) && strcmp(nodes, "1") != 0;
 		ss_last_word_open(&now.last_word);
+	} else if (is_launchers(sp)) {
+		ss_leases_note_launcher(now.slots_folder);
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
 		now.verdict = GIVE_SLOTS;
 		/* srun without sbatch: no shell has said them */
@@ -444,10 +455,23 @@ static int local_task_id(spank_t sp)
 	return spank_get_item(sp, S_TASK_ID, &local_task) == ESPANK_SUCCESS ? local_task : -1;
 }
 
+/* They are for the launcher's tasks. Until it takes them, they would end it: the shell that executes it ignores them as well,
+ * but only from its first line on. */
+static void ignore_early_signals(spank_t sp)
+{
+	char value[16];
+
+	if (is_launchers(sp) && ss_env_get(sp, LAUNCHERS_VARIABLE, value, sizeof value)) {
+		(void)signal(SIGUSR1, SIG_IGN);
+		(void)signal(SIGUSR2, SIG_IGN);
+	}
+}
+
 void ss_step_task(spank_t sp)
 {
 	int local_task = local_task_id(sp);
 
+	ignore_early_signals(sp);
 	if (now.verdict == STAND_ASIDE)
 		return;
 	if (local_task < 0)
@@ -488,6 +512,9 @@ static void say_how_many_were_used(void)
 	char where[96] = "", sentence[192];
 
 	if (used >= now.plan->slot_count)
+		return;
+	/* what became of a launcher before it leased a slot stands in the job's log already */
+	if (used == 0 && ss_leases_had_launcher(now.slots_folder))
 		return;
 	if (now.has_other_nodes)
 		(void)snprintf(where, sizeof where, " on %.64s", now.plan->node);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -509,6 +510,8 @@ def _become_launcher(folder: Path, gpus: int | None) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     argv = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", str(folder)]
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # until the launcher takes them, for the tasks
     os.execve(sys.executable, argv, environment)
 
 

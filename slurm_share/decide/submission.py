@@ -323,7 +323,7 @@ def launch_script(
         f"folder={shlex.quote(folder)}",
         f"python={shlex.quote(python)}",
     ]
-    head = "\n".join(lines) + "\n"
+    head = "\n".join(lines) + "\n" + _SIGNALS_FIRST
     if gpus_of_job is not None:
         # Slurm 24.11 and 26.05 refuse such a step beside --overlap: "Insufficient GRES available in allocation".
         return head + _BODY.replace(" --overlap \\\n", " \\\n").replace(
@@ -333,6 +333,12 @@ def launch_script(
         return head + _STEP_GPUS_ASKED + f"gres={shlex.quote(gpus)}\n" + _BODY
     return head + _STEP_GPUS_THERE + _BODY
 
+
+_SIGNALS_FIRST = """
+# SIGUSR1 and SIGUSR2 are for the tasks (--signal=USR1@60). Before there is one, and after the last one, they are
+# ignored, here and in what is started from here: else they would end a shell, srun or a launcher that has just begun.
+trap '' USR1 USR2
+"""
 
 _STEP_GPUS_THERE = """
 # A step has the GPUs that are asked for, and no other. These are all that the job has on each node: on the node with
@@ -373,22 +379,15 @@ unset "${!SRUN_@}" SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_NTASKS_PER_NODE
 export SLURM_SHARE_SLOT=none LLSUB_JOB_TASKS_PER_NODE=$SLURM_TASKS_PER_NODE
 
 # Slurm sends SIGTERM when the time is over, and SIGKILL later (KillWait). With a trap, bash outlives the first: the
-# launchers end their processes, and below it is still said what is unfinished. SIGUSR1 and SIGUSR2, which come here
-# with --signal=B:USR1@60 or scancel --batch --signal=USR1, are for the tasks, and are passed on.
-step=
-pass_on() {
-    # $!: a signal may come just before the line that keeps srun's number.
-    [ "$step" = over ] || kill -s "$1" "${step:-$!}" 2>/dev/null
-}
+# launchers end their processes, and below it is still said what is unfinished.
 trap 'echo "This job was told to end."' TERM INT
-trap 'pass_on USR1' USR1
-trap 'pass_on USR2' USR2
 
 # --cpu-bind=none, --mem=0, and no -c: each launcher has all of the job's CPUs and memory on its node, for its
 # processes. --overlap: further steps can run beside it. --kill-on-bad-exit=0, --wait=0: a node that is through, well or
 # not, ends no other one.
 srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpu-bind=none --mem=0 --overlap \\
     --gres="$gres" --kill-on-bad-exit=0 --wait=0 /bin/sh -c '
+        trap "" USR1 USR2
         if ! [ -x "$1" ]; then
             echo "$(hostname): there is no $1 here; slurm-share has to be installed in the same place on every node," \\
                 "or in a folder that all of them share" >&2
@@ -396,13 +395,16 @@ srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpu-
         fi
         exec "$@"' sh "$python" -I -m slurm_share.cli.main launch "$folder" &
 step=$!
+# From now on those that come here (--signal=B:USR1@60, scancel --batch --signal=USR1) are passed on.
+trap 'kill -s USR1 "$step" 2>/dev/null' USR1
+trap 'kill -s USR2 "$step" 2>/dev/null' USR2
 # Each signal that is trapped ends a `wait` early; the last one, after srun's end, gives its exit code.
 while kill -0 "$step" 2>/dev/null; do
     wait "$step"
 done
 wait "$step"
 launched=$?
-step=over
+trap '' USR1 USR2
 
 # What became of every task: on these lines, and in summary.json. It ends with 0 only if all are done.
 if ! [ -x "$python" ]; then
@@ -419,6 +421,7 @@ def local_script(folder: str, python: str) -> str:
     """The script of a run on the present machine."""
     return f"""#!/bin/bash
 # A run on one machine, without a scheduler. Started again, it runs what is unfinished.
+trap '' USR1 USR2  # they are for the tasks; the launcher takes them as soon as it has begun
 exec {shlex.quote(python)} -I -m slurm_share.cli.main launch {shlex.quote(folder)}
 """
 

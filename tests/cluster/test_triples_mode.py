@@ -354,6 +354,32 @@ def test_what_is_sent_to_the_tasks_reaches_them(cluster: Cluster) -> None:
     assert made.read("p*/task.sh.log.*").count("checkpoint") >= 3
 
 
+def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> None:
+    """Again and again, to the batch shell and the launcher, from the job's first line until it is over. Tasks that die
+    of it before they can ignore it are tried again. And nobody says that no task took a share."""
+    text = "#!/bin/bash\ntrap '' USR1\nsleep 2\n"
+    made = Submitted(cluster, text, "[1,2,1]", "--retries", "50", "--options=-w n2")
+    takes = "grep -qE '^Sig(Ign|Cgt):.*[2367abef]..$' /proc/$(pgrep -u alice -f slurm_script | head -1)/status"
+    made.wait_for(lambda: cluster.exec("n2", ["bash", "-c", takes]).returncode == 0)
+    storm = (
+        f'until [ -z "$(squeue --noheader --jobs={made.job} --states=R,CG,PD 2>/dev/null)" ]; do '
+        f"scancel --signal=USR1 --batch {made.job}; scancel --signal=USR1 {made.job}; done 2>/dev/null; true"
+    )
+    cluster.as_user("alice", storm, timeout=90)
+    assert made.wait() == "COMPLETED", made.log()
+    assert "2 of 2 ranks done" in made.log()
+    assert "no task took a share" not in made.log()
+
+
+def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster) -> None:
+    """What became of it stands in the log; "no task took a share; start the program with srun or llsub" is no help."""
+    made = Submitted(cluster, SHOW, "[1,8,1]", "--options=-w n2 --hold")
+    cluster.as_user("alice", f"echo >{made.folder}/run.json && scontrol release {made.job}", check=True)
+    assert made.wait() == "FAILED"
+    assert "this is not the folder of a run" in made.log()
+    assert "no task took a share" not in made.log()
+
+
 def test_scancel(cluster: Cluster) -> None:
     """Nothing runs on, what is done is written down, the log names the rest."""
     made = work(cluster, "[2,2,1]", "--ntasks", "100")

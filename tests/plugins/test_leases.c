@@ -154,6 +154,9 @@ static void steps_share_the_slots_and_give_them_back(void)
 	CHECK("what is left", third != NULL && take(third, NULL, 0, 8) == 1 && chosen[0] == 7);
 	CHECK("others", ss_slots_count(&slots, NULL, SS_SLOT_OTHERS) == 7);
 	CHECK("used", ss_leases_used(folder, SLOTS) == 8);
+	CHECK("no launcher", !ss_leases_had_launcher(folder));
+	ss_leases_note_launcher(folder);
+	CHECK("a launcher", ss_leases_had_launcher(folder));
 	kill_task(other); /* its tasks were never forked */
 	struct ss_leases *fourth = open_step(8, false);
 	CHECK("of the killed step", fourth != NULL && take(fourth, NULL, 0, 8) == 4 && chosen[0] == 3);

@@ -485,13 +485,20 @@ def test_the_step_gets_all_gpus_of_the_node_that_has_fewest(
     assert done.stderr == said
 
 
-SRUN = """#!/bin/bash
-trap 'echo "srun got USR1"' USR1
-trap 'echo "srun got USR2"' USR2
-touch up
-while ! [ -e over ]; do sleep 0.05; done
-exit 5
+SRUN = """#!/usr/bin/python3 -S
+import os, signal, sys, time
+def say(number, frame):
+    print("srun got", signal.Signals(number).name.removeprefix("SIG"), flush=True)
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    if signal.getsignal(number) is not signal.SIG_IGN:
+        sys.exit("it would end here of a signal that comes early")
+    signal.signal(number, say)
+open("up", "w").close()
+while not os.path.exists("over"):
+    time.sleep(0.05)
+sys.exit(5)
 """
+"""Takes signals that it has inherited as ignored, as srun does; a shell would not."""
 
 
 def sleeps(pid: int) -> bool:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share import run_folder
+from slurm_share.decide import submission
 from slurm_share.work import Run, Triple
 
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
@@ -478,10 +479,36 @@ def test_what_may_pass_is_waited_for(tmp_path):
         assert set(map(tuple, made.attempts().values())) == {("done",)}
 
 
+def test_sigusr1_in_the_first_and_last_moments_ends_no_launcher(tmp_path):
+    """As fast as it can be sent, from the line of the script that ignores it until the launcher has ended. It is passed
+    on to tasks, and some die of it before they can ignore it; these are tried again."""
+    made = Launch(tmp_path, "#!/bin/bash\ntrap '' USR1\nsleep 0.7\n", 2, retries=100)
+    script = tmp_path / "launch.sh"
+    script.write_text(submission.local_script(str(made.folder), sys.executable))
+    with subprocess.Popen(["/bin/bash", script], stdout=subprocess.PIPE, text=True, env=QUIET) as launcher:
+        status = Path(f"/proc/{launcher.pid}/status")
+
+        def ignores():
+            words = dict(line.split(":", 1) for line in status.read_text().splitlines() if line.startswith("Sig"))
+            return int(words["SigIgn"], 16) >> (signal.SIGUSR1 - 1) & 1
+
+        wait_for(ignores)
+        sent = 0
+        while launcher.poll() is None:
+            launcher.send_signal(signal.SIGUSR1)
+            sent += 1
+            time.sleep(0.001)
+        said = launcher.stdout.read()
+    assert launcher.returncode == 0, said
+    assert sent > 100
+    assert "2 of 2 ranks done" in said
+
+
 def test_a_task_ignores_and_blocks_no_signal(tmp_path):
-    """Not those that Python ignores, nor SIGHUP under nohup, nor what the launcher has blocked. 32, 33: libc's own."""
+    """Not those that Python ignores, nor SIGHUP under nohup, nor what launch.sh ignores until the launcher has begun,
+    nor what the launcher has blocked. 32, 33: libc's own."""
     made = Launch(tmp_path, "", 1, command=("/bin/cat", "/proc/self/status"))
-    assert made.start(before=["nohup"]).end()[0] == 0
+    assert made.start(before=["nohup", "env", "--ignore-signal=USR1,USR2"]).end()[0] == 0
     words = dict(line.split(":\t", 1) for line in made.log(0).splitlines() if line.startswith("Sig") and "\t" in line)
     assert int(words["SigBlk"], 16) == 0
     assert int(words["SigIgn"], 16) & ~(0b11 << 31) == 0
