@@ -85,3 +85,17 @@ def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) 
     assert [one.gpu_cap_mib for one in attempts[0]] == [26589, 53178, None]
     assert [one.outcome for one in attempts[0]] == ["gpu memory", "gpu memory", "done"]
     assert {(len(tried), tried[0].gpu_cap_mib) for task, tried in attempts.items() if task} == {(1, 26589)}
+
+
+def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one(cluster: Cluster) -> None:
+    """24 tasks of 25,000 MiB, eight at a time with 19,942 MiB each, none tried again. At most the eight that began
+    together die, and two that began before the third death."""
+    text = "#!/bin/bash\nexec simgpu-task --memory 25000M --seconds 0.5\n"
+    made = Submitted(cluster, text, "[1,8,1]", "--ntasks", "24", "--options=-w n2")
+    assert made.wait() == "FAILED"
+    attempts = made.attempts()
+    assert {(one.outcome, one.gpu_cap_mib) for tried in attempts.values() for one in tried} == {
+        ("gpu memory", 19942), ("done", 39884),
+    }  # fmt: skip
+    assert 14 <= made.summary()["done"] < 24
+    assert "under a cap of 19942 MiB; those that have not begun start with 39884 MiB, fewer at a time" in made.log()

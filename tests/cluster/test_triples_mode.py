@@ -311,13 +311,15 @@ def test_a_launcher_that_is_killed(cluster: Cluster) -> None:
 
 
 def test_guard_and_loop_killed_together(cluster: Cluster) -> None:
-    """Slurm ends what they leave; nothing that is written down is run again."""
-    made = work(cluster, "[1,2,1]", "--ntasks", "60", "--options=-w n2")
-    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 10)
+    """Slurm ends what they leave; nothing that is written down is run again, and no more tasks run twice than ran in
+    that moment: one a process."""
+    made = work(cluster, "[1,8,1]", "--ntasks", "400", "--options=-w n2", seconds="0.05")
+    made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 40)
     cluster.exec("n2", ["pkill", "-KILL", "-f", "slurm_share.cli.main launch"], check=True)
     assert made.wait() == "FAILED"
     assert processes(cluster, "n2", "task.sh") == []
-    check_resumed(made, 60)
+    check_resumed(made, 400)
+    assert sum(count - 1 for count in made.effects().values()) <= 8
 
 
 def test_slurmd_killed_in_the_middle(cluster: Cluster) -> None:
