@@ -8,9 +8,11 @@ the sum of the caps has no room, so that no neighbour loses what it was promised
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+
+from ..work import Ended
 
 LARGER = 2
 """Times the cap that was too small. A task whose need is not known finds it in few attempts, and not each of them has
@@ -70,6 +72,13 @@ def after_failure(before: Memory, cap_mib: int | None, peak_mib: int | None, ask
     needs = [need for need in (before.need_mib, known) if need is not None]
     caps = [cap for cap in (before.cap_mib, cap_mib) if cap is not None]
     return Memory(before.failures + 1, max(caps, default=None), max(needs, default=None))
+
+
+def from_before(last: Mapping[int, Ended]) -> dict[int, Memory]:
+    """Return what the attempts of earlier jobs have shown, of tasks whose last attempt (`last`) ran out of memory."""
+    return {
+        task: Memory(1, one.gpu_cap_mib, one.peak_gpu_mib) for task, one in last.items() if one.outcome == "gpu memory"
+    }
 
 
 def allowance(budget: Budget, memory: Memory) -> Allowance:

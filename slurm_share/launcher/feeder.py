@@ -35,7 +35,16 @@ class Turn(Struct, frozen=True):
 class Feeder:
     """The tasks of a node's processes: dealt before (block, cyclic), or taken from the job's queue (dynamic)."""
 
-    def __init__(self, run: Run, ranks: range, done: Container[int], claims: Claims | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        ranks: range,
+        done: Container[int],
+        claims: Claims | None,
+        known: Mapping[int, Memory] | None = None,
+    ) -> None:
+        """`known`: of tasks whose last attempt, in an earlier job, ran out of GPU memory."""
+        self.known: Mapping[int, Memory] = known or {}
         self._run = run
         self._done = done
         self._claims = claims
@@ -71,10 +80,17 @@ class Feeder:
         if self._claimed or self._own.get(rank) is not None or self._claims is not None:
             if not may_run(Turn(-1)):
                 return None
+            if self.known and self._again and self._claims is not None:
+                return None  # else those that wait would all be claimed here, while other nodes may have room
             task = self._next_new(rank)
             if task is not None:
                 self._dealt += 1
-                return Turn(task)
+                if task not in self.known:
+                    return Turn(task)
+                turn = Turn(task, 1, "gpu memory", self.known[task])
+                if may_run(turn):
+                    return turn
+                self._again.append(turn)
         return None
 
     def _next_new(self, rank: int) -> int | None:

@@ -25,7 +25,7 @@ from .. import run_folder
 from ..actuators import launch
 from ..actuators.claims import Claims
 from ..actuators.results import Results
-from ..decide import deal, outcomes
+from ..decide import deal, memory_caps, outcomes
 from ..decide.ranges import fold
 from ..errors import LaunchError, StateError
 from ..paths import Paths
@@ -74,11 +74,13 @@ def launch_node(
         results = _open_results(node)
         _go_to(run, node)
         # Behind the lock of the results: another launcher may have been at work a moment ago.
-        done = {task for task, ended in run_folder.read_results(folder, run).items() if ended.outcome == "done"}
+        before = run_folder.read_results(folder, run)
+        done = {task for task, ended in before.items() if ended.outcome == "done"}
         if said & set(STOPS):
             say(f"told to end before anything was started on {node.name}")
             return 1
-        feeder = Feeder(run, range(node.first_rank, node.last_rank + 1), done, _claims(run, folder, node))
+        ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(before)
+        feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
         table = Table(len(node.seats))
         launch.become_subreaper()
         guard = os.getpid()

@@ -159,6 +159,8 @@ class Loop:
         self.crowded: set[int | None] = set()
         """GPUs on which a task has run out of memory that it had a right to: from then on nothing starts there without
         room."""
+        self.has_larger_caps = bool(feeder.known)
+        """Whether attempts may have a larger cap than their seat."""
         self.caps_too_small = 0
         """Attempts that ran out of memory under the cap of their seat."""
         self.done_otherwise = 0
@@ -260,7 +262,7 @@ class Loop:
         gpu = self.node.seats[seat].place.gpu
         budget = self._budget(seat)
         if budget is not None:
-            if (self.caps_too_small or turn.memory.failures) and not self._has_cap_for(turn, seat, budget):
+            if self.has_larger_caps and not self._has_cap_for(turn, seat, budget):
                 return False
             needs_room = gpu in self.crowded and not turn.memory.failures
         else:
@@ -325,7 +327,7 @@ class Loop:
     def _start(self, seat: int, turn: Turn) -> bool:
         """False where it did not even start, which is written down."""
         rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
-        allowed = self._larger_allowance(turn, seat) if self.caps_too_small or turn.memory.failures else None
+        allowed = self._larger_allowance(turn, seat) if self.has_larger_caps else None
         if allowed is not None:
             its = self.node.seats[seat]
             variables = with_memory_cap(its.environment, its.gpu, allowed.cap_mib)
@@ -550,6 +552,7 @@ class Loop:
             before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
             return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib)
         memory = memory_caps.after_failure(task.turn.memory, cap_mib, task.gpu_peak_mib, task.asked_mib)
+        self.has_larger_caps = True
         self.caps_too_small += 1
         self.lesson = Memory(1, None, max(self.lesson.need_mib or 0, memory.need_mib or 0) or None)
         if not self.is_lesson_told and self._memory(Turn(-1)) is self.lesson and self.feeder.left() != 0:

@@ -89,7 +89,7 @@ def test_a_cap_that_is_too_small_twice_is_none_the_third_time(cluster: Cluster) 
 
 def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one(cluster: Cluster) -> None:
     """24 tasks of 25,000 MiB, eight at a time with 19,942 MiB each, none tried again. At most the eight that began
-    together die, and two that began before the third death."""
+    together die, and two that began before the third death. Resumed, these have the larger cap at once."""
     text = "#!/bin/bash\nexec simgpu-task --memory 25000M --seconds 0.5\n"
     made = Submitted(cluster, text, "[1,8,1]", "--ntasks", "24", "--options=-w n2")
     assert made.wait() == "FAILED"
@@ -99,3 +99,6 @@ def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one
     }  # fmt: skip
     assert 14 <= made.summary()["done"] < 24
     assert "under a cap of 19942 MiB; those that have not begun start with 39884 MiB, fewer at a time" in made.log()
+    made.resume()
+    assert made.wait() == "COMPLETED", made.log()
+    assert all(tried[-1].gpu_cap_mib == 39884 and len(tried) <= 2 for tried in made.attempts().values())

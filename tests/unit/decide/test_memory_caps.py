@@ -12,9 +12,11 @@ from slurm_share.decide.memory_caps import (
     after_failure,
     allowance,
     fits,
+    from_before,
     is_too_small,
     seen,
 )
+from slurm_share.work import Ended
 
 GPU = Budget(3323, 79769, 24, is_whole=True)
 """24 slots of 80 GiB: [1,48] on two of them."""
@@ -88,6 +90,20 @@ def test_what_is_known_of_a_task_grows():
     assert after_failure(one, 6646, 100, None) == Memory(2, 6646, 5700)
     assert after_failure(one, None, None, None) == Memory(2, 3323, 5700)
     assert after_failure(Memory(), 3323, None, None) == Memory(1, 3323, None)
+
+
+def test_an_earlier_job_tells_what_it_died_under():
+    """Of tasks whose last attempt ran out of GPU memory, and of no other."""
+    last = {
+        task: Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="7", started=1.0, seconds=1.0, **more)
+        for task, outcome, more in [
+            (0, "done", {}),
+            (1, "gpu memory", {"gpu_cap_mib": 3323, "peak_gpu_mib": 3000}),
+            (2, "failed", {}),
+            (3, "gpu memory", {}),
+        ]
+    }
+    assert from_before(last) == {1: Memory(1, 3323, 3000), 3: Memory(1)}
 
 
 @pytest.mark.parametrize(

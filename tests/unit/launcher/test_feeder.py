@@ -80,6 +80,19 @@ def test_waiting_for_memory_is_no_attempt():
     assert feeder.next(0, always) == Turn(0, 2, "gpu memory", Memory(1, None, 2400))
 
 
+def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
+    """Task 1 begins with what its last attempt has shown, and waits while others run where there is no room for it."""
+    known = {1: Memory(1, 3323, 3000)}
+    feeder = Feeder(a_run(3, 1), range(1), set(), None, known)
+
+    def no_room(turn):
+        return turn.memory.failures == 0
+
+    assert [feeder.next(0, no_room) for _ in range(4)] == [Turn(0), None, Turn(2), None]
+    assert (feeder.waiting, feeder.memory_failures, feeder.left()) == (1, 1, 0)
+    assert feeder.next(0, always) == Turn(1, 1, "gpu memory", Memory(1, 3323, 3000))
+
+
 def test_nothing_starts_after_closing():
     """Neither new tasks nor retries; and nobody waits for them."""
     feeder = Feeder(a_run(4, 1, retries=5), range(1), set(), None)
