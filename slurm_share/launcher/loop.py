@@ -558,10 +558,10 @@ class Loop:
         if not self.is_lesson_told and self._memory(Turn(-1)) is self.lesson and self.feeder.left() != 0:
             self.is_lesson_told = True
             allowed = memory_caps.allowance(budget, self.lesson)
-            more = "alone on a GPU" if allowed.is_alone else f"with {allowed.cap_mib} MiB, fewer at a time"
+            more = "alone on a GPU" if allowed.is_alone else f"with {allowed.cap_mib} MiB, fewer at a time,"
             self.say(
-                f"{self.caps_too_small} tasks of {self.node.name} ran out of GPU memory under a cap of {cap_mib} MiB; "
-                f"those that have not begun start {more}"
+                f"{self.caps_too_small} tasks of {self.node.name} ran out of GPU memory under a cap of {cap_mib} MiB, "
+                f"more than were done; tasks start {more} until that changes"
             )
         return memory
 

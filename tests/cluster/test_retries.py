@@ -98,7 +98,7 @@ def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one
         ("gpu memory", 19942), ("done", 39884),
     }  # fmt: skip
     assert 14 <= made.summary()["done"] < 24
-    assert "under a cap of 19942 MiB; those that have not begun start with 39884 MiB, fewer at a time" in made.log()
+    assert "more than were done; tasks start with 39884 MiB, fewer at a time, until that changes" in made.log()
     made.resume()
     assert made.wait() == "COMPLETED", made.log()
     assert all(tried[-1].gpu_cap_mib == 39884 and len(tried) <= 2 for tried in made.attempts().values())
