@@ -71,6 +71,8 @@ class GpuUser(Struct, frozen=True, gc=False, kw_only=True):
     """Percent."""
     sm: Means | None = None
     """SM activity, percent."""
+    dram: Means | None = None
+    """Memory bandwidth, percent."""
 
 
 class GpuLoad(Struct, frozen=True, gc=False, kw_only=True):
@@ -95,6 +97,8 @@ class GpuLoad(Struct, frozen=True, gc=False, kw_only=True):
     """Percent."""
     sm: Means | None = None
     """SM activity, percent; None where the driver has no GPM for this GPU."""
+    dram: Means | None = None
+    """Memory bandwidth, percent, over the same windows; None where the driver has no GPM for this GPU."""
     activity: Activity = Activity()
     power_w: Level | None = None
     energy_j: Level | None = None

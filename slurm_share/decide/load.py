@@ -110,6 +110,7 @@ def _gpu_pasts(so_far: Past, host: HostNow, gpus: Iterable[GpuNow], now: float, 
                 windows.add(past.utilization, now, stands_for, gpu.utilization_percent),
                 windows.add(past.sm, now, stands_for, None if gpu.activity is None else gpu.activity.sm),
                 past.stays,
+                windows.add(past.dram, now, stands_for, None if gpu.activity is None else gpu.activity.dram),
             )
         there = {owners[process.pid] for process in gpu.processes or () if process.pid in owners}
         found[gpu.uuid] = msgspec.structs.replace(past, stays=_stays(past.stays, there, now))
@@ -130,6 +131,9 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
     sm = windows.means(past.sm, now)
     if sm is None:
         unknown["sm"] = unknown.get("activity") or unknown.get("activity.sm") or ONE_SAMPLE
+    dram = windows.means(past.dram, now)
+    if dram is None:
+        unknown["dram"] = unknown.get("activity") or unknown.get("activity.dram") or ONE_SAMPLE
     if gpu.processes is None:
         unknown["clients"] = gpu.unknown.get("processes", "the driver does not list processes")
     if gpu.mig_of is not None:
@@ -152,6 +156,7 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
         utilization_percent=gpu.utilization_percent,
         utilization=utilization,
         sm=sm,
+        dram=dram,
         activity=gpu.activity or Activity(),
         power_w=gpu.power_w,
         energy_j=gpu.energy_j,
@@ -163,6 +168,7 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
                 uid=uid,
                 utilization=windows.means(past.utilization, now, stay.since),
                 sm=windows.means(past.sm, now, stay.since),
+                dram=windows.means(past.dram, now, stay.since),
             )
             for uid, stay in past.stays.items()
             if uid != _SOMEBODY

@@ -68,6 +68,7 @@ class GpuPast(Struct, frozen=True):
     sm: Series = Series()
     stays: dict[int, Stay] = {}
     """By uid: who is on it, or was the last."""
+    dram: Series = Series()
 
 
 class Past(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ from ..snapshot import Activity, GpuLoad, GpuUser, ProcessLoad, Snapshot
 OTHERS = "others use parts of this GPU"
 BEFORE = "it would tell what others did here before"
 _MEASURED = (
-    *("memory_used_mib", "utilization_percent", "utilization", "sm", "power_w", "energy_j", "temperature_c", "clients"),
+    *("memory_used_mib", "utilization_percent", "utilization", "sm", "dram", "power_w", "energy_j", "temperature_c"),
+    "clients",
 )
 
 
@@ -73,7 +74,7 @@ def _shared(gpu: GpuLoad, processes: tuple[ProcessLoad, ...], hidden: tuple[Proc
 def _since_then(gpu: GpuLoad, uid: int, own: bool) -> GpuLoad:
     """What looks back, from when the user came: the windows, and `activity`, which is since the look before."""
     mine = next((one for one in gpu.users if one.uid == uid), GpuUser(uid=uid))
-    cut: dict[str, object] = {"utilization": mine.utilization, "sm": mine.sm}
+    cut: dict[str, object] = {"utilization": mine.utilization, "sm": mine.sm, "dram": mine.dram}
     if mine.utilization is None and mine.sm is None:
         cut["activity"] = Activity()
     if not own:

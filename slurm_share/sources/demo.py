@@ -454,12 +454,17 @@ def _gpu(
         utilization_percent=round(util.m1, 1),
         utilization=util,
         sm=load if kind.gpm else None,
+        dram=_times(load, 0.35 + 0.2 * phase) if kind.gpm else None,
         activity=activity,
         power_w=round(watts, 1),
         temperature_c=int(30 + 0.45 * level),
         clients=on_it,
-        unknown={} if kind.gpm else {"sm": "the driver has no GPM for this GPU"},
+        unknown={} if kind.gpm else dict.fromkeys(("sm", "dram"), "the driver has no GPM for this GPU"),
     )
+
+
+def _times(load: Means, factor: float) -> Means:
+    return Means(load.m1 * factor, load.m5 * factor, load.m15 * factor, load.over_s)
 
 
 def _job_load(
