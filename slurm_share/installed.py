@@ -1,6 +1,8 @@
-"""Where the packages put what Slurm's files name: said once for the library."""
+"""What is installed: where the packages put what Slurm's files name, said once for the library, and its version."""
 
 from __future__ import annotations
+
+from functools import cache
 
 HOME = "/opt/slurm-share"
 LIB = "/usr/lib/slurm-share"
@@ -12,3 +14,14 @@ CHOOSER = "/usr/sbin/slurm-share-plugin"
 LUA = f"{LIB}/job_submit.lua"
 PROLOG_NAME, EPILOG_NAME = "slurm-share-prolog", "slurm-share-epilog"
 PROLOG, EPILOG = f"{HOME}/bin/{PROLOG_NAME}", f"{HOME}/bin/{EPILOG_NAME}"
+
+
+@cache
+def version() -> str:
+    """Version of slurm-share; empty where it is not installed."""
+    import importlib.metadata  # 20 ms, which most of whoever imports this module need not spend
+
+    try:
+        return importlib.metadata.version("slurm-share")
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -531,3 +531,27 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
         """All by which a person may mean it: of an array and a heterogeneous job also the number of all of it."""
         whole = {str(self.array)} if self.array else {str(self.het[0])} if self.het else set()
         return frozenset({self.id, str(self.job_id)} | whole)
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """How a job was submitted, so far that it can be submitted again."""
+
+    program: Literal["sbatch", "llsub"]
+    words: tuple[str, ...]
+    """Behind the program's name."""
+    place: int
+    """Among the words: of the script (sbatch), of the triple (llsub)."""
+    folder: str
+    """Where it was submitted."""
+    directives: frozenset[str] = frozenset()
+    """Long names of the options in the script's #SBATCH lines."""
+    starts_steps: bool = True
+    """Whether its script starts its tasks by srun; without, a share has nothing to start."""
+    is_executable: bool = False
+    """Its script, as llsub wants it."""
+    nodes: Count = 1
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """What stands behind the script, or the triple."""
+        return self.words[self.place + 1 :]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-from functools import cache
-
 from .decide import load, past
 from .decide.past import Past
+from .installed import version
 from .readers.node_load import NodeReader
 from .readers.nvml_load import NvmlSession
 from .snapshot import Snapshot
@@ -22,7 +20,7 @@ class Sampler:
         self._kernel = kernel or NodeReader(node)
         self._driver = driver or NvmlSession()
         self._past = Past()
-        self._version = _version()
+        self._version = version()
 
     def sample(self) -> Snapshot:
         """The node now. Never raises for what is silent or gone: the snapshot says so."""
@@ -46,11 +44,3 @@ class Sampler:
     def close(self) -> None:
         """Leave the driver."""
         self._driver.close()
-
-
-@cache
-def _version() -> str:
-    try:
-        return importlib.metadata.version("slurm-share")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

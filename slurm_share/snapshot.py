@@ -12,6 +12,7 @@ dashboard's keys for a third of a second.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -362,7 +363,11 @@ class NodeLoad(Struct, frozen=True, gc=False, kw_only=True):
 class Survey(Struct, frozen=True, gc=False, kw_only=True):
     """One look at some nodes: what `llload` prints, the dashboard draws and a recording holds."""
 
+    kind: Literal["survey"] = "survey"
+    """Which record this is."""
     schema: Amount = SCHEMA
+    version: str = ""
+    """Of slurm-share that printed it; empty in a recording."""
     taken: Moment
     """Unix time, seconds, of the host that looks."""
     cluster: str = ""
@@ -393,7 +398,9 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
 
 # --- Advice -----------------------------------------------------------------------------------------------------------
 
-Verdict = Literal["more", "stay", "fewer", "unknown"]
+Verdict = Literal["more", "stay", "fewer", "change", "look", "unknown"]
+"""change: something else than the number of tasks first (threads, an option of the program, which GPU a task uses).
+look: find out first what the tasks wait for. unknown: no evidence, no advice."""
 WorkClass = Literal[
     "idle", "under-used", "well-used", "CPU-bound", "GPU-compute-bound", "memory-bandwidth-bound", "memory-full",
     "over-subscribed", "unknown",
@@ -403,7 +410,7 @@ WorkClass = Literal[
 class Bound(Struct, frozen=True, gc=False, kw_only=True):
     """What one resource of a node allows."""
 
-    resource: Literal["GPU memory", "host memory", "MPS clients", "cores", "GPU load", "CPU load", "doubling"]
+    resource: Literal["GPU memory", "host memory", "MPS clients", "cores", "GPU load", "CPU load", "growth"]
     nppn: int | None
     """Tasks on a node; None: not known, or without bound."""
     hard: bool
@@ -423,7 +430,7 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     now: int | None
     """NPPN, tasks on a node."""
     next: int | None
-    """None: no evidence, no advice."""
+    """None: nothing to say in a number; `sentence` has what to do."""
     gpus: int = 0
     """Of a node."""
     bounds: tuple[Bound, ...] = ()
@@ -434,10 +441,36 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     confidence: Literal["low", "medium", "high", "none"] = "none"
     evidence: tuple[str, ...] = ()
     """What it rests on: how long, how many tasks, which counter."""
+    change: tuple[str, ...] = ()
+    """What to write otherwise than before, in one of these ways: an option, a triple, a variable."""
     resubmit: tuple[str, ...] = ()
-    """Lines that carry it out, the option and the triple."""
+    """Lines for a shell that submit the job again with that, whole; none where it is not known how it was submitted."""
     sentence: str = ""
     """All of it in one line; where there is no advice, what to run for one."""
+    gpu_percents: tuple[Level, ...] = ()
+    """Load of each GPU with tasks that was judged: of looks one after another, their running mean."""
+    cpu_percent: Level | None = None
+    """The same of the CPUs."""
+
+
+class AdviceReport(Struct, frozen=True, gc=False, kw_only=True):
+    """What `llload --advise --json` prints: the advice of one look."""
+
+    kind: Literal["advice"] = "advice"
+    """Which record this is."""
+    schema: Amount = SCHEMA
+    version: str = ""
+    """Of slurm-share that printed it."""
+    taken: Moment
+    """Unix time, seconds, of the host that looks."""
+    cluster: str = ""
+    user: str
+    """Who looks."""
+    source: SourceName
+    advice: tuple[Advice, ...]
+    """One for each running job."""
+    notes: tuple[str, ...] = ()
+    """What the one who looks should know, a sentence each."""
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -447,12 +480,16 @@ _survey_decoder = msgspec.json.Decoder(Survey)
 _encoder = msgspec.json.Encoder()
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of a Snapshot, as `packaging/docs/snapshot.schema.json` has it."""
-    return msgspec.json.schema(Snapshot)
+DOCUMENTS: Mapping[str, type[Struct]] = {"snapshot": Snapshot, "survey": Survey, "advice": AdviceReport}
+"""What is printed as JSON, by the name of its schema in `packaging/docs/NAME.schema.json`."""
 
 
-def render(value: Snapshot | Survey | Advice) -> bytes:
+def schema(name: str = "snapshot") -> dict[str, Any]:
+    """The JSON schema of one of DOCUMENTS, as `packaging/docs` has it."""
+    return msgspec.json.schema(DOCUMENTS[name])
+
+
+def render(value: Snapshot | Survey | Advice | AdviceReport) -> bytes:
     """One line of JSON, without the newline."""
     return _encoder.encode(value)
 

@@ -123,6 +123,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """A log for every task, or one for all tasks of a process."""
     log_folder: str = ""
     """Where the nodes' folders with their logs are, below the run's folder; empty: in it."""
+    called: tuple[str, ...] = ()
+    """The words that llsub was called with, by which it can be called again; empty: not recorded."""
 
 
 Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "not started", "unfinished"]

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from slurm_share import config
 from slurm_share.errors import CommandError, SlurmShareError, UsageError, shown
 from slurm_share.snapshot import Survey
-from slurm_share.sources.opening import Origin, advice_of
+from slurm_share.sources.opening import Advisor, Origin
 
 from . import wire
 from .past import PastReader
@@ -105,6 +105,7 @@ class Watch:
         self._begun = 0.0
         self._took_s = 0.0
         self._has_seen = False
+        self._advise = Advisor()
 
     def run(self) -> None:
         """Until nobody listens, or there is nothing to look at."""
@@ -188,7 +189,7 @@ class Watch:
         rows = wire.rows_of(survey)
         notes = survey.notes
         try:
-            advice = () if is_earlier else advice_of(survey)
+            advice = () if is_earlier else self._advise(survey)
         except SlurmShareError as error:
             advice, notes = (), (*notes, f"no advice: {shown(str(error), 160)}")
         self._say(

@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import gc
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from ..decide import figures as numbers
 from ..decide import flags as flagging
 from ..decide.natural import natural
 from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..installed import version
 from ..settings import Settings
-from ..snapshot import Survey
+from ..snapshot import Advice, AdviceReport, Survey, render
 from ..sources import opening
-from ..sources.opening import DEMO_NODES, Looker, Origin, advice_of
+from ..sources.opening import DEMO_NODES, Advisor, Looker, Origin
 from . import llload_notes, llload_plain, llload_table, llload_values, llload_view, llload_watch, llload_words, screen
 from .door import EXIT_FAILED, enter
 from .llload_cells import fold, wrapped
@@ -321,10 +322,9 @@ class Look:
 def _once(look: Look, wanted: Wanted) -> int:
     survey = look(TIMEOUT_S)
     if wanted.arguments.json and not wanted.advises:
-        encoded = msgspec.json.format(msgspec.json.encode(choose(survey, wanted)[0]), indent=2)
-        screen.print_lines([encoded.decode()])
+        screen.print_lines(_as_json(changed(choose(survey, wanted)[0], version=version()), wanted))
     else:
-        screen.print_lines(lines_of(survey, wanted, screen.width(), first=True))
+        screen.print_lines(lines_of(survey, wanted, screen.width(), advisor=Advisor()))
     return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
 
 
@@ -332,24 +332,48 @@ def _watched(look: Look, wanted: Wanted) -> int:
     assert wanted.watch_s is not None
     arguments = wanted.arguments
     for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
+    advisor = Latest(Advisor())
 
     def draw(survey: Survey, width: int, height: int | None, first: bool) -> Iterable[str]:
         if arguments.json and not wanted.advises:
-            return [msgspec.json.encode(choose(survey, wanted)[0]).decode()]
-        return lines_of(survey, wanted, width, height=height, first=first)
+            return _as_json(changed(choose(survey, wanted)[0], version=version()), wanted)
+        return lines_of(survey, wanted, width, advisor=advisor, height=height, first=first)
 
     return llload_watch.watch(
         look, draw, every_s=wanted.watch_s, timeout_s=TIMEOUT_S, in_place=not for_programs, apart=not for_programs
     )
 
 
+def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
+    """One look on one line where there are many of them."""
+    data = render(document)
+    return [(data if wanted.watch_s is not None else msgspec.json.format(data, indent=2)).decode()]
+
+
+Advise = Callable[[Survey], tuple[Advice, ...]]
+
+
+class Latest:
+    """Advice for a survey that may be drawn several times, in a window of another size: each counts as one look."""
+
+    def __init__(self, advisor: Advise) -> None:
+        self._advisor = advisor
+        self._taken: float | None = None
+        self._found: tuple[Advice, ...] = ()
+
+    def __call__(self, survey: Survey) -> tuple[Advice, ...]:
+        if survey.taken != self._taken:
+            self._taken, self._found = survey.taken, self._advisor(survey)
+        return self._found
+
+
 def lines_of(
-    survey: Survey, wanted: Wanted, width: int, *, height: int | None = None, first: bool = True
+    survey: Survey, wanted: Wanted, width: int, *, advisor: Advise, height: int | None = None, first: bool = True
 ) -> Iterator[str]:
     """The survey as it is wanted. `first`: with the headings of TSV and CSV, which stand once in a file."""
     arguments = wanted.arguments
     if wanted.advises:
-        yield from _advice(survey, wanted, width, first=first)
+        yield from _advice(survey, wanted, width, advisor, first=first)
         return
     chosen, why = choose(survey, wanted)
     if arguments.tsv or arguments.csv:
@@ -370,7 +394,7 @@ def lines_of(
         nobody=_nobody(survey, wanted),
     )
     if view.gpus and not survey.everybody and not arguments.quiet:
-        view = replace(view, advice=advice_of(survey))
+        view = replace(view, advice=advisor(survey))
     if arguments.plain:
         yield from llload_plain.as_plain(chosen, view)
     else:
@@ -413,14 +437,21 @@ def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
     )
 
 
-def _advice(survey: Survey, wanted: Wanted, width: int, *, first: bool) -> list[str]:
+def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, first: bool) -> list[str]:
     if wanted.arguments.replay is not None:
         survey = _of_jobs(choose(survey, wanted)[0], wanted.jobs, must_be=first)
-    found = advice_of(survey)
+    found = advisor(survey)
     if wanted.arguments.json:
-        if wanted.watch_s is not None:
-            return [msgspec.json.encode(found).decode()]
-        return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
+        report = AdviceReport(
+            version=version(),
+            taken=survey.taken,
+            cluster=survey.cluster,
+            user=survey.user,
+            source=survey.source,
+            advice=found,
+            notes=survey.notes,
+        )
+        return _as_json(report, wanted)
     lines = llload_notes.header(survey, View(), width)
     if not found:
         said = ["no job here to give advice on"] if survey.nodes else _nobody(survey, wanted)

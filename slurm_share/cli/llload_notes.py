@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 
@@ -14,8 +15,12 @@ from .llload_view import Row, View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
+ORDER = ("fewer", "change", "look", "more", "stay", "unknown")
+"""Verdicts, those first that should be looked at."""
 STALE_S = 60.0
 """Figures older than this are called old: an agent samples every few seconds."""
+_WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
+"""A word of a shell, its quotes included."""
 _BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
 
 
@@ -74,7 +79,7 @@ def footer(survey: Survey, view: View, rows: Sequence[Row]) -> list[str]:
 
 def _advice_words(found: Sequence[Advice], most: int) -> list[str]:
     """A line for each job, those first that should be changed."""
-    ordered = sorted(found, key=lambda advice: ("fewer", "more", "stay", "unknown").index(advice.verdict))
+    ordered = sorted(found, key=lambda advice: ORDER.index(advice.verdict))
     said = [
         f"advice{'' if advice.job is None else f' for job {advice.job}'}: {screen.safe(advice.sentence)}"
         for advice in ordered[:most]
@@ -144,15 +149,12 @@ def _source_words(survey: Survey) -> str:
 
 def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
     """What to run next, with the arithmetic."""
-    lines: list[str] = []
+    said: list[str] = []
     for advice in found:
+        lines: list[str] = []
         job = "no job" if advice.job is None else f"job {advice.job}"
-        lines += (
-            ["", f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}"]
-            if lines
-            else [f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}"]
-        )
-        lines.append(advice.sentence)
+        lines += [""] if said else []
+        lines += [f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}", advice.sentence]
         for bound in advice.bounds:
             allows = "no bound" if bound.nppn is None else str(bound.nppn)
             sign = "  <- decides" if bound.resource == advice.decided_by else ""
@@ -163,5 +165,28 @@ def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
         lines.append(
             f"  confidence: {advice.confidence}" + (f" ({'; '.join(advice.evidence)})" if advice.evidence else "")
         )
-        lines += [f"  {line}" for line in advice.resubmit]
-    return wrapped(map(screen.safe, lines), width)
+        lines += [f"  {resubmit_head(advice)}"] if advice.change else []
+        said += wrapped(map(screen.safe, lines), width)
+        for line in advice.resubmit:
+            said += shell_lines(screen.safe(line), width)
+    return said
+
+
+def resubmit_head(advice: Advice) -> str:
+    """What stands above the lines to submit a job again; where there are none, what to write otherwise."""
+    if not advice.resubmit:
+        ways = ", or ".join(advice.change)
+        return f"submit it as before, but with {ways} (no whole line: it is not known here how it was submitted)"
+    return "submit it again:" if len(advice.resubmit) == 1 else "submit it again, with one of:"
+
+
+def shell_lines(line: str, width: int) -> list[str]:
+    """A shell's line, continued by a backslash where it is wider: it can be copied as it stands."""
+    words, said = _WORD.findall(line), "   "
+    lines = []
+    for word in words:
+        if said.strip() and len(said) + len(word) + 3 > width:
+            lines.append(f"{said} \\")
+            said = "     "
+        said += f" {word}"
+    return [*lines, said]

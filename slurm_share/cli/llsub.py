@@ -156,6 +156,7 @@ def _begin(words: Sequence[str]) -> int:
     cut = words.index("--") if "--" in words else len(words)
     arguments = parser().parse_intermixed_args(words[:cut])
     _check_text(words)
+    arguments.called = tuple(words)
     return _run(arguments, tuple(words[cut + 1 :]))
 
 
@@ -335,6 +336,7 @@ def _work(
         retries=arguments.retries or 0,
         bind=not arguments.no_bind,
         logs=arguments.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
+        called=arguments.called,
     )
     return run, lines
 

@@ -31,6 +31,24 @@ IDLE = 1.0
 """Below this GPU load, a task does nothing on its GPU: more of them would do as little. Source: jobstats says of a job
 at 0 % that it is a mistake of the program or of its options, and advises nothing else."""
 
+LOW_USE = 5.0
+"""Below this GPU load, what the tasks wait for is found out first: more of them would wait as well. Source: LLSC's
+recipe, which measures a rate before it adds tasks; 4 tasks at 3 % would need 100 to fill a GPU, and load does not grow
+evenly over such a distance."""
+
+LOW_USE_CPU = 5.0
+"""Percent of one CPU for each task: the same of a job without GPUs. A task that works has a whole one."""
+
+EMPTIER = 0.5
+"""Times the load of a full GPU, at most, on another GPU of the node: the tasks are spread unevenly."""
+STEADY_EMPTIER = 0.75
+"""The same after a look that said so: noise of 10 % on both is less than what lies between."""
+
+DISAGREE = 20.0
+"""Points between the means of two windows, at least, and"""
+DISAGREE_TIMES = 2.0
+"""times between them: the load is not a steady one. Both, so that noise on a small or a large load is none."""
+
 PEAK_AT_CAP = 95.0
 """Of its memory cap: a peak above it may be the cap's, not the task's own."""
 
@@ -49,5 +67,19 @@ LONG_S = 900.0
 """Seconds. The longest window of load; from here on confidence can be high."""
 
 GROWTH = 2
-"""Times as many tasks as now, at most, where the load alone does not show that there is room for more. Source: LLSC's
+"""Times as many tasks as now, where the load does not show room for more, at most from half load on. Source: LLSC's
 tuning recipe doubles; throughput against tasks is concave in every paper, so a doubling too much costs little."""
+
+GROWTH_MOST = 4
+"""Times as many tasks as now, at most, whatever the load: what was not measured is not far from what was. Source:
+LLSC's paper, where load grew evenly from 1 task to 4 on a GPU and no further."""
+
+STEADY_RISE, STEADY_FALL = 1.08, 1.15
+"""Times: a verdict of the look before stays until the load is so much above, or below, the threshold that it would
+change at. Both together are more than a noise of 10 % either way (1.1 / 0.9)."""
+
+STEADY_NUMBER = 1.25
+"""Times: so much the number of tasks has to differ from that of the look before to be another one."""
+
+STEADY_WEIGHT = 0.25
+"""Of a look, beside the looks before it, in the load that is judged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from .. import config
 from ..errors import UsageError, shown
+from ..records import Submission
 from ..settings import Settings
 from ..snapshot import Advice, Survey
 
@@ -19,6 +21,10 @@ SOURCES = ("srun", "local", "agents", "prometheus")
 DEMO_NODES = 12
 SECOND = 0.999_999
 """So far a second goes, by a clock that shows whole ones."""
+LASTING_S = 900.0
+"""An advice that is older says nothing about the next one: the longest window of load."""
+ASK_S = 2.0
+"""For reading how jobs were submitted, at one look: some hundred of them."""
 MOST_TIME_S = 1e11
 """Unix time of a year that a calendar has."""
 
@@ -116,14 +122,59 @@ def until(text: str, last: float) -> float:
     return found if "." in text else found + SECOND
 
 
-def advice_of(survey: Survey) -> tuple[Advice, ...]:
-    """What to run next, of every running job in it, by this site's settings. Raises UsageError for a job whose nodes
-    are no list, and for a configuration that is none."""
-    from ..decide.advice import advise
-    from ..readers import run_results
+class Advisor:
+    """Says at each look what to run next: the advice of the look before is an input of the next one."""
 
-    site = config.load()
-    # A recording, and a demonstration, is of other jobs than those whose results lie here.
-    is_now = survey.source not in ("replay", "demo")
-    failures = run_results.read_memory_failures(survey.jobs, os.geteuid()) if is_now else {}
-    return advise.advise_all(survey, site.settings, site.partitions, failures)
+    def __init__(self) -> None:
+        self._previous: tuple[Advice, ...] = ()
+        self._taken: float | None = None
+        self._submissions: dict[int, Submission | None] = {}
+
+    def __call__(self, survey: Survey) -> tuple[Advice, ...]:
+        """What to run next, of every running job in it, by this site's settings. Raises UsageError for a job whose
+        nodes are no list, and for a configuration that is none."""
+        from ..decide.advice import advise
+        from ..readers import run_results
+
+        site = config.load()
+        # A recording, and a demonstration, is of other jobs than those whose results and submissions lie here.
+        is_now = survey.source not in ("replay", "demo")
+        failures = run_results.read_memory_failures(survey.jobs, os.geteuid()) if is_now else {}
+        is_next = self._taken is not None and 0 <= survey.taken - self._taken <= LASTING_S
+
+        def say() -> tuple[Advice, ...]:
+            return advise.advise_all(
+                survey,
+                site.settings,
+                site.partitions,
+                failures,
+                previous=self._previous if is_next else (),
+                submissions={job: one for job, one in self._submissions.items() if one is not None},
+            )
+
+        found = say()
+        if is_now and self._ask(survey, {one.job for one in found if one.change}):
+            found = say()
+        self._previous, self._taken = found, survey.taken
+        return found
+
+    def _ask(self, survey: Survey, advised: set[int | None]) -> bool:
+        """Read how the caller's own jobs that should be submitted otherwise were submitted; whether any was learned.
+        A look waits for some of them and no longer; the others come with the next look."""
+        from . import submissions
+
+        until, uid, learned = time.monotonic() + ASK_S, os.geteuid(), False
+        running = {job.job_id for job in survey.jobs}
+        self._submissions = {job: one for job, one in self._submissions.items() if job in running}
+        for job in survey.jobs:
+            if (job.array or job.job_id) not in advised or job.job_id in self._submissions or job.uid != uid:
+                continue
+            if "RUNNING" not in job.states:
+                continue
+            if time.monotonic() > until:
+                break
+            self._submissions[job.job_id] = submissions.read_submission(job)
+            learned = learned or self._submissions[job.job_id] is not None
+            if job.array:
+                advised = advised - {job.array}  # one element stands for all
+        return learned

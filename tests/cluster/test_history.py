@@ -78,7 +78,7 @@ def test_a_task_that_died_of_gpu_memory_counts_in_the_advice(cluster: Cluster) -
         until(lambda: "gpu memory" in cluster.as_user("alice", results).stdout, "a task's death in the results")
         told = cluster.as_user("alice", "llload --advise --json")
         assert told.returncode == 0, told.stderr
-        (advice,) = json.loads(told.stdout)
+        (advice,) = json.loads(told.stdout)["advice"]
         assert any(line.startswith("1 task of it ended for want of GPU memory") for line in advice["evidence"]), advice
     finally:
         cluster.cancel_all()

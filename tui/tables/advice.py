@@ -9,8 +9,15 @@ from ..column import Column, Letter
 from ..history import History
 from .cells import NONE, UNKNOWN, named
 
-SIGNS = {"more": "▲ more", "fewer": "▼ fewer", "stay": "= stay", "unknown": "? unknown"}
-ORDER = {"fewer": 3, "more": 2, "stay": 1, "unknown": 0}
+SIGNS = {
+    "more": "▲ more",
+    "fewer": "▼ fewer",
+    "stay": "= stay",
+    "change": "! change",
+    "look": "! look",
+    "unknown": "no advice",
+}
+ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
 """Those first that should be changed, and of these first what is in danger."""
 
 
@@ -24,8 +31,13 @@ def number(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
 
 
+def advised(advice: Advice) -> str:
+    """Tasks on a node, as advised; where the advice is no number, the verdict has it in words."""
+    return NONE if advice.next is None else str(advice.next)
+
+
 def _letter(advice: Advice) -> Letter:
-    return "!" if advice.verdict == "fewer" else "H" if advice.verdict == "more" else ""
+    return "!" if advice.verdict in ("fewer", "change") else "H" if advice.verdict == "more" else ""
 
 
 def columns(history: History) -> tuple[Column[Advice], ...]:
@@ -51,12 +63,12 @@ def columns(history: History) -> tuple[Column[Advice], ...]:
         ),
         Column(
             "next", "NEXT", "tasks on a node, as advised",
-            text=lambda advice: number(advice.next),
+            text=advised,
             value=lambda advice: advice.next,
             right=True, least=4, most=5, sorts_down=True,
         ),
         Column(
-            "verdict", "VERDICT", "more, fewer, stay; unknown: no evidence, no advice",
+            "verdict", "VERDICT", "more, fewer, stay; change: something else first; look: find out first",
             text=lambda advice: SIGNS[advice.verdict],
             value=lambda advice: ORDER[advice.verdict],
             least=7, most=10, letter=_letter, sorts_down=True,

@@ -63,13 +63,13 @@ def has_no_gpu(row: JobRow) -> bool:
 
 
 def nppn(advice: Advice | None) -> str:
-    """Tasks on a node, now and as advised: 4 -> 8; 8 stay."""
+    """Tasks on a node, now and as advised: 4 -> 8; 8 stay, 8 change, 8 look (the advice has the words); 8."""
     if advice is None:
         return NONE
     now = UNKNOWN if advice.now is None else str(advice.now)
-    if advice.next is None or advice.verdict == "unknown":
-        return f"{now} -> {UNKNOWN}"
-    return f"{now} stay" if advice.verdict == "stay" else f"{now} -> {advice.next}"
+    if advice.verdict in ("more", "fewer"):
+        return f"{now} -> {advice.next}"
+    return now if advice.verdict == "unknown" else f"{now} {advice.verdict}"
 
 
 def columns(history: History) -> tuple[Column[JobRow], ...]:

@@ -38,9 +38,12 @@ def has_no_gpu(row: UserRow) -> bool:
     return row.gpus == 0 and not row.processes.value
 
 
+ADVISED = ("more", "fewer", "change", "look")
+
+
 def advice(row: UserRow) -> str:
-    """How many of the user's jobs should run more tasks on a node, and how many fewer."""
-    counts = {verdict: sum(one.verdict == verdict for one in row.advice) for verdict in ("more", "fewer")}
+    """How many of the user's jobs should run more tasks on a node, how many fewer, how many something else."""
+    counts = {verdict: sum(one.verdict == verdict for one in row.advice) for verdict in ADVISED}
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     return said or (NONE if not row.advice else "stay" if any(one.verdict == "stay" for one in row.advice) else UNKNOWN)
 
@@ -100,7 +103,7 @@ def columns(history: History) -> tuple[Column[UserRow], ...]:
         Column(
             "advice", "ADVICE", "jobs that should run more tasks on a node, and fewer (view Advice)",
             text=advice,
-            value=lambda row: sum(one.verdict in ("more", "fewer") for one in row.advice),
+            value=lambda row: sum(one.verdict in ADVISED for one in row.advice),
             least=6, most=18, goes=7, sorts_down=True,
         ),
         Column(

@@ -10,6 +10,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from slurm_share.cli.llload_cells import count_words, cut, fold
+from slurm_share.cli.llload_notes import resubmit_head
 from slurm_share.snapshot import Advice
 
 from ..column import Column
@@ -32,6 +33,16 @@ WIDE_FROM = 150
 """Columns from which the arithmetic stands beside the table."""
 LABEL, BAR_MOST, SCALE = 12, 32, 4
 """SCALE: bars end at so many times the tasks of now; what is beyond ends with a sign."""
+
+
+SAID = (
+    ("fewer", "should run fewer tasks"),
+    ("change", "should change something else"),
+    ("look", "hardly use their GPUs"),
+    ("more", "could run more"),
+    ("stay", "stay"),
+)
+"""Verdicts in words, those first that should be looked at."""
 
 
 class AdviceView(TableView[Advice]):
@@ -88,7 +99,7 @@ class AdviceView(TableView[Advice]):
 
     def codes(self, row: Advice) -> Sequence[str]:
         """As TableView has it: what should be changed."""
-        return ("n!",) if row.verdict in ("more", "fewer") else ()
+        return ("n!",) if row.verdict in ("more", "fewer", "change", "look") else ()
 
     def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
         """How many of each verdict."""
@@ -96,10 +107,10 @@ class AdviceView(TableView[Advice]):
         if not rows:
             return []
         parts: list[Piece | str] = [(f"advice for {count_words(len(rows), 'job')}", "strong")]
-        for verdict, words in (("fewer", "should run fewer tasks"), ("more", "could run more"), ("stay", "stay")):
+        for verdict, words in SAID:
             count = sum(row.verdict == verdict for row in rows)
             if count:
-                parts.append((f"{count} {words}", "!" if verdict == "fewer" else ""))
+                parts.append((f"{count} {words}", "!" if verdict in ("fewer", "change") else ""))
         unknown = sum(row.verdict == "unknown" for row in rows)
         parts.append(f"{unknown} not known yet" if unknown else "")
         return [facts(parts, width)]
@@ -171,7 +182,7 @@ class AdviceView(TableView[Advice]):
 
     def copied(self) -> tuple[str, ...]:
         """The lines to submit."""
-        return tuple(text for row in self.chosen() for text in row.resubmit)
+        return tuple(text for row in self.chosen() for text in row.resubmit or row.change)
 
 
 def _more(count: int) -> Content:
@@ -207,6 +218,8 @@ def _lines(advice: Advice, width: int, name: str, *, is_short: bool) -> list[Con
     elif advice.resubmit:
         lines += [line(("  $ ", "dim"), (cut(one, width - 4), "strong")) for one in advice.resubmit]
         lines.append(line(("    y copies these lines", "dim")))
+    elif advice.change:
+        lines += paragraph(resubmit_head(advice), width)
     if advice.now is not None or advice.bounds:
         lines += [*blank, *_bars(advice, width, is_short=is_short)]
     lines += blank

@@ -78,6 +78,9 @@ class JobsView(TableView[JobRow]):
         ]
         if "fewer" in verdicts:
             parts.append((f"{verdicts.count('fewer')} should run fewer (6: advice)", "!"))
+        others = verdicts.count("change") + verdicts.count("look")
+        if others:
+            parts.append((f"{others} should change something else (6: advice)", "!"))
         return [facts(parts, width)]
 
     def nothing(self, picture: Picture, place: Place) -> str:

@@ -1,11 +1,16 @@
 """How many tasks a node should run (NPPN), and why.
 
-    next = min(hard bounds, max(2 x now, load bound)), in multiples of the GPUs of a node
+    next = min(hard bounds, 4 x now, max(2 x now, load bound)), in multiples of the GPUs of a node
 
 A hard bound (GPU memory, host memory, MPS clients, cores) is what tasks need or fail, and may lower NPPN. Load only
 stops a rise: at 80 % SM activity more tasks wait for one another, fewer would gain nothing. Below that there may be
-twice as many at a time, since load does not grow evenly with tasks, or as many as the load itself shows room for. The
-load is read again with those, and so on: a rise of several looks. `thresholds.py` has the numbers and their sources.
+as many as the load itself shows room for, four times as many at most; from half load on that is twice as many, since
+load does not grow evenly with tasks. The load is read again with those, and so on: a rise of several looks.
+
+Some things come before any number: tasks that hardly use their GPU, more threads than CPUs, tasks on the wrong GPU, and
+frameworks that take a GPU's memory in advance. `thresholds.py` has the numbers and their sources.
+
+The advice of the look before is an input: in a steady state neither verdict nor number follows the noise of the load.
 """
 
 from __future__ import annotations
@@ -16,12 +21,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...records import QueuedJob
+from ...records import QueuedJob, Submission
 from ...settings import Settings
-from ...snapshot import Advice, Bound, JobLoad, SlurmNode, Snapshot, Survey, Verdict
+from ...snapshot import Advice, Bound, JobLoad, SlurmNode, Snapshot, Survey, WorkClass
 from .. import node_names, queue, thresholds
-from . import bounds, evidence, resubmit, words, work_class
+from . import bounds, causes, evidence, resubmit, words, work_class
 from .bounds import Soft
+from .causes import Answer
 from .evidence import Evidence
 
 DEFAULTS = Settings()
@@ -32,11 +38,15 @@ def advise_all(
     settings: Settings = DEFAULTS,
     partitions: Mapping[str, Settings] | None = None,
     memory_failures: Mapping[int, int] | None = None,
+    *,
+    previous: Sequence[Advice] = (),
+    submissions: Mapping[int, Submission] | None = None,
 ) -> tuple[Advice, ...]:
     """One advice for each running job of the one who looks, of everybody's for an operator's look; all elements of an
-    array together have one. `partitions`: settings of those that have their own. `memory_failures`: by job, as `advise`
-    has it. Raises UsageError for nodes of a job that are no list."""
-    failed = memory_failures or {}
+    array together have one. `partitions`: settings of those that have their own. `memory_failures`, `submissions`: by
+    job, as `advise` has them. `previous`: what this function said at the look before. Raises UsageError for nodes of a
+    job that are no list."""
+    failed, before = memory_failures or {}, {one.job: one for one in previous}
     snapshots = {node.name: node.snapshot for node in survey.nodes if node.snapshot is not None}
     silent = {node.name: node.why for node in survey.nodes if node.snapshot is None}
     slurm = {node.name: node.slurm for node in survey.nodes if node.slurm is not None}
@@ -58,6 +68,8 @@ def advise_all(
                 slurm=slurm,
                 silent=gone,
                 memory_failures=sum(failed.get(job.job_id, 0) for job in jobs),
+                previous=before.get(jobs[0].array or jobs[0].job_id),
+                submission=(submissions or {}).get(jobs[0].job_id),
             )
         )
     return tuple(found)
@@ -72,13 +84,16 @@ def advise(
     slurm: Mapping[str, SlurmNode] | None = None,
     silent: Mapping[str, str] | None = None,
     memory_failures: int = 0,
+    previous: Advice | None = None,
+    submission: Submission | None = None,
 ) -> Advice:
     """The advice for one job, by the snapshots of its nodes; other jobs in them are not meant.
 
     `job` None: Slurm does not answer, and the snapshots hold one job alone. `elements`: further elements of its array.
     `silent`: its nodes without a snapshot, and why; others without one were not asked. `memory_failures`: tasks of it
-    that ended for want of GPU memory, as the results of a run of llsub have them. Raises UsageError for nodes of the
-    job that are no list.
+    that ended for want of GPU memory, as the results of a run of llsub have them. `previous`: the advice of the look
+    before, if there was one. `submission`: how it was submitted, where that is known. Raises UsageError for nodes of
+    the job that are no list.
     """
     jobs = () if job is None else (job, *elements)
     ids = {one.job_id for one in jobs} or {load.job for one in snapshots for load in one.jobs}
@@ -96,7 +111,7 @@ def advise(
         return words.unknown(base, words.why_unseen(snapshots, silent or {}))
     unseen = _unseen(jobs, seen, snapshots, silent or {})
     case = _case(jobs, seen, settings, memory_failures, unseen)
-    return _judged(base, case, settings)
+    return _judged(base, case, settings, previous, submission)
 
 
 def _unseen(
@@ -161,6 +176,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """Its tasks: those that run fit, and as many of the largest would not."""
     has_unlike_nodes: bool
     """By their GPUs."""
+    emptier: float = thresholds.EMPTIER
 
     @property
     def most(self) -> int:
@@ -181,6 +197,24 @@ class Case(Struct, frozen=True, kw_only=True):
     def soft(self) -> tuple[Soft, ...]:
         """The loads that are known."""
         return tuple(one for one in (self.gpu_load, self.cpu_load) if one is not None)
+
+    @property
+    def by_load(self) -> int:
+        """What the loads show room for, in multiples of the GPUs."""
+        return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
+
+    @property
+    def windows_disagree(self) -> bool:
+        """Whether the load is not a steady one on some node."""
+        return any(node.windows_disagree for node in self.nodes)
+
+    @property
+    def growth(self) -> Bound:
+        """The largest step from what runs now."""
+        many = max(bounds.in_gpus(thresholds.GROWTH_MOST * self.now, self.gpus), self.gpus)
+        is_wide = self.by_load > self.doubled and not self.windows_disagree
+        nppn = many if is_wide else self.doubled
+        return words.growth(self.now, nppn, is_wide=is_wide, is_steady=not self.windows_disagree)
 
 
 def _case(
@@ -209,17 +243,35 @@ def _case(
     )
 
 
-def _judged(base: Advice, case: Case, settings: Settings) -> Advice:
-    known = [*case.hard, *(soft.bound for soft in case.soft)]
-    if case.now:
-        known.append(words.doubling(case.now, case.doubled, binds=_wanted(case) <= case.doubled))
+def _with_load(case: Case, gpu: float, cpu: float) -> Case:
+    """The same case with the load of its GPUs, and of its CPUs, so many times as high."""
+    return _of_nodes(case, [evidence.with_load(node, gpu, cpu) for node in case.nodes])
+
+
+def _of_nodes(case: Case, nodes: Sequence[Evidence]) -> Case:
+    return replace(
+        case,
+        nodes=tuple(nodes),
+        gpu_load=bounds.gpu_load(nodes) if all(node.gpus for node in nodes) else None,
+        cpu_load=bounds.cpu_load(nodes),
+    )
+
+
+def _judged(
+    base: Advice, case: Case, settings: Settings, previous: Advice | None, submission: Submission | None
+) -> Advice:
+    if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
+        previous = None  # other tasks than those that it was about
+    case, gpu_percents, cpu_percent = _steadied(case, previous)
     base = replace(
         base,
         work=work_class.of(case.nodes, case.hard, settings) if case.now else "unknown",
         now=case.now or None,
         gpus=case.gpus,
-        bounds=tuple(known),
+        bounds=(*case.hard, *(soft.bound for soft in case.soft), *((case.growth,) if case.now else ())),
         memory_allows=_memory_allows(case, settings),
+        gpu_percents=gpu_percents,
+        cpu_percent=cpu_percent,
         evidence=words.evidence(
             case.nodes,
             case.unseen,
@@ -233,16 +285,26 @@ def _judged(base: Advice, case: Case, settings: Settings) -> Advice:
     if missing and fewer is None:
         return words.unknown(base, missing)
     # What does not fit does not fit, however short it was watched, however idle it is.
-    verdict, nppn, decided_by = _next(case) if fewer is None else ("fewer", *fewer)
+    answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
+    if previous is not None:
+        answer, is_kept = _kept(answer, case, previous)
+        if is_kept:
+            base = replace(base, evidence=(*base.evidence, words.KEPT))
+        base = replace(base, work=_kept_class(base, case, settings, previous))
+    changes = resubmit.changes(answer, case.jobs, case.nodes, settings, submission)
+    again = resubmit.lines(changes, submission)
+    if again and submission is not None and submission.program == "sbatch" and len(submission.rest) > 1:
+        base = replace(base, evidence=(*base.evidence, words.NO_QUOTES))
     advice = replace(
         base,
-        verdict=verdict,
-        next=nppn,
-        decided_by=decided_by,
+        verdict=answer.verdict,
+        next=answer.nppn,
+        decided_by=answer.decided_by,
         confidence=_confidence(case),
-        resubmit=() if verdict == "stay" else resubmit.lines(case.jobs, case.nodes, nppn, settings),
+        change=tuple(str(one) for one in changes),
+        resubmit=again,
     )
-    return words.known(advice, case.nodes, _died(case))
+    return words.known(advice, case.nodes, answer, _died(case), case.memory_failures)
 
 
 def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
@@ -273,10 +335,7 @@ def _missing(case: Case) -> str:
     if watched < thresholds.YOUNG_S:
         return f"it has been watched for {watched:.0f} s only, and its first minute is no measure"
     if not case.gpus:
-        if case.cpu_load is None:
-            return "its CPU load is not known"
-        idle = all(100 * (node.cpu_load or 0.0) < thresholds.IDLE * node.cpus for node in nodes)
-        return "its tasks have done nothing" if idle else ""
+        return "its CPU load is not known" if case.cpu_load is None else ""
     if max(node.spans for node in nodes) > 1:
         return (
             f"a task of it works on {max(node.spans for node in nodes)} GPUs at once; shares are for tasks of one GPU"
@@ -290,36 +349,44 @@ def _missing(case: Case) -> str:
         is_size = all(node.peak_mib for node in nodes if node.node in case.memory_unknown_on)
         what = "a GPU of it has" if is_size else "a task takes"
         return f"how much GPU memory {what} is not known{on}"
-    if case.gpu_load is None or any(node.idle_gpus for node in nodes):
-        which = sorted({index for node in nodes for index in node.idle_gpus})
-        on = f"GPU {', '.join(map(str, which))}" if which else "its GPUs"
-        return f"its tasks on {on} have done nothing there: see whether they use the GPU at all"
     return ""
 
 
-def _next(case: Case) -> tuple[Verdict, int, str]:
-    """(verdict, NPPN, the resource that decided) where what runs now is not too much."""
+def _answer(case: Case) -> Answer:
+    """What to do where what runs now is not too much."""
     died = _died(case)
     if died is not None:
-        return "stay", case.now, died
+        return Answer("stay", case.now, died)
+    found = causes.threads(case.nodes, case.now, _threads(case)) or causes.low_use(case.nodes, case.now)
+    found = (
+        found or causes.placement(case.nodes, case.now, case.emptier) or causes.memory_in_advance(case.nodes, case.now)
+    )
+    if found is not None:
+        return found
     stops = next((soft.bound.resource for soft in case.soft if soft.stops), None)
     if stops is not None:
-        return "stay", case.now, stops
-    wanted = _wanted(case)
+        return Answer("stay", case.now, stops)
     if case.most <= case.now:
-        return "stay", case.now, case.tightest.resource
+        return Answer("stay", case.now, case.tightest.resource)
+    level = bounds.level(case.nodes)
+    if level is not None:
+        # A GPU is full: tasks are added to the others alone.
+        wanted = min(level, case.most)
+        return Answer("more", wanted, "GPU load") if wanted > case.now else Answer("stay", case.now, "GPU load")
+    growth = case.growth
+    assert growth.nppn is not None
+    wanted = min(growth.nppn, max(case.doubled, case.by_load))
     if wanted > case.most:
-        return "more", case.most, case.tightest.resource
-    if wanted > case.doubled:
-        slowest = min(case.soft, key=lambda soft: soft.bound.nppn or 0)
-        return "more", wanted, slowest.bound.resource
-    return "more", wanted, "doubling"
+        return Answer("more", case.most, case.tightest.resource)
+    slowest = min(case.soft, key=lambda soft: soft.bound.nppn or 0, default=None)
+    is_by_load = slowest is not None and case.doubled < wanted == case.by_load
+    return Answer("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
 
 
-def _wanted(case: Case) -> int:
-    """NPPN that a rise would go to, whatever the hard bounds say: twice as many, or what the loads show room for."""
-    by_load = min((soft.bound.nppn or 0 for soft in case.soft), default=0)
-    return max(case.doubled, bounds.in_gpus(by_load, case.gpus))
+def _threads(case: Case) -> int | None:
+    """NTPP of its triple; None: it has none."""
+    triple = queue.triple_of(case.jobs[0]) if case.jobs else None
+    return int((*triple.strip("[]").split(","), "1")[2]) if triple is not None else None
 
 
 def _fewer(case: Case) -> tuple[int, str] | None:
@@ -343,12 +410,71 @@ def _died(case: Case) -> str | None:
     return "host memory" if any(node.kills for node in case.nodes) else None
 
 
+# ---- The look before ----
+
+
+def _steadied(case: Case, previous: Advice | None) -> tuple[Case, tuple[float, ...], float | None]:
+    """(the case with the running mean of the load, that load of each GPU with tasks and of the CPUs in percent)."""
+    gpus, cpu = tuple(card.load or 0.0 for node in case.nodes for card in node.busy), bounds.cpu_percent(case.nodes)
+    if previous is None:
+        return case, gpus, cpu
+    nodes = list(case.nodes)
+    if len(gpus) == len(previous.gpu_percents):
+        gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
+        left = list(gpus)
+        for place, node in enumerate(nodes):
+            nodes[place] = evidence.with_cards(node, left[: len(node.busy)])
+            del left[: len(node.busy)]
+    if cpu and previous.cpu_percent is not None:
+        mean = _mean_of(cpu, previous.cpu_percent)
+        nodes = [evidence.with_load(node, 1.0, mean / cpu) for node in nodes]
+        cpu = mean
+    return _of_nodes(case, nodes), gpus, cpu
+
+
+def _mean_of(now: float, before: float) -> float:
+    return before + thresholds.STEADY_WEIGHT * (now - before)
+
+
+LASTING = ("more", "stay", "change", "look")
+"""Verdicts by load. What does not fit, and what is not known, is said at once."""
+
+
+def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
+    """(the answer, whether it is the previous one though this look alone would say another)."""
+    if fresh.verdict not in LASTING or previous.verdict not in LASTING:
+        return fresh, False
+    beside = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
+    if previous.verdict == "change":
+        beside.append(replace(case, emptier=thresholds.STEADY_EMPTIER))
+    near = (fresh, *(_answer(one) for one in beside))
+    alike = next((one for one in near if (one.verdict, one.cause) == (previous.verdict, _cause_of(previous))), None)
+    if alike is None:
+        return fresh, False
+    before, now = previous.next, alike.nppn
+    if alike.verdict == "more" and before is not None and now is not None and case.now < before <= case.most:
+        is_near = max(before, now) <= thresholds.STEADY_NUMBER * min(before, now) + case.gpus
+        alike = replace(alike, nppn=before, decided_by=previous.decided_by) if is_near else alike
+    return alike, (alike.verdict, alike.nppn) != (fresh.verdict, fresh.nppn)
+
+
+def _cause_of(previous: Advice) -> str:
+    """What a change is about; of other verdicts, nothing."""
+    return previous.decided_by if previous.verdict == "change" else ""
+
+
+def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) -> WorkClass:
+    near = (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
+    classes = {work_class.of(_with_load(case, one, one).nodes, case.hard, settings) for one in near} if case.now else ()
+    return previous.work if previous.work in classes else base.work
+
+
 def _confidence(case: Case) -> Literal["low", "medium", "high"]:
-    """By how long was measured, how many tasks, and what is behind the word load."""
+    """By how long was measured, how many tasks, how steady it was, and what is behind the word load."""
     watched = min(min(node.measured_s, node.load_window_s or node.measured_s) for node in case.nodes)
     if watched < thresholds.SHORT_S or case.are_unlike or not all(node.alone for node in case.nodes):
         return "low"
-    if any(node.unknown for node in case.nodes):
+    if any(node.unknown for node in case.nodes) or case.windows_disagree:
         return "low"
     tasks = sum(node.tasks_measured for node in case.nodes)
     counters = all(node.is_sm for node in case.nodes) or not case.gpus

@@ -188,6 +188,21 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     return Soft(Bound(resource="CPU load", nppn=found, hard=False, why=why), stops=False)
 
 
+def level(nodes: Sequence[Evidence]) -> int | None:
+    """NPPN at which every GPU has as many tasks as a full one has now; None: no GPU is full. A job of several nodes
+    has it where more than half of them have a full GPU."""
+    full = [[card for card in node.busy if (card.load or 0.0) >= thresholds.GPU_FULL] for node in nodes]
+    if 2 * sum(bool(cards) for cards in full) <= len(nodes):
+        return None
+    return min(max(card.tasks for card in cards) for cards in full if cards) * min(node.gpus for node in nodes)
+
+
+def cpu_percent(nodes: Sequence[Evidence]) -> float | None:
+    """Mean load of a CPU."""
+    known = [100 * node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
+    return _mean(known) if known else None
+
+
 def _make(running: float) -> str:
     return f"{running:g} task makes" if running == 1 else f"{running:g} tasks make"
 

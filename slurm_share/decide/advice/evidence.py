@@ -24,6 +24,21 @@ class Room(Struct, frozen=True):
     """Peaks of the job's processes that are there now, together; None: not all are known."""
 
 
+class Card(Struct, frozen=True):
+    """One GPU of the job on a node."""
+
+    index: int
+    tasks: int
+    """The job's processes that work on it now."""
+    load: float | None
+    """Percent; None: not known."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has tasks, and its load is known."""
+        return self.tasks > 0 and self.load is not None
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """One job, or what an array's elements are together, on one node."""
 
@@ -46,10 +61,13 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """False: others have processes on these GPUs, and their part of the load is not known: own_load has it all."""
     is_sm: bool = False
     """True: the load is SM activity on every GPU; False: utilisation, an upper bound of it."""
-    idle_gpus: tuple[int, ...] = ()
-    """Indices of GPUs on which the job has processes that did nothing."""
+    cards: tuple[Card, ...] = ()
+    """The job's GPUs here, those without a task included."""
+    windows: tuple[float, ...] = ()
+    """Load of a GPU with tasks, percent, over the last 1, 5 and 15 minutes, as far as the job was watched that long."""
     dram_percent: float | None = None
-    """Of the busiest GPU, its memory bandwidth."""
+    """Memory bandwidth of the GPU that uses most of it, over the same time as the load; a moment's where the sampler
+    does not keep it."""
     load_window_s: float = 0.0
     rooms: tuple[Room, ...] = ()
     """Of the job's GPUs; none where the size of one is not known."""
@@ -85,6 +103,25 @@ class Evidence(Struct, frozen=True, kw_only=True):
         found = ["host memory of a task"] if not self.host_peak_mib or not self.host_total_mib else []
         found += ["CPU load"] if self.cpu_load is None else []
         return (*found, *(["what else is in its GPUs' memory"] if any(one.used is None for one in self.rooms) else []))
+
+    @property
+    def busy(self) -> tuple[Card, ...]:
+        """The GPUs that have tasks, and whose load is known."""
+        return tuple(card for card in self.cards if card.is_busy)
+
+    @property
+    def busy_percent(self) -> float | None:
+        """Mean load of a GPU with tasks."""
+        loads = [card.load for card in self.busy if card.load is not None]
+        return sum(loads) / len(loads) if loads else None
+
+    @property
+    def windows_disagree(self) -> bool:
+        """Whether the load of the last minutes is another one than that of the time before."""
+        if len(self.windows) < 2:
+            return False
+        least, most = min(self.windows), max(self.windows)
+        return most - least >= thresholds.DISAGREE and most > thresholds.DISAGREE_TIMES * least
 
 
 def of_job(
@@ -129,10 +166,9 @@ def of_job(
         own_load=own_load,
         alone=alone,
         is_sm=bool(busy) and all(gpu.sm is not None for gpu in busy),
-        idle_gpus=tuple(
-            gpu.index for gpu in busy if gpu.load is not None and (_recent(gpu.load, watched) or 0.0) < thresholds.IDLE
-        ),
-        dram_percent=max((gpu.activity.dram for gpu in busy if gpu.activity.dram is not None), default=None),
+        cards=tuple(Card(gpu.index, _tasks_on(gpu, processes), _recent(gpu.load, watched)) for gpu in mine),
+        windows=_windows(busy, watched),
+        dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched)) is not None), default=None),
         load_window_s=min((gpu.load.over_s for gpu in busy if gpu.load is not None), default=0.0),
         rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
@@ -183,6 +219,30 @@ def as_with(node: Evidence, gpus: int) -> Evidence:
         cpus=max(1, int(node.cpus * part)),
         cpu_load=less(node.cpu_load),
     )
+
+
+def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
+    """The same with the load of its GPUs, and of its CPUs, so many times as high."""
+
+    def times(value: float | None, factor: float, most: float = math.inf) -> float | None:
+        return None if value is None else min(most, value * factor)
+
+    return replace(
+        node,
+        load=times(node.load, gpu),
+        own_load=times(node.own_load, gpu),
+        cards=tuple(replace(card, load=times(card.load, gpu)) for card in node.cards),
+        dram_percent=times(node.dram_percent, gpu),
+        cpu_load=times(node.cpu_load, cpu),
+    )
+
+
+def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
+    """The same with these loads of its GPUs with tasks, in their order."""
+    before = sum(card.load or 0.0 for card in node.busy)
+    scaled = with_load(node, sum(percents) / before if before else 1.0, 1.0)
+    left = iter(percents)
+    return replace(scaled, cards=tuple(replace(card, load=next(left)) if card.is_busy else card for card in node.cards))
 
 
 def is_mps(process: ProcessLoad) -> bool:
@@ -285,6 +345,32 @@ def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
         return Room(total, gpu.others_mib, gpu.memory_used_mib)
     own = sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in here)
     return Room(total, max(0, gpu.memory_used_mib - sum(memory or 0 for memory in mine)), gpu.memory_used_mib, own)
+
+
+def _tasks_on(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> int:
+    """Processes that hold real memory on it; one whose memory is not told counts as well."""
+    count = 0
+    for one in processes:
+        most = max((on.memory_mib or 0 for on in one.gpus), default=0)
+        count += any(on.uuid == gpu.uuid and 2 * (on.memory_mib or 0) >= most for on in one.gpus)
+    return count
+
+
+def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
+    means = [gpu.load for gpu in busy if gpu.load is not None]
+    if not means:
+        return ()
+    found = [sum(one.m1 for one in means) / len(means)]
+    if watched_s >= thresholds.SHORT_S:
+        found.append(sum(one.m5 for one in means) / len(means))
+    if watched_s >= thresholds.LONG_S:
+        found.append(sum(one.m15 for one in means) / len(means))
+    return tuple(found)
+
+
+def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
+    """Memory bandwidth, percent, over the time that the load is judged over."""
+    return gpu.activity.dram if gpu.dram is None else _recent(gpu.dram, watched_s)
 
 
 def _works_on(gpus: Sequence[OnGpu]) -> int:

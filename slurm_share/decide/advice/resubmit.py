@@ -1,59 +1,175 @@
-"""The lines that carry an advice out: --share-gpu and the triple, for what the job is now."""
+"""What to write otherwise in the next submission, and the whole line where it is known how the job was submitted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ... import names, share_option
 from ...errors import OptionError
-from ...records import Gpu, QueuedJob, ShareRequest
+from ...records import Gpu, QueuedJob, ShareRequest, Submission
 from ...settings import Settings
 from ...share.rules import limits
 from ...work import Triple
 from .. import node_names, queue
+from . import submitted
 from .bounds import usable_mib
+from .causes import Answer
 from .evidence import Evidence
 
 
-def lines(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, settings: Settings) -> tuple[str, ...]:
-    """The first line is for what the job is now; `jobs` are the elements of an array, or the job, or none where Slurm
-    does not answer. Without GPUs there is but the triple; where NPPN is no multiple of the GPUs as well, since
-    --share-gpu counts tasks of a GPU."""
-    job = jobs[0] if jobs else None
-    request = _request(job, nodes, nppn, settings)
-    by_triple = _by_triple(jobs, nodes, nppn, request)
-    is_part = job is not None and job.has_shards
-    if request is None:
-        return () if is_part else (by_triple,)
-    share = f"sbatch --{names.OPTION}={share_option.render(request)}"
-    if is_part:
-        return (f"{share} {PART} ...",)
-    if _are_single(jobs, nodes):
-        # Each element stays one task; as a part of a GPU, several of them are on one.
-        return (f"{share} {PART} ...", by_triple) if settings.shards_per_gpu else (by_triple,)
-    by_share = " ".join([share, *_beside_share(jobs, nodes, request), "..."])
-    of_llsub = job is not None and queue.triple_of(job) is not None
-    return (by_triple, by_share) if of_llsub else (by_share, by_triple)
+class Change(Struct, frozen=True):
+    """What the next submission says otherwise."""
+
+    program: str = ""
+    """sbatch or llsub; empty: whichever it was."""
+    options: tuple[str, ...] = ()
+    """Of sbatch, or of llsub beside the triple."""
+    triple: str = ""
+    variables: tuple[str, ...] = ()
+    """NAME=value, before the program."""
+
+    def __str__(self) -> str:
+        llsub = ("llsub",) if self.program == "llsub" else ()
+        return " ".join((*self.variables, *llsub, *((self.triple,) if self.triple else ()), *self.options))
 
 
-PART = "--gres=gpu:1 -n1"
+NO_MEMORY_IN_ADVANCE = ("XLA_PYTHON_CLIENT_PREALLOCATE=false", f"{names.ENV_TF_GROWTH}=true")
+"""Source: JAX's "GPU memory allocation", TensorFlow's "Limiting GPU memory growth"."""
+PART = ("--gres=gpu:1", "-n1")
 """Beside --share-gpu: one task, with a part of one GPU."""
 
 
-def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None) -> str:
+def changes(
+    answer: Answer,
+    jobs: Sequence[QueuedJob],
+    nodes: Sequence[Evidence],
+    settings: Settings,
+    submission: Submission | None = None,
+) -> tuple[Change, ...]:
+    """What carries an answer out, in one of these ways; the first is for what the job is now. `jobs` are the elements
+    of an array, or the job, or none where Slurm does not answer. Nothing where no option could say it."""
+    job = jobs[0] if jobs else None
+    if answer.verdict == "change":
+        return tuple(_of_remedy(answer, job))
+    if answer.nppn is None or answer.verdict not in ("more", "fewer"):
+        return ()
+    request = _request(job, nodes, answer.nppn, settings)
+    by_triple = _by_triple(jobs, nodes, answer.nppn, request)
+    is_part = job is not None and job.has_shards
+    if request is None:
+        # Without GPUs there is but the triple; where NPPN is no multiple of the GPUs as well: a share counts by GPU.
+        return () if is_part else (by_triple,)
+    share = f"--{names.OPTION}={share_option.render(request)}"
+    as_part = Change("sbatch", (share, *PART))
+    if is_part:
+        return (as_part,)
+    if _are_single(jobs, nodes):
+        # Each element stays one task; as a part of a GPU, several of them are on one.
+        return (as_part, by_triple) if settings.shards_per_gpu else (by_triple,)
+    by_share = Change("sbatch", (share, *_beside_share(jobs, nodes, request)))
+    of_llsub = job is not None and queue.triple_of(job) is not None
+    of_llsub = of_llsub or (submission is not None and not submission.starts_steps)
+    return (by_triple, by_share) if of_llsub else (by_share, by_triple)
+
+
+def _of_remedy(answer: Answer, job: QueuedJob | None) -> Iterable[Change]:
+    if answer.remedy == "memory in advance":
+        yield Change(variables=NO_MEMORY_IN_ADVANCE)
+    elif answer.remedy == "threads":
+        triple = None if job is None else queue.triple_of(job)
+        if job is None or triple is None:
+            yield Change(variables=(f"{names.ENV_THREADS}={answer.threads}",))
+        else:
+            yield Change("llsub", (), str(Triple(job.node_count or 1, answer.nppn or 1, answer.threads)))
+
+
+def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, ...]:
+    """The changes as lines for a shell, each a whole submission; without those that cannot be made one."""
+    if submission is None:
+        return ()
+    words = (_words(change, submission) for change in found)
+    return tuple(_shell(submission.folder, *one) for one in words if one is not None)
+
+
+def _words(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+    """(variables, the command's words)."""
+    if change.variables and submitted.says(submission, "export"):
+        return None  # variables of the shell might not reach the job
+    if change.program == "llsub" and submission.program == "sbatch":
+        return _words_of_llsub(change, submission)
+    if change.program not in ("", submission.program):
+        return None
+    own, script = list(submission.words[: submission.place]), list(submission.words[submission.place :])
+    if not change.program:
+        return change.variables, [submission.program, *own, *script]
+    if change.triple:
+        settings = [word for word in change.options if word.startswith("--")]
+        before = submitted.without_long(own, names.OPTION)
+        after, dashes, arguments = submitted.parted(script[1:])
+        return (), [submission.program, *before, change.triple, *submitted.without_long(after, names.OPTION), *settings,
+                    *dashes, *arguments]  # fmt: skip
+    if not submission.starts_steps and change.options[1:] != PART:
+        return None
+    replaced = {names.OPTION}
+    fresh = [word for word in change.options if not word.startswith("--gres") or change.options[1:] == PART]
+    if any(word.startswith("-n") for word in fresh):
+        replaced |= {"ntasks", "ntasks-per-node"}
+    if change.options[1:] == PART:
+        replaced |= {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
+    kept = submitted.without(own, replaced)
+    if kept is None:
+        return None
+    tasks = next((word[2:] for word in fresh if word.startswith("-n")), None)
+    if tasks is not None and "ntasks-per-node" in submission.directives:
+        fresh.append(f"--ntasks-per-node={-(-int(tasks) // max(1, submission.nodes))}")
+    return (), [submission.program, *kept, *fresh, *script]
+
+
+_TRIPLES_OWN = frozenset(
+    {"nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-socket", "cpus-per-task", "output", "error",
+     "input", "chdir", "exclusive", "oversubscribe", "parsable", "wait", "quiet", "mem", "mem-per-cpu", "mem-per-gpu",
+     "distribution", names.OPTION}
+)  # fmt: skip
+"""Options of a job of one process that a triple, which has whole nodes, says itself."""
+_NO_TRIPLE = ("array", "wrap", "gpus", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu", "test-only")
+
+
+def _words_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+    """A job of sbatch as a triple, which starts its script so many times."""
+    if (
+        submission.starts_steps
+        or not submission.is_executable
+        or any(submitted.says(submission, one) for one in _NO_TRIPLE)
+    ):
+        return None
+    kept = submitted.without(submission.words[: submission.place], _TRIPLES_OWN)
+    if kept is None:
+        return None
+    script, *arguments = submission.words[submission.place :]
+    further = [f"--options={shlex.join(kept)}"] if kept else []
+    settings = [word for word in change.options if word.startswith("--")]
+    return (), ["llsub", script, change.triple, *settings, *further, *(["--", *arguments] if arguments else [])]
+
+
+def _shell(folder: str, variables: Sequence[str], words: Sequence[str]) -> str:
+    return " ".join(["cd", shlex.quote(folder), "&&", *variables, shlex.join(words)])
+
+
+def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None) -> Change:
     if len(jobs) > 1:
         count = len({name for job in jobs for name in node_names.unfold(job.nodes)})  # all elements in one job
     else:
         count = (jobs[0].node_count if jobs else None) or 1
     triple = Triple(count, nppn, max(1, min(one.cores for one in nodes) // nppn))
     settings_alone = "" if request is None else share_option.render(request).partition(",")[2]
-    words = ["llsub ..."]
-    words += [f"-g {_fewest(nodes)}"] if _has_some(nodes) else []
-    words.append(str(triple))
-    words += [f"--{names.OPTION}={settings_alone}"] if settings_alone else []
-    return " ".join(words)
+    options = (f"-g {_fewest(nodes)}",) if _has_some(nodes) else ()
+    return Change(
+        "llsub", (*options, *((f"--{names.OPTION}={settings_alone}",) if settings_alone else ())), str(triple)
+    )
 
 
 def _beside_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request: ShareRequest) -> list[str]:

@@ -9,15 +9,21 @@ from msgspec.structs import replace
 from ...snapshot import Advice, Bound, Snapshot
 from .. import thresholds
 from .bounds import gib, most_now
+from .causes import Answer
 from .evidence import Evidence
 
+NO_QUOTES = "Slurm keeps the submit line without its quotes: an argument with blanks needs them again"
+KEPT = "kept from the look before: so small a change of load is none"
 
-def doubling(now: int, doubled: int, *, binds: bool = True) -> Bound:
-    """The step that a rise takes where load does not show room for more; `binds` False: it does."""
-    why = f"twice the {now} of now, or one on each GPU, then look again"
-    if not binds:
-        why += "; it does not bind: load shows room for more"
-    return Bound(resource="doubling", nppn=doubled, hard=False, why=why)
+
+def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
+    """The largest step from `now`. `is_wide`: load shows room for more than twice as many; `is_steady`: it is the same
+    over its windows."""
+    times = f"{thresholds.GROWTH_MOST} times" if is_wide else "twice"
+    why = f"{times} the {now} of now at most, or one on each GPU, then look again"
+    if not is_steady:
+        why += "; no more while the load is not steady"
+    return Bound(resource="growth", nppn=nppn, hard=False, why=why)
 
 
 def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
@@ -36,10 +42,40 @@ def unknown(base: Advice, why: str) -> Advice:
     return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}; {run}")
 
 
-def known(advice: Advice, nodes: Sequence[Evidence], died: str | None) -> Advice:
-    """The advice with its sentence. `died`: the memory that some tasks ended for want of."""
+def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str | None, failures: int) -> Advice:
+    """The advice with its sentence. `died`: the memory that some tasks ended for want of; `failures`: how many, of GPU
+    memory. What is the matter comes first, where something is."""
+    if answer.verdict in ("change", "look"):
+        how = f"; submit it with {advice.change[0]}, then look again" if advice.change else ""
+        return replace(advice, sentence=f"{answer.why}{how}; {_seen(advice, nodes)}")
+    if answer.verdict == "fewer":
+        why = _reason(advice, nodes, died, failures)
+        return replace(advice, sentence=f"{why}: fewer, {advice.next}{_with(advice)}; {_seen(advice, nodes)}")
     said = f"{_seen(advice, nodes)}: {_allowed(advice)}; {_then(advice, nodes, died)}"
     return replace(advice, sentence=said)
+
+
+def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failures: int) -> str:
+    """Why there are too many tasks."""
+    kills = sum(node.kills for node in nodes)
+    if died == "host memory" and kills:
+        return kernel_words(kills)
+    if died == "GPU memory" and failures:
+        return failure_words(failures)
+    bound = next((one for one in advice.bounds if one.resource == advice.decided_by), None)
+    why = "" if bound is None else f" ({bound.why})"
+    return f"{advice.now} tasks are more than {advice.decided_by} allows{why}"
+
+
+def kernel_words(kills: int) -> str:
+    """That the kernel ended processes of a job."""
+    return f"the kernel killed {kills} process{'es' * (kills != 1)} of it for want of host memory"
+
+
+def failure_words(failures: int) -> str:
+    """That tasks of a job ended for want of GPU memory."""
+    tasks = "task" if failures == 1 else "tasks"
+    return f"{failures} {tasks} of it ended for want of GPU memory, as the run's results say"
 
 
 def _seen(advice: Advice, nodes: Sequence[Evidence]) -> str:
@@ -68,16 +104,17 @@ def _allowed(advice: Advice) -> str:
 
 
 def _then(advice: Advice, nodes: Sequence[Evidence], died: str | None) -> str:
-    line = advice.resubmit[0] if advice.resubmit else f"{advice.next} tasks on a node"
     if advice.verdict == "more":
-        return f"next {advice.next}: {line}, then look again"
-    if advice.verdict == "fewer":
-        return f"fewer, {advice.next}: {line}"
+        return f"next {advice.next}{_with(advice)}, then look again"
     if died is not None:
         return f"stay, with more {died} for a task (a larger cap or --mem): some died for want of it"
     upper = "; utilisation is an upper bound of SM activity, a try with more may still gain"
     caution = upper if advice.decided_by == "GPU load" and not all(node.is_sm for node in nodes) else ""
     return f"stay{caution}"
+
+
+def _with(advice: Advice) -> str:
+    return f" with {advice.change[0]}" if advice.change else " tasks on a node"
 
 
 def allowed(memory: tuple[int, int]) -> str:
@@ -117,8 +154,7 @@ def evidence(
         elif any(node.load is not None for node in nodes):
             found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are at least so high")
     if memory_failures:
-        tasks_of_it = "task of it" if memory_failures == 1 else "tasks of it"
-        found.append(f"{memory_failures} {tasks_of_it} ended for want of GPU memory, as the run's results say")
+        found.append(failure_words(memory_failures))
     if are_unlike:
         found.append("its tasks are unlike: those that run fit, as many of the largest would not")
     if has_unlike_nodes:
@@ -162,7 +198,13 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         found.append(f"{running} of {now} tasks are on a GPU at this moment")
     kills = sum(node.kills for node in nodes)
     if kills:
-        found.append(f"the kernel ended {kills} process{'es' * (kills != 1)} of it for want of host memory")
+        found.append(kernel_words(kills))
+    disagree = next((node for node in nodes if node.windows_disagree), None)
+    if disagree is not None:
+        over = ("one minute", "five", "fifteen")
+        means = ", ".join(f"{load:.0f} % over {span}" for load, span in zip(disagree.windows, over, strict=False))
+        on = f" of {disagree.node}" if len(nodes) > 1 else ""
+        found.append(f"the load of its GPUs{on} is not steady: {means}")
     return found
 
 

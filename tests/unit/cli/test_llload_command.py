@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import random
+from itertools import pairwise
 
 import pytest
-from llload_surveys import TAKEN, node, shared_node, silent, survey
+from llload_surveys import TAKEN, node, shared_node, silent, steady, survey
 from msgspec.structs import replace
 
 from slurm_share import recording, snapshot
-from slurm_share.cli import llload
+from slurm_share.cli import llload, llload_watch
 from slurm_share.config import Configuration
 from slurm_share.errors import CommandError, UsageError
 from slurm_share.readers import proc, run_results
@@ -93,7 +95,7 @@ def test_with_gpus_there_is_a_line_of_advice(cluster, capsys):
     assert run("--advise") == 0
     assert "job 4711 of alice on n1" in capsys.readouterr().out
     assert run("--advise", "4711", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["job"] == 4711
+    assert json.loads(capsys.readouterr().out)["advice"][0]["job"] == 4711
     assert cluster.asked.jobs == ("4711",)
 
 
@@ -109,11 +111,11 @@ def test_advice_is_by_the_sites_settings_and_the_runs_results(cluster, capsys, m
         return {4711: 3}
 
     monkeypatch.setattr(run_results, "read_memory_failures", failures)
-    (advice,) = llload.advice_of(seen)
+    (advice,) = llload.Advisor()(seen)
     assert next(one.nppn for one in advice.bounds if one.resource == "MPS clients") == advice.gpus
     assert any(line.startswith("3 tasks of it ended") for line in advice.evidence)
     assert asked == [((job(),), os.geteuid())]
-    llload.advice_of(replace(seen, source="replay"))
+    llload.Advisor()(replace(seen, source="replay"))
     assert len(asked) == 1
 
 
@@ -139,7 +141,7 @@ def test_json_is_the_survey(cluster, capsys):
     """The record itself, with null for what is unknown."""
     assert run("--json") == 0
     out = capsys.readouterr().out
-    assert snapshot.parse_survey(out, "stdout") == cluster.surveys[0]
+    assert replace(snapshot.parse_survey(out, "stdout"), version="") == cluster.surveys[0]
     assert json.loads(out)["nodes"][1]["snapshot"] is None
 
 
@@ -389,8 +391,30 @@ def test_advice_on_a_job_that_is_not_in_the_recording(capsys, two_jobs):
     assert "job 12 is not in the recording at that time; there are 77_3, 4711" in capsys.readouterr().err
 
 
+def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(cluster, capsys, monkeypatch):
+    """60 looks with 10 % noise: verdict and number change once at most."""
+    rng, seen = random.Random(5), shared_node()
+    gpus = [
+        tuple(replace(gpu, utilization=steady(20.0 * rng.uniform(0.9, 1.1))) for gpu in seen.snapshot.gpus)
+        for _ in range(60)
+    ]
+    cluster.surveys = [
+        replace(
+            survey(replace(seen, snapshot=replace(seen.snapshot, gpus=cards)), jobs=(job(),), user="alice"),
+            taken=TAKEN + 5 * place,
+        )
+        for place, cards in enumerate(gpus)
+    ]
+    monkeypatch.setattr(llload_watch.select, "select", lambda *_: ([], [], []))
+    assert run("--advise", "--json", "--watch", "0.5") == 0
+    found = [json.loads(line)["advice"][0] for line in capsys.readouterr().out.splitlines()]
+    said = [(one["verdict"], one["next"]) for one in found]
+    assert len(said) == 60
+    assert sum(one != last for last, one in pairwise(said)) <= 1
+
+
 def test_advice_watched_as_json_is_a_line_a_look(cluster, capsys):
     """For jq, and a log."""
     cluster.surveys = [survey(shared_node(), jobs=(job(),), user="alice")] * 2
     assert run("--advise", "--json", "--watch", "0.5") == 0
-    assert [json.loads(line)[0]["job"] for line in capsys.readouterr().out.splitlines()] == [4711, 4711]
+    assert [json.loads(line)["advice"][0]["job"] for line in capsys.readouterr().out.splitlines()] == [4711, 4711]

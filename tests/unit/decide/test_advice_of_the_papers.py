@@ -47,10 +47,10 @@ def test_memory_allows_24_to_26_lenets(total_mib, peak_gib, allows):
 
 
 def test_48_lenets_are_never_advised():
-    """21 of 48 died of CUDA out-of-memory in the paper. Neither doubling from 24 nor no load at all leads there."""
+    """21 of 48 died of CUDA out-of-memory in the paper. Neither doubling from 24 nor a small load leads there."""
     doubled = advise(job(tasks=24), [node(tasks=24, load=(30.0, 30.0), peak_gib=2.4)])
     assert (doubled.verdict, doubled.next, doubled.decided_by) == ("stay", 24, "GPU memory")
-    light = advise(job(), [node(tasks=2, load=(2.0, 2.0), peak_gib=2.35)])
+    light = advise(job(), [node(tasks=8, load=(8.0, 8.0), peak_gib=2.35)])
     assert (light.next, light.decided_by) == (26, "GPU memory")
 
 
@@ -58,7 +58,7 @@ def test_48_lenets_are_told_to_be_fewer():
     """Those that live hold 2.4 GiB each; 21 were seen to die."""
     advice = advise(job(tasks=48), [lenet(27, peak_gib=2.4)], memory_failures=21)
     assert (advice.verdict, advice.next, advice.decided_by) == ("fewer", 24, "GPU memory")
-    assert advice.resubmit[0] == "sbatch --share-gpu=12 -n24 ..."
+    assert advice.change[0] == "--share-gpu=12 -n24"
 
 
 @pytest.mark.parametrize(("peak_gib", "allows"), [(10.3, 6), (10.7, 4)])
@@ -71,7 +71,7 @@ def test_resnet_18_fits_three_times_on_a_gpu_or_twice(peak_gib, allows, total_mi
 
 @pytest.mark.parametrize("peak_gib", [10.3, 10.7])
 @pytest.mark.parametrize("tasks", [1, 2, 4, 6])
-@pytest.mark.parametrize("load", [2.0, 40.0, 79.0])
+@pytest.mark.parametrize("load", [8.0, 40.0, 79.0])
 def test_8_resnets_are_never_advised(peak_gib, tasks, load):
     """Whatever the load is."""
     advice = advise(job(tasks=tasks), [node(tasks=tasks, load=(load, load), peak_gib=peak_gib)])
@@ -81,7 +81,7 @@ def test_8_resnets_are_never_advised(peak_gib, tasks, load):
 def test_a_resnet_alone_is_given_the_second_gpu():
     """1.85 times as fast in the paper, by the idle GPU alone."""
     advice = advise(job(), [node(load=(98.0, 0.0), peak_gib=10.3)])
-    assert (advice.next, advice.decided_by, advice.resubmit[0]) == (2, "doubling", "sbatch --share-gpu=1 ...")
+    assert (advice.next, advice.decided_by, advice.change[0]) == (2, "GPU load", "--share-gpu=1")
 
 
 @pytest.mark.parametrize("tasks", [2, 4, 6])
@@ -89,18 +89,18 @@ def test_a_resnet_alone_is_given_the_second_gpu():
 def test_full_load_alone_says_stay(tasks, sm):
     """Not fewer: 6 ResNets on full GPUs were 1.39 times as fast as 2."""
     advice = advise(job(tasks=tasks), [node(tasks=tasks, load=(100.0, 100.0), peak_gib=10.3, sm=sm)])
-    assert (advice.verdict, advice.next, advice.resubmit) == ("stay", tasks, ())
+    assert (advice.verdict, advice.next, advice.change) == ("stay", tasks, ())
     assert ("upper bound of SM activity" in advice.sentence) is not sm
 
 
 def test_the_cap_of_three_resnets_has_room_for_one():
     """The even part of --share-gpu=3 would be 10.29 GiB of 32, below the peak: the line says what fits."""
     one = node(tasks=2, load=(30.0, 30.0), peak_gib=10.3, total_mib=32768)
-    assert advise(job(), [one]).resubmit[0] == "sbatch --share-gpu=2 ..."
+    assert advise(job(), [one]).change[0] == "--share-gpu=2"
     four = node(tasks=4, load=(50.0, 50.0), peak_gib=10.3, total_mib=32768)
-    assert advise(job(), [four]).resubmit == (
-        "sbatch --share-gpu=3,mem=10704M ...",
-        "llsub ... [1,6,6] --share-gpu=mem=10704M",
+    assert advise(job(), [four]).change == (
+        "--share-gpu=3,mem=10704M",
+        "llsub [1,6,6] --share-gpu=mem=10704M",
     )
 
 
@@ -108,5 +108,5 @@ def test_the_sentence_of_the_design():
     """All of it in one line."""
     assert advise(job(), [lenet(1, peak_gib=2.4)]).sentence == (
         "1 task, GPU load 0.35 of 2, peak 2.4 GiB: memory allows 24-26, load at least 4, decided by GPU load; "
-        "next 4: sbatch --share-gpu=2 ..., then look again"
+        "next 4 with --share-gpu=2, then look again"
     )

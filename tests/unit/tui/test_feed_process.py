@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
+from collections import defaultdict
+from itertools import pairwise
 
 import msgspec
 import pytest
 from dashboards import NOW, a_survey
+from msgspec.structs import replace
 from slurm_share_tui import feed_process, past, wire
 from slurm_share_tui.feed_process import Ears, Watch
 from slurm_share_tui.past import PastReader
@@ -34,6 +38,7 @@ from slurm_share_tui.wire import (
 
 from slurm_share import recording
 from slurm_share.errors import CommandError, SlurmShareError, UsageError
+from slurm_share.snapshot import Means
 from slurm_share.sources.opening import Origin
 
 
@@ -192,13 +197,46 @@ def test_without_slurm_it_says_what_there_is():
 def test_advice_that_cannot_be_given_costs_no_look(monkeypatch):
     """The figures come, with a note."""
 
-    def fail(_survey):
+    def fail(_advisor, _survey):
         raise UsageError("n[1- is no list")
 
-    monkeypatch.setattr(feed_process, "advice_of", fail)
+    monkeypatch.setattr(feed_process.Advisor, "__call__", fail)
     messages = [one for _, one in Desk(Played(a_survey()), until=1.0).run()]
     assert messages[0].survey.notes[-1] == "no advice: n[1- is no list"
     assert isinstance(messages[-1], End)
+
+
+def test_the_advice_of_the_look_before_is_an_input_of_the_next():
+    """60 looks at steady jobs with 10 % noise: verdict and number of each change once at most."""
+    rng = random.Random(3)
+    steady = a_survey()
+    looks = [noisy(replace(steady, taken=steady.taken + 5 * place), rng) for place in range(60)]
+    said = [one for _, one in Desk(Played(*looks), until=298.0).run()]
+    found = defaultdict(list)
+    for one in said:
+        for advice in one.advice if isinstance(one, Part) else ():
+            found[advice.job].append((advice.verdict, advice.next))
+    assert len(found) > 5
+    changes = {job: sum(one != last for last, one in pairwise(heard)) for job, heard in found.items()}
+    assert {len(heard) for heard in found.values()} == {60}
+    assert max(changes.values()) <= 1, changes
+
+
+def noisy(survey, rng):
+    """The survey with every load of a GPU off by up to a tenth."""
+
+    def off(means):
+        return means and Means(
+            *(min(100.0, m * rng.uniform(0.9, 1.1)) for m in (means.m1, means.m5, means.m15)), means.over_s
+        )
+
+    def node(one):
+        if one.snapshot is None:
+            return one
+        gpus = tuple(replace(gpu, sm=off(gpu.sm), utilization=off(gpu.utilization)) for gpu in one.snapshot.gpus)
+        return replace(one, snapshot=replace(one.snapshot, gpus=gpus))
+
+    return replace(survey, nodes=tuple(map(node, survey.nodes)))
 
 
 def test_nobody_listens_any_more():

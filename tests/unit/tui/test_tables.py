@@ -394,8 +394,10 @@ def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
         ({"now": 4, "next": 8, "verdict": "more"}, "4 -> 8"),
         ({"now": 8, "next": 8, "verdict": "stay"}, "8 stay"),
         ({"now": 8, "next": 4, "verdict": "fewer"}, "8 -> 4"),
-        ({"now": None, "next": None, "verdict": "unknown"}, "? -> ?"),
-        ({"now": 4, "next": None, "verdict": "unknown"}, "4 -> ?"),
+        ({"now": None, "next": None, "verdict": "unknown"}, "?"),
+        ({"now": 4, "next": None, "verdict": "unknown"}, "4"),
+        ({"now": 8, "next": None, "verdict": "look"}, "8 look"),
+        ({"now": 8, "next": 8, "verdict": "change"}, "8 change"),
     ],
 )
 def test_tasks_on_a_node_now_and_as_advised_are_one_cell(words, said):

@@ -1,0 +1,168 @@
+"""What comes before a number of tasks: why those that run do badly, and what would mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ...snapshot import Verdict
+from .. import thresholds
+from .bounds import gib, level
+from .evidence import Card, Evidence
+
+Remedy = Literal["", "threads", "memory in advance"]
+
+
+class Answer(Struct, frozen=True):
+    """What to do, before it is put into words."""
+
+    verdict: Verdict
+    nppn: int | None
+    decided_by: str
+    """The resource, as in a bound."""
+    why: str = ""
+    """Of a change or a look: what is the matter, and what to do about it."""
+    remedy: Remedy = ""
+    """What the next submission says otherwise; empty: nothing that an option could say."""
+    threads: int = 0
+    """Of a task, with remedy threads."""
+
+    @property
+    def cause(self) -> str:
+        """What a change is about; of other verdicts, nothing."""
+        return self.decided_by if self.verdict == "change" else ""
+
+
+def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | None:
+    """More threads than CPUs, by tasks that are not more than the cores. `given`: NTPP of their triple, if any."""
+    loads = [(node.cpu_load / node.cpus, node) for node in nodes if node.cpu_load is not None]
+    cores = min(node.cores for node in nodes)
+    if not loads or not now or now > cores:
+        return None
+    if 100 * sum(load for load, _ in loads) / len(loads) <= thresholds.CPU_BAND[1]:
+        return None
+    worst = max(loads, key=lambda one: one[0])[1]
+    each = cores // now
+    has = (worst.cpu_load or 0.0) / now
+    said = (
+        f"fewer threads, not fewer tasks: the CPU load is {worst.cpu_load:.0f} of {worst.cpus}, about {has:.0f} "
+        f"running threads in {f'each of {now} tasks' if now > 1 else 'its task'}"
+    )
+    if given is not None and given <= each:
+        why = (
+            f"{said}, though each was given {given} (OMP_NUM_THREADS={given}, NTPP {given}): it does not follow that; "
+            "look for workers of a data loader (num_workers) and thread pools of its own, and set them to that number"
+        )
+        return Answer("change", now, "CPU load", why)
+    why = (
+        f"{said}, and there are {cores} cores: {each} for each task (OMP_NUM_THREADS={each}, which is NTPP {each} of a "
+        "triple; workers of a data loader count as well)"
+    )
+    return Answer("change", now, "CPU load", why, "threads", each)
+
+
+def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
+    """Tasks that hardly use their GPU, or without one a CPU: more of them would as little."""
+    cpu = _cpu_words(nodes)
+    ask = "input, start-up, a lock, one another" + (", the CPU" if cpu else "")
+    see = f"find out first what they wait for ({ask}), before adding any"
+    if not any(node.gpus for node in nodes):
+        loads = [node.cpu_load for node in nodes if node.cpu_load is not None]
+        each = 100 * sum(loads) / len(loads) / now if loads and now else None
+        if each is None or each >= thresholds.LOW_USE_CPU:
+            return None
+        return Answer("look", None, "CPU load", f"its {now} {_tasks(now)} use {each:.0f} % of a CPU each: {see}")
+    low = [(node, card) for node in nodes for card in node.busy if (card.load or 0.0) < thresholds.LOW_USE]
+    if not low:
+        own = [100 * node.own_load / len(node.busy) for node in nodes if node.own_load is not None and node.busy]
+        if not own or min(own) >= thresholds.LOW_USE:
+            return None
+        return Answer("look", None, "GPU load", f"its own tasks use {min(own):.0f} % of their GPUs: {see}{cpu}")
+    on = _gpus(low, nodes)
+    most = max(card.load or 0.0 for _, card in low)
+    if most < thresholds.IDLE:
+        return Answer(
+            "look",
+            None,
+            "GPU load",
+            f"its tasks on {on} have done nothing there: see whether they use the GPU at all{cpu}",
+        )
+    return Answer("look", None, "GPU load", f"its tasks on {on} use {most:.0f} % of it: {see}{cpu}")
+
+
+def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
+    """Tasks that are all on some of its GPUs, or whose load is, though they are as many on each. `emptier`: times the
+    load of a full GPU, below which another one is."""
+    for node in nodes:
+        empty = [card for card in node.cards if not card.tasks]
+        crowded = [card for card in node.cards if card.tasks > 1]
+        if empty and crowded and node.running >= (node.now or 0) and node.running >= len(node.cards):
+            on = ", ".join(f"{card.tasks} on GPU {card.index}" for card in node.cards if card.tasks)
+            free = " and ".join(f"GPU {card.index}" for card in empty)
+            why = (
+                f"spread them first: of its tasks{_where(node, nodes)} {on}, none on {free}; a task has to use the GPU "
+                "that it is given (CUDA_VISIBLE_DEVICES), as the first that it sees, and with --share-gpu or llsub it "
+                "is given one in turn"
+            )
+            return Answer("change", now, "GPU load", why)
+    uneven = [node for node in nodes if _is_uneven(node, emptier)]
+    if 2 * len(uneven) <= len(nodes) or (level(nodes) or 0) > now:
+        return None
+    node = uneven[0]
+    full = max(node.busy, key=lambda card: card.load or 0.0)
+    free_one = min(node.busy, key=lambda card: card.load or 0.0)
+    why = (
+        f"add none while the load is uneven: GPU {full.index}{_where(node, nodes)} is full ({full.load:.0f} %), GPU "
+        f"{free_one.index} at {free_one.load:.0f} %, with {full.tasks} and {free_one.tasks} tasks; more tasks would go "
+        "to both: mix heavy and light tasks in another order, or give the heavy ones to the emptier GPU"
+    )
+    return Answer("change", now, "GPU load", why)
+
+
+def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
+    """One task without a cap that holds most of a GPU's memory, on a GPU with room for more work: what it needs is not
+    known, and it may be much less."""
+    for node in nodes:
+        if not node.rooms or not node.peak_mib or node.cap_mib is not None or not node.busy_percent:
+            continue
+        total = max(room.total for room in node.rooms)
+        is_most = 100 * node.peak_mib >= thresholds.PREALLOCATED * total
+        if not is_most or node.busy_percent >= thresholds.GPU_BAND[0]:
+            continue
+        why = (
+            f"let its program not take memory in advance: a task holds {gib(node.peak_mib)} of {gib(total)} of a GPU "
+            f"that it uses to {node.busy_percent:.0f} %, as JAX and TensorFlow do at their start; with "
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), TF_FORCE_GPU_ALLOW_GROWTH=true (TensorFlow) it is seen what a "
+            "task needs, and with that how many fit"
+        )
+        return Answer("change", now, "GPU memory", why, "memory in advance")
+    return None
+
+
+def _is_uneven(node: Evidence, emptier: float) -> bool:
+    loads = [card.load or 0.0 for card in node.busy]
+    return bool(loads) and max(loads) >= thresholds.GPU_FULL and min(loads) < emptier * max(loads)
+
+
+def _gpus(low: Sequence[tuple[Evidence, Card]], nodes: Sequence[Evidence]) -> str:
+    if len(nodes) == 1:
+        return f"GPU {', '.join(str(card.index) for _, card in low)}"
+    return ", ".join(dict.fromkeys(f"GPU {card.index} of {node.node}" for node, card in low[:4]))
+
+
+def _where(node: Evidence, nodes: Sequence[Evidence]) -> str:
+    return f" of {node.node}" if len(nodes) > 1 else ""
+
+
+def _cpu_words(nodes: Sequence[Evidence]) -> str:
+    known = [node for node in nodes if node.cpu_load is not None]
+    if not known:
+        return ""
+    node = max(known, key=lambda one: (one.cpu_load or 0.0) / one.cpus)
+    return f"; CPU load {node.cpu_load:.1f} of {node.cpus}"
+
+
+def _tasks(count: int) -> str:
+    return "task" if count == 1 else "tasks"
