@@ -17,6 +17,8 @@ SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
 ORDER = ("fewer", "change", "look", "more", "stay", "unknown")
 """Verdicts, those first that should be looked at."""
+CAUSES = ("change", "look")
+"""Verdicts that no bound decides."""
 STALE_S = 60.0
 """Figures older than this are called old: an agent samples every few seconds."""
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
@@ -157,7 +159,8 @@ def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
         lines += [f"{job} of {advice.user} on {fold(advice.nodes)}: {advice.work}", advice.sentence]
         for bound in advice.bounds:
             allows = "no bound" if bound.nppn is None else str(bound.nppn)
-            sign = "  <- decides" if bound.resource == advice.decided_by else ""
+            decides = bound.resource == advice.decided_by and advice.verdict not in CAUSES
+            sign = "  <- decides" if decides else ""
             lines.append(f"  {bound.resource}: {allows} ({bound.why}){sign}")
         if advice.memory_allows is not None:
             least, most = advice.memory_allows

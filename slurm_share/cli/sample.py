@@ -43,14 +43,21 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--frames", action="store_true", help="as short lines that survive srun (for llload)")
     parser.add_argument("--all", action="store_true", help="everybody's load (root and operators)")
     parser.add_argument("--node", help="Slurm's name of this node [$SLURMD_NODENAME, else the short host name]")
-    parser.add_argument("--schema", action="store_true", help="the JSON schema of a Snapshot, and nothing else")
+    parser.add_argument(
+        "--schema",
+        nargs="?",
+        const="snapshot",
+        choices=sorted(snapshots.DOCUMENTS),
+        help="the JSON schema of this document (a snapshot; what llload --json and llload --advise --json print), and "
+        "nothing else",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 also where the driver is silent: the snapshot says so."""
     if arguments.schema:
-        print(json.dumps(snapshots.schema(), indent=2))
+        print(json.dumps(snapshots.schema(arguments.schema), indent=2))
         return names.EXIT_OK
     interval_s = _of_stream(arguments, "interval", MIN_INTERVAL_S)
     silence_s = _of_stream(arguments, "silence", LEAST_SILENCE_S)

@@ -10,7 +10,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from slurm_share.cli.llload_cells import count_words, cut, fold
-from slurm_share.cli.llload_notes import resubmit_head
+from slurm_share.cli.llload_notes import CAUSES, resubmit_head
 from slurm_share.snapshot import Advice
 
 from ..column import Column
@@ -244,7 +244,7 @@ def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
         lines.append(_bar("next", advice.next, end, room, "strong", table.SIGNS[advice.verdict]))
     left = max(20, width - LABEL - room - 7)
     for bound in advice.bounds:
-        decides = bound.resource == advice.decided_by
+        decides = bound.resource == advice.decided_by and advice.verdict not in CAUSES
         binds = bound.hard or advice.verdict != "more" or (bound.nppn or 0) >= (advice.next or 0)
         stops = " (stops a rise)" if binds and not bound.hard else ""
         said = f"{'<- decides; ' if decides else ''}{bound.why}{stops}"

@@ -81,7 +81,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
             return None
         return Answer("look", None, "GPU load", f"its own tasks use {min(own):.0f} % of their GPUs: {see}{cpu}")
     on = _gpus(low, nodes)
-    most = max(card.load or 0.0 for _, card in low)
+    most, them = max(card.load or 0.0 for _, card in low), "it" if len(low) == 1 else "them"
     if most < thresholds.IDLE:
         return Answer(
             "look",
@@ -89,7 +89,7 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
             "GPU load",
             f"its tasks on {on} have done nothing there: see whether they use the GPU at all{cpu}",
         )
-    return Answer("look", None, "GPU load", f"its tasks on {on} use {most:.0f} % of it: {see}{cpu}")
+    return Answer("look", None, "GPU load", f"its tasks on {on} use {most:.0f} % of {them}: {see}{cpu}")
 
 
 def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:

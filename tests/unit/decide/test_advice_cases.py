@@ -53,7 +53,7 @@ CASES = {
     ),
     "3 % SM activity: find out first": (
         seen(tasks=4, load=(3, 3)), {}, ("look", None, "high"),
-        ["its tasks on GPU 0, 1 use 3 % of it: find out first what they wait for", "before adding any"],
+        ["its tasks on GPU 0, 1 use 3 % of them: find out first what they wait for", "before adding any"],
     ),
     "nothing on the GPU at all": (
         seen(tasks=2, load=(0.2, 0.1)), {}, ("look", None, "high"), ["have done nothing there: see whether they use"],
