@@ -451,6 +451,8 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     """Load of each GPU with tasks that was judged: of looks one after another, their running mean."""
     cpu_percent: Level | None = None
     """The same of the CPUs."""
+    dram_percent: Level | None = None
+    """The same of the memory bandwidth of the GPU that uses most of it."""
 
 
 class AdviceReport(Struct, frozen=True, gc=False, kw_only=True):

@@ -262,7 +262,7 @@ def _judged(
 ) -> Advice:
     if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
         previous = None  # other tasks than those that it was about
-    case, gpu_percents, cpu_percent = _steadied(case, previous)
+    case, load = _steadied(case, previous)
     base = replace(
         base,
         work=work_class.of(case.nodes, case.hard, settings) if case.now else "unknown",
@@ -270,8 +270,9 @@ def _judged(
         gpus=case.gpus,
         bounds=(*case.hard, *(soft.bound for soft in case.soft), *((case.growth,) if case.now else ())),
         memory_allows=_memory_allows(case, settings),
-        gpu_percents=gpu_percents,
-        cpu_percent=cpu_percent,
+        gpu_percents=load.gpus,
+        cpu_percent=load.cpu,
+        dram_percent=load.dram,
         evidence=words.evidence(
             case.nodes,
             case.unseen,
@@ -413,23 +414,43 @@ def _died(case: Case) -> str | None:
 # ---- The look before ----
 
 
-def _steadied(case: Case, previous: Advice | None) -> tuple[Case, tuple[float, ...], float | None]:
-    """(the case with the running mean of the load, that load of each GPU with tasks and of the CPUs in percent)."""
-    gpus, cpu = tuple(card.load or 0.0 for node in case.nodes for card in node.busy), bounds.cpu_percent(case.nodes)
+class Load(Struct, frozen=True):
+    """What is judged of the load, percent."""
+
+    gpus: tuple[float, ...]
+    """Of each GPU with tasks."""
+    cpu: float | None
+    dram: float | None
+    """Memory bandwidth of the GPU that uses most of it."""
+
+
+def _steadied(case: Case, previous: Advice | None) -> tuple[Case, Load]:
+    """(the case with the running mean of the load, that load)."""
+    gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
+    cpu = bounds.cpu_percent(case.nodes)
+    dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
     if previous is None:
-        return case, gpus, cpu
+        return case, Load(gpus, cpu, dram)
     nodes = list(case.nodes)
     if len(gpus) == len(previous.gpu_percents):
         gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
         left = list(gpus)
-        for place, node in enumerate(nodes):
-            nodes[place] = evidence.with_cards(node, left[: len(node.busy)])
+        for place, node in enumerate(case.nodes):
+            steadied = evidence.with_cards(node, left[: len(node.busy)])
+            nodes[place] = replace(steadied, dram_percent=node.dram_percent)
             del left[: len(node.busy)]
+    if dram and previous.dram_percent is not None:
+        mean = _mean_of(dram, previous.dram_percent)
+        nodes = [
+            node if node.dram_percent is None else replace(node, dram_percent=node.dram_percent * mean / dram)
+            for node in nodes
+        ]
+        dram = mean
     if cpu and previous.cpu_percent is not None:
         mean = _mean_of(cpu, previous.cpu_percent)
         nodes = [evidence.with_load(node, 1.0, mean / cpu) for node in nodes]
         cpu = mean
-    return _of_nodes(case, nodes), gpus, cpu
+    return _of_nodes(case, nodes), Load(gpus, cpu, dram)
 
 
 def _mean_of(now: float, before: float) -> float:

@@ -168,7 +168,9 @@ def noisy(one, rng, noise):
 
     def gpu(card):
         load = card.sm
-        return replace(card, sm=Means(*(min(100.0, off(value)) for value in (load.m1, load.m5, load.m15)), load.over_s))
+        dram = None if card.dram is None else means(off(card.dram.m5))
+        sm = Means(*(min(100.0, off(value)) for value in (load.m1, load.m5, load.m15)), load.over_s)
+        return replace(card, sm=sm, dram=dram)
 
     cpu = off(one.load[1])
     jobs = tuple(replace(load, cpu=means(off(load.cpu.m5))) for load in one.jobs)

@@ -412,8 +412,8 @@ def test_share_and_slots_are_what_a_task_says(walk: Walk) -> None:
 # ---- GPUs ----
 
 
-def test_sm_activity_is_windowed_beside_utilisation(walk: Walk) -> None:
-    """Both have their own windows; `load` prefers SM activity."""
+def test_sm_activity_and_memory_bandwidth_are_windowed_beside_utilisation(walk: Walk) -> None:
+    """Each has its own windows; `load` prefers SM activity."""
     walk.look(gpu(activity=None, **known()))
     for sm in (20.0, 40.0):
         activity = Activity(**dict.fromkeys(Activity.__struct_fields__, sm))
@@ -425,6 +425,8 @@ def test_sm_activity_is_windowed_beside_utilisation(walk: Walk) -> None:
     assert card.sm is not None
     assert card.utilization is not None
     assert (card.sm.m1, card.utilization.m1, card.load, card.activity.sm) == (30.0, 50.0, card.sm, 40.0)
+    assert card.dram is not None
+    assert (card.dram.m1, card.activity.dram) == (30.0, 40.0)
 
 
 def stays(seen: Snapshot) -> dict[int, tuple[float, float] | None]:
