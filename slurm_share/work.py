@@ -117,6 +117,9 @@ class Run(Struct, frozen=True, kw_only=True):
     retries: int = 0
     share: ShareRequest | None = None
     """What was written after --share-gpu; where the node has no plan, the launcher sees to it as far as it can."""
+    is_share_computed: bool = False
+    """True: the share's number is ceil(NPPN / GPUs) of the nodes with the fewest. On a node with more GPUs the launcher
+    gives each process the part that is left by as many as there really are."""
     bind: bool = True
     """Each process on cores of its own."""
     logs: Literal["task", "rank"] = "task"

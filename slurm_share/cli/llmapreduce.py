@@ -23,6 +23,7 @@ from .. import names, share_option
 from ..actuators import mapreduce_folder, run_files
 from ..actuators.submit import submit
 from ..decide import fitting, gpu_words, mapreduce, submission
+from ..decide.fitting import Sharing
 from ..decide.mapreduce import Folder, Item, Split
 from ..decide.standing import in_words
 from ..errors import CommandError, SlurmShareError, UsageError, shown
@@ -62,6 +63,8 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Below the output folder, to be made."""
     split: Split
     share: ShareRequest | None
+    is_share_computed: bool = False
+    """As in work.Run."""
     words: tuple[str, ...] | None
     """What sbatch is told of the map, but for where logs and script are; None: it runs here."""
     reduce: tuple[str, ...] | None
@@ -127,14 +130,24 @@ def _plan(request: Request) -> _Plan:
         return _Plan(items=items, folders=folders, split=split, share=share, words=None, reduce=reduce)
     kinds = _read_kinds()
     split = _split(request, len(items), *_room(request, kinds))
+    is_computed = False
     if split.triple is None:
         written = request.wish.share
         share = None if written is None else share_option.parse(written)
         plugin = written is not None and slurm.read_has_share_option()
         words = mapreduce.map_options(request.wish, split.processes, plugin)
     else:
-        share, words = _triple_words(request, split.triple, kinds)
-    return _Plan(items=items, folders=folders, split=split, share=share, words=words, reduce=reduce)
+        sharing, words = _triple_words(request, split.triple, kinds)
+        share, is_computed = sharing.request, sharing.is_computed
+    return _Plan(
+        items=items,
+        folders=folders,
+        split=split,
+        share=share,
+        is_share_computed=is_computed,
+        words=words,
+        reduce=reduce,
+    )
 
 
 def _items(request: Request) -> tuple[tuple[Item, ...], tuple[str, ...]]:
@@ -246,29 +259,24 @@ def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]
     return room, f"the partition {named}"
 
 
-def _triple_words(
-    request: Request, triple: Triple, kinds: Sequence[NodeKind]
-) -> tuple[ShareRequest | None, tuple[str, ...]]:
+def _triple_words(request: Request, triple: Triple, kinds: Sequence[NodeKind]) -> tuple[Sharing, tuple[str, ...]]:
     """The share of a triple's job, and what sbatch is told: as llsub does it."""
     try:
-        share, words, notes = _as_llsub(request, triple, kinds)
+        sharing, words, notes = _as_llsub(request, triple, kinds)
     except UsageError as error:
         raise UsageError(mapreduce.in_own_words(str(error))) from error
     for note in notes:
         _say(mapreduce.in_own_words(note))
-    return share, words
+    return sharing, words
 
 
 def _as_llsub(
     request: Request, triple: Triple, kinds: Sequence[NodeKind]
-) -> tuple[ShareRequest | None, tuple[str, ...], tuple[str, ...]]:
+) -> tuple[Sharing, tuple[str, ...], tuple[str, ...]]:
     wish = request.wish
     plugin = slurm.read_has_share_option()
     gpus = () if wish.gpus is None else gpu_words.parse_gpus(wish.gpus)
     found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
-    each = sum(count for _, count in gpus) or min((kind.gpu_count for kind in found), default=None)
-    sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
-    asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
     wishes = submission.Wishes(
         partition=wish.partition,
         constraint=wish.constraint,
@@ -276,13 +284,18 @@ def _as_llsub(
         options=wish.options,
         output="-",
     )
+    found = fitting.chosen(found, triple, submission.said((), wishes))
+    each = sum(count for _, count in gpus) or min((kind.gpu_count for kind in found), default=None)
+    sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
+    asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
     run = msgspec.structs.replace(_bare_run(request), triple=triple, share=sharing.request)
     words = submission.triple_words(run, "-", wishes, (), asked, plugin=plugin)
     ours = ("sbatch", "--parsable", "--output=-", "-/launch.sh")
     waiting = fitting.waiting_notes(triple, found)
     notes = (*waiting, *fitting.core_notes(triple, found), *sharing.notes, *asked.notes)
+    notes += fitting.assumed_notes(triple, gpus, found, sharing)
     left = tuple(word for word in words if word not in ours and not word.startswith("--job-name="))
-    return sharing.request, left, notes
+    return sharing, left, notes
 
 
 def _folder(request: Request, pairs: int) -> Folder:
@@ -324,6 +337,7 @@ def _as_run(request: Request, plan: _Plan) -> Run:
         distribution=plan.split.distribution,
         per_process=plan.split.per_process,
         share=plan.share,
+        is_share_computed=plan.is_share_computed,
     )
 
 

@@ -360,13 +360,15 @@ def _plan(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | Non
         kinds = ()
         notes.append(f"cannot look at the cluster ({error}); sbatch will say whether this fits")
     kinds = fitting.candidates(kinds, triple, gpus or ())
+    kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
     plugin = slurm.read_has_share_option()
     sharing = fitting.sharing(triple, written, _gpus_of_a_node(gpus, kinds), plugin=plugin)
     if sharing.request is not None and not plugin:
         notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
-    run = replace(run, share=sharing.request)
+    run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)
     asked = fitting.grant(triple, gpus or (), kinds, sharing.request if plugin else None)
     notes += [*fitting.waiting_notes(triple, kinds), *sharing.notes, *asked.notes]
+    notes += fitting.assumed_notes(triple, gpus or (), kinds, sharing)
     notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
     if script is not None:
         notes += submission.directive_notes(script.name, directives, wishes)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import names, share_option
 from ..errors import UsageError, shown
 from ..records import NodeKind, ShareRequest
 from ..share.rules import limits
 from ..work import Triple
-from . import triples
+from . import node_names, triples
 from .gpu_words import gres
+
+_FEATURE = re.compile(r"[A-Za-z0-9_.:-]+")
+"""A constraint that is one feature, without an operator or a count."""
 
 # ---- What the cluster has ----
 
@@ -69,6 +74,35 @@ def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[s
     return usable if triple.nodes <= _count(usable) else fit
 
 
+def chosen(kinds: Sequence[NodeKind], triple: Triple, said: Mapping[str, str | None]) -> tuple[NodeKind, ...]:
+    """Return of these `candidates` those that the options of sbatch in `said` leave: nodelist, exclude, constraint.
+
+    What is not understood here leaves all, and so does what would leave none: sbatch judges it.
+    """
+    left = tuple(kinds)
+    constraint = said.get("constraint") or ""
+    if _FEATURE.fullmatch(constraint):
+        left = tuple(kind for kind in left if constraint in kind.features.split(",")) or left
+    wanted, unwanted = _listed(said.get("nodelist")), _listed(said.get("exclude"))
+    if len(wanted) >= triple.nodes:
+        left = _only(left, wanted) or left
+    everything = frozenset(node for kind in left for node in kind.nodes)
+    return _only(left, everything - unwanted) or left
+
+
+def _listed(text: str | None) -> frozenset[str]:
+    """The nodes in an option's value; none where it is the name of a file, or no list."""
+    try:
+        return frozenset(node_names.parse(text)) if text and "/" not in text else frozenset()
+    except UsageError:
+        return frozenset()
+
+
+def _only(kinds: Sequence[NodeKind], nodes: frozenset[str]) -> tuple[NodeKind, ...]:
+    found = (replace(kind, nodes=tuple(node for node in kind.nodes if node in nodes)) for kind in kinds)
+    return tuple(kind for kind in found if kind.nodes)
+
+
 def waiting_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
     """That a job on these `candidates` begins only when nodes are back."""
     count, up = _count(kinds), _count(kind for kind in kinds if kind.usable)
@@ -109,6 +143,8 @@ class Sharing(Struct, frozen=True):
 
     request: ShareRequest | None = None
     notes: tuple[str, ...] = ()
+    is_computed: bool = False
+    """True: nobody wrote how many tasks a GPU gets, and `request` has the number for nodes with the fewest GPUs."""
 
 
 def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
@@ -149,7 +185,22 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
             f"{triple} puts {per_gpu} processes on a GPU, and a share has at most {names.SHARE_MAX}: the GPUs are "
             "dealt in turn, without MPS and without caps",
         ))  # fmt: skip
-    return Sharing(share_option.parse(str(per_gpu) if written is None else f"{per_gpu},{written}"))
+    request = share_option.parse(str(per_gpu) if written is None else f"{per_gpu},{written}")
+    return Sharing(request, is_computed=True)
+
+
+def assumed_notes(
+    triple: Triple, gpus: Sequence[tuple[str, int]], kinds: Sequence[NodeKind], sharing: Sharing
+) -> tuple[str, ...]:
+    """What a computed number of tasks assumes of the one node of a job that may come to unlike ones."""
+    counts = sorted({kind.gpu_count for kind in kinds})
+    request = sharing.request
+    if request is None or not sharing.is_computed or gpus or triple.nodes > 1 or len(counts) < 2:
+        return ()
+    return (
+        f"nodes here have {counts[0]} to {counts[-1]} GPUs: --{names.OPTION}={share_option.render(request)} is for one "
+        f"with {counts[0]}; on a node with more, a GPU gets fewer processes and each of them a larger part",
+    )
 
 
 class Grant(Struct, frozen=True):

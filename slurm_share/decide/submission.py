@@ -190,6 +190,13 @@ _SBATCH = {
 }  # fmt: skip
 
 
+def said(directives: Sequence[Directive], wishes: Wishes) -> dict[str, str | None]:
+    """The values of sbatch's options by their long names: a script's lines beat llsub's own, and --options both."""
+    own = {name: getattr(wishes, field) for field, name in _SBATCH.items() if getattr(wishes, field) is not None}
+    lines = {directive.name: directive.value for directive in directives}
+    return own | lines | {one.name: one.value for one in parse_options(wishes.options, "--options")}
+
+
 def plain_words(wishes: Wishes) -> list[str]:
     """The options that mean the same to sbatch, salloc and srun, for a job without a triple."""
     words = [f"--{_SBATCH[field]}={getattr(wishes, field)}" for field in _SBATCH if getattr(wishes, field) is not None]

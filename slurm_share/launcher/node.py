@@ -171,7 +171,7 @@ def _read_seating(
         why_no_driver = str(error)
     plan = seating.read_plan(paths, here)
     if plan is not None:
-        return seating.lease(plan, processes, driver, here, paths)
+        return seating.lease(plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed)
     words = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
     offer = seating.offer(driver, why_no_driver, settings)
     return seating.deal(words, driver, processes, run.share, offer, here, paths, settings)

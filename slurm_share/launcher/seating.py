@@ -8,6 +8,7 @@ daemons of the user's own where these can be had.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,8 +96,20 @@ def read_plan(paths: Paths, here: Here) -> PlanFile | None:
     return plan
 
 
-def lease(plan: PlanFile, processes: int, driver: Driver | None, here: Here, paths: Paths) -> Seating:
+def lease(
+    plan: PlanFile,
+    processes: int,
+    driver: Driver | None,
+    here: Here,
+    paths: Paths,
+    settings: Settings,
+    *,
+    is_share_computed: bool = False,
+) -> Seating:
     """A slot of the plan for each process, GPUs in turn as far as others of the job's steps leave them.
+
+    is_share_computed: the number of tasks of a GPU was computed for a node that may have fewer GPUs than this one. Then
+    the caps are those of the tasks that a GPU really has.
 
     Raises LaunchError where there are too few, StateError where the slots' folder is damaged; none is held then.
     """
@@ -119,20 +132,46 @@ def lease(plan: PlanFile, processes: int, driver: Driver | None, here: Here, pat
         raise
     positions = list(dict.fromkeys(gpu_of_slot))
     notes = [] if here.index == 0 else [*plan.notes]  # on the first node the batch shell has said them
-    if len(plan.slots) > processes and here.index == 0:
+    gpus = tuple(_gpu_of(plan.slots[slot], driver) for slot in chosen)
+    environments = tuple(plan.slots[slot].environment for slot in chosen)
+    share = _real_share(plan, chosen, gpus) if is_share_computed else None
+    if share is not None and plan.share is not None:
+        environments = tuple(
+            environment.with_fewer_tasks(one, gpu, share, processes, settings)
+            for one, gpu in zip(environments, gpus, strict=True)
+        )
+        notes.append(
+            f"{here.node} has {plan.gpus} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
+            f"{share.per_gpu} process{'' if share.per_gpu == 1 else 'es'} on a GPU, with caps for as many"
+        )
+    elif len(plan.slots) > processes and here.index == 0:
         left = len(plan.slots) - processes
         notes.append(
             f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} left over: a triple "
             f"with {len(plan.slots)} processes on a node would use {'it' if left == 1 else 'them'}"
         )
     return Seating(
-        gpus=tuple(_gpu_of(plan.slots[slot], driver) for slot in chosen),
+        gpus=gpus,
         positions=tuple(positions.index(gpu_of_slot[slot]) for slot in chosen),
         slots=chosen,
-        environments=tuple(plan.slots[slot].environment for slot in chosen),
+        environments=environments,
         notes=tuple(notes),
         leases=leases,
     )
+
+
+def _real_share(plan: PlanFile, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:
+    """The share with as many tasks as a GPU of the node has; None where the plan's is right.
+
+    The plan's holds, too, where other steps of the job have slots, where the job has a part of a GPU, and where the
+    driver does not say how large the GPUs are.
+    """
+    per_gpu = max(Counter(gpu.uuid for gpu in gpus).values())
+    if plan.share is None or per_gpu >= plan.share.per_gpu or len(plan.slots) < plan.share.per_gpu * plan.gpus:
+        return None
+    if tuple(chosen) != tuple(range(len(chosen))) or any(gpu.memory_total_mib is None for gpu in gpus):
+        return None
+    return replace(plan.share, per_gpu=per_gpu)
 
 
 def _why_too_many(plan: PlanFile, processes: int) -> str:

@@ -473,7 +473,10 @@ def test_row_17_a_card_in_mig_mode_is_refused_with_a_way_out(node: Node) -> None
     with node.gpu_file(1, "mig=1"):
         for granted in ("0,1", node.uuid(1)):
             node.prolog(FIRST, gpus=granted)
-            assert "a granted GPU is in MIG mode: work runs on its instances; ask for those" in node.plan(FIRST)
+            assert (
+                "GPU 1 is in MIG mode: work runs on its instances, which gres.conf lists; ask for those"
+                in node.plan(FIRST)
+            )
             node.epilog(FIRST, gpus=granted)
 
 

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 SHOW = """#!/bin/bash
 echo "rank=$LLSUB_RANK size=$LLSUB_SIZE gpu=$CUDA_VISIBLE_DEVICES index=$SLURM_SHARE_GPU_INDEX mps=$SLURM_SHARE_MPS \
-slot=$SLURM_SHARE_SLOT threads=$OMP_NUM_THREADS ntasks=$SLURM_NTASKS procid=$SLURM_PROCID host=$SLURMD_NODENAME \
+slot=$SLURM_SHARE_SLOT per_gpu=$SLURM_SHARE_PER_GPU \
+threads=$OMP_NUM_THREADS ntasks=$SLURM_NTASKS procid=$SLURM_PROCID host=$SLURMD_NODENAME \
 cap=$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT mask=$(grep Cpus_allowed_list /proc/self/status | cut -f2)"
 """
 
@@ -184,6 +185,37 @@ def test_four_gpus_and_none(cluster: Cluster, bare: Cluster) -> None:
         assert made.wait() == "COMPLETED", made.log()
         assert {words["gpu"] for words in made.ranks().values()} <= {"", "NoDevFiles"}
         assert len(made.ranks()) == 6
+
+
+@pytest.mark.parametrize("way", ["named", "not named"])
+def test_caps_follow_the_gpus_of_the_node_that_is_granted(cluster: Cluster, way: str) -> None:
+    """[1,8] on n1, which has four GPUs where others have two: two processes a GPU, each with half of what is usable.
+    Where the node is named, the share is computed for it; else for two GPUs, and the launcher corrects the caps."""
+    options = ("--options=-wn1",) if way == "named" else ()
+    busy = (
+        []
+        if way == "named"
+        else [cluster.sbatch("alice", "sleep 60", "-w", node, "--exclusive") for node in ("n2", "n3")]
+    )
+    try:
+        made = Submitted(cluster, SHOW, "[1,8]", *options)
+        assert made.wait() == "COMPLETED", made.log()
+    finally:
+        for job in busy:
+            cluster.as_user("alice", f"scancel {job}", check=True)
+            cluster.wait(job)
+    ranks = made.ranks()
+    assert Counter(words["gpu"] for words in ranks.values()) == dict.fromkeys({w["gpu"] for w in ranks.values()}, 2)
+    assert {words["host"] for words in ranks.values()} == {"n1"}
+    total = int(cluster.exec("n1", ["sed", "-n", "s/^memory_mib=//p", "/run/simgpu/gpu0"], check=True).stdout)
+    half = (int(0.98 * total) - 512) // 2
+    assert {words["cap"] for words in ranks.values()} == {f"0={half}M"}
+    assert {words["per_gpu"] for words in ranks.values()} == {"2"}
+    assumed = "nodes here have 2 to 4 GPUs: --share-gpu=4 is for one with 2" in made.said.stderr
+    assert assumed is (way == "not named")
+    assert f"--share-gpu={2 if way == 'named' else 4}" in made.said.stdout
+    corrected = "n1 has 4 GPUs, more than --share-gpu=4 was computed for: 2 processes on a GPU" in made.log()
+    assert corrected is (way == "not named")
 
 
 def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Cluster) -> None:

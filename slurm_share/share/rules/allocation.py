@@ -72,9 +72,10 @@ def allocate(
     A plan that wants MPS is not finished: `settle_mps` says what became of it.
     """
     asked = job.share
-    if any(gpu.mig_parent for gpu in gpus):
-        index = next(gpu.index for gpu in gpus if gpu.mig_parent)
-        return refusal(job, f"GPU {index} is in MIG mode: work runs on its instances; ask for those (gres.conf)")
+    parent = next((gpu for gpu in gpus if gpu.mig_parent), None)
+    if parent is not None:
+        why = f"GPU {parent.index} is in MIG mode: work runs on its instances, which gres.conf lists; ask for those"
+        return refusal(job, why)
     if any(gpu.simulated for gpu in gpus) and not settings.simulated_gpus:
         return refusal(job, "its GPUs are simulated, and simulated_gpus is not set in the configuration")
     if asked is not None and not gpus:

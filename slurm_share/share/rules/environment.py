@@ -1,11 +1,14 @@
-"""What a task finds in its environment: of a plan's slot, with its cap or with another one."""
+"""What a task finds in its environment: of a plan's slot, with its own caps or with others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ... import names
-from ...records import Assignment, Gpu, Plan, PlanFile, PlanSlot, Refusal, Slot
+from ...records import Assignment, Gpu, Plan, PlanFile, PlanSlot, Refusal, ShareRequest, Slot
+from ...settings import Settings
 from . import limits
 
 _DIGITS = 9
@@ -53,12 +56,15 @@ def slot_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
     else:
         found.append(Assignment(names.ENV_MPS, names.MPS_ON))
         found.append(Assignment(names.ENV_MPS_PIPE, slot.pipe))
-        if slot.thread_percent is not None:
-            found.append(Assignment(names.ENV_MPS_THREADS, f"{slot.thread_percent:g}"))
+        found += _threads(slot.thread_percent)
     if slot.gpu.simulated:
         found.append(Assignment(names.ENV_SIMULATED, "1"))
     found += _memory(slot.memory_cap_mib, slot.memory_fraction, has_mps=slot.pipe is not None)
     return tuple(found)
+
+
+def _threads(percent: float | None) -> list[Assignment]:
+    return [] if percent is None else [Assignment(names.ENV_MPS_THREADS, f"{percent:g}")]
 
 
 def _memory(cap_mib: int | None, fraction: str | None, *, has_mps: bool) -> list[Assignment]:
@@ -90,6 +96,24 @@ def with_memory_cap(environment: Iterable[Assignment], gpu: Gpu | None, cap_mib:
     fraction = None if gpu is None else limits.memory_fraction(gpu, cap_mib)
     has_mps = Assignment(names.ENV_MPS, names.MPS_ON) in rest
     return (*rest, *_memory(cap_mib, fraction, has_mps=has_mps))
+
+
+def with_fewer_tasks(
+    environment: Iterable[Assignment], gpu: Gpu, share: ShareRequest, slots: int, settings: Settings
+) -> tuple[Assignment, ...]:
+    """Return a slot's variables where the job has fewer tasks on its `gpu` than the plan was made for.
+
+    share: with the number of tasks that the GPU has. slots: that the job uses on the node. Caps and numbers are those
+    of a plan for that share.
+    """
+    numbers = {names.ENV_PER_GPU: str(share.per_gpu), names.ENV_SLOTS: str(slots)}
+    found = []
+    for one in environment:
+        if one.name != names.ENV_MPS_THREADS:
+            found.append(replace(one, value=numbers.get(one.name, one.value)))
+        if one.name == names.ENV_MPS_PIPE:
+            found += _threads(limits.thread_percent(share, settings))
+    return with_memory_cap(found, gpu, limits.memory_cap_mib(gpu, share, settings))
 
 
 def memory_cap_of(environment: Iterable[Assignment]) -> int | None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.decide import fitting, gpu_words, submission
 from slurm_share.decide.fitting import Grant, Sharing
@@ -364,6 +365,59 @@ def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None
     assert found.notes == ("nodes here have 2 to 4 GPUs: this job has 2 on each; -g 4 is for nodes with more",)
     two_of_one_kind = fitting.grant(TRIPLE, (), (V2, kind("a1", gpus=(("a100", 4),))), ShareRequest(4))
     assert two_of_one_kind.notes == ("nodes here have 2 to 4 GPUs: this job has 2 on each",)
+
+
+# ---- Nodes that are chosen by name ----
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "left"),
+    [
+        (1, {}, (V2, A4)),
+        (1, {"nodelist": "a1"}, (replace(A4, nodes=("a1",)),)),
+        (2, {"nodelist": "a[1-2]"}, (replace(A4, nodes=("a1", "a2")),)),
+        (2, {"nodelist": "a1"}, (V2, A4)),  # and which is the other
+        (1, {"nodelist": "a1,v1"}, (replace(V2, nodes=("v1",)), replace(A4, nodes=("a1",)))),
+        (1, {"exclude": "v[1-2]"}, (A4,)),
+        (1, {"exclude": "v[1-2],a2"}, (replace(A4, nodes=("a1", "a3")),)),
+        (1, {"exclude": "v[1-2],a[1-3]"}, (V2, A4)),  # sbatch says so
+        (1, {"nodelist": "z9"}, (V2, A4)),
+        (1, {"nodelist": "./hosts"}, (V2, A4)),
+        (1, {"nodelist": "a["}, (V2, A4)),
+        (1, {"nodelist": None}, (V2, A4)),
+        (1, {"constraint": "big"}, (A4,)),
+        (1, {"constraint": "big&v100"}, (V2, A4)),
+        (1, {"constraint": "other"}, (V2, A4)),
+    ],
+)
+def test_nodes_that_options_choose(nodes: int, options: dict[str, str | None], left: tuple[NodeKind, ...]) -> None:
+    """What is certain narrows; all else leaves every candidate."""
+    kinds = (replace(V2, features="v100"), replace(A4, features="a100,big"))
+    found = fitting.chosen(kinds, Triple(nodes, 8), options)
+    assert tuple(replace(kind, features="") for kind in found) == left
+
+
+def test_options_of_the_last_word_count() -> None:
+    """--options beat a script's lines, and these beat llsub's own."""
+    lines = submission.parse_directives(["-w n1", "-C old", "-x n7"])
+    wishes = Wishes(constraint="own", qos="low", options=("-wn2", "--constraint=new"))
+    assert submission.said(lines, wishes) == {"nodelist": "n2", "constraint": "new", "exclude": "n7", "qos": "low"}
+
+
+def test_what_a_computed_number_assumes_is_said() -> None:
+    """Only where it was computed, for one node of unlike ones, all of whose GPUs the job has."""
+    triple = Triple(1, 8)
+    computed = fitting.sharing(triple, None, 2, plugin=True)
+    assert computed.is_computed
+    (said,) = fitting.assumed_notes(triple, (), (V2, A4), computed)
+    assert said.startswith("nodes here have 2 to 4 GPUs: --share-gpu=4 is for one with 2; on a node with more")
+    assert fitting.assumed_notes(triple, (), (V2,), computed) == ()
+    assert fitting.assumed_notes(triple, (("", 2),), (V2, A4), computed) == ()
+    assert fitting.assumed_notes(Triple(2, 8), (), (V2, A4), computed) == ()
+    written = fitting.sharing(triple, "4", 2, plugin=True)
+    assert not written.is_computed
+    assert fitting.assumed_notes(triple, (), (V2, A4), written) == ()
+    assert fitting.sharing(triple, "mem=8G", 2, plugin=True).is_computed
 
 
 # ---- sbatch ----

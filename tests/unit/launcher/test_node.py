@@ -17,7 +17,9 @@ from slurm_share.paths import Paths
 from slurm_share.readers import topology
 from slurm_share.records import (
     Assignment,
+    JobContext,
     MpsFailed,
+    MpsOffer,
     MpsStarted,
     MpsStopped,
     PlanFile,
@@ -26,6 +28,7 @@ from slurm_share.records import (
     ShareRequest,
 )
 from slurm_share.settings import Settings
+from slurm_share.share.rules import allocation, environment
 from slurm_share.testing import FakeNvml
 from slurm_share.work import ENV_JOB_TASKS, Core, Run, Triple
 
@@ -411,6 +414,46 @@ def planned(paths):
         paths.plan(job).write_text(plan_text.render(plan))
 
     return write
+
+
+def computed_plan(per_gpu=4, gpus=2):
+    """As the Prolog writes it, under MPS."""
+    listed = tuple(replace(reading.gpu, index=reading.gpu.index + 2) for reading in FakeNvml().gpu().gpu().readings)
+    job = JobContext(4711, os.getuid(), os.getgid(), "n1", ("2", "3")[:gpus], ShareRequest(per_gpu, sm="even"))
+    plan = allocation.allocate(job, listed[:gpus], MpsOffer(48), Settings(), cores=((0,),))
+    return environment.plan_file(allocation.settle_mps(plan, {uuid(0): "/p0", uuid(1): "/p1"}, {}))
+
+
+def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
+    """N was computed for nodes with one GPU, and this one has two: two processes a GPU, half of it each."""
+    planned(computed_plan())
+    made = prepare(triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=True), SLURM)
+    assert [seat.slot for seat in made.seats] == [0, 1, 2, 3]
+    for seat in made.seats:
+        found = values(seat)
+        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
+        assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+        assert (found["SLURM_SHARE_PER_GPU"], found["SLURM_SHARE_SLOTS"]) == ("2", "4")
+    said = "n1 has 2 GPUs, more than --share-gpu=4 was computed for: 2 processes on a GPU, with caps for as many"
+    assert said in made.notes
+    assert not [note for note in made.notes if "left over" in note]
+
+
+@pytest.mark.parametrize("reason", ["written", "another step", "no driver", "as many"])
+def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
+    """A number that the user wrote; slots that others have; GPUs of unknown size; and where nothing differs."""
+    plan = computed_plan(per_gpu=2 if reason == "as many" else 4)
+    planned(plan)
+    run = triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=reason != "written")
+    if reason == "no driver":
+        machine.broken = "Driver Not Loaded"
+    if reason == "another step":
+        others = Leases(paths.slots(4711), [uuid(number % 2) for number in range(8)], 2)
+        assert others.take(1) == (0,)
+    made = prepare(run, SLURM)
+    assert all(seat.environment == plan.slots[seat.slot].environment for seat in made.seats)
+    if reason == "another step":
+        others.close()
 
 
 def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):

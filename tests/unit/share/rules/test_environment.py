@@ -135,3 +135,22 @@ def test_of_a_gpu_of_unknown_size_frameworks_are_told_nothing():
 def test_a_cap_in_other_words_is_not_ours(value):
     """A plan file is its user's to read, and only root's to write; still no traceback."""
     assert environment.memory_cap_of((Assignment("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", value),)) is None
+
+
+# ---- Fewer tasks than the plan was made for ----
+
+
+@pytest.mark.parametrize("has_mps", [True, False])
+@pytest.mark.parametrize("asked", [ShareRequest(4), ShareRequest(4, sm="even"), ShareRequest(4, mem_mib=900, sm=10)])
+@pytest.mark.parametrize("per_gpu", [1, 2, 3])
+def test_fewer_tasks_have_what_a_plan_for_them_would_give(per_gpu, asked, has_mps):
+    """Caps and numbers; nothing of the larger N is left."""
+
+    def made(share):
+        plan = allocation.admit(replace(JOB, share=share), (GPU,), ((0,),), MpsOffer(48), Settings())
+        plan = allocation.settle_mps(plan, {"GPU-0": "/run/p0"} if has_mps else {}, {})
+        return environment.plan_file(plan).slots[0].environment
+
+    real = replace(asked, per_gpu=per_gpu)
+    found = environment.with_fewer_tasks(made(asked), GPU, real, per_gpu, Settings())
+    assert sorted(found, key=lambda one: one.name) == sorted(made(real), key=lambda one: one.name)
