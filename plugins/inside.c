@@ -120,6 +120,23 @@ static const char *const *read_words(size_t *count)
 	return words + 1;
 }
 
+/* A slot is on one GPU: of two the task would silently get one. */
+static void check_gpus_of_a_task(const struct ss_srun_words *said)
+{
+	uint32_t gpus = said->task_gpus;
+
+	if (!said->says_gpus)
+		gpus = ss_gpus_per_task_read(getenv("SLURM_GPUS_PER_TASK"));
+	if (!said->says_gpus && gpus == 0)
+		gpus = ss_tres_per_task_read(getenv("SLURM_TRES_PER_TASK"));
+	if (gpus < 2)
+		return;
+	slurm_error("slurm-share: %u GPUs for each task do not go with job %u's share, in which a task has one slot on one GPU; "
+		    "write --gpus-per-task=1, or srun --" SS_OPTION "=" SS_OPTION_OFF " --gpus-per-task=%u for a step without slots, "
+		    "MPS and caps", gpus, job_id(), gpus);
+	exit(SS_EXIT_REFUSED);
+}
+
 void ss_inside_check(const struct ss_request *asked)
 {
 	struct ss_spread spread = { .job = job_id(), .nodes = number_in("SLURM_JOB_NUM_NODES") };
@@ -129,14 +146,14 @@ void ss_inside_check(const struct ss_request *asked)
 	char sentence[2 * SS_SENTENCE_SIZE];
 	size_t count = 0;
 
-	/* with one node, as most jobs have, nothing is looked at */
-	if (!is_below_shared_step() || spread.nodes < 2 || (asked != NULL && asked->off) ||
-	    (slot != NULL && strcmp(slot, SS_SLOT_NONE) == 0))
+	if (!is_below_shared_step() || (asked != NULL && asked->off) || (slot != NULL && strcmp(slot, SS_SLOT_NONE) == 0))
 		return;
 	const char *const *words = read_words(&count);
-	if (words == NULL)
-		return;
 	ss_srun_words_read(words, count, &said);
+	check_gpus_of_a_task(&said);
+	/* with one node, as most jobs have, nothing else is looked at */
+	if (words == NULL || spread.nodes < 2)
+		return;
 	if (ss_gres_read(getenv("SLURM_GRES"), &gres) != 0)
 		return;
 	spread.said = &said;

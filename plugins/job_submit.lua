@@ -228,6 +228,12 @@ local function problem_of(job, n, text, shards_per_gpu)
     return "slurm-share: --ntasks-per-gpu does not go with --share-gpu, which says itself how many tasks a GPU gets;"
       .. " leave it away, for example sbatch --share-gpu=" .. text .. " --gres=gpu:1 job.sh"
   end
+  local of_a_task = gpus_in(job.tres_per_task)
+  if of_a_task and of_a_task > 1 then
+    return "slurm-share: " .. of_a_task .. " GPUs for each task (--gpus-per-task) do not go with --share-gpu=" .. text
+      .. ", in which a task has one slot on one GPU; leave --share-gpu away, or write for example "
+      .. (is_direct(job) and srun_line(job, n, text) or "sbatch --share-gpu=" .. text .. " --gres=gpu:" .. of_a_task .. " job.sh")
+  end
   if is_direct(job) and (not M.gpus_asked(job) or tasks_are_open(job)) then
     return "slurm-share: srun --share-gpu without an allocation needs a number of GPUs and one of tasks, for example "
       .. srun_line(job, n, text)

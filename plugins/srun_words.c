@@ -9,7 +9,7 @@ static const char flags[] = "EhHlOQsuvVXZ";
 /* Those whose value, if any, is in the same word. */
 static const char tight[] = "IkK";
 
-enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, OTHER_PLACE };
+enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, TASK_GPUS, TASK_TRES, OTHER_PLACE };
 
 static const struct {
 	char letter; /* 0: none */
@@ -24,9 +24,9 @@ static const struct {
 	{ 'G', "gpus", GPUS },
 	{ 0, "gpus-per-node", GPUS },
 	{ 0, "gpus-per-socket", GPUS },
-	{ 0, "gpus-per-task", GPUS },
+	{ 0, "gpus-per-task", TASK_GPUS },
 	{ 0, "ntasks-per-gpu", GPUS },
-	{ 0, "tres-per-task", GPUS },
+	{ 0, "tres-per-task", TASK_TRES },
 	{ 'F', "nodefile", OTHER_PLACE },
 	{ 0, "jobid", OTHER_PLACE },
 	{ 0, "het-group", OTHER_PLACE },
@@ -66,6 +66,46 @@ static uint32_t number_of(const char *digits)
 	return ss_number_parse(digits, strlen(digits), 1, 1000000, &number) == 0 ? number : 0;
 }
 
+/* Of one item, `length` bytes: what is behind its last colon or equals sign, where that is a number; else the item is 1. */
+static uint32_t count_of(const char *item, size_t length)
+{
+	size_t at = length;
+	uint32_t number = 0;
+
+	while (at > 0 && item[at - 1] >= '0' && item[at - 1] <= '9')
+		at--;
+	if (at == length || (at > 0 && item[at - 1] != ':' && item[at - 1] != '='))
+		return 1; /* a type alone */
+	return ss_number_parse(item + at, length - at, 0, 65535, &number) == 0 ? number : 0;
+}
+
+/* The sum over the items that begin with `prefix`, which ends there or before a colon or an equals sign. */
+static uint32_t sum_of(const char *value, const char *prefix)
+{
+	size_t skip = strlen(prefix);
+	uint32_t sum = 0;
+
+	for (const char *at = value; at != NULL && *at != '\0';) {
+		size_t length = strcspn(at, ",");
+		bool counts = length >= skip && strncmp(at, prefix, skip) == 0 &&
+			      (skip == 0 || length == skip || at[skip] == ':' || at[skip] == '=');
+		if (counts && length > 0)
+			sum += count_of(at + skip, length - skip);
+		at = at[length] == ',' ? at + length + 1 : NULL;
+	}
+	return sum;
+}
+
+uint32_t ss_gpus_per_task_read(const char *value)
+{
+	return sum_of(value, "");
+}
+
+uint32_t ss_tres_per_task_read(const char *value)
+{
+	return sum_of(value, "gres/gpu") + sum_of(value, "gres:gpu");
+}
+
 /* 2, or 1-2 */
 static void take_nodes(const char *value, struct ss_srun_words *said)
 {
@@ -94,6 +134,14 @@ static void take(enum meaning meaning, const char *value, struct ss_srun_words *
 		break;
 	case GPUS:
 		said->says_gpus = true;
+		break;
+	case TASK_GPUS:
+		said->says_gpus = true;
+		said->task_gpus = ss_gpus_per_task_read(value);
+		break;
+	case TASK_TRES:
+		said->says_gpus = true;
+		said->task_gpus = ss_tres_per_task_read(value);
 		break;
 	case OTHER_PLACE:
 		said->says_other_place = true;

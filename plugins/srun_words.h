@@ -14,10 +14,16 @@ struct ss_srun_words {
 	bool says_other_place; /* another job, a part of this one, a file of nodes, a number of nodes that is not understood */
 	uint32_t nodes;        /* the most of -N; 0: not said */
 	uint32_t tasks;        /* -n; 0: not said, or not understood */
+	uint32_t task_gpus;    /* --gpus-per-task, or the GPUs of --tres-per-task; 0: not said, or not understood */
 	const char *node_list; /* -w, as it was written; NULL: not said */
 };
 
 /* `words` are those between "srun" and the program, as getopt(3) has told them apart. `said` points into them. */
 void ss_srun_words_read(const char *const *words, size_t count, struct ss_srun_words *said);
+
+/* The GPUs in a value of --gpus-per-task ("2", "a100:2", several with commas) and of --tres-per-task ("cpu=2,gres/gpu:a100:2").
+ * 0: none, or not understood; NULL is none. */
+uint32_t ss_gpus_per_task_read(const char *value);
+uint32_t ss_tres_per_task_read(const char *value);
 
 #endif

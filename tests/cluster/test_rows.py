@@ -38,6 +38,8 @@ FILES = {
     "off.sh": JOB.replace("srun", "srun -n1 --share-gpu=off"),
     "bare.sh": SHOW + "./task.sh\n",
     "bound.sh": JOB.replace("srun", "srun --gpus-per-task=1 -n2"),
+    "pair.sh": JOB.replace("srun", "srun --gpus-per-task=2 -n1")
+    + "srun --share-gpu=off --gpus-per-task=2 -n1 ./task.sh\n",
     "torch.sh": JOB + ": torchrun train.py\n",
     "outer.sh": "#!/bin/bash\nsbatch --wait -o inner.out job.sh >inner.id 2>&1; cat inner.out\n",
 }
@@ -110,6 +112,7 @@ STEPS = [
     Row("sbatch --share-gpu=4 nine.sh", note="`srun -n9` in it"),
     Row("sbatch --share-gpu=4 off.sh", note="`srun -n1 --share-gpu=off` in it"),
     Row("sbatch --share-gpu=4 bound.sh", note="`srun --gpus-per-task=1 -n2` in it"),
+    Row("sbatch --share-gpu=4 pair.sh", note="`srun --gpus-per-task=2 -n1` in it, then with `--share-gpu=off`"),
     Row("sbatch --share-gpu=4 bare.sh", note="no `srun` in it"),
     Row("sbatch --share-gpu=4 outer.sh", note="`sbatch job.sh` in it; of that job"),
     Row("sbatch --share-gpu=2 torch.sh", note="`torchrun` in it"),
@@ -119,6 +122,8 @@ REFUSED = [
     Row("sbatch --share-gpu=4,mps=off,mem=8G job.sh"),
     Row("sbatch --share-gpu=4 -n1 : --share-gpu=4 -n1 job.sh", ""),
     Row("sbatch --share-gpu=4 --gpus=1 --ntasks-per-gpu=4 job.sh"),
+    Row("sbatch --share-gpu=4 --gpus-per-task=2 -n1 job.sh"),
+    Row("srun --share-gpu=4 --gpus-per-task=2 -n1 ./shown.sh"),
     Row("sbatch --share-gpu=4 --gres=shard:4 job.sh"),
     Row("srun --share-gpu=4 ./shown.sh"),
     Row("sbatch --share-gpu=2 -N2 job.sh", "n1,n2", note="unlike nodes"),

@@ -460,6 +460,14 @@ said = nil
 d = with("4,mem=8192M", { ntasks_per_tres = 4, num_tasks = 4 })
 equal("--ntasks-per-gpu", "answer", share.submit(d, {}, 1), slurm.ERROR)
 equal("--ntasks-per-gpu", "sentence", has(said, "--share-gpu=4,mem=8192M --gres=gpu:1 job.sh"), true)
+for _, tres in ipairs({ "gres/gpu:2", "gres/gpu=2", "gres:gpu:2", "gres/gpu:h200:2", "cpu=4,gres/gpu:2" }) do
+  said = nil
+  d = with("4,mem=8192M", { tres_per_task = tres, num_tasks = 1 })
+  equal("--gpus-per-task=2, " .. tres, "answer", share.submit(d, {}, 1), slurm.ERROR)
+  equal("--gpus-per-task=2, " .. tres, "sentence", has(said, "2 GPUs for each task (--gpus-per-task) do not go with"), true)
+  equal("--gpus-per-task=2, " .. tres, "line", has(said, "sbatch --share-gpu=4,mem=8192M --gres=gpu:2 job.sh"), true)
+end
+equal("--gpus-per-task=2 alone", "answer", share.submit(job({ tres_per_task = "gres/gpu:2" }), {}, 1), slurm.SUCCESS)
 equal("--ntasks-per-gpu alone", "answer", share.submit(job({ ntasks_per_tres = 4 }), {}, 1), slurm.SUCCESS)
 local direct = { -- srun without an allocation: what was asked, and the line that works; nil: it works as it is
   { {}, "srun --share-gpu=4 --gres=gpu:1 -n4 PROGRAM" },
@@ -471,6 +479,7 @@ local direct = { -- srun without an allocation: what was asked, and the line tha
   { { tres_per_job = "gres/gpu:2" }, "srun --share-gpu=4 --gpus=2 -n8 PROGRAM" },
   { { tres_per_job = "gres/gpu:h200:3,license/x:7" }, "srun --share-gpu=4 --gpus=3 -n12 PROGRAM" },
   { { tres_per_task = "gres/gpu=1" }, "srun --share-gpu=4 --gres=gpu:1 -n4 PROGRAM" },
+  { { tres_per_task = "gres/gpu=2", num_tasks = 1 }, "srun --share-gpu=4 --gres=gpu:1 -n1 PROGRAM" },
   { { tres_per_node = "gres/gpu:2", num_tasks = 8 }, nil },
   { { tres_per_node = "gres/gpu:2", ntasks_per_node = 8, num_tasks = 8 }, nil },
   { { tres_per_job = "gres/gpu:2", num_tasks = 3 }, nil },

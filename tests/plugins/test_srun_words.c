@@ -79,6 +79,42 @@ static void each_form_says_the_same(void)
 	}
 }
 
+static void gpus_of_a_task_are_counted(void)
+{
+	static const struct {
+		const char *word;
+		uint32_t gpus;
+	} rows[] = {
+		{ "--gpus-per-task=1", 1 },
+		{ "--gpus-per-task=2", 2 },
+		{ "--gpus-per-t=2", 2 },
+		{ "--gpus-per-task=a100:2", 2 },
+		{ "--gpus-per-task=a100:1,v100:2", 3 },
+		{ "--gpus-per-task=a100", 1 },
+		{ "--gpus-per-task=rtx3090", 1 },
+		{ "--gpus-per-task=0", 0 },
+		{ "--gpus-per-task=99999999999", 0 },
+		{ "--gpus-per-task=", 0 },
+		{ "--tres-per-task=gres/gpu:2", 2 },
+		{ "--tres-per-task=gres/gpu=2", 2 },
+		{ "--tres-per-task=gres:gpu:2", 2 },
+		{ "--tres-per-task=cpu=4,gres/gpu:a100:2", 2 },
+		{ "--tres-per-task=gres/gpu", 1 },
+		{ "--tres-per-task=gres/gpumem:2", 0 },
+		{ "--tres-per-task=cpu=4", 0 },
+		{ "--tres-per-task=gres/nic:4", 0 },
+		{ "--gpus=4", 0 },
+		{ "--gres=gpu:4", 0 },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ss_srun_words said;
+		ss_srun_words_read(&rows[i].word, 1, &said);
+		CHECK(rows[i].word, said.task_gpus == rows[i].gpus);
+	}
+	CHECK("nothing in the environment", ss_gpus_per_task_read(NULL) == 0 && ss_tres_per_task_read(NULL) == 0);
+}
+
 static void random_words_are_read_to_their_end(void)
 {
 	static const char alphabet[] = "--=NnwGlJgrestask12,";
@@ -103,6 +139,7 @@ static void random_words_are_read_to_their_end(void)
 int main(void)
 {
 	each_form_says_the_same();
+	gpus_of_a_task_are_counted();
 	random_words_are_read_to_their_end();
 	return finish();
 }
