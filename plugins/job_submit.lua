@@ -21,6 +21,8 @@ M.DIRECT = "SHARE_GPU_SRUN"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 M.SHARE_MAX = 60
 M.MEM_MAX_MIB = 16 * 1024 * 1024
+M.MEM_MIN_MIB = 64
+M.MEM_BARE_MIN_MIB = 512
 M.OPTION_MAX_BYTES = 64
 
 -- job.shared
@@ -40,7 +42,8 @@ local checks = {
   mem = function(value)
     local digits, unit, tail = string.match(string.lower(value), "^(%d+)([mgt]?)(i?b?)$")
     if not digits or tail == "i" or (unit == "" and tail ~= "") then return false end
-    return whole(digits, M.MEM_MAX_MIB / MIB_PER[unit]) ~= nil
+    local size = whole(digits, M.MEM_MAX_MIB / MIB_PER[unit])
+    return size ~= nil and size * MIB_PER[unit] >= (unit == "" and M.MEM_BARE_MIN_MIB or M.MEM_MIN_MIB)
   end,
   sm = function(value)
     return value == "even" or value == "free" or whole(string.match(value, "^(%d+)%%?$") or "", 100) ~= nil

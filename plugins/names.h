@@ -17,6 +17,8 @@
 #define SS_OPTION_FORM "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 #define SS_SHARE_MAX 60
 #define SS_MEM_MAX_MIB 16777216
+#define SS_MEM_MIN_MIB 64
+#define SS_MEM_BARE_MIN_MIB 512
 #define SS_OPTION_MAX_BYTES 64
 
 /* how it travels */

@@ -113,6 +113,12 @@ static int parse_mem(struct word word, struct ss_request *request, const struct 
 			known = known && lower(suffix.at[1]) == 'i' && lower(suffix.at[2]) == 'b';
 	}
 	if (known && ss_number_parse(word.at, digits, 1, SS_MEM_MAX_MIB / unit, &number) == 0) {
+		if (suffix.length == 0 && number < SS_MEM_BARE_MIN_MIB)
+			return refuse(refusal, SS_OPTION_MEM "=%u would be %u MiB, and a size below %d needs its unit: "
+				      SS_OPTION_MEM "=%uG", number, number, SS_MEM_BARE_MIN_MIB, number);
+		if (number * unit < SS_MEM_MIN_MIB)
+			return refuse(refusal, SS_OPTION_MEM "=%uM is less than any CUDA program needs (%dM at least): "
+				      SS_OPTION_MEM "=%uG", number, SS_MEM_MIN_MIB, number);
 		request->mem_mib = (int32_t)(number * unit);
 		return 0;
 	}

@@ -66,6 +66,11 @@ SHARE_MAX = 60
 Source: docs.nvidia.com/deploy/mps, "Limitations"."""
 MEM_MAX_MIB = 16 * 1024 * 1024
 """16 TiB: above any GPU, below every overflow."""
+MEM_MIN_MIB = 64
+"""The cap counts the CUDA context of its task (docs.nvidia.com/deploy/mps, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), which
+alone takes some hundred MiB on most GPUs: under a smaller cap no CUDA program starts."""
+MEM_BARE_MIN_MIB = 512
+"""A smaller number without a unit is asked back: more likely it means GiB, of which the largest GPU has 288 (B300)."""
 OPTION_MAX_BYTES = 64
 """The longest valid option is under 40 bytes; a longer letter is not read."""
 

@@ -72,6 +72,14 @@ def _size_mib(text: str, word: str) -> int:
     mib = int(match[1]) * _MIB_PER[(match[2] or "").upper()] if match and len(match[1]) < 10 else 0
     if not 1 <= mib <= names.MEM_MAX_MIB:
         raise OptionError(text, "mem= is a size like 8G or 800M, at most 16T")
+    if match and not match[2] and mib < names.MEM_BARE_MIN_MIB:
+        raise OptionError(
+            text,
+            f"mem={word} would be {word} MiB, and a size below {names.MEM_BARE_MIN_MIB} needs its unit: mem={word}G",
+        )
+    if match and mib < names.MEM_MIN_MIB:
+        why = f"mem={word} is less than any CUDA program needs ({names.MEM_MIN_MIB}M at least): mem={match[1]}G"
+        raise OptionError(text, why)
     return mib
 
 

@@ -119,6 +119,7 @@ STEPS = [
 ]
 REFUSED = [
     Row("sbatch --share-gpu=0 job.sh"),
+    Row("sbatch --share-gpu=8,mem=8 job.sh"),
     Row("sbatch --share-gpu=4,mps=off,mem=8G job.sh"),
     Row("sbatch --share-gpu=4 -n1 : --share-gpu=4 -n1 job.sh", ""),
     Row("sbatch --share-gpu=4 --gpus=1 --ntasks-per-gpu=4 job.sh"),

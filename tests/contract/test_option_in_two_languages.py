@@ -15,6 +15,7 @@ from slurm_share.errors import OptionError
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 TABLE = [
+    "4,mem=511", "4,mem=512", "4,mem=1M", "4,mem=63M", "4,mem=64M", "4,mem=63MiB", "4,mem=64mb", "4,mem=63,mps=off",
     "", "off", "OFF", "Off", "off,", "off,4", "4,off", "0", "1", "4", "60", "61", "007", "00", "+4", "-4", " 4", "4 ",
     "4.0", "1e1", "0x4", "\u0664", "4\n", "4\t", "4\r", "99999999999999999999", "4", "4", "4,", ",", ",4", "4,,",
     "4,mem", "4,mem=", "4,mem=0", "4,mem=1", "4,mem=01", "4,mem=8G", "4,mem=8g", "4,mem=8GB", "4,mem=8gIb",

@@ -28,6 +28,7 @@ VALUES = [
     "4,mem=8G,mem=8G", "4,mem=8G=8G", "4,mem=4294967297T", "4,sm=1", "4,sm=100%", "4,sm=101", "4,sm=0", "4,sm=05",
     "4,sm=50%%", "4,sm=%", "4,sm=even", "4,sm=free", "4,sm=Even", "4,mps=on", "4,mps=off", "4,mps=yes", "4,mps",
     "4,mem=8G,mps=off", "4,sm=50,mps=off", "4,sm=even,mps=off", "4,sm=free,mps=off", "4,mps=on,sm=50%,mem=8G",
+    "4,mem=8", "4,mem=511", "4,mem=512", "4,mem=63M", "4,mem=64M", "4,mem=64mib",
     "4;rm -rf /", "4,gpu=1", "4,off", "off,4", "4,mem=8G" + "," * 60,
 ]  # fmt: skip
 
@@ -52,7 +53,8 @@ def test_the_decisions_hold():
 def test_its_words_are_those_of_names():
     """It runs in slurmctld, where neither Python nor the C header is at hand."""
     printed = lua(
-        "for _, key in ipairs({'CONFIG', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', "
+        "for _, key in ipairs({'CONFIG', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', 'MEM_MIN_MIB', "
+        "'MEM_BARE_MIN_MIB', "
         "'OPTION_MAX_BYTES'}) do print(share[key]) end"
     )
     assert printed.splitlines() == [
@@ -62,6 +64,8 @@ def test_its_words_are_those_of_names():
         names.OPTION_FORM,
         str(names.SHARE_MAX),
         str(names.MEM_MAX_MIB),
+        str(names.MEM_MIN_MIB),
+        str(names.MEM_BARE_MIN_MIB),
         str(names.OPTION_MAX_BYTES),
     ]
 

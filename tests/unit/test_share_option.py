@@ -15,6 +15,8 @@ GOOD = [
     ("60", ShareRequest(60)),
     ("4,mem=8G", ShareRequest(4, mem_mib=8192)),
     ("4,mem=800", ShareRequest(4, mem_mib=800)),
+    ("4,mem=512", ShareRequest(4, mem_mib=512)),
+    ("4,mem=64M", ShareRequest(4, mem_mib=64)),
     ("4,mem=1T", ShareRequest(4, mem_mib=1048576)),
     ("4,mem=2gib,sm=25%", ShareRequest(4, mem_mib=2048, sm=25)),
     ("4,sm=even,mps=on", ShareRequest(4, sm="even", mps=True)),
@@ -26,6 +28,7 @@ BAD = [
     "4,mem=lots", "4,mem=", "4,mem", "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T", "4,mem=8G,mps=off",
     "4,mem=99999999999999999999G", "4,mem=8GB,sm=50,mps=on" + " " * 60, "4" * 10_000,
     "4,sm=0", "4,sm=101", "4,sm=ev", "4,sm=50,mps=off", "4,sm=even,mps=off",
+    "4,mem=8", "4,mem=511", "4,mem=8M", "4,mem=63MiB",
     "4,mps=maybe", "4,gpu=1", "4\n", "4\nSLURM_JOB_ID=1",
 ]  # fmt: skip
 
@@ -51,6 +54,21 @@ def test_anything_else_is_refused_with_the_valid_form(text):
     assert names.OPTION_FORM in str(caught.value)
     assert len(str(caught.value)) < 400
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("8,mem=8", "mem=8 would be 8 MiB, and a size below 512 needs its unit: mem=8G"),
+        ("8,mem=141,sm=10", "mem=141 would be 141 MiB, and a size below 512 needs its unit: mem=141G"),
+        ("8,mem=8MiB", "mem=8MiB is less than any CUDA program needs (64M at least): mem=8G"),
+    ],
+)
+def test_a_size_that_lost_its_unit_is_asked_back(text, why):
+    """8 MiB hold no CUDA context."""
+    with pytest.raises(OptionError) as caught:
+        share_option.parse(text)
+    assert f"--share-gpu={text}: {why}; the valid form is N" in str(caught.value)
 
 
 @given(st.text(max_size=80))

@@ -322,6 +322,8 @@ def test_why_there_is_no_share_is_said() -> None:
         ("0", 2, "--share-gpu"),
         ("mem=0", 2, "mem="),
         ("mem=0", None, "mem="),
+        ("mem=8", 2, "mem=8 would be 8 MiB"),
+        ("4,mem=8", 2, "needs its unit: mem=8G"),
         ("nonsense", 2, "nonsense"),
     ],
 )
