@@ -19,12 +19,18 @@ from .recipe import CHECKOUT, HOME, PACKAGING, PYTHONS, SITE_PACKAGES, Build, fi
 HOOKS = ("slurm-share-prolog", "slurm-share-epilog")
 """slurmd starts these by their full names; nobody types them."""
 _SCRIPT = """\
-#!/{home}/bin/python -IB
-import sys
+#!/{home}/bin/python -IBS
+import _signal
+if _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+import site, sys
+site.main()
 from {module} import {function}
 sys.exit({function}())
 """
-"""-I: nothing of a user's PYTHON* or folder decides what runs. -B: byte-code is made at the installation, by root."""
+"""-I: nothing of a user's PYTHON* or folder decides what runs. -B: byte-code is made at the installation, by root.
+-S: Ctrl-C while Python looks for its libraries ends the command without a traceback; `slurm_share.cli.start` sets it
+back. `_signal` is in the interpreter itself, `signal` is a file that has to be found and read."""
 _HOOK = """\
 #!/{home}/bin/python -IB
 import os, sys, time

@@ -14,8 +14,8 @@ from localcluster.progress import Say
 from . import base, wheels
 from .recipe import BASE, HOME, PACKAGES, PACKAGING, SCREEN, SCREEN_HOME, SITE_PACKAGES, SPANK, Build
 
-PARSERS = {"slurm_share.cli.llmapreduce:main": "slurm_share.cli.llmapreduce_words:parser"}
-"""Where a command's parser is not `parser` beside its `main`."""
+PARSERS = {"llmapreduce": "slurm_share.cli.llmapreduce_words", "slurm_share": "slurm_share.cli.main"}
+"""The module of a command's parser, by its function in `slurm_share.cli.start`, where it is not of the same name."""
 SCREEN_PARSER = "slurm_share_tui.words:parser"
 
 
@@ -24,10 +24,10 @@ def write(build: Build, say: Say) -> None:
     tools = wheels.tools(build.cache, say)
     site = build.tree(BASE) / HOME / SITE_PACKAGES
     screen_site = build.tree(SCREEN) / SCREEN_HOME / SITE_PACKAGES
+    targets = {name: target for name, target in base.commands(build).items() if name not in base.HOOKS}
+    functions = {name: target.partition(":")[2] for name, target in targets.items()}
     commands = [
-        f"{name}={PARSERS.get(target, target.partition(':')[0] + ':parser')}"
-        for name, target in base.commands(build).items()
-        if name not in base.HOOKS
+        f"{name}={PARSERS.get(function, f'slurm_share.cli.{function}')}:parser" for name, function in functions.items()
     ]
     _generate(build, tools, [site], commands, build.tree(BASE))
     _generate(build, tools, [site, screen_site], [f"llload-tui={SCREEN_PARSER}"], build.tree(SCREEN))

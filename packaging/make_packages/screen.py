@@ -24,5 +24,5 @@ def make(build: Build, say: Say) -> None:
         base.screen_code(build).rename(own)
         wheels.laid_out([wheel for wheel in both if wheel.name.split("-")[0] not in there], own.parent)
         (own.parent / "slurm-share.pth").write_text(f"/{HOME}/{SITE_PACKAGES}\n")
-        base.command(tree, SCREEN_HOME, "llload-tui", "slurm_share_tui.main:main")
+        base.command(tree, SCREEN_HOME, "llload-tui", "slurm_share.cli.start:llload_tui")
         base.documents(tree, SCREEN)
