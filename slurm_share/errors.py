@@ -17,6 +17,7 @@ SlurmShareError              everything of ours; its text is a sentence for a pe
 │   ├── MpsForeignError      another process holds its place
 │   └── MpsServerError       its server does not come up, or is in FAULT
 └── CommandError             a program failed, hung or is not there; keeps command, output and code
+    └── SlurmSilentError     Slurm's controller answers nothing at all
 """
 
 from __future__ import annotations
@@ -155,6 +156,20 @@ class CommandError(SlurmShareError):
         how = "did not run" if self.code is None else f"ended with {self.code}"
         last = self.stderr.strip().splitlines()[-1:] or ["no message"]
         return f"{self.argv[0]} {how}: {shown(last[0], 300)}"
+
+
+class SlurmSilentError(CommandError):
+    """Neither the question nor the smallest one there is was answered."""
+
+    def __init__(self, argv: tuple[str, ...], waited_s: float) -> None:
+        self.waited_s = waited_s
+        super().__init__(argv, None, f"Slurm does not answer: no word from its controller within {waited_s:g} s")
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stderr}, neither to {self.argv[0]} nor to scontrol ping; ask again in a while, or tell the "
+            "administrators"
+        )
 
 
 def shown(text: str, limit: int = 80) -> str:

@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 
 from msgspec import Struct
@@ -30,6 +30,14 @@ class Finished(Struct, frozen=True):
     stderr: str
 
 
+class Check(Struct, frozen=True):
+    """A second look at whether an answer can come at all, for programs that keep trying for a minute."""
+
+    after_s: float
+    is_worth_it: Callable[[], None]
+    """Raises CommandError where no answer can be expected."""
+
+
 class Deadline(Struct, frozen=True):
     """A moment by which a whole piece of work has to be over, handed down through every call of it."""
 
@@ -50,36 +58,61 @@ class Deadline(Struct, frozen=True):
         return Deadline(min(self.at, time.monotonic() + seconds))
 
 
-def run(argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None) -> str:
-    """Standard output of `argv`, which is given no input.
+def run(
+    argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, check: Check | None = None
+) -> str:
+    """Standard output of `argv`, which is given no input. `check`: as `finish` has it.
 
     Raises CommandError when the program is not there, takes longer than `timeout_s`, or ends with a code other than 0.
     """
-    done = finish(argv, timeout_s=timeout_s, env=env)
+    done = finish(argv, timeout_s=timeout_s, env=env, check=check)
     if done.code != 0:
         raise CommandError(tuple(argv), done.code, done.stderr)
     return done.stdout
 
 
-def finish(argv: Sequence[str], *, timeout_s: float | None, env: Mapping[str, str] | None = None) -> Finished:
+def finish(
+    argv: Sequence[str],
+    *,
+    timeout_s: float | None,
+    env: Mapping[str, str] | None = None,
+    check: Check | None = None,
+) -> Finished:
     """Wait until `argv`, which is given no input, has ended in the caller's folder. Whatever it ends with is an answer.
 
     Raises CommandError when the program is not there (the cause is the OSError), or takes longer than `timeout_s` and
-    was killed.
+    was killed. With `check`, a program that is still running after `check.after_s` is only waited for if
+    `check.is_worth_it` returns; what that raises ends the program and reaches the caller.
     """
     command = tuple(argv)
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, env=env, check=False
-        )
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+        ) as child:
+            try:
+                out, err = _communicate(child, timeout_s, check)
+            except BaseException:
+                child.kill()
+                raise
     except subprocess.TimeoutExpired as error:
         raise CommandError(command, None, f"no answer within {timeout_s:g} s") from error
     except OSError as error:
         raise CommandError(command, None, str(error)) from error
     # Not as the locale has it, and never an error: any user can give a job a name that is no UTF-8, and squeue shows it
     # to everybody.
-    stdout, stderr = (data.decode("utf-8", "replace") for data in (done.stdout, done.stderr))
-    return Finished(done.returncode, stdout, stderr)
+    stdout, stderr = (data.decode("utf-8", "replace") for data in (out, err))
+    return Finished(child.returncode, stdout, stderr)
+
+
+def _communicate(child: subprocess.Popen[bytes], timeout_s: float | None, check: Check | None) -> tuple[bytes, bytes]:
+    if check is None or (timeout_s is not None and timeout_s <= check.after_s):
+        return child.communicate(timeout=timeout_s)
+    began = time.monotonic()
+    try:
+        return child.communicate(timeout=check.after_s)
+    except subprocess.TimeoutExpired:
+        check.is_worth_it()
+    return child.communicate(timeout=None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began)))
 
 
 def attend(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:

@@ -14,7 +14,7 @@ from .. import run_folder
 from ..errors import CommandError, SlurmShareError, StateError
 from ..process import run
 from ..work import Run
-from .slurm import DATA_PARSER, queue_environment
+from .slurm import DATA_PARSER, patience, queue_environment
 
 TIMEOUT_S = 30.0
 LOGS_MOST = 50
@@ -92,7 +92,8 @@ def parse_files(text: str, job_id: int) -> JobFiles | None:
 def read_files(job_id: int) -> JobFiles:
     """Where a job writes to. Raises SlurmShareError where it has ended and Slurm has forgotten it, CommandError where
     Slurm does not answer."""
-    text = run(show_job_argv(job_id), timeout_s=TIMEOUT_S, env=queue_environment(os.environ))
+    argv = show_job_argv(job_id)
+    text = run(argv, timeout_s=TIMEOUT_S, env=queue_environment(os.environ), check=patience(argv))
     found = parse_files(text, job_id)
     if found is None:
         raise SlurmShareError(f"Slurm knows job {job_id} no longer, and nobody else says where it wrote to")

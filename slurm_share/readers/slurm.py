@@ -8,14 +8,56 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..errors import CommandError
+from ..errors import CommandError, SlurmSilentError
 from ..names import OPTION
-from ..process import run
+from ..process import Check, finish, run
 from ..records import ClusterName, NodeKind, QueuedJob
 from . import slurm_pyslurm
 
 DATA_PARSER = "v0.0.42"
 """The one JSON layout that Slurm 24.11 and 26.05 both write."""
+
+
+LONG_S = 60.0
+"""For an answer of a controller that answers: the queue of a large cluster takes its time."""
+CHECK_AFTER_S = 5.0
+PING_S = 5.0
+"""With CHECK_AFTER_S, ten seconds until a person is told that Slurm does not answer. Slurm's commands try for 20 to 25
+(26.05, controller stopped or gone: squeue), and longer where there are backup controllers."""
+
+
+def ping_text_argv() -> list[str]:
+    """The smallest question there is, answered as `Slurmctld(primary) at ctl is UP`."""
+    return ["scontrol", "ping"]
+
+
+def is_down(ping: str) -> bool:
+    """Return whether the answer to `ping_text_argv` says that no controller is up; False where it says neither."""
+    return " is DOWN" in ping and " is UP" not in ping
+
+
+def patience(argv: Sequence[str]) -> Check:
+    """How long to wait for a command of Slurm's: as long as a controller answers.
+
+    The check raises SlurmSilentError, about ten seconds after the command's start, where the controller is stopped or
+    gone. Where there is no scontrol it raises nothing.
+    """
+
+    def ping() -> None:
+        try:
+            done = finish(ping_text_argv(), timeout_s=PING_S, env=queue_environment(os.environ))
+        except CommandError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise SlurmSilentError(tuple(argv), CHECK_AFTER_S + PING_S) from error
+        else:
+            if is_down(done.stdout):
+                raise SlurmSilentError(tuple(argv), CHECK_AFTER_S)
+
+    return Check(CHECK_AFTER_S, ping)
+
+
+def _ask(argv: Sequence[str], timeout_s: float = LONG_S) -> str:
+    return run(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
 
 
 class _Job(msgspec.Struct):
@@ -49,7 +91,7 @@ def read_my_job_ids(node: str) -> tuple[int, ...]:
     answer = slurm_pyslurm.read_where_wanted(os.environ)
     if answer is not None:
         return slurm_pyslurm.job_ids(answer, os.getuid(), node, ON_A_NODE)
-    return parse_job_ids(run(squeue_argv(node), timeout_s=10, env=queue_environment(os.environ)))
+    return parse_job_ids(_ask(squeue_argv(node), 10))
 
 
 # --- What the cluster has --------------------------------------------------------------------------------------------
@@ -197,9 +239,8 @@ def count_gpus_in_parts(gres_used: str) -> int:
 
 def read_node_kinds() -> tuple[NodeKind, ...]:
     """What the cluster has, partition by partition. Raises CommandError where Slurm does not answer."""
-    env = queue_environment(os.environ)
-    default = parse_default_partition(run(partitions_argv(), timeout_s=20, env=env))
-    return parse_node_kinds(run(sinfo_argv(), timeout_s=20, env=env), default)
+    default = parse_default_partition(_ask(partitions_argv(), 20))
+    return parse_node_kinds(_ask(sinfo_argv(), 20), default)
 
 
 # --- The queue -------------------------------------------------------------------------------------------------------
@@ -275,14 +316,14 @@ def places_argv(states: Sequence[str]) -> list[str]:
     return ["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"]
 
 
-def read_places(states: Sequence[str], *, timeout_s: float = 60) -> frozenset[str]:
+def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozenset[str]:
     """Folded lists of nodes, of all jobs in these states that Slurm shows the caller. `read_queue` has them as well,
     and for a thousand jobs takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that is wanted and works. Raises
     CommandError where squeue does not answer."""
     answer = slurm_pyslurm.read_where_wanted(os.environ, timeout_s)
     if answer is not None:
         return slurm_pyslurm.places(answer, states)
-    text = run(places_argv(states), timeout_s=timeout_s, env=queue_environment(os.environ))
+    text = _ask(places_argv(states), timeout_s)
     return frozenset(line.strip() for line in text.splitlines()) - {""}
 
 
@@ -400,7 +441,7 @@ def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_queue(
-    *, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = (), timeout_s: float = 60
+    *, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = (), timeout_s: float = LONG_S
 ) -> tuple[ClusterName | None, tuple[QueuedJob, ...]]:
     """Which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
 
@@ -408,7 +449,7 @@ def read_queue(
     """
     try:
         argv = queue_argv(users=users, jobs=jobs, states=states)
-        return parse_queue(run(argv, timeout_s=timeout_s, env=queue_environment(os.environ)))
+        return parse_queue(_ask(argv, timeout_s))
     except CommandError as error:
         if jobs and _NO_SUCH_JOB in error.stderr:
             return None, ()
@@ -417,7 +458,7 @@ def read_queue(
 
 def read_cluster() -> ClusterName:
     """Which Slurm answers. Raises CommandError where none does."""
-    return parse_cluster(run(ping_argv(), timeout_s=20))
+    return parse_cluster(_ask(ping_argv(), 20))
 
 
 def read_has_share_option() -> bool:

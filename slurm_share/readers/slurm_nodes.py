@@ -12,7 +12,7 @@ from functools import lru_cache
 from ..errors import CommandError, shown
 from ..process import finish
 from ..snapshot import SlurmNode
-from .slurm import count_gpus_in_parts, parse_gpus, queue_environment
+from .slurm import count_gpus_in_parts, parse_gpus, patience, queue_environment
 
 _BEGIN = "\nNodeName="
 _STATE = "State"
@@ -123,7 +123,7 @@ def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ..
     """All nodes that Slurm shows the caller, or those of a folded list; what it does not know is not among them.
     Raises CommandError where Slurm does not answer."""
     argv = nodes_argv(nodes)
-    done = finish(argv, timeout_s=timeout_s, env=queue_environment(os.environ))
+    done = finish(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
     if done.code != 0 and not _NOT_FOUND.search(done.stdout):
         raise CommandError(tuple(argv), done.code, done.stderr)
     return parse_nodes(done.stdout)

@@ -200,3 +200,16 @@ def test_llfree_follows_what_jobs_take(cluster: Cluster) -> None:
         assert free(cluster)["gpu", "simulated:4"] == [16, 0, 1, 0, 4, 0]
     finally:
         cluster.exec("ctl", ["scontrol", "update", "node=n1", "state=resume"], check=True)
+
+
+def test_a_controller_that_is_stopped_is_a_sentence(cluster: Cluster) -> None:
+    """It takes connections and answers nothing; squeue by itself would try for more than twenty seconds."""
+    controller = cluster.exec("ctl", ["pgrep", "-o", "slurmctld"], check=True).stdout.strip()
+    cluster.exec("ctl", ["kill", "-STOP", controller], check=True)
+    try:
+        together = "for name in llstat llload llfree 'llkill 5'; do $name & done 2>&1; wait"
+        said = cluster.as_user("alice", ["bash", "-c", together], timeout=120).stdout
+    finally:
+        cluster.exec("ctl", ["kill", "-CONT", controller], check=True)
+    for name in ("llstat", "llload", "llfree", "llkill"):
+        assert f"{name}: Slurm does not answer: no word from its controller within 10 s" in said

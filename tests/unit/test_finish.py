@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.process import finish
+from slurm_share.errors import CommandError, SlurmSilentError
+from slurm_share.process import Check, finish
 from slurm_share.readers import slurm
 
 DATA = Path(__file__).parents[1] / "data"
@@ -31,3 +32,35 @@ def test_a_job_name_that_is_no_utf8_hides_no_job(release: str, tmp_path: Path, m
     _, jobs = slurm.read_queue()
     assert len(jobs) == len(json.loads(recorded)["jobs"])
     assert "caf\ufffd" in {job.name for job in jobs}
+
+
+def test_a_program_is_waited_for_only_while_an_answer_can_come() -> None:
+    """The check is made once, after its time; what it raises ends the program."""
+    asked = []
+
+    def fine() -> None:
+        asked.append("fine")
+
+    def hopeless() -> None:
+        raise SlurmSilentError(("squeue",), 10)
+
+    assert finish(["/bin/sh", "-c", "sleep 0.2; echo x"], timeout_s=30, check=Check(0.01, fine)).stdout == "x\n"
+    assert asked == ["fine"]
+    assert finish(["/bin/echo", "x"], timeout_s=30, check=Check(30, hopeless)).stdout == "x\n"
+    with pytest.raises(SlurmSilentError, match="Slurm does not answer: no word from its controller within 10 s"):
+        finish(["/bin/sleep", "1000"], timeout_s=2000, check=Check(0.01, hopeless))
+    with pytest.raises(CommandError, match="no answer within 0.05 s"):
+        finish(["/bin/sleep", "1000"], timeout_s=0.05, check=Check(0.01, fine))
+
+
+@pytest.mark.parametrize(
+    ("said", "down"),
+    [
+        ("Slurmctld(primary) at ctl is UP\n", False),
+        ("Slurmctld(primary) at ctl is DOWN\n", True),
+        ("Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n", False),
+        ("", False),
+    ],
+)
+def test_scontrol_ping_says_whether_a_controller_is_up(said: str, down: bool) -> None:
+    assert slurm.is_down(said) is down
