@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from .errors import StateError
-from .work import Ended, Progress, Run, best
+from .work import Ended, Progress, Run
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
 RESULTS = "results.jsonl"
@@ -141,35 +141,6 @@ def parse_results(data: bytes) -> Iterator[Ended]:
                 yield _ended.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-
-
-def read_attempts(folder: Path, run: Run) -> dict[int, list[Ended]]:
-    """Every attempt of every task that has ended once, in their order.
-
-    Raises StateError for a file that cannot be read: whoever took that for no result would run its tasks again.
-    """
-    found: dict[int, list[Ended]] = {}
-    several: set[int] = set()
-    for file in sorted((folder / run.log_folder).glob(f"p*_*/{RESULTS}")):
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise StateError(str(file), str(error.strerror)) from error
-        before = set(found)
-        for ended in parse_results(data):
-            if not 0 <= ended.task < run.tasks:
-                continue  # nobody's: this run has no such task
-            found.setdefault(ended.task, []).append(ended)
-            if ended.task in before:
-                several.add(ended.task)
-    for task in several:  # in one file they are in their order, whatever the clock did meanwhile
-        found[task].sort(key=lambda ended: ended.started)
-    return found
-
-
-def read_results(folder: Path, run: Run) -> dict[int, Ended]:
-    """Of every task that has ended once, the attempt that counts. Raises StateError as `read_attempts` does."""
-    return {task: best(attempts) for task, attempts in read_attempts(folder, run).items()}
 
 
 def write_progress(folder: Path, progress: Progress) -> None:

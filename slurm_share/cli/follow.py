@@ -11,7 +11,7 @@ from .. import run_folder
 from ..decide import submission
 from ..decide.standing import Standing, in_words
 from ..errors import CommandError, StateError, UsageError
-from ..readers import slurm
+from ..readers import result_files, slurm
 from ..records import QueuedJob
 from ..work import Run
 from .door import EXIT_FAILED, EXIT_INTERRUPTED
@@ -44,8 +44,7 @@ def watch(folder: Path, job: int | None = None) -> int:
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
         print(f"{folder.name}: all {run.tasks} tasks are done")  # only then its last job takes the folder away
         return 0
-    best = run_folder.read_results(folder, run).values()
-    done = sum(ended.outcome == "done" for ended in best)
+    done = len(result_files.read_done(folder, run))
     if done >= run.tasks:
         print(f"{folder.name}: all {run.tasks} tasks are done")
         return 0
@@ -70,10 +69,7 @@ def _log_words(folder: Path, run: Run, job: int) -> str:
 
 
 def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
-    before = sum(
-        ended.outcome == "done" and ended.job.partition(".")[0] != str(job)
-        for ended in run_folder.read_results(folder, run).values()
-    )
+    before = len(result_files.read_done(folder, run, before_job=job))
     asked, queued, began = float("-inf"), None, None
     while True:
         now = time.monotonic()

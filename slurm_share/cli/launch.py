@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import config, run_folder
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError
 from ..launcher import guard, report
 from ..paths import Paths
 from ..settings import Settings
@@ -45,10 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _summarize(folder: Path, run: Run) -> int:
-    try:
-        found = report.summarize(folder, run)
-    except OSError as error:
-        raise StateError(str(folder / run_folder.SUMMARY), str(error.strerror)) from error
+    found = report.summarize(folder, run)
     made = report.table(run, found)
     try:
         if made.row_count:
@@ -57,7 +54,7 @@ def _summarize(folder: Path, run: Run) -> int:
         door.forget_output()  # the exit code says the same
     for sentence in report.sentences(run, found, folder):
         _say(sentence)
-    return 0 if found.done == found.tasks else 1
+    return 0 if found.account.done == found.account.tasks else 1
 
 
 def _settings() -> Settings:

@@ -15,6 +15,8 @@ import msgspec
 
 from .. import names, run_folder
 from ..errors import UsageError
+from ..launcher import report
+from ..readers.result_files import ResultFiles
 from ..work import Ended, Run
 from . import screen
 from .door import enter
@@ -32,13 +34,15 @@ def failures(folder: Path) -> list[str]:
     """A line for each of the first tasks that failed: input, log, what was seen, and the last line it printed. None
     where nothing failed. Raises StateError for a folder that is not that of a run."""
     run = run_folder.read_run(folder)
-    results = run_folder.read_results(folder, run)
-    failed = [results[task] for task in sorted(results) if results[task].outcome not in ("done", "unfinished")]
+    results = ResultFiles(folder, run)
+    found = report.count(results, run)
+    failed = found.failed
     if not failed:
         return []
     lines = run_folder.read_tasks(folder)
     said = [f"failed: {len(failed)} of {run.tasks}, as input -> log (why): its last line"]
-    said += [f"  {_input(lines, one.task)} -> {_where(folder, run, one)}" for one in failed[:MOST]]
+    for task in failed[:MOST]:
+        said.append(f"  {_input(lines, task)} -> {_where(folder, run, results.ended(found.places[task]))}")
     if len(failed) > MOST:
         said.append(f"  and {len(failed) - MOST} more: {folder / run_folder.SUMMARY}")
     return said

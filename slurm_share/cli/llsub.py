@@ -20,7 +20,7 @@ from ..decide import fitting, gpu_words, submission, triples
 from ..decide.fitting import Grant, Sharing
 from ..decide.submission import Wishes
 from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
-from ..readers import proc, slurm
+from ..readers import proc, result_files, slurm
 from ..readers import script as script_reader
 from ..readers.script import Script
 from ..records import NodeKind, QueuedJob
@@ -565,7 +565,7 @@ def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or write llkill {queued[0]}"
             )
-        done = sum(ended.outcome == "done" for ended in run_folder.read_results(folder, run).values())
+        done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
             raise UsageError(f"all {run.tasks} tasks of {folder.name} are done; there is nothing to resume")
         left = f"{run.tasks - done} of {run.tasks} tasks of {folder.name} are left"

@@ -30,7 +30,7 @@ from ..decide.ranges import fold
 from ..errors import LaunchError, StateError
 from ..paths import Paths
 from ..process import Deadline
-from ..readers import descendants
+from ..readers import descendants, result_files
 from ..settings import Settings
 from ..work import ENV_ATTEMPT, ENV_TASK, Progress, Run
 from . import node as nodes
@@ -74,12 +74,11 @@ def launch_node(
         results = _open_results(node)
         _go_to(run, node)
         # Behind the lock of the results: another launcher may have been at work a moment ago.
-        before = run_folder.read_results(folder, run)
-        done = {task for task, ended in before.items() if ended.outcome == "done"}
+        done, out_of_memory = result_files.read_before(folder, run)
         if said & set(STOPS):
             say(f"told to end before anything was started on {node.name}")
             return 1
-        ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(before)
+        ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
         table = Table(len(node.seats))
         launch.become_subreaper()

@@ -49,7 +49,7 @@ def test_a_program_is_waited_for_only_while_an_answer_can_come() -> None:
     assert finish(["/bin/echo", "x"], timeout_s=30, check=Check(30, hopeless)).stdout == "x\n"
     with pytest.raises(SlurmSilentError, match="Slurm does not answer: no word from its controller within 10 s"):
         finish(["/bin/sleep", "1000"], timeout_s=2000, check=Check(0.01, hopeless))
-    with pytest.raises(CommandError, match="no answer within 0.05 s"):
+    with pytest.raises(CommandError, match=r"no answer within 0\.05 s"):
         finish(["/bin/sleep", "1000"], timeout_s=0.05, check=Check(0.01, fine))
 
 

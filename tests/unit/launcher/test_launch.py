@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from slurm_share import run_folder
 from slurm_share.decide import submission
-from slurm_share.work import Run, Triple
+from slurm_share.readers.result_files import ResultFiles
+from slurm_share.work import Run, Triple, best
 
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -77,12 +78,20 @@ class Launch:
 
     def results(self):
         """task -> the attempt that counts."""
-        return run_folder.read_results(self.folder, self.run)
+        return {task: best(tried) for task, tried in self.all_attempts().items()}
 
     def attempts(self):
         """task -> outcomes."""
-        found = run_folder.read_attempts(self.folder, self.run)
-        return {task: [one.outcome for one in tried] for task, tried in found.items()}
+        return {task: [one.outcome for one in tried] for task, tried in self.all_attempts().items()}
+
+    def all_attempts(self):
+        """task -> its attempts."""
+        found = {}
+        files = ResultFiles(self.folder, self.run)
+        for number in range(len(files)):
+            for _, ended in files.of_file(number):
+                found.setdefault(ended.task, []).append(ended)
+        return found
 
     def loop_pid(self):
         """The loop: the guard's child."""
@@ -229,7 +238,7 @@ def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failur
         third = f" {rank}" if more.get("kind") else " "
         assert (folder / f"out.{rank}").read_text() == f"{rank} {rank}{third}\n"
         assert set(re.findall("log of .*", made.log(rank))) == {f"log of {rank}"}
-    tried = run_folder.read_attempts(made.folder, made.run)
+    tried = made.all_attempts()
     assert {task: {one.rank for one in of_task} for task, of_task in tried.items()} == {
         task: {task} for task in range(len(failures))
     }
