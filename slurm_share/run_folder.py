@@ -7,6 +7,7 @@
         tasks                                  a line a task, where there is further work than one task a process
         launch.sh                              the script given to the scheduler
         submit.json                            the scheduler command, a list of words
+        environment                            the environment at the submission, NAME=VALUE with a NUL after each; 0600
         jobs                                   a line a submission: job id, time
         llsub-triple-mode-launch.log-4711      what launchers and scheduler said
         p0-p23_n1/                             a node's first and last process, and its name
@@ -22,7 +23,8 @@ The names of folder and logs are LLSC's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -40,6 +42,7 @@ LAUNCH_SCRIPT = "launch.sh"
 RUN = "run.json"
 SUBMIT = "submit.json"
 QUEUE = "queue"
+ENVIRONMENT = "environment"
 
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
@@ -115,13 +118,37 @@ def read_scheduler_command(folder: Path) -> tuple[str, ...]:
     return words
 
 
+def render_environment(environ: Mapping[str, str]) -> bytes:
+    """The file `environment`. Names and values may be any bytes but NUL, a shell function's text among them."""
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+
+
+def parse_environment(data: bytes) -> dict[str, str]:
+    """The variables in what the file `environment` holds."""
+    pairs = (os.fsdecode(one).partition("=") for one in data.split(b"\0"))
+    return {name: value for name, equals, value in pairs if name and equals}
+
+
+def read_environment(folder: Path) -> dict[str, str] | None:
+    """The environment at a run's submission; None: it was not recorded. Raises StateError."""
+    file = folder / ENVIRONMENT
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as opened:
+            return parse_environment(opened.read())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(str(file), f"{error.strerror}; --env=current does without it") from error
+
+
 def read_foreign_owner(folder: Path, uid: int) -> int | None:
     """Who other than `uid` owns the folder of a run, or a file in it that says what is run or which jobs are its; None:
     nobody. Such a folder is somebody else's word: it may be read and not acted on."""
     owners = []
     with contextlib.suppress(FileNotFoundError):
         owners.append(folder.stat().st_uid)
-    for name in (RUN, SUBMIT, JOBS, TASKS, LAUNCH_SCRIPT):
+    for name in (RUN, SUBMIT, JOBS, TASKS, LAUNCH_SCRIPT, ENVIRONMENT):
         with contextlib.suppress(FileNotFoundError):
             owners.append((folder / name).lstat().st_uid)  # of a link too: its owner chose where it leads
     return next((owner for owner in owners if owner != uid), None)

@@ -115,6 +115,8 @@ class Run(Struct, frozen=True, kw_only=True):
     per_process: int | None = None
     """Of `block`: exactly so many tasks for each process, the last one the rest (llmapreduce --ndata)."""
     retries: int = 0
+    max_failures: int | None = None
+    """So many failed tasks stop the run: nothing more starts, and what runs goes on. None: it is never stopped."""
     share: ShareRequest | None = None
     """What was written after --share-gpu; where the node has no plan, the launcher sees to it as far as it can."""
     is_share_computed: bool = False

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,8 @@ from .. import run_folder
 from ..errors import UsageError
 from ..work import Run
 
+_MODES = {run_folder.LAUNCH_SCRIPT: 0o777, run_folder.ENVIRONMENT: 0o600}
+"""Before the umask; 0666 for all others. An environment holds passwords and tokens."""
 CLAIM = "resuming"
 """Who is submitting this run anew at this moment; gone afterwards."""
 
@@ -46,8 +48,17 @@ def _number(name: str, prefix: str) -> int:
     return int(match[1]) if match else 0
 
 
-def write(folder: Path, run: Run, tasks: Sequence[str], script: str, scheduler: Sequence[str] = ()) -> None:
-    """Fill a new folder: tasks (where there are lines of them), launch.sh, the scheduler command, and run.json last.
+def write(
+    folder: Path,
+    run: Run,
+    tasks: Sequence[str],
+    script: str,
+    scheduler: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Fill a new folder: tasks (where there are lines of them), launch.sh, the scheduler command, the environment for
+    `llsub --resume` (readable by its owner alone; None: not recorded), and run.json last.
 
     Each file appears whole or not at all. Raises UsageError where one cannot be written, with the folder gone again if
     nothing else is in it.
@@ -56,13 +67,15 @@ def write(folder: Path, run: Run, tasks: Sequence[str], script: str, scheduler: 
         run_folder.LAUNCH_SCRIPT: script.encode("utf-8", "surrogateescape"),
         run_folder.RUN: run_folder.render_run(run),
     }
+    if environ is not None:
+        files = {run_folder.ENVIRONMENT: run_folder.render_environment(environ)} | files
     if scheduler:
         files = {run_folder.SUBMIT: msgspec.json.encode(list(scheduler)) + b"\n"} | files
     if run.task_kind != "rank":
         files = {run_folder.TASKS: "".join(f"{line}\n" for line in tasks).encode("utf-8", "surrogateescape")} | files
     try:
         for name, data in files.items():
-            _write_whole(folder / name, data, 0o777 if name == run_folder.LAUNCH_SCRIPT else 0o666)
+            _write_whole(folder / name, data, _MODES.get(name, 0o666))
     except OSError as error:
         remove(folder)
         raise UsageError(
@@ -87,7 +100,8 @@ def rewrite_run(folder: Path, run: Run) -> None:
 
 def remove(folder: Path) -> None:
     """Take back what `write` made: a run that nobody submitted leaves nothing. What others put there stays."""
-    for name in (run_folder.TASKS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.RUN):
+    names = (run_folder.TASKS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT, run_folder.RUN)
+    for name in names:
         for path in (folder / name, _beside(folder / name)):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -96,9 +110,14 @@ def remove(folder: Path) -> None:
 
 
 def _write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Through a neighbour and a rename. fsync, because a file system may find out only then that it is full."""
+    """Through a neighbour and a rename. fsync, because a file system may find out only then that it is full.
+
+    The neighbour is new: what is secret is never written into a file that others may have open.
+    """
     part = _beside(path)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+    with contextlib.suppress(FileNotFoundError):
+        part.unlink()  # of a process that was killed
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

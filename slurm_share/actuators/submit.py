@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -25,14 +26,17 @@ _WAIT = "SBATCH_WAIT"
 """sbatch would come back at the job's end, and until then nobody would know its number."""
 
 
-def submit(argv: Sequence[str], *, launchers: bool = True) -> int:
+def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str, str] | None = None) -> int:
     """Run an `sbatch --parsable` command; the job's id. `launchers`: not a user's own script, but one of ours.
+    `environ`: what the job is to find, where that is not the present environment, in which sbatch is looked for.
 
     What sbatch and the plugins in it say goes to stderr as it is. Raises UsageError where sbatch refuses or is not
     there, SlurmShareError where nobody knows whether there is a job now.
     """
     try:
-        done = finish(argv, timeout_s=TIMEOUT_S, env=submission_environment(os.environ, launchers=launchers))
+        program = shutil.which(argv[0]) or argv[0]
+        env = submission_environment(os.environ if environ is None else environ, launchers=launchers)
+        done = finish([program, *argv[1:]], timeout_s=TIMEOUT_S, env=env)
     except CommandError as error:
         if isinstance(error.__cause__, OSError):
             raise UsageError(

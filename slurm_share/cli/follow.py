@@ -9,16 +9,22 @@ from pathlib import Path
 
 from .. import run_folder
 from ..decide import submission
-from ..decide.standing import Standing, in_words
+from ..decide.spans import span_words
+from ..decide.standing import JobState, Standing, all_done
+from ..decide.standing import line as standing_line
 from ..errors import CommandError, StateError, UsageError
 from ..readers import result_files, slurm
 from ..records import QueuedJob
-from ..work import Run
+from ..sources.beside import Beside
+from ..work import Progress, Run
 from .door import EXIT_FAILED, EXIT_INTERRUPTED
 
 PAUSE_S = 1.0
 QUEUE_EVERY_S = 5.0
 """Slurm is asked no oftener: its controller serves everybody."""
+SILENT_S = 60.0
+"""A network file system may show a file's new words as late as that."""
+DAY_S = 86400
 LINE_EVERY_S = 30.0
 """Where no terminal shows it, lines are kept."""
 
@@ -42,11 +48,11 @@ def watch(folder: Path, job: int | None = None) -> int:
         return EXIT_INTERRUPTED
     line.end()
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
-        print(f"{folder.name}: all {run.tasks} tasks are done")  # only then its last job takes the folder away
+        print(f"{folder.name}: {all_done(run.tasks)}")  # only then its last job takes the folder away
         return 0
     done = len(result_files.read_done(folder, run))
     if done >= run.tasks:
-        print(f"{folder.name}: all {run.tasks} tasks are done")
+        print(f"{folder.name}: {all_done(run.tasks)}")
         return 0
     print(
         f"{folder.name}: {done} of {run.tasks} tasks are done; {_log_words(folder, run, job)}; llsub --resume "
@@ -69,47 +75,107 @@ def _log_words(folder: Path, run: Run, job: int) -> str:
 
 
 def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
-    before = len(result_files.read_done(folder, run, before_job=job))
-    asked, queued, began = float("-inf"), None, None
+    """Until Slurm has the job no more. Slurm is asked beside the looks at the run's folder, so that a controller that
+    does not answer does not stop them."""
+    reader = StandingReader(folder, run, job)
+    asked, began = float("-inf"), None
+    known: QueuedJob | None = None
+    asking: Beside[QueuedJob | None] | None = None
+    silent_since: float | None = None
     while True:
         now = time.monotonic()
-        standing = read_standing(folder, run, job, before)
+        standing = reader.read()
         over = standing is not None and not standing.left + standing.running
-        if now - asked >= (PAUSE_S if over else QUEUE_EVERY_S):
-            queued, asked = _in_queue(job, queued), now
+        if asking is None and now - asked >= (PAUSE_S if over else QUEUE_EVERY_S):
+            asking, asked = Beside(lambda: _in_queue(job)), now
+        if asking is not None and asking.wait(PAUSE_S if known is None else 0.0):
+            try:
+                known, silent_since = asking.answer(), None
+                if known is None:
+                    return
+            except CommandError:
+                if known is None:
+                    raise
+                silent_since = silent_since or asked
+            asking = None
         if standing is not None:
             began = began or (now, standing.done + standing.failed)
             ended = standing.done + standing.failed - began[1]
-            line.show(in_words(standing, ended / (now - began[0]) if now > began[0] and ended else None))
-        elif queued is not None:
-            line.show(f"job {job}: {' '.join(queued.states).lower()}{f' ({queued.reason})' if queued.reason else ''}")
-        if queued is None:
-            return
+            rate = ended / (now - began[0]) if now > began[0] and ended else None
+        else:
+            rate = None
+        said = standing_line(standing, None if known is None else _state(known), rate, reader.silent(now))
+        if silent_since is not None:
+            said += f"; Slurm does not answer, its word is {span_words(now - silent_since)} old"
+        if said:
+            line.show(said)
         time.sleep(PAUSE_S)
 
 
-def _in_queue(job: int, known: QueuedJob | None) -> QueuedJob | None:
-    """The job; None: it has ended. Where Slurm does not answer, what is known stays."""
-    try:
-        found = slurm.read_queue(jobs=[job])[1]
-    except CommandError:
-        if known is None:
-            raise
-        return known
+def _in_queue(job: int) -> QueuedJob | None:
+    """The job; None: it has ended. Raises CommandError where Slurm does not answer."""
+    found = slurm.read_queue(jobs=[job])[1]
     return found[0] if found else None
 
 
-def read_standing(folder: Path, run: Run, job: int, before: int) -> Standing | None:
-    """How far this job is, with `before` tasks done by earlier ones; None: no launcher has begun."""
-    parts = [one for one in run_folder.read_progress(folder, run) if one.job.partition(".")[0] == str(job)]
-    if not parts:
-        return None
-    return Standing(
-        run.tasks,
-        done=before + sum(part.done for part in parts),
-        failed=sum(part.failed for part in parts),
-        running=sum(part.running for part in parts),
-    )
+def _state(job: QueuedJob) -> JobState:
+    return state_of(job, time.time())
+
+
+def state_of(job: QueuedJob, now: float) -> JobState:
+    """What Slurm says of a job, for `standing`; `now`: Unix time."""
+    start = ""
+    if "PENDING" in job.states and job.start is not None and job.start > now:
+        there = time.localtime(job.start)
+        start = time.strftime("%H:%M:%S" if job.start - now < DAY_S else "%Y-%m-%d %H:%M", there)
+    return JobState(job=job.job_id, states=job.states, reason=job.reason, start=start)
+
+
+class StandingReader:
+    """How far a run's job is, from what its launchers have written."""
+
+    def __init__(self, folder: Path, run: Run, job: int) -> None:
+        self._folder, self._run, self._job = folder, run, str(job)
+        self._start = ""
+        """The job with its last requeue, as in work.Ended."""
+        self._before = 0
+        """Tasks done before that start."""
+        self._news: dict[str, tuple[float, float]] = {}
+        """Node -> (its launcher's last time, when we first saw that)."""
+
+    def read(self) -> Standing | None:
+        """Return how far the job is since its last start, with what was done before; None: no launcher has begun."""
+        parts = [one for one in run_folder.read_progress(self._folder, self._run) if self._is_ours(one)]
+        if not parts:
+            return None
+        start = max((one.job for one in parts), key=_requeues)
+        if start != self._start:
+            self._start = start
+            done = result_files.read_done(self._folder, self._run, before_start=start)
+            self._before, self._news = len(done), {}
+        ours = [one for one in parts if one.job == start]
+        for one in ours:
+            if not one.ended and self._news.get(one.node, (0.0, 0.0))[0] != one.at:
+                self._news[one.node] = (one.at, time.monotonic())
+            elif one.ended:
+                self._news.pop(one.node, None)
+        return Standing(
+            self._run.tasks,
+            done=self._before + sum(one.done for one in ours),
+            failed=sum(one.failed for one in ours),
+            running=sum(one.running for one in ours),
+        )
+
+    def _is_ours(self, one: Progress) -> bool:
+        return one.job.partition(".")[0] == self._job
+
+    def silent(self, now: float) -> list[str]:
+        """Return the nodes whose launchers have written nothing for a while; they write once a second."""
+        return sorted(node for node, (_, seen) in self._news.items() if now - seen > SILENT_S)
+
+
+def _requeues(job: str) -> int:
+    return int(job.partition(".")[2] or 0)
 
 
 class Line:
@@ -123,7 +189,8 @@ class Line:
         """Put it in the place of the last one."""
         now = time.monotonic()
         if self._terminal:
-            sys.stdout.write(f"\r\x1b[K{text[: os.get_terminal_size(sys.stdout.fileno()).columns - 1]}")
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: a terminal that nobody gave a size
+            sys.stdout.write(f"\r\x1b[K{text[: columns - 1]}")
         elif text != self._text and now - self._at >= LINE_EVERY_S:
             sys.stdout.write(f"{text}\n")
             self._at = now

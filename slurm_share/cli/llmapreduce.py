@@ -25,7 +25,7 @@ from ..actuators.submit import submit
 from ..decide import fitting, gpu_words, mapreduce, submission
 from ..decide.fitting import Sharing
 from ..decide.mapreduce import Folder, Item, Split
-from ..decide.standing import in_words
+from ..decide.standing import line as standing_line
 from ..errors import CommandError, SlurmShareError, UsageError, shown
 from ..process import attend
 from ..readers import allotment, inputs, slurm
@@ -34,7 +34,7 @@ from ..run_folder import JOBS, RUN
 from ..work import Run, Triple
 from .door import EXIT_FAILED, EXIT_INTERRUPTED, enter
 from .follow import Line as ProgressLine
-from .follow import read_standing
+from .follow import StandingReader, state_of
 from .llmapreduce_failures import failures
 from .llmapreduce_words import PREFIX, Request, read
 
@@ -107,7 +107,8 @@ def _make_and_start(request: Request, plan: _Plan, pairs: Sequence[str]) -> int:
             script = _launch_script(request, plan, folder, run, command)
         if plan.reduce is not None:
             files[mapreduce.REDUCE_SCRIPT] = mapreduce.reduce_script(plan.reduce, folder)
-        run_files.write(path, run, lines, script, command or ())
+        environ = submission.recorded_environment(os.environ)
+        run_files.write(path, run, lines, script, command or (), environ=environ)
         mapreduce_folder.fill(path, files, mapreduce.LOGS)
         if command is None:
             return _in_the_foreground(request, folder, plan.reduce)
@@ -456,6 +457,7 @@ def _follow(path: Path, run: Run, jobs: Sequence[int], line: ProgressLine) -> No
     """Until Slurm has none of the jobs any more; one that does not answer is asked again."""
     pause = POLL_S
     began: tuple[float, int] | None = None
+    reader = StandingReader(path, run, jobs[0])
     while True:
         try:
             queued = slurm.read_queue(jobs=jobs)[1]
@@ -465,15 +467,12 @@ def _follow(path: Path, run: Run, jobs: Sequence[int], line: ProgressLine) -> No
             if not queued:
                 return
             first = min(queued, key=lambda job: job.job_id)
-            standing = read_standing(path, run, jobs[0], 0) if first.job_id == jobs[0] else None
-            if standing is None:
-                reason = f" ({first.reason})" if first.reason else ""
-                line.show(f"job {first.job_id}: {' '.join(first.states).lower()}{reason}")
-            else:
-                now, ended = time.monotonic(), standing.done + standing.failed
+            standing, now, rate = reader.read() if first.job_id == jobs[0] else None, time.monotonic(), None
+            if standing is not None:
+                ended = standing.done + standing.failed
                 began = began or (now, ended)
                 rate = (ended - began[1]) / (now - began[0]) if now > began[0] else None
-                line.show(in_words(standing, rate or None))
+            line.show(standing_line(standing, state_of(first, time.time()), rate or None, reader.silent(now)))
         time.sleep(pause)
         pause = min(POLL_MOST_S, pause * 1.25)
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from .. import names, run_folder
 from ..actuators import run_files, submit
-from ..decide import fitting, gpu_words, submission, triples
+from ..decide import failing, fitting, gpu_words, submission, triples
 from ..decide.fitting import Grant, Sharing
+from ..decide.standing import all_done
 from ..decide.submission import Wishes
 from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
 from ..readers import proc, result_files, slurm
@@ -49,7 +50,7 @@ examples
                                     sim.sh -v, 100000 times
                                     ({ENV_TASK}=0 to 99999)
   llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
-                                    --retries and --options
+                                    --retries, --max-failures, --env and --options
   llsub ./job.sh -s 4 -g volta:1    no triple: an ordinary job, 4 cores, a GPU
   llsub -i                          a shell on a node; -i full: on a whole one
   llsub ./train.sh [1,2] --local    here and now, without Slurm
@@ -108,6 +109,11 @@ def parser() -> argparse.ArgumentParser:
     )
     work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
     work.add_argument(
+        "--max-failures",
+        metavar="K|P%%",
+        help="stop when so many tasks, or so large a part of them, have failed: nothing more starts, what runs goes on",
+    )
+    work.add_argument(
         "--logs",
         choices=("task", "rank"),
         help=f"a log for each task, or each process (default: task, above {submission.LOGS_PER_TASK_MAX} tasks rank)",
@@ -126,6 +132,11 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--local", action="store_true", help="run it on this machine, now, without Slurm")
     how.add_argument("--wait", action="store_true", help="submit, then watch to the end; the exit code is the run's")
     how.add_argument("--resume", metavar="LLSUB.n", help="submit again what this run has not finished")
+    how.add_argument(
+        "--env",
+        choices=("recorded", "current"),
+        help="with --resume: the environment of the submission (default), or this shell's",
+    )
     how.add_argument("--watch", nargs="?", const="", metavar="LLSUB.n", help="watch a run (default: the newest here)")
     return top
 
@@ -180,6 +191,8 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.resume is not None:
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
         return _resume(_own_folder(arguments.resume), wishes, arguments)
+    if arguments.env is not None:
+        raise UsageError("--env goes with --resume: a new run takes this shell's environment; leave it away")
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
         return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
@@ -210,7 +223,7 @@ def _wishes(arguments: argparse.Namespace) -> Wishes:
     )
 
 
-RESUME_TAKES = ("partition", "time", "options", "retries", "dry_run", "wait")
+RESUME_TAKES = ("partition", "time", "options", "retries", "max_failures", "env", "dry_run", "wait")
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
                      "reservation", "account", "dry_run")  # fmt: skip
 
@@ -234,7 +247,7 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
 def _ordinary(word: str | None, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]) -> int:
     if word is None:
         raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
-    triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "wait")
+    triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait")
     for name in triples_only:
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} goes with a triple: llsub {shown(word)} {triples.FORM} ...")
@@ -334,6 +347,9 @@ def _work(
         task_kind="rank" if not lines else "input" if script is not None else "command",
         distribution=arguments.distribution or ("dynamic" if further else "block"),
         retries=arguments.retries or 0,
+        max_failures=None
+        if arguments.max_failures is None
+        else failing.parse_max_failures(arguments.max_failures, tasks),
         bind=not arguments.no_bind,
         logs=arguments.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
         called=arguments.called,
@@ -407,7 +423,8 @@ def _script(plan: _Plan, folder: str, argv: Sequence[str]) -> str:
 def _submit_new(plan: _Plan, wishes: Wishes, *, wait: bool) -> int:
     folder = run_files.make_folder(Path.cwd())
     argv = _words(plan, str(folder), wishes)
-    run_files.write(folder, plan.run, plan.tasks, _script(plan, str(folder), argv), argv)
+    environ = submission.recorded_environment(os.environ)
+    run_files.write(folder, plan.run, plan.tasks, _script(plan, str(folder), argv), argv, environ=environ)
     _say_notes(plan.notes)
     try:
         _show_command(argv)
@@ -498,15 +515,16 @@ def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: Wishes, *, 
         print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
         return names.EXIT_OK
     folder = run_files.make_folder(Path.cwd())
-    run_files.write(folder, run, tasks, submission.local_script(str(folder), sys.executable))
+    script, environ = submission.local_script(str(folder), sys.executable), submission.recorded_environment(os.environ)
+    run_files.write(folder, run, tasks, script, environ=environ)
     print(f"{_how_many(run)}; logs are in {folder}")
     _say_notes(sharing.notes)
-    return _become_launcher(folder, gpus)
+    return _become_launcher(folder, gpus, os.environ)
 
 
-def _become_launcher(folder: Path, gpus: int | None) -> NoReturn:
+def _become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
     """Be the launcher from here on: its exit code is ours, and Ctrl-C is its business."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
+    environment = {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
     if gpus is not None:
         visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
         listed = visible.split(",") if visible else [str(number) for number in range(gpus)]
@@ -567,9 +585,16 @@ def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
             )
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
-            raise UsageError(f"all {run.tasks} tasks of {folder.name} are done; there is nothing to resume")
-        left = f"{run.tasks - done} of {run.tasks} tasks of {folder.name} are left"
+            print(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
+            return names.EXIT_OK
+        environ, whose = _environment(folder, arguments.env)
+        count = run.tasks - done
+        left = (
+            f"{count} of {submission.counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
+        )
         new = run if arguments.retries is None else replace(run, retries=arguments.retries)
+        if arguments.max_failures is not None:
+            new = replace(new, max_failures=failing.parse_max_failures(arguments.max_failures, run.tasks))
         if not (folder / run_folder.SUBMIT).exists():
             argv: list[str] = []
             if wishes != Wishes():
@@ -582,24 +607,34 @@ def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
                 submission.check_options(wishes.options)
             _show_command(argv)
             if not arguments.dry_run:
-                job = _submit_again(folder, run, new, argv)
+                job = _submit_again(folder, run, new, argv, environ)
                 _note(folder, job)
-                print(f"job {job}: {left}")
+                print(f"job {job}: {left}; {whose}")
     if arguments.dry_run:
-        print(left)
+        print(f"{left}; {whose}")
         return names.EXIT_OK
     if not argv:
-        print(left)
-        return _become_launcher(folder, None)
+        print(f"{left}; {whose}")
+        return _become_launcher(folder, None, environ)
     return follow.watch(folder, job) if arguments.wait else names.EXIT_OK
 
 
-def _submit_again(folder: Path, run: Run, new: Run, argv: Sequence[str]) -> int:
+def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:
+    """(The environment of a run that is resumed, a sentence that says which). Raises StateError."""
+    recorded = None if wish == "current" else run_folder.read_environment(folder)
+    if recorded is not None:
+        sentence = "its environment is that of its submission (--env=current takes this shell's)"
+        return submission.resumed_environment(recorded, os.environ), sentence
+    why = "" if wish == "current" else ", for none was recorded"
+    return os.environ, f"its environment is this shell's{why}"
+
+
+def _submit_again(folder: Path, run: Run, new: Run, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Submit `run` as `new`, which differs in its retries: the job may begin at once, and reads it then."""
     if new != run:
         run_files.rewrite_run(folder, new)
     try:
-        return submit.submit(argv)
+        return submit.submit(argv, environ=environ)
     except UsageError:
         if new != run:
             run_files.rewrite_run(folder, run)

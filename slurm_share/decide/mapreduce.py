@@ -370,7 +370,18 @@ LOGS = "logs"
 PAIRS = "input_"
 MAP_LOG = "llmapreduce-launch.log-"
 REDUCE_LOG = "llmapreduce-reduce.log-"
-_OURS = ("run.json", "tasks", "launch.sh", "submit.json", "jobs", "queue", "summary.json", MAP_SCRIPT, REDUCE_SCRIPT)
+_OURS = (
+    "run.json",
+    "tasks",
+    "launch.sh",
+    "submit.json",
+    "environment",
+    "jobs",
+    "queue",
+    "summary.json",
+    MAP_SCRIPT,
+    REDUCE_SCRIPT,
+)
 _OURS_LAST = (LOGS, MAPPED, FINISHED)
 
 

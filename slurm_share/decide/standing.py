@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Standing(Struct, frozen=True):
@@ -19,6 +22,22 @@ class Standing(Struct, frozen=True):
         return max(0, self.tasks - self.done - self.failed - self.running)
 
 
+class JobState(Struct, frozen=True, kw_only=True):
+    """What Slurm says of the job."""
+
+    job: int
+    states: tuple[str, ...]
+    """Slurm's words: PENDING, RUNNING ... first, then COMPLETING, CONFIGURING ..."""
+    reason: str = ""
+    start: str = ""
+    """When a waiting job is expected to start, for a person; empty: not known."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its tasks run."""
+        return self.states == ("RUNNING",)
+
+
 def in_words(standing: Standing, per_second: float | None) -> str:
     """For a line on a terminal, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go."""
     words = [f"{standing.done} of {standing.tasks} done", f"{standing.failed} failed", f"{standing.running} running"]
@@ -30,3 +49,52 @@ def in_words(standing: Standing, per_second: float | None) -> str:
         if to_go:
             words.append(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} to go")
     return ", ".join(words)
+
+
+def job_words(state: JobState, *, had_begun: bool = False) -> str:
+    """Return the state of a job with its reason, such as: job 12: pending (BeginTime), requeued, expected 15:02:11.
+    `had_begun`: its tasks have run before."""
+    shown = [word for word in state.states if word != "RUNNING"] or state.states
+    said = f"job {state.job}: {' '.join(shown).lower().replace('_', ' ')}"
+    if state.reason and not state.is_at_work:
+        said += f" ({state.reason})"
+    if "PENDING" not in state.states:
+        return said
+    if had_begun:
+        said += ", requeued"
+    if _is_held(state):
+        return f"{said}, scontrol release {state.job} lets it start"
+    return f"{said}, expected {state.start}" if state.start else said
+
+
+def _is_held(state: JobState) -> bool:
+    return "REQUEUE_HOLD" in state.states or "held" in state.reason.lower()
+
+
+def line(
+    standing: Standing | None, state: JobState | None, per_second: float | None, silent: Sequence[str] = ()
+) -> str:
+    """Return what is said of a run and its job; empty: nothing is known. `silent`: nodes whose launchers have not been
+    heard of for a while.
+
+    What runs is believed to run only while Slurm says that the job does: of a job that was requeued after its node
+    failed, the launcher's last word stands there unchanged.
+    """
+    if state is None or state.is_at_work:
+        if standing is None:
+            return "" if state is None else job_words(state)
+        said = in_words(standing, per_second)
+        return f"{said}; no news from {', '.join(silent)}" if silent else said
+    if standing is None:
+        return job_words(state)
+    is_suspended = bool({"SUSPENDED", "STOPPED"} & set(state.states))
+    now = standing if is_suspended else replace(standing, running=0)
+    # Short, for 80 columns: what is none of is not told of.
+    counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
+    counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
+    return f"{job_words(state, had_begun=True)}; {', '.join(filter(None, counts))}"
+
+
+def all_done(tasks: int) -> str:
+    """Return what is said of a run whose every task is done."""
+    return "its one task is done" if tasks == 1 else f"all {tasks} tasks are done"

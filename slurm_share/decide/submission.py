@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -261,6 +261,25 @@ def again(words: Sequence[str], wishes: Wishes) -> list[str]:
     names_of = tuple(word.partition("=")[0] + "=" for word in fresh)
     kept = [word for word in words if not (names_of and word.startswith(names_of))]
     return [*kept[:-1], *fresh, *wishes.options, *kept[-1:]]
+
+
+FROM_NOW = frozenset({"DISPLAY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMPDIR", "PWD", "OLDPWD"})
+FROM_NOW_PREFIXES = ("SLURM_", "SLURMD_", "SSH_")
+"""Variables of one login, one job or one folder: of no use when that is over."""
+
+
+def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what is recorded of an environment, for a later submission of the same run."""
+    return {name: value for name, value in environ.items() if not _is_of_now(name)}
+
+
+def resumed_environment(recorded: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a run that is submitted again: as recorded, but for what is of the present login."""
+    return recorded_environment(recorded) | {name: value for name, value in now.items() if _is_of_now(name)}
+
+
+def _is_of_now(name: str) -> bool:
+    return name in FROM_NOW or name.startswith(FROM_NOW_PREFIXES)
 
 
 def output_file(words: Sequence[str], job: int, cwd: str) -> str | None:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from .. import run_folder
 from ..actuators import launch
 from ..actuators.results import Results
-from ..decide import deal, memory_caps, outcomes
+from ..decide import deal, failing, memory_caps, outcomes
 from ..decide.memory_caps import Allowance, Budget, Memory
 from ..decide.ranges import fold
 from ..errors import StateError
@@ -173,6 +173,12 @@ class Loop:
         self.host_crowded = False
         self.daemons = Daemons(node.seats)
         self.without_daemon: set[int | None] = set()
+        self.streak = 0
+        """Tasks in a row that failed at once."""
+        self.pause: Deadline | None = None
+        """Nothing starts before it is over."""
+        self.job_failed = 0
+        """Tasks that have failed on other nodes."""
         self.never_started = 0
         """Tasks in a row that could not even be started."""
         self.gpu_peak_mib = self.host_peak_mib = 0
@@ -185,6 +191,7 @@ class Loop:
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
         self.folder = str(node.folder)
+        self.run_folder = folder
         self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
         self.common = environment.of_run(run, folder, environ)
         self.environments = [environment.of_seat(self.common, run, node, seat) for seat in node.seats]
@@ -203,7 +210,7 @@ class Loop:
         while True:
             self._listen()
             self._fill()
-            if not self.running and not self.lingering and not self.feeder.waiting:
+            if not self.running and not self.lingering and not self.feeder.waiting and not self._is_paused():
                 break
             now = time.monotonic()
             if now >= tick:
@@ -225,7 +232,7 @@ class Loop:
             return
         idle = []
         try:
-            while self.free and not self.feeder.closed and not self.is_held_up:
+            while self.free and not self.feeder.closed and not self.is_held_up and not self._is_paused():
                 seat = self.free.popleft()
                 if not self._is_in_service(seat):
                     continue
@@ -240,6 +247,30 @@ class Loop:
         self.starter.go_home()
         if not self.free and not self.running and not self.feeder.closed and self.node.seats:
             self._close(f"no seat of {self.node.name} is left; no further task starts there")
+
+    def _is_paused(self) -> bool:
+        return self.pause is not None and not self.feeder.closed and self.pause.left() > 0
+
+    def _slow_down(self, outcome: Outcome, seconds: float) -> None:
+        """After tasks that fail at once, one after the other: a pause, which is said once."""
+        self.streak = failing.streak(self.streak, outcome, seconds)
+        pause_s = failing.pause_s(self.streak, len(self.node.seats))
+        if pause_s and self.pause is None:
+            self.say(
+                f"{self.streak} tasks in a row failed in less than {failing.INSTANT_S:g} s on {self.node.name}; from "
+                f"now on they start after pauses of up to {failing.PAUSE_MOST_S:g} s, until one does better"
+            )
+        if pause_s:
+            self.pause = Deadline.after(pause_s)
+
+    def _stop_if_too_many_failed(self) -> None:
+        """Nothing more starts, and what runs goes on, where so many tasks of the run have failed."""
+        failed = self.failed + self.job_failed
+        if failing.is_too_much(failed, self.what.max_failures) and not self.feeder.closed:
+            self._close(
+                f"{failed} tasks have failed, and --max-failures {self.what.max_failures} stops the run: no further "
+                f"task starts on {self.node.name}, what runs goes on"
+            )
 
     def _is_in_service(self, seat: int) -> bool:
         """Whether a task may start in it; said once where not. Its tasks are left for whoever resumes the run."""
@@ -506,6 +537,8 @@ class Loop:
         cpu_s: float | None = None,
     ) -> None:
         turn = task.turn
+        seconds = time.monotonic() - task.clock
+        self._slow_down(outcome, seconds)
         self.results.write(
             replace(
                 self.blanks[task.seat],
@@ -514,7 +547,7 @@ class Loop:
                 attempt=turn.attempt,
                 outcome=outcome,
                 started=round(task.started, 3),
-                seconds=round(time.monotonic() - task.clock, 3),
+                seconds=round(seconds, 3),
                 code=code,
                 signal=number,
                 peak_gpu_mib=task.gpu_peak_mib,
@@ -541,6 +574,7 @@ class Loop:
             self.unfinished += 1
         else:
             self.failed += 1
+            self._stop_if_too_many_failed()
 
     def _learn(self, task: Running) -> Memory:
         """What is known of a task's memory now that it ran out of it, and of the memory of those to come."""
@@ -643,6 +677,10 @@ class Loop:
         )
         run_folder.write_progress(self.node.folder, progress)
         self.show(progress)
+        if self.what.max_failures is not None and self.node.count > 1:
+            parts = run_folder.read_progress(self.run_folder, self.what, self.node.job)
+            self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
+            self._stop_if_too_many_failed()
 
     def _look_at_disk(self) -> None:
         try:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from .. import run_folder
 from ..decide.account import WORDS, Account, Tally
+from ..decide.failing import is_too_much
 from ..decide.ranges import fold_some
 from ..decide.standing import Standing, in_words
 from ..decide.submission import counted
@@ -147,6 +148,8 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if found.unfinished:
         said.append(f"unfinished: {_fold(found.unfinished)}")
     left = len(found.failed) + len(found.unfinished)
+    if found.unfinished and is_too_much(len(found.failed), run.max_failures):
+        said.append(f"stopped by --max-failures {run.max_failures}")
     if left:
         said.append(f"llsub --resume {folder} runs {'this one' if left == 1 else f'these {left}'}, and no other")
     if summary.unwritten:

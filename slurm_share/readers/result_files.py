@@ -123,14 +123,14 @@ class DoneTasks:
         return self._is_done.count(1)
 
 
-def read_done(folder: Path, run: Run, *, before_job: int | None = None) -> DoneTasks:
-    """Return the tasks that are done; with `before_job` without what that job has done. Raises StateError."""
+def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> DoneTasks:
+    """Return the tasks that are done; with `before_start`, a job with its requeues as in work.Ended, without what that
+    one has done. Raises StateError."""
     found = bytearray(run.tasks)
-    job = str(before_job)
     results = ResultFiles(folder, run)
     for number in range(len(results)):
         for _, ended in results.of_file(number):
-            if ended.outcome == "done" and (before_job is None or ended.job.partition(".")[0] != job):
+            if ended.outcome == "done" and ended.job != before_start:
                 found[ended.task] = 1
     return DoneTasks(found)
 

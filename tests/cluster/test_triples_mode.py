@@ -491,3 +491,28 @@ def test_another_user_sees_and_changes_nothing(cluster: Cluster) -> None:
     said = cluster.as_user("bob", ["llkill", str(made.job)])
     assert said.returncode != 0
     assert made.wait() == "COMPLETED"
+
+
+def test_watching_a_run_whose_node_loses_power(cluster: Cluster) -> None:
+    """What the launcher last wrote stays where it is; that nothing runs any more is Slurm's to say, and its reason."""
+    made = Submitted(cluster, "#!/bin/bash\nsleep 600\n", "[1,2,1]", "--options=-w n3 --requeue")
+    watch = f"(cd {made.home} && exec script -qfc 'llsub --watch LLSUB.1' watched) >/dev/null 2>&1 </dev/null & echo $!"
+    watcher = cluster.as_user("alice", watch, check=True).stdout.strip()
+
+    def said() -> str:
+        return cluster.as_user("alice", f"tail -c 4000 {made.home}/watched | tr '\\r' '\\n'").stdout
+
+    try:
+        made.wait_for(lambda: "2 running" in said())
+        cluster.kill("n3")
+        cluster.exec("ctl", ["scontrol", "update", "node=n3", "state=down", "reason=power"], check=True)
+        made.wait_for(lambda: f"job {made.job}: pending (" in said())
+        last = said().strip().splitlines()[-1]
+        assert re.search(r"pending \([A-Za-z]+\), requeued.*; 0 of 2 done, 2 left", last), last
+        cluster.exec("ctl", ["scontrol", "hold", str(made.job)], check=True)
+        made.wait_for(lambda: f"scontrol release {made.job} lets it start" in said())
+    finally:
+        cluster.exec("ctl", ["scancel", str(made.job)])
+        cluster.exec("login", ["kill", watcher])
+        cluster.reboot("n3")
+        cluster.exec("ctl", ["scontrol", "update", "node=n3", "state=resume"])

@@ -365,9 +365,55 @@ def test_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: p
 def test_a_run_that_is_done_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("./task.sh", "[1,2]") == 0
     record(here / "LLSUB.1", ended(0), ended(1))
-    assert call("--resume", "LLSUB.1") == 2
-    assert "all 2 tasks of LLSUB.1 are done" in capsys.readouterr().err
+    assert call("--resume", "LLSUB.1") == 0
+    assert "LLSUB.1: all 2 tasks are done; there is nothing to resume" in capsys.readouterr().out
+    assert len(submitted(here)) == 1
     assert not (here / "LLSUB.1" / "resuming").exists()
+
+
+def test_a_run_is_resumed_in_the_environment_of_its_submission(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions and bytes that are no text among it; what belongs to a login or a job comes from now; --env=current
+    does without it; so does a run that has no record."""
+    seen = here / "seen"
+    (here / "bin/sbatch").write_text(f"#!/bin/sh\ncat /proc/$$/environ > {seen}\necho 4711\n")
+    odd = b"\xff=\xfe\nx"
+    function = {"BASH_FUNC_f%%": "() {  echo a\n}", "OLD": odd.decode("utf-8", "surrogateescape")}
+    first = {"MINE": "1", "DISPLAY": ":1", "SSH_CLIENT": "1", "TMPDIR": str(here), "SBATCH_EXPORT": "ALL", **function}
+    for name, value in first.items():
+        monkeypatch.setenv(name, value)
+    assert call("./task.sh", "[1,2]") == 0
+    record_file = here / "LLSUB.1" / "environment"
+    assert record_file.stat().st_mode & 0o777 == 0o600
+    assert b"SSH_CLIENT" not in record_file.read_bytes()
+    for name in first:
+        monkeypatch.delenv(name)
+    for name, value in {"MINE": "2", "NEW": "1", "DISPLAY": ":2", "PATH": f"{here}/bin:/usr/bin:/bin"}.items():
+        monkeypatch.setenv(name, value)
+
+    def resumed(*words: str) -> dict[bytes, bytes]:
+        assert call("--resume", "LLSUB.1", *words) == 0
+        pairs = (one.partition(b"=") for one in seen.read_bytes().split(b"\0") if one)
+        return {name: value for name, _, value in pairs}
+
+    found = resumed()
+    assert (found[b"MINE"], found[b"DISPLAY"], found[b"OLD"]) == (b"1", b":2", odd)
+    assert found[b"BASH_FUNC_f%%"].startswith(b"() {")
+    assert found[b"SBATCH_EXPORT"] == b"ALL"
+    assert {b"NEW", b"SSH_CLIENT", b"TMPDIR"} & set(found) == set()
+    assert "its environment is that of its submission (--env=current takes this shell's)" in capsys.readouterr().out
+    found = resumed("--env", "current")
+    assert (found[b"MINE"], found[b"NEW"]) == (b"2", b"1")
+    assert "its environment is this shell's\n" in capsys.readouterr().out
+    record_file.unlink()
+    assert resumed()[b"MINE"] == b"2"
+    assert "its environment is this shell's, for none was recorded" in capsys.readouterr().out
+    record_file.symlink_to("/etc/passwd")
+    assert call("--resume", "LLSUB.1") == 1
+    assert "--env=current does without it" in capsys.readouterr().err
+    assert call("./task.sh", "[1,2]", "--env", "current") == 2
+    assert "--env goes with --resume" in capsys.readouterr().err
 
 
 def test_a_run_whose_job_is_there_is_not_resumed(
@@ -429,12 +475,13 @@ def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
     (node / "progress.json").write_bytes(
         json.dumps({k: getattr(progress, k) for k in progress.__struct_fields__}).encode()
     )
-    standing = follow.read_standing(here, run, 12, 40)
+    record(here, *(ended(task) for task in range(40)))
+    standing = follow.StandingReader(here, run, 12).read()
     assert standing == Standing(100, done=50, failed=3, running=2)
     assert in_words(standing, 2.0) == "50 of 100 done, 3 failed, 2 running, 45 left, 2.0/s, 0:00:23 to go"
     assert in_words(standing, 0.1) == "50 of 100 done, 3 failed, 2 running, 45 left, 6.0/min, 0:07:50 to go"
     assert in_words(standing, None).endswith("45 left")
-    assert follow.read_standing(here, run, 13, 0) is None
+    assert follow.StandingReader(here, run, 13).read() is None
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_end_it(

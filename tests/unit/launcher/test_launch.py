@@ -603,3 +603,33 @@ def test_a_folder_without_a_run_is_a_sentence(tmp_path):
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
     assert done.returncode == 1
     assert "not the folder of a run" in done.stderr
+
+
+# ---- Runs that only fail -------------------------------------------------------------------------------------------
+
+
+def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
+    """Nothing more starts, what runs goes on to its end, and the last sentences say why."""
+    text = "#!/bin/sh\n[ $LLSUB_TASK = 1 ] && exec sleep 1\n[ -e fixed ] || exit 3\n"
+    made = Launch(tmp_path, text, 2, tasks=50, distribution="dynamic", max_failures=3)
+    code, said = made.go()
+    assert code == 1
+    assert "3 tasks have failed, and --max-failures 3 stops the run: no further task starts on" in said
+    assert "failed: 0,2-3\n" in said
+    assert "unfinished: 4-49\n" in said
+    assert "stopped by --max-failures 3\n" in said
+    assert made.attempts() == {0: ["failed"], 1: ["done"], 2: ["failed"], 3: ["failed"]}
+    (tmp_path / "fixed").touch()
+    code, said = made.go()
+    assert (code, "50 of 50 tasks done" in said, "stopped" in said) == (0, True, False)
+
+
+def test_failures_of_an_instant_slow_a_run_down(tmp_path):
+    """So that a wrong path does not burn through all its tasks; said once."""
+    made = Launch(tmp_path, "#!/bin/sh\nexit 3\n", 2, tasks=5000, distribution="dynamic").start()
+    wait_for(lambda: len(made.results()) > 24)
+    made.process.terminate()
+    code, said = made.end()
+    assert code == 1
+    assert len(made.results()) < 100
+    assert said.count("22 tasks in a row failed in less than 1 s") == 1

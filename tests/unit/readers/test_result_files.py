@@ -42,13 +42,13 @@ def test_every_result_is_found_and_found_again(tmp_path: Path, monkeypatch: pyte
     assert [files.ended(place) for place, _ in found] == [one for _, one in found]
 
 
-def test_what_is_done_before_a_job(tmp_path: Path) -> None:
-    """A requeued job, whose number has a suffix, is the same job."""
+def test_what_is_done_before_a_start(tmp_path: Path) -> None:
+    """A requeued job has a number of its own."""
     data = [ended(0, job="1"), ended(1, job="2"), ended(2, job="2.1"), ended(3, "failed", job="1"), ended(1, job="1")]
     write(tmp_path, "p0-p1_a", b"".join(map(run_folder.render_ended, data)))
     done = read_done(tmp_path, RUN)
     assert ([task for task in range(6) if task in done], len(done)) == ([0, 1, 2], 3)
-    assert [task for task in range(6) if task in read_done(tmp_path, RUN, before_job=2)] == [0, 1]
+    assert [task for task in range(6) if task in read_done(tmp_path, RUN, before_start="2.1")] == [0, 1]
 
 
 def test_what_ran_out_of_memory_before(tmp_path: Path) -> None:
