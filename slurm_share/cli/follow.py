@@ -55,8 +55,8 @@ def watch(folder: Path, job: int | None = None) -> int:
         print(f"{folder.name}: {all_done(run.tasks)}")
         return 0
     print(
-        f"{folder.name}: {done} of {run.tasks} tasks are done; {_log_words(folder, run, job)}; llsub --resume "
-        f"{folder.name} runs the others"
+        f"{folder.name}: {done} of {submission.counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
+        f"{_log_words(folder, run, job)}; llsub --resume {folder.name} runs what is left"
     )
     return EXIT_FAILED
 

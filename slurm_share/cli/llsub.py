@@ -50,7 +50,7 @@ examples
                                     sim.sh -v, 100000 times
                                     ({ENV_TASK}=0 to 99999)
   llsub --resume LLSUB.3            what LLSUB.3 has not finished; takes -q, -T,
-                                    --retries, --max-failures, --env and --options
+                                    --retries, --max-failures, --env, --options
   llsub ./job.sh -s 4 -g volta:1    no triple: an ordinary job, 4 cores, a GPU
   llsub -i                          a shell on a node; -i full: on a whole one
   llsub ./train.sh [1,2] --local    here and now, without Slurm
@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     work.add_argument("--retries", type=_count, metavar="K", help="how often a failed task is tried again")
     work.add_argument(
         "--max-failures",
-        metavar="K|P%%",
+        metavar="K|P%",
         help="stop when so many tasks, or so large a part of them, have failed: nothing more starts, what runs goes on",
     )
     work.add_argument(
@@ -142,15 +142,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = _count(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
-    return number
+    return _count(text, least=1)
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+def _count(text: str, least: int = 0) -> int:
+    number = text.removeprefix("-")
+    if not (number.isascii() and number.isdecimal()):
         raise argparse.ArgumentTypeError(f"{shown(text) or repr(text)} is not a whole number")
+    if number != text or (not text.strip("0") and least > 0):
+        raise argparse.ArgumentTypeError(f"it must be {least} or more, and {shown(text)} is less")
     digits = text.lstrip("0")
     if len(digits) > len(str(submission.TASKS_MAX)) or int(text) > submission.TASKS_MAX:
         raise argparse.ArgumentTypeError(f"{shown(text)} is more than {submission.TASKS_MAX}, the most")

@@ -13,6 +13,11 @@ def parse_gpus(text: str) -> tuple[tuple[str, int], ...]:
     empty where any will do. Raises UsageError."""
     found = []
     for word in text.split(","):
+        if re.fullmatch(r"(?:.*:)?0+", word, re.ASCII):
+            raise UsageError(
+                f"-g {shown(text)}: write 1 GPU or more, or leave -g away: without a triple a job then has no GPU, and "
+                "with one whole nodes with all that they have"
+            )
         match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.+-]*):)?([1-9][0-9]{0,3})", word, re.ASCII)
         if match is None or match[1] == "gpu":
             raise UsageError(f"-g {shown(text)}: {shown(word)!r} is not TYPE:COUNT or COUNT, such as volta:2 or 2")

@@ -50,7 +50,7 @@ def parse_tasks(data: bytes, source: str) -> list[str]:
     for number, line in enumerate(lines, 1):
         why = None
         if not line.strip():
-            why = "is empty; remove it, so that task numbers and lines agree"
+            why = "is empty; remove it: every line is a task, and the first line is task 0"
         elif len(line) > LINE_MAX_BYTES:
             why = f"has {len(line)} bytes, and a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
         elif b"\0" in line:

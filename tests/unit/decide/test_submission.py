@@ -86,9 +86,15 @@ def test_gpus_are_written_as_type_and_count(text: str, gpus: tuple[tuple[str, in
     assert gpu_words.gres(gpus) == slurm
 
 
-@pytest.mark.parametrize("text", ["", "0", "volta", "volta:0", "volta:x", "-1", "1,", "gpu:", "a b:1", "12345"])
+@pytest.mark.parametrize("text", ["", "volta", "volta:x", "-1", "1,", "gpu:", "a b:1", "12345"])
 def test_other_gpus_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="TYPE:COUNT"):
+        gpu_words.parse_gpus(text)
+
+
+@pytest.mark.parametrize("text", ["0", "volta:0", "gpu:volta:00", "volta:1,0"])
+def test_no_gpu_is_asked_for_by_leaving_the_option_away(text: str) -> None:
+    with pytest.raises(UsageError, match="write 1 GPU or more, or leave -g away"):
         gpu_words.parse_gpus(text)
 
 
