@@ -633,3 +633,16 @@ def test_failures_of_an_instant_slow_a_run_down(tmp_path):
     assert code == 1
     assert len(made.results()) < 100
     assert said.count("22 tasks in a row failed in less than 1 s") == 1
+
+
+def test_a_summary_without_room_costs_neither_sentence_nor_exit_code(tmp_path):
+    """What could not be written is named; where the results are is, too."""
+    with small_disk(tmp_path / "disk", "size=300k") as disk:
+        made = Launch(disk, "#!/bin/sh\n[ $LLSUB_TASK != 7 ]\n", 2, tasks=600, distribution="dynamic", logs="rank")
+        code, said = made.go()
+        assert code == 1
+        assert "599 of 600 tasks done" in said
+        assert "failed: 7\n" in said
+        assert f"{made.folder}/summary.json cannot be written (No space left on device); what became of every" in said
+        assert "Traceback" not in said
+        assert list(made.folder.glob("summary*")) == []
