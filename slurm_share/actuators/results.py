@@ -15,7 +15,9 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Results:
-    """One launcher's results. Each is written as it comes, in one write: what is written outlives the launcher, and
+    """One launcher's results.
+
+    They are written as they come, those that come together in one write: what is written outlives the launcher, and
     with `settle` the machine. The file is locked: two launchers of one run on one node would run its tasks twice.
 
     A full disk is not the end: lines are kept and tried again, and `lost` says what never found room.
@@ -47,10 +49,9 @@ class Results:
         except OSError:
             return
 
-    def write(self, ended: Ended) -> None:
-        """Append one."""
-        line = run_folder.render_ended(ended)
-        self._put(self._kept + line if self._kept else line)
+    def write(self, *ended: Ended) -> None:
+        """Append one or several, in one write."""
+        self._put(self._kept + b"".join(map(run_folder.render_ended, ended)))
 
     def _put(self, data: bytes) -> None:
         try:

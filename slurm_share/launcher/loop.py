@@ -1,7 +1,8 @@
 """Starts a node's tasks, watches them, writes down how each ended, tries again what may be tried again.
 
 One thread and one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler ever
-runs between two lines. A task costs the launcher one posix_spawn, two waits and one line in results.jsonl.
+runs between two lines. A task costs the launcher one posix_spawn, two waits and one line in results.jsonl; lines of
+tasks that end together are one write.
 
 Not sigtimedwait(2) with a timeout: interrupted by SIGSTOP and SIGCONT (`scontrol suspend`) when the time is over,
 CPython answers with a siginfo that nobody has filled in (seen with 3.11 and 3.14). A timer's SIGALRM is one more signal
@@ -33,7 +34,7 @@ from ..process import Deadline, end
 from ..readers import descendants
 from ..readers.host_memory import HostMemory
 from ..share.rules.environment import with_memory_cap
-from ..work import ENV_ATTEMPT, ENV_TASK, Outcome, Progress, Room, Run
+from ..work import ENV_ATTEMPT, ENV_TASK, Ended, Outcome, Progress, Room, Run
 from . import environment, strays
 from .daemons import Daemons
 from .feeder import Feeder, Turn
@@ -71,6 +72,7 @@ NEVER_STARTED_MAX = 100
 """A node that has lost the script's file system fails tasks faster than the others can do them, and would empty a queue
 that nodes share."""
 LOG_TAIL_BYTES = 64 * 1024
+_ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
 
 
 class Running:
@@ -144,6 +146,12 @@ class Loop:
         self.starter = launch.Starter()
         self.running: dict[int, Running] = {}
         self.free: deque[int] = deque(range(len(node.seats)))
+        self.logs: dict[str, int] = {}
+        """Logs of ranks that are open, by name."""
+        self.unwritten: dict[int, Ended] = {}
+        """By seat."""
+        self.own_peak_kib = 0
+        """The launcher's own memory, at most, when that was last of interest."""
         self.done = 0
         self.failed = 0
         self.unfinished = 0
@@ -194,7 +202,9 @@ class Loop:
         self.run_folder = folder
         self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
         self.common = environment.of_run(run, folder, environ)
-        self.environments = [environment.of_seat(self.common, run, node, seat) for seat in node.seats]
+        self.environments = [
+            launch.Environment(environment.of_seat(self.common, run, node, seat)) for seat in node.seats
+        ]
         self.env_ranks = [seat.rank for seat in node.seats]
         """Whose rank is in each seat's environment now."""
         self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
@@ -206,7 +216,7 @@ class Loop:
         """0 where every task that this node took is done, else 1."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self.sampler.start()
-        tick = time.monotonic()
+        tick, armed = time.monotonic(), None
         while True:
             self._listen()
             self._fill()
@@ -217,8 +227,13 @@ class Loop:
                 self._tick()
                 tick = now + (MEMORY_TICK_S if self.feeder.waiting or self.lingering else TICK_S)
             if not self._reap():
-                signal.setitimer(signal.ITIMER_REAL, max(tick - now, 0.001))
-                self._hear(signal.sigwaitinfo(SIGNALS).si_signo)
+                if armed != tick:
+                    signal.setitimer(signal.ITIMER_REAL, max(tick - now, 0.001))
+                    armed = tick
+                signo = signal.sigwaitinfo(SIGNALS).si_signo
+                if signo == signal.SIGALRM:
+                    armed = None  # it may come a moment too early
+                self._hear(signo)
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.sampler.stop()
         strays.end_children(LEFT_S, lambda pid, status: None)
@@ -362,28 +377,33 @@ class Loop:
         if allowed is not None:
             its = self.node.seats[seat]
             variables = with_memory_cap(its.environment, its.gpu, allowed.cap_mib)
-            env = environment.of_seat(self.common, self.what, self.node, replace(its, rank=rank, environment=variables))
+            other = replace(its, rank=rank, environment=variables)
+            env = launch.Environment(environment.of_seat(self.common, self.what, self.node, other))
         else:
             env = self.environments[seat]
             if rank != self.env_ranks[seat]:
                 env.update(environment.of_rank(self.what, self.node, rank))
                 self.env_ranks[seat] = rank
-        env[ENV_TASK.encode()] = str(turn.task).encode()
-        env[ENV_ATTEMPT.encode()] = str(turn.attempt).encode()
+        env[_ENV_TASK] = b"%d" % turn.task
+        env[_ENV_ATTEMPT] = b"%d" % turn.attempt
         log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
         task = Running(seat, turn, rank, log, 0, time.time())
         task.allowed = allowed
         self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
-        out: str | int = log
         try:
             task.log_start, out = self._open_log(turn, log)
-            task.pid = self._spawn(self._argv(turn.task), env, self.cpus[seat], out)
+            try:
+                task.pid = self._spawn(self._argv(turn.task), env, self.cpus[seat], out)
+            finally:
+                if log not in self.logs:
+                    os.close(out)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in PASSING:
                 self._hold_up(turn, seat, error)
                 return False
             why = self._why_not_started(turn.task, log, error)
             self._ended(task, "not started", why)
+            self._write_down()
             self.never_started += 1
             if self.never_started >= NEVER_STARTED_MAX:
                 self._close(
@@ -391,9 +411,6 @@ class Loop:
                     "one is tried there"
                 )
             return False
-        finally:
-            if isinstance(out, int):
-                os.close(out)
         self.never_started = 0
         self.trouble = None
         self.table.name(seat, task.pid)
@@ -426,19 +443,37 @@ class Loop:
         what = log if os.access(program, os.X_OK) else program
         return f"{what}: {error.strerror}"
 
-    def _open_log(self, turn: Turn, log: str) -> tuple[int, str | int]:
-        """Where this attempt's output begins in its log, and the log as the starter takes it: by name, or open."""
-        if self.what.logs == "task" and turn.attempt == 1 and not self.was_here:
-            return 0, log
-        out = os.open(log, launch.LOG_FLAGS | os.O_CLOEXEC, 0o666)
-        again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
-        size = os.fstat(out).st_size
+    def _open_log(self, turn: Turn, log: str) -> tuple[int, int]:
+        """Where this attempt's output begins in its log, and the log, open."""
+        if self.what.logs == "task":
+            out = os.open(log, launch.LOG_FLAGS, 0o666)
+            if turn.attempt == 1 and not self.was_here:
+                return 0, out
+            size = os.fstat(out).st_size
+        else:
+            out, size = self._log_of_rank(log)
         if self.what.logs == "rank" or size:
+            again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
             try:
                 size += os.write(out, f"--- task {turn.task}{again}\n".encode())
             except OSError:
                 pass  # a full disk: the task's own words are lost in the same way, and that is said elsewhere
         return size, out
+
+    def _log_of_rank(self, log: str) -> tuple[int, int]:
+        """The log and its size. It stays open until the next tick, for short tasks that come one after the other."""
+        out = self.logs.get(log)
+        if out is not None:
+            found = os.fstat(out)
+            if found.st_nlink:
+                return out, found.st_size
+            os.close(self.logs.pop(log))  # somebody has removed it
+        self.logs[log] = out = os.open(log, launch.LOG_FLAGS, 0o666)
+        return out, os.fstat(out).st_size
+
+    def _close_logs(self) -> None:
+        while self.logs:
+            os.close(self.logs.popitem()[1])
 
     def _argv(self, task: int) -> tuple[str, ...]:
         run = self.what
@@ -451,9 +486,7 @@ class Loop:
             return (*run.command, line)
         return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
 
-    def _spawn(
-        self, argv: tuple[str, ...], env: Mapping[bytes, bytes], cpus: frozenset[int] | None, out: str | int
-    ) -> int:
+    def _spawn(self, argv: tuple[str, ...], env: launch.Environment, cpus: frozenset[int] | None, out: int) -> int:
         try:
             return self.starter.start(argv, env, cpus, out)
         except OSError as error:
@@ -471,11 +504,12 @@ class Loop:
             try:
                 seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return found
+                break
             if seen is None:
-                return found
+                break
             found = True
             if self.stopping is None and seen.si_code != os.CLD_EXITED and seen.si_status in STOPS:
+                self._write_down()
                 self._listen(DOUBT_S)
             task = self.running.pop(seen.si_pid, None)
             code = seen.si_status if seen.si_code == os.CLD_EXITED else None
@@ -489,11 +523,15 @@ class Loop:
             if launch.group_is_there(task.pid):
                 self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
             outcome, why = self._outcome(task, code, number)
-            rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > _own_peak_kib() else None
+            if usage.ru_maxrss > self.own_peak_kib:
+                self.own_peak_kib = _own_peak_kib()  # it only grows
+            rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
             if outcome == "host memory":
                 self.host_peak_mib = max(rss_mib or 0, self.host_peak_mib)
             self._ended(task, outcome, why, code, number, rss_mib, usage.ru_utime + usage.ru_stime)
             self.free.append(task.seat)
+        self._write_down()
+        return found
 
     def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
         if code == 0 and self.stopping is None:
@@ -539,25 +577,22 @@ class Loop:
         turn = task.turn
         seconds = time.monotonic() - task.clock
         self._slow_down(outcome, seconds)
-        self.results.write(
-            replace(
-                self.blanks[task.seat],
-                task=turn.task,
-                rank=task.rank,
-                attempt=turn.attempt,
-                outcome=outcome,
-                started=round(task.started, 3),
-                seconds=round(seconds, 3),
-                code=code,
-                signal=number,
-                peak_gpu_mib=task.gpu_peak_mib,
-                gpu_cap_mib=self._cap_of(task),
-                peak_rss_mib=rss_mib,
-                cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
-                why=why,
-            )
+        self.unwritten[task.seat] = replace(
+            self.blanks[task.seat],
+            task=turn.task,
+            rank=task.rank,
+            attempt=turn.attempt,
+            outcome=outcome,
+            started=round(task.started, 3),
+            seconds=round(seconds, 3),
+            code=code,
+            signal=number,
+            peak_gpu_mib=task.gpu_peak_mib,
+            gpu_cap_mib=self._cap_of(task),
+            peak_rss_mib=rss_mib,
+            cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
+            why=why,
         )
-        self.table.clear(task.seat)
         self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
         if outcome == "done":
             self.done += 1
@@ -603,6 +638,16 @@ class Loop:
         if self.given_up:
             said = memory_caps.advice(self.given_up, tuple(self.node.budgets.values()), self.what.retries)
             self.say(f"{self.node.name}: {said}")
+
+    def _write_down(self) -> None:
+        """Write the results of all that has ended, before another task starts in one of the seats: till then the table
+        has them for the guard."""
+        if not self.unwritten:
+            return
+        self.results.write(*self.unwritten.values())
+        for seat in self.unwritten:
+            self.table.clear(seat)
+        self.unwritten.clear()
 
     # ---- Words from outside ----
 
@@ -651,6 +696,7 @@ class Loop:
     def _tick(self, *, ended: bool = False) -> None:
         """What is done about once a second."""
         self.is_held_up = False
+        self._close_logs()
         self._end_what_lingers()
         if self.stopping is not None and self.stopping.left() == 0:
             for pid in self.running:

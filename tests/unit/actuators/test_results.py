@@ -22,8 +22,8 @@ def test_results_are_there_at_once(tmp_path):
     """Before anybody closed the file: a launcher that is killed loses none."""
     results = Results(tmp_path)
     results.write(ended(1))
-    results.write(ended(2))
-    assert read(tmp_path) == [1, 2]
+    results.write(ended(2), ended(3))
+    assert read(tmp_path) == [1, 2, 3]
 
 
 def test_half_a_line_of_an_earlier_crash_costs_only_itself(tmp_path):

@@ -287,6 +287,37 @@ def test_the_lines_of_a_tasks_file_are_what_they_are_said_to_be(tmp_path):
         assert made.log(0) == expected
 
 
+def test_a_ranks_log_that_is_removed_is_there_again_for_its_next_task(tmp_path):
+    """The launcher keeps it open from one short task to the next."""
+    text = "#!/bin/bash\necho out $LLSUB_TASK\n[ $LLSUB_TASK != 0 ] || rm LLSUB.1/p*/task.sh.log.0\n"
+    made = Launch(tmp_path, text, 1, tasks=3, logs="rank")
+    assert made.go()[0] == 0
+    assert made.log(0) == "--- task 1\nout 1\n--- task 2\nout 2\n"
+
+
+def test_a_line_that_no_program_can_be_given_is_its_tasks_failure_alone(tmp_path):
+    """A NUL: exec knows no argument with it, and would take what stands before it."""
+    made = Launch(tmp_path, "#!/bin/bash\necho $1\n", 1, tasks=2, task_kind="input", lines=["cut\0here", "whole"])
+    code, said = made.go()
+    assert code == 1
+    assert {task: one.outcome for task, one in made.results().items()} == {0: "not started", 1: "done"}
+    assert "its line in the tasks file cannot be used" in said
+    assert made.log(1) == "whole\n"
+
+
+def test_a_task_finds_the_variables_of_its_job_and_its_own_number(tmp_path):
+    """Many, an empty one and one that is no UTF-8; the number is that of each task, not of the first in that seat."""
+    text = "#!/bin/bash\nexec env -0\n"
+    made = Launch(tmp_path, text, 1, tasks=2)
+    asked = {**{f"X_{number:03}": f"{number} =" for number in range(200)}, "X_EMPTY": "", "X_ODD": "\udcff"}
+    assert made.go(**asked)[0] == 0
+    for task in range(2):
+        words = (made.node / f"task.sh.log.{task}").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
+        found = dict(word.split("=", 1) for word in words)
+        assert {name: value for name, value in found.items() if name.startswith("X_")} == asked
+        assert (found["LLSUB_TASK"], found["LLSUB_ATTEMPT"]) == (str(task), "1")
+
+
 def test_what_is_done_is_not_done_again(tmp_path):
     """Half of the tasks fail until a file is there; the second launch runs these and no other."""
     text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n[ -e {tmp_path}/now ] || [ $((LLSUB_TASK % 2)) = 0 ]\n"
