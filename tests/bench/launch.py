@@ -1,10 +1,16 @@
-"""Many short tasks: python tests/bench/launch.py (root; makes a local cluster of its own, a few minutes).
+"""Many short tasks: python tests/bench/launch.py [ROUNDS] (root; makes two local clusters of its own, six minutes).
 
 On one cluster, in one run, by a user: 10,000 times `true` in triples mode (static and dynamic; with its logs, its
-pinning and its records) beside a bare posix_spawn loop in the launcher's place, which has none of them; an array of
-1,000; `srun` steps in one allocation. All of them keep 8 tasks at once on each of two nodes, the steps 8 in all. Slurm
-is set as its high-throughput guide advises, and runs no Prolog. Bare loop and launcher take turns, and their medians
-are compared: the machine is shared with others.
+pinning and its records) beside a bare posix_spawn loop in the launcher's place, which has none of them; the same with a
+log for each task; xargs, GNU parallel and HyperQueue in the same place; an array of 1,000; `srun` steps in one
+allocation. All of them keep 8 tasks at once on each of two nodes, the steps 8 in all. Slurm is set as its
+high-throughput guide advises, and runs no Prolog.
+
+Bare loop and launcher take turns, and the launcher is held to the median of what it was beside the bare loop of the
+same round: the machine is shared with others, whose work comes and goes.
+
+On a second cluster, with plugin and hooks: the same bare loop and tasks in triples mode in a share, and an array of 100
+one-task jobs with a share beside the same array without.
 """
 
 from __future__ import annotations
@@ -20,27 +26,30 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 
+import launch_peers
 from bench import Row, median, report
 
 from localcluster import Cluster
 
-ROUNDS = 3
+ROUNDS = 5
 TASKS = 10_000
 ELEMENTS = 1_000
+SHARES = 100
 STEPS = 200
 AT_ONCE = 8
 """Tasks on each node."""
 NODES = 2
 PYTHON = "/opt/slurm-share/bin/python"
 PARTITION = "pair"
-CONF = f"""\
+PART_OF_BARE = 0.75
+FAST = f"""\
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,defer
 MaxArraySize=10001
 MaxJobCount=30000
-Prolog=/bin/true
-Epilog=/bin/true
 PartitionName={PARTITION} Nodes=n2,n3 DefMemPerCPU=500 MaxTime=1-0 State=UP
 """
+CONF = FAST + "Prolog=/bin/true\nEpilog=/bin/true\n"
+ONE_TASK = "--gres=gpu:1 -n1 -c1 --mem=100"
 OWN_QUESTIONS = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_STATS_INFO")
 """RPCs that this bench causes itself, while it waits and counts."""
 
@@ -117,7 +126,7 @@ def rpcs(cluster: Cluster) -> Counter[str]:
 def measured(cluster: Cluster, tasks: int, run: Callable[[Cluster], tuple[float, float, float]]) -> Run:
     """`run` answers (first start, last end, all over) in Unix time."""
     cluster.settle()
-    bash(cluster, "rm -rf LLSUB.* bare.* slurm-* done")
+    bash(cluster, "rm -rf LLSUB.* bare.* peer.n* slurm-* done")
     cluster.exec("ctl", ["sdiag", "-r"], check=True)
     cpu, begin = slurmctld_s(cluster), time.time()
     first, last, over = run(cluster)
@@ -127,30 +136,41 @@ def measured(cluster: Cluster, tasks: int, run: Callable[[Cluster], tuple[float,
 
 def bare(cluster: Cluster) -> tuple[float, float, float]:
     """The loop in the launcher's place: the same job, the same number of tasks at once."""
-    script = (
-        f"srun --ntasks-per-node=1 {PYTHON} -I loop.py $PWD/true {TASKS // NODES} {AT_ONCE}; "
-        "date +%s.%N >done.part; mv done.part done"
-    )
+    return in_its_place(cluster, f"{PYTHON} -I loop.py $PWD/true {TASKS // NODES} {AT_ONCE}")
+
+
+def peer(which: str) -> Callable[[Cluster], tuple[float, float, float]]:
+    """Another program in the launcher's place."""
+    return lambda cluster: in_its_place(cluster, f'bash peer.sh "{which}" {TASKS // NODES} {AT_ONCE}')
+
+
+def in_its_place(cluster: Cluster, command: str) -> tuple[float, float, float]:
+    """A command on each of the nodes; it writes down when it began and ended."""
+    script = f"srun --ntasks-per-node=1 {command}; date +%s.%N >done.part; mv done.part done"
     bash(cluster, f"sbatch -Q -p {PARTITION} -N{NODES} --ntasks-per-node=1 --exclusive --wrap '{script}'")
     here = cluster.home / "alice/bench"
     wait_for(here / "done")
     times = [json.loads(path.read_text()) for path in here.glob("bare.n*.json")]
     if len(times) != NODES:
-        raise RuntimeError("the bare loop did not end well on every node")
+        raise RuntimeError(f"{command} did not end well on every node")
     return min(one[0] for one in times), max(one[1] for one in times), float((here / "done").read_text())
 
 
-def launcher(distribution: str) -> Callable[[Cluster], tuple[float, float, float]]:
-    """llsub, as a user writes it."""
+def launcher(
+    distribution: str, *options: str, in_share: bool = False
+) -> Callable[[Cluster], tuple[float, float, float]]:
+    """llsub, as a user writes it; `in_share`: every task must have had a slot of a share."""
 
     def run(cluster: Cluster) -> tuple[float, float, float]:
-        words = f"--ntasks {TASKS} --distribution={distribution} -q {PARTITION}"
+        words = f"--ntasks {TASKS} --distribution={distribution} -q {PARTITION} {' '.join(options)}"
         bash(cluster, f"llsub ./true [{NODES},{AT_ONCE},1] {words} >llsub.out 2>&1")
         folder = cluster.home / "alice/bench/LLSUB.1"
         wait_for(folder / "summary.json")
         ended = [json.loads(line) for path in folder.glob("p*/results.jsonl") for line in path.read_text().splitlines()]
         if sorted(one["task"] for one in ended) != list(range(TASKS)) or any(one["code"] for one in ended):
             raise RuntimeError(f"{len(ended)} results, not {TASKS} tasks done once each")
+        if in_share and any(one.get("slot") is None for one in ended):
+            raise RuntimeError("tasks ran without a slot")
         logs = sum(1 for _ in folder.glob("p*/*.log.*"))
         if logs not in (TASKS, NODES * AT_ONCE):
             raise RuntimeError(f"{logs} logs")
@@ -161,23 +181,27 @@ def launcher(distribution: str) -> Callable[[Cluster], tuple[float, float, float
     return run
 
 
-def array(cluster: Cluster) -> tuple[float, float, float]:
+def array(elements: int, options: str = "") -> Callable[[Cluster], tuple[float, float, float]]:
     """A Slurm array; its times are whole seconds, as Slurm keeps them."""
-    job = int(bash(cluster, f"sbatch --parsable -p {PARTITION} -a 1-{ELEMENTS} --wrap ./true"))
-    while cluster.exec("ctl", ["squeue", "-h", "-j", str(job)]).stdout:
-        time.sleep(0.5)
-    over = time.time()
-    record = cluster.job(job)
-    found = {
-        name: [
-            time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-            for text in re.findall(rf"\b{name}=(\d{{4}}-\S+)", record)
-        ]
-        for name in ("StartTime", "EndTime")
-    }
-    if record.count("JobState=COMPLETED") != ELEMENTS:
-        raise RuntimeError("not every element of the array completed")
-    return min(found["StartTime"]), max(found["EndTime"]), over
+
+    def run(cluster: Cluster) -> tuple[float, float, float]:
+        job = int(bash(cluster, f"sbatch --parsable -p {PARTITION} {options} -a 1-{elements} --wrap ./true"))
+        while cluster.exec("ctl", ["squeue", "-h", "-j", str(job)]).stdout:
+            time.sleep(0.5)
+        over = time.time()
+        record = cluster.job(job)
+        found = {
+            name: [
+                time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+                for text in re.findall(rf"\b{name}=(\d{{4}}-\S+)", record)
+            ]
+            for name in ("StartTime", "EndTime")
+        }
+        if record.count("JobState=COMPLETED") != elements:
+            raise RuntimeError("not every element of the array completed")
+        return min(found["StartTime"]), max(found["EndTime"]), over
+
+    return run
 
 
 def steps(cluster: Cluster) -> tuple[float, float, float]:
@@ -214,34 +238,75 @@ def rows_of(name: str, runs: list[Run]) -> list[Row]:
     ]
 
 
-def main() -> int:
-    """Measure, print, write; 1 where a bar does not hold."""
+def prepare(cluster: Cluster) -> Path:
+    """The user's folder with the program and the bare loop."""
+    cluster.as_user("alice", "mkdir bench; cp /bin/true bench/true", check=True)
+    cluster.as_user("alice", "cat >bench/loop.py", input=BARE, check=True)
+    return cluster.home / "alice/bench"
+
+
+def without_hooks(rounds: int) -> tuple[dict[str, list[Run]], str]:
+    """Every way on a cluster without plugin and hooks, and Slurm's version."""
     with Cluster.up("bench-launch", slurm_conf_extra=CONF, without=("plugin",)) as cluster:
-        cluster.as_user("alice", "mkdir bench; cp /bin/true bench/true", check=True)
-        cluster.as_user("alice", "cat >bench/loop.py", input=BARE, check=True)
+        peers = launch_peers.bring(prepare(cluster))
         runs: dict[str, list[Run]] = {name: [] for name, _ in WAYS}
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             for name, way in WAYS if turn % 2 == 0 else reversed(WAYS):
                 runs[name].append(measured(cluster, TASKS, way))
-        runs["array"] = [measured(cluster, ELEMENTS, array)]
+        runs["triples, a log for each task"] = [measured(cluster, TASKS, launcher("block", "--logs=task"))]
+        for name in peers:
+            runs[launch_peers.NAMES[name]] = [measured(cluster, TASKS, peer(name))]
+        runs["array"] = [measured(cluster, ELEMENTS, array(ELEMENTS))]
         runs["srun steps"] = [measured(cluster, STEPS, steps)]
-        version = cluster.slurm_version
-    for name, found in runs.items():
+        return runs, cluster.slurm_version
+
+
+def with_hooks(rounds: int) -> dict[str, list[Run]]:
+    """Plugin and hooks on: the bare loop in an ordinary job, triples mode in a share, both arrays."""
+    with Cluster.up("bench-launch-share", slurm_conf_extra=FAST) as cluster:
+        prepare(cluster)
+        runs: dict[str, list[Run]] = {"hooks on, bare loop": [], "hooks on, triples in a share": []}
+        for _ in range(rounds):
+            runs["hooks on, bare loop"].append(measured(cluster, TASKS, bare))
+            runs["hooks on, triples in a share"].append(
+                measured(cluster, TASKS, launcher("block", "-g 1", in_share=True))
+            )
+        runs["hooks on, ordinary array"] = [measured(cluster, SHARES, array(SHARES, ONE_TASK))]
+        runs["hooks on, share array"] = [measured(cluster, SHARES, array(SHARES, "--share-gpu=4 " + ONE_TASK))]
+        return runs
+
+
+def parts(name: str, runs: list[Run], bare_runs: list[Run], bar: float | None = None) -> list[Row]:
+    """The rate of each round beside the bare loop's of the same round."""
+    found = [one.rate / other.rate for one, other in zip(runs, bare_runs, strict=True)]
+    return [
+        Row(f"{name}: part of the bare loop's rate", median(found), "x", bar, "higher"),
+        Row("  the least of a round", min(found), "x"),
+        Row("  the most of a round", max(found), "x"),
+    ]
+
+
+def main(rounds: int = ROUNDS) -> int:
+    """Measure, print, write; 1 where a bar does not hold."""
+    runs, version = without_hooks(rounds)
+    shared = with_hooks(min(rounds, 2))
+    for name, found in (runs | shared).items():
         print(
             f"{name}: " + ", ".join(f"{run.rate:.0f}/s" for run in found) + f"; {dict(found[-1].rpcs.most_common(5))}"
         )
-    rate = {name: median([run.rate for run in found]) for name, found in runs.items()}
-    best = {name: max(run.rate for run in found) for name, found in runs.items()}  # disturbed least by others
-    rows = [row for name, found in runs.items() for row in rows_of(name, found)]
+    rate = {name: median([run.rate for run in found]) for name, found in (runs | shared).items()}
+    rows = [row for name, found in (runs | shared).items() for row in rows_of(name, found)]
     for name in ("triples, static", "triples, dynamic"):
+        rows += parts(name, runs[name], runs["bare loop"], PART_OF_BARE)
         rows += [
-            Row(f"{name}: part of the bare loop's rate", rate[name] / rate["bare loop"], "x", 0.70, "higher"),
-            Row(f"{name}: the same of each one's best round", best[name] / best["bare loop"], "x"),
             Row(f"{name}: beside the array", rate[name] / rate["array"], "x"),
             Row(f"{name}: beside srun steps", rate[name] / rate["srun steps"], "x"),
         ]
+    rows += parts("hooks on, triples in a share", shared["hooks on, triples in a share"], shared["hooks on, bare loop"])
+    name = "hooks on, share array"
+    rows.append(Row(f"{name}: part of the ordinary one's", rate[name] / rate["hooks on, ordinary array"], "x"))
     return 0 if report("launch", version, rows) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(int, sys.argv[1:])))
