@@ -99,7 +99,7 @@ def bash(cluster: Cluster, text: str) -> str:
     return cluster.as_user("alice", f"set -e; cd bench; {text}", check=True, timeout=900).stdout
 
 
-def wait_for(path: Path, seconds: float = 120) -> None:
+def wait_for(path: Path, seconds: float = 400) -> None:
     """Without asking Slurm."""
     end = time.monotonic() + seconds
     while not path.exists():
@@ -131,7 +131,9 @@ def measured(cluster: Cluster, tasks: int, run: Callable[[Cluster], tuple[float,
     cpu, begin = slurmctld_s(cluster), time.time()
     first, last, over = run(cluster)
     cluster.settle()
-    return Run(tasks, last - first, over - begin, rpcs(cluster), slurmctld_s(cluster) - cpu)
+    found = Run(tasks, last - first, over - begin, rpcs(cluster), slurmctld_s(cluster) - cpu)
+    print(f"  {tasks} tasks in {found.work_s:.1f} s", flush=True)
+    return found
 
 
 def bare(cluster: Cluster) -> tuple[float, float, float]:
