@@ -37,7 +37,7 @@ PAST_S, STEP_S = 600, 20
 NODE = "h-2"
 """The one that is looked at."""
 WIDTH = 120
-HEIGHTS = {"nodes": 21, "node": 22, "advice": 29}
+HEIGHTS = {"nodes": 21, "jobs": 32, "node": 22, "advice": 29}
 TURNS_MOST = 500
 FONTS = 'ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace'
 """What the reader's machine has. Cairo knows the fourth of them, and only one by one."""
@@ -73,6 +73,12 @@ async def nodes(pilot: Pilot[Any], app: Dashboard) -> None:
     await pilot.press(*["down"] * [row.name for row in app.picture.nodes].index(NODE))
 
 
+async def jobs(pilot: Pilot[Any], app: Dashboard) -> None:
+    """The jobs, those first that leave the most GPUs idle, with charts of the worst."""
+    await app.board.go((Place(view="jobs"),))
+    await pilot.press("I")
+
+
 async def node(pilot: Pilot[Any], app: Dashboard) -> None:
     """One node, as one comes to it from its user."""
     assert app.picture is not None
@@ -91,6 +97,7 @@ async def advice(pilot: Pilot[Any], app: Dashboard) -> None:
 
 PICTURES: dict[str, Callable[[Pilot[Any], Dashboard], Awaitable[None]]] = {
     "nodes": nodes,
+    "jobs": jobs,
     "node": node,
     "advice": advice,
 }

@@ -76,10 +76,11 @@ GPU = (
     Column("energy_j", "energy_joules", "Energy since the driver was loaded.", counter=True),
     Column("temperature_c", "temperature_celsius", "Temperature.", whole=True),
     Column("clients", "clients", "Processes with a context on the GPU.", whole=True),
+    Column("unused_s", "unused_seconds", "How long no process has been on the GPU, at most 900."),
 )
 GPU_MEANS = (
-    ("utilization", "utilization_mean_ratio", "Utilisation over 1, 5 and 15 minutes.", PERCENT),
-    ("sm", "sm_mean_ratio", "SM activity over 1, 5 and 15 minutes (GPM).", PERCENT),
+    ("utilization", "utilization_mean_ratio", "Utilisation over 1, 5, 10 and 15 minutes.", PERCENT),
+    ("sm", "sm_mean_ratio", "SM activity over 1, 5, 10 and 15 minutes (GPM).", PERCENT),
 )
 ACTIVITY = "activity_ratio"
 JOB = (
@@ -95,7 +96,7 @@ JOB = (
     Column("tasks_at_once", "tasks_at_once", "The most tasks at the same moment.", whole=True),
     Column("measured_s", "measured_seconds", "How long the job has been watched."),
 )
-JOB_MEANS = (("cpu", "cpu_mean_cores", "Cores used over 1, 5 and 15 minutes.", 1.0),)
+JOB_MEANS = (("cpu", "cpu_mean_cores", "Cores used over 1, 5, 10 and 15 minutes.", 1.0),)
 USER = (
     Column("processes", "gpu_processes", "Processes of the user on GPUs.", whole=True),
     Column("gpu_memory_mib", "gpu_memory_bytes", "GPU memory of the user.", MIB, whole=True),
@@ -103,7 +104,7 @@ USER = (
     Column("cpu_cores", "cpu_used_cores", "CPU time of the user's jobs, in cores."),
     Column("memory_mib", "memory_bytes", "Host memory of the user's jobs, without page cache.", MIB, whole=True),
 )
-WINDOWS = {"1m": "m1", "5m": "m5", "15m": "m15"}
+WINDOWS = {"1m": "m1", "5m": "m5", "10m": "m10", "15m": "m15"}
 OVER = "window_seconds"
 
 _LINE_COLUMNS = (
@@ -183,11 +184,12 @@ class _Page:
             self.add(f"{kind}_{one.metric}", one.help, labels, scaled, counter=one.counter)
 
     def means(self, name: str, text: str, labels: Mapping[str, str], means: Means | None, unit: float) -> None:
-        """Four series: three windows, and how much of them was measured."""
+        """Five series: four windows, that of 10 minutes where it was measured, and how much of them was measured."""
         if means is None:
             return
         for window, field in WINDOWS.items():
-            self.add(name, text, {**labels, "window": window}, getattr(means, field) * unit)
+            value = getattr(means, field)
+            self.add(name, text, {**labels, "window": window}, None if value is None else value * unit)
         self.add(f"{name}_{OVER}", "How much of its windows was measured.", labels, means.over_s)
 
     def render(self) -> bytes:
@@ -550,7 +552,8 @@ def _means(rows: Sequence[Series], name: str, unit: float) -> Means | None:
         if one.metric.name == name and one.metric.window in WINDOWS
     }
     over = next((float(one.value[1]) for one in rows if one.metric.name == f"{name}_{OVER}"), None)
-    return Means(**found, over_s=over) if len(found) == len(WINDOWS) and over is not None else None
+    is_whole = found.keys() >= set(WINDOWS.values()) - {"m10"}
+    return Means(**found, over_s=over) if is_whole and over is not None else None
 
 
 def _on_gpus(rows: Sequence[Series]) -> tuple[str, ...]:

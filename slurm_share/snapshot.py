@@ -39,13 +39,16 @@ Reasons = dict[str, str]
 
 
 class Means(Struct, frozen=True, gc=False):
-    """Means over the last 1, 5 and 15 minutes, each over as much of that time as was measured."""
+    """Means over the last 1, 5 and 15 minutes, each over as much of that time as was measured; and over 10 minutes,
+    where these were measured."""
 
     m1: Level
     m5: Level
     m15: Level
     over_s: Level
     """How long has been measured, at most 900 s: below 60 all three are the same young figure."""
+    m10: Level | None = None
+    """None: less than 9 of the last 10 minutes were measured. What idle GPUs are judged by (`decide/idle.py`)."""
 
 
 class Activity(Struct, frozen=True, gc=False, kw_only=True):
@@ -111,6 +114,9 @@ class GpuLoad(Struct, frozen=True, gc=False, kw_only=True):
     """Memory of processes that the one who looks is not shown."""
     users: tuple[GpuUser, ...] = ()
     """Who is on it, or was the last in 15 minutes; in a user's view the user alone."""
+    unused_s: Level | None = None
+    """How long no process has been on it, of the time that was measured, at most 900 s. None: one is on it now, or the
+    driver does not list processes; in a user's view also where a GPU has not been free for 10 minutes."""
     problem: str | None = None
     """Why it is not to be used, such as: GPU is lost."""
     unknown: Reasons = {}
@@ -350,6 +356,21 @@ class SlurmNode(Struct, frozen=True, gc=False, kw_only=True):
         return not {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN"} & set(self.states)
 
 
+class HeldGpu(Struct, frozen=True, gc=False, kw_only=True):
+    """A GPU, or a MIG instance, that a running job holds, and whether the job leaves it idle (`decide/idle.py`)."""
+
+    uuid: str
+    index: Count
+    """NVML's; of an instance, its parent's."""
+    job: Count
+    """Slurm's number."""
+    user: str
+    idle: bool | None
+    """True: below 5 percent over the last 10 minutes. None: not known."""
+    why: str = ""
+    """Why it is not known, in words."""
+
+
 class NodeLoad(Struct, frozen=True, gc=False, kw_only=True):
     """One line of what a person looks at: a node by what Slurm and its sampler say, or why one of them is silent."""
 
@@ -358,6 +379,8 @@ class NodeLoad(Struct, frozen=True, gc=False, kw_only=True):
     snapshot: Snapshot | None = None
     why: str = ""
     """Why there is no snapshot, in words; a word and no sentence where it is obvious: down."""
+    held_gpus: tuple[HeldGpu, ...] | None = None
+    """GPUs that running jobs hold, once for each job. None: not judged; the GPUs of this node are not in the survey."""
 
 
 class Survey(Struct, frozen=True, gc=False, kw_only=True):

@@ -134,6 +134,11 @@ class Dashboard(App[int]):
         self.memory.keep()
 
     @property
+    def shows_charts(self) -> bool:
+        """Whether charts of the row under the cursor are wanted, where there is room for them."""
+        return self.memory.now.charts
+
+    @property
     def is_ending(self) -> bool:
         """Somebody has seen enough: nothing is drawn or opened any more."""
         return self._exit or (self.typed.has_begun and not self.screen_stack)

@@ -16,11 +16,11 @@ from textual.widgets import ContentSwitcher
 from slurm_share.cli.llload_cells import count_words
 
 from . import acting, keymap, view_list
-from .picture import Picture
 from .place import TITLES, Place, ViewName
 from .time_keys import TimeKeys
 from .user_config import choice_of, choose_again
 from .view import View
+from .views.table import TableView, subject_words
 from .widgets.banner import Banner
 from .widgets.crumbs import Crumbs
 from .widgets.filter_line import FilterLine
@@ -30,7 +30,7 @@ from .widgets.line import Line
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import Status
 from .widgets.tabs import TABS, Tabs
-from .wire import AskPast, Details, Subject
+from .wire import AskPast, Details
 
 
 class Board(TimeKeys, inherit_bindings=False):
@@ -201,8 +201,7 @@ class Board(TimeKeys, inherit_bindings=False):
     async def _go_to_node(self) -> None:
         """The node under the cursor, else the one seen last, else the first there is."""
         view, picture = self.shown, self.dashboard.picture
-        subject = view.subject() if view is not None else None
-        node = self.place.node or (subject.node if subject is not None else "") or self._last_node
+        node = self.place.node or ("" if view is None else view.node_name()) or self._last_node
         if picture is not None and node not in picture.by_name:
             node = picture.nodes[0].name if picture.nodes else node
         if self.place.view != "node":
@@ -301,6 +300,15 @@ class Board(TimeKeys, inherit_bindings=False):
         closes = keymap.keys_of("trend", self.dashboard.keys)
         self.app.push_screen(Trend(feed.history, subject, words, ask_past=ask, closes=closes))
 
+    def action_charts(self) -> None:
+        """Show the charts of the row under the cursor, or hide them; remembered."""
+        shown = not self.dashboard.shows_charts
+        self.dashboard.memory.choose(charts=shown)
+        if isinstance(view := self.shown, TableView):
+            view.say_about()
+            if not view.has_charts:
+                self.dashboard.say(f"charts are {'shown' if shown else 'hidden'} in Nodes, Users, Jobs and GPUs")
+
     def action_help(self) -> None:
         """Every key, and the columns of this table."""
         from .screens.help import Help
@@ -354,13 +362,3 @@ class Board(TimeKeys, inherit_bindings=False):
         if isinstance(event, Grid.Changed) and event.grid.name:
             self.dashboard.memory.choose_table(event.grid.name, choice_of(event.grid))
         self.show_standing()
-
-
-def subject_words(subject: Subject, picture: Picture) -> str:
-    """What a plot is of: n1, GPU 0 of n1, user alice."""
-    if subject.gpu:
-        row = picture.by_name.get(subject.node)
-        gpus = () if row is None or row.node.snapshot is None else row.node.snapshot.gpus
-        index = next((str(gpu.index) for gpu in gpus if gpu.uuid == subject.gpu), subject.gpu)
-        return f"GPU {index} of {subject.node}"
-    return f"user {subject.user}" if subject.user else subject.node

@@ -1,4 +1,5 @@
-"""What was seen until now: of every node, GPU and user five figures, finely for ten minutes and coarser further back.
+"""What was seen until now: of every node, GPU, user and job five figures, finely for ten minutes and coarser further
+back.
 
 One thread puts looks in and another one draws them. A look becomes one frame of plain numbers, which never changes
 again, so nobody waits for longer than a list is copied.
@@ -31,7 +32,7 @@ COARSE_S = 7 * 86_400.0
 VALUES_MOST = 6_000_000
 """Numbers of 4 bytes in each of the three: 70 MB in all, and then the oldest goes before its time."""
 NODES_WITH_GPUS = 2000
-"""On a larger cluster GPUs have no history of their own."""
+"""On a larger cluster GPUs and jobs have no history of their own."""
 PASTS_MOST = 8
 """Subjects of which what a recording has is kept."""
 _WIDTH = len(FIELDS)

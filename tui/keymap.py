@@ -79,6 +79,7 @@ KEYS: tuple[Key, ...] = (
     Key("interval.longer", "+", "interval(1)", "board", TIME, "rarer", "look less often"),
     Key("interval.shorter", "-", "interval(-1)", "board", TIME, "oftener", "look more often"),
     Key("trend", "t", "trend", "board", TIME, "plot", "one large plot of what the cursor is on", 5),
+    Key("charts", "v", "charts", "board", TIME, "charts", "charts of the row under the cursor: show or hide", 15),
     Key("replay.back", "[", "step(-1)", "board", TIME, "step back", "replay: one look back"),
     Key("replay.on", "]", "step(1)", "board", TIME, "step on", "replay: one look on"),
     Key("replay.slower", "{", "speed(0.5)", "board", TIME, "slower", "replay: half as fast"),

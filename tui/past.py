@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurm_share.decide.figures import figures
+from slurm_share.decide.idle import judged
 from slurm_share.errors import StateError
 from slurm_share.recording import Place, Recording
 from slurm_share.snapshot import NodeLoad, Survey
@@ -77,11 +78,15 @@ def _spread(places: list[Place]) -> list[Place]:
 
 
 def _point(survey: Survey, subject: Subject) -> Point:
-    rows = [NodeRow(node, figures(node)) for node in survey.nodes if _has(node, subject)]
+    nodes = judged(survey).nodes if subject.job else survey.nodes
+    rows = [NodeRow(node, figures(node)) for node in nodes if _has(node, subject)]
     return point_of(rows, subject, survey.taken)
 
 
 def _has(node: NodeLoad, subject: Subject) -> bool:
+    if subject.job:
+        numbers = {one.job for one in node.held_gpus or ()}
+        return node.snapshot is not None and subject.job in numbers.union(one.job for one in node.snapshot.jobs)
     if not subject.user:
         return node.name == subject.node
     return node.snapshot is not None and any(user.user == subject.user for user in node.snapshot.users)

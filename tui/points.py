@@ -1,11 +1,12 @@
-"""What of a look goes into a history: five figures of a node, of one of its GPUs, of a user. Values in, values out."""
+"""What of a look goes into a history: five figures of a node, of one of its GPUs, of a user, of a job. Values in,
+values out."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from slurm_share.snapshot import GpuLoad, Snapshot, UserLoad
+from slurm_share.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
 
 from .wire import NodeRow, Point, Subject
 
@@ -49,8 +50,28 @@ def of_users(rows: Iterable[NodeRow]) -> dict[str, Values]:
     return {name: _of_user(places) for name, places in found.items()}
 
 
+def of_jobs(rows: Iterable[NodeRow]) -> dict[int, Values]:
+    """Each job: what it uses, of the nodes that it is on and of the GPUs that it holds there."""
+    found: dict[int, list[tuple[Snapshot, JobLoad, set[str]]]] = defaultdict(list)
+    idle: dict[int, list[GpuLoad]] = defaultdict(list)
+    for row in rows:
+        snapshot = row.node.snapshot
+        if snapshot is None:
+            continue
+        held: dict[int, set[str]] = defaultdict(set)
+        for one in row.node.held_gpus or ():
+            held[one.job].add(one.uuid)
+        for load in snapshot.jobs:
+            found[load.job].append((snapshot, load, held.pop(load.job, set()) | set(load.gpus)))
+        for job, uuids in held.items():  # it has GPUs here, and runs nothing
+            idle[job] += [gpu for gpu in snapshot.gpus if gpu.uuid in uuids]
+    return {job: _of_job(places, idle.get(job, ())) for job, places in found.items()}
+
+
 def of_subject(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
     """What a look has of one subject; None: the subject is not in it."""
+    if subject.job:
+        return of_jobs(rows).get(subject.job)
     if subject.user:
         return of_users(rows).get(subject.user)
     row = next((row for row in rows if row.name == subject.node), None)
@@ -66,7 +87,7 @@ def point_of(rows: Sequence[NodeRow], subject: Subject, taken: float) -> Point:
 
 
 def every(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject, Values]]:
-    """All that a look can be asked for; `gpus`: each by itself as well."""
+    """All that a look can be asked for; `gpus`: each GPU and each job by itself as well."""
     for row in rows:
         yield Subject(node=row.name), of_node(row)
         if gpus and row.node.snapshot is not None:
@@ -74,6 +95,9 @@ def every(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject, Val
                 yield Subject(node=row.name, gpu=gpu.uuid), of_gpu(gpu)
     for name, values in of_users(rows).items():
         yield Subject(user=name), values
+    if gpus:
+        for job, values in of_jobs(rows).items():
+            yield Subject(job=job), values
 
 
 def _of_user(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
@@ -93,6 +117,17 @@ def _of_user(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
         ),
         percent(_sum(user.memory_mib for _, user in places), _sum(snapshot.memory_total_mib for snapshot, _ in places)),
         percent(_sum(user.gpu_memory_mib for _, user in places), _sum(gpu.memory_total_mib for gpu, _ in on_gpus)),
+    )
+
+
+def _of_job(places: Sequence[tuple[Snapshot, JobLoad, set[str]]], others: Sequence[GpuLoad]) -> Values:
+    gpus = [gpu for snapshot, _, uuids in places for gpu in snapshot.whole_gpus if gpu.uuid in uuids] + [*others]
+    return (
+        percent(_sum(load.cpu_cores for _, load, _ in places), sum(snapshot.cpus for snapshot, _, _ in places)),
+        percent(_sum(load.gpu_load for _, load, _ in places), len(gpus)),
+        _mean(map(_sm, gpus)),
+        percent(_sum(load.memory_mib for _, load, _ in places), _sum(one.memory_total_mib for one, _, _ in places)),
+        percent(_sum(load.gpu_memory_mib for _, load, _ in places), _sum(gpu.memory_total_mib for gpu in gpus)),
     )
 
 

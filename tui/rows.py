@@ -7,20 +7,23 @@ Making a row is quick and thinking it out is not: what a cell needs is worked ou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from msgspec import Struct
 
-from slurm_share.decide import queue
+from slurm_share.decide import idle, queue
 from slurm_share.errors import UsageError
 from slurm_share.records import QueuedJob
-from slurm_share.snapshot import Advice, JobLoad, UserLoad
+from slurm_share.snapshot import Advice, HeldGpu, JobLoad, UserLoad
 
 from .picture import Picture, nodes_of
 from .points import percent
 from .wire import NodeRow
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Sum(Struct, frozen=True):
@@ -51,6 +54,8 @@ class Carried:
     """Slurm's: of an array in one line several; none where Slurm did not say."""
     loads: Sequence[tuple[NodeRow, JobLoad | UserLoad]] = ()
     """What each node says."""
+    held: tuple[HeldGpu, ...] = ()
+    """GPUs that its running jobs hold, also on nodes where nothing of it runs."""
     now: float = 0.0
     """When the picture was taken, Unix time."""
     is_own: bool = False
@@ -89,6 +94,15 @@ class Carried:
         """CPUs given, over all nodes."""
         known = [one.cpus for one in self.records if one.nodes and one.cpus is not None]
         return sum(known) if known else None
+
+    @cached_property
+    def idle_gpus(self) -> Sum:
+        """GPUs held and left idle."""
+        found, is_partial = idle.count(self.held)
+        known = len({one.uuid for one in self.held})
+        if not known and self.gpus:
+            return Sum(None)
+        return Sum(found, found is not None and (is_partial or known < (self.gpus or 0)))
 
     @cached_property
     def gpu_load(self) -> Sum:
@@ -225,6 +239,7 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
             for load in row.node.snapshot.jobs:
                 if not user or load.user == user:
                     loads[load.job].append((row, load))
+    held = _held(picture, lambda one: one.job)
     advice = {one.job: one for one in picture.advice if one.job is not None}
     groups: dict[tuple[bool, int], list[QueuedJob]] = {}
     for job in survey.jobs:
@@ -240,6 +255,7 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
             JobRow(
                 records=tuple(jobs),
                 loads=tuple(pair for job in jobs for pair in loads.pop(job.job_id, ())),
+                held=tuple(one for job in jobs for one in held.get(job.job_id, ())),
                 now=survey.taken,
                 is_own=first.user == survey.user,
                 number=number if is_array else first.job_id,
@@ -249,8 +265,25 @@ def job_rows(picture: Picture, *, arrays: bool = True, user: str = "") -> list[J
         )
     for number, pairs in loads.items():  # Slurm was asked before it began, or is not asked at all
         own = pairs[0][1].user == survey.user
-        found.append(JobRow(loads=tuple(pairs), now=survey.taken, is_own=own, number=number, advice=advice.get(number)))
+        found.append(
+            JobRow(
+                loads=tuple(pairs),
+                held=tuple(held.get(number, ())),
+                now=survey.taken,
+                is_own=own,
+                number=number,
+                advice=advice.get(number),
+            )
+        )
     return sorted(found, key=lambda row: not row.is_own)
+
+
+def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[HeldGpu]]:
+    found: dict[Key, list[HeldGpu]] = defaultdict(list)
+    for row in picture.nodes:
+        for one in row.node.held_gpus or ():
+            found[by(one)].append(one)
+    return found
 
 
 def job_row(picture: Picture, number: int) -> JobRow | None:
@@ -270,6 +303,7 @@ def job_row(picture: Picture, number: int) -> JobRow | None:
     return JobRow(
         records=() if record is None else (record,),
         loads=loads,
+        held=tuple(_held(picture, lambda one: one.job).get(number, ())),
         now=picture.survey.taken,
         is_own=user == picture.survey.user,
         number=number,
@@ -334,11 +368,13 @@ def user_rows(picture: Picture) -> list[UserRow]:
                 loads[load.user].append((row, load))
     for one in picture.advice:
         advice[one.user].append(one)
+    held = _held(picture, lambda one: one.user)
     users = {*records, *loads} | (set() if survey.everybody else {survey.user})
     return [
         UserRow(
             records=tuple(records.get(user, ())),
             loads=tuple(loads.get(user, ())),
+            held=tuple(held.get(user, ())),
             now=survey.taken,
             is_own=user == survey.user,
             user=user,

@@ -70,6 +70,8 @@ class Remembered(Struct, frozen=True, kw_only=True):
 
     theme: str = ""
     view: str = ""
+    charts: bool = True
+    """Whether charts of the row under the cursor are shown."""
     tables: dict[str, TableChoice] = {}
     """Name of a table -> its choice."""
 
@@ -194,7 +196,7 @@ class Memory:
         """`file` None: nothing is kept."""
         self.file = file
         self.now = remembered or Remembered()
-        self._chosen: dict[str, str] = {}
+        self._chosen: dict[str, str | bool] = {}
         self._tables: dict[str, TableChoice] = {}
         # Both may be entered again by their own thread: a signal's handler writes too.
         self._lock = threading.RLock()
@@ -208,9 +210,9 @@ class Memory:
         """Whether there is something to write."""
         return self.file is not None and bool(self._chosen or self._tables) and not self._is_failed
 
-    def choose(self, *, theme: str | None = None, view: str | None = None) -> None:
-        """The theme, or the view, is now this one."""
-        given = {"theme": theme, "view": view}
+    def choose(self, *, theme: str | None = None, view: str | None = None, charts: bool | None = None) -> None:
+        """The theme, or the view, is now this one; charts are shown or not."""
+        given = {"theme": theme, "view": view, "charts": charts}
         new = {name: value for name, value in given.items() if value is not None and value != getattr(self.now, name)}
         if new:
             with self._lock:

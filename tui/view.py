@@ -36,6 +36,11 @@ class View(Vertical):
         """What the one large plot would show: the thing under the cursor."""
         return None
 
+    def node_name(self) -> str:
+        """The node under the cursor; empty: it is on none."""
+        subject = self.subject()
+        return "" if subject is None else subject.node
+
     def targets(self) -> tuple[Target, ...]:
         """What a command would act on: the marked rows, else the one under the cursor."""
         return ()

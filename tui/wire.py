@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from slurm_share.decide import figures, flags
+from slurm_share.decide import figures, flags, idle
 from slurm_share.decide.figures import Figures
 from slurm_share.decide.flags import Flag
 from slurm_share.records import QueuedJob
@@ -51,9 +51,8 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
 
 def rows_of(survey: Survey) -> tuple[NodeRow, ...]:
     """Each node of a look, with what is thought of it."""
-    return tuple(
-        NodeRow(node, one, flags.flags(node, one)) for node in survey.nodes for one in (figures.figures(node),)
-    )
+    nodes = idle.judged(survey).nodes
+    return tuple(NodeRow(node, one, flags.flags(node, one)) for node in nodes for one in (figures.figures(node),))
 
 
 class Position(Struct, frozen=True, gc=False, kw_only=True):
@@ -87,12 +86,14 @@ class Point(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Subject(Struct, frozen=True, gc=False):
-    """What a history is of: a node, one of its GPUs, or a user over all nodes."""
+    """What a history is of: a node, one of its GPUs, or a user or a job over all nodes."""
 
     node: str = ""
     gpu: str = ""
     """UUID."""
     user: str = ""
+    job: int = 0
+    """Slurm's number; 0: no job."""
 
 
 # --- From the process that looks --------------------------------------------------------------------------------------

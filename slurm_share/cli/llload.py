@@ -17,6 +17,7 @@ from msgspec.structs import replace as changed
 from .. import config, names, recording
 from ..decide import figures as numbers
 from ..decide import flags as flagging
+from ..decide import idle
 from ..decide.natural import natural
 from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
 from ..installed import version
@@ -46,9 +47,11 @@ columns
                          minutes, or of as much as was measured (last lines)
   GPUMEM - USED = FREE   of all GPUs of the node
   NOTE                   c, g: CPU, GPU load is L low (below 50 %) or H high
-                         (above 150, 100 %) for what is in use; m!: host memory
-                         full, or processes ended for want of it; v!: a GPU's
-                         memory full; n!: a problem, or silent
+                         (above 150, 100 %) for what is in use; iL: a GPU that a
+                         job holds is idle (below 5 % for 10 minutes: needs the
+                         agent, Prometheus, or --watch for so long); m!: host
+                         memory full, or processes ended for want of it; v!: a
+                         GPU's memory full; n!: a problem, or silent
   ?: not known (1.20?: without the GPUs that did not say). -: has none. Where
   the terminal is too narrow, columns are left out and named in the last line.
 
@@ -57,7 +60,8 @@ examples
   llload -g --watch              again every 5 seconds, until q
   llload --advise                how many processes to run, and why
   llload -g --all -t 10          the ten fullest nodes (operators)
-  llload --all --flagged         nodes that deserve a look
+  llload --all --flagged         nodes that deserve a look, jobs with idle GPUs
+  llload -g --sort gpus_idle:desc  most idle GPUs first
   llload -g --demo               a simulated cluster, without Slurm
   llload --record day.jsonl.gz --watch 60 > /dev/null &
   llload -g --replay day.jsonl.gz --at 14:30
@@ -313,7 +317,7 @@ class Look:
                 print(f"{PROGRAM}: {self.recorder.failure}", file=sys.stderr)
                 self._said = True
             survey = changed(survey, notes=(*survey.notes, self.recorder.failure))
-        return survey
+        return idle.judged(survey)
 
 
 # --- Showing ----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,11 @@ def gigabytes(mib: int | None) -> str:
     return UNKNOWN if mib is None else f"{mib / 1024:.1f}GB" if mib >= 1024 else f"{mib}MB"
 
 
+def idle_words(value: int | None, *, partial: bool) -> str:
+    """Idle GPUs; 2? is without those of which it is not known."""
+    return UNKNOWN if value is None else f"{value}{UNKNOWN if partial else ''}"
+
+
 def core_words(one: Figures) -> Triple:
     """CORES - USED = FREE."""
     return _whole(one.cpus, one.cpus_used, one.cpus_free, one)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..decide import figures as numbers
-from ..decide import queue
-from ..snapshot import GpuLoad, JobLoad, ProcessLoad, Snapshot, Survey
+from ..decide import idle, queue
+from ..snapshot import GpuLoad, HeldGpu, JobLoad, ProcessLoad, Snapshot, Survey
 from . import screen
-from .llload_cells import NONE, UNKNOWN, cut, gigabytes, load_words, number, percent, wrapped
+from .llload_cells import NONE, UNKNOWN, cut, gigabytes, idle_words, load_words, number, percent, wrapped
 from .llload_view import Row
 
 _GPU_COLUMNS = (
@@ -60,7 +60,7 @@ def _gpu_row(snapshot: Snapshot, gpu: GpuLoad, row: Row) -> tuple[str, ...]:
     free = None if total is None or used is None else total - used
     load = gpu.load
     by = "sm" if gpu.sm is not None else "util" if gpu.load5 is not None else UNKNOWN
-    said = [flag.code for flag in row.flags if flag.uuid == gpu.uuid and flag.of == "v"]
+    said = list(dict.fromkeys(flag.code for flag in row.flags if flag.uuid == gpu.uuid and flag.of in "iv"))
     if gpu.mig_parent:
         said.append("MIG: its instances follow")
     if gpu.problem is not None:
@@ -119,14 +119,15 @@ _JOB_COLUMNS = (
     screen.Column("SLOTS", right=True, goes=9),
     screen.Column("TASKS", right=True, goes=1),
     screen.Column("GPUS", right=True, goes=7),
+    screen.Column("IDLE", right=True, goes=1),
     screen.Column("GPULOAD", right=True),
     screen.Column("GPUMEM", right=True, goes=2),
     screen.Column("TASKPEAK", right=True, goes=3),
     screen.Column("CPU", right=True, goes=4),
     screen.Column("MEMORY", right=True, goes=5),
     screen.Column("KILLED", right=True, goes=2),
-    screen.Column("TRIPLE", goes=10),
-    screen.Column("NAME", shrinks_to=8, goes=11),
+    screen.Column("TRIPLE", goes=11),
+    screen.Column("NAME", shrinks_to=8, goes=10),
 )
 _PROCESS_COLUMNS = (
     screen.Column("HOSTNAME", shrinks_to=8),
@@ -156,11 +157,16 @@ def job_table(rows: Sequence[Row], survey: Survey, width: int) -> tuple[list[str
             named = queued.get(job.job)
             triple = None if named is None else queue.triple_of(named)
             identity = str(job.job) if named is None else named.id
-            lines.append(_job_row(row.node.name, job, identity, triple, "" if named is None else named.name))
+            name = "" if named is None else named.name
+            held = [one for one in row.node.held_gpus or () if one.job == job.job]
+            lines.append(_job_row(row.node.name, job, identity, triple, name, held))
     return _laid_out(_JOB_COLUMNS, lines, width) if lines else ([], [])
 
 
-def _job_row(node: str, job: JobLoad, identity: str, triple: str | None, name: str) -> tuple[str, ...]:
+def _job_row(
+    node: str, job: JobLoad, identity: str, triple: str | None, name: str, held: Sequence[HeldGpu]
+) -> tuple[str, ...]:
+    idle_gpus, is_partial = idle.count(held)
     return (
         identity,
         job.user,
@@ -169,6 +175,7 @@ def _job_row(node: str, job: JobLoad, identity: str, triple: str | None, name: s
         NONE if job.slots is None else str(job.slots),
         str(job.tasks),
         str(len(job.gpus)),
+        idle_words(idle_gpus, partial=is_partial) if held else NONE,
         load_words(job.gpu_load),
         gigabytes(job.gpu_memory_mib),
         gigabytes(job.task_peak_mib) if job.tasks_measured else NONE,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from ..decide import flags as flagging
+from ..decide import idle
 from ..decide.spans import span_words
 from ..snapshot import Advice, Survey
 from . import screen
@@ -68,6 +69,7 @@ def footer(survey: Survey, view: View, rows: Sequence[Row]) -> list[str]:
             f"{count_words(count, 'GPU')} on {fold(hidden)} {is_or_are(count)} used by others only and not shown"
         )
     said += _problems(survey)
+    said += _idle_gpus(survey)
     letters = {code for row in rows for code in row.codes}
     if letters:
         meanings = [f"{code}: {meaning}" for code, meaning in flagging.MEANINGS.items() if code in letters]
@@ -116,6 +118,17 @@ def _problems(survey: Survey) -> list[str]:
         if node.slurm is not None and not node.slurm.answers:
             found.setdefault("it answers, but not to Slurm", []).append(node.name)
     return [f"{fold(names)}: {problem}" for problem, names in found.items()]
+
+
+IDLE_LINES = 5
+"""Jobs with idle GPUs that are named below the table; --sort gpus_idle, --detail and --json have the others."""
+
+
+def _idle_gpus(survey: Survey) -> list[str]:
+    """A line for each job that leaves GPUs idle, the worst first."""
+    found = [screen.safe(said) for said in idle.sentences(survey)]
+    left = len(found) - IDLE_LINES
+    return [*found[:IDLE_LINES], f"... and {count_words(left, 'more job')} with idle GPUs"] if left > 0 else found
 
 
 def _gpu_load_note(rows: Sequence[Row]) -> list[str]:

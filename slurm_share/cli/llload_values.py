@@ -22,7 +22,7 @@ HEADINGS: dict[Of, tuple[str, ...]] = {
     "nodes": (
         *_START,
         *("answered", "why", "states", "cpus", "cpus_used", "cpus_free", "load1", "load5", "load15", "cpu_cores"),
-        *("memory_mib", "memory_used_mib", "memory_free_mib", "gpus", "gpus_used", "gpus_free"),
+        *("memory_mib", "memory_used_mib", "memory_free_mib", "gpus", "gpus_used", "gpus_free", "gpus_idle"),
         *("gpu_load1", "gpu_load5", "gpu_load15", "gpu_load_by", "gpu_load_over_s"),
         *("gpu_memory_mib", "gpu_memory_used_mib", "gpu_memory_free_mib", "hidden_gpus", "users", "jobs", "flags"),
         *_END,
@@ -33,7 +33,7 @@ HEADINGS: dict[Of, tuple[str, ...]] = {
         *("utilization_percent", "sm_percent", "occupancy_percent", "tensor_percent", "dram_percent"),
         *("fp64_percent", "fp32_percent", "fp16_percent"),
         *("memory_mib", "memory_used_mib", "memory_free_mib", "others_mib", "clients", "power_w", "energy_j"),
-        *("temperature_c", "users", "jobs", "problem"),
+        *("temperature_c", "users", "jobs", "idle", "problem"),
         *_END,
     ),
     "processes": (
@@ -94,6 +94,7 @@ def _node(node: NodeLoad) -> Iterable[tuple[Value, ...]]:
         one.gpus,
         one.gpus_used,
         one.gpus_free,
+        None if one.partial_gpus_idle else one.gpus_idle,
         gpu_load1,
         None if one.partial_gpu_load else one.gpu_load,
         gpu_load15,
@@ -113,6 +114,9 @@ def _gpus(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
     snapshot = node.snapshot
     if snapshot is None:
         return
+    idle: dict[str, bool | None] = {}
+    for held in node.held_gpus or ():
+        idle[held.uuid] = idle.get(held.uuid) if held.idle is None else held.idle
     for gpu in snapshot.gpus:
         here = numbers.tasks_on(snapshot, gpu)
         load, activity, now = gpu.load, gpu.activity, gpu.load5
@@ -145,6 +149,7 @@ def _gpus(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
             gpu.temperature_c,
             ",".join(sorted({one.user for one in here})) or None,
             ",".join(map(str, sorted({one.job for one in here if one.job is not None}))) or None,
+            idle.get(gpu.uuid),
             gpu.problem,
         )
 

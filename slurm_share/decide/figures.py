@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..records import MPS_NAME
 from ..snapshot import GpuLoad, NodeLoad, ProcessLoad, SlurmNode, Snapshot
+from . import idle
 from .free import KEPT_BACK
 from .natural import natural
 
@@ -36,6 +37,8 @@ class Figures(Struct, frozen=True, gc=False, kw_only=True):
     gpus: int | None = None
     gpus_used: int | None = None
     """GPUs that somebody has, whole or a part; None: no Slurm."""
+    gpus_idle: int | None = None
+    """GPUs that running jobs hold and leave idle (`idle.py`); None: of none of those held it is known."""
     gpu_load: float | None = None
     """Sum over the GPUs, 2.0 is two fully busy: the mean over 5 minutes, or over as much as was measured of them."""
     gpu_load_by: LoadBy = ""
@@ -48,6 +51,8 @@ class Figures(Struct, frozen=True, gc=False, kw_only=True):
     partial_gpu_load: bool = False
     """True: some GPU did not say, and the sum is without it."""
     partial_gpu_memory: bool = False
+    partial_gpus_idle: bool = False
+    """True: of some GPUs that are held it is not known."""
 
     @property
     def cpus_free(self) -> int | None:
@@ -103,6 +108,7 @@ def figures(node: NodeLoad) -> Figures:
             memory_mib=slurm.memory_mib,
             gpus=slurm.gpus,
             gpus_used=slurm.gpus_allocated,
+            gpus_idle=None if slurm.gpus_allocated else 0,
             gpu_load=None if slurm.gpus else 0.0,
             gpu_memory_mib=None if slurm.gpus else 0,
             gpu_memory_used_mib=None if slurm.gpus else 0,
@@ -118,6 +124,9 @@ def figures(node: NodeLoad) -> Figures:
     else:
         spans = [snapshot.measured_s] if sums.load_by else []
         is_load_partial = is_memory_partial = sums.partial
+    idle_gpus, is_idle_partial = (None, False) if node.held_gpus is None else idle.count(node.held_gpus)
+    if not count:
+        idle_gpus = 0
     return Figures(
         name=node.name,
         cpus=slurm.cpus if slurm is not None else snapshot.cpus,
@@ -128,6 +137,7 @@ def figures(node: NodeLoad) -> Figures:
         memory_used_mib=snapshot.memory_used_mib,
         gpus=count,
         gpus_used=None if slurm is None else slurm.gpus_allocated,
+        gpus_idle=idle_gpus,
         gpu_load=None if silent else sums.load5,
         gpu_load_by=sums.load_by,
         gpu_load_over_s=min([300.0, *spans]) if spans else 0.0,
@@ -135,6 +145,7 @@ def figures(node: NodeLoad) -> Figures:
         gpu_memory_used_mib=None if silent else sums.memory_used_mib,
         partial_gpu_load=is_load_partial and sums.load5 is not None,
         partial_gpu_memory=is_memory_partial and sums.memory_used_mib is not None,
+        partial_gpus_idle=is_idle_partial,
     )
 
 
@@ -164,6 +175,7 @@ COLUMNS: dict[str, Callable[[Figures], float | None]] = {
     "gpus": lambda one: one.gpus,
     "gpus_used": lambda one: one.gpus_used,
     "gpus_free": lambda one: one.gpus_free,
+    "gpus_idle": lambda one: one.gpus_idle,
     "gpu_load": lambda one: one.gpu_load,
     "gpumem": lambda one: one.gpu_memory_mib,
     "gpumem_used": lambda one: one.gpu_memory_used_mib,

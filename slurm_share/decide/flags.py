@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..snapshot import GpuSums, NodeLoad
 from .figures import Figures, figures
-from .thresholds import CPU_BAND, GPU_BAND
+from .thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 
 MEMORY_FULL = 0.95
 """Part of host memory in use, above which a node is about to kill processes. Ours: LLSC has no figure for it."""
@@ -21,14 +21,14 @@ NO_DRIVER = "NVIDIA driver"
 """In what a sampler says of a node without one."""
 
 Letter = Literal["L", "H", "!"]
-Of = Literal["c", "g", "m", "v", "n"]
+Of = Literal["c", "g", "i", "m", "v", "n"]
 
 
 class Flag(Struct, frozen=True, gc=False):
     """One thing about a node that is not as it should be."""
 
     of: Of
-    """c: CPU load, g: GPU load, m: host memory, v: GPU memory, n: the node."""
+    """c: CPU load, g: GPU load, i: idle GPUs, m: host memory, v: GPU memory, n: the node."""
     letter: Letter
     """L: low, H: high, !: over, or a problem."""
     why: str
@@ -46,6 +46,7 @@ MEANINGS = {
     "cH": f"CPU load above {CPU_BAND[1]:.0f} % of the CPUs used",
     "gL": f"GPU load below {GPU_BAND[0]:.0f} % of the GPUs used",
     "gH": f"GPU load above {GPU_BAND[1]:.0f} % of the GPUs used",
+    "iL": f"a job's GPU idle: below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min",
     "m!": "host memory full, or processes ended for want of it",
     "v!": "a GPU's memory full",
     "n!": "silent, or with a problem",
@@ -55,9 +56,10 @@ MEANINGS = {
 def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     """What is to be said of a node; `known`: its figures, where the caller has them. What is unknown is no reason."""
     one = figures(node) if known is None else known
-    found = [
+    found: list[Flag] = [
         *_outside("c", one.cpu_share, CPU_BAND, "CPU load", one.load, one.cpus_used is not None),
         *_outside("g", one.gpu_share, GPU_BAND, "GPU load", one.gpu_load, one.gpus_used is not None),
+        *_idle(node),
     ]
     if one.memory_mib and one.memory_used_mib is not None and one.memory_used_mib > MEMORY_FULL * one.memory_mib:
         found.append(Flag("m", "!", f"{one.memory_used_mib} of {one.memory_mib} MiB of host memory in use"))
@@ -98,6 +100,16 @@ def _of_sums(sums: GpuSums) -> list[Flag]:
     if sums.fullest is not None and sums.fullest > GPU_MEMORY_FULL:
         found.append(Flag("v", "!", f"the fullest GPU has {100 * sums.fullest:.0f} % of its memory in use"))
     return found
+
+
+def _idle(node: NodeLoad) -> list[Flag]:
+    """One for each job and GPU."""
+    why = f"below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min"
+    return [
+        Flag("i", "L", f"GPU {one.index}: idle, job {one.job} of {one.user} holds it ({why})", one.uuid)
+        for one in node.held_gpus or ()
+        if one.idle
+    ]
 
 
 def problems(node: NodeLoad) -> tuple[str, ...]:

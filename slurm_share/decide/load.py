@@ -135,7 +135,7 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
     if dram is None:
         unknown["dram"] = unknown.get("activity") or unknown.get("activity.dram") or ONE_SAMPLE
     if gpu.processes is None:
-        unknown["clients"] = gpu.unknown.get("processes", "the driver does not list processes")
+        unknown["clients"] = unknown["unused_s"] = gpu.unknown.get("processes", "the driver does not list processes")
     if gpu.mig_of is not None:
         unknown["minor"] = "a MIG instance has none of its own"
     elif gpu.minor is None:
@@ -173,9 +173,20 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
             for uid, stay in past.stays.items()
             if uid != _SOMEBODY
         ),
+        unused_s=None if listed or gpu.processes is None else _unused_s(past, now),
         problem=gpu.problem,
         unknown=unknown,
     )
+
+
+def _unused_s(past: GpuPast, now: float) -> float:
+    """How long nobody has been on a GPU that is free now: no longer than it was measured."""
+    measured = max(
+        (means.over_s for series in (past.utilization, past.sm) if (means := windows.means(series, now)) is not None),
+        default=0.0,
+    )
+    left = max((stay.at for stay in past.stays.values()), default=None)
+    return measured if left is None else min(measured, max(0.0, now - left))
 
 
 # ---- Processes -------------------------------------------------------------------------------------------------------

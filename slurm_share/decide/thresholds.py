@@ -49,6 +49,14 @@ DISAGREE = 20.0
 DISAGREE_TIMES = 2.0
 """times between them: the load is not a steady one. Both, so that noise on a small or a large load is none."""
 
+HELD_IDLE = 5.0
+"""GPU utilisation below which a GPU that a job holds is idle: the job would lose nothing without it. Source: ours, as
+jobstats and Princeton's policy for jobs with zero GPU utilisation, with room for a monitor or a display that is drawn
+now and then."""
+
+HELD_IDLE_S = 600.0
+"""Seconds that it is below: loading data and compiling take minutes, and are no reason to say anything. Ours."""
+
 PEAK_AT_CAP = 95.0
 """Of its memory cap: a peak above it may be the cap's, not the task's own."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..snapshot import Activity, GpuLoad, GpuUser, ProcessLoad, Snapshot
+from . import thresholds
 
 OTHERS = "others use parts of this GPU"
 BEFORE = "it would tell what others did here before"
@@ -79,11 +80,15 @@ def _since_then(gpu: GpuLoad, uid: int, own: bool) -> GpuLoad:
         cut["activity"] = Activity()
     if not own:
         cut["energy_j"] = None
+        # That nobody was here for ten minutes tells nothing of anybody; when the last one left would.
+        is_long = gpu.unused_s is not None and gpu.unused_s >= thresholds.HELD_IDLE_S
+        cut["unused_s"] = thresholds.HELD_IDLE_S if is_long else None
+    unknown = {field: BEFORE for field, value in cut.items() if not value or value == Activity()}
     return msgspec.structs.replace(
         gpu,
         **cut,
         users=tuple(one for one in gpu.users if one.uid == uid),
-        unknown={**{field: BEFORE for field, value in cut.items() if not value or value == Activity()}, **gpu.unknown},
+        unknown={**unknown, **gpu.unknown},
     )
 
 
@@ -94,6 +99,7 @@ def _without_load(gpu: GpuLoad) -> GpuLoad:
         **dict.fromkeys(_MEASURED),
         activity=Activity(),
         others_mib=0,
+        unused_s=None,
         users=(),
         unknown={**gpu.unknown, **dict.fromkeys((*_MEASURED, "activity"), OTHERS)},
     )

@@ -11,6 +11,9 @@ from ..snapshot import Means
 
 MINUTES = (60.0, 300.0, 900.0)
 KEPT_S = MINUTES[-1]
+TEN_S, LEAST_OF_TEN_S = 600.0, 540.0
+"""A mean over ten minutes is told where so much of them was measured: a node that was not asked for a minute is no
+reason to know nothing."""
 GRAIN_S = 5.0
 """Readings closer together than this become one point, so that 15 minutes are at most 181."""
 
@@ -60,7 +63,8 @@ def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
     m15 = found[2] if found[2] is not None else 0.0
     m5 = found[1] if found[1] is not None else m15
     m1 = found[0] if found[0] is not None else m5
-    return Means(m1, m5, m15, over_s)
+    total, covered = _measured(series, now, TEN_S)
+    return Means(m1, m5, m15, over_s, total / covered if covered >= LEAST_OF_TEN_S else None)
 
 
 def is_over(series: Series, now: float) -> bool:

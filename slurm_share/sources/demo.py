@@ -87,6 +87,12 @@ _WORKS = (
 )
 
 
+_IDLER = _Work("interactive", 1, 0.6, 5.6, 1.5, 6.0, share=False)
+_IDLER_GROUP, _DAY_S, _IDLER_LEAST_S = 1, 86_400.0, 3600.0
+"""One of the viewer's jobs holds all GPUs of its nodes for a day, with one task that does next to nothing: what idle
+GPUs look like."""
+
+
 class Demo:
     """Stands where a Surveyor stands."""
 
@@ -228,17 +234,19 @@ def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float, seed: i
     shifted = now + period * _noise(seed, number, 2)
     cycle, age = int(shifted // period), shifted % period
     life = period * (0.88 + 0.1 * _noise(seed, number, cycle, 3))
+    if number == _IDLER_GROUP:
+        cycle, age, life = int(now // _DAY_S), _IDLER_LEAST_S + now % _DAY_S, _IDLER_LEAST_S + _DAY_S
     if age > life:
         return None
     works = [work for work in _WORKS if bool(work.per_gpu) == bool(kind.gpus) or (kind.gpus and not work.per_gpu)]
     # On a node with GPUs, few leave them alone.
     place = _noise(seed, number, cycle, 4)
     works = [work for work in works if work.per_gpu] if kind.gpus and place < 0.93 else works
-    work = works[int(_noise(seed, number, cycle, 5) * len(works))]
+    work = _IDLER if number == _IDLER_GROUP else works[int(_noise(seed, number, cycle, 5) * len(works))]
     users = tuple(USERS)
     # The first groups are the viewer's, so that `--demo` always has something to show.
     user = USER if number in (0, 1, 2) else users[int(_noise(seed, number, cycle, 6) * len(users))]
-    tasks = work.per_gpu * kind.gpus or max(1, kind.cpus // 2)
+    tasks = 1 if work is _IDLER else work.per_gpu * kind.gpus or max(1, kind.cpus // 2)
     lost = tasks // 2 if work.grows and age > 0.6 * life else 0
     return _Job(
         id=(number + 1) * 10_000 + cycle % 10_000,
@@ -269,6 +277,7 @@ def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
         node_count=len(group),
         nodes=nodes,
         gpus=kind.gpus * len(group) if job.work.per_gpu else 0,
+        gpu_indexes=tuple(tuple(range(kind.gpus)) for _ in group) if job.work.per_gpu else (),
         share=str(job.work.per_gpu) if job.work.share else None,
         comment=f"llsub {triple} LLSUB.{job.id}",
     )
@@ -314,7 +323,8 @@ def _means(level: float, swing: float, now: float, period: float, phase: float, 
         x = math.pi * min(window, over, 900.0) / period
         return max(0.0, min(most, level + swing * (math.sin(x) / x if x else 1.0) * _wave(now, period, phase)))
 
-    return Means(m1=at(60), m5=at(300), m15=at(900), over_s=min(900.0, max(INTERVAL_S, over)))
+    over_s = min(900.0, max(INTERVAL_S, over))
+    return Means(m1=at(60), m5=at(300), m15=at(900), over_s=over_s, m10=at(600) if over_s >= 600.0 else None)
 
 
 def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, seed: int, rich: bool) -> Snapshot:
@@ -380,7 +390,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         phase = _noise(seed, place, index)
         load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
         gpu_load += load.m5 / 100.0
-        gpus.append(_gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level))
+        gpus.append(_gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age))
     shown_job = () if job is None else (_job_load(job, kind, uuids, alive, task_mib, peak_mib, cpu_cores, host_mib),)
     average = cpu_cores * min(1.0, (job.age if job else 900.0) / 300.0) + 0.1
     return Snapshot(
@@ -407,7 +417,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
                 user=job.user,
                 jobs=(job.id,),
                 processes=alive,
-                gpus=tuple(uuids) if alive else (),
+                gpus=tuple(uuids[:alive]),
                 gpu_memory_mib=alive * task_mib,
                 gpu_load=round(gpu_load, 3),
                 cpu_cores=round(cpu_cores, 2),
@@ -427,6 +437,7 @@ def _gpu(
     rich: bool,
     phase: float,
     level: float,
+    age: float,
 ) -> GpuLoad:
     watts = 45.0 + 2.5 * load.m1
     activity = Activity()
@@ -442,7 +453,7 @@ def _gpu(
         )
     # Utilisation counts any kernel as a busy GPU: an upper bound.
     m1, m5, m15 = (min(100.0, value * 1.25) for value in (load.m1, load.m5, load.m15))
-    util = Means(m1, m5, m15, load.over_s)
+    util = Means(m1, m5, m15, load.over_s, None if load.m10 is None else min(100.0, load.m10 * 1.25))
     return GpuLoad(
         uuid=uuid,
         index=index,
@@ -459,12 +470,14 @@ def _gpu(
         power_w=round(watts, 1),
         temperature_c=int(30 + 0.45 * level),
         clients=on_it,
+        unused_s=None if on_it else min(900.0, age),
         unknown={} if kind.gpm else dict.fromkeys(("sm", "dram"), "the driver has no GPM for this GPU"),
     )
 
 
 def _times(load: Means, factor: float) -> Means:
-    return Means(load.m1 * factor, load.m5 * factor, load.m15 * factor, load.over_s)
+    m10 = None if load.m10 is None else load.m10 * factor
+    return Means(load.m1 * factor, load.m5 * factor, load.m15 * factor, load.over_s, m10)
 
 
 def _job_load(
@@ -485,7 +498,7 @@ def _job_load(
         share=job.work.per_gpu if job.work.share else None,
         slots=job.tasks if job.work.share else None,
         tasks=alive,
-        gpus=tuple(uuids) if alive else (),
+        gpus=tuple(uuids[:alive]),
         gpu_memory_mib=alive * task_mib,
         gpu_load=round(min(97.0, job.work.gpu_percent * alive / max(1, kind.gpus)) * kind.gpus / 100.0, 3),
         cpu_cores=cpu,

@@ -16,7 +16,8 @@ from slurm_share.cli.llload_cells import cut
 from slurm_share.decide.spans import span_words
 
 from ..history import History
-from ..widgets.plot import SERIES, Plot, Series, seen_s
+from ..widgets.plot import Plot
+from ..widgets.strokes import SERIES, Series, seen_s
 from ..wire import Point, Subject
 from .keys_above import TREND, close_with
 

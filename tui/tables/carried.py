@@ -9,11 +9,13 @@ from typing import Generic, TypeVar
 from ..column import Column
 from ..rows import Carried
 from .cells import (
+    ABOUT_IDLE,
     NONE,
     UNKNOWN,
     gb,
     letter_of,
     share,
+    summed_count,
     summed_load,
     summed_memory,
     summed_percent,
@@ -36,6 +38,16 @@ class CarriedColumns(Generic[Row]):
             text=lambda row: UNKNOWN if row.gpus is None else str(row.gpus),
             value=lambda row: row.gpus,
             right=True, least=4, most=7, goes=goes, sorts_down=True,
+        )  # fmt: skip
+
+    def idle(self, doc: str) -> Column[Row]:
+        """How many of them are idle."""
+        return Column(
+            "gpus_idle", "IDLE", f"{doc}; {ABOUT_IDLE}",
+            text=lambda row: NONE if self._has_no_gpu(row) or not row.node_names else summed_count(row.idle_gpus),
+            value=lambda row: row.idle_gpus.value if row.gpus or row.held else None,
+            right=True, least=4, most=5, goes=1, letter=lambda row: "L" if row.idle_gpus.value else "",
+            alias=("idle",), sorts_down=True,
         )  # fmt: skip
 
     def gpu(self, doc: str) -> Column[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from slurm_share.cli.llload_cells import NONE, UNKNOWN, Triple, count_words, gigabytes, load_words
 from slurm_share.cli.llload_cells import percent as percent_words
 from slurm_share.decide.flags import MEANINGS
-from slurm_share.decide.thresholds import CPU_BAND, GPU_BAND
+from slurm_share.decide.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 
 from ..column import Letter
 from ..rows import Sum
@@ -16,10 +16,14 @@ SPARK_VALUES = 40
 """More than any sparkline in a table is wide."""
 NOTE_KEEPS = 20
 """Of the column that says in words what is wrong: bars and sparklines give way to it (n! down (Not responding))."""
+ABOUT_IDLE = (
+    f"idle is below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} minutes; ? before so much is known; 1? is without "
+    "those of which it is not"
+)
 ABOUT_NOTE = (
     f"cL cH: CPU load below {CPU_BAND[0]:.0f} or above {CPU_BAND[1]:.0f} % of the CPUs in use; "
     f"gL gH: GPU load below {GPU_BAND[0]:.0f} or above {GPU_BAND[1]:.0f} % of the GPUs in use; "
-) + "; ".join(f"{code}: {MEANINGS[code]}" for code in ("m!", "v!", "n!"))
+) + "; ".join(f"{code}: {MEANINGS[code]}" for code in ("iL", "m!", "v!", "n!"))
 
 
 def gb(mib: float | None) -> float | None:
@@ -106,7 +110,7 @@ def time_words(seconds: float | None) -> str:
 
 
 __all__ = [
-    "ABOUT_NOTE", "NONE", "NOTE_KEEPS", "SPARK_VALUES", "UNKNOWN", "count_words", "gb", "gigabytes", "joined", "known",
-    "letter_of", "load_words", "named", "of_words", "percent_words", "share", "summed_count", "summed_load",
-    "summed_memory", "summed_percent", "time_words", "worst",
+    "ABOUT_IDLE", "ABOUT_NOTE", "NONE", "NOTE_KEEPS", "SPARK_VALUES", "UNKNOWN", "count_words", "gb", "gigabytes",
+    "joined", "known", "letter_of", "load_words", "named", "of_words", "percent_words", "share", "summed_count",
+    "summed_load", "summed_memory", "summed_percent", "time_words", "worst",
 ]  # fmt: skip

@@ -119,6 +119,7 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
             right=True, least=5, most=11, goes=3, sorts_down=True,
         ),
         carried.gpus("GPUs that it has, over all its nodes", 9),
+        carried.idle("GPUs that it holds and leaves idle"),
         carried.gpu(
             "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? takes silent nodes "
             "for as busy as the others"
@@ -143,7 +144,7 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
             "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
             text=lambda row: nppn(row.advice),
             value=lambda row: None if row.advice is None else row.advice.next,
-            least=6, most=10, goes=1, alias=("advice",), sorts_down=True,
+            least=6, most=10, goes=2, alias=("advice",), sorts_down=True,
         ),
         Column(
             "killed", "KILLED", "processes that the kernel ended because the job's memory was full",

@@ -11,6 +11,7 @@ from slurm_share.cli.llload_cells import (
     gpu_count_words,
     gpu_load_words,
     gpu_memory_words,
+    idle_words,
     memory_words,
     why_silent,
 )
@@ -20,6 +21,7 @@ from ..history import History, Of
 from ..points import percent
 from ..wire import NodeRow, Subject
 from .cells import (
+    ABOUT_IDLE,
     ABOUT_NOTE,
     NONE,
     NOTE_KEEPS,
@@ -160,6 +162,15 @@ def columns(history: History) -> tuple[Column[NodeRow], ...]:
             text=lambda row: _gpu_only(of_words(gpu_count_words(row.figures)), row),
             value=lambda row: row.figures.gpus_used,
             right=True, least=4, most=7, goes=8, sorts_down=True,
+        ),
+        Column(
+            "gpus_idle", "IDLE", f"GPUs that running jobs hold and leave idle; {ABOUT_IDLE}",
+            text=lambda row: _gpu_only(
+                idle_words(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle), row
+            ),
+            value=lambda row: row.figures.gpus_idle if row.figures.gpus != 0 else None,
+            details=True, right=True, least=4, most=5, goes=4, letter=partial(letter, "i"), alias=("idle",),
+            sorts_down=True,
         ),
         Column(
             "gpu", "GPU", "GPU load over 5 minutes, in percent of all GPUs of the node",

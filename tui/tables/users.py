@@ -75,6 +75,7 @@ def columns(history: History) -> tuple[Column[UserRow], ...]:
             right=True, least=5, most=9, goes=2, sorts_down=True,
         ),
         carried.gpus("GPUs that the user's jobs have; without Slurm those with a process on them", 3),
+        carried.idle("GPUs that the user's jobs hold and leave idle"),
         carried.gpu(
             "GPU load in percent of the GPUs that the user has; 88%? takes silent nodes for as busy as the others"
         ),

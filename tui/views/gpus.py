@@ -17,7 +17,8 @@ from ..place import Place
 from ..points import percent
 from ..tables import gpus as table
 from ..tables import processes as slot_table
-from ..wire import NodeRow, Subject
+from ..widgets.charts import Chart
+from ..wire import NodeRow, Point, Subject
 from .nodes import nodes_at
 from .table import TableView
 from .text import Piece, facts, line, small_table
@@ -29,6 +30,7 @@ class GpusView(TableView[GpuRow]):
     """All GPUs, or those of a node, a job, a user."""
 
     view = "gpus"
+    has_charts = True
 
     def make_columns(self) -> tuple[Column[GpuRow], ...]:
         """As TableView has it."""
@@ -68,7 +70,7 @@ class GpusView(TableView[GpuRow]):
         parts: list[Piece | str] = [
             (count_words(len(gpus), "GPU"), "strong"),
             f"load {sum(known) / 100:.2f} ({percent_words(percent(sum(known), 100.0 * len(known)))})" if known else "",
-            f"{idle} idle" if idle else "",
+            f"{idle} below 1 %" if idle else "",
             f"memory {whole_gigabytes(memory)} of {whole_gigabytes(total)}" if total else "",
             "sm: SM activity; util: utilisation, an upper bound of it" if "util" in by else "",
         ]
@@ -97,6 +99,15 @@ class GpusView(TableView[GpuRow]):
         lines += small_table(slot_table.columns(self.history), SLOT_COLUMNS, shown, width) if shown else []
         left = len(found) - len(shown)
         return [*lines, line((f"... and {left} more (Enter)", "dim"))] if left else lines
+
+    def charts(self, row: GpuRow, newest: Point | None) -> tuple[Chart, ...]:
+        """As TableView has it."""
+        if row.gpu is None:
+            return ()
+        return (
+            Chart("gpu", f"{percent_words(row.gpu.load5)}, {table.by(row)}"),
+            Chart("gpu_memory", f"{percent_words(row.memory_percent)}, {table.memory(row)}"),
+        )
 
     def below(self) -> Place | None:
         """The GPU; of a node whose GPUs nobody knows, the node."""

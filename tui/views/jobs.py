@@ -10,15 +10,17 @@ from textual.content import Content
 from slurm_share.cli.llload_cells import count_words, gigabytes, load_words
 
 from ..column import Column
+from ..history import NODES_WITH_GPUS
 from ..picture import Picture
 from ..place import Place
 from ..rows import JobRow, job_rows
 from ..tables import jobs as table
 from ..tables.cells import NONE, named
 from ..target import Target
-from ..wire import Subject
+from ..widgets.charts import Chart
+from ..wire import Point, Subject
 from . import targets
-from .sums import is_told, nobody
+from .sums import carried_charts, is_told, nobody
 from .table import TableView, fetching
 from .text import Piece, facts, line, paragraph
 
@@ -27,6 +29,7 @@ class JobsView(TableView[JobRow]):
     """All jobs, those of a user or a node, or the elements of one array."""
 
     view = "jobs"
+    has_charts = True
 
     def make_columns(self) -> tuple[Column[JobRow], ...]:
         """As TableView has it."""
@@ -121,6 +124,12 @@ class JobsView(TableView[JobRow]):
             lines.append(line((said + (f", {silent} of them silent" if silent else ""), "dim")))
         return lines
 
+    def charts(self, row: JobRow, newest: Point | None) -> tuple[Chart, ...]:
+        """As TableView has it; a job that waits has none."""
+        if not row.node_names:
+            return ()
+        return carried_charts(newest, "GPUs that it holds", has_gpu=not table.has_no_gpu(row))
+
     def below(self) -> Place | None:
         """Its nodes; of an array in one line its elements."""
         row = self.grid.row
@@ -135,11 +144,18 @@ class JobsView(TableView[JobRow]):
         )
 
     def subject(self) -> Subject | None:
-        """Its node, or where it has several its user."""
+        """The job; of an array in one line, and of very many nodes, its node, or where it has several its user."""
         row = self.grid.row
         if row is None:
             return None
+        if not row.is_array and self.picture is not None and len(self.picture.nodes) <= NODES_WITH_GPUS:
+            return Subject(job=row.number)
         return Subject(node=row.node_names[0]) if len(row.node_names) == 1 else Subject(user=row.user)
+
+    def node_name(self) -> str:
+        """As View has it: of a job that has one node alone."""
+        row = self.grid.row
+        return row.node_names[0] if row is not None and len(row.node_names) == 1 else ""
 
     def targets(self) -> tuple[Target, ...]:
         """The jobs."""

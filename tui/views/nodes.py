@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
+from slurm_share.cli.llload_cells import core_words, gpu_memory_words, load_words, memory_words
+from slurm_share.cli.llload_cells import percent as percent_words
+
 from ..column import Column
 from ..history import History
 from ..picture import Picture, nodes_of
 from ..place import Place
 from ..rows import job_row
 from ..tables import nodes as table
+from ..tables.cells import of_words
 from ..target import Target
-from ..wire import NodeRow, Subject
+from ..widgets.charts import Chart
+from ..wire import NodeRow, Point, Subject
 from . import targets
 from .sums import flag_lines, jobs_here, nobody, of_job, of_nodes
 from .table import TableView
@@ -28,6 +33,7 @@ class NodesView(TableView[NodeRow]):
     """All nodes, or those of a job or a user."""
 
     view = "nodes"
+    has_charts = True
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
@@ -88,6 +94,18 @@ class NodesView(TableView[NodeRow]):
         jobs = [] if self.picture is None else jobs_here(self.picture, row, width)
         lines += jobs[: max(1, most - 1 - len(row.flags))]
         return lines + flag_lines(row, most - len(lines))
+
+    def charts(self, row: NodeRow, newest: Point | None) -> tuple[Chart, ...]:
+        """As TableView has it: load and memory, of the GPUs where there are any."""
+        one = row.figures
+        cpus, gpus = core_words(one)[0], "?" if one.gpus is None else one.gpus
+        memory = of_words(memory_words(one.memory_mib, one.memory_used_mib))
+        return (
+            Chart("cpu", f"{percent_words(table.cpu_percent(row))} of {cpus} CPUs, load {load_words(one.load)}"),
+            Chart("gpu", f"{percent_words(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
+            Chart("memory", f"{percent_words(table.memory_percent(row))}, {memory}"),
+            Chart("gpu_memory", f"{percent_words(table.gpu_memory_percent(row))}, {of_words(gpu_memory_words(one))}"),
+        )[:: 2 if one.gpus == 0 else 1]
 
     def below(self) -> Place | None:
         """The node."""

@@ -12,18 +12,20 @@ from slurm_share.decide.flags import MEANINGS
 from slurm_share.records import QueuedJob
 from slurm_share.snapshot import Advice, JobLoad
 
+from ..history import Of
 from ..picture import Picture, nodes_of
 from ..points import percent
 from ..rows import JobRow
 from ..tables import jobs as job_table
-from ..tables.cells import NONE, named, summed_load, summed_memory
-from ..wire import NodeRow
+from ..tables.cells import NONE, named, summed_count, summed_load, summed_memory
+from ..widgets.charts import Chart
+from ..wire import NodeRow, Point
 from .text import Piece, facts, line
 
 
 def of_nodes(rows: Sequence[NodeRow], width: int) -> Content:
     """How full these nodes are, in one line."""
-    answered = used = free = flagged = gpus = 0
+    answered = used = free = flagged = gpus = idle = 0
     cpus = load = gpu_load = memory = total = 0.0
     for row in rows:
         one = row.figures
@@ -36,6 +38,7 @@ def of_nodes(rows: Sequence[NodeRow], width: int) -> Content:
             cpus, load = cpus + one.cpus, load + one.load
         if one.gpu_load is not None and one.gpus:
             gpus, gpu_load = gpus + one.gpus, gpu_load + one.gpu_load
+        idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
     parts: list[Piece | str] = [(count_words(len(rows), "node"), "strong")]
@@ -45,6 +48,8 @@ def of_nodes(rows: Sequence[NodeRow], width: int) -> Content:
         parts.append((f"{flagged} flagged (f)", "H"))
     if used + free:
         parts.append(f"{used} in use, {free} idle")
+    if idle:
+        parts.append((f"{count_words(idle, 'GPU')} left idle", "L"))
     if cpus:
         parts.append(f"CPU {percent_words(percent(load, cpus))} of {cpus:.0f}")
     if gpus:
@@ -63,6 +68,8 @@ def of_job(row: JobRow, width: int) -> Content:
         parts.append(f"{job_table.tasks(row)} tasks")
     if row.gpus:
         parts.append(f"GPU {summed_load(row.gpu_load)} of {row.gpus}")
+        if row.idle_gpus.value:
+            parts.append((f"{summed_count(row.idle_gpus)} idle", "L"))
         parts.append(summed_memory(row.gpu_memory))
     parts.append(f"CPU {load_words(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
     if row.tasks_measured:
@@ -114,11 +121,30 @@ def jobs_here(picture: Picture, row: NodeRow, width: int) -> list[Content]:
 
 
 def flag_lines(row: NodeRow, most: int) -> list[Content]:
-    """Why a node has its letters, one line for each."""
-    shown = row.flags if len(row.flags) <= most else row.flags[: max(0, most - 1)]
-    lines = [line((flag.code, flag.letter), "  ", flag.why) for flag in shown]
-    left = len(row.flags) - len(shown)
+    """Why a node has its letters, one line for each, and one for all of its idle GPUs."""
+    found = [(flag, flag.why) for flag in row.flags if flag.of != "i"]
+    idle = [flag for flag in row.flags if flag.of == "i"]
+    if len(idle) > 1:
+        found.append((idle[0], f"{idle[0].why}; {count_words(len(idle) - 1, 'more GPU')} like it"))
+    else:
+        found += [(flag, flag.why) for flag in idle]
+    shown = found if len(found) <= most else found[: max(0, most - 1)]
+    lines = [line((flag.code, flag.letter), "  ", why) for flag, why in shown]
+    left = len(found) - len(shown)
     return [*lines, line(f"... and {left} more")] if left and most > 0 else lines
+
+
+def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[Chart, ...]:
+    """The charts of a job or a user, with the newest figure of each; `gpus`: of which GPUs."""
+
+    def now(of: Of, whole: str) -> Chart:
+        value: float | None = None if newest is None else getattr(newest, of)
+        return Chart(of, f"{percent_words(value)} of {whole}")
+
+    of_cpu, of_memory = now("cpu", "the nodes' CPUs"), now("memory", "the nodes' memory")
+    if not has_gpu:
+        return of_cpu, of_memory
+    return of_cpu, now("gpu", f"the {gpus}"), of_memory, now("gpu_memory", "these GPUs' memory")
 
 
 def meanings(codes: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Generic
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
 from slurm_share.cli.llload_cells import count_words
@@ -18,11 +19,23 @@ from ..history import History
 from ..picture import Picture
 from ..place import Place
 from ..view import View
+from ..widgets.charts import SPAN_S, Chart, Charts, Shown, least_height
 from ..widgets.grid import Grid
+from ..wire import Point, Subject
 from .text import Lines, line, ruled
 
 ROWS_LEAST = 6
 """Lines of a table that stay, whatever else is said: its headings and five rows."""
+CHARTS_ROWS = 12
+"""Lines that stay for a long table above charts."""
+CHARTS_FROM = (96, 22)
+"""Columns and lines of a view in which charts have a place: a terminal of 100x30."""
+CHARTS_BESIDE = 48
+"""Columns that charts beside a table have, at the least."""
+CHARTS_EVERY_S = 2.0
+"""Charts of the same row are drawn anew after so many seconds: a column of one stands for four and more."""
+ABOUT_FEW = 4
+"""Lines about the row that stand above charts."""
 
 
 class TableView(View, Generic[Row]):
@@ -32,7 +45,12 @@ class TableView(View, Generic[Row]):
     TableView { layout: vertical; }
     TableView > .head { padding: 0 1; }
     TableView .pane { padding: 0 1; background: $panel; }
+    TableView > .middle { height: 1fr; }
+    TableView > .middle > .left { width: 1fr; height: 1fr; }
+    TableView > .middle > Charts { border-left: solid $primary; }
     """
+    has_charts = False
+    """Whether there is a history of the row under the cursor: see `charts`."""
 
     def __init__(self, history: History) -> None:
         super().__init__()
@@ -45,12 +63,19 @@ class TableView(View, Generic[Row]):
         self.grid: Grid[Row] = Grid(self.columns, self.key, name=self.view)
         self.head = Lines(classes="head")
         self.pane = Lines(classes="pane")
+        self.middle, self.left = Horizontal(classes="middle"), Vertical(classes="left")
+        self.beside, self.below_pane = Charts(), Charts()
+        self._charted: tuple[tuple[Subject, str] | None, Shown | None] = (None, None)
 
     def compose(self) -> ComposeResult:
         """Top to bottom."""
         yield self.head
-        yield self.grid
-        yield self.pane
+        with self.middle:
+            with self.left:
+                yield self.grid
+                yield self.pane
+            yield self.beside
+        yield self.below_pane
 
     # --- What a view says for itself ----------------------------------------------------------------------------------
 
@@ -77,6 +102,10 @@ class TableView(View, Generic[Row]):
     def about(self, row: Row, width: int, most: int) -> list[Content]:
         """The lines below it, about the row under the cursor; at most so many are seen."""
         return []
+
+    def charts(self, row: Row, newest: Point | None) -> tuple[Chart, ...]:
+        """Which charts are drawn of a row, with the figures of now. `newest`: of its history."""
+        return ()
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """What is said where there is no row."""
@@ -135,15 +164,57 @@ class TableView(View, Generic[Row]):
         rows = max(self.grid.total, 3) + 1
         few = self.about_few(left)
         row = self.grid.row
-        is_short = row is not None and left - rows >= max(1, few)
-        most = left - rows if is_short else few
-        lines = [] if row is None or most < 1 else self.about(row, width, most)[:most]
+        shown, where = self._charts(row, width, left, rows)
+        below = beside = 0
+        if shown is not None and where == "below":
+            below = least_height(len(shown.charts), width)
+            few = min(few, ABOUT_FEW)
+        elif where == "beside":
+            beside = max(CHARTS_BESIDE, width - self.grid.wish(sparks=True))
+        is_short = row is not None and left - rows - below >= max(1, few)
+        most = left - rows - below if is_short else few
+        lines = [] if row is None or most < 1 else self.about(row, width - beside, most)[:most]
         if lines:
-            lines = [ruled(lines[0], width), *lines[1:]]
-        if lines and not is_short:
-            lines += [line("")] * (most - len(lines))  # else the table's height would change with every row
+            lines = [ruled(lines[0], width - beside), *lines[1:]]
+        if lines and (below or not is_short):
+            # Else the table's height, or the charts', would change with every row.
+            lines += [line("")] * ((few if below else most) - len(lines))
         self.grid.styles.height = rows if is_short and lines else "1fr"
-        self.pane.show(lines, fills=is_short)
+        self.pane.show(lines, fills=is_short and not below)
+        self.left.styles.height = rows + len(lines) if is_short and below else "1fr"
+        self.middle.styles.height = rows + len(lines) if is_short and below else "1fr"
+        self.beside.styles.width = beside
+        self.below_pane.styles.height = "1fr" if is_short else below
+        self.beside.show(shown if beside else None)
+        self.below_pane.show(shown if below else None)
+
+    def _charts(self, row: Row | None, width: int, left: int, rows: int) -> tuple[Shown | None, str]:
+        """(what is drawn of the row's history, where: beside, below or nowhere)."""
+        subject = self.subject()
+        is_wanted = self.has_charts and getattr(self.app, "shows_charts", True)
+        if not is_wanted or row is None or subject is None or self.picture is None:
+            return None, ""
+        if width < CHARTS_FROM[0] or left < CHARTS_FROM[1]:
+            return None, ""
+        shown = self._shown(row, subject, self.picture)
+        if shown is None:
+            return None, ""
+        if width - self.grid.wish(sparks=False) >= CHARTS_BESIDE:
+            return shown, "beside"
+        below = least_height(len(shown.charts), width)
+        has_room = left - below - ABOUT_FEW >= min(rows, CHARTS_ROWS)
+        return (shown, "below") if has_room else (None, "")
+
+    def _shown(self, row: Row, subject: Subject, picture: Picture) -> Shown | None:
+        of, before = self._charted
+        taken, now = picture.survey.taken, (subject, self.key(row))
+        if of == now and before is not None and 0 <= taken - before.end < CHARTS_EVERY_S:
+            return before
+        points = self.history.points(subject, SPAN_S)
+        charts = self.charts(row, points[-1] if points else None)
+        shown = Shown(charts, points, taken, subject_words(subject, picture)) if charts else None
+        self._charted = (now, shown)
+        return shown
 
     def about_few(self, height: int) -> int:
         """How many lines it is below a long table, of so many for both."""
@@ -188,3 +259,16 @@ def fetching(picture: Picture) -> str:
     if picture.details:
         return ""
     return f"jobs, users and processes of {count_words(len(picture.nodes), 'node')} are being fetched ..."
+
+
+def subject_words(subject: Subject, picture: Picture) -> str:
+    """What a plot is of: n1, GPU 0 of n1, job 4711, user alice."""
+    if subject.gpu:
+        row = picture.by_name.get(subject.node)
+        gpus = () if row is None or row.node.snapshot is None else row.node.snapshot.gpus
+        index = next((str(gpu.index) for gpu in gpus if gpu.uuid == subject.gpu), subject.gpu)
+        return f"GPU {index} of {subject.node}"
+    if subject.job:
+        record = next((job.id for job in picture.survey.jobs if job.job_id == subject.job), subject.job)
+        return f"job {record}"
+    return f"user {subject.user}" if subject.user else subject.node

@@ -16,18 +16,20 @@ from ..rows import UserRow, job_rows, user_rows
 from ..tables import jobs as job_table
 from ..tables import users as table
 from ..tables.cells import named
-from ..wire import Subject
-from .sums import nobody
+from ..widgets.charts import Chart
+from ..wire import Point, Subject
+from .sums import carried_charts, nobody
 from .table import TableView, fetching
 from .text import facts, line, small_table
 
-JOB_COLUMNS = ("job", "name", "state", "tasks", "gpu", "gmem", "cpu", "nppn", "mem", "time", "nodelist")
+JOB_COLUMNS = ("job", "name", "state", "tasks", "gpus_idle", "gpu", "gmem", "cpu", "nppn", "mem", "time", "nodelist")
 
 
 class UsersView(TableView[UserRow]):
     """All users of the picture."""
 
     view = "users"
+    has_charts = True
 
     def make_columns(self) -> tuple[Column[UserRow], ...]:
         """As TableView has it."""
@@ -75,6 +77,10 @@ class UsersView(TableView[UserRow]):
         ]
         left = len(jobs) - len(shown)
         return [*lines, line((f"... and {count_words(left, 'more job')} (Enter)", "dim"))] if left else lines
+
+    def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
+        """As TableView has it."""
+        return carried_charts(newest, "GPUs with a process", has_gpu=not table.has_no_gpu(row))
 
     def below(self) -> Place | None:
         """The user's jobs; of those of whom nobody says whose they are there is no list."""

@@ -18,7 +18,7 @@ from slurm_share.cli.screen import safe
 
 from ..column import Column, Row
 from .grid_cells import Cell, HeadLook, Line, Look, filled, head, line_of, need, words
-from .grid_layout import Layout, Need, fitted, scrolled
+from .grid_layout import GUTTER, MARGIN, Layout, Need, fitted, scrolled
 from .grid_rows import Held
 
 SAMPLE = 64
@@ -132,6 +132,12 @@ class GridLines(ScrollView, Generic[Row]):
 
     def _needs(self) -> list[Need]:
         return [need(self._by_id[id], self._widest.get(id, 0)) for id in self._chosen]
+
+    def wish(self, *, sparks: bool) -> int:
+        """Columns of the terminal in which the whole table has room, with its sparklines or without."""
+        both = zip(self._chosen, self._needs(), strict=True)
+        needs = [one.wish for id, one in both if sparks or self._by_id[id].spark is None]
+        return GUTTER + MARGIN + sum(needs) + 2 * (len(needs) - 1)
 
     def _measure(self, *, is_new: bool = False) -> bool:
         """Columns become as wide as what is seen in them; narrower only where everything is new. True: some have."""

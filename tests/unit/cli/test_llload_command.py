@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from slurm_share import recording, snapshot
 from slurm_share.cli import llload, llload_watch
 from slurm_share.config import Configuration
+from slurm_share.decide import idle
 from slurm_share.errors import CommandError, UsageError
 from slurm_share.readers import proc, run_results
 from slurm_share.settings import Settings
@@ -138,10 +139,10 @@ def test_nodes_jobs_and_users_reach_the_source(cluster):
 
 
 def test_json_is_the_survey(cluster, capsys):
-    """The record itself, with null for what is unknown."""
+    """The record itself, with null for what is unknown, and which GPUs are held."""
     assert run("--json") == 0
     out = capsys.readouterr().out
-    assert replace(snapshot.parse_survey(out, "stdout"), version="") == cluster.surveys[0]
+    assert replace(snapshot.parse_survey(out, "stdout"), version="") == idle.judged(cluster.surveys[0])
     assert json.loads(out)["nodes"][1]["snapshot"] is None
 
 
@@ -332,6 +333,28 @@ def test_recordings_add_up(cluster, tmp_path):
     kept = recording.Recording(file)
     assert [len(kept.at(place).nodes) for place in kept.places()] == [2, 2]
     kept.close()
+
+
+def test_a_job_that_leaves_its_gpus_idle_is_said_in_every_form(cluster, capsys):
+    """The letter, a sentence, the column of jobs, TSV of nodes and of GPUs, JSON."""
+    idler = ("--demo", "-n", "v-2")
+    assert run(*idler, "--flagged", "--detail") == 0
+    out = capsys.readouterr().out
+    row = next(line.split() for line in out.splitlines() if line.endswith("interactive"))
+    job = row[0]
+    assert row[6:8] == ["1", "2"]  # with a process on one of the two GPUs that it holds
+    assert f"job {job} of alice: 2 of 2 GPUs idle (v-2: 0,1)" in out
+    assert "iL: a job's GPU idle: below 5 % for 10 min" in out
+    assert sum(line.endswith("iL") for line in out.splitlines()) == 2
+    for words, of, expected in (([], "gpus_idle", ["2"]), (["--detail"], "idle", ["yes"] * 2)):
+        assert run(*idler, "--tsv", *words) == 0
+        heads, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+        assert [row[heads.index(of)] for row in rows] == expected
+    assert run(*idler, "--json") == 0
+    held = json.loads(capsys.readouterr().out)["nodes"][0]["held_gpus"]
+    assert [(one["job"], one["index"], one["idle"]) for one in held] == [(int(job), at, True) for at in range(2)]
+    assert run("--demo", "--all", "--flagged", "--sort", "gpus_idle:desc") == 0
+    assert "v-2" in names_in(capsys.readouterr().out)[:3]
 
 
 def test_the_demonstration_says_what_it_is_in_every_form(cluster, capsys):

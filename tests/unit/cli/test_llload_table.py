@@ -264,7 +264,7 @@ def test_jobs_and_processes_below():
     looked = survey(shared_node(), jobs=(queued(),))
     lines = as_lines(looked, View(jobs=True, processes=True), 200)
     job = next(line for line in lines if line.startswith("4711")).split()
-    assert job[:9] == ["4711", "alice", "n1", "4", "8", "2", "2", "0.35", "4.5GB"]
+    assert job[:10] == ["4711", "alice", "n1", "4", "8", "2", "2", "-", "0.35", "4.5GB"]
     assert job[-1] == "train"
     rows = [line.split() for line in lines if line.startswith("n1") and "python" in line]
     assert [row[1] for row in rows] == ["77", "78"]

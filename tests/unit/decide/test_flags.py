@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.decide import flags
-from slurm_share.snapshot import GpuLoad, JobLoad, Means, NodeLoad, SlurmNode, Snapshot
+from slurm_share.snapshot import GpuLoad, HeldGpu, JobLoad, Means, NodeLoad, SlurmNode, Snapshot
 
 
 def node(*, load=20.0, cpus=40, used=40, gpu_loads=(), gpus_used=None, memory_used=10, **more):
@@ -97,6 +98,17 @@ def test_a_node_without_gpus_needs_no_driver():
     assert codes(node(gpu_loads=(80.0,), problems=(problem,))) == ("n!",)
 
 
+def test_a_gpu_that_a_job_leaves_idle_is_flagged():
+    """With the GPU's UUID; one of which it is not known is not."""
+    held = tuple(
+        HeldGpu(uuid=f"G{at}", index=at, job=7, user="alice", idle=idle) for at, idle in enumerate((True, False, None))
+    )
+    one = replace(node(gpu_loads=(100.0, 60.0, 60.0)), held_gpus=held)
+    assert [(flag.code, flag.uuid, flag.why) for flag in flags.flags(one)] == [
+        ("iL", "G0", "GPU 0: idle, job 7 of alice holds it (below 5 % for 10 min)")
+    ]
+
+
 def test_every_letter_has_a_meaning():
     """The last lines of a table explain what it shows."""
-    assert {one + letter for one in "cg" for letter in "LH"} | {"m!", "v!", "n!"} == set(flags.MEANINGS)
+    assert {one + letter for one in "cg" for letter in "LH"} | {"iL", "m!", "v!", "n!"} == set(flags.MEANINGS)

@@ -93,6 +93,14 @@ def test_what_others_did_on_a_gpu_before_is_theirs() -> None:
         assert (one.users, one.power_w, one.utilization_percent) == ((), 70.0, 50.0)
 
 
+def test_when_others_left_a_gpu_is_theirs_and_that_it_is_free_for_ten_minutes_is_not() -> None:
+    """`unused_s` of a GPU that is free is ten minutes or unknown."""
+    gpus = tuple(worked(f"GPU-{at}", 0, unused_s=unused_s) for at, unused_s in enumerate((599.0, 600.0, 871.0)))
+    seen = for_user(node(gpus, ()), ALICE, "alice")
+    assert [one.unused_s for one in seen.gpus] == [None, 600.0, 600.0]
+    assert seen.gpus[0].unknown["unused_s"] == BEFORE
+
+
 def test_who_has_just_come_has_no_means_yet() -> None:
     """Also of an activity that is the mean since a moment at which another was there."""
     gpus = (worked("GPU-a", 1, stay(ALICE, None)),)

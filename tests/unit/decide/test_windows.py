@@ -127,3 +127,20 @@ def test_means_are_means_and_memory_is_bounded(steps: list[tuple[float, float | 
     assert found.over_s <= min(900.0, now - 1000.0) + 1e-6
     # Readings closer than a grain are one point, so that the window's far end may lie within one.
     assert found.over_s == pytest.approx(covered, abs=2 * windows.GRAIN_S + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [
+        ([80.0] * 8, None),
+        ([80.0] * 9, 80.0),
+        ([80.0] * 10 + [0.0] * 9, 8.0),
+        ([0.0] * 5 + [None] * 2 + [0.0] * 8, None),
+        ([0.0] * 5 + [None] + [0.0] * 9, 0.0),
+    ],
+)
+def test_the_mean_of_ten_minutes_is_told_where_nine_were_measured(minutes, expected) -> None:
+    """Eight are not enough, whatever was before them."""
+    found = windows.means(*walk([value for value in minutes for _ in range(12)]))
+    assert found is not None
+    assert found.m10 == (None if expected is None else pytest.approx(expected))

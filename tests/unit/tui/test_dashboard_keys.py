@@ -299,6 +299,13 @@ def opens(screen: type[Any]) -> Try:
     return run
 
 
+async def hides_charts(bench: Bench) -> None:
+    """Remembered in every view, and shown again by the same key."""
+    for expected in (False, True):
+        await bench.press()
+        await until(bench.pilot, lambda expected=expected: bench.app.memory.now.charts is expected)  # type: ignore[misc]
+
+
 async def plots(bench: Bench) -> None:
     """What the view has a history of; where it has none it says so."""
     assert bench.app.board.shown is not None
@@ -396,6 +403,7 @@ TRIES: dict[str, Try] = {
     "interval.longer": changes_interval(10.0),
     "interval.shorter": changes_interval(3.0),
     "trend": plots,
+    "charts": hides_charts,
     **dict.fromkeys(REPLAY, is_for_replays),
     **dict.fromkeys(("cancel", "signal", "output"), is_refused_in_a_demonstration),
     "copy": copies,

@@ -185,7 +185,7 @@ for line in sys.stdin:
     said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
     every, details, past = json.loads(said)
     assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
-    assert past == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": ""}}
+    assert past == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):

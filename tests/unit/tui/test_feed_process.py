@@ -37,6 +37,7 @@ from slurm_share_tui.wire import (
 )
 
 from slurm_share import recording
+from slurm_share.decide.idle import judged
 from slurm_share.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.snapshot import Means
 from slurm_share.sources.opening import Origin
@@ -124,7 +125,7 @@ def test_a_look_arrives_whole(count):
         arrived=0.0,
         number=1,
     )
-    assert picture.survey == survey
+    assert picture.survey == judged(survey)
     assert len(picture.advice) == len(survey.jobs)
 
 

@@ -20,8 +20,8 @@ from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.filter_line import FilterLine
-from slurm_share_tui.widgets.plot import SERIES
 from slurm_share_tui.widgets.status import Status
+from slurm_share_tui.widgets.strokes import SERIES
 from slurm_share_tui.wire import Subject
 from textual.app import App
 from textual.containers import VerticalScroll

@@ -7,7 +7,8 @@ import datetime
 import pytest
 from dashboards import NOW, drive
 from slurm_share_tui import themes
-from slurm_share_tui.widgets.plot import SERIES, Plot, strokes, thinned, ticks, top_of
+from slurm_share_tui.widgets.plot import Plot, thinned, ticks, top_of
+from slurm_share_tui.widgets.strokes import SERIES, strokes
 from slurm_share_tui.wire import Point
 from textual.app import App
 

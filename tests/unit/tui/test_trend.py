@@ -10,7 +10,8 @@ from dashboards import NOW, a_picture, drive
 from msgspec.structs import replace
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.trend import Trend
-from slurm_share_tui.widgets.plot import SERIES, Plot, seen_s
+from slurm_share_tui.widgets.plot import Plot
+from slurm_share_tui.widgets.strokes import SERIES, seen_s
 from slurm_share_tui.wire import Past, Point, Subject
 from textual.app import App
 

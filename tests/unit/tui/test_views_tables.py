@@ -174,7 +174,7 @@ def test_the_nodes_have_a_line_that_says_how_full_all_of_them_are():
     text = look_at(Place(view="nodes"), a_picture()).splitlines()[0]
 
     assert text.strip() == (
-        "12 nodes  2 silent  4 flagged (f)  11 in use, 0 idle  CPU 88% of 520  GPU 12.63 of 22 (57%)"
+        "12 nodes  2 silent  5 flagged (f)  11 in use, 0 idle  4 GPUs left idle  CPU 83% of 520  GPU 11.13 of 22 (51%)"
     )
 
 
@@ -391,24 +391,29 @@ def test_commands_act_on_the_marked_jobs_and_else_on_the_one_under_the_cursor():
 
     async def play(app: OneView, pilot):
         await pilot.press("space", "space")
-        assert [target.job for target in app.shown.targets()] == ["11239", "25371"]
-        assert app.shown.copied() == ("11239", "25371")
+        assert [target.job for target in app.shown.targets()] == ["11239", "20778"]
+        assert app.shown.copied() == ("11239", "20778")
         await pilot.press("u")
         assert [target.job for target in app.shown.targets()] == ["36942"]
         assert app.shown.targets()[0].nodes == "h-1"
-        assert app.shown.subject() == Subject(node="h-1")
+        assert (app.shown.subject(), app.shown.node_name()) == (Subject(job=36942), "h-1")
 
     look_at(Place(view="jobs"), a_picture(), play=play)
 
 
-def test_the_history_of_a_job_on_several_nodes_is_its_users():
-    """A job has none of its own."""
+def test_the_history_of_a_job_is_its_own_and_of_an_array_its_users():
+    """Over all nodes; of none of several `5` goes to."""
 
     async def play(app: OneView, pilot):
         put_on(app.shown.grid, "48367")
-        assert app.shown.subject() == Subject(user="bob")
+        assert (app.shown.subject(), app.shown.node_name()) == (Subject(job=48367), "")
+
+    async def of_an_array(app: OneView, pilot):
+        put_on(app.shown.grid, "77*")
+        assert app.shown.subject() == Subject(user="alice")
 
     look_at(Place(view="jobs"), a_picture(), play=play)
+    look_at(Place(view="jobs"), with_an_array(), play=of_an_array)
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------
@@ -475,7 +480,7 @@ def test_flags_and_advice_of_the_sample_are_what_the_tests_above_rest_on():
     """If the demonstration changes, this says so first."""
     survey = a_survey()
 
-    assert [node.name for node in survey.nodes if flags(node)] == ["c-2", "v-4", "v-5", "v-8"]
+    assert [node.name for node in survey.nodes if flags(node)] == ["c-2", "v-2", "v-4", "v-5", "v-8"]
     assert len(advise.advise_all(survey)) == 9
 
 
