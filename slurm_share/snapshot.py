@@ -402,7 +402,8 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
     source: SourceName
     nodes: tuple[NodeLoad, ...]
     jobs: tuple[QueuedJob, ...] = ()
-    """Slurm's, on these nodes; none where a line of every node was wanted and no more."""
+    """Slurm's, on these nodes; none where a line of every node was wanted and no more. For the dashboard and in a
+    recording also those that wait, which have no nodes."""
     jobs_taken: Moment | None = None
     """When Slurm was asked last, Unix time."""
     notes: tuple[str, ...] = ()

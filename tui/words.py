@@ -100,6 +100,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
             demo_nodes=llload_words.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
             replay=str(arguments.replay) if is_replay else None,
             at=arguments.at,
+            waiting=True,
             interval_s=None if arguments.interval is None else llload_words.seconds("--interval", arguments.interval),
         ),
         view=arguments.view,

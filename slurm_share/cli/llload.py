@@ -186,6 +186,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             demo_nodes=self.demo_nodes,
             replay=None if arguments.replay is None else str(arguments.replay),
             at=self.at,
+            waiting=self.record is not None,
             interval_s=self.watch_s,
         )
 

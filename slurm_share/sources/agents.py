@@ -77,6 +77,9 @@ class AgentsSource:
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
         """Without the nodes there is nothing to begin with."""
 
+    def ask_again(self) -> None:
+        """Every look asks every node anew."""
+
     def close(self) -> None:
         """Nothing is kept open between two looks."""
 

@@ -51,6 +51,10 @@ class Source(Protocol):
         """The newest snapshots, after at most `timeout_s`. A long-lived source answers what has come since."""
         ...
 
+    def ask_again(self) -> None:
+        """Somebody wants to know now: what failed, and is left alone for a while, is tried again at the next look."""
+        ...
+
     def close(self) -> None:
         """End what was started for it: steps, connections."""
         ...

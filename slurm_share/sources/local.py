@@ -33,6 +33,9 @@ class LocalSource:
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
         """It is."""
 
+    def ask_again(self) -> None:
+        """Every look is new."""
+
     def close(self) -> None:
         """Let go of the driver."""
         self._watcher.close()

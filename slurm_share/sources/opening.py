@@ -61,6 +61,8 @@ class Origin(Struct, frozen=True, kw_only=True):
     """A recording's file."""
     at: str | None = None
     """Where a recording is entered, as `moment` reads it."""
+    waiting: bool = False
+    """Whether jobs that wait for nodes are wanted as well."""
     interval_s: float | None = None
     """Between two looks; None: there will be one, which of a recording is its last."""
 
@@ -95,6 +97,7 @@ def open_looker(origin: Origin, settings: Settings) -> Looker:
         nodes=origin.nodes,
         jobs=origin.jobs,
         details=origin.details,
+        waiting=origin.waiting,
         settings=settings,
     )
 

@@ -122,6 +122,9 @@ class PrometheusSource:
             found = {node: _of_user(snapshot, asked.user) for node, snapshot in found.items()}
         return Answer(snapshots=found, silent=silent, notes=notes)
 
+    def ask_again(self) -> None:
+        """Every look asks the server anew."""
+
     def close(self) -> None:
         """Close the connection."""
         if self._opened is not None:

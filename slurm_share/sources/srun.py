@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,13 +33,15 @@ from ..snapshot import Snapshot, SourceName
 from . import srun_command
 from .base import Answer, Asked
 from .frames import Joiner
-from .srun_command import CANCELLED, MEMORY_FULL, SILENCE_S, srun_argv, srun_environment, why_ended
+from .srun_command import CANCELLED, MEMORY_FULL, SILENCE_S, WAITS, srun_argv, srun_environment, why_ended
 
 STEPS_MAX = 64
 """Most steps at a time: each is an srun on this host and a step in slurmctld. Who has more jobs than this side by side
 can name nodes, or ask for one of the sources for operators."""
 TRY_AGAIN_S = 60.0
 """How long a step that failed is left alone: slurmctld is not asked at every look."""
+START_S = 30.0
+"""A node of a new step that has said nothing for so long is taken for lost: it went while the step was starting."""
 OTHER_JOBS_TRIED = 3
 """Jobs of a node in which no step could be started, before the node is left alone for as long."""
 STOP_S = 3.0
@@ -58,6 +60,22 @@ class _Failed(Struct, frozen=True):
     why: str
     ran: bool
     """The sampler itself ended, and not because of the job: another job's would fare no better."""
+    again_s: float = TRY_AGAIN_S
+    """How long it is left alone."""
+
+
+class _Lost(Struct, frozen=True):
+    """A node from which a step's snapshots came, and then no more: it lost power, or was rebooted. srun does not say
+    so, and the step goes on on its other nodes."""
+
+    heard: float
+    """When it was heard of last, on our monotonic clock."""
+    count: int = 1
+    """Steps, one after another, of which nothing came from it."""
+
+
+_LostKey = tuple[int, int | None, str]
+"""Job, component and node."""
 
 
 class _Running:
@@ -65,8 +83,15 @@ class _Running:
 
     def __init__(self, step: Step, child: Stream, started: float) -> None:
         self.step = step
+        """Without the nodes that were given up."""
+        self.nodes = step.nodes
+        """With them."""
         self.child = child
         self.started = started
+        self.awake = started
+        """Since then it is expected to speak: the step of a suspended job is not."""
+        self.was_awaited = False
+        """A whole look has waited for it."""
         self.joiner = Joiner(step.nodes)
         self.newest: dict[str, tuple[float, Snapshot]] = {}
         """Node -> (when it came, on our monotonic clock; the snapshot)."""
@@ -84,7 +109,12 @@ class _Running:
             except StateError as error:
                 self.torn = shown(error.why, 100)
                 continue
-            self.newest[message[0]] = (now, seen)
+            if message[0] in self.step.nodes:  # of a node that was given up, another step tells
+                self.newest[message[0]] = (now, seen)
+
+    def heard(self, node: str) -> float | None:
+        """When the newest snapshot of a node came; None: there was none."""
+        return self.newest[node][0] if node in self.newest else None
 
     @property
     def over(self) -> bool:
@@ -115,6 +145,7 @@ class SrunSource:
         self._clock = clock
         self._running: dict[Step, _Running] = {}
         self._failed: dict[Step, _Failed] = {}
+        self._lost: dict[_LostKey, _Lost] = {}
         self._came = threading.Condition()
         self._closing = False
         self._reader: threading.Thread | None = None
@@ -135,7 +166,10 @@ class SrunSource:
         own = tuple(job for job in asked.jobs if job.uid == uid)
         notes: list[str] = []
         now = self._clock()
+        # The step of a job that is suspended is suspended too, takes no signal, and goes on when the job does.
+        paused = {(job.het[0] if job.het else job.job_id, job.start) for job in own if "SUSPENDED" in job.states}
         self._sweep(now)
+        self._give_up(asked.nodes, paused, now)
         failed = {step: one.why for step, one in self._failed.items()}
         left_alone = self._left_alone()
         nodes = [node for node in asked.nodes if node not in left_alone]
@@ -149,8 +183,6 @@ class SrunSource:
             for step in started[STEPS_MAX:]:
                 failed[step] = "left out"
             del started[STEPS_MAX:]
-        # The step of a job that is suspended is suspended too, takes no signal, and goes on when the job does.
-        paused = {(job.het[0] if job.het else job.job_id, job.start) for job in own if "SUSPENDED" in job.states}
         self._stop(
             [
                 running
@@ -161,11 +193,16 @@ class SrunSource:
         for step in started:
             if step not in self._running and (why := self._start(step)):
                 failed[step] = why
-        self._wait({step for step in started if step not in failed}, until)
+        self._wait([step for step in started if step not in failed], until)
         return self._answer(asked, own, started, failed, notes, timeout_s)
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
         """Without the jobs there is nothing to begin with."""
+
+    def ask_again(self) -> None:
+        """What failed is tried again at the next look, but for what failed a moment ago."""
+        now = self._clock()
+        self._failed = {step: one for step, one in self._failed.items() if now - one.at < self._interval_s}
 
     def close(self) -> None:
         """End the steps. Doing so twice is fine."""
@@ -182,7 +219,7 @@ class SrunSource:
 
     def _sweep(self, now: float) -> None:
         """Forget what has ended, and what failed long enough ago to be tried again."""
-        self._failed = {step: one for step, one in self._failed.items() if now - one.at < TRY_AGAIN_S}
+        self._failed = {step: one for step, one in self._failed.items() if now - one.at < one.again_s}
         with self._came:
             over = [running for running in self._running.values() if running.over]
         for running in over:
@@ -190,8 +227,74 @@ class SrunSource:
             if code == 0 and now - running.started >= self._silence_s:
                 continue  # we were stopped for a while, and it heard nothing of us: begun anew
             ran = why not in (CANCELLED, MEMORY_FULL) and bool(running.ended_nodes())
-            self._failed[running.step] = _Failed(now, why, ran)
+            again_s = TRY_AGAIN_S
+            if all(_lost_key(running.step, node) in self._lost for node in running.step.nodes):
+                again_s = max(self._count_lost(running, node, now) for node in running.step.nodes)
+            self._failed[running.step] = _Failed(now, why, ran, again_s)
         self._stop(over)
+
+    def _give_up(self, nodes: Collection[str], paused: Collection[tuple[int, int | None]], now: float) -> None:
+        """Take nodes from which nothing comes any more out of their steps, which go on for the others: `steps.choose`
+        has a new step for them then, or a step of another job."""
+        empty = []
+        for step, running in list(self._running.items()):
+            if (step.job, step.start) in paused:
+                running.awake = now
+                continue
+            with self._came:
+                ended = self._ended_of_several(running)
+                silent = [node for node in step.nodes if node in nodes and self._is_silent(running, node, ended, now)]
+                lost = [*silent, *(node for node in step.nodes if node in ended)]
+                if not lost:
+                    continue
+                del self._running[step]
+                running.step = replace(step, nodes=tuple(node for node in step.nodes if node not in lost))
+                if running.step.nodes:
+                    self._running[running.step] = running
+                else:
+                    empty.append(running)
+            for node in lost:
+                of_node = replace(step, nodes=(node,))
+                if node in ended:
+                    self._failed[of_node] = _Failed(now, ended[node], ended[node] != MEMORY_FULL)
+                elif again_s := self._count_lost(running, node, now):
+                    self._failed[of_node] = _Failed(now, "", False, again_s)
+        self._stop(empty)
+
+    @staticmethod
+    def _ended_of_several(running: _Running) -> dict[str, str]:
+        """Nodes on which the sampler has ended while it runs on others; a step that ends as a whole is swept."""
+        ended = running.ended_nodes()
+        is_whole = ended.keys() >= set(running.nodes) or why_ended(running.child.said, None) == CANCELLED
+        return {} if is_whole else ended
+
+    def _is_silent(self, running: _Running, node: str, ended: Collection[str], now: float) -> bool:
+        """Whether a node has said nothing for too long; one that says why it waits, or has ended, has not."""
+        if node in ended or now - self._last(running, node) <= self._patience_s(running, node):
+            return False
+        running.take(now)  # we may have been stopped ourselves, and what it said lies unread
+        if now - self._last(running, node) <= self._patience_s(running, node):
+            return False
+        return running.heard(node) is not None or not why_ended(running.child.said, None).startswith(WAITS)
+
+    @staticmethod
+    def _last(running: _Running, node: str) -> float:
+        return max(running.awake, running.heard(node) or running.started)
+
+    def _patience_s(self, running: _Running, node: str) -> float:
+        return self._stale_s if running.heard(node) is not None else max(self._stale_s, START_S)
+
+    def _count_lost(self, running: _Running, node: str, now: float) -> float:
+        """Count a step of which nothing came from this node, and say how long the node is left alone now: not at all
+        the first time, then twice as long each time."""
+        key = _lost_key(running.step, node)
+        before = self._lost.get(key)
+        heard = running.heard(node)
+        if before is None or (heard is not None and heard > before.heard):
+            self._lost[key] = _Lost(running.started if heard is None else heard)
+            return 0.0
+        self._lost[key] = _Lost(before.heard, before.count + 1)
+        return min(TRY_AGAIN_S, self._stale_s * (1 << min(before.count - 1, 10)))
 
     def _left_alone(self) -> set[str]:
         """Nodes on which the sampler itself ended: another job's step would fare no better; nor does the fourth job,
@@ -263,24 +366,32 @@ class SrunSource:
 
     # ---- answers ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, wanted: Iterable[Step], until: Deadline) -> None:
-        """Until each node of the steps has answered once or will not, or the time is over."""
+    def _wait(self, steps: Iterable[Step], until: Deadline) -> None:
+        """Until each node of new steps has answered once or will not, or the time is over. A step is waited for in one
+        look, and nodes that were lost not at all: the others' figures are not held up."""
+        wanted = [
+            running for step in steps if (running := self._running.get(step)) is not None and not running.was_awaited
+        ]
 
         def complete() -> bool:
-            for step in wanted:
-                running = self._running.get(step)
-                if running is None:
-                    continue
+            for running in wanted:
                 if running.over:
                     running.take(self._clock())  # what it wrote last
                     continue
-                missing = [node for node in step.nodes if node not in running.newest]
+                step = running.step
+                missing = [
+                    node
+                    for node in step.nodes
+                    if node not in running.newest and _lost_key(step, node) not in self._lost
+                ]
                 if missing and not set(missing) <= running.ended_nodes().keys():
                     return False
             return True
 
         with self._came:
             self._came.wait_for(complete, until.left())
+        for running in wanted:
+            running.was_awaited = True
 
     def _answer(
         self,
@@ -296,7 +407,7 @@ class SrunSource:
         silent: dict[str, str] = {}
         for step, why in failed.items():
             for node in step.nodes:
-                silent[node] = why
+                silent[node] = self._with_silence(step, node, why, now)
         with self._came:
             for step in started:
                 running = self._running.get(step)
@@ -307,6 +418,7 @@ class SrunSource:
                     came, newest = running.newest.get(node, (None, None))
                     if newest is not None and came is not None and now - came <= self._stale_s:
                         seen.setdefault(node, []).append(newest)
+                        self._lost.pop(_lost_key(step, node), None)
                     elif node in ended:
                         silent[node] = ended[node]
                     elif running.over:
@@ -315,7 +427,8 @@ class SrunSource:
                         silent[node] = f"nothing for {now - came:.0f} s"
                     else:
                         waiting = why_ended(running.child.said, None)
-                        silent[node] = waiting or running.torn or f"no answer within {timeout_s:.3g} s"
+                        why = self._with_silence(step, node, waiting or running.torn, now)
+                        silent[node] = why or f"no answer within {timeout_s:.3g} s"
                 if running.joiner.lost > running.told:
                     lost, running.told = running.joiner.lost - running.told, running.joiner.lost
                     notes.append(f"of job {step.job}, messages came torn and were dropped: {lost}")
@@ -335,6 +448,13 @@ class SrunSource:
             if node not in snapshots
         }
         return Answer(snapshots=snapshots, silent=words, notes=notes)
+
+    def _with_silence(self, step: Step, node: str, why: str, now: float) -> str:
+        """Of a node that was lost, for how long there is nothing, before what is known besides."""
+        lost = self._lost.get(_lost_key(step, node))
+        if lost is None:
+            return why
+        return f"nothing for {now - lost.heard:.0f} s" + (f": {why}" if why else "")
 
     @property
     def _stale_s(self) -> float:
@@ -356,6 +476,10 @@ class SrunSource:
                 if state in job.states:
                     found.update(dict.fromkeys(node_names.unfold(job.nodes), why))
         return found
+
+
+def _lost_key(step: Step, node: str) -> _LostKey:
+    return step.job, step.component, node
 
 
 def _unseen(own: Sequence[QueuedJob], snapshots: Mapping[str, Snapshot], silent: Mapping[str, str]) -> Iterator[str]:

@@ -26,7 +26,9 @@ _FOREIGN = ("SLURM_", "SLURMD_", "SRUN_", "SPANK_", "_SLURM_SPANK_OPTION_", "PMI
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? [0-9,-]+: (.+)")
 _OWN_WORDS = re.compile(r"([A-Za-z0-9._-]+): (there is no .+|slurm-share: .+)")
 _UNABLE = re.compile(r"Unable to (?:create step for|confirm allocation for) job [0-9+_]+: (.+)")
+_NOT_LAUNCHED = re.compile(r"Task launch for \S+ failed on node \S+: (.+)")
 CANCELLED = "the job or its step was ended"
+WAITS = "srun waits"
 MEMORY_FULL = "the job's memory is full, or the node's"
 _OUT_OF_MEMORY = re.compile(r"oom_kill event|OOM Killed|: Out Of Memory$")
 _SLURM_SAYS = {
@@ -35,6 +37,7 @@ _SLURM_SAYS = {
     "Job is pending execution": "the job does not run",
     "Access/permission denied": "not your job",
     "Requested nodes are busy": "the job's own steps leave no room",
+    "Communication connection failure": "its slurmd does not answer",
 }
 
 
@@ -82,11 +85,13 @@ def why_ended(said: str, code: int | None) -> str:
         if "has expired" in line or "Expired or invalid job" in line:
             return "the job has ended"
         if "step creation temporarily disabled" in line or "step creation still disabled" in line:
-            return f"srun waits: {shown(line.rpartition('(')[2].rstrip(')'), 60)}"
+            return f"{WAITS}: {shown(line.rpartition('(')[2].rstrip(')'), 60)}"
         if "STEP" in line and "CANCELLED" in line:
             return CANCELLED
         if _OUT_OF_MEMORY.search(line):
             return MEMORY_FULL
+        if found := _NOT_LAUNCHED.search(line):
+            return _SLURM_SAYS.get(found[1], f"the step did not start: {shown(found[1], 80)}")
         if found := _OWN_WORDS.match(line):
             return shown(found[2], 120)
     last = next((line for line in reversed(lines) if not _TASK_ENDED.match(line)), lines[-1] if lines else "")

@@ -36,6 +36,9 @@ LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.2, 3600.0
 """What `slurm-share sample` takes."""
 PLACED = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 """States of jobs that have nodes."""
+WAITING = "PENDING"
+WAITING_MOST = 1000
+"""Waiting jobs that are read in full, a kilobyte and 0.4 ms each; of more, those of the highest priority."""
 OTHERS = "slurm-share-agent on the nodes and --source agents, or --source prometheus"
 SHOWN_MOST = 200
 """Letters of a list of nodes in a sentence."""
@@ -53,6 +56,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Those that have nodes; none where a line of every node is wanted."""
     places: frozenset[str]
     """Nodes that have jobs."""
+    waiting: tuple[QueuedJob, ...] = ()
+    """Those that have none yet, where they are wanted."""
+    waiting_more: int = 0
+    """So many more wait, and were not read."""
 
 
 class _Part(Struct, frozen=True, kw_only=True):
@@ -62,6 +69,7 @@ class _Part(Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     addresses: Mapping[str, str]
     jobs: tuple[QueuedJob, ...]
+    waiting: tuple[QueuedJob, ...]
     down: Mapping[str, str]
     """Nodes that are not asked, and why."""
     notes: tuple[str, ...]
@@ -72,7 +80,8 @@ class Surveyor:
 
     `user`: whose nodes, by name; `everybody`: all nodes that have GPUs or jobs, an operator's view. `nodes`, `jobs`:
     only these nodes, and those of these jobs (of an array or a heterogeneous job, its number means all of it).
-    `details`: as Asked has it.
+    `details`: as Asked has it. `waiting`: whether jobs that wait for nodes are shown as well; not where nodes are named,
+    or no more than lines of all nodes are wanted.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class Surveyor:
         jobs: Iterable[int | str] = (),
         settings: Settings | None = None,
         details: bool = True,
+        waiting: bool = False,
         refresh_s: float = REFRESH_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,6 +107,7 @@ class Surveyor:
         page = settings.documentation_url if settings is not None else ""
         self._needs = f"{OTHERS} ({page})" if page else OTHERS
         self._details = details
+        self._waiting = waiting and (not self._named or bool(self._jobs)) and not self._is_local
         self._refresh_s = refresh_s
         self._clock = clock
         self._asking: Beside[Facts] | None = None
@@ -108,6 +119,8 @@ class Surveyor:
         self._wanted = self._awaited = False
         """Whether somebody waits for the next question, for the one that is going on."""
         self._hurries_until = -math.inf
+        self._silent: frozenset[str] = frozenset()
+        """Nodes of which the last look had nothing."""
         self._part: _Part | None = None
         self._check_rights()
 
@@ -132,6 +145,7 @@ class Surveyor:
         the answer. For a minute Slurm is asked more often than usual: what is cancelled takes its time to go."""
         self._wanted = True
         self._hurries_until = self._clock() + self._refresh_s
+        self._source.ask_again()
 
     def close(self) -> None:
         """End what the source started."""
@@ -154,10 +168,14 @@ class Surveyor:
         """What was named and is not there is said once, and not at each look: later it has ended."""
         facts = part.facts
         missing = (
-            sorted(self._jobs.difference(*(job.names for job in facts.jobs)), key=natural) if facts is not None else []
+            sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
+            if facts is not None
+            else []
         )
         if missing:
             whose = "running" if self._everybody else f"a running job of {shown(self._user)}"
+            whose += " or a waiting one" if self._waiting and not self._everybody else ""
+            whose += " or waiting" if self._waiting and self._everybody else ""
             word = f"job {missing[0]} is" if len(missing) == 1 else f"jobs {', '.join(missing)} are"
             raise UsageError(f"{word} not {whose}; see llstat")
         if facts is None or not self._named:
@@ -231,6 +249,7 @@ class Surveyor:
         if self._is_local:
             wanted = getattr(self._source, "node", wanted)
         lines, everybody = self._asks_for_all, self._everybody
+        waits = self._waiting and not lines
         # Where lines are all, of the queue only the places are read; and one's own jobs, for the cluster's name.
         users = [self._user] if lines or not everybody else []
 
@@ -239,7 +258,8 @@ class Surveyor:
             # Commands side by side: none needs another's answer, but where the nodes are those of the jobs.
             asked = Beside(lambda: _read_nodes(wanted)) if everybody or wanted else None
             places = Beside(lambda: slurm.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
-            cluster, jobs = slurm.read_queue(users=users, states=PLACED, timeout_s=SLURM_TIMEOUT_S)
+            queue = _read_queue_with_waiting if waits else _read_queue
+            cluster, jobs, more = queue(users)
             if places is not None:
                 jobs, folded = (), places.answer()
             else:
@@ -252,6 +272,8 @@ class Surveyor:
                 nodes={node.name: node for node in nodes},
                 jobs=tuple(job for job in jobs if job.nodes),
                 places=frozenset(names),
+                waiting=tuple(job for job in jobs if waits and not job.nodes and WAITING in job.states),
+                waiting_more=more,
             )
 
         return ask
@@ -267,8 +289,9 @@ class Surveyor:
             nodes=nodes,
             addresses={} if facts is None else _addresses(facts, chosen),
             jobs=tuple(job for job in jobs if not chosen.isdisjoint(_nodes_of(job))),
+            waiting=() if facts is None else tuple(job for job in facts.waiting if self._means(job)),
             down={} if facts is None else {node: why for node in nodes if (why := _down(facts.nodes.get(node)))},
-            notes=tuple(_hidden_jobs(facts)) if self._everybody and facts is not None else (),
+            notes=() if facts is None else (*(_hidden_jobs(facts) if self._everybody else ()), *_more_waiting(facts)),
         )
 
     def _means(self, job: QueuedJob) -> bool:
@@ -297,6 +320,11 @@ class Surveyor:
         asked = tuple(node for node in part.nodes if node not in part.down)
         question = Asked(nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details)
         answer = self._source.look(question, until.left())
+        if self._source.name == "srun":
+            # A job may have ended or lost a node, which Slurm knows better than a step that says nothing.
+            if answer.silent.keys() - self._silent:
+                self._hurries_until = self._clock() + self._refresh_s
+            self._silent = frozenset(answer.silent)
         return Answer(snapshots=answer.snapshots, silent={**answer.silent, **part.down}, notes=answer.notes)
 
     def _survey(self, part: _Part, answer: Answer) -> Survey:
@@ -316,10 +344,34 @@ class Surveyor:
             everybody=self._everybody,
             source=self._source.name,
             nodes=tuple(_node(facts, node, answer) for node in part.nodes),
-            jobs=part.jobs,
+            jobs=(*part.jobs, *part.waiting),
             jobs_taken=None if facts is None else facts.taken,
             notes=tuple(notes),
         )
+
+
+def _read_queue(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
+    """(which Slurm, jobs that have nodes, 0)."""
+    return (*slurm.read_queue(users=users, states=PLACED, timeout_s=SLURM_TIMEOUT_S), 0)
+
+
+def _read_queue_with_waiting(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
+    """(which Slurm, jobs that have nodes and jobs that wait, how many more wait). One full answer where the queue is
+    short; where it is long, the full answer has the first of it alone."""
+    numbers = slurm.read_waiting(users, timeout_s=SLURM_TIMEOUT_S)
+    if len(numbers) <= WAITING_MOST:
+        cluster, jobs = slurm.read_queue(users=users, states=(*PLACED, WAITING), timeout_s=SLURM_TIMEOUT_S)
+        return cluster, jobs, 0
+    first = numbers[:WAITING_MOST]
+    asked = Beside(lambda: slurm.read_queue(jobs=first, states=(WAITING,), timeout_s=SLURM_TIMEOUT_S))
+    cluster, jobs, _ = _read_queue(users)
+    return cluster, (*jobs, *asked.answer()[1]), len(numbers) - len(first)
+
+
+def _more_waiting(facts: Facts) -> list[str]:
+    if not facts.waiting_more:
+        return []
+    return [f"{facts.waiting_more} more jobs wait; the {WAITING_MOST} of the highest priority are shown (llstat)"]
 
 
 def _read_nodes(wanted: str) -> tuple[SlurmNode, ...]:

@@ -300,6 +300,69 @@ def test_old_snapshots_are_not_shown_as_now(folder):
         source.close()
 
 
+def to_print_later(folder, job, *looks):
+    """The step says this as soon as the file `go` is there, and goes on."""
+    lines = [f"{line}\n" for look in looks for line in frames.split(render(look), look.node)]
+    (folder / "more").write_text("".join(lines))
+    (folder / f"job-{job}.do").write_text(
+        'if [ "$nodes" != n2 ]; then while [ ! -e go ]; do sleep 0.02; done; cat more; fi\n'
+    )
+
+
+def test_a_node_that_falls_silent_gets_a_step_of_its_own_and_the_others_figures_go_on(folder):
+    """n2 was rebooted: srun says nothing of it, and the step goes on on n1."""
+    now = [0.0]
+    source = SrunSource(interval_s=1, clock=lambda: now[0])
+    try:
+        tell(folder, 1, a_look("n1"), a_look("n2"))
+        to_print_later(folder, 1, a_look("n1", taken=2.0))
+        question = asked(a_job(1, "n[1-2]"), nodes=("n1", "n2"))
+        assert set(source.look(question, WAIT_S).snapshots) == {"n1", "n2"}
+        now[0] = 5.0
+        (folder / "go").touch()
+        wait_for(lambda: source.look(question, 0.1).snapshots["n1"].taken == 2.0)
+        now[0] = 10.0
+        tell(folder, 1, a_look("n2", taken=3.0), node="n2")
+        wait_for(lambda: {look.taken for look in source.look(question, 0.1).snapshots.values()} == {2.0, 3.0})
+        first, second = calls(folder)
+        assert "--nodelist=n[1-2] " in first
+        assert "--nodelist=n2 " in second
+        assert not (folder / "ended").exists()
+    finally:
+        source.close()
+
+
+def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder):
+    """At once, then after 6 s, 12 s, 24 s and 48 s and then once a minute; F5 does not wait; and it says for how long
+    there is nothing, and why. The figures of the other nodes do not wait for it."""
+    now = [0.0]
+    source = SrunSource(interval_s=1, clock=lambda: now[0])
+    refused = "echo 'srun: error: Task launch for StepId=1.1 failed on node n1: Communication connection failure' >&2\n"
+    try:
+        tell(folder, 1, a_look("n1"), do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n")
+        question = asked(a_job(1, "n1"), nodes=("n1",))
+        assert set(source.look(question, WAIT_S).snapshots) == {"n1"}
+        wait_for((folder / "begun").exists)
+        (folder / "job-1.out").write_text("")
+        times, found = [], []
+        while now[0] < 200:
+            now[0] += 1
+            found += source.look(question, WAIT_S).silent.values()
+            begun = [one for one in source._running.values() if one.started == now[0]]
+            times += [now[0] for _ in begun]
+            wait_for(lambda begun=begun: all(one.over for one in begun))
+        assert [b - a for a, b in zip(times, times[1:], strict=False)] == [7, 13, 25, 49, 61]
+        assert times[0] == 7
+        assert found[-1] == "nothing for 200 s: its slurmd does not answer"
+        before = len(calls(folder))
+        now[0] += 2
+        source.ask_again()
+        source.look(question, WAIT_S)
+        wait_for(lambda: len(calls(folder)) == before + 1)
+    finally:
+        source.close()
+
+
 def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
     tell(folder, 1, a_look("n1"))
     tell(folder, 2, a_look("n2"))

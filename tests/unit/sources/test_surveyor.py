@@ -43,9 +43,15 @@ class FakeSlurm:
         self.go_on = threading.Event()
         self.go_on.set()
 
-    def read_queue(self, *, users=(), states=(), timeout_s):
-        self.answer("squeue")
-        return ClusterName("demo", "26.05.5"), tuple(job for job in self.jobs if not users or job.user in users)
+    def read_queue(self, *, users=(), jobs=(), states=(), timeout_s):
+        self.answer("squeue" if not jobs else f"squeue {','.join(map(str, jobs))}")
+        found = [job for job in self.jobs if not users or job.user in users]
+        found = [job for job in found if not jobs or job.job_id in jobs]
+        return ClusterName("demo", "26.05.5"), tuple(job for job in found if set(job.states) & set(states))
+
+    def read_waiting(self, users=(), *, timeout_s):
+        self.answer("squeue %A")
+        return tuple(job.job_id for job in self.jobs if "PENDING" in job.states and (not users or job.user in users))
 
     def read_places(self, states, *, timeout_s):
         self.answer("squeue %N")
@@ -72,7 +78,7 @@ class FakeSource:
         self.name = name
         self.nodes = nodes
         self.asked = []
-        self.closed = 0
+        self.closed = self.again = 0
         self.all_lines = []
 
     def get_ready(self, all_lines, timeout_s):
@@ -82,6 +88,9 @@ class FakeSource:
         self.asked.append(asked)
         found = {node: Snapshot(node=node, taken=1.0, cpus=1, cores=1) for node in asked.nodes if node in self.nodes}
         return Answer(snapshots=found, silent={node: "silent" for node in asked.nodes if node not in found})
+
+    def ask_again(self):
+        self.again += 1
 
     def close(self):
         self.closed += 1
@@ -101,6 +110,7 @@ def world(monkeypatch):
     fake = FakeSlurm()
     monkeypatch.setattr(slurm, "read_queue", fake.read_queue)
     monkeypatch.setattr(slurm, "read_places", fake.read_places)
+    monkeypatch.setattr(slurm, "read_waiting", fake.read_waiting)
     monkeypatch.setattr(slurm_nodes, "read_nodes", fake.read_nodes)
     yield fake
     fake.go_on.set()
@@ -166,6 +176,68 @@ def test_a_user_sees_the_nodes_where_his_jobs_run(world):
     assert survey.notes == ()
 
 
+def a_waiting_job(job_id, **other):
+    return a_job(job_id, "", **{"states": ("PENDING",), "reason": "Resources", **other})
+
+
+def test_jobs_that_wait_are_told_where_they_are_wanted_and_no_source_hears_of_them(world):
+    """One's own, or everybody's; not where nodes are named, nor where a line of each node is all."""
+    other = {"user": "other", "uid": os.getuid() + 1}
+    world.jobs += [a_waiting_job(3), a_waiting_job(4, **other), a_waiting_job(5, array=5, waiting="0-19%2")]
+    for words, name, numbers in (
+        ({}, "srun", [1]),
+        ({"waiting": True}, "srun", [1, 3, 5]),
+        ({"waiting": True, "everybody": True}, "agent", [1, 2, 3, 4, 5]),
+        ({"waiting": True, "everybody": True, "details": False}, "agent", []),
+        ({"waiting": True, "nodes": ["n1"]}, "srun", [1]),
+        ({"waiting": True, "jobs": ["5"]}, "srun", [5]),
+    ):
+        source = FakeSource(name)
+        survey = made(source, **words).look(WAIT_S)
+        assert [job.job_id for job in survey.jobs] == numbers, words
+        assert all(job.nodes for asked in source.asked for job in asked.jobs)
+        assert survey.notes == ()
+    with pytest.raises(UsageError, match="job 5 is not a running job of"):
+        made(jobs=["5"]).look(WAIT_S)
+    with pytest.raises(UsageError, match="job 6 is not a running job of .* or a waiting one; see llstat"):
+        made(jobs=["6"], waiting=True).look(WAIT_S)
+
+
+def test_of_a_long_queue_the_jobs_of_the_highest_priority_are_read(world, monkeypatch):
+    monkeypatch.setattr(surveyor, "WAITING_MOST", 2)
+    world.jobs += [a_waiting_job(number) for number in range(10, 15)]
+    survey = made(waiting=True).look(WAIT_S)
+    assert [job.job_id for job in survey.jobs] == [1, 10, 11]
+    assert survey.notes == ("3 more jobs wait; the 2 of the highest priority are shown (llstat)",)
+    assert sorted(question for question in world.questions if question.startswith("squeue")) == [
+        "squeue",
+        "squeue %A",
+        "squeue 10,11",
+    ]
+
+
+def test_a_node_that_falls_silent_is_a_reason_to_ask_slurm_more_often(world):
+    """The job may have gone with it: every 10 s for a minute. One that stays silent is none."""
+    clock, source = Clock(), FakeSource()
+    view = made(source, clock=clock)
+    assert view.look(WAIT_S).answered == 1
+    asked = len(world.questions)
+    clock.now += 10
+    view.look(WAIT_S)
+    assert len(world.questions) == asked
+    source.nodes = ()
+    view.look(WAIT_S)
+    world.jobs = [a_job(5, "n2")]
+    clock.now += 10
+    until(lambda: [job.job_id for job in view.look(WAIT_S).jobs] == [5])
+    clock.now += 80
+    until(lambda: view.look(WAIT_S).jobs_taken and len(world.questions) > asked + 2)
+    clock.now += 40
+    asked = len(world.questions)
+    view.look(WAIT_S)
+    assert len(world.questions) == asked
+
+
 def test_somebody_without_a_job_sees_no_node_and_slurm_is_not_asked_for_any(world):
     world.jobs = []
     assert made().look(WAIT_S).nodes == ()
@@ -190,7 +262,8 @@ def test_slurm_is_asked_once_a_minute_however_often_one_looks(world):
 def test_who_asks_again_waits_for_the_answer_and_has_more_for_a_minute(world):
     """What was just cancelled is seen to go; and a key that is held down is no load."""
     clock = Clock()
-    view = made(clock=clock)
+    source = FakeSource()
+    view = made(source, clock=clock)
     assert [job.job_id for job in view.look(WAIT_S).jobs] == [1]
     world.jobs = [a_job(5, "n2")]
     view.ask_again()
@@ -205,6 +278,7 @@ def test_who_asks_again_waits_for_the_answer_and_has_more_for_a_minute(world):
     world.jobs = [a_job(6, "n2")]
     clock.now += 1
     until(lambda: [job.job_id for job in view.look(WAIT_S).jobs] == [6])
+    assert source.again == 1
     clock.now += 59
     asked = len(world.questions)
     view.look(WAIT_S)
