@@ -81,9 +81,16 @@ class Carried:
         """0.0 to 1.0: of its nodes, those that say something."""
         return self.measured / len(self.node_names) if self.node_names else 1.0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether Slurm has given it no node yet: it uses nothing, and that is known."""
+        return bool(self.records) and not self.loads and not any(one.nodes for one in self.records)
+
     @cached_property
     def gpus(self) -> int | None:
         """GPUs given, over all nodes; where Slurm does not say, those with a process on them."""
+        if self.is_waiting:
+            return 0
         known = [one.gpus for one in self.records if one.nodes and one.gpus is not None]
         if known:
             return sum(known)
@@ -92,6 +99,8 @@ class Carried:
     @cached_property
     def cpus(self) -> int | None:
         """CPUs given, over all nodes."""
+        if self.is_waiting:
+            return 0
         known = [one.cpus for one in self.records if one.nodes and one.cpus is not None]
         return sum(known) if known else None
 
@@ -190,6 +199,14 @@ class JobRow(Carried):
         """Seconds since it began; of an array since its first element here did. None: it waits, or nobody says."""
         starts = [one.start for one in self.records if one.start is not None and one.nodes]
         return max(0.0, self.now - min(starts)) if starts else None
+
+    @property
+    def starts(self) -> float | None:
+        """Unix time: when it began, of an array when its first element here did; of one that waits, when Slurm expects
+        it to. None: nobody says."""
+        began = [one.start for one in self.records if one.start is not None and one.nodes]
+        expected = [one.start for one in self.records if one.start is not None and not one.nodes]
+        return min(began or expected, default=None)
 
     @cached_property
     def kills(self) -> Sum:

@@ -35,7 +35,7 @@ class CarriedColumns(Generic[Row]):
         """How many Slurm gave."""
         return Column(
             "gpus", "GPUS", doc,
-            text=lambda row: UNKNOWN if row.gpus is None else str(row.gpus),
+            text=lambda row: NONE if row.is_waiting else UNKNOWN if row.gpus is None else str(row.gpus),
             value=lambda row: row.gpus,
             right=True, least=4, most=7, goes=goes, sorts_down=True,
         )  # fmt: skip
@@ -84,7 +84,7 @@ class CarriedColumns(Generic[Row]):
         """CPU time in percent."""
         return Column(
             "cpu", "CPU", doc,
-            text=lambda row: summed_percent(row.cpu_percent, is_whole=row.is_whole),
+            text=lambda row: NONE if row.is_waiting else summed_percent(row.cpu_percent, is_whole=row.is_whole),
             value=lambda row: row.cpu_percent,
             bar=lambda row: share(row.cpu_percent),
             unit="%", right=True, least=9, most=18, letter=lambda row: letter_of(row.codes, "c"), sorts_down=True,
@@ -94,7 +94,7 @@ class CarriedColumns(Generic[Row]):
         """Host memory."""
         return Column(
             "mem", "MEMORY", doc,
-            text=lambda row: summed_memory(row.memory),
+            text=lambda row: NONE if row.is_waiting else summed_memory(row.memory),
             value=lambda row: gb(row.memory.value),
             unit="GB", right=True, least=7, most=11, goes=goes, alias=("memory",), sorts_down=True,
         )  # fmt: skip

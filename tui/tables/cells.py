@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from slurm_share.cli.llload_cells import NONE, UNKNOWN, Triple, count_words, gigabytes, load_words
@@ -109,8 +110,16 @@ def time_words(seconds: float | None) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
+def moment_words(taken: float | None, now: float) -> str:
+    """A time of day, 14:05; of another day with its date, 23.11. 14:05."""
+    if taken is None:
+        return UNKNOWN
+    at, today = time.localtime(taken), time.localtime(now)
+    return time.strftime("%H:%M" if at[:3] == today[:3] else "%d.%m. %H:%M", at)
+
+
 __all__ = [
     "ABOUT_IDLE", "ABOUT_NOTE", "NONE", "NOTE_KEEPS", "SPARK_VALUES", "UNKNOWN", "count_words", "gb", "gigabytes",
-    "joined", "known", "letter_of", "load_words", "named", "of_words", "percent_words", "share", "summed_count",
-    "summed_load", "summed_memory", "summed_percent", "time_words", "worst",
+    "joined", "known", "letter_of", "load_words", "moment_words", "named", "of_words", "percent_words", "share",
+    "summed_count", "summed_load", "summed_memory", "summed_percent", "time_words", "worst",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from .cells import (
     UNKNOWN,
     gb,
     gigabytes,
+    moment_words,
     named,
     summed_count,
     summed_load,
@@ -38,6 +39,8 @@ def state(row: JobRow) -> str:
 
 def nodes(row: JobRow) -> str:
     """How many; 1/2: of two one says something."""
+    if row.is_waiting:
+        return NONE
     count = len(row.node_names)
     return str(count) if row.is_whole else f"{row.measured}/{count}"
 
@@ -49,6 +52,15 @@ def place(row: JobRow) -> str:
     if row.node_names and (row.is_array or row.job is None):
         return fold(row.node_names)
     return UNKNOWN if row.job is None else queue.place_of(row.job)
+
+
+def waits_words(row: JobRow) -> str:
+    """Of a job that waits, why and until when: waits (Resources), expected to start at 14:05."""
+    if row.job is None or not row.is_waiting:
+        return ""
+    reasons = dict.fromkeys(one.reason or "no reason told" for one in row.records)
+    start = f"expected to start at {moment_words(row.starts, row.now)}" if row.starts is not None else "start not known"
+    return f"waits ({', '.join(reasons)}), {start}"
 
 
 def tasks(row: JobRow) -> str:
@@ -107,6 +119,12 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
             unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
         ),
         Column(
+            "start", "START", "when it began; of a job that waits, when Slurm expects it to start",
+            text=lambda row: UNKNOWN if row.job is None else moment_words(row.starts, row.now),
+            value=lambda row: row.starts,
+            right=True, least=5, most=12, goes=9,
+        ),
+        Column(
             "nodes", "NODES", "how many it has; 1/2: of two one says something",
             text=nodes,
             value=lambda row: len(row.node_names),
@@ -135,7 +153,7 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
         carried.cpu("CPU time in percent of the CPUs that it has; 88%? as that of the GPUs"),
         Column(
             "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
-            text=lambda row: summed_load(row.cpu),
+            text=lambda row: NONE if row.is_waiting else summed_load(row.cpu),
             value=lambda row: row.cpu.value,
             twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
         ),
@@ -148,7 +166,7 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
         ),
         Column(
             "killed", "KILLED", "processes that the kernel ended because the job's memory was full",
-            text=lambda row: summed_count(row.kills),
+            text=lambda row: NONE if row.is_waiting else summed_count(row.kills),
             value=lambda row: row.kills.value,
             right=True, least=6, most=7, goes=13,
             letter=lambda row: "!" if row.kills.value else "", sorts_down=True,
@@ -157,7 +175,7 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
             "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",
             text=place,
             value=lambda row: None if row.job is None and not row.node_names else place(row),
-            least=8, most=30, goes=15, alias=("node", "reason"),
+            least=8, most=30, goes=8, alias=("node", "reason"),
         ),
         carried.note(f"of its nodes, {ABOUT_NOTE}", 16, 16),
         Column(

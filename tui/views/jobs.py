@@ -98,7 +98,12 @@ class JobsView(TableView[JobRow]):
         """Its nodes with what each has of it, its elements, the advice."""
         head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {named(row.user)}"]
         if row.job is not None:
-            head += [f"partition {row.job.partition}", table.place(row)]
+            waits = table.waits_words(row)
+            head += (
+                [waits, f"partition {row.job.partition}"]
+                if waits
+                else [f"partition {row.job.partition}", table.place(row)]
+            )
         if row.share is not None:
             head.append(f"--share-gpu={row.share}")
         if row.triple:

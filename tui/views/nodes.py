@@ -15,6 +15,7 @@ from ..history import History
 from ..picture import Picture, nodes_of
 from ..place import Place
 from ..rows import job_row
+from ..tables import jobs as job_table
 from ..tables import nodes as table
 from ..tables.cells import of_words
 from ..target import Target
@@ -79,6 +80,9 @@ class NodesView(TableView[NodeRow]):
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""
+        job = None if place.job is None else job_row(picture, place.job)
+        if job is not None and job.is_waiting:
+            return f"job {job.id} {job_table.waits_words(job)}"
         if place.job is not None or place.user:
             return f"no node of {f'job {place.job_name or place.job}' if place.job is not None else place.user} here"
         if picture.survey.everybody:

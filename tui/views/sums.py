@@ -15,7 +15,7 @@ from slurm_share.snapshot import Advice, JobLoad
 from ..history import Of
 from ..picture import Picture, nodes_of
 from ..points import percent
-from ..rows import JobRow
+from ..rows import JobRow, elements_of
 from ..tables import jobs as job_table
 from ..tables.cells import NONE, named, summed_count, summed_load, summed_memory
 from ..widgets.charts import Chart
@@ -161,6 +161,9 @@ def nobody(picture: Picture) -> str:
     """Where no job is to be shown, and what to do about it: llload's sentence."""
     if not is_told(picture):
         return "which jobs there are is not known: Slurm was not asked, or does not answer"
+    waiting = sum(elements_of(job) for job in picture.survey.jobs if not job.nodes)
+    if waiting and not picture.nodes:
+        return f"no job has a node; {count_words(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
     if picture.nodes or picture.survey.everybody:
         return "no job is on these nodes"
     return "you have no job running; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits"

@@ -12,7 +12,7 @@ from slurm_share.cli.llload_cells import count_words
 from ..column import Column
 from ..picture import Picture
 from ..place import Place
-from ..rows import UserRow, job_rows, user_rows
+from ..rows import UserRow, elements_of, job_rows, user_rows
 from ..tables import jobs as job_table
 from ..tables import users as table
 from ..tables.cells import named
@@ -20,7 +20,7 @@ from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from .sums import carried_charts, nobody
 from .table import TableView, fetching
-from .text import facts, line, small_table
+from .text import Piece, facts, line, small_table
 
 JOB_COLUMNS = ("job", "name", "state", "tasks", "gpus_idle", "gpu", "gmem", "cpu", "nppn", "mem", "time", "nodelist")
 
@@ -56,7 +56,9 @@ class UsersView(TableView[UserRow]):
             load.user for row in picture.nodes if row.node.snapshot is not None for load in row.node.snapshot.users
         }
         jobs = sum(bool(job.nodes) for job in survey.jobs)
-        return [facts([(count_words(len(users), "user"), "strong"), f"{count_words(jobs, 'running job')}"], width)]
+        waiting = sum(elements_of(job) for job in survey.jobs if not job.nodes)
+        parts: list[Piece | str] = [(count_words(len(users), "user"), "strong"), count_words(jobs, "running job")]
+        return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""
