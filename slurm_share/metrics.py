@@ -86,7 +86,7 @@ ACTIVITY = "activity_ratio"
 JOB = (
     Column("tasks", "tasks", "Tasks with a process on a GPU now.", whole=True),
     Column("gpu_memory_mib", "gpu_memory_bytes", "GPU memory of the job's processes here.", MIB, whole=True),
-    Column("gpu_load", "gpu_load", "Sum of its processes' shares of SM time: 2 is two GPUs fully busy."),
+    Column("gpu_load", "gpu_load", "Its part of its GPUs' load over 5 minutes: 2 is two GPUs fully busy."),
     Column("cpu_cores", "cpu_used_cores", "CPU time since the sample before, in cores."),
     Column("memory_mib", "memory_bytes", "Host memory of the job here, without page cache.", MIB, whole=True),
     Column("memory_kills", "memory_kills", "Processes ended for the job's memory was full.", whole=True, counter=True),
@@ -100,7 +100,7 @@ JOB_MEANS = (("cpu", "cpu_mean_cores", "Cores used over 1, 5, 10 and 15 minutes.
 USER = (
     Column("processes", "gpu_processes", "Processes of the user on GPUs.", whole=True),
     Column("gpu_memory_mib", "gpu_memory_bytes", "GPU memory of the user.", MIB, whole=True),
-    Column("gpu_load", "gpu_load", "Sum of the processes' shares of SM time: 2 is two GPUs fully busy."),
+    Column("gpu_load", "gpu_load", "The user's part of the GPUs' load over 5 minutes: 2 is two GPUs fully busy."),
     Column("cpu_cores", "cpu_used_cores", "CPU time of the user's jobs, in cores."),
     Column("memory_mib", "memory_bytes", "Host memory of the user's jobs, without page cache.", MIB, whole=True),
 )

@@ -206,7 +206,8 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     """UUIDs it has processes on."""
     gpu_memory_mib: Amount | None = None
     gpu_load: Level | None = None
-    """Sum over its processes' shares of SM time: 2.0 is two GPUs fully busy."""
+    """Of the load of the GPUs that it is on, its part: 2.0 is two GPUs fully busy. The mean over 5 minutes as a GPU has
+    it, since the job came; of a GPU with others on it, as the driver divides SM time."""
     cpu_cores: Level | None = None
     cpu: Means | None = None
     """Cores used."""
@@ -238,6 +239,7 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     gpus: tuple[str, ...] = ()
     gpu_memory_mib: Amount | None = None
     gpu_load: Level | None = None
+    """As that of a job, since the user came to each GPU."""
     cpu_cores: Level | None = None
     """Of the user's jobs."""
     memory_mib: Amount | None = None

@@ -10,6 +10,7 @@ from ..readings import HostNow, JobNow, ProcessNow
 from ..records import MPS_NAME
 from ..snapshot import JobLoad, ProcessLoad
 from . import windows
+from .gpu_time import GpuTime
 from .past import JobPast, Past
 from .sums import ONE_SAMPLE, add_up, first_known, most, uuids
 
@@ -32,12 +33,13 @@ def fold_jobs(
     so_far: Past,
     host: HostNow,
     processes: tuple[ProcessLoad, ...],
+    on_gpus: GpuTime,
     now: float,
     dt: float | None,
     watched: float,
 ) -> tuple[tuple[JobLoad, ...], dict[int, JobPast]]:
-    """The jobs of now and what is to be remembered of them. `dt`: since the look before, `watched`: of that, what
-    counts as seen."""
+    """The jobs of now and what is to be remembered of them. `on_gpus`: what the GPUs did. `dt`: since the look before,
+    `watched`: of that, what counts as seen."""
     members: dict[int, list[_Member]] = {}
     for shown, read in zip(processes, host.processes, strict=True):
         if shown.job is not None:
@@ -57,7 +59,7 @@ def fold_jobs(
         if past is not None and past.uid != job.uid:
             past = None  # Slurm's numbers have begun anew
         own = [member for member in members.get(number, []) if member.shown.uid == job.uid]
-        load, pasts[number] = _job(job, past, own, so_far.at, now, dt, watched)
+        load, pasts[number] = _job(job, past, own, on_gpus, so_far.at, now, dt, watched)
         found.append(load)
     return tuple(found), pasts
 
@@ -72,13 +74,14 @@ def _job(
     job: JobNow,
     past: JobPast | None,
     members: list[_Member],
+    on_gpus: GpuTime,
     last: float | None,
     now: float,
     dt: float | None,
     watched: float,
 ) -> tuple[JobLoad, JobPast]:
     unknown = dict(job.unknown)
-    before = JobPast(uid=job.uid, at=now) if past is None else past
+    before = JobPast(uid=job.uid, at=now, since=now) if past is None else past
     cpu_cores = None
     # Only over the round just gone: what it used while it was not looked at is nobody's rate.
     if past is not None and dt is not None and past.at == last:
@@ -116,7 +119,7 @@ def _job(
     known_seats = (*(seat for seat in before.seats if seat not in seats), *seats)[-MAX_SEATS:]
 
     gpu_memory = add_up(on.memory_mib for member in members for on in member.shown.gpus)
-    gpu_load = add_up(on.sm_percent for member in members for on in member.shown.gpus)
+    gpu_load = on_gpus.of([member.shown for member in members], before.since)
     if gpu_memory is None:
         unknown["gpu_memory_mib"] = "the driver does not say what each process has"
     if gpu_load is None:
@@ -150,6 +153,7 @@ def _job(
         measured=before.measured + len(new),
         at_once=max(before.at_once, len(seats)),
         measured_s=measured_s,
+        since=before.since,
     )
     load = JobLoad(
         job=job.job,
@@ -160,7 +164,7 @@ def _job(
         tasks=len(seats),
         gpus=uuids(member.shown for member in members),
         gpu_memory_mib=None if gpu_memory is None else int(gpu_memory),
-        gpu_load=None if gpu_load is None else gpu_load / 100,
+        gpu_load=gpu_load,
         cpu_cores=cpu_cores,
         cpu=cpu_means,
         memory_mib=job.memory_mib,

@@ -24,6 +24,7 @@ from ..snapshot import (
     UserLoad,
 )
 from . import windows
+from .gpu_time import GpuTime
 from .job_load import fold_jobs
 from .past import GpuPast, Held, Past, ProcessPast, Stay
 from .sums import ONE_SAMPLE, SHORTEST_S, add_up, most, rate, uuids
@@ -51,8 +52,9 @@ def fold(so_far: Past, host: HostNow, driver: DriverNow, node: str, version: str
     watched = 0.0 if dt is None or dt > GAP_S else dt
     gpus = {gpu.uuid: gpu for gpu in driver.gpus}
     processes, pasts = _processes(so_far, host, gpus, now, dt)
-    jobs, job_pasts = fold_jobs(so_far, host, processes, now, dt, watched)
     gpu_pasts = _gpu_pasts(so_far, host, gpus.values(), now, dt)
+    on_gpus = GpuTime(gpus, gpu_pasts, processes, frozenset(host.hidden), now)
+    jobs, job_pasts = fold_jobs(so_far, host, processes, on_gpus, now, dt, watched)
     unknown = dict(host.unknown)
     cpu_cores = rate(host.busy_s, so_far.busy_s, dt)
     if cpu_cores is None:
@@ -84,7 +86,7 @@ def fold(so_far: Past, host: HostNow, driver: DriverNow, node: str, version: str
         gpus=tuple(_gpu(gpu, gpu_pasts.get(gpu.uuid, GpuPast()), host, now, dt) for gpu in driver.gpus),
         processes=processes,
         jobs=jobs,
-        users=_users(processes, jobs),
+        users=_users(processes, jobs, on_gpus),
         problems=driver.problems,
         unknown=unknown,
     )
@@ -274,18 +276,24 @@ def _process(
 # ---- Users -----------------------------------------------------------------------------------------------------------
 
 
-def _users(processes: tuple[ProcessLoad, ...], jobs: tuple[JobLoad, ...]) -> tuple[UserLoad, ...]:
+def _users(processes: tuple[ProcessLoad, ...], jobs: tuple[JobLoad, ...], on_gpus: GpuTime) -> tuple[UserLoad, ...]:
     names = {process.uid: process.user for process in processes} | {job.uid: job.user for job in jobs}
     return tuple(
-        _user(uid, names[uid], [one for one in processes if one.uid == uid], [one for one in jobs if one.uid == uid])
+        _user(
+            uid,
+            names[uid],
+            [one for one in processes if one.uid == uid],
+            [one for one in jobs if one.uid == uid],
+            on_gpus,
+        )
         for uid in sorted(names)
     )
 
 
-def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad]) -> UserLoad:
+def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad], on_gpus: GpuTime) -> UserLoad:
     sums = {
         "gpu_memory_mib": add_up(on.memory_mib for process in processes for on in process.gpus),
-        "gpu_load": add_up(on.sm_percent for process in processes for on in process.gpus),
+        "gpu_load": on_gpus.of_user(uid, processes),
         "cpu_cores": add_up(job.cpu_cores for job in jobs),
         "memory_mib": add_up(job.memory_mib for job in jobs),
     }
@@ -304,7 +312,7 @@ def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad]
         processes=len(processes),
         gpus=uuids(processes),
         gpu_memory_mib=None if memory is None else int(memory),
-        gpu_load=None if load is None else load / 100,
+        gpu_load=load,
         cpu_cores=sums["cpu_cores"],
         memory_mib=None if host is None else int(host),
         unknown=unknown,

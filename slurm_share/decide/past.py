@@ -50,6 +50,8 @@ class JobPast(Struct, frozen=True, kw_only=True):
     measured: int = 0
     at_once: int = 0
     measured_s: float = 0.0
+    since: float | None = None
+    """When it was first seen here; None: a sampler of an older release wrote this down."""
 
 
 class Stay(Struct, frozen=True):

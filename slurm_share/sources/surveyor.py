@@ -80,8 +80,8 @@ class Surveyor:
 
     `user`: whose nodes, by name; `everybody`: all nodes that have GPUs or jobs, an operator's view. `nodes`, `jobs`:
     only these nodes, and those of these jobs (of an array or a heterogeneous job, its number means all of it).
-    `details`: as Asked has it. `waiting`: whether jobs that wait for nodes are shown as well; not where nodes are named,
-    or no more than lines of all nodes are wanted.
+    `details`: as Asked has it. `waiting`: whether jobs that wait for nodes are shown as well; not where nodes are
+    named, or no more than lines of all nodes are wanted.
     """
 
     def __init__(

@@ -236,7 +236,8 @@ def test_a_suspended_job_uses_nothing_and_keeps_its_peaks(walk: Walk) -> None:
     """Its counters stand still: 0 and not unknown."""
     walk.look(gpu(pids={7: 900}, use={7: 40}, **known()), processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
     for _ in range(3):
-        seen = walk.look(gpu(pids={7: 200}, **known()), processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
+        idle = gpu(pids={7: 200}, utilization_percent=0.0, **known())
+        seen = walk.look(idle, processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
     one, its_job = only(seen)
     assert (one.cpu_cores, one.gpus[0].sm_percent, its_job.cpu_cores, its_job.gpu_load) == (0.0, 0.0, 0.0, 0.0)
     assert (its_job.task_peak_mib, one.gpus[0].peak_mib, its_job.tasks) == (900, 900, 1)
@@ -260,8 +261,8 @@ def test_use_that_is_left_out_is_held_for_a_round_and_then_0(walk: Walk) -> None
     found = []
     for use in ({7: 40.0}, {}, {}, {7: 10.0}):
         seen = walk.look(gpu(pids={7: 100}, use=use, **known()), processes=(process(7),), jobs=(job(),))
-        found.append((seen.processes[0].gpus[0].sm_percent, seen.jobs[0].gpu_load))
-    assert found == [(40.0, 0.4), (40.0, 0.4), (0.0, 0.0), (10.0, 0.1)]
+        found.append(seen.processes[0].gpus[0].sm_percent)
+    assert found == [40.0, 40.0, 0.0, 10.0]
 
 
 def test_between_quick_looks_use_is_held_for_a_second(walk: Walk) -> None:
@@ -273,17 +274,61 @@ def test_between_quick_looks_use_is_held_for_a_second(walk: Walk) -> None:
 
 
 def test_use_by_strangers_is_left_out(walk: Walk) -> None:
-    """A pid that is on no list of the GPU counts nowhere."""
+    """A pid that is on no list of the GPU counts nowhere: the GPU's load is the job's."""
     seen = walk.look(gpu(pids={7: 100}, use={7: 40.0, 99: 60.0}, **known()), processes=(process(7),), jobs=(job(),))
-    assert seen.jobs[0].gpu_load == 0.4
+    assert seen.jobs[0].gpu_load == 0.5
     assert len(seen.processes) == 1
 
 
+def test_a_job_s_gpu_load_is_the_figure_of_its_gpus(walk: Walk) -> None:
+    """The mean of five minutes that the GPU's own line has, by SM activity where there is any; of a user the same. A
+    GPU at 95 % at this moment is no 95 % there and 76 % here."""
+    for sm in (76.0, 57.0, 95.0):
+        on = {"pids": {7: 100}, "use": {7: 95.0}, "activity": Activity(sm=sm)}
+        two = (gpu(**on, **known()), gpu("GPU-b", 1, **on, **known()))
+        seen = walk.look(*two, processes=(process(7),), jobs=(job(),), after=60.0)
+    loads = [one.load5 for one in seen.gpus]
+    assert loads == [76.0, 76.0]
+    assert (seen.jobs[0].gpu_load, seen.users[0].gpu_load) == (1.52, 1.52)
+
+
+def test_a_job_s_gpu_load_begins_with_the_job(walk: Walk) -> None:
+    """What the one before it did to the GPU is not its own."""
+    for _ in range(3):
+        walk.look(gpu(pids={7: 100}, utilization_percent=90.0, **known()), processes=(process(7),), jobs=(job(),))
+    for _ in range(3):
+        later = gpu(pids={8: 100}, utilization_percent=10.0, **known())
+        seen = walk.look(later, processes=(process(8, job=2, uid=BOB),), jobs=(job(2, BOB),))
+    assert seen.gpus[0].load5 == 42.0  # of 25 s, with the first look 5 s earlier
+    assert [one.gpu_load for one in (*seen.jobs, *seen.users)] == [0.1, 0.1]
+
+
+def test_the_load_of_a_gpu_with_two_jobs_is_divided_as_the_driver_divides_its_time(walk: Walk) -> None:
+    """Where it is idle at this moment by the number of processes; hidden ones have their part."""
+    both = (process(7), process(8, job=2, uid=BOB))
+    jobs = (job(), job(2, BOB))
+    for use, expected in (({7: 60.0, 8: 20.0}, [0.375, 0.125]), ({}, [0.375, 0.125]), ({}, [0.25, 0.25])):
+        seen = walk.look(gpu(pids={7: 100, 8: 100}, use=use, **known()), processes=both, jobs=jobs)
+        assert [one.gpu_load for one in seen.jobs] == expected
+    seen = walk.look(
+        gpu(pids={7: 100, 9: 50}, use={7: 30.0, 9: 10.0}, **known()),
+        processes=(process(7),),
+        jobs=(job(),),
+        hidden=(9,),
+    )
+    assert seen.jobs[0].gpu_load == 0.375
+
+
 def test_use_that_is_not_told_is_unknown_and_not_0(walk: Walk) -> None:
-    """MIG: per process nothing is told, so a job's load is not known either."""
+    """MIG: per process nothing is told, so the load of two jobs is not known; one alone has the instance's."""
+    two = (process(7), process(8, job=2))
     seen = walk.look(gpu(pids={7: 100}, use=None, **known()), processes=(process(7),), jobs=(job(),))
-    one, its_job = only(seen)
+    assert seen.jobs[0].gpu_load == 0.5
+    seen = walk.look(gpu(pids={7: 100, 8: 1}, use=None, **known()), processes=two, jobs=(job(), job(2)))
+    one, its_job = seen.processes[0], seen.jobs[0]
     assert (one.gpus[0].sm_percent, its_job.gpu_load) == (None, None)
+    seen = walk.look(gpu(pids={7: 100, 9: 1}, use=None, **known()), processes=(process(7),), jobs=(job(),), hidden=(9,))
+    one, its_job = only(seen)
     assert (
         one.unknown["gpus.sm_percent"] == its_job.unknown["gpu_load"] == seen.users[0].unknown["gpu_load"] == "not told"
     )
