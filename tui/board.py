@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from msgspec.structs import replace as replace_place
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -139,6 +140,9 @@ class Board(TimeKeys, inherit_bindings=False):
             self._is_late = True
             return
         self._is_late = False
+        if self.place.view == "node" and not self.place.node and picture is not None and picture.nodes:
+            # Somebody came here before there was a node to choose.
+            self.way = (*self.way[:-1], replace_place(self.place, node=self._last_node or picture.nodes[0].name))
         self._ask_details()
         self.query_one(Tabs).show(self.place.view, picture)
         if picture is not None:

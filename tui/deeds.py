@@ -55,7 +55,7 @@ def why_not(action: Action, targets: Sequence[Target], survey: Survey | None, me
     if survey.source == "replay":
         return f"there is nothing to {verb} in a recording: its jobs are of another time"
     if not targets:
-        return f"there is nothing to {verb} here: put the cursor on a job, or on a process of one"
+        return f"there is not one job of yours alone to {verb} here: put the cursor on a job, or on a process of one"
     if action != "cancel" and len(targets) > 1:
         return f"{verb} one at a time: {len(targets)} rows are marked, u unmarks them"
     for one in targets:

@@ -128,6 +128,13 @@ class History:
         sparks[key] = found
         return found
 
+    @property
+    def spark_s(self) -> float:
+        """How long ago the first value of a sparkline is, seconds."""
+        with self._lock:
+            frames = self._fine
+        return max(0.0, frames[-1].taken - frames[0].taken) if frames else 0.0
+
     def points(self, subject: Subject, span_s: float | None) -> tuple[Point, ...]:
         """What is known of the last `span_s` seconds before the newest look, oldest first; None: all there is, of a
         recording what comes after it as well. Where it was not seen there is a point without figures."""

@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,12 @@ def _watched(look: Look, wanted: Wanted) -> int:
     def draw(survey: Survey, width: int, height: int | None, first: bool) -> Iterable[str]:
         if arguments.json and not wanted.advises:
             return _as_json(changed(choose(survey, wanted)[0], version=version()), wanted)
+        if arguments.quiet and not (arguments.tsv or arguments.csv):
+            # For a log: every line says when it was. TSV and CSV have a column for it.
+            when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(survey.taken))
+            room = max(1, width - len(when) - 1)
+            found = lines_of(survey, wanted, room, advisor=advisor, height=height, first=first)
+            return [f"{when} {line}" for line in found]
         return lines_of(survey, wanted, width, advisor=advisor, height=height, first=first)
 
     return llload_watch.watch(

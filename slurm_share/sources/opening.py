@@ -84,7 +84,11 @@ def open_looker(origin: Origin, settings: Settings) -> Looker:
 
         replay = Replay(Path(origin.replay))
         if origin.at is not None:
-            replay.seek(until(origin.at, replay.last))
+            try:
+                replay.seek(within(origin.at, replay.first, replay.last))
+            except UsageError:
+                replay.close()
+                raise
         elif origin.interval_s is None:
             replay.seek(replay.last)
         return replay
@@ -123,6 +127,17 @@ def until(text: str, last: float) -> float:
     14:30:39.6, which is shown as 14:30:39, is found by that. Raises UsageError."""
     found = moment(text, last)
     return found if "." in text else found + SECOND
+
+
+def within(text: str, first: float, last: float) -> float:
+    """As `until`, for a recording from `first` to `last`. Raises UsageError for a time outside of it as well."""
+    found = until(text, last)
+    if found < first or moment(text, last) > last:
+        begin, end = (
+            datetime.datetime.fromtimestamp(int(taken)).isoformat(timespec="seconds") for taken in (first, last)
+        )
+        raise UsageError(f"--at {shown(text)}: the recording is from {begin} to {end}; write a time between these")
+    return found
 
 
 class Advisor:

@@ -47,6 +47,8 @@ OTHER_JOBS_TRIED = 3
 STOP_S = 3.0
 """What the steps have to end by themselves and by SIGTERM. A sampler is done some 50 ms after its input has ended; one
 whose srun we had to kill ends by SILENCE_S."""
+LOST_STOP_S = 1.0
+"""The same of a step that has lost a node. Less than the dashboard gives its process to end."""
 _BEATS = 6
 """Signs of life in the time that a sampler waits for one."""
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share.cli.main")
@@ -111,6 +113,11 @@ class _Running:
                 continue
             if message[0] in self.step.nodes:  # of a node that was given up, another step tells
                 self.newest[message[0]] = (now, seen)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a node was given up."""
+        return self.nodes != self.step.nodes
 
     def heard(self, node: str) -> float | None:
         """When the newest snapshot of a node came; None: there was none."""
@@ -498,6 +505,7 @@ def _unseen(own: Sequence[QueuedJob], snapshots: Mapping[str, Snapshot], silent:
 
 
 def _end(stopped: Sequence[_Running]) -> None:
-    deadline = Deadline.after(STOP_S)
-    for running in stopped:
-        running.child.stop(deadline)
+    """An srun that has lost a node waits for it for ever: it has less time, and comes first."""
+    deadline, short = Deadline.after(STOP_S), Deadline.after(LOST_STOP_S)
+    for running in sorted(stopped, key=lambda one: not one.has_lost):
+        running.child.stop(short if running.has_lost else deadline)

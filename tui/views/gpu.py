@@ -19,7 +19,7 @@ from ..target import Target
 from ..wire import Subject
 from .node import below, copied, targets_of
 from .table import TableView
-from .text import Piece, beside, facts, line, trend
+from .text import Piece, beside, facts, line, time_axis, trend
 
 TALL_FROM = 24
 
@@ -89,7 +89,10 @@ class GpuView(TableView[SlotRow]):
         memory = f"{percent_words(row.memory_percent):>5} {gpu_table.memory(row)}"
         first = trend("LOAD", load, self.history.spark(subject, "gpu", wide), wide, tall)
         second = trend("MEM", memory, self.history.spark(subject, "gpu_memory", wide), wide, tall)
-        return beside(first, second, wide) if width >= 70 else [*first, *second]
+        axis = time_axis(len(self.history.spark(subject, "gpu", wide)), self.history.spark_s, wide)
+        if width < 70:
+            return [*first, *second, *axis]
+        return [*beside(first, second, wide), *beside(axis, axis, wide)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""

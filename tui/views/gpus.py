@@ -15,10 +15,13 @@ from ..gpu_rows import GpuRow, gpu_rows, slot_rows
 from ..picture import Picture
 from ..place import Place
 from ..points import percent
+from ..rows import JobRow
 from ..tables import gpus as table
 from ..tables import processes as slot_table
+from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import NodeRow, Point, Subject
+from . import targets
 from .nodes import nodes_at
 from .table import TableView
 from .text import Piece, facts, line, small_table
@@ -58,7 +61,8 @@ class GpusView(TableView[GpuRow]):
 
     def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
         """How many, how full, and what their load rests on."""
-        rows = [row for row in self.grid.rows if row.gpu is not None] if self.grid.rows else []
+        rows = [row for row in self.grid.shown_rows if row.gpu is not None]
+        whole = sum(row.gpu is not None and not row.gpu.mig_parent for row in self.grid.rows)
         gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
         if not gpus:
             return []
@@ -68,7 +72,10 @@ class GpusView(TableView[GpuRow]):
         by = {table.by(row) for row in rows}
         idle = sum(value < 1.0 for value in known)
         parts: list[Piece | str] = [
-            (count_words(len(gpus), "GPU"), "strong"),
+            (
+                f"{len(gpus)} of {count_words(whole, 'GPU')}" if len(gpus) < whole else count_words(whole, "GPU"),
+                "strong",
+            ),
             f"load {sum(known) / 100:.2f} ({percent_words(percent(sum(known), 100.0 * len(known)))})" if known else "",
             f"{idle} below 1 %" if idle else "",
             f"memory {whole_gigabytes(memory)} of {whole_gigabytes(total)}" if total else "",
@@ -122,6 +129,18 @@ class GpusView(TableView[GpuRow]):
         """The GPU."""
         row = self.grid.row
         return None if row is None else Subject(node=row.node.name, gpu="" if row.gpu is None else row.gpu.uuid)
+
+    def targets(self) -> tuple[Target, ...]:
+        """The one own job on the GPU."""
+        if self.picture is None:
+            return ()
+        picture = self.picture
+        return targets.of_rows(picture, [self._jobs_on(picture, row) for row in self.chosen()])
+
+    @staticmethod
+    def _jobs_on(picture: Picture, row: GpuRow) -> list[JobRow]:
+        numbers = {one.job for one in row.tasks}
+        return [job for job in targets.on_node(picture, row.node.name) if job.number in numbers]
 
     def copied(self) -> tuple[str, ...]:
         """The driver's names of them."""

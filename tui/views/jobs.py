@@ -63,7 +63,7 @@ class JobsView(TableView[JobRow]):
 
     def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
         """How many, whose."""
-        rows = self.grid.rows
+        rows = self.grid.shown_rows
         if not rows:
             return []
         tells: dict[str, int] = {}
@@ -72,10 +72,10 @@ class JobsView(TableView[JobRow]):
                 tells[state] = tells.get(state, 0) + count
         whose = f" of {place.user}" if place.user else "" if picture.survey.everybody else " of yours"
         where = f" on {place.node}" if place.node else ""
-        what = f"elements of array {place.job}" if place.job is not None else "jobs" if len(rows) != 1 else "job"
+        counted = self.counted("job") if place.job is None else f"{self.counted('element')} of array {place.job}"
         verdicts = [row.advice.verdict for row in rows if row.advice is not None]
         parts: list[Piece | str] = [
-            (f"{len(rows)} {what}{whose}{where}", "strong"),
+            (f"{counted}{whose}{where}", "strong"),
             ", ".join(f"{count} {state}" for state, count in tells.items()),
             f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
         ]

@@ -34,10 +34,11 @@ from ..wire import NodeRow, Subject
 from . import targets
 from .sums import flag_lines, is_told, jobs_here
 from .table import TableView
-from .text import Piece, beside, facts, line, trend
+from .text import Piece, beside, facts, line, time_axis, trend
 
-TALL_FROM, WIDE_FROM = 30, 70
-"""Lines from which sparklines are several lines high, columns from which two stand beside one another."""
+TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
+"""Lines from which sparklines are several lines high, columns from which two stand beside one another, lines from which
+times stand below them."""
 
 
 class NodeView(TableView[SlotRow]):
@@ -97,14 +98,21 @@ class NodeView(TableView[SlotRow]):
         cpu = of("CPU", node_table.cpu_percent(node), f"{load_words(one.load)}/{core_words(one)[0]}", "cpu")
         words = of_words(memory_words(one.memory_mib, one.memory_used_mib))
         memory = of("MEM", node_table.memory_percent(node), words, "memory")
+        axis = time_axis(len(self.history.spark(subject, "cpu", wide)), self.history.spark_s, wide)
+        if height < AXIS_FROM:
+            axis = []
         if one.gpus == 0:
-            return beside(cpu, memory, wide) if width >= WIDE_FROM else [*cpu, *memory]
+            return (
+                [*beside(cpu, memory, wide), *beside(axis, axis, wide)]
+                if width >= WIDE_FROM
+                else [*cpu, *memory, *axis]
+            )
         words = f"{gpu_load_words(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
         gpu = of("GPU", node_table.gpu_percent(node), words, "gpu")
         gpu_memory = of("GMEM", node_table.gpu_memory_percent(node), of_words(gpu_memory_words(one)), "gpu_memory")
         if width < WIDE_FROM:
-            return [*cpu, *memory, *gpu, *gpu_memory]
-        return [*beside(cpu, gpu, wide), *beside(memory, gpu_memory, wide)]
+            return [*cpu, *memory, *gpu, *gpu_memory, *axis]
+        return [*beside(cpu, gpu, wide), *beside(memory, gpu_memory, wide), *beside(axis, axis, wide)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""

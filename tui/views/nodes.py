@@ -38,7 +38,7 @@ class NodesView(TableView[NodeRow]):
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
-        self._summed: tuple[float, tuple[int, int, Place] | None, list[Content]] = (0.0, None, [])
+        self._summed: tuple[float, tuple[int, int, Place, str] | None, list[Content]] = (0.0, None, [])
 
     def make_columns(self) -> tuple[Column[NodeRow], ...]:
         """As TableView has it."""
@@ -70,12 +70,13 @@ class NodesView(TableView[NodeRow]):
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
         """Of very many nodes not at every look: it would be the dearest thing on the screen."""
-        rows = self.grid.rows
+        rows = self.grid.shown_rows if self.grid.query_text else self.grid.rows
         taken, is_of, known = self._summed
-        is_many = len(rows) > MANY and is_of == (len(rows), width, self.place)
+        now_of = (len(rows), width, self.place, self.grid.query_text)
+        is_many = len(rows) > MANY and is_of == now_of
         if not (is_many and 0.0 <= picture.survey.taken - taken < SUMS_S):
-            known = [of_nodes(rows, width)] if rows else []
-            self._summed = (picture.survey.taken, (len(rows), width, self.place), known)
+            known = [of_nodes(rows, width, self.counted("node"))] if rows else []
+            self._summed = (picture.survey.taken, now_of, known)
         return known
 
     def nothing(self, picture: Picture, place: Place) -> str:
@@ -122,9 +123,12 @@ class NodesView(TableView[NodeRow]):
         return None if row is None else Subject(node=row.name)
 
     def targets(self) -> tuple[Target, ...]:
-        """The job, where these are the nodes of one."""
-        if self.place.job is None or self.picture is None:
+        """The job, where these are the nodes of one; else the one own job on the node."""
+        if self.picture is None:
             return ()
+        if self.place.job is None:
+            picture = self.picture
+            return targets.of_rows(picture, [targets.on_node(picture, row.name) for row in self.chosen()])
         row = job_row(self.picture, self.place.job)
         return () if row is None else (targets.of_job(row),)
 

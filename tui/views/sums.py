@@ -23,8 +23,8 @@ from ..wire import NodeRow, Point
 from .text import Piece, facts, line
 
 
-def of_nodes(rows: Sequence[NodeRow], width: int) -> Content:
-    """How full these nodes are, in one line."""
+def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
+    """How full these nodes are, in one line. `counted`: how many, in words."""
     answered = used = free = flagged = gpus = idle = 0
     cpus = load = gpu_load = memory = total = 0.0
     for row in rows:
@@ -41,7 +41,7 @@ def of_nodes(rows: Sequence[NodeRow], width: int) -> Content:
         idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
-    parts: list[Piece | str] = [(count_words(len(rows), "node"), "strong")]
+    parts: list[Piece | str] = [(counted or count_words(len(rows), "node"), "strong")]
     if len(rows) > answered:
         parts.append((f"{len(rows) - answered} silent", "!"))
     if flagged:

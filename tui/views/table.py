@@ -247,6 +247,11 @@ class TableView(View, Generic[Row]):
         if below is not None:
             self.post_message(self.Down(below))
 
+    def counted(self, what: str) -> str:
+        """How many rows there are: 12 nodes; with a filter those that fit it: 3 of 12 nodes."""
+        whole = count_words(self.grid.total, what)
+        return whole if self.grid.count == self.grid.total else f"{self.grid.count} of {whole}"
+
     def chosen(self) -> tuple[Row, ...]:
         """The marked rows, else the one under the cursor."""
         marked = self.grid.marked_rows()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from slurm_share.cli.llload_cells import fold
 
 from ..gpu_rows import ProcessRow
 from ..picture import Picture
 from ..place import Process
-from ..rows import JobRow
+from ..rows import JobRow, job_rows
 from ..target import Target
 
 
@@ -20,6 +22,25 @@ def of_job(row: JobRow) -> Target:
         job_name=row.name,
         nodes=fold(row.node_names),
     )
+
+
+def of_rows(picture: Picture | None, rows: Iterable[Collection[JobRow]]) -> tuple[Target, ...]:
+    """The one own job of each of these rows, each job once; nothing where a row has none of them or several, since
+    nobody said which."""
+    if picture is None:
+        return ()
+    found: dict[str, Target] = {}
+    for jobs in rows:
+        own = [job for job in jobs if job.is_own and job.job is not None]
+        if len(own) != 1:
+            return ()
+        found[own[0].id] = of_job(own[0])
+    return tuple(found.values())
+
+
+def on_node(picture: Picture, node: str) -> list[JobRow]:
+    """The jobs on a node."""
+    return [job for job in job_rows(picture, arrays=False) if node in job.node_names]
 
 
 def of_process(row: ProcessRow, picture: Picture) -> Target:

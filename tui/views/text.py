@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from slurm_share.cli.llload_cells import cut, filled, wrapped
 from slurm_share.cli.screen import safe
+from slurm_share.decide.spans import span_words
 
 from ..column import Column, Letter, Row
 from ..widgets.bars import bar
@@ -22,6 +23,8 @@ LONGEST = 2000
 PART_MOST = 60
 """Columns of one fact among others: a name of 1,000 characters leaves room for what else is said."""
 GAP = "  "
+TREND_HEAD = 25
+"""Columns before a sparkline: what it is of, and its newest figure."""
 BAR = 8
 """Columns of a bar in a small table."""
 STYLES = {
@@ -127,7 +130,7 @@ def _fill(text: str, width: int, right: bool) -> str:
 
 def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:
     """A sparkline with what it is of and its newest figure, exactly `width` columns and `height` lines."""
-    head = f"{filled(label, 4)} {filled(now, 19)} "
+    head = f"{filled(label, 4)} {filled(now, TREND_HEAD - 6)} "
     room = width - cell_len(head)
     if room < 5:
         return [line(cut(f"{label} {now}", width)), *[line("")] * (height - 1)]
@@ -139,6 +142,17 @@ def trend(label: str, now: str, values: Sequence[float | None], width: int, heig
         line((head[:5], "strong"), head[5:], rows[0]),
         *(line(blank, one) for one in rows[1:]),
     ]
+
+
+def time_axis(count: int, span_s: float, width: int) -> list[Content]:
+    """The line below sparklines of `trend`, `width` columns: when the oldest of `count` values was, and now. None where
+    there is no room, or nothing was seen before now."""
+    room = width - TREND_HEAD
+    shown = min(count, room)
+    ago = f"{span_words(span_s * shown / count)} ago" if count else ""
+    if span_s <= 0 or shown < len(ago) + 5:
+        return []
+    return [line((" " * (width - shown) + ago + "now".rjust(shown - len(ago)), "dim"))]
 
 
 def beside(left: Sequence[Content], right: Sequence[Content], left_width: int) -> list[Content]:

@@ -16,8 +16,10 @@ from ..rows import UserRow, elements_of, job_rows, user_rows
 from ..tables import jobs as job_table
 from ..tables import users as table
 from ..tables.cells import named
+from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
+from . import targets
 from .sums import carried_charts, nobody
 from .table import TableView, fetching
 from .text import Piece, facts, line, small_table
@@ -50,6 +52,8 @@ class UsersView(TableView[UserRow]):
     def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:
         """Whose figures these are."""
         survey = picture.survey
+        if self.grid.query_text and self.grid.count < self.grid.total:
+            return [line((self.counted("user"), "strong"))]
         if not survey.everybody:
             return [line((f"{survey.user}, your own jobs and nodes", "strong"))]
         users = {job.user for job in survey.jobs} | {
@@ -93,6 +97,12 @@ class UsersView(TableView[UserRow]):
         """The user, over all nodes."""
         row = self.grid.row
         return None if row is None else Subject(user=row.user)
+
+    def targets(self) -> tuple[Target, ...]:
+        """The one own job that there is."""
+        if self.picture is None:
+            return ()
+        return targets.of_rows(self.picture, [job_rows(self.picture, user=row.user) for row in self.chosen()])
 
     def copied(self) -> tuple[str, ...]:
         """Names of the users."""

@@ -29,8 +29,8 @@ class Crumbs(Line):
     def lay_out(self, width: int) -> Sequence[Piece]:
         """From the left; where it is narrow the first names give way, since the last one says where one is."""
         names = [
-            Piece(_short(words(place)), "strong" if number == len(self.way) - 1 else "", str(number))
-            for number, place in enumerate(self.way)
+            Piece(_short(words(place, before)), "strong" if number == len(self.way) - 1 else "", str(number))
+            for number, (before, place) in enumerate(zip((None, *self.way), self.way, strict=False))
         ]
         for first in range(len(names)):
             shown = [Piece(" ")] if first == 0 else [Piece(" "), MORE]
@@ -41,12 +41,16 @@ class Crumbs(Line):
         return []
 
 
-def words(place: Place) -> str:
-    """The last thing that it is narrowed to."""
+def words(place: Place, before: Place | None = None) -> str:
+    """The last thing that it is narrowed to; of a GPU and a process with the node, where the place before does not
+    say it."""
+    node = f"{place.node} " if place.node and (before is None or before.node != place.node) else ""
     if place.process is not None:
-        return f"process {place.process.pid}"
+        return f"{node}process {place.process.pid}"
+    if place.gpu:
+        return node + (place.gpu_name or place.gpu)
     title = TITLES[place.view]
-    thing = place.gpu_name or place.gpu if place.gpu else place.node or _job(place) or place.user
+    thing = place.node or _job(place) or place.user
     if place.view == "advice":
         return f"{title} {thing}".strip()
     return thing or title

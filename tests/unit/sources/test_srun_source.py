@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -328,6 +329,8 @@ def test_a_node_that_falls_silent_gets_a_step_of_its_own_and_the_others_figures_
         assert "--nodelist=n[1-2] " in first
         assert "--nodelist=n2 " in second
         assert not (folder / "ended").exists()
+        (running,) = (one for step, one in source._running.items() if step.nodes == ("n1",))
+        assert running.has_lost
     finally:
         source.close()
 
@@ -351,7 +354,7 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder):
             begun = [one for one in source._running.values() if one.started == now[0]]
             times += [now[0] for _ in begun]
             wait_for(lambda begun=begun: all(one.over for one in begun))
-        assert [b - a for a, b in zip(times, times[1:], strict=False)] == [7, 13, 25, 49, 61]
+        assert [b - a for a, b in itertools.pairwise(times)] == [7, 13, 25, 49, 61]
         assert times[0] == 7
         assert found[-1] == "nothing for 200 s: its slurmd does not answer"
         before = len(calls(folder))

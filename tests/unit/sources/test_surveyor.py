@@ -199,7 +199,7 @@ def test_jobs_that_wait_are_told_where_they_are_wanted_and_no_source_hears_of_th
         assert survey.notes == ()
     with pytest.raises(UsageError, match="job 5 is not a running job of"):
         made(jobs=["5"]).look(WAIT_S)
-    with pytest.raises(UsageError, match="job 6 is not a running job of .* or a waiting one; see llstat"):
+    with pytest.raises(UsageError, match=r"job 6 is not a running job of .* or a waiting one; see llstat"):
         made(jobs=["6"], waiting=True).look(WAIT_S)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from shell import FakeFeed, a_dashboard, a_look, notes_of, screen_text, until
 from slurm_share_tui import themes
 from slurm_share_tui.messages import Troubled
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.place import Place
+from slurm_share_tui.place import Place, Process
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig
+from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.crumbs import Crumbs
+from slurm_share_tui.widgets.crumbs import words as crumb
 from slurm_share_tui.widgets.keys import Keys
 from slurm_share_tui.widgets.tabs import Tabs
 from slurm_share_tui.wire import Details, Every, Hold, Look, Position, Seek, Speed, Step
@@ -180,6 +183,38 @@ def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
 
 
 # --- Where one is -----------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_is_named_with_its_node_where_the_way_does_not_say_it() -> None:
+    """From the table of GPUs; from its node the node stands before it."""
+    gpu = Place(view="gpu", node="n1", gpu="GPU-1", gpu_name="GPU 0")
+    one = changed(gpu, view="process", process=Process(7))
+    assert crumb(gpu, Place(view="gpus")) == "n1 GPU 0"
+    assert crumb(gpu, Place(view="node", node="n1")) == "GPU 0"
+    assert crumb(one, gpu) == "process 7"
+    assert crumb(one) == "n1 process 7"
+
+
+def test_the_line_above_a_table_is_about_the_rows_that_the_filter_leaves() -> None:
+    """3 of 12 nodes, and their sums."""
+    feed = FakeFeed()
+    app = a_dashboard(feed)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shown(pilot, feed)
+        for key, what in (("1", "node"), ("3", "job"), ("4", "GPU")):
+            await pilot.press(key)
+            await pilot.pause()
+            view = app.board.shown
+            assert isinstance(view, TableView)
+            before = view.head.text
+            view.grid.query_text = view.grid.shown_rows[0].name if what == "node" else "alice"
+            await pilot.pause()
+            assert 0 < view.grid.count < view.grid.total
+            assert re.match(rf"\d+ of \d+ {what}s", view.head.text)
+            assert view.head.text != before
+
+    drive(app, play)
 
 
 def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:

@@ -14,6 +14,7 @@ from slurm_share_tui import acting, typed_ahead
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.commands import Commands
 from slurm_share_tui.deeds import Cancel, Deed, Me, Scope
+from slurm_share_tui.picture import nodes_of
 from slurm_share_tui.place import Place
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
@@ -114,6 +115,43 @@ def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
         await until(pilot, lambda: commands.done[-1] == "done")
         await until(pilot, lambda: notes == ["cancelled 11239"])
         assert feed.told == [Look()]
+
+    bench(play)
+
+
+@pytest.mark.parametrize("key", ["1", "2", "4"])
+def test_x_acts_on_a_row_with_one_own_job_and_on_no_row_with_several(bench: Any, key: str) -> None:
+    """A node, a user, a GPU."""
+
+    async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
+        survey = app.picture.survey
+        job = survey.jobs[0]
+        others = {name for one in survey.jobs[1:] for name in nodes_of(one)}
+        only = next(node for node in survey.nodes if node.name in nodes_of(job) and node.name not in others)
+        await pilot.press(key)
+        await until(pilot, lambda: app.board.place.view != "jobs")
+        feed.picture(picture_of(changed(survey, nodes=(only,), jobs=(job,)), arrived=98.0))
+        await until(pilot, lambda: len(app.picture.survey.jobs) == 1)
+        await pilot.pause()
+        await pilot.press("x")
+        await opened(pilot, app, Confirm)
+        assert commands.done == [("asked", (job.id,))]
+        await pilot.press("n")
+        await until(pilot, lambda: notes == ["no: nothing was done"])
+        second = changed(job, job_id=99, name="second")
+        load = changed(only.snapshot.jobs[0], job=99)
+        processes = tuple(changed(one, pid=one.pid + 50000, job=99) for one in only.snapshot.processes)
+        snapshot = changed(
+            only.snapshot,
+            jobs=(*only.snapshot.jobs, load),
+            processes=(*only.snapshot.processes, *processes),
+        )
+        two = changed(survey, nodes=(changed(only, snapshot=snapshot),), jobs=(job, second))
+        feed.picture(picture_of(two, arrived=98.0))
+        await until(pilot, lambda: len(app.picture.survey.jobs) == 2)
+        await pilot.press("x")
+        await until(pilot, lambda: len(notes) == 2)
+        assert notes[1].startswith("there is not one job of yours alone to cancel here")
 
     bench(play)
 
