@@ -382,16 +382,17 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
             processes.append(one)
             per_gpu[index].append(one)
         alive = len(processes)
-    gpu_load = 0.0
     for index in range(kind.gpus):
         on_it = len(per_gpu[index])
         level = min(97.0, (work.gpu_percent if work else 0.0) * on_it)
         age = job.age if job is not None else 900.0
         phase = _noise(seed, place, index)
         load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
-        gpu_load += load.m5 / 100.0
         gpus.append(_gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age))
-    shown_job = () if job is None else (_job_load(job, kind, uuids, alive, task_mib, peak_mib, cpu_cores, host_mib),)
+    gpu_load = round(sum(gpu.load5 or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
+    shown_job = (
+        () if job is None else (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
+    )
     average = cpu_cores * min(1.0, (job.age if job else 900.0) / 300.0) + 0.1
     return Snapshot(
         node=name,
@@ -419,7 +420,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
                 processes=alive,
                 gpus=tuple(uuids[:alive]),
                 gpu_memory_mib=alive * task_mib,
-                gpu_load=round(gpu_load, 3),
+                gpu_load=gpu_load,
                 cpu_cores=round(cpu_cores, 2),
                 memory_mib=host_mib,
             ),
@@ -482,11 +483,11 @@ def _times(load: Means, factor: float) -> Means:
 
 def _job_load(
     job: _Job,
-    kind: _Kind,
     uuids: Sequence[str],
     alive: int,
     task_mib: int,
     peak_mib: int,
+    gpu_load: float,
     cpu_cores: float,
     host_mib: int,
 ) -> JobLoad:
@@ -500,7 +501,7 @@ def _job_load(
         tasks=alive,
         gpus=tuple(uuids[:alive]),
         gpu_memory_mib=alive * task_mib,
-        gpu_load=round(min(97.0, job.work.gpu_percent * alive / max(1, kind.gpus)) * kind.gpus / 100.0, 3),
+        gpu_load=gpu_load,
         cpu_cores=cpu,
         cpu=Means(cpu, cpu, cpu, min(900.0, job.age)),
         memory_mib=host_mib,

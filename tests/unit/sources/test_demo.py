@@ -111,3 +111,12 @@ def test_a_job_that_is_not_there_is_said_once():
 def test_as_many_nodes_as_are_wanted(count):
     """Each once."""
     assert len({node.name for node in at(0, count=count).nodes}) == count
+
+
+def test_a_job_has_the_gpu_figure_of_its_gpus():
+    """In every view the same, whatever the load rests on."""
+    seen = [node.snapshot for node in Demo(user="alice", everybody=True).look().nodes if node.snapshot is not None]
+    for one_node in seen:
+        for one in (*one_node.jobs, *one_node.users):
+            assert one.gpu_load == pytest.approx(one_node.sums.load5, abs=1e-3)
+    assert {one_node.sums.load_by for one_node in seen} >= {"sm", "util"}
