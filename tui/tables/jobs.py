@@ -110,7 +110,7 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
             "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
             text=state,
             value=lambda row: state(row) if row.states else None,
-            least=4, most=14, goes=7, alias=("st",),
+            least=7, most=14, goes=7, alias=("st",),
         ),
         Column(
             "time", "TIME", "how long it runs",

@@ -20,7 +20,7 @@ from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .sums import carried_charts, is_told, nobody
+from .sums import carried_charts, is_told, nobody, tasks_words
 from .table import TableView, fetching
 from .text import Piece, facts, line, paragraph
 
@@ -119,7 +119,7 @@ class JobsView(TableView[JobRow]):
             tasks = str(load.tasks) + ("" if load.slots is None else f"/{load.slots}")
             told: list[Piece | str] = [(node.name, "strong")]
             if not table.has_no_gpu(row):
-                told += [f"{tasks} tasks", f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
+                told += [tasks_words(tasks), f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
             told += [f"CPU {load_words(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}", " ".join(node.codes)]
             lines.append(facts(told, width))
         left = len(row.node_names) - len(shown)

@@ -59,13 +59,18 @@ def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
     return facts(parts, width)
 
 
+def tasks_words(tasks: str) -> str:
+    """Say a number of tasks: 1 task, 4/8 tasks."""
+    return f"{tasks} task" if tasks == "1" else f"{tasks} tasks"
+
+
 def of_job(row: JobRow, width: int) -> Content:
     """A job in one line: what it is, then what it uses."""
     name = [row.name] if row.name else []
     parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
     if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
-        parts.append(f"{job_table.tasks(row)} tasks")
+        parts.append(tasks_words(job_table.tasks(row)))
     if row.gpus:
         parts.append(f"GPU {summed_load(row.gpu_load)} of {row.gpus}")
         if row.idle_gpus.value:
@@ -90,7 +95,7 @@ def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, widt
     has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
     if has_gpu and (load.gpus or load.slots or load.tasks):
         # Tasks are counted by what they have on GPUs: of a job without one nobody knows how many there are.
-        parts.append(f"{tasks} tasks")
+        parts.append(tasks_words(tasks))
     if has_gpu and (load.gpus or load.slots):
         parts += [f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
     parts += [f"CPU {load_words(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}"]
