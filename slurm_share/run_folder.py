@@ -23,7 +23,9 @@ The names of folder and logs are LLSC's.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -43,6 +45,8 @@ RUN = "run.json"
 SUBMIT = "submit.json"
 QUEUE = "queue"
 ENVIRONMENT = "environment"
+_ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
+"""No program starts with more: the kernel takes 6 MiB of arguments and environment at most (exec.c, _STK_LIM)."""
 
 _ended = msgspec.json.Decoder(Ended)
 _encoder = msgspec.json.Encoder()
@@ -119,8 +123,11 @@ def read_scheduler_command(folder: Path) -> tuple[str, ...]:
 
 
 def render_environment(environ: Mapping[str, str]) -> bytes:
-    """The file `environment`. Names and values may be any bytes but NUL, a shell function's text among them."""
-    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+    """Return the file `environment`. Names and values may be any bytes but NUL, a shell function's text among them.
+
+    It always ends with a NUL: so one that was cut off, or emptied, can be told from a whole one.
+    """
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items()) or b"\0"
 
 
 def parse_environment(data: bytes) -> dict[str, str]:
@@ -130,16 +137,27 @@ def parse_environment(data: bytes) -> dict[str, str]:
 
 
 def read_environment(folder: Path) -> dict[str, str] | None:
-    """The environment at a run's submission; None: it was not recorded. Raises StateError."""
+    """Return the environment at a run's submission; None: it was not recorded.
+
+    Raises StateError for a file that cannot be read, or is not what `render_environment` made: a part of an environment
+    would run the tasks in another one without a word.
+    """
     file = folder / ENVIRONMENT
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as opened:
-            return parse_environment(opened.read())
+            is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+            data = opened.read(_ENVIRONMENT_MAX_BYTES + 1) if is_file else b""
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StateError(str(file), f"{error.strerror}; --env=current does without it") from error
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise StateError(str(file), f"{why}; --env=current does without it") from error
+    if not is_file or not data.endswith(b"\0") or len(data) > _ENVIRONMENT_MAX_BYTES:
+        raise StateError(
+            str(file), "this is not the whole environment of a submission; --env=current does without it"
+        )
+    return parse_environment(data)
 
 
 def read_foreign_owner(folder: Path, uid: int) -> int | None:

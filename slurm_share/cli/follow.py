@@ -194,6 +194,8 @@ class Line:
         elif text != self._text and now - self._at >= LINE_EVERY_S:
             sys.stdout.write(f"{text}\n")
             self._at = now
+        else:
+            return  # `_text` is what was shown last: what stays as it is now is still shown later
         self._text = text
         sys.stdout.flush()
 

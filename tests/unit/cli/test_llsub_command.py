@@ -421,6 +421,33 @@ def test_a_run_is_resumed_in_the_environment_of_its_submission(
     assert "--env goes with --resume" in capsys.readouterr().err
 
 
+def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Emptied or cut off by a full disk or an editor, a FIFO, larger than any environment."""
+    assert call("./task.sh", "[1,2]") == 0
+    file = here / "LLSUB.1" / "environment"
+    whole = file.read_bytes()
+
+    def refused() -> None:
+        assert call("--resume", "LLSUB.1") == 1
+        assert f"{file}: this is not the whole environment of a submission; --env=current" in capsys.readouterr().err
+
+    for broken in (b"", whole[:-1], whole[:3], b"A=1\0" + b"x" * 9_000_000 + b"\0"):
+        file.write_bytes(broken)
+        refused()
+    file.unlink()
+    os.mkfifo(file)
+    refused()
+    assert len(submitted(here)) == 1
+    assert call("--resume", "LLSUB.1", "--env=current") == 0
+
+
+def test_an_empty_environment_is_recorded_as_one(here: Path) -> None:
+    (here / "environment").write_bytes(run_folder.render_environment({}))
+    assert run_folder.read_environment(here) == {}
+
+
 def test_a_run_whose_job_is_there_is_not_resumed(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +514,24 @@ def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
     assert in_words(standing, 0.1) == "50 of 100 done, 3 failed, 2 running, 45 left, 6.0/min, 0:07:50 to go"
     assert in_words(standing, None).endswith("45 left")
     assert follow.StandingReader(here, run, 13).read() is None
+
+
+def test_in_a_log_the_last_state_is_told_once_it_may_be(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines come half a minute apart; a state that came sooner and stays is told then."""
+    now = 100.0
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now)
+    line = follow.Line()
+    line.show("pending")
+    now += 1.0
+    line.show("8 running")
+    assert capsys.readouterr().out == "pending\n"
+    now += follow.LINE_EVERY_S
+    line.show("8 running")
+    now += follow.LINE_EVERY_S
+    line.show("8 running")
+    assert capsys.readouterr().out == "8 running\n"
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_end_it(
