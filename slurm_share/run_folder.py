@@ -154,9 +154,7 @@ def read_environment(folder: Path) -> dict[str, str] | None:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise StateError(str(file), f"{why}; --env=current does without it") from error
     if not is_file or not data.endswith(b"\0") or len(data) > _ENVIRONMENT_MAX_BYTES:
-        raise StateError(
-            str(file), "this is not the whole environment of a submission; --env=current does without it"
-        )
+        raise StateError(str(file), "this is not the whole environment of a submission; --env=current does without it")
     return parse_environment(data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -26,6 +27,15 @@ _WAIT = "SBATCH_WAIT"
 """sbatch would come back at the job's end, and until then nobody would know its number."""
 
 
+_UNANSWERED = (
+    "Socket timed out on send/recv operation",
+    "Zero Bytes were transmitted or received",
+    "Header lengths are longer than data received",
+)
+"""Errors of sbatch after which nobody knows whether there is a job (slurm_errno.c): the request was sent, and no answer
+came. A controller that was stopped or busy takes the job when it goes on."""
+
+
 def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str, str] | None = None) -> int:
     """Run an `sbatch --parsable` command; the job's id. `launchers`: not a user's own script, but one of ours.
     `environ`: what the job is to find, where that is not the present environment, in which sbatch is looked for.
@@ -39,10 +49,20 @@ def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str,
         done = finish([program, *argv[1:]], timeout_s=TIMEOUT_S, env=env)
     except CommandError as error:
         if isinstance(error.__cause__, OSError):
+            if error.__cause__.errno == errno.E2BIG:
+                raise UsageError(
+                    "cannot submit: the environment, or one variable in it, is larger than a program may have "
+                    "(128 KiB for one); unset what the job does not need"
+                ) from error
             raise UsageError(
                 f"cannot submit: {error.stderr}; submit where Slurm is, or run this here with --local"
             ) from error
         raise SlurmShareError(f"sbatch gave {error.stderr}; see with squeue --me whether there is a job") from error
+    if done.code != 0 and any(words in done.stderr for words in _UNANSWERED):
+        raise SlurmShareError(
+            f"{_words(done)}\nThe controller did not answer, and may have taken the job all the same: see with squeue "
+            "--me whether it is there before you submit it again"
+        )
     if done.code != 0:
         raise UsageError(_refusal(done))
     sys.stderr.write(done.stderr)
@@ -54,8 +74,11 @@ def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str,
 
 
 def _refusal(done: Finished) -> str:
-    said = done.stderr.strip() or done.stdout.strip() or f"no reason, exit code {done.code}"
-    return f"the scheduler did not take this job; it says:\n{said}"
+    return f"the scheduler did not take this job; it says:\n{_words(done)}"
+
+
+def _words(done: Finished) -> str:
+    return done.stderr.strip() or done.stdout.strip() or f"no reason, exit code {done.code}"
 
 
 def submission_environment(environ: Mapping[str, str], *, launchers: bool = False) -> dict[str, str]:

@@ -38,6 +38,19 @@ def test_a_silent_refusal_is_said_with_its_code(tmp_path: Path) -> None:
         submit.submit(says(tmp_path, "exit 9"))
 
 
+def test_without_an_answer_nobody_knows_whether_there_is_a_job(tmp_path: Path) -> None:
+    """The words of sbatch 26.05 while slurmctld was stopped; it took the job when it went on."""
+    error = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    with pytest.raises(SlurmShareError, match=f"^{error}\n.*squeue --me") as found:
+        submit.submit(says(tmp_path, f"echo '{error}' >&2; exit 1"))
+    assert not isinstance(found.value, UsageError)  # which would say that there is none
+
+
+def test_an_environment_that_no_program_takes_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="larger than a program may have"):
+        submit.submit(says(tmp_path, "echo 1"), environ={"X": "x" * 200_000})
+
+
 def test_without_sbatch_the_way_out_is_local(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--local"):
         submit.submit([str(tmp_path / "sbatch")])

@@ -97,6 +97,14 @@ def test_a_refused_job_leaves_no_folder(here: Path, capsys: pytest.CaptureFixtur
     assert not (here / "LLSUB.1").exists()
 
 
+def test_a_job_that_may_be_there_keeps_its_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else it would come to nothing, or to the next run, which has its number."""
+    (here / "bin/sbatch").write_text("#!/bin/sh\necho Socket timed out on send/recv operation >&2; exit 1\n")
+    assert call("./task.sh", "[1,2]") == 1
+    assert "may have taken the job all the same" in capsys.readouterr().err
+    assert (here / "LLSUB.1" / "run.json").exists()
+
+
 def test_a_dry_run_makes_and_submits_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(here.iterdir())
     assert call("./task.sh", "[1,8,2]", "--dry-run") == 0
