@@ -49,3 +49,9 @@ def parse_max_failures(text: str, tasks: int) -> int:
 def is_too_much(failed: int, max_failures: int | None) -> bool:
     """Return whether so many failed tasks stop the run."""
     return max_failures is not None and failed >= max_failures
+
+
+def too_much_words(failed: int, max_failures: int | None) -> str:
+    """Return why the run stops."""
+    tasks = "1 task has" if failed == 1 else f"{failed} tasks have"
+    return f"{tasks} failed, and --max-failures {max_failures} stops the run"

@@ -53,6 +53,8 @@ class Memory(Struct, frozen=True):
     """The largest cap under which one did; None: there was no cap."""
     need_mib: int | None = None
     """It needs at least so much: what an attempt was seen with and asked for beyond that. None: not known."""
+    was_alone: bool = False
+    """One of them was alone on its GPU: it had all that there is."""
 
 
 class Allowance(Struct, frozen=True):
@@ -66,12 +68,16 @@ class Allowance(Struct, frozen=True):
     """Nothing else of the launcher runs on the GPU."""
 
 
-def after_failure(before: Memory, cap_mib: int | None, peak_mib: int | None, asked_mib: int | None) -> Memory:
+def after_failure(
+    before: Memory, cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is_alone: bool = False
+) -> Memory:
     """Return what is known of a task after one more attempt ran out of memory under that cap (None: without one)."""
     known = (peak_mib or 0) + (asked_mib or 0) or None
     needs = [need for need in (before.need_mib, known) if need is not None]
     caps = [cap for cap in (before.cap_mib, cap_mib) if cap is not None]
-    return Memory(before.failures + 1, max(caps, default=None), max(needs, default=None))
+    return Memory(
+        before.failures + 1, max(caps, default=None), max(needs, default=None), was_alone=before.was_alone or is_alone
+    )
 
 
 def from_before(last: Mapping[int, Ended]) -> dict[int, Memory]:
@@ -128,12 +134,13 @@ def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> s
     what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"
     said = f"{what} ran out of GPU memory under a cap of {cap_mib} MiB"
     most = max(budget.total_mib for budget in budgets)
-    if all(memory.failures > ALONE_AFTER for memory in lost):
+    if all(memory.was_alone for memory in lost):
         return f"{said}, and alone on a GPU, where {most} MiB are for tasks; a task must need less (a smaller batch)"
     again = f"--retries {max(retries + 1, 2)}, which tries them with a larger cap and then alone on a GPU"
     fewer = "fewer processes on a node"
     if need_mib <= cap_mib:
-        return f"{said}; write {fewer}, --share-gpu=mem=SIZE with more than {cap_mib}M, or {again}"
+        larger = f", --share-gpu=mem=SIZE with more than {cap_mib}M," if cap_mib < most else ""
+        return f"{said}; write {fewer}{larger} or {again}"
     said += f" and {'needs' if len(lost) == 1 else 'need'} at least {need_mib} MiB"
     size = _round_up(need_mib)
     at_most = sum(budget.total_mib // size for budget in budgets)

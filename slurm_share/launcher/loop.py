@@ -283,8 +283,8 @@ class Loop:
         failed = self.failed + self.job_failed
         if failing.is_too_much(failed, self.what.max_failures) and not self.feeder.closed:
             self._close(
-                f"{failed} tasks have failed, and --max-failures {self.what.max_failures} stops the run: no further "
-                f"task starts on {self.node.name}, what runs goes on"
+                f"{failing.too_much_words(failed, self.what.max_failures)}: no further task starts on "
+                f"{self.node.name}, what runs goes on"
             )
 
     def _is_in_service(self, seat: int) -> bool:
@@ -619,7 +619,8 @@ class Loop:
         if budget is None or task.allowed is not None:
             # A first attempt that had more than its seat's cap, because of the others, has had its larger cap.
             before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
-            return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib)
+            is_alone = task.allowed is not None and task.allowed.is_alone
+            return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
         memory = memory_caps.after_failure(task.turn.memory, cap_mib, task.gpu_peak_mib, task.asked_mib)
         self.has_larger_caps = True
         self.caps_too_small += 1

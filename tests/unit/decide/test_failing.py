@@ -44,3 +44,8 @@ def test_anything_else_is_asked_back(text: str) -> None:
 def test_the_run_stops_at_that_number() -> None:
     assert [failing.is_too_much(failed, 3) for failed in (2, 3, 4)] == [False, True, True]
     assert not failing.is_too_much(10**6, None)
+
+
+def test_one_failed_task_is_one() -> None:
+    assert failing.too_much_words(1, 1) == "1 task has failed, and --max-failures 1 stops the run"
+    assert failing.too_much_words(4, 3) == "4 tasks have failed, and --max-failures 3 stops the run"

@@ -83,6 +83,14 @@ def test_each_attempt_has_more_than_the_one_before_until_there_is_no_more(cap, s
         memory = after_failure(memory, given_now.cap_mib, need, None)
 
 
+def test_a_task_that_was_alone_once_has_been_alone():
+    known = after_failure(Memory(), 71_680, None, None)
+    assert not known.was_alone
+    known = after_failure(known, None, None, None, is_alone=True)
+    assert known == Memory(2, 71_680, None, was_alone=True)
+    assert after_failure(known, 79_769, None, None).was_alone
+
+
 def test_what_is_known_of_a_task_grows():
     """The largest cap it died under, the largest it was seen with and asked for beyond that."""
     one = after_failure(Memory(), 3323, 3000, 2700)
@@ -145,9 +153,21 @@ def test_the_reason_names_the_cap_and_the_need():
             "MiB that a GPU of this node has for tasks",
         ),
         (
-            [Memory(3, 6646)],
+            [Memory(3, 6646, was_alone=True)],
             "1 task ran out of GPU memory under a cap of 6646 MiB, and alone on a GPU, where 79769 MiB are for tasks; "
             "a task must need less (a smaller batch)",
+        ),
+        (
+            # --share-gpu=mem=70G: the second attempt is alone already
+            [Memory(2, 71_680, was_alone=True)],
+            "1 task ran out of GPU memory under a cap of 71680 MiB, and alone on a GPU, where 79769 MiB are for tasks; "
+            "a task must need less (a smaller batch)",
+        ),
+        (
+            # --share-gpu=mem=1T: there is no larger cap
+            [Memory(1, 1_048_576)],
+            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or --retries 2, "
+            "which tries them with a larger cap and then alone on a GPU",
         ),
     ],
 )
