@@ -1,4 +1,4 @@
-"""What is installed: where the packages put what Slurm's files name, said once for the library, and its version."""
+"""Where the packages install the files that Slurm's configuration names, and the version that is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROLOG, EPILOG = f"{HOME}/bin/{PROLOG_NAME}", f"{HOME}/bin/{EPILOG_NAME}"
 
 @cache
 def version() -> str:
-    """Version of slurm-share; empty where it is not installed."""
+    """Return the version of slurm-share; empty if it is not installed."""
     import importlib.metadata  # 20 ms, which most of whoever imports this module need not spend
 
     try:

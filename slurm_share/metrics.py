@@ -184,7 +184,7 @@ class _Page:
             self.add(f"{kind}_{one.metric}", one.help, labels, scaled, counter=one.counter)
 
     def means(self, name: str, text: str, labels: Mapping[str, str], means: Means | None, unit: float) -> None:
-        """Five series: four windows, that of 10 minutes where it was measured, and how much of them was measured."""
+        """Add five series: four windows (10 minutes where it was measured), and how much of them was measured."""
         if means is None:
             return
         for window, field in WINDOWS.items():

@@ -31,7 +31,7 @@ class Finished(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """A second look at whether an answer can come at all, for programs that keep trying for a minute."""
+    """A test whether an answer can be expected at all, for programs that retry for a minute."""
 
     after_s: float
     is_worth_it: Callable[[], None]
@@ -61,7 +61,7 @@ class Deadline(Struct, frozen=True):
 def run(
     argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, check: Check | None = None
 ) -> str:
-    """Standard output of `argv`, which is given no input. `check`: as `finish` has it.
+    """Run `argv` without input and return its standard output. `check`: as for `finish`.
 
     Raises CommandError when the program is not there, takes longer than `timeout_s`, or ends with a code other than 0.
     """

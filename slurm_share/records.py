@@ -534,24 +534,24 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """How a job was submitted, so far that it can be submitted again."""
+    """How a job was submitted, with all that is needed to submit it again."""
 
     program: Literal["sbatch", "llsub"]
     words: tuple[str, ...]
-    """Behind the program's name."""
+    """All words after the program's name."""
     place: int
-    """Among the words: of the script (sbatch), of the triple (llsub)."""
+    """The index in `words` of the script (sbatch) or of the triple (llsub)."""
     folder: str
-    """Where it was submitted."""
+    """The folder in which it was submitted."""
     directives: frozenset[str] = frozenset()
     """Long names of the options in the script's #SBATCH lines."""
     starts_steps: bool = True
-    """Whether its script starts its tasks by srun; without, a share has nothing to start."""
+    """Whether its script starts its tasks with srun; a share gives slots only to those."""
     is_executable: bool = False
-    """Its script, as llsub wants it."""
+    """Whether its script can be executed, as llsub requires."""
     nodes: Count = 1
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """What stands behind the script, or the triple."""
+        """The words after the script, or after the triple."""
         return self.words[self.place + 1 :]

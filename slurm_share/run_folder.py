@@ -131,7 +131,7 @@ def render_environment(environ: Mapping[str, str]) -> bytes:
 
 
 def parse_environment(data: bytes) -> dict[str, str]:
-    """The variables in what the file `environment` holds."""
+    """Return the variables in the contents of the file `environment`."""
     pairs = (os.fsdecode(one).partition("=") for one in data.split(b"\0"))
     return {name: value for name, equals, value in pairs if name and equals}
 

@@ -509,11 +509,11 @@ _encoder = msgspec.json.Encoder()
 
 
 DOCUMENTS: Mapping[str, type[Struct]] = {"snapshot": Snapshot, "survey": Survey, "advice": AdviceReport}
-"""What is printed as JSON, by the name of its schema in `packaging/docs/NAME.schema.json`."""
+"""Name of the schema in `packaging/docs/NAME.schema.json` -> the record that is printed as JSON."""
 
 
 def schema(name: str = "snapshot") -> dict[str, Any]:
-    """The JSON schema of one of DOCUMENTS, as `packaging/docs` has it."""
+    """Return the JSON schema of one of DOCUMENTS, as `packaging/docs` has it."""
     return msgspec.json.schema(DOCUMENTS[name])
 
 

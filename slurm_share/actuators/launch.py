@@ -39,7 +39,7 @@ class Environment(MutableMapping[bytes, bytes]):
         lines = [name + b"=" + value for name, value in self._variables.items()]
         self._place = {name: place for place, name in enumerate(self._variables)}
         self.array = (ctypes.c_char_p * (len(lines) + 1))(*lines, None)
-        """Its end is a null pointer."""
+        """NAME=VALUE strings, with a null pointer at the end."""
 
     def __getitem__(self, name: bytes) -> bytes:
         return self._variables[name]
@@ -74,15 +74,16 @@ class Starter:
         self._attributes = self._make_attributes()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._actions: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        """By the log's descriptor."""
+        """Log's descriptor -> the file actions of a start."""
         self._argv: tuple[Sequence[str], bytes, ctypes.Array[ctypes.c_char_p]] | None = None
         self._pid = ctypes.c_int()
 
     def _make_attributes(self) -> ctypes.Array[ctypes.c_char]:
         """Return the attributes of every start: a session of its own, and no signal ignored or blocked.
 
-        Python ignores SIGPIPE and SIGXFSZ, nohup SIGHUP; that is inherited through exec, unlike handlers. Those that
-        we wait for are blocked."""
+        Python ignores SIGPIPE and SIGXFSZ, nohup ignores SIGHUP, and the launcher blocks the signals that it waits for.
+        Ignored and blocked signals are inherited through exec, unlike handlers.
+        """
         attributes, none, ignored = (ctypes.create_string_buffer(_OPAQUE_BYTES) for _ in range(3))
         libc = self._libc
         libc.sigemptyset(none)
@@ -106,7 +107,7 @@ class Starter:
         return found
 
     def start(self, argv: Sequence[str], environment: Environment, cpus: Collection[int] | None, log: int) -> int:
-        """The pid of the program. `log` is an open file; it gets standard output and error.
+        """Start a program and return its pid. `log` is an open file; it gets standard output and error.
 
         Raises OSError where the program cannot be executed, ValueError where an argument holds a NUL.
         """

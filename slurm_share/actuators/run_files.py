@@ -110,13 +110,13 @@ def remove(folder: Path) -> None:
 
 
 def _write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Through a neighbour and a rename. fsync, because a file system may find out only then that it is full.
+    """Write a file beside `path` and rename it. fsync, because a file system may notice only then that it is full.
 
-    The neighbour is new: what is secret is never written into a file that others may have open.
+    The file is always a new one: secrets are never written into a file that others may have open.
     """
     part = _beside(path)
     with contextlib.suppress(FileNotFoundError):
-        part.unlink()  # of a process that was killed
+        part.unlink()  # left by a process that was killed
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(data)
         file.flush()

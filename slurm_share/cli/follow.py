@@ -23,7 +23,7 @@ PAUSE_S = 1.0
 QUEUE_EVERY_S = 5.0
 """Slurm is asked no oftener: its controller serves everybody."""
 SILENT_S = 60.0
-"""A network file system may show a file's new words as late as that."""
+"""A network file system may show new contents of a file that late."""
 DAY_S = 86400
 LINE_EVERY_S = 30.0
 """Where no terminal shows it, lines are kept."""
@@ -75,8 +75,11 @@ def _log_words(folder: Path, run: Run, job: int) -> str:
 
 
 def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
-    """Until Slurm has the job no more. Slurm is asked beside the looks at the run's folder, so that a controller that
-    does not answer does not stop them."""
+    """Show how far the job is until Slurm no longer has it.
+
+    Slurm is asked in another thread, so that a controller that does not answer does not stop the reading of the run's
+    folder.
+    """
     reader = StandingReader(folder, run, job)
     asked, began = float("-inf"), None
     known: QueuedJob | None = None
@@ -113,7 +116,7 @@ def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
 
 
 def _in_queue(job: int) -> QueuedJob | None:
-    """The job; None: it has ended. Raises CommandError where Slurm does not answer."""
+    """Return the job, or None if it has ended. Raises CommandError if Slurm does not answer."""
     found = slurm.read_queue(jobs=[job])[1]
     return found[0] if found else None
 
@@ -123,7 +126,7 @@ def _state(job: QueuedJob) -> JobState:
 
 
 def state_of(job: QueuedJob, now: float) -> JobState:
-    """What Slurm says of a job, for `standing`; `now`: Unix time."""
+    """Return a job's state as `standing` takes it. `now`: Unix time."""
     start = ""
     if "PENDING" in job.states and job.start is not None and job.start > now:
         there = time.localtime(job.start)
@@ -132,7 +135,7 @@ def state_of(job: QueuedJob, now: float) -> JobState:
 
 
 class StandingReader:
-    """How far a run's job is, from what its launchers have written."""
+    """Reads how far a run's job is from the files that its launchers write."""
 
     def __init__(self, folder: Path, run: Run, job: int) -> None:
         self._folder, self._run, self._job = folder, run, str(job)

@@ -357,7 +357,7 @@ def _watched(look: Look, wanted: Wanted) -> int:
 
 
 def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
-    """One look on one line where there are many of them."""
+    """Return a record as JSON: on one line where several are printed."""
     data = render(document)
     return [(data if wanted.watch_s is not None else msgspec.json.format(data, indent=2)).decode()]
 

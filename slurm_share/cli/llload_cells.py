@@ -38,7 +38,7 @@ def gigabytes(mib: int | None) -> str:
 
 
 def idle_words(value: int | None, *, partial: bool) -> str:
-    """Idle GPUs; 2? is without those of which it is not known."""
+    """Return the number of idle GPUs; 2? leaves out those for which it is not known."""
     return UNKNOWN if value is None else f"{value}{UNKNOWN if partial else ''}"
 
 

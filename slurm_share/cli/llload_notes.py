@@ -125,7 +125,7 @@ IDLE_LINES = 5
 
 
 def _idle_gpus(survey: Survey) -> list[str]:
-    """A line for each job that leaves GPUs idle, the worst first."""
+    """Return a line for each job that leaves GPUs idle, the worst first."""
     found = [screen.safe(said) for said in idle.sentences(survey)]
     left = len(found) - IDLE_LINES
     return [*found[:IDLE_LINES], f"... and {count_words(left, 'more job')} with idle GPUs"] if left > 0 else found
@@ -189,7 +189,7 @@ def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
 
 
 def resubmit_head(advice: Advice) -> str:
-    """What stands above the lines to submit a job again; where there are none, what to write otherwise."""
+    """Return the heading of the lines that submit a job again; without such lines, what to change in the submission."""
     if not advice.resubmit:
         ways = ", or ".join(advice.change)
         return f"submit it as before, but with {ways} (no whole line: it is not known here how it was submitted)"
@@ -197,7 +197,7 @@ def resubmit_head(advice: Advice) -> str:
 
 
 def shell_lines(line: str, width: int) -> list[str]:
-    """A shell's line, continued by a backslash where it is wider: it can be copied as it stands."""
+    """Return a shell's line, broken with backslashes to fit the width, so that it can be copied as it is."""
     words, said = _WORD.findall(line), "   "
     lines = []
     for word in words:

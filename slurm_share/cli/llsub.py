@@ -620,7 +620,7 @@ def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
 
 
 def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:
-    """(The environment of a run that is resumed, a sentence that says which). Raises StateError."""
+    """Return the environment of a run that is resumed, and a sentence that says which. Raises StateError."""
     recorded = None if wish == "current" else run_folder.read_environment(folder)
     if recorded is not None:
         sentence = "its environment is that of its submission (--env=current takes this shell's)"

@@ -49,9 +49,9 @@ class Account(Struct, frozen=True, kw_only=True):
     seconds: float | None
     """From the first task's beginning to the last one's end."""
     places: Sequence[int]
-    """Of every task: where the attempt that counts is, as the reader of the results numbers it; -1: it never began."""
+    """For each task the place (readers/result_files.py) of the attempt that counts; -1: the task never began."""
     tries: Sequence[int]
-    """Of every task: its attempts."""
+    """For each task the number of its attempts."""
 
     def shown(self, most: int) -> list[int]:
         """Return the places for a table: of every task that began, or of a larger run of the first tasks not done."""
@@ -83,7 +83,7 @@ class Tally:
         self._first_started = array("d", [0.0]) * tasks
         self._first_gpus = array("I", [0]) * tasks
         self._gpu_numbers: dict[str, int] = {}
-        """By UUID, which no two GPUs have in common; of attempts without a GPU by node."""
+        """GPU's UUID, or the node for attempts without a GPU -> a number."""
         self._since, self._until = _NEVER, 0.0
 
     def add(self, file: int, attempts: Iterable[tuple[int, Ended]]) -> None:

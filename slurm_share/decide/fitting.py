@@ -91,7 +91,7 @@ def chosen(kinds: Sequence[NodeKind], triple: Triple, said: Mapping[str, str | N
 
 
 def _listed(text: str | None) -> frozenset[str]:
-    """The nodes in an option's value; none where it is the name of a file, or no list."""
+    """Return the nodes in an option's value; none if it is the name of a file, or not a list of nodes."""
     try:
         return frozenset(node_names.parse(text)) if text and "/" not in text else frozenset()
     except UsageError:
@@ -192,7 +192,7 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
 def assumed_notes(
     triple: Triple, gpus: Sequence[tuple[str, int]], kinds: Sequence[NodeKind], sharing: Sharing
 ) -> tuple[str, ...]:
-    """What a computed number of tasks assumes of the one node of a job that may come to unlike ones."""
+    """Return what a computed number of tasks assumes of the node, where the job can start on nodes with unlike GPUs."""
     counts = sorted({kind.gpu_count for kind in kinds})
     request = sharing.request
     if request is None or not sharing.is_computed or gpus or triple.nodes > 1 or len(counts) < 2:

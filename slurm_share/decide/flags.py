@@ -103,7 +103,7 @@ def _of_sums(sums: GpuSums) -> list[Flag]:
 
 
 def _idle(node: NodeLoad) -> list[Flag]:
-    """One for each job and GPU."""
+    """Return one flag for each job and GPU."""
     why = f"below {HELD_IDLE:.0f} % for {HELD_IDLE_S / 60:.0f} min"
     return [
         Flag("i", "L", f"GPU {one.index}: idle, job {one.job} of {one.user} holds it ({why})", one.uuid)

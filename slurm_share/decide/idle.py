@@ -39,11 +39,12 @@ def judged(survey: Survey) -> Survey:
 
 
 def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: float) -> tuple[HeldGpu, ...] | None:
-    """Each GPU that a job holds, once for each job. `queued`: Slurm's jobs there, each with the place of the node in
-    its list of nodes; `now`: Unix time. None: nobody tells each GPU of this node by itself.
+    """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known.
 
-    What a job holds is what Slurm gave it, and what it has processes on. A job that does not run (it is suspended, or
-    ending) holds none.
+    A job holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run (it is
+    suspended, or ending) holds none.
+
+    queued: Slurm's jobs there, each with the place of the node in its list of nodes. now: Unix time.
     """
     snapshot = node.snapshot
     if snapshot is None or (snapshot.gpu_sums is not None and not snapshot.gpus):
@@ -64,7 +65,7 @@ def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: floa
 
 
 def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
-    """(whether a GPU is idle that a job holds for so long; why that is not known)."""
+    """Return whether a GPU is idle that a job has held for that many seconds, and why it is not known (then None)."""
     if gpu.problem is not None:
         return None, gpu.problem
     if job_runs_s is None or job_runs_s < HELD_IDLE_S:
@@ -82,7 +83,7 @@ def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
 
 
 def _least(means: Means) -> float:
-    """The mean over ten minutes, had the GPU done nothing while nobody measured it."""
+    """Return the lowest possible mean over ten minutes: the GPU did nothing while it was not measured."""
     known_s = min(means.over_s, MOST_S)
     sums = [means.m5 * min(known_s, FIVE_S)]
     if known_s <= HELD_IDLE_S:
@@ -91,7 +92,7 @@ def _least(means: Means) -> float:
 
 
 def _age_s(record: tuple[QueuedJob, int] | None, load: JobLoad | None, now: float) -> float | None:
-    """Seconds since the job began: by Slurm, else as long as it has been measured, which is no more."""
+    """Return the seconds since the job began, by Slurm; else those for which it was measured, which are no more."""
     if record is not None and record[0].start is not None:
         return now - record[0].start
     return None if load is None else load.measured_s
@@ -133,8 +134,7 @@ def _queue_of_nodes(jobs: Iterable[QueuedJob]) -> Mapping[str, Sequence[tuple[Qu
 
 
 def count(held: Iterable[HeldGpu]) -> tuple[int | None, bool]:
-    """(how many different GPUs of these are idle, whether of some more it is not known). (None, False): of all of them
-    it is not known."""
+    """Return how many different GPUs are idle, and whether some are not known; (None, False): none is known."""
     verdicts: dict[str, bool | None] = {}
     for one in held:
         if one.idle is not None or one.uuid not in verdicts:
@@ -146,7 +146,7 @@ def count(held: Iterable[HeldGpu]) -> tuple[int | None, bool]:
 
 
 def sentences(survey: Survey) -> list[str]:
-    """For each job with idle GPUs, those with the most first: which, where and whose."""
+    """Return a sentence for each job with idle GPUs, those with the most first: which GPUs, where, and whose job."""
     of_job: dict[tuple[int, str], dict[str, list[HeldGpu]]] = {}
     for node in survey.nodes:
         for one in node.held_gpus or ():

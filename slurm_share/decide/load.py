@@ -182,7 +182,7 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
 
 
 def _unused_s(past: GpuPast, now: float) -> float:
-    """How long nobody has been on a GPU that is free now: no longer than it was measured."""
+    """Return the seconds for which a GPU that is free now has been free, at most those for which it was measured."""
     measured = max(
         (means.over_s for series in (past.utilization, past.sm) if (means := windows.means(series, now)) is not None),
         default=0.0,

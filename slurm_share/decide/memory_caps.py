@@ -1,8 +1,8 @@
-"""Under which cap of GPU memory an attempt at a task runs, beside which others, and what to write for the next run.
+"""Decide each attempt's cap of GPU memory, which attempts fit on a GPU together, and what to write for the next run.
 
-Slots have caps that together fit into their GPU. An attempt that ran out of memory under its cap is tried again with a
-larger one, then alone on a GPU. A larger cap is booked: while it is in force, nothing starts on that GPU for which
-the sum of the caps has no room, so that no neighbour loses what it was promised.
+The caps of a GPU's slots together fit into the GPU. A task that ran out of memory under its cap runs again with a
+larger one, then alone on a GPU. A larger cap is booked: while it is in force, an attempt starts on that GPU only if the
+sum of all caps fits, so that no other task loses memory that it was given.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from msgspec import Struct
 from ..work import Ended
 
 LARGER = 2
-"""Times the cap that was too small. A task whose need is not known finds it in few attempts, and not each of them has
-to be alone."""
+"""The larger cap is this factor times the cap that was too small. So a task whose need is not known reaches it in few
+attempts, and not each of them must be alone."""
 MARGIN = 1.1
-"""Times what was needed as far as known: allocators ask in blocks, and may ask again."""
+"""The larger cap is at least this factor times the known need: allocators ask in blocks, and may ask again."""
 ALONE_AFTER = 2
-"""Attempts that ran out of memory."""
+"""After so many attempts that ran out of memory, the next one has a GPU alone."""
 LEARN_AFTER = 3
-"""Tasks that ran out of memory under the cap of their slots, more than were done under it: further ones begin with a
-larger one."""
+"""After so many tasks that ran out of memory under the cap of their slots, and more than were done under it, further
+tasks begin with a larger cap."""
 _GIB_MIB = 1024
 
 
@@ -31,9 +31,9 @@ class Budget(Struct, frozen=True):
     """The memory of one GPU that a launcher divides among its slots there. MiB."""
 
     cap_mib: int
-    """Of each slot."""
+    """The cap of each slot."""
     total_mib: int
-    """What all caps together may be."""
+    """The most that all caps together may be."""
     slots: int
     is_whole: bool
     """No other step or job has a slot of this GPU: a task alone on it needs no cap."""
@@ -45,12 +45,12 @@ class Budget(Struct, frozen=True):
 
 
 class Memory(Struct, frozen=True):
-    """What the attempts at a task have shown of its need of GPU memory."""
+    """The need of GPU memory that the attempts at a task have shown."""
 
     failures: int = 0
     """Attempts that ran out of it."""
     cap_mib: int | None = None
-    """The largest cap under which one did; None: there was no cap."""
+    """The largest cap under which an attempt ran out of memory; None: there was no cap."""
     need_mib: int | None = None
     """It needs at least so much: what an attempt was seen with and asked for beyond that. None: not known."""
     was_alone: bool = False
@@ -58,12 +58,12 @@ class Memory(Struct, frozen=True):
 
 
 class Allowance(Struct, frozen=True):
-    """What an attempt may take of a GPU."""
+    """The memory that an attempt may take of a GPU."""
 
     cap_mib: int | None
     """None: no cap."""
     booked_mib: int
-    """With what it counts in the sum of the caps."""
+    """What it adds to the sum of the caps."""
     is_alone: bool = False
     """Nothing else of the launcher runs on the GPU."""
 
@@ -88,8 +88,11 @@ def from_before(last: Mapping[int, Ended]) -> dict[int, Memory]:
 
 
 def allowance(budget: Budget, memory: Memory) -> Allowance:
-    """Return what the next attempt at a task may take on that GPU: the slot's cap at first, a larger one after it was
-    too small, the GPU alone when that was too small as well, or leaves no room for another task."""
+    """Return what the next attempt at a task may take on that GPU.
+
+    The first has the slot's cap. After that was too small, the next has a larger cap. It has the GPU alone if the
+    larger cap was too small as well, or leaves no room for another task.
+    """
     if memory.failures == 0:
         return Allowance(budget.cap_mib, budget.cap_mib)
     too_small = max(budget.cap_mib, memory.cap_mib or 0)
@@ -100,21 +103,22 @@ def allowance(budget: Budget, memory: Memory) -> Allowance:
 
 
 def fits(budget: Budget, booked_mib: Sequence[int], wanted: Allowance) -> bool:
-    """Whether an attempt may start on a GPU beside those that have booked so much of it. Beside nothing it always may:
-    there is nothing to wait for."""
+    """Return whether an attempt may start on a GPU where others have booked these amounts; if none have, it may."""
     if not booked_mib:
         return True
     return not wanted.is_alone and sum(booked_mib) + wanted.booked_mib <= budget.total_mib
 
 
 def is_too_small(failures: int, done: int) -> bool:
-    """Whether tasks that have not begun should begin with a larger cap: of those that ended under the slots' cap, so
-    many ran out of memory and so many were done."""
+    """Return whether tasks that have not begun should begin with a larger cap.
+
+    failures, done: how many tasks ran out of memory, and how many were done, under the slots' cap.
+    """
     return failures >= LEARN_AFTER and failures > done
 
 
 def seen(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is_alone: bool) -> str:
-    """The words behind "out of GPU memory": the cap in force, and what is known of the need."""
+    """Return the words that follow "out of GPU memory": the cap in force, and what is known of the need."""
     if cap_mib is not None:
         found = [f"its memory cap was {cap_mib} MiB"]
     else:
@@ -127,8 +131,11 @@ def seen(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is
 
 
 def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
-    """The sentence at the end of a node's part of a run in which tasks ran out of memory under a cap and were not tried
-    again (`lost`, at least one): what to write next time. `budgets` are those of the node's GPUs."""
+    """Return the sentence at the end of a node's part of a run: what to write next time.
+
+    lost: the tasks, at least one, that ran out of memory under a cap and have no attempt left. budgets: those of the
+    node's GPUs.
+    """
     cap_mib = max(memory.cap_mib or 0 for memory in lost)
     need_mib = max(memory.need_mib or 0 for memory in lost)
     what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"

@@ -1,4 +1,4 @@
-"""How far a run is, and how that is said."""
+"""Put into words how far a run is."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Standing(Struct, frozen=True):
 
 
 class JobState(Struct, frozen=True, kw_only=True):
-    """What Slurm says of the job."""
+    """The state of a job in Slurm."""
 
     job: int
     states: tuple[str, ...]
-    """Slurm's words: PENDING, RUNNING ... first, then COMPLETING, CONFIGURING ..."""
+    """Slurm's names: PENDING, RUNNING ... first, then COMPLETING, CONFIGURING ..."""
     reason: str = ""
     start: str = ""
     """When a waiting job is expected to start, for a person; empty: not known."""
@@ -74,11 +74,11 @@ def _is_held(state: JobState) -> bool:
 def line(
     standing: Standing | None, state: JobState | None, per_second: float | None, silent: Sequence[str] = ()
 ) -> str:
-    """Return what is said of a run and its job; empty: nothing is known. `silent`: nodes whose launchers have not been
-    heard of for a while.
+    """Return the line about a run and its job; empty if nothing is known. `silent`: nodes whose launchers have written
+    nothing for a while.
 
-    What runs is believed to run only while Slurm says that the job does: of a job that was requeued after its node
-    failed, the launcher's last word stands there unchanged.
+    Tasks count as running only while Slurm says that the job runs: after a node failure and a requeue, the launcher's
+    last figures are still in the folder.
     """
     if state is None or state.is_at_work:
         if standing is None:
@@ -89,12 +89,12 @@ def line(
         return job_words(state)
     is_suspended = bool({"SUSPENDED", "STOPPED"} & set(state.states))
     now = standing if is_suspended else replace(standing, running=0)
-    # Short, for 80 columns: what is none of is not told of.
+    # Short, for 80 columns: counts of 0 are left out.
     counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
     counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
     return f"{job_words(state, had_begun=True)}; {', '.join(filter(None, counts))}"
 
 
 def all_done(tasks: int) -> str:
-    """Return what is said of a run whose every task is done."""
+    """Return the words for a run of which every task is done."""
     return "its one task is done" if tasks == 1 else f"all {tasks} tasks are done"

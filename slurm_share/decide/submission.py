@@ -191,7 +191,7 @@ _SBATCH = {
 
 
 def said(directives: Sequence[Directive], wishes: Wishes) -> dict[str, str | None]:
-    """The values of sbatch's options by their long names: a script's lines beat llsub's own, and --options both."""
+    """Return the values of sbatch's options by long name: a script's lines override llsub's own, and --options both."""
     own = {name: getattr(wishes, field) for field, name in _SBATCH.items() if getattr(wishes, field) is not None}
     lines = {directive.name: directive.value for directive in directives}
     return own | lines | {one.name: one.value for one in parse_options(wishes.options, "--options")}

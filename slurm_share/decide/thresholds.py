@@ -40,14 +40,14 @@ LOW_USE_CPU = 5.0
 """Percent of one CPU for each task: the same of a job without GPUs. A task that works has a whole one."""
 
 EMPTIER = 0.5
-"""Times the load of a full GPU, at most, on another GPU of the node: the tasks are spread unevenly."""
+"""Tasks are spread unevenly if the load of another GPU of the node is below this factor times that of a full one."""
 STEADY_EMPTIER = 0.75
-"""The same after a look that said so: noise of 10 % on both is less than what lies between."""
+"""The same after an advice that said so. The difference is larger than a noise of 10 % on both loads."""
 
 DISAGREE = 20.0
-"""Points between the means of two windows, at least, and"""
+"""The load is not steady if the means of two windows differ by so many points, and"""
 DISAGREE_TIMES = 2.0
-"""times between them: the load is not a steady one. Both, so that noise on a small or a large load is none."""
+"""by this factor. Both, so that noise on a small or a large load does not count."""
 
 HELD_IDLE = 5.0
 """GPU utilisation below which a GPU that a job holds is idle: the job would lose nothing without it. Source: ours, as
@@ -83,11 +83,11 @@ GROWTH_MOST = 4
 LLSC's paper, where load grew evenly from 1 task to 4 on a GPU and no further."""
 
 STEADY_RISE, STEADY_FALL = 1.08, 1.15
-"""Times: a verdict of the look before stays until the load is so much above, or below, the threshold that it would
-change at. Both together are more than a noise of 10 % either way (1.1 / 0.9)."""
+"""Factors: the previous verdict stays until the load is that far above, or below, the threshold at which it would
+change. Together they are more than a noise of 10 % either way (1.1 / 0.9)."""
 
 STEADY_NUMBER = 1.25
-"""Times: so much the number of tasks has to differ from that of the look before to be another one."""
+"""Factor by which the number of tasks must differ from the previous advice to replace it."""
 
 STEADY_WEIGHT = 0.25
-"""Of a look, beside the looks before it, in the load that is judged."""
+"""Weight of the newest figures in the running mean of the load; the mean before has the rest."""

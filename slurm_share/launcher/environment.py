@@ -49,7 +49,7 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
 
 
 def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> dict[bytes, bytes]:
-    """What every task in that seat finds; what belongs to the task and not to its place is set at each start."""
+    """Return the variables that every task in that seat finds. Those of the single task are set at each start."""
     found = {one.name: one.value for one in seat.environment if not one.unless_set or one.name.encode() not in common}
     if b"SLURM_JOB_ID" in common:
         found["SLURM_CPUS_PER_TASK"] = str(len(seat.place.cpus))
@@ -75,7 +75,7 @@ def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> 
 
 
 def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
-    """Return the variables that say who a task is, whichever seat it runs in."""
+    """Return the variables with the rank of a task, the same in every seat."""
     found = {ENV_RANK: rank, names.ENV_RANK: rank}
     if run.kind == "llmapreduce":
         found |= {"LLMR_RANK": rank, "LLMRID": rank - node.first_rank}

@@ -23,7 +23,7 @@ class Turn(Struct, frozen=True):
     after: Outcome | None = None
     """How the attempt before it ended."""
     memory: Memory = Memory()
-    """What the attempts before it have shown."""
+    """What the earlier attempts have shown."""
 
     @property
     def alone(self) -> bool:
@@ -43,7 +43,7 @@ class Feeder:
         claims: Claims | None,
         known: Mapping[int, Memory] | None = None,
     ) -> None:
-        """`known`: of tasks whose last attempt, in an earlier job, ran out of GPU memory."""
+        """Prepare the tasks of `ranks`. `known`: tasks whose last attempt, in an earlier job, ran out of GPU memory."""
         self.known: Mapping[int, Memory] = known or {}
         self._run = run
         self._done = done
@@ -108,8 +108,8 @@ class Feeder:
         self._back.append(turn)
 
     def again(self, turn: Turn, outcome: Outcome, memory: Memory) -> bool:
-        """Put an attempt that failed back in the queue, with what is known of its memory now; False where its retries
-        are used up, or nothing starts now."""
+        """Put an attempt that failed back in the queue, with what is known of its memory now; return False if its
+        retries are used up, or nothing starts any more."""
         if self.closed or outcome in ("done", "unfinished") or turn.attempt > self._run.retries:
             return False
         self._again.append(Turn(turn.task, turn.attempt + 1, outcome, memory))
@@ -117,7 +117,7 @@ class Feeder:
 
     @property
     def memory_failures(self) -> int:
-        """The most attempts that ran out of GPU memory, of the tasks that wait to be tried again."""
+        """The highest number of attempts that ran out of GPU memory, among the tasks that wait to run again."""
         return max((turn.memory.failures for turn in self._again), default=0)
 
     @property

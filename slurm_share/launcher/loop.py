@@ -104,7 +104,7 @@ class Running:
         self.clock = time.monotonic()
         self.pid = 0
         self.allowed: Allowance | None = None
-        """Of its GPU's memory, where that is not what its seat has."""
+        """Its part of the GPU's memory, if that is not the part of its seat."""
         self.asked_mib: int | None = None
         """GPU memory that it asked for in vain when it ended."""
         self.gpu_now_mib: int | None = None
@@ -149,9 +149,9 @@ class Loop:
         self.logs: dict[str, int] = {}
         """Logs of ranks that are open, by name."""
         self.unwritten: dict[int, Ended] = {}
-        """By seat."""
+        """Seat -> the result of the attempt that ended there."""
         self.own_peak_kib = 0
-        """The launcher's own memory, at most, when that was last of interest."""
+        """The launcher's own peak memory when it was last read."""
         self.done = 0
         self.failed = 0
         self.unfinished = 0
@@ -165,19 +165,18 @@ class Loop:
         self.is_held_up = False
         """Nothing starts before the next tick."""
         self.crowded: set[int | None] = set()
-        """GPUs on which a task has run out of memory that it had a right to: from then on nothing starts there without
-        room."""
+        """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""
         self.has_larger_caps = bool(feeder.known)
         """Whether attempts may have a larger cap than their seat."""
         self.caps_too_small = 0
         """Attempts that ran out of memory under the cap of their seat."""
         self.done_otherwise = 0
-        """Tasks that were done with another cap than their seat's."""
+        """Tasks that were done under another cap than their seat's."""
         self.lesson = Memory(1)
-        """What a first attempt is taken for once the caps of the seats have shown to be too small."""
+        """What a first attempt is assumed to need once the caps of the seats have proved too small."""
         self.is_lesson_told = False
         self.given_up: list[Memory] = []
-        """Of the tasks that ran out of memory under a cap, and have no attempt left."""
+        """One for each task that ran out of memory under a cap and has no attempt left."""
         self.host_crowded = False
         self.daemons = Daemons(node.seats)
         self.without_daemon: set[int | None] = set()
@@ -195,7 +194,7 @@ class Loop:
         self.lingering: dict[int, Deadline] = {}
         """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
         self.reserved: int | None = None
-        """The GPU that is kept for an attempt that needs more of one than a seat has, or all of it."""
+        """The GPU that is kept free for an attempt that needs more memory than its seat has."""
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
         self.folder = str(node.folder)
@@ -206,7 +205,7 @@ class Loop:
             launch.Environment(environment.of_seat(self.common, run, node, seat)) for seat in node.seats
         ]
         self.env_ranks = [seat.rank for seat in node.seats]
-        """Whose rank is in each seat's environment now."""
+        """Seat -> the rank that is in its environment now."""
         self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
         self.blanks = [blank_result(run, node, seat) for seat in node.seats]
 
@@ -267,7 +266,7 @@ class Loop:
         return self.pause is not None and not self.feeder.closed and self.pause.left() > 0
 
     def _slow_down(self, outcome: Outcome, seconds: float) -> None:
-        """After tasks that fail at once, one after the other: a pause, which is said once."""
+        """Pause the starts after many tasks in a row that failed at once, and say so the first time."""
         self.streak = failing.streak(self.streak, outcome, seconds)
         pause_s = failing.pause_s(self.streak, len(self.node.seats))
         if pause_s and self.pause is None:
@@ -279,7 +278,7 @@ class Loop:
             self.pause = Deadline.after(pause_s)
 
     def _stop_if_too_many_failed(self) -> None:
-        """Nothing more starts, and what runs goes on, where so many tasks of the run have failed."""
+        """Start nothing more if more tasks of the run have failed than --max-failures allows; what runs goes on."""
         failed = self.failed + self.job_failed
         if failing.is_too_much(failed, self.what.max_failures) and not self.feeder.closed:
             self._close(
@@ -334,12 +333,12 @@ class Loop:
         return None if gpu is None else self.node.budgets.get(gpu)
 
     def _beside(self, seat: int) -> list[Running]:
-        """What runs on the GPU of that seat."""
+        """Return the tasks that run on the GPU of that seat."""
         gpu = self.node.seats[seat].place.gpu
         return [one for one in self.running.values() if self.node.seats[one.seat].place.gpu == gpu]
 
     def _has_cap_for(self, turn: Turn, seat: int, budget: Budget) -> bool:
-        """Whether the cap that it is to have fits beside those in force on that GPU."""
+        """Return whether the cap of this attempt fits beside those in force on the GPU."""
         gpu = self.node.seats[seat].place.gpu
         memory = self._memory(turn)
         allowed = memory_caps.allowance(budget, memory)
@@ -355,7 +354,7 @@ class Loop:
         return memory_caps.fits(budget, booked, allowed)
 
     def _memory(self, turn: Turn) -> Memory:
-        """What is known of the memory that an attempt needs; of a first one, what others have shown."""
+        """Return what is known of the memory that an attempt needs; for a first one, what other tasks have shown."""
         if turn.memory.failures == 0 and memory_caps.is_too_small(self.caps_too_small, self.done - self.done_otherwise):
             return self.lesson
         return turn.memory
@@ -418,7 +417,7 @@ class Loop:
         return True
 
     def _larger_allowance(self, turn: Turn, seat: int) -> Allowance | None:
-        """What the attempt may take of its GPU, where that is not what the seat has."""
+        """Return what the attempt may take of its GPU, or None if that is the cap of its seat."""
         budget = self._budget(seat)
         if budget is None:
             return None
@@ -444,7 +443,7 @@ class Loop:
         return f"{what}: {error.strerror}"
 
     def _open_log(self, turn: Turn, log: str) -> tuple[int, int]:
-        """Where this attempt's output begins in its log, and the log, open."""
+        """Return where this attempt's output begins in its log, and the open log."""
         if self.what.logs == "task":
             out = os.open(log, launch.LOG_FLAGS, 0o666)
             if turn.attempt == 1 and not self.was_here:
@@ -461,7 +460,7 @@ class Loop:
         return size, out
 
     def _log_of_rank(self, log: str) -> tuple[int, int]:
-        """The log and its size. It stays open until the next tick, for short tasks that come one after the other."""
+        """Return the open log of a rank and its size. It stays open until the next tick, for later tasks."""
         out = self.logs.get(log)
         if out is not None:
             found = os.fstat(out)
@@ -547,7 +546,7 @@ class Loop:
         return found, why
 
     def _cap_of(self, task: Running) -> int | None:
-        """The cap of GPU memory that a task runs under."""
+        """Return the cap of GPU memory that a task runs under; None without one."""
         if task.allowed is not None:
             return task.allowed.cap_mib
         budget = self._budget(task.seat)
@@ -612,7 +611,7 @@ class Loop:
             self._stop_if_too_many_failed()
 
     def _learn(self, task: Running) -> Memory:
-        """What is known of a task's memory now that it ran out of it, and of the memory of those to come."""
+        """Return what is known of the need of a task that ran out of memory; note what that says about other tasks."""
         budget, cap_mib = self._budget(task.seat), self._cap_of(task)
         if budget is None or (task.allowed is None and budget.is_overcommitted):
             self.crowded.add(self.node.seats[task.seat].place.gpu)
@@ -641,8 +640,10 @@ class Loop:
             self.say(f"{self.node.name}: {said}")
 
     def _write_down(self) -> None:
-        """Write the results of all that has ended, before another task starts in one of the seats: till then the table
-        has them for the guard."""
+        """Write the results of all tasks that have ended, before another one starts in their seats.
+
+        Until then the guard finds them in the table.
+        """
         if not self.unwritten:
             return
         self.results.write(*self.unwritten.values())

@@ -50,7 +50,7 @@ class Node(Struct, frozen=True, kw_only=True):
     leases: Leases | None = None
     """Of the slots of a plan."""
     budgets: Mapping[int, Budget] = {}
-    """By the GPU's position: of those whose slots have memory caps."""
+    """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
@@ -200,8 +200,7 @@ def _seat(first: int, place: Place, seats: Seating) -> Seat:
 
 
 def _budgets(seats: Sequence[Seat], settings: Settings) -> dict[int, Budget]:
-    """What this launcher may divide of each GPU. Where other steps or jobs have slots of it, that is what its own slots
-    have together."""
+    """Return what this launcher may divide of each GPU: all, or its own slots' part if others have slots there."""
     found = {}
     for gpu in {seat.place.gpu for seat in seats if seat.place.gpu is not None}:
         there = [seat for seat in seats if seat.place.gpu == gpu]

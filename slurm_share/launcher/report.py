@@ -31,7 +31,7 @@ PIECE = 1024
 
 
 class Summary(Struct, frozen=True):
-    """What became of a run."""
+    """The result of a run."""
 
     account: Account
     rows: tuple[Ended, ...]

@@ -161,10 +161,10 @@ def lease(
 
 
 def _real_share(plan: PlanFile, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:
-    """The share with as many tasks as a GPU of the node has; None where the plan's is right.
+    """Return the share with the number of tasks that a GPU of this node really has; None if the plan's share stays.
 
-    The plan's holds, too, where other steps of the job have slots, where the job has a part of a GPU, and where the
-    driver does not say how large the GPUs are.
+    The plan's also stays if other steps of the job have slots, if the job has a part of a GPU, or if the driver does
+    not say how large the GPUs are.
     """
     per_gpu = max(Counter(gpu.uuid for gpu in gpus).values())
     if plan.share is None or per_gpu >= plan.share.per_gpu or len(plan.slots) < plan.share.per_gpu * plan.gpus:
@@ -212,9 +212,9 @@ def deal(
     paths: Paths,
     settings: Settings,
 ) -> Seating:
-    """The GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, with daemons of our own where they are wanted and possible.
+    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, with MPS daemons of our own if possible.
 
-    Raises LaunchError where the processes cannot have them, or MPS was insisted on; nothing runs then.
+    Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
     """
     try:
         gpus = granted.visible_gpus(words, None if driver is None else driver.gpus)
@@ -245,7 +245,7 @@ def _carried_out(decision: Plan | Refusal) -> Plan:
 
 
 def cannot_run(here: Here, why: str) -> LaunchError:
-    """The error of a node that is not for these processes."""
+    """Return the error for processes that this node cannot run."""
     return LaunchError(f"{here.node} cannot run its processes: {why}")
 
 

@@ -1,4 +1,4 @@
-"""Every result of a run, read as a stream: a run may have a million of them, on hundreds of nodes."""
+"""Read every result of a run as a stream: a run may have a million of them, on hundreds of nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BLOCK_BYTES = 1 << 20
 """Read at once while all results are gone through."""
 WINDOW_BYTES = 1 << 16
 WINDOWS_MOST = 256
-"""With WINDOW_BYTES 16 MiB at the most, for lines that are read again: tasks in their order are in nearly the order of
-the lines of each file."""
+"""Together with WINDOW_BYTES at most 16 MiB, for lines that are read again: the order of the tasks is nearly that of
+the lines in each file."""
 _OFFSET_BITS = 44
-"""Of a place: 16 TiB of a file, and half a million files."""
+"""Low bits of a place: offsets up to 16 TiB in a file, and half a million files above them."""
 _OFFSET = (1 << _OFFSET_BITS) - 1
 
 _decode = msgspec.json.Decoder(Ended).decode
@@ -42,7 +42,7 @@ class ResultFiles:
         """Yield every attempt in a file, by its number from 0, with its place, in the order in which they were written.
 
         Lines that are no results, cut off by a crash or a full disk, are left out, and so are tasks that the run does
-        not have. Raises StateError for a file that cannot be read: whoever took that for no result would run its tasks
+        not have. Raises StateError for a file that cannot be read: without its results, its tasks would run
         again.
         """
         file = self._files[number]
@@ -85,7 +85,7 @@ class ResultFiles:
             yield data[offset - start : end]
 
     def _window(self, number: int, offset: int) -> bytes:
-        """Read, and keep, what a file has from an offset on: a whole line at least."""
+        """Read and keep a part of a file from an offset on, at least one whole line."""
         self._windows.pop(number, None)
         if len(self._windows) >= WINDOWS_MOST:
             del self._windows[next(iter(self._windows))]

@@ -19,15 +19,15 @@ DATA_PARSER = "v0.0.42"
 
 
 LONG_S = 60.0
-"""For an answer of a controller that answers: the queue of a large cluster takes its time."""
+"""For a controller that answers: the queue of a large cluster takes long to send."""
 CHECK_AFTER_S = 5.0
 PING_S = 5.0
-"""With CHECK_AFTER_S, ten seconds until a person is told that Slurm does not answer. Slurm's commands try for 20 to 25
-(26.05, controller stopped or gone: squeue), and longer where there are backup controllers."""
+"""Together with CHECK_AFTER_S ten seconds until a person is told that Slurm does not answer. Slurm's own commands retry
+for 20 to 25 s (squeue of 26.05 with the controller stopped or gone), and longer if there are backup controllers."""
 
 
 def ping_text_argv() -> list[str]:
-    """The smallest question there is, answered as `Slurmctld(primary) at ctl is UP`."""
+    """Return the smallest request to Slurm. Its answer is like `Slurmctld(primary) at ctl is UP`."""
     return ["scontrol", "ping"]
 
 
@@ -37,10 +37,10 @@ def is_down(ping: str) -> bool:
 
 
 def patience(argv: Sequence[str]) -> Check:
-    """How long to wait for a command of Slurm's: as long as a controller answers.
+    """Return the check that ends a wait for a command of Slurm when no controller answers.
 
-    The check raises SlurmSilentError, about ten seconds after the command's start, where the controller is stopped or
-    gone. Where there is no scontrol it raises nothing.
+    It raises SlurmSilentError about ten seconds after the command's start if the controller is stopped or gone. Without
+    scontrol it raises nothing.
     """
 
     def ping() -> None:

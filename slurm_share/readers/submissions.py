@@ -1,4 +1,4 @@
-"""What Slurm keeps of how a job was submitted."""
+"""Read what Slurm keeps about how a job was submitted."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Kept(Struct, frozen=True):
 
 
 def scontrol_argv(job: int) -> list[str]:
-    """The question for all that Slurm keeps of a job."""
+    """Return the command that prints all that Slurm keeps of a job."""
     return ["scontrol", "show", "job", str(job)]
 
 
 def parse_job(text: str) -> Kept:
-    """The fields in scontrol's text; none of them where a line break inside the submit line makes it uncertain which is
-    which."""
+    """Return the fields in scontrol's text; none if a line break inside the submit line makes it uncertain where each
+    field begins."""
     fields = _FIELD.findall(text)
     found = {name: value for name, value in fields if value != "(null)"}
     behind = _BEHIND.search(text)
@@ -48,18 +48,18 @@ def parse_job(text: str) -> Kept:
 
 
 def sacct_argv(job: int) -> list[str]:
-    """The question for the submit line where slurmctld does not tell it (24.11), and there is accounting."""
+    """Return the command that prints the submit line from accounting, for releases whose scontrol does not (24.11)."""
     return ["sacct", "-X", "--noheader", "--parsable2", f"--jobs={job}", "--format=WorkDir,SubmitLine"]
 
 
 def parse_line(text: str, folder: str) -> str:
-    """The submit line in sacct's text, of the job that works in `folder`; empty where that is not certain."""
+    """Return the submit line in sacct's text for the job that works in `folder`; empty if it is not certain."""
     rows = text.removesuffix("\n").split("\n")
     return rows[0].removeprefix(f"{folder}|") if len(rows) == 1 and rows[0].startswith(f"{folder}|") else ""
 
 
 def read_job(job: int) -> Kept:
-    """What Slurm keeps of a job. Raises CommandError where it does not answer."""
+    """Return what Slurm keeps of a job. Raises CommandError if Slurm does not answer."""
     env = queue_environment(os.environ)
     kept = parse_job(run(scontrol_argv(job), timeout_s=TIMEOUT_S, env=env))
     if kept.line or not kept.command:
@@ -67,11 +67,11 @@ def read_job(job: int) -> Kept:
     try:
         line = parse_line(run(sacct_argv(job), timeout_s=TIMEOUT_S, env=env), kept.folder)
     except CommandError:
-        return kept  # without accounting nobody knows
+        return kept  # without accounting the line is not known
     return replace(kept, line=line)
 
 
 def read_starts_steps(script: Path) -> bool:
-    """Whether a script starts its tasks by srun or the like. Raises OSError."""
+    """Return whether a script starts its tasks with srun or a similar command. Raises OSError."""
     with script.open("rb") as file:
         return _STEPS.search(file.read(HEAD_BYTES)) is not None

@@ -149,8 +149,8 @@ class Advisor:
         self._submissions: dict[int, Submission | None] = {}
 
     def __call__(self, survey: Survey) -> tuple[Advice, ...]:
-        """What to run next, of every running job in it, by this site's settings. Raises UsageError for a job whose
-        nodes are no list, and for a configuration that is none."""
+        """Return the advice for every running job in the survey, by this site's settings. Raises UsageError for a job
+        whose nodes are not a list, and for a configuration that cannot be read."""
         from ..decide.advice import advise
         from ..readers import run_results
 

@@ -1,4 +1,4 @@
-"""How a running job was submitted: by the run's folder of a triple, else by what Slurm keeps of it."""
+"""Read how a running job was submitted: from the run's folder of a triple, else from what Slurm keeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..records import QueuedJob, Submission
 
 
 def read_submission(job: QueuedJob) -> Submission | None:
-    """How one of the caller's own jobs was submitted; None where that is not certain, or cannot be read here."""
+    """Return how one of the caller's own jobs was submitted; None if it is not certain or cannot be read here."""
     script = Path(job.script)
     try:
         if script.name == run_folder.LAUNCH_SCRIPT and script.is_absolute():

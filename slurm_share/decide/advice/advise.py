@@ -200,12 +200,12 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def by_load(self) -> int:
-        """What the loads show room for, in multiples of the GPUs."""
+        """NPPN for which the loads have room, in multiples of the GPUs."""
         return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
 
     @property
     def windows_disagree(self) -> bool:
-        """Whether the load is not a steady one on some node."""
+        """Whether the load is not steady on some node."""
         return any(node.windows_disagree for node in self.nodes)
 
     @property
@@ -244,7 +244,7 @@ def _case(
 
 
 def _with_load(case: Case, gpu: float, cpu: float) -> Case:
-    """The same case with the load of its GPUs, and of its CPUs, so many times as high."""
+    """Return the case with the loads of its GPUs and CPUs multiplied by these factors."""
     return _of_nodes(case, [evidence.with_load(node, gpu, cpu) for node in case.nodes])
 
 
@@ -354,7 +354,7 @@ def _missing(case: Case) -> str:
 
 
 def _answer(case: Case) -> Answer:
-    """What to do where what runs now is not too much."""
+    """Return the answer for a job of which not too many tasks run."""
     died = _died(case)
     if died is not None:
         return Answer("stay", case.now, died)
@@ -385,7 +385,7 @@ def _answer(case: Case) -> Answer:
 
 
 def _threads(case: Case) -> int | None:
-    """NTPP of its triple; None: it has none."""
+    """Return NTPP of the job's triple, or None without a triple."""
     triple = queue.triple_of(case.jobs[0]) if case.jobs else None
     return int((*triple.strip("[]").split(","), "1")[2]) if triple is not None else None
 
@@ -411,21 +411,21 @@ def _died(case: Case) -> str | None:
     return "host memory" if any(node.kills for node in case.nodes) else None
 
 
-# ---- The look before ----
+# ---- The previous advice ----
 
 
 class Load(Struct, frozen=True):
-    """What is judged of the load, percent."""
+    """The loads that the advice judges, in percent."""
 
     gpus: tuple[float, ...]
-    """Of each GPU with tasks."""
+    """One for each GPU with tasks."""
     cpu: float | None
     dram: float | None
     """Memory bandwidth of the GPU that uses most of it."""
 
 
 def _steadied(case: Case, previous: Advice | None) -> tuple[Case, Load]:
-    """(the case with the running mean of the load, that load)."""
+    """Return the case with the running mean of the load, and that load."""
     gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
     cpu = bounds.cpu_percent(case.nodes)
     dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
@@ -458,11 +458,11 @@ def _mean_of(now: float, before: float) -> float:
 
 
 LASTING = ("more", "stay", "change", "look")
-"""Verdicts by load. What does not fit, and what is not known, is said at once."""
+"""Verdicts that depend on load. The others (too many tasks, not known) change at once."""
 
 
 def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
-    """(the answer, whether it is the previous one though this look alone would say another)."""
+    """Return the answer, and whether it is the previous one although the newest figures alone would give another."""
     if fresh.verdict not in LASTING or previous.verdict not in LASTING:
         return fresh, False
     beside = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
@@ -480,7 +480,7 @@ def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
 
 
 def _cause_of(previous: Advice) -> str:
-    """What a change is about; of other verdicts, nothing."""
+    """Return what a change is about; empty for other verdicts."""
     return previous.decided_by if previous.verdict == "change" else ""
 
 
@@ -491,7 +491,7 @@ def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) 
 
 
 def _confidence(case: Case) -> Literal["low", "medium", "high"]:
-    """By how long was measured, how many tasks, how steady it was, and what is behind the word load."""
+    """Return the confidence, by the time measured, the number of tasks, and how steady and how exact the load is."""
     watched = min(min(node.measured_s, node.load_window_s or node.measured_s) for node in case.nodes)
     if watched < thresholds.SHORT_S or case.are_unlike or not all(node.alone for node in case.nodes):
         return "low"

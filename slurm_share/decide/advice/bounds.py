@@ -189,8 +189,10 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 
 def level(nodes: Sequence[Evidence]) -> int | None:
-    """NPPN at which every GPU has as many tasks as a full one has now; None: no GPU is full. A job of several nodes
-    has it where more than half of them have a full GPU."""
+    """Return NPPN at which every GPU has as many tasks as a full one has now; None if no GPU is full.
+
+    For a job on several nodes, more than half of them must have a full GPU.
+    """
     full = [[card for card in node.busy if (card.load or 0.0) >= thresholds.GPU_FULL] for node in nodes]
     if 2 * sum(bool(cards) for cards in full) <= len(nodes):
         return None
@@ -198,7 +200,7 @@ def level(nodes: Sequence[Evidence]) -> int | None:
 
 
 def cpu_percent(nodes: Sequence[Evidence]) -> float | None:
-    """Mean load of a CPU."""
+    """Return the mean load of a CPU, in percent; None if it is not known."""
     known = [100 * node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
     return _mean(known) if known else None
 

@@ -1,4 +1,4 @@
-"""What comes before a number of tasks: why those that run do badly, and what would mend it."""
+"""Find what to change before the number of tasks: why the present tasks do badly, and the remedy."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ Remedy = Literal["", "threads", "memory in advance"]
 
 
 class Answer(Struct, frozen=True):
-    """What to do, before it is put into words."""
+    """The advice before it is put into words."""
 
     verdict: Verdict
     nppn: int | None
     decided_by: str
     """The resource, as in a bound."""
     why: str = ""
-    """Of a change or a look: what is the matter, and what to do about it."""
+    """For the verdicts change and look: what is wrong, and what to do about it."""
     remedy: Remedy = ""
-    """What the next submission says otherwise; empty: nothing that an option could say."""
+    """What the next submission changes; empty: no option can change it."""
     threads: int = 0
-    """Of a task, with remedy threads."""
+    """Threads of a task, with the remedy threads."""
 
     @property
     def cause(self) -> str:
-        """What a change is about; of other verdicts, nothing."""
+        """What a change is about; empty for other verdicts."""
         return self.decided_by if self.verdict == "change" else ""
 
 
 def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | None:
-    """More threads than CPUs, by tasks that are not more than the cores. `given`: NTPP of their triple, if any."""
+    """Return the answer if the tasks, not more than there are cores, run more threads than there are CPUs.
+
+    given: NTPP of their triple, if any.
+    """
     loads = [(node.cpu_load / node.cpus, node) for node in nodes if node.cpu_load is not None]
     cores = min(node.cores for node in nodes)
     if not loads or not now or now > cores:
@@ -64,7 +67,7 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
 
 
 def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
-    """Tasks that hardly use their GPU, or without one a CPU: more of them would as little."""
+    """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
     cpu = _cpu_words(nodes)
     ask = "input, start-up, a lock, one another" + (", the CPU" if cpu else "")
     see = f"find out first what they wait for ({ask}), before adding any"
@@ -93,8 +96,10 @@ def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
 
 
 def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | None:
-    """Tasks that are all on some of its GPUs, or whose load is, though they are as many on each. `emptier`: times the
-    load of a full GPU, below which another one is."""
+    """Return the answer if only some of the GPUs have tasks, or if each has as many but the load is uneven.
+
+    emptier: the load is uneven if that of another GPU is below this factor times the load of a full one.
+    """
     for node in nodes:
         empty = [card for card in node.cards if not card.tasks]
         crowded = [card for card in node.cards if card.tasks > 1]
@@ -122,8 +127,10 @@ def placement(nodes: Sequence[Evidence], now: int, emptier: float) -> Answer | N
 
 
 def memory_in_advance(nodes: Sequence[Evidence], now: int) -> Answer | None:
-    """One task without a cap that holds most of a GPU's memory, on a GPU with room for more work: what it needs is not
-    known, and it may be much less."""
+    """Return the answer if a task without a cap holds most of the memory of a GPU that has room for more work.
+
+    What the task needs is then not known, and may be much less.
+    """
     for node in nodes:
         if not node.rooms or not node.peak_mib or node.cap_mib is not None or not node.busy_percent:
             continue

@@ -66,8 +66,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     windows: tuple[float, ...] = ()
     """Load of a GPU with tasks, percent, over the last 1, 5 and 15 minutes, as far as the job was watched that long."""
     dram_percent: float | None = None
-    """Memory bandwidth of the GPU that uses most of it, over the same time as the load; a moment's where the sampler
-    does not keep it."""
+    """Memory bandwidth of the GPU that uses most of it, over the same time as the load; at one moment if the sampler
+    keeps no means."""
     load_window_s: float = 0.0
     rooms: tuple[Room, ...] = ()
     """Of the job's GPUs; none where the size of one is not known."""
@@ -117,7 +117,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     @property
     def windows_disagree(self) -> bool:
-        """Whether the load of the last minutes is another one than that of the time before."""
+        """Whether the load of the last minutes differs from that of the time before."""
         if len(self.windows) < 2:
             return False
         least, most = min(self.windows), max(self.windows)
@@ -222,7 +222,7 @@ def as_with(node: Evidence, gpus: int) -> Evidence:
 
 
 def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
-    """The same with the load of its GPUs, and of its CPUs, so many times as high."""
+    """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
 
     def times(value: float | None, factor: float, most: float = math.inf) -> float | None:
         return None if value is None else min(most, value * factor)
@@ -238,7 +238,7 @@ def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
 
 
 def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
-    """The same with these loads of its GPUs with tasks, in their order."""
+    """Return the evidence with these loads for its GPUs with tasks, in their order."""
     before = sum(card.load or 0.0 for card in node.busy)
     scaled = with_load(node, sum(percents) / before if before else 1.0, 1.0)
     left = iter(percents)
@@ -348,7 +348,7 @@ def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
 
 
 def _tasks_on(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> int:
-    """Processes that hold real memory on it; one whose memory is not told counts as well."""
+    """Return the processes that hold memory on the GPU, or of which it is not known how much they hold."""
     count = 0
     for one in processes:
         most = max((on.memory_mib or 0 for on in one.gpus), default=0)
@@ -369,7 +369,7 @@ def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
 
 
 def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
-    """Memory bandwidth, percent, over the time that the load is judged over."""
+    """Return the memory bandwidth in percent, over the same time as the load."""
     return gpu.activity.dram if gpu.dram is None else _recent(gpu.dram, watched_s)
 
 

@@ -1,4 +1,4 @@
-"""What to write otherwise in the next submission, and the whole line where it is known how the job was submitted."""
+"""Turn an answer into options for the next submission, and into a complete line where the last one is known."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .evidence import Evidence
 
 
 class Change(Struct, frozen=True):
-    """What the next submission says otherwise."""
+    """What to change in the next submission."""
 
     program: str = ""
-    """sbatch or llsub; empty: whichever it was."""
+    """sbatch or llsub; empty: the one that was used."""
     options: tuple[str, ...] = ()
-    """Of sbatch, or of llsub beside the triple."""
+    """Options of sbatch, or of llsub beside the triple."""
     triple: str = ""
     variables: tuple[str, ...] = ()
     """NAME=value, before the program."""
@@ -50,8 +50,11 @@ def changes(
     settings: Settings,
     submission: Submission | None = None,
 ) -> tuple[Change, ...]:
-    """What carries an answer out, in one of these ways; the first is for what the job is now. `jobs` are the elements
-    of an array, or the job, or none where Slurm does not answer. Nothing where no option could say it."""
+    """Return the ways to carry an answer out; the first one suits the kind of job that it is now.
+
+    jobs: the elements of an array, or the job; empty if Slurm does not answer. The result is empty if no option can
+    carry the answer out.
+    """
     job = jobs[0] if jobs else None
     if answer.verdict == "change":
         return tuple(_of_remedy(answer, job))
@@ -61,7 +64,7 @@ def changes(
     by_triple = _by_triple(jobs, nodes, answer.nppn, request)
     is_part = job is not None and job.has_shards
     if request is None:
-        # Without GPUs there is but the triple; where NPPN is no multiple of the GPUs as well: a share counts by GPU.
+        # A share counts by GPU: without GPUs, or where NPPN is no multiple of them, there is only the triple.
         return () if is_part else (by_triple,)
     share = f"--{names.OPTION}={share_option.render(request)}"
     as_part = Change("sbatch", (share, *PART))
@@ -88,7 +91,7 @@ def _of_remedy(answer: Answer, job: QueuedJob | None) -> Iterable[Change]:
 
 
 def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, ...]:
-    """The changes as lines for a shell, each a whole submission; without those that cannot be made one."""
+    """Return the changes as lines for a shell, each a complete submission. Changes that cannot be one are left out."""
     if submission is None:
         return ()
     words = (_words(change, submission) for change in found)
@@ -96,7 +99,7 @@ def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, 
 
 
 def _words(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
-    """(variables, the command's words)."""
+    """Return the variables and the words of the command; None if no line is certain."""
     if change.variables and submitted.says(submission, "export"):
         return None  # variables of the shell might not reach the job
     if change.program == "llsub" and submission.program == "sbatch":
@@ -134,12 +137,12 @@ _TRIPLES_OWN = frozenset(
      "input", "chdir", "exclusive", "oversubscribe", "parsable", "wait", "quiet", "mem", "mem-per-cpu", "mem-per-gpu",
      "distribution", names.OPTION}
 )  # fmt: skip
-"""Options of a job of one process that a triple, which has whole nodes, says itself."""
+"""Options of a job of one process that a triple, which has whole nodes, sets itself."""
 _NO_TRIPLE = ("array", "wrap", "gpus", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu", "test-only")
 
 
 def _words_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
-    """A job of sbatch as a triple, which starts its script so many times."""
+    """Return the words that submit a job of sbatch as a triple, which starts its script once for each process."""
     if (
         submission.starts_steps
         or not submission.is_executable

@@ -1,9 +1,8 @@
-"""How a job was submitted, from what Slurm keeps of it: words in, a Submission out, or None where it is not certain.
+"""Work out how a job was submitted from what Slurm keeps: words in, a Submission out, or None if it is not certain.
 
-Slurm keeps the submit line without its quotes (job_submit of 21.08 and later: SubmitLine). It is taken apart as sbatch
-would, and is right only where the script comes out at the path that Slurm has under Command; a value with a blank, a
-line break or an option that nobody knows leads elsewhere. Blanks inside an argument of the script cannot be seen: a
-line with arguments is as Slurm has it.
+Slurm keeps the submit line without its quotes (SubmitLine, since 21.08). It is parsed as sbatch would, and counts only
+if the script is then at the path that Slurm has under Command: a value with a blank, a line break or an unknown option
+leads to another path. Blanks inside an argument of the script cannot be seen, so arguments stay as Slurm has them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TRIPLE = re.compile(r"\[[0-9]+,[0-9]+(?:,[0-9]+)?\]")
 
 
 def of_sbatch(line: str, command: str, folder: str) -> Submission | None:
-    """The submission behind a submit line. `command`: path of its script, `folder`: where the job works."""
+    """Return the submission of a submit line. `command`: path of its script, `folder`: where the job works."""
     words = line.split(" ")
     if not command.startswith("/") or not folder.startswith("/") or "" in words or not line.isprintable():
         return None
@@ -52,7 +51,7 @@ def of_sbatch(line: str, command: str, folder: str) -> Submission | None:
 
 
 def of_llsub(words: Sequence[str], folder: str, tasks: str) -> Submission | None:
-    """The submission behind the words of a call of llsub. `tasks`: file that has what llsub read from its input."""
+    """Return the submission of a call of llsub. `tasks`: file with what llsub read from its standard input."""
     before, _, _ = parted(words)
     places = [place for place, word in enumerate(before) if _TRIPLE.fullmatch(word)]
     if len(places) != 1 or not all(word.isprintable() for word in words):
@@ -67,7 +66,7 @@ def of_llsub(words: Sequence[str], folder: str, tasks: str) -> Submission | None
 
 
 def says(submission: Submission, name: str) -> bool:
-    """Whether its line, or its script, has this option of sbatch."""
+    """Return whether its line, or its script, has this option of sbatch."""
     if name in submission.directives:
         return True
     own = submission.words[: submission.place] if submission.program == "sbatch" else ()
@@ -75,7 +74,7 @@ def says(submission: Submission, name: str) -> bool:
 
 
 def without(words: Sequence[str], left_out: Collection[str]) -> list[str] | None:
-    """Options of sbatch without these, by their long names; None: a shortened one may be one of these."""
+    """Return options of sbatch without those in `left_out` (long names); None if a shortened one may be one of them."""
     found: list[str] = []
     for name, option in _options(words):
         if name in left_out:
@@ -87,7 +86,7 @@ def without(words: Sequence[str], left_out: Collection[str]) -> list[str] | None
 
 
 def without_long(words: Sequence[str], name: str) -> list[str]:
-    """Words of llsub without --name VALUE and --name=VALUE."""
+    """Return words of llsub without --name VALUE and --name=VALUE."""
     found, skip = [], False
     for word in words:
         if skip:
@@ -100,13 +99,13 @@ def without_long(words: Sequence[str], name: str) -> list[str]:
 
 
 def parted(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """What stands before --, that itself, and what stands behind it."""
+    """Return the words before --, the -- itself, and the words after it."""
     place = list(words).index("--") if "--" in words else len(words)
     return list(words[:place]), list(words[place : place + 1]), list(words[place + 1 :])
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(long name, its words) of each option, up to the first word that is none."""
+    """Yield the long name and the words of each option, up to the first word that is not an option."""
     place = 0
     while place < len(words):
         word = words[place]
@@ -114,7 +113,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             name, equals, _ = word[2:].partition("=")
             count = 1 if equals or name in _ALONE else 2
         elif word.startswith("-") and len(word) > 1 and word[1] in _SHORT_ALONE:
-            # -HQ: several at once; one with a value may be the last of them, and is then what counts.
+            # -HQ: several at once. Only the last one may have a value; its name counts then.
             last = next((letter for letter in word[1:] if letter in _SHORT), None)
             name, count = (_SHORT[last], 1 + word.endswith(last)) if last and word[1] not in "Ik" else ("", 1)
         elif word.startswith("-") and word[1:2] in _SHORT:

@@ -17,8 +17,10 @@ KEPT = "kept from the look before: so small a change of load is none"
 
 
 def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
-    """The largest step from `now`. `is_wide`: load shows room for more than twice as many; `is_steady`: it is the same
-    over its windows."""
+    """Return the bound of the largest step from `now`.
+
+    is_wide: load shows room for more than twice as many. is_steady: its means over all windows agree.
+    """
     times = f"{thresholds.GROWTH_MOST} times" if is_wide else "twice"
     why = f"{times} the {now} of now at most, or one on each GPU, then look again"
     if not is_steady:
@@ -43,8 +45,10 @@ def unknown(base: Advice, why: str) -> Advice:
 
 
 def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str | None, failures: int) -> Advice:
-    """The advice with its sentence. `died`: the memory that some tasks ended for want of; `failures`: how many, of GPU
-    memory. What is the matter comes first, where something is."""
+    """Return the advice with its sentence, which begins with what is wrong, if anything.
+
+    died: the kind of memory that some tasks ran out of. failures: how many ran out of GPU memory.
+    """
     if answer.verdict in ("change", "look"):
         how = f"; submit it with {advice.change[0]}, then look again" if advice.change else ""
         return replace(advice, sentence=f"{answer.why}{how}; {_seen(advice, nodes)}")
@@ -56,7 +60,7 @@ def known(advice: Advice, nodes: Sequence[Evidence], answer: Answer, died: str |
 
 
 def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failures: int) -> str:
-    """Why there are too many tasks."""
+    """Return why there are too many tasks."""
     kills = sum(node.kills for node in nodes)
     if died == "host memory" and kills:
         return kernel_words(kills)
@@ -68,12 +72,12 @@ def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failure
 
 
 def kernel_words(kills: int) -> str:
-    """That the kernel ended processes of a job."""
+    """Return the sentence that the kernel ended processes of a job."""
     return f"the kernel killed {kills} process{'es' * (kills != 1)} of it for want of host memory"
 
 
 def failure_words(failures: int) -> str:
-    """That tasks of a job ended for want of GPU memory."""
+    """Return the sentence that tasks of a job ran out of GPU memory."""
     tasks = "task" if failures == 1 else "tasks"
     return f"{failures} {tasks} of it ended for want of GPU memory, as the run's results say"
 

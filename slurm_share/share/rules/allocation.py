@@ -101,7 +101,7 @@ def allocate(
 
 
 def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> ShareRequest:
-    """The share with the number of tasks that a GPU really has."""
+    """Return the share with the number of tasks that a GPU really has."""
     if asked is not None and processes is None:
         return asked
     per_gpu = limits.tasks_per_gpu(processes or 0, gpus) if gpus else 0
@@ -109,7 +109,7 @@ def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> S
 
 
 def _slot(number: int, gpus: Sequence[Gpu], share: ShareRequest, settings: Settings, *, is_capped: bool) -> Slot:
-    """Slot i is on GPU i mod G: the first G tasks of a job find an empty GPU each."""
+    """Return a slot. Slot i is on GPU i mod G, so that each of the first G tasks of a job finds an empty GPU."""
     turn, place = divmod(number, len(gpus))
     cap_mib = limits.memory_cap_mib(gpus[place], share, settings) if is_capped else None
     return Slot(
@@ -152,7 +152,7 @@ def too_many(processes: int, per_gpu: int, gpus: int) -> str:
 
 
 def _needs_mps(plan: Plan) -> bool:
-    """One task alone on a GPU without a cap gains nothing from a server between them."""
+    """Return whether the plan needs MPS. One task alone on a GPU without a cap gains nothing from an MPS server."""
     has_cap = plan.share.mem_mib is not None or any(slot.thread_percent is not None for slot in plan.slots)
     return bool(plan.slots) and (plan.share.per_gpu > 1 or has_cap or plan.share.mps is True)
 
@@ -226,5 +226,5 @@ def crowd_refusal(plan: Plan) -> Refusal:
 
 
 def _listed(gpus: Sequence[Gpu]) -> str:
-    """NVML's devices in the words a gres.conf would use."""
+    """Return NVML's devices as gres.conf numbers them."""
     return ", ".join(str(g.minor if g.minor is not None else g.index) for g in gpus) or "none"

@@ -1,4 +1,4 @@
-"""What a task finds in its environment: of a plan's slot, with its own caps or with others."""
+"""The environment variables of a task in a plan's slot, with the slot's caps or with other ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...settings import Settings
 from . import limits
 
 _DIGITS = 9
-"""Of a cap in MiB; names.MEM_MAX_MIB has eight."""
+"""The most digits of a cap in MiB; names.MEM_MAX_MIB has eight."""
 _OF_MEMORY = (names.ENV_MPS_MEMORY, names.ENV_JAX_FRACTION, names.ENV_TF_GROWTH)
 
 
@@ -36,7 +36,7 @@ def plan_file(decision: Plan | Refusal) -> PlanFile:
 def slot_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
     """Return the variables of the task in one of the plan's slots, from Slurm's hooks or from the launcher.
 
-    What depends on the step (rank, cores, threads) the plugin or the launcher adds.
+    The plugin or the launcher adds those that depend on the step (rank, cores, threads).
     """
     number, slots = (slot.number, len(plan.slots)) if slot.on_gpu is None else (slot.on_gpu, plan.share.per_gpu)
     found = [
@@ -68,7 +68,7 @@ def _threads(percent: float | None) -> list[Assignment]:
 
 
 def _memory(cap_mib: int | None, fraction: str | None, *, has_mps: bool) -> list[Assignment]:
-    """The variables of a memory cap; none without one.
+    """Return the variables of a memory cap; none without one.
 
     The task sees one GPU, so that is its ordinal 0: an entry for a GPU that a client cannot see would void the whole
     list of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
@@ -89,8 +89,8 @@ def _memory(cap_mib: int | None, fraction: str | None, *, has_mps: bool) -> list
 def with_memory_cap(environment: Iterable[Assignment], gpu: Gpu | None, cap_mib: int | None) -> tuple[Assignment, ...]:
     """Return a slot's variables, of `slot_environment` or of a plan's PlanSlot, with another memory cap on its `gpu`.
 
-    cap_mib: in MiB; None: no cap. A slot without MPS has no cap that is held, so that only what JAX and TensorFlow are
-    told changes. Where the size of the GPU is not known they are told nothing.
+    cap_mib: in MiB; None: no cap. Without MPS nothing enforces a cap, so only the variables of JAX and TensorFlow
+    change. They are left out if the size of the GPU is not known.
     """
     rest = tuple(one for one in environment if one.name not in _OF_MEMORY)
     fraction = None if gpu is None else limits.memory_fraction(gpu, cap_mib)

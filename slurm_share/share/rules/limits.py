@@ -1,4 +1,4 @@
-"""How much of a GPU one of its tasks may take, and how many tasks MPS takes."""
+"""Compute how much of a GPU one of its tasks may take, and how many clients MPS takes."""
 
 from __future__ import annotations
 
