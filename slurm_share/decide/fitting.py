@@ -104,7 +104,7 @@ def _only(kinds: Sequence[NodeKind], nodes: frozenset[str]) -> tuple[NodeKind, .
 
 
 def waiting_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
-    """That a job on these `candidates` begins only when nodes are back."""
+    """Return a note if a job on nodes of these kinds begins only when some are back."""
     count, up = _count(kinds), _count(kind for kind in kinds if kind.usable)
     if triple.nodes <= up or not kinds:
         return ()

@@ -11,7 +11,7 @@ from .. import names, share_option
 from ..errors import UsageError, shown
 from ..run_folder import LAUNCH_LOG, LAUNCH_SCRIPT
 from ..work import Run, Triple
-from . import triples
+from . import sbatch_letters, triples
 from .fitting import Grant
 from .gpu_words import gres, parse_gpus
 
@@ -71,16 +71,6 @@ class Directive(Struct, frozen=True):
         return f"--{self.name}" if self.value is None else f"--{self.name}={shlex.quote(self.value)}"
 
 
-_LONG = {
-    "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir",
-    "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "i": "input", "J": "job-name", "L": "licenses",
-    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "q": "qos",
-    "S": "core-spec", "t": "time", "w": "nodelist", "x": "exclude", "B": "extra-node-info",
-}  # fmt: skip
-_LONG_WITHOUT_VALUE = {"H": "hold", "I": "immediate", "k": "no-kill", "O": "overcommit", "Q": "quiet",
-                       "s": "oversubscribe", "v": "verbose", "W": "wait", "h": "help", "V": "version"}  # fmt: skip
-_MAYBE_VALUE = frozenset("Ik")
-"""Letters behind these are a value: -I60."""
 LEFT_OUT = frozenset(
     {"nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "cpus-per-task",
      "array", "output", "error", "input", "chdir", "exclusive", "oversubscribe", "wait", "test-only", "wrap",
@@ -119,16 +109,16 @@ def parse_options(words: Sequence[str], where: str) -> tuple[Directive, ...]:
     while rest:
         word = rest.pop(0)
         letters = word[1:] if word[:1] == "-" and word[1:2] != "-" else ""
-        if letters and letters[0] in _LONG_WITHOUT_VALUE:
-            found.append(Directive(_LONG_WITHOUT_VALUE[letters[0]], None))
-            if letters[1:] and letters[0] not in _MAYBE_VALUE:
+        if letters and letters[0] in sbatch_letters.WITHOUT_VALUE:
+            found.append(Directive(sbatch_letters.WITHOUT_VALUE[letters[0]], None))
+            if letters[1:] and letters[0] not in sbatch_letters.MAYBE_VALUE:
                 rest.insert(0, f"-{letters[1:]}")  # -HQ
             continue
         if len(word) > 2 and word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             has_value = bool(equals)
-        elif letters and letters[0] in _LONG:
-            name, value, has_value = _LONG[letters[0]], letters[1:], len(letters) > 1
+        elif letters and letters[0] in sbatch_letters.WITH_VALUE:
+            name, value, has_value = sbatch_letters.WITH_VALUE[letters[0]], letters[1:], len(letters) > 1
         else:
             raise UsageError(f"{where}: {shown(word) or repr(word)} is no option of sbatch")
         if not has_value and rest and not rest[0].startswith("-"):

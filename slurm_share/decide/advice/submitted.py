@@ -12,14 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from ...records import Submission
+from ..sbatch_letters import MAYBE_VALUE, WITH_VALUE, WITHOUT_VALUE
 
-_SHORT = {
-    "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir",
-    "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "i": "input", "J": "job-name", "L": "licenses",
-    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "q": "qos",
-    "S": "core-spec", "t": "time", "w": "nodelist", "x": "exclude", "B": "extra-node-info",
-}  # fmt: skip
-_SHORT_ALONE = frozenset("HhIkOQsvVW")
 _ALONE = frozenset(
     {"contiguous", "exclusive", "get-user-env", "hold", "ignore-pbs", "no-kill", "no-requeue", "overcommit",
      "oversubscribe", "parsable", "quiet", "reboot", "requeue", "share", "spread-job", "test-only", "use-min-nodes",
@@ -112,12 +106,14 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         if word.startswith("--") and len(word) > 2:
             name, equals, _ = word[2:].partition("=")
             count = 1 if equals or name in _ALONE else 2
-        elif word.startswith("-") and len(word) > 1 and word[1] in _SHORT_ALONE:
-            # -HQ: several at once. Only the last one may have a value; its name counts then.
-            last = next((letter for letter in word[1:] if letter in _SHORT), None)
-            name, count = (_SHORT[last], 1 + word.endswith(last)) if last and word[1] not in "Ik" else ("", 1)
-        elif word.startswith("-") and word[1:2] in _SHORT:
-            name, count = _SHORT[word[1]], 1 if len(word) > 2 else 2
+        elif word.startswith("-") and len(word) > 1 and word[1] in WITHOUT_VALUE:
+            # -HQ: several at once. One that takes a value comes last, and its name counts then.
+            last = next((letter for letter in word[1:] if letter in WITH_VALUE), None)
+            name, count = (
+                (WITH_VALUE[last], 1 + word.endswith(last)) if last and word[1] not in MAYBE_VALUE else ("", 1)
+            )
+        elif word.startswith("-") and word[1:2] in WITH_VALUE:
+            name, count = WITH_VALUE[word[1]], 1 if len(word) > 2 else 2
         else:
             return
         yield name, tuple(words[place : place + count])
