@@ -9,6 +9,7 @@
 #include "inside.h"
 #include "names.h"
 #include "options.h"
+#include "srun_wait.h"
 #include "step.h"
 #include "submit.h"
 
@@ -40,9 +41,22 @@ static int on_option(int value, const char *text, int remote)
 	return ESPANK_SUCCESS;
 }
 
+/* It concerns srun; sbatch and salloc take it for the sruns of their job. */
+static int on_slot_wait(int value, const char *text, int remote)
+{
+	(void)value;
+	if (!remote && ss_srun_wait_option(text) != 0)
+		return ESPANK_BAD_ARG;
+	return ESPANK_SUCCESS;
+}
+
 static char option_name[] = SS_OPTION, option_form[] = "N[,KEY=VALUE...]";
 static char option_usage[] = "let N tasks share each GPU: " SS_OPTION_FORM;
 static struct spank_option option = { option_name, option_form, option_usage, 1, 0, on_option };
+static char slot_wait_name[] = SS_OPTION_SLOT_WAIT, slot_wait_form[] = "TIME";
+static char slot_wait_usage[] = "in a job that shares, how long srun waits for a free slot: seconds, or a number with s, m, h or d "
+				"(as long as the job runs)";
+static struct spank_option slot_wait_option = { slot_wait_name, slot_wait_form, slot_wait_usage, 1, 0, on_slot_wait };
 
 /* plugstack.conf: `optional .../share_gpu.so [state=/absolute/folder]`. */
 static void read_arguments(int ac, char **av)
@@ -67,7 +81,9 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 		ss_submit_forget_outer_job();
 	if (context == S_CTX_LOCAL)
 		ss_inside_begin();
-	return spank_option_register(sp, &option);
+	if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
+		return ESPANK_ERROR;
+	return spank_option_register(sp, &slot_wait_option) == ESPANK_SUCCESS ? ESPANK_SUCCESS : ESPANK_ERROR;
 }
 
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
@@ -78,8 +94,18 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	(void)av;
 	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR)
 		ss_submit_hand_over(sp, asked());
-	if (context == S_CTX_LOCAL)
+	if (context == S_CTX_LOCAL) {
+		ss_srun_wait(asked(), plugin.state_root);
 		ss_inside_check(asked());
+	}
+	return ESPANK_SUCCESS;
+}
+
+int slurm_spank_local_user_init(spank_t sp, int ac, char **av)
+{
+	(void)ac;
+	(void)av;
+	ss_srun_wait_step(sp);
 	return ESPANK_SUCCESS;
 }
 

@@ -22,7 +22,7 @@ static struct {
 	struct ss_job_gpus gpus;
 } job;
 
-static uint32_t number_in(const char *name)
+uint32_t ss_inside_number(const char *name)
 {
 	const char *text = getenv(name);
 	uint32_t number = 0;
@@ -30,16 +30,14 @@ static uint32_t number_in(const char *name)
 	return text != NULL && ss_number_parse(text, strlen(text), 1, UINT32_MAX, &number) == 0 ? number : 0;
 }
 
-/* 0: srun is to make its own allocation, or in one of another cluster, whose controller is not ours. */
-static uint32_t job_id(void)
+uint32_t ss_inside_job(void)
 {
-	return getenv("SLURM_WORKING_CLUSTER") == NULL ? number_in("SLURM_JOB_ID") : 0;
+	return getenv("SLURM_WORKING_CLUSTER") == NULL ? ss_inside_number("SLURM_JOB_ID") : 0;
 }
 
-/* Below a batch shell or an interactive step whose node had a plan. */
-static bool is_below_shared_step(void)
+bool ss_inside_shared_step(void)
 {
-	return job_id() != 0 && number_in(SS_ENV_JOB) == job_id();
+	return ss_inside_job() != 0 && ss_inside_number(SS_ENV_JOB) == ss_inside_job();
 }
 
 /* In salloc's shell on the login host: the option is there, and no step has taken it away. */
@@ -49,7 +47,7 @@ static bool is_in_shell_outside(void)
 	char sentence[SS_SENTENCE_SIZE];
 	const char *inherited = getenv(SS_OPTION_INHERITED);
 
-	return job_id() != 0 && !is_below_shared_step() && inherited != NULL &&
+	return ss_inside_job() != 0 && !ss_inside_shared_step() && inherited != NULL &&
 	       ss_request_parse(inherited, &request, sentence, sizeof sentence) == 0 && !request.off;
 }
 
@@ -57,7 +55,7 @@ static bool is_in_shell_outside(void)
 static const struct ss_job_gpus *job_gpus(void)
 {
 	if (!job.is_asked)
-		job.answer = ss_controller_ask(job_id(), &job.gpus);
+		job.answer = ss_controller_ask(ss_inside_job(), &job.gpus);
 	job.is_asked = true;
 	return job.answer == SS_ANSWERED ? &job.gpus : NULL;
 }
@@ -83,21 +81,27 @@ void ss_inside_begin(void)
 	const struct ss_job_gpus *gpus = job_gpus();
 	if (job.answer == SS_LATE_ANSWER)
 		slurm_spank_log("slurm-share: the controller has not said in %d s which GPUs job %u has: this srun starts with what "
-				"its options say, or else with one task and no GPU", SS_CONTROLLER_WAIT_MS / 1000, job_id());
+				"its options say, or else with one task and no GPU", SS_CONTROLLER_WAIT_MS / 1000, ss_inside_job());
 	if (gpus == NULL)
 		return;
 	/* Where sharing is off or only observed the controller has left the job as it was, and no node has a plan for it. */
 	if (gpus->per_gpu == 0 || (gpus->least_of_some == 0 && !gpus->has_shards))
 		return;
 	/* Of unlike nodes the fewest: srun -N1 then runs on each. */
-	struct ss_batch_env what = { .job = job_id(), .gpus = gpus->least_of_some, .has_shards = gpus->has_shards };
+	struct ss_batch_env what = { .job = ss_inside_job(), .gpus = gpus->least_of_some, .has_shards = gpus->has_shards };
 	what.slots = gpus->has_shards ? 1 : gpus->per_gpu * gpus->least_of_some;
 	ss_batch_env_give(&here, &what);
 	(void)setenv(SS_SHELL_VARIABLE, SS_SHELL_OUTSIDE, 1);
 }
 
-/* The words of the command line before the program, which getopt(3) has left at optind. NULL where they cannot be had. */
-static const char *const *read_words(size_t *count)
+bool ss_inside_wants_slots(const struct ss_request *asked)
+{
+	const char *slot = getenv(SS_ENV_SLOT);
+
+	return !(asked != NULL && asked->off) && !(slot != NULL && strcmp(slot, SS_SLOT_NONE) == 0);
+}
+
+const char *const *ss_inside_words(size_t *count)
 {
 	static char text[32768];
 	static const char *words[2048];
@@ -133,22 +137,21 @@ static void check_gpus_of_a_task(const struct ss_srun_words *said)
 		return;
 	slurm_error("slurm-share: %u GPUs for each task do not go with job %u's share, in which a task has one slot on one GPU; "
 		    "write --gpus-per-task=1, or srun --" SS_OPTION "=" SS_OPTION_OFF " --gpus-per-task=%u for a step without slots, "
-		    "MPS and caps", gpus, job_id(), gpus);
+		    "MPS and caps", gpus, ss_inside_job(), gpus);
 	exit(SS_EXIT_REFUSED);
 }
 
 void ss_inside_check(const struct ss_request *asked)
 {
-	struct ss_spread spread = { .job = job_id(), .nodes = number_in("SLURM_JOB_NUM_NODES") };
+	struct ss_spread spread = { .job = ss_inside_job(), .nodes = ss_inside_number("SLURM_JOB_NUM_NODES") };
 	struct ss_srun_words said;
 	struct ss_gres gres;
-	const char *slot = getenv(SS_ENV_SLOT);
 	char sentence[2 * SS_SENTENCE_SIZE];
 	size_t count = 0;
 
-	if (!is_below_shared_step() || (asked != NULL && asked->off) || (slot != NULL && strcmp(slot, SS_SLOT_NONE) == 0))
+	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
 		return;
-	const char *const *words = read_words(&count);
+	const char *const *words = ss_inside_words(&count);
 	ss_srun_words_read(words, count, &said);
 	check_gpus_of_a_task(&said);
 	/* with one node, as most jobs have, nothing else is looked at */

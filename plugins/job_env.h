@@ -12,6 +12,7 @@
 /* The option as Slurm carries it: plugstack.h, SPANK_OPTION_ENV_PREFIX, then the plugin's and the option's name. */
 #define SS_OPTION_VARIABLE "_SLURM_SPANK_OPTION_" SS_PLUGIN_NAME "_" SS_PLUGIN_NAME
 #define SS_OPTION_INHERITED "SLURM_SPANK_" SS_OPTION_VARIABLE
+#define SS_SLOT_WAIT_VARIABLE "_SLURM_SPANK_OPTION_" SS_PLUGIN_NAME "_slot_wait"
 
 /* In a step: its srun was started where no step is, on the login host, so nobody has said the plan's notes there. */
 #define SS_SHELL_VARIABLE "SLURM_SHARE_SHELL"

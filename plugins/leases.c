@@ -1,5 +1,6 @@
 #include "leases.h"
 
+#include "slot_queue.h"
 #include "why.h"
 
 #include <errno.h>
@@ -163,7 +164,7 @@ static bool hold(struct ss_leases *leases, uint32_t slot, uint32_t task, int *fo
 }
 
 /* Waits, but not for ever: the lock's file is the user's, and so may be its holder. */
-static int begin_choosing(const struct ss_leases *leases, char *why, size_t size)
+int ss_leases_begin(const struct ss_leases *leases, char *why, size_t size)
 {
 	struct timespec pause = { .tv_nsec = 1000000 }, start, now;
 	int fd = open_file(leases, SS_PLAN_MAX_SLOTS, why, size);
@@ -184,26 +185,66 @@ static int begin_choosing(const struct ss_leases *leases, char *why, size_t size
 	return fd;
 }
 
-int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool *allowed, uint32_t first_task, uint32_t wanted,
-		   uint32_t *chosen, char *why, size_t size)
+void ss_leases_end(int lock)
+{
+	unlock_and_close(lock);
+}
+
+static void let_go(const struct ss_leases *leases, const int *found)
+{
+	for (uint32_t slot = 0; slot < leases->slots; slot++)
+		if (found[slot] >= 0)
+			unlock_and_close(found[slot]);
+}
+
+int ss_leases_free(const struct ss_leases *leases, struct ss_slots *slots, char *why, size_t size)
+{
+	int found[SS_PLAN_MAX_SLOTS];
+	int rc = look(leases, slots, found, why, size);
+
+	let_go(leases, found);
+	return rc == 0 ? (int)ss_slots_count(slots, NULL, SS_SLOT_FREE) : -1;
+}
+
+/* How many of the free slots may be taken: the others are promised. Their tasks have chosen then, whatever comes of it. */
+static uint32_t leave_promised(const struct ss_leases *leases, struct ss_slots *slots, uint32_t wanted)
+{
+	uint32_t free_slots = ss_slots_count(slots, NULL, SS_SLOT_FREE);
+	int queue = ss_queue_open(leases->folder);
+
+	slots->promised = 0;
+	if (queue >= 0) {
+		slots->promised = ss_queue_claimed(queue, leases->step);
+		ss_queue_chosen(queue, leases->step, wanted);
+		(void)close(queue);
+	}
+	if (slots->promised > free_slots)
+		slots->promised = free_slots;
+	return wanted < free_slots - slots->promised ? wanted : free_slots - slots->promised;
+}
+
+int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool *preferred, const bool *allowed, uint32_t first_task,
+		   uint32_t wanted, uint32_t *chosen, char *why, size_t size)
 {
 	int found[SS_PLAN_MAX_SLOTS];
 	uint32_t taken = 0;
-	int lock = begin_choosing(leases, why, size);
+	int lock = ss_leases_begin(leases, why, size);
 
 	if (lock < 0)
 		return -1;
 	int rc = look(leases, slots, found, why, size);
 	if (rc == 0) {
-		uint32_t count = ss_slots_choose(slots, allowed, wanted, chosen);
+		uint32_t most = leave_promised(leases, slots, wanted);
+		uint32_t count = ss_slots_choose(slots, preferred, most, chosen);
+		for (uint32_t i = 0; i < count; i++)
+			slots->state[chosen[i]] = SS_SLOT_OURS;
+		count += ss_slots_choose(slots, allowed, most - count, chosen + count);
 		for (uint32_t i = 0; i < count && first_task + i < leases->tasks; i++)
 			if (hold(leases, chosen[i], first_task + i, &found[chosen[i]]))
 				chosen[taken++] = chosen[i];
 	}
-	for (uint32_t slot = 0; slot < leases->slots; slot++)
-		if (found[slot] >= 0)
-			unlock_and_close(found[slot]);
-	unlock_and_close(lock);
+	let_go(leases, found);
+	ss_leases_end(lock);
 	return rc == 0 ? (int)taken : -1;
 }
 
@@ -259,6 +300,8 @@ void ss_leases_name_task(struct ss_leases *leases, uint32_t task, uint32_t pid)
 
 void ss_leases_give_back(struct ss_leases *leases, uint32_t task)
 {
+	bool gave = false;
+
 	for (uint32_t slot = 0; task < leases->tasks && slot < leases->slots; slot++) {
 		if (__atomic_load_n(&leases->owner[slot], __ATOMIC_ACQUIRE) != task + 1)
 			continue;
@@ -269,16 +312,26 @@ void ss_leases_give_back(struct ss_leases *leases, uint32_t task)
 			leases->file[slot] = -1;
 		}
 		__atomic_store_n(&leases->owner[slot], HAD, __ATOMIC_RELEASE);
+		gave = true;
 	}
+	if (gave)
+		ss_queue_tell(leases->folder);
 }
 
 void ss_leases_close(struct ss_leases *leases)
 {
+	bool held = false;
+
 	if (leases == NULL)
 		return;
-	for (uint32_t slot = 0; slot < leases->slots; slot++)
-		if (leases->file[slot] >= 0)
+	for (uint32_t slot = 0; slot < leases->slots; slot++) {
+		if (leases->file[slot] >= 0) {
 			(void)close(leases->file[slot]);
+			held = true;
+		}
+	}
+	if (held)
+		ss_queue_tell(leases->folder);
 	(void)munmap(leases->task, leases->shared_size);
 	free(leases->file);
 	free(leases);

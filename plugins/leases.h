@@ -22,11 +22,18 @@ struct ss_leases;
 struct ss_leases *ss_leases_open(const char *folder, uint32_t slots, uint32_t tasks, uint32_t step, bool late, char *why,
 				 size_t size);
 
-/* Takes slots for `wanted` tasks, `first_task` and those behind it; fills `slots` with what was found, and `chosen`. Fewer than
- * wanted where there are no more. Called by the process that opened, or, with `late`, by a task that it has forked, for itself:
+/* Takes slots for `wanted` tasks, `first_task` and those behind it, on `preferred` GPUs first and then on `allowed` ones (NULL:
+ * any); fills `slots` with what was found, and `chosen`. Fewer than wanted where there are no more, or the others are promised to
+ * steps that waited for them (slot_queue.h). Called by the process that opened, or, with `late`, by a task that it has forked, for itself:
  * the lock is then on the file that both have open, and outlives the task's exec. -1 and a reason in `why`: none was taken. */
-int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool *allowed, uint32_t first_task, uint32_t wanted,
-		   uint32_t *chosen, char *why, size_t size);
+int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool *preferred, const bool *allowed, uint32_t first_task,
+		   uint32_t wanted, uint32_t *chosen, char *why, size_t size);
+
+/* For srun, which takes none itself: the lock of those who choose (-1 and a reason), what is free while it is held (-1 and a
+ * reason, `slots` is filled), and its end. */
+int ss_leases_begin(const struct ss_leases *leases, char *why, size_t size);
+int ss_leases_free(const struct ss_leases *leases, struct ss_slots *slots, char *why, size_t size);
+void ss_leases_end(int lock);
 
 /* A task has been forked: its slots' files name it. */
 void ss_leases_name_task(struct ss_leases *leases, uint32_t task, uint32_t pid);

@@ -14,6 +14,7 @@
 #define SS_SM_FREE "free"
 #define SS_MPS_ON "on"
 #define SS_MPS_OFF "off"
+#define SS_OPTION_SLOT_WAIT "slot-wait"
 #define SS_OPTION_FORM "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 #define SS_SHARE_MAX 60
 #define SS_MEM_MAX_MIB 16777216
@@ -35,6 +36,11 @@
 #define SS_SLOTS_FOLDER "slots"
 #define SS_SLOTS_LOCK "lock"
 #define SS_SLOT_USED "used"
+#define SS_SLOTS_QUEUE "queue"
+#define SS_SLOTS_REFUSED "refused"
+#define SS_QUEUE_CLAIMS 1099511627776
+#define SS_QUEUE_STEPS 1125899906842624
+#define SS_QUEUE_ROOM 2048
 #define SS_MPS_FOLDER "mps"
 
 /* the plan */

@@ -21,6 +21,7 @@ struct ss_slots {
 	uint16_t gpu[SS_PLAN_MAX_SLOTS];
 	uint8_t state[SS_PLAN_MAX_SLOTS];
 	uint16_t first[SS_PLAN_MAX_SLOTS]; /* of each GPU: its lowest slot */
+	uint32_t promised;                 /* so many of the free ones are for steps on their way */
 };
 
 /* Every slot free, each on the GPU that its line makes visible. */

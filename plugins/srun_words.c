@@ -9,28 +9,31 @@ static const char flags[] = "EhHlOQsuvVXZ";
 /* Those whose value, if any, is in the same word. */
 static const char tight[] = "IkK";
 
-enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, TASK_GPUS, TASK_TRES, OTHER_PLACE };
+enum meaning { NODES, NODE_LIST, TASKS, TASKS_PER_NODE, GPUS, TASK_GPUS, TASK_TRES, OTHER_PLACE, IMMEDIATE, OVERLAP };
 
 static const struct {
 	char letter; /* 0: none */
 	const char *name;
 	enum meaning meaning;
+	bool is_alone; /* its value, if any, is in the same word */
 } options[] = {
-	{ 'N', "nodes", NODES },
-	{ 'w', "nodelist", NODE_LIST },
-	{ 'n', "ntasks", TASKS },
-	{ 0, "ntasks-per-node", TASKS_PER_NODE },
-	{ 0, "gres", GPUS },
-	{ 'G', "gpus", GPUS },
-	{ 0, "gpus-per-node", GPUS },
-	{ 0, "gpus-per-socket", GPUS },
-	{ 0, "gpus-per-task", TASK_GPUS },
-	{ 0, "ntasks-per-gpu", GPUS },
-	{ 0, "tres-per-task", TASK_TRES },
-	{ 'F', "nodefile", OTHER_PLACE },
-	{ 0, "jobid", OTHER_PLACE },
-	{ 0, "het-group", OTHER_PLACE },
-	{ 'M', "clusters", OTHER_PLACE },
+	{ 'N', "nodes", NODES, false },
+	{ 'w', "nodelist", NODE_LIST, false },
+	{ 'n', "ntasks", TASKS, false },
+	{ 0, "ntasks-per-node", TASKS_PER_NODE, false },
+	{ 0, "gres", GPUS, false },
+	{ 'G', "gpus", GPUS, false },
+	{ 0, "gpus-per-node", GPUS, false },
+	{ 0, "gpus-per-socket", GPUS, false },
+	{ 0, "gpus-per-task", TASK_GPUS, false },
+	{ 0, "ntasks-per-gpu", GPUS, false },
+	{ 0, "tres-per-task", TASK_TRES, false },
+	{ 'F', "nodefile", OTHER_PLACE, false },
+	{ 0, "jobid", OTHER_PLACE, false },
+	{ 0, "het-group", OTHER_PLACE, false },
+	{ 'M', "clusters", OTHER_PLACE, false },
+	{ 'I', "immediate", IMMEDIATE, true },
+	{ 0, "overlap", OVERLAP, true },
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -131,9 +134,18 @@ static void take(enum meaning meaning, const char *value, struct ss_srun_words *
 		break;
 	case TASKS_PER_NODE:
 		said->says_tasks = true;
+		said->tasks_per_node = number_of(value);
 		break;
 	case GPUS:
 		said->says_gpus = true;
+		said->says_no_gpus = strcmp(value, "none") == 0 || strcmp(value, "0") == 0;
+		break;
+	case IMMEDIATE:
+		said->is_immediate = true;
+		said->immediate_s = number_of(value);
+		break;
+	case OVERLAP:
+		said->overlaps = true;
 		break;
 	case TASK_GPUS:
 		said->says_gpus = true;
@@ -162,6 +174,10 @@ static size_t read_long(const char *const *words, size_t count, struct ss_srun_w
 		take(options[option].meaning, name + length + 1, said);
 		return 1;
 	}
+	if (options[option].is_alone) {
+		take(options[option].meaning, "", said);
+		return 1;
+	}
 	take(options[option].meaning, count > 1 ? words[1] : "", said);
 	return 2;
 }
@@ -171,9 +187,8 @@ static size_t read_short(const char *const *words, size_t count, struct ss_srun_
 	for (const char *letter = words[0] + 1; *letter != '\0'; letter++) {
 		if (strchr(flags, *letter) != NULL)
 			continue;
-		if (strchr(tight, *letter) != NULL)
-			return 1;
-		bool is_apart = letter[1] == '\0';
+		bool is_tight = strchr(tight, *letter) != NULL;
+		bool is_apart = !is_tight && letter[1] == '\0';
 		int option = find_letter(*letter);
 		if (option >= 0)
 			take(options[option].meaning, !is_apart ? letter + 1 : count > 1 ? words[1] : "", said);

@@ -1,4 +1,4 @@
-/* What srun was told on its command line about nodes, tasks and GPUs; Slurm shows a plugin none of it before the step is made.
+/* What srun was told on its command line about nodes, tasks, GPUs and waiting; Slurm shows a plugin none of it before the step is made.
  *
  * Strings in, a struct out: nothing here knows Slurm. */
 #ifndef SLURM_SHARE_SRUN_WORDS_H
@@ -9,6 +9,11 @@
 #include <stdint.h>
 
 struct ss_srun_words {
+	bool says_no_gpus;     /* --gres=none, --gpus=0 */
+	bool overlaps;         /* --overlap */
+	bool is_immediate;     /* --immediate */
+	uint32_t immediate_s;  /* its value; 0: none, or not understood */
+	uint32_t tasks_per_node; /* --ntasks-per-node; 0: not said, or not understood */
 	bool says_gpus;        /* --gres, --gpus and its kin, --tres-per-task, --ntasks-per-gpu */
 	bool says_tasks;       /* -n, --ntasks-per-node */
 	bool says_other_place; /* another job, a part of this one, a file of nodes, a number of nodes that is not understood */

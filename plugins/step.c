@@ -10,12 +10,17 @@
 #include <unistd.h>
 
 #include "job_env.h"
+#include "job_result.h"
 #include "last_word.h"
 #include "leases.h"
 #include "mps.h"
 #include "names.h"
 #include "plan.h"
+#include "slot_queue.h"
 #include "slots.h"
+
+#define TEXT_OF_NUMBER(number) #number
+#define TEXT_OF(name) TEXT_OF_NUMBER(name)
 
 enum verdict {
 	STAND_ASIDE,   /* change nothing */
@@ -32,18 +37,21 @@ enum verdict {
 static struct {
 	enum verdict verdict;
 	bool say_notes;
+	uint32_t nodes; /* of the job */
 	char sentence[SS_PLAN_MAX_LINE + 256];
 	struct ss_plan *plan;
 	struct ss_step step;
 	char slots_folder[512];
 	/* a step of tasks */
 	struct ss_leases *leases;
+	bool is_loss; /* tasks that are refused here were to have run: the job is to say so in its result */
 	struct ss_slots slots; /* as they were found when this step chose */
+	bool is_outside;       /* its srun runs on the login host */
 	bool late;             /* each task chooses for itself, on the GPU that it turns out to have */
 	uint32_t chosen[SS_PLAN_MAX_SLOTS];
 	uint32_t taken;
 	/* a batch shell */
-	bool has_other_nodes;
+	bool is_script;
 	struct ss_last_word last_word;
 } now = { .last_word = { -1, -1 } };
 
@@ -218,12 +226,7 @@ static int take_slots(char *why, size_t size)
 	bool well[SS_PLAN_MAX_SLOTS];
 
 	find_well_gpus(well);
-	int taken = ss_leases_take(now.leases, &now.slots, well, 0, now.step.local_tasks, now.chosen, why, size);
-	if (taken < 0 || (uint32_t)taken >= now.step.local_tasks)
-		return taken;
-	uint32_t first = (uint32_t)taken;
-	int more = ss_leases_take(now.leases, &now.slots, NULL, first, now.step.local_tasks - first, now.chosen + first, why, size);
-	return more < 0 ? more : taken + more;
+	return ss_leases_take(now.leases, &now.slots, well, NULL, 0, now.step.local_tasks, now.chosen, why, size);
 }
 
 static void lease_slots(spank_t sp, uint32_t step_id)
@@ -239,6 +242,7 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 		taken = take_slots(why, sizeof why);
 	if (now.leases == NULL || taken < 0) {
 		now.verdict = REFUSE;
+		now.is_loss = true;
 		decide_sentence("job %u cannot lease its slots on node %s: %s; if none of its own programs does that, tell your "
 				"administrators, and submit the job again",
 				now.step.job, now.plan->node, why);
@@ -249,8 +253,6 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 
 static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool batch, uint32_t step_id)
 {
-	char nodes[16];
-
 	if (now.plan->refused != NULL) {
 		now.verdict = REFUSE;
 		decide_sentence("%s", now.plan->refused);
@@ -258,18 +260,29 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		now.verdict = GIVE_BATCH;
 		now.say_notes = true;
 		ss_env_give_batch(sp, now.plan);
-		/* S_JOB_NNODES is the batch step's, 1 */
-		now.has_other_nodes = ss_env_get(sp, "SLURM_JOB_NUM_NODES", nodes, sizeof nodes) && strcmp(nodes, "1") != 0;
+		now.is_script = step_id == SLURM_BATCH_SCRIPT;
 		ss_last_word_open(&now.last_word);
 	} else if (is_launchers(sp)) {
 		ss_leases_note_launcher(now.slots_folder);
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
 		now.verdict = GIVE_SLOTS;
 		/* srun without sbatch: no shell has said them */
-		now.say_notes = !is_below_shared_batch(sp, now.step.job) || is_from_outside(sp);
+		now.is_outside = !is_below_shared_batch(sp, now.step.job) || is_from_outside(sp);
+		now.say_notes = now.is_outside;
 		read_cores(sp, &now.step);
 		lease_slots(sp, step_id);
 	}
+}
+
+/* S_JOB_NNODES is the step's; of a batch step it is 1. */
+static uint32_t read_nodes(spank_t sp)
+{
+	char text[16];
+	uint32_t nodes = 1;
+
+	if (ss_env_get(sp, "SLURM_JOB_NUM_NODES", text, sizeof text))
+		(void)ss_number_parse(text, strlen(text), 1, UINT32_MAX, &nodes);
+	return nodes;
 }
 
 void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state_root)
@@ -283,6 +296,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 	if (!read_step(sp, &now.step, &step_id) || !(is_batch(step_id) || is_tasks(step_id)))
 		return;
 	bool batch = is_batch(step_id);
+	now.nodes = read_nodes(sp);
 	node = node ? node : "of this task";
 	owner.job = now.step.job;
 	owner.uid = now.step.uid;
@@ -338,6 +352,7 @@ static void refuse(uint32_t local_task, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(what, sizeof what, format, arguments);
 	va_end(arguments);
+	ss_queue_mark_refused(now.slots_folder);
 	slurm_spank_log("slurm-share: task %u of %u on %s %s", local_task + 1, now.step.local_tasks, now.plan->node, what);
 	_exit(SS_EXIT_REFUSED);
 }
@@ -351,8 +366,8 @@ static void refuse_surplus(uint32_t local_task) __attribute__((noreturn));
 static void refuse_surplus(uint32_t local_task)
 {
 	const struct ss_plan *plan = now.plan;
-	uint32_t others = ss_slots_count(&now.slots, NULL, SS_SLOT_OTHERS);
-	char arithmetic[96];
+	uint32_t others = ss_slots_count(&now.slots, NULL, SS_SLOT_OTHERS) + now.slots.promised;
+	char arithmetic[96], remedy[512];
 
 	if (plan->slot_count == 1 && plan->per_gpu > 1)
 		refuse(local_task, "has no slot: -n1 gave this job one of the %u parts of a GPU, for one task at a time; submit it without "
@@ -365,11 +380,19 @@ static void refuse_surplus(uint32_t local_task)
 	if (others == 0)
 		refuse(local_task, "has no slot: %s; start at most %u on a node (srun --ntasks-per-node=%u), or submit the job with a "
 		       "larger --" SS_OPTION, arithmetic, plan->slot_count, plan->slot_count);
-	if (now.taken == 0)
-		refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; wait for one of them to end, or submit "
-		       "the job with a larger --" SS_OPTION, arithmetic, others);
-	refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; wait for %s to end, or start at most %u "
-	       "now", arithmetic, others, others == 1 ? "it" : "them", now.taken);
+	if (now.nodes > 1)
+		(void)snprintf(remedy, sizeof remedy, "in a job of %u nodes srun does not wait for a slot: start at most %u at a time on "
+			       "each node (srun -w %s -n1 PROGRAM), or have the tasks dealt out (llsub PROGRAM [%u,%u] --tasks FILE)",
+			       now.nodes, plan->slot_count, plan->node, now.nodes, plan->slot_count);
+	else if (now.taken > 0)
+		(void)snprintf(remedy, sizeof remedy, "wait for %s to end, or start at most %u now", others == 1 ? "it" : "them",
+			       now.taken);
+	else if (now.is_outside)
+		(void)snprintf(remedy, sizeof remedy, "srun on another host does not see when one is free: start it in the job's script, or "
+			       "have the tasks dealt out (llsub PROGRAM [1,%u] --tasks FILE)", plan->slot_count);
+	else
+		(void)snprintf(remedy, sizeof remedy, "wait for one of them to end, or submit the job with a larger --" SS_OPTION);
+	refuse(local_task, "has no slot: %s slots, %u held by other steps of the job; %s", arithmetic, others, remedy);
 }
 
 /* Without confinement the node of another GPU opens as well; then Slurm's variable is right. access(2) asks the device cgroup as
@@ -399,7 +422,7 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 	uint32_t slot = 0, gpus = 0;
 
 	find_own_gpus(sp, own);
-	int taken = ss_leases_take(now.leases, &now.slots, own, local_task, 1, &slot, why, sizeof why);
+	int taken = ss_leases_take(now.leases, &now.slots, own, own, local_task, 1, &slot, why, sizeof why);
 	if (taken < 0)
 		refuse(local_task, "cannot lease a slot: %s; if none of the job's own programs does that, tell your administrators",
 		       why);
@@ -478,6 +501,8 @@ void ss_step_task(spank_t sp)
 		local_task = 0;
 	switch (now.verdict) {
 	case REFUSE:
+		if (now.is_loss)
+			ss_queue_mark_refused(now.slots_folder);
 		slurm_spank_log("slurm-share: %s", now.sentence);
 		_exit(SS_EXIT_REFUSED);
 	case SAY_UNSHARED:
@@ -516,7 +541,7 @@ static void say_how_many_were_used(void)
 	/* what became of a launcher before it leased a slot stands in the job's log already */
 	if (used == 0 && ss_leases_had_launcher(now.slots_folder))
 		return;
-	if (now.has_other_nodes)
+	if (now.nodes > 1)
 		(void)snprintf(where, sizeof where, " on %.64s", now.plan->node);
 	if (used == 0)
 		(void)snprintf(sentence, sizeof sentence, "no task took a share%s; start the program with srun or llsub", where);
@@ -525,14 +550,31 @@ static void say_how_many_were_used(void)
 	ss_last_word_say(&now.last_word, sentence);
 }
 
+/* A script that started what was refused and did not look, as `srun ... & wait` does not. In a shell somebody reads what is said, and
+ * a script that has failed itself has a result. */
+static bool has_lost_tasks(spank_t sp)
+{
+	int status = -1;
+
+	return now.is_script && spank_get_item(sp, S_TASK_EXIT_STATUS, &status) == ESPANK_SUCCESS && status == 0 &&
+	       ss_queue_has_refused(now.slots_folder);
+}
+
 void ss_step_task_ended(spank_t sp)
 {
 	int local_task = local_task_id(sp);
 
 	if (now.verdict == GIVE_BATCH) {
-		say_how_many_were_used();
+		bool is_loss = has_lost_tasks(sp);
+		if (is_loss)
+			ss_last_word_say(&now.last_word, "a task of this job was refused and did not run, as said above: the job ends "
+						 "with exit code " TEXT_OF(SS_EXIT_REFUSED));
+		else
+			say_how_many_were_used();
 		/* said or not: while the shell's stderr is kept here, slurmstepd waits for the end of what it was connected to */
 		ss_last_word_close(&now.last_word);
+		if (is_loss)
+			ss_job_result_refused(now.step.job);
 	} else if (now.leases != NULL && local_task >= 0) {
 		ss_leases_give_back(now.leases, (uint32_t)local_task);
 	}

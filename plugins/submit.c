@@ -33,6 +33,8 @@ void ss_submit_forget_outer_job(void)
 		return;
 	for (const char *const *name = ss_option_variables; *name != NULL; name++)
 		(void)unsetenv(*name);
+	(void)unsetenv(SS_SLOT_WAIT_VARIABLE);
+	(void)unsetenv("SLURM_SPANK_" SS_SLOT_WAIT_VARIABLE);
 	if (getenv(SS_ENV_JOB) == NULL)
 		return;
 	for (const char *const *name = ss_batch_variables; *name != NULL; name++)

@@ -46,6 +46,18 @@ is empty until its slot has had a task. Then it says who has it, in one line, or
 The holder of the lock (slurmstepd, or the node launcher) and the task, each as its pid and its start time, field 22 of
 /proc/PID/stat; `task 0 0` until it has been forked. A file that nobody has locked while its task lives belongs to that
 task all the same: its holder was killed. The files are their user's to write: any other text means nothing.
+
+The queue
+---------
+An srun on the job's only node waits for its slots before it makes its step, in the order of arrival. Its place is a
+lock on one byte of SLOTS_QUEUE (an open file description lock of fcntl(2), which ends with the process): byte p for
+place p, one above the highest that is there. The first in the queue looks for slots; the others sleep on the byte
+before theirs. When it finds enough it locks a promise of n slots, n bytes from QUEUE_CLAIMS + p * QUEUE_ROOM on, and
+leaves its place. When its step has a number s, the promise moves to QUEUE_STEPS + s * QUEUE_ROOM. It stands as long
+as srun runs; bytes 2s and 2s + 1 of the file (the lower one first) say how many tasks of the step have chosen their
+slots since, and only what is left of the promise counts. Whoever chooses, or makes a promise, holds SLOTS_LOCK and
+leaves alone as many free slots as are promised to others. Whoever gives a slot back sets the times of SLOTS_QUEUE,
+which wakes the first in the queue.
 """
 
 # --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------
@@ -59,6 +71,8 @@ SM_EVEN = "even"
 SM_FREE = "free"
 MPS_ON = "on"
 MPS_OFF = "off"
+OPTION_SLOT_WAIT = "slot-wait"
+"""srun's own: how long it waits for a slot."""
 OPTION_FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
 
 SHARE_MAX = 60
@@ -93,6 +107,16 @@ SLOTS_FOLDER = "slots"
 SLOTS_LOCK = "lock"
 """Beside the slot files: held while slots are chosen."""
 SLOT_USED = "used"
+SLOTS_QUEUE = "queue"
+"""Beside the slot files: byte ranges of it are locked by sruns that wait for slots or were promised some."""
+SLOTS_REFUSED = "refused"
+"""Beside the slot files: not empty where a task of the job was refused on this node."""
+QUEUE_CLAIMS = 1 << 40
+"""Where in SLOTS_QUEUE the promises to sruns without a step begin; below are the places of those that wait."""
+QUEUE_STEPS = 1 << 50
+"""Where the promises to steps begin."""
+QUEUE_ROOM = 2048
+"""Bytes for the promise to one srun or step: more than PLAN_MAX_SLOTS."""
 MPS_FOLDER = "mps"
 
 # --- The plan --------------------------------------------------------------------------------------------------------

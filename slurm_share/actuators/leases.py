@@ -22,6 +22,7 @@ from pathlib import Path
 from .. import locks, names, process
 from ..errors import StateError
 from ..process import Deadline
+from . import slot_queue
 
 PATIENCE_S = 5.0
 """Choosing takes well under a millisecond: whoever holds the lock this long is no chooser."""
@@ -53,7 +54,8 @@ class Leases:
         return tuple(self._files)
 
     def take(self, wanted: int) -> tuple[int, ...]:
-        """Slots for `wanted` processes in order; fewer where there are no more free ones, and they are held then.
+        """Slots for `wanted` processes in order; fewer where there are no more free ones, or the others are promised to
+        steps that waited for them. They are held then.
 
         Raises StateError: the folder is damaged, or another process holds its lock. Nothing was taken then.
         """
@@ -67,6 +69,7 @@ class Leases:
                             found[slot] = fd
                         else:
                             os.close(fd)
+                wanted = min(wanted, max(0, len(found) - slot_queue.promised(self._folder)))
                 chosen = choose(self._gpu_of_slot, found, wanted)
                 for slot in chosen:
                     self._files[slot] = found.pop(slot)
@@ -91,6 +94,7 @@ class Leases:
         if fd is not None:
             _put(fd, f"{names.SLOT_USED}\n")
             _unlock_and_close(fd)
+            slot_queue.tell(self._folder)
 
     def close(self) -> None:
         """All are free. Can be done twice."""

@@ -70,12 +70,13 @@ def write_plan(paths: Paths, plan: PlanFile, gid: int) -> None:
 
 
 def make_slots(paths: Paths, plan: PlanFile, gid: int) -> None:
-    """One file a slot, and one for choosing among them, which only the job's user can open: slurmstepd, as that user,
-    holds a lock on the file of each slot it gives a task. Files that are there already keep their locks.
+    """One file a slot, and those for choosing among them and waiting, which only the job's user can open: slurmstepd,
+    as that user, holds a lock on the file of each slot it gives a task. Files that are there keep their locks.
     """
     folder = paths.slots(plan.job_id)
     folder.mkdir(mode=0o711, exist_ok=True)
-    for name in (names.SLOTS_LOCK, *(str(slot.number) for slot in plan.slots)):
+    more = (names.SLOTS_LOCK, names.SLOTS_QUEUE, names.SLOTS_REFUSED)
+    for name in (*more, *(str(slot.number) for slot in plan.slots)):
         fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if os.geteuid() == 0:

@@ -89,14 +89,15 @@ def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
 
 
 def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> None:
-    """And a ninth beside them is told who has them; the program of a task holds no file of ours."""
+    """And a ninth beside them that will not wait is told so; the program of a task holds no file of ours."""
     one = f"srun -Q -n1 bash -c '{TASK}; ls -l /proc/self/fd >&2; sleep 2' &"
     wait = "for i in $(seq 100); do [ $(grep -c ^task $OUT) = 8 ] && break; sleep .05; done"
-    script = f"OUT=$HOME/slurm-$SLURM_JOB_ID.out\n{one * 8}\n{wait}\nsrun -Q -n1 true; echo ninth=$?; wait"
+    script = f"OUT=$HOME/slurm-$SLURM_JOB_ID.out\n{one * 8}\n{wait}\nsrun -Q -I -n1 true; echo ninth=$?; wait"
     output = run(cluster, script)
     assert slots(output) == list(range(8))
     assert set(Counter(gpu for _, _, gpu in tasks(output)).values()) == {4}
-    assert f"--share-gpu=4 on 2 GPUs makes 8 slots, 8 {OTHERS}; wait" in output
+    assert "it wants 1 of the 8 slots that job" in output
+    assert "0 are free, and --immediate does not wait" in output
     assert f"ninth={names.EXIT_REFUSED}" in output
     assert "/slots/" not in output
 
@@ -262,12 +263,13 @@ def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(clu
     script = f"""cd /; S={folder}
         head -c 100000 /dev/urandom > $S/0; echo 'step 0 holder 1 1 task 1 99999999999999999999' > $S/1
         (flock -x 9; sleep 20) 9<>$S/2 & holder=$!; sleep .2
-        srun -Q bash -c '{TASK}'; kill $holder
+        srun -Q -n7 bash -c '{TASK}'; srun -Q -I true; kill $holder
         ln -sf /etc/passwd $S/4 2>/dev/null && echo swapped; rm -f $S/4 2>/dev/null; [ -e $S/4 ] && echo there
         ls $S 2>/dev/null && echo listed"""
     output = run(cluster, script)
     assert slots(output) == [0, 1, 3, 4, 5, 6, 7]
-    assert f"1 {OTHERS}" in output
+    assert "it wants 8 of the 8 slots" in output
+    assert "7 are free" in output
     assert "there" in output
     assert "swapped" not in output
     assert "listed" not in output

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_share import names, process
+from slurm_share.actuators import slot_queue
 from slurm_share.actuators.leases import Leases
 
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
@@ -34,7 +35,7 @@ def folder(tmp_path):
 
 
 def new_folder(folder, slots):
-    for name in (*map(str, range(slots)), names.SLOTS_LOCK):
+    for name in (*map(str, range(slots)), names.SLOTS_LOCK, names.SLOTS_QUEUE, names.SLOTS_REFUSED):
         (folder / name).touch(0o600)
     return folder
 
@@ -90,6 +91,58 @@ def test_each_honours_the_living_task_of_the_others_dead_holder(program, folder)
     os.waitpid(dead, 0)
     with c_step(program, folder, 8) as (theirs, _):
         assert theirs == (2, 3, 4, 5, 6, 7)
+
+
+@contextmanager
+def promise(program, folder, wanted, *, step=None, slots=SLOTS):
+    """An srun that was promised slots, for its step where that has a number: what it said."""
+    srun = subprocess.Popen(
+        [program, folder, str(slots), "wait", str(wanted), "-1" if step is None else str(step)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield srun.stdout.readline().decode().strip()
+    finally:
+        srun.communicate(timeout=20)
+
+
+def test_a_launcher_leaves_what_an_srun_was_promised(program, folder):
+    """Before and after its step has a number, until that step's tasks have chosen; then nothing is left of it."""
+    launcher = Leases(folder, GPUS)
+    with promise(program, folder, 3) as said, promise(program, folder, 2, step=5) as other:
+        assert (said, other) == ("promised", "promised")
+        assert slot_queue.promised(folder) == 5
+        assert launcher.take(8) == (0, 1, 2)
+        with c_step(program, folder, 2) as (theirs, _):  # step 5
+            assert theirs == (3, 4)
+            assert slot_queue.promised(folder) == 3
+            assert launcher.take(8) == ()
+        assert slot_queue.promised(folder) == 3
+        assert launcher.take(8) == (3, 4)
+    assert launcher.take(8) == (5, 6, 7)
+    with promise(program, folder, 1) as said:
+        assert said == "over"
+    launcher.give_back(6)
+    with promise(program, folder, 1) as said:
+        assert said == "promised"
+
+
+def test_a_launcher_that_gives_back_wakes_who_waits(program, folder):
+    """The queue's file gets another time, which inotify(7) tells."""
+    launcher = Leases(folder, GPUS)
+    launcher.take(1)
+    os.utime(folder / names.SLOTS_QUEUE, (0, 0))
+    launcher.close()
+    assert (folder / names.SLOTS_QUEUE).stat().st_mtime > 0
+
+
+def test_without_a_queue_nothing_is_promised(folder):
+    """A job whose Prolog was of an older release has none."""
+    (folder / names.SLOTS_QUEUE).unlink()
+    launcher = Leases(folder, GPUS)
+    assert launcher.take(8) == tuple(range(8))
+    launcher.close()
 
 
 @settings(max_examples=30, deadline=None)

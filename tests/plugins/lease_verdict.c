@@ -1,13 +1,38 @@
 /* For tests/contract: lease_verdict FOLDER SLOTS GPUS TASKS PID. Takes a slot for each task, prints their numbers in one line,
- * names PID as the first task, and holds them until its input ends. "no: WHY" and 2 where it cannot. */
+ * names PID as the first task, and holds them until its input ends. "no: WHY" and 2 where it cannot.
+ *
+ * lease_verdict FOLDER SLOTS wait TASKS STEP: as an srun that does not wait long; "promised" or "over", and it holds that until its
+ * input ends. STEP -1: its step has no number yet. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "leases.h"
+#include "slot_queue.h"
+#include "slot_wait.h"
 
 static uint32_t number(const char *text)
 {
 	return (uint32_t)strtoul(text, NULL, 10);
+}
+
+static void hold_until_input_ends(void)
+{
+	(void)fflush(stdout);
+	while (getchar() != EOF)
+		;
+}
+
+static int wait_as_srun(char **argv)
+{
+	struct ss_slot_wait wait = { .folder = argv[1], .slots = number(argv[2]), .wanted = number(argv[4]), .tell_ms = 60000 };
+	enum ss_wait_end end = ss_slot_wait(&wait);
+
+	if (end == SS_WAIT_PROMISED && strcmp(argv[5], "-1") != 0)
+		ss_queue_name_step(wait.queue, wait.place, wait.wanted, number(argv[5]));
+	puts(end == SS_WAIT_PROMISED ? "promised" : end == SS_WAIT_OVER ? "over" : "unable");
+	hold_until_input_ends();
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -18,12 +43,14 @@ int main(int argc, char **argv)
 
 	if (argc != 6 || number(argv[2]) > SS_PLAN_MAX_SLOTS)
 		return 64;
+	if (strcmp(argv[3], "wait") == 0)
+		return wait_as_srun(argv);
 	slots.count = number(argv[2]);
 	slots.gpus = number(argv[3]);
 	for (uint32_t slot = 0; slot < slots.count; slot++)
 		slots.gpu[slot] = (uint16_t)(slot % slots.gpus);
 	struct ss_leases *leases = ss_leases_open(argv[1], slots.count, number(argv[4]), 5, false, why, sizeof why);
-	int taken = leases ? ss_leases_take(leases, &slots, NULL, 0, number(argv[4]), chosen, why, sizeof why) : -1;
+	int taken = leases ? ss_leases_take(leases, &slots, NULL, NULL, 0, number(argv[4]), chosen, why, sizeof why) : -1;
 	if (taken < 0) {
 		printf("no: %s\n", why);
 		ss_leases_close(leases);
@@ -33,9 +60,7 @@ int main(int argc, char **argv)
 		printf("%s%u", i ? " " : "", chosen[i]);
 	ss_leases_name_task(leases, 0, number(argv[5]));
 	puts("");
-	(void)fflush(stdout);
-	while (getchar() != EOF)
-		;
+	hold_until_input_ends();
 	for (uint32_t task = 0; task < number(argv[4]); task++)
 		ss_leases_give_back(leases, task);
 	ss_leases_close(leases);

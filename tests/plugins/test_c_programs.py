@@ -11,7 +11,16 @@ PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 
 PROGRAMS = [
-    *("test_options", "test_cores", "test_plan", "test_slots", "test_leases", "test_mps", "test_last_word"),
+    *(
+        "test_options",
+        "test_cores",
+        "test_plan",
+        "test_slots",
+        "test_leases",
+        "test_slot_wait",
+        "test_mps",
+        "test_last_word",
+    ),
     *("test_gres", "test_srun_words", "test_job_gpus", "test_batch_env"),
 ]
 
@@ -35,7 +44,13 @@ def test_only_slurms_symbols_leave_the_plugin(tmp_path):
     symbols = {line.split()[-1] for line in listing.stdout.splitlines()}
     assert symbols == {
         *("plugin_name", "plugin_type", "plugin_version", "spank_plugin_version"),
-        *("slurm_spank_init", "slurm_spank_init_post_opt", "slurm_spank_user_init", "slurm_spank_task_init"),
+        *(
+            "slurm_spank_init",
+            "slurm_spank_init_post_opt",
+            "slurm_spank_user_init",
+            "slurm_spank_task_init",
+            "slurm_spank_local_user_init",
+        ),
         *("slurm_spank_task_post_fork", "slurm_spank_task_exit", "slurm_spank_exit"),
     }
 

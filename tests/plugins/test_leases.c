@@ -86,7 +86,7 @@ static struct ss_leases *open_step(uint32_t tasks, bool late)
 
 static int take(struct ss_leases *leases, const bool *allowed, uint32_t task, uint32_t wanted)
 {
-	return ss_leases_take(leases, &slots, allowed, task, wanted, chosen, why, sizeof why);
+	return ss_leases_take(leases, &slots, allowed, allowed, task, wanted, chosen, why, sizeof why);
 }
 
 static void wait_for(pid_t pid)

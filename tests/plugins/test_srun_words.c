@@ -7,6 +7,41 @@
 
 enum { MOST = 8 };
 
+static void what_is_said_of_waiting(void)
+{
+	static const struct {
+		const char *words[MOST];
+		bool immediate, overlaps, no_gpus;
+		uint32_t immediate_s, tasks_per_node, tasks;
+	} rows[] = {
+		{ { "-n2" }, false, false, false, 0, 0, 2 },
+		{ { "--immediate", "-n2" }, true, false, false, 0, 0, 2 },
+		{ { "--immediate=30", "-n2" }, true, false, false, 30, 0, 2 },
+		{ { "--imm=30" }, true, false, false, 30, 0, 0 },
+		{ { "-I", "-n2" }, true, false, false, 0, 0, 2 },
+		{ { "-I5", "-n2" }, true, false, false, 5, 0, 2 },
+		{ { "-lI" }, true, false, false, 0, 0, 0 },
+		{ { "--overlap", "-n2" }, false, true, false, 0, 0, 2 },
+		{ { "--overcommit", "--output=x" }, false, false, false, 0, 0, 0 },
+		{ { "--gres=none" }, false, false, true, 0, 0, 0 },
+		{ { "--gres", "none", "-n2" }, false, false, true, 0, 0, 2 },
+		{ { "--gpus=0" }, false, false, true, 0, 0, 0 },
+		{ { "--gres=gpu:1" }, false, false, false, 0, 0, 0 },
+		{ { "--ntasks-per-node=3" }, false, false, false, 0, 3, 0 },
+		{ { "--slot-wait", "5", "-n2" }, false, false, false, 0, 0, 2 },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ss_srun_words said;
+		size_t count = 0;
+		while (count < MOST && rows[i].words[count] != NULL)
+			count++;
+		ss_srun_words_read(rows[i].words, count, &said);
+		CHECK(rows[i].words[0], said.is_immediate == rows[i].immediate && said.immediate_s == rows[i].immediate_s);
+		CHECK(rows[i].words[0], said.overlaps == rows[i].overlaps && said.says_no_gpus == rows[i].no_gpus);
+		CHECK(rows[i].words[0], said.tasks == rows[i].tasks && said.tasks_per_node == rows[i].tasks_per_node);
+	}
+}
+
 static void each_form_says_the_same(void)
 {
 	static const struct {
@@ -138,6 +173,7 @@ static void random_words_are_read_to_their_end(void)
 
 int main(void)
 {
+	what_is_said_of_waiting();
 	each_form_says_the_same();
 	gpus_of_a_task_are_counted();
 	random_words_are_read_to_their_end();

@@ -1,0 +1,52 @@
+#include "job_result.h"
+
+#include <errno.h>
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+#include <slurm/spank.h>
+#include <unistd.h>
+
+#include "names.h"
+
+/* A job's result is its script's exit status, which slurmstepd reports and no plugin can change: S_TASK_EXIT_STATUS is for reading.
+ * A process between slurmstepd and the script, which could exit otherwise, would be the one that signals, limits and accounting
+ * mean, in every job. So the job is reported as ended, a moment before slurmstepd does, in the way in which salloc reports its own:
+ * slurmctld keeps the first result (seen on 24.11 and 26.05: FAILED, 69:0; the batch step itself stays COMPLETED, 0:0). Slurm's
+ * guide forbids its commands in Prolog and Epilog, where slurmctld may be waiting for the hook; here it waits for nothing, and
+ * slurmstepd's own report follows on the same way. */
+
+/* Up to 25.05 the job is its number; later its identity. */
+__attribute__((unused))
+static int complete_number(int (*complete)(uint32_t, uint32_t), uint32_t job)
+{
+	return complete(job, SS_EXIT_REFUSED << 8);
+}
+
+__attribute__((unused))
+static int complete_identity(int (*complete)(slurm_step_id_t *, uint32_t), uint32_t job)
+{
+	slurm_step_id_t id = { .job_id = job, .step_id = NO_VAL, .step_het_comp = NO_VAL };
+
+	return complete(&id, SS_EXIT_REFUSED << 8);
+}
+
+#define COMPLETE(job)                                                         \
+	_Generic(&slurm_complete_job,                                         \
+		int (*)(uint32_t, uint32_t): complete_number,                 \
+		int (*)(slurm_step_id_t *, uint32_t): complete_identity)(slurm_complete_job, job)
+
+/* slurmctld's own answers; below them are those of a connection. */
+enum { FIRST_ANSWER = ESLURM_INVALID_PARTITION_NAME };
+
+void ss_job_result_refused(uint32_t job)
+{
+	/* While slurmctld does not answer, slurmstepd could not report the end either. libslurm itself tries for some seconds. */
+	for (int tries = 0; tries < 6; tries++) {
+		if (COMPLETE(job) == SLURM_SUCCESS)
+			return;
+		if (errno >= FIRST_ANSWER)
+			break;
+		(void)sleep(5);
+	}
+	slurm_error("slurm-share: job %u had a task that was refused, and slurmctld was not told: %s", job, slurm_strerror(errno));
+}

@@ -1,0 +1,218 @@
+#include "slot_queue.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "names.h"
+
+/* Steps of a job are numbered from 0 on. */
+static const int64_t END = SS_QUEUE_STEPS + (int64_t)UINT32_MAX * SS_QUEUE_ROOM;
+
+/* More locks than this are not looked at, and no more ranges remembered: the sruns of a job's slots hold fewer. */
+enum { LOOKS_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
+
+static int open_file(const char *folder, const char *name, int flags)
+{
+	char path[512 + 16];
+	struct stat found;
+
+	(void)snprintf(path, sizeof path, "%s/%s", folder, name);
+	/* O_NONBLOCK: a FIFO in its place must not hold anybody up */
+	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	if (fd >= 0 && (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
+		(void)close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+int ss_queue_open(const char *folder)
+{
+	return open_file(folder, SS_SLOTS_QUEUE, O_RDWR);
+}
+
+static int set(int queue, int command, short type, int64_t start, int64_t length)
+{
+	struct flock lock = { .l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = length };
+
+	return fcntl(queue, command, &lock);
+}
+
+/* Somebody else's lock in a range: any one of them. */
+static bool find(int queue, int64_t start, int64_t end, int64_t *from, int64_t *to)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = end - start };
+
+	if (start >= end || fcntl(queue, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
+		return false;
+	*from = lock.l_start > start ? lock.l_start : start;
+	*to = lock.l_len == 0 || lock.l_start + lock.l_len > end ? end : lock.l_start + lock.l_len;
+	return true;
+}
+
+static bool is_locked(int queue, int64_t start, int64_t end)
+{
+	int64_t from, to;
+	return find(queue, start, end, &from, &to);
+}
+
+/* The highest byte of a range that somebody else has locked; -1: none. */
+static int64_t highest(int queue, int64_t start, int64_t end)
+{
+	if (!is_locked(queue, start, end))
+		return -1;
+	for (int64_t above = end; above - start > 1;) { /* locked from `start` on, not from `above` on */
+		int64_t middle = start + (above - start) / 2;
+		if (is_locked(queue, middle, end))
+			start = middle;
+		else
+			above = middle;
+	}
+	return start;
+}
+
+int64_t ss_queue_join(int queue)
+{
+	int64_t place = highest(queue, 0, SS_QUEUE_CLAIMS) + 1;
+	/* not the number of one who has left with a promise either */
+	int64_t claim = highest(queue, SS_QUEUE_CLAIMS, SS_QUEUE_STEPS);
+	int64_t above = claim < 0 ? 0 : (claim - SS_QUEUE_CLAIMS) / SS_QUEUE_ROOM + 1;
+
+	if (place < above)
+		place = above;
+	if (place >= UINT32_MAX || set(queue, F_OFD_SETLK, F_WRLCK, place, 1) != 0)
+		return -1;
+	return place;
+}
+
+bool ss_queue_is_first(int queue, int64_t place)
+{
+	return !is_locked(queue, 0, place);
+}
+
+void ss_queue_follow(int queue, int64_t place)
+{
+	int64_t before = highest(queue, 0, place);
+
+	if (before >= 0 && set(queue, F_OFD_SETLKW, F_RDLCK, before, 1) == 0)
+		(void)set(queue, F_OFD_SETLK, F_UNLCK, before, 1);
+}
+
+static int64_t claim_of(int64_t place)
+{
+	return SS_QUEUE_CLAIMS + place * SS_QUEUE_ROOM;
+}
+
+static int64_t claim_of_step(uint32_t step)
+{
+	return SS_QUEUE_STEPS + (int64_t)step * SS_QUEUE_ROOM;
+}
+
+int ss_queue_claim(int queue, int64_t place, uint32_t slots)
+{
+	if (set(queue, F_OFD_SETLK, F_WRLCK, claim_of(place), slots) != 0)
+		return -1;
+	(void)set(queue, F_OFD_SETLK, F_UNLCK, place, 1);
+	return 0;
+}
+
+void ss_queue_name_step(int queue, int64_t place, uint32_t slots, uint32_t step)
+{
+	/* for a moment both stand: rather a slot too few for others than one too many */
+	(void)set(queue, F_OFD_SETLK, F_WRLCK, claim_of_step(step), slots);
+	(void)set(queue, F_OFD_SETLK, F_UNLCK, claim_of(place), SS_QUEUE_ROOM);
+}
+
+/* The file has two bytes for each step, the lower one first. One that cannot be read is zero. */
+static uint32_t read_chosen(int queue, uint32_t step)
+{
+	unsigned char bytes[2] = { 0, 0 };
+
+	if (pread(queue, bytes, sizeof bytes, (off_t)step * (off_t)sizeof bytes) != (ssize_t)sizeof bytes)
+		return 0;
+	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
+}
+
+/* Of the lock from `from` to `to`. */
+static uint32_t promised(int queue, int64_t from, int64_t to, uint32_t step)
+{
+	uint32_t slots = to - from < SS_QUEUE_ROOM ? (uint32_t)(to - from) : SS_QUEUE_ROOM;
+
+	if (from < SS_QUEUE_STEPS)
+		return slots;
+	uint32_t of = (uint32_t)((from - SS_QUEUE_STEPS) / SS_QUEUE_ROOM), chosen = read_chosen(queue, of);
+	return of == step || chosen >= slots ? 0 : slots - chosen;
+}
+
+uint32_t ss_queue_claimed(int queue, uint32_t step)
+{
+	struct {
+		int64_t start, end;
+	} left[RANGES_MAX];
+	uint32_t count = 0, claimed = 0;
+
+	left[count].start = SS_QUEUE_CLAIMS;
+	left[count++].end = END;
+	/* each lock parts a range in two, and the kernel names any one of a range */
+	for (int looks = 0; count > 0 && looks < LOOKS_MAX; looks++) {
+		int64_t start = left[--count].start, end = left[count].end, from, to;
+		if (!find(queue, start, end, &from, &to))
+			continue;
+		claimed += promised(queue, from, to, step);
+		if (count + 2 > RANGES_MAX)
+			break;
+		left[count].start = start;
+		left[count++].end = from;
+		left[count].start = to;
+		left[count++].end = end;
+	}
+	return claimed;
+}
+
+void ss_queue_chosen(int queue, uint32_t step, uint32_t tasks)
+{
+	uint32_t chosen = read_chosen(queue, step) + tasks;
+
+	/* most steps of a job have a slot without having waited: nothing is written for those that have no promise */
+	if (!is_locked(queue, claim_of_step(step), claim_of_step(step) + SS_QUEUE_ROOM))
+		return;
+	chosen = chosen < UINT16_MAX ? chosen : UINT16_MAX;
+	unsigned char bytes[2] = { (unsigned char)(chosen & 0xff), (unsigned char)(chosen >> 8) };
+	/* a full state folder loses it: the promise then stands as long as the step's srun */
+	(void)!pwrite(queue, bytes, sizeof bytes, (off_t)step * (off_t)sizeof bytes);
+}
+
+void ss_queue_tell(const char *folder)
+{
+	int queue = open_file(folder, SS_SLOTS_QUEUE, O_WRONLY);
+
+	if (queue < 0)
+		return;
+	(void)futimens(queue, NULL); /* inotify(7) calls it IN_ATTRIB; it needs no room in a full state folder */
+	(void)close(queue);
+}
+
+void ss_queue_mark_refused(const char *folder)
+{
+	int fd = open_file(folder, SS_SLOTS_REFUSED, O_WRONLY);
+
+	if (fd < 0)
+		return;
+	(void)!ftruncate(fd, 1); /* a hole: no room is needed for it either */
+	(void)close(fd);
+}
+
+bool ss_queue_has_refused(const char *folder)
+{
+	struct stat found;
+	int fd = open_file(folder, SS_SLOTS_REFUSED, O_RDONLY);
+
+	if (fd < 0)
+		return false;
+	bool has = fstat(fd, &found) == 0 && found.st_size > 0;
+	(void)close(fd);
+	return has;
+}

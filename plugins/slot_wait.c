@@ -1,0 +1,251 @@
+#include "slot_wait.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "leases.h"
+#include "names.h"
+#include "options.h"
+#include "slot_queue.h"
+
+/* Between two looks of the first in the queue whom nobody wakes; and where inotify has no room left (max_user_instances). */
+enum { LOOK_AGAIN_MS = 2000, LOOK_UNTOLD_MS = 250 };
+
+/* A state of the wait that nobody else has to see. */
+struct waiter {
+	struct ss_slot_wait *wait;
+	struct ss_leases *leases;
+	int changes; /* inotify on the queue's file; -1: not yet, -2: cannot be had */
+	int64_t began_ms;
+	bool has_told;
+};
+
+static int64_t now_ms(void)
+{
+	struct timespec now = { 0, 0 };
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static bool is_first(const struct ss_slot_wait *wait)
+{
+	return ss_queue_is_first(wait->queue, wait->place);
+}
+
+/* Joins the queue if that has not been done, and takes what it wants if it is first and that is there. Alone meanwhile. */
+static enum ss_wait_end try_to_claim(struct ss_slot_wait *wait, const struct ss_leases *leases)
+{
+	static struct ss_slots slots;
+	char why[SS_SENTENCE_SIZE];
+	enum ss_wait_end end = SS_WAIT_OVER;
+	int lock = ss_leases_begin(leases, why, sizeof why);
+
+	if (lock < 0)
+		return SS_WAIT_UNABLE;
+	if (wait->place < 0)
+		wait->place = ss_queue_join(wait->queue);
+	slots.count = wait->slots;
+	int free_slots = ss_leases_free(leases, &slots, why, sizeof why);
+	if (wait->place < 0 || free_slots < 0) {
+		end = SS_WAIT_UNABLE;
+	} else {
+		uint32_t promised = ss_queue_claimed(wait->queue, UINT32_MAX);
+		wait->free_slots = promised < (uint32_t)free_slots ? (uint32_t)free_slots - promised : 0;
+		if (wait->free_slots >= wait->wanted && is_first(wait) &&
+		    ss_queue_claim(wait->queue, wait->place, wait->wanted) == 0)
+			end = SS_WAIT_PROMISED;
+	}
+	ss_leases_end(lock);
+	return end;
+}
+
+/* Whoever is stopped (Ctrl-Z) with the lock in hand would stop all others with it. */
+static enum ss_wait_end try_undisturbed(struct ss_slot_wait *wait, const struct ss_leases *leases)
+{
+	sigset_t all, before;
+
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_BLOCK, &all, &before);
+	enum ss_wait_end end = try_to_claim(wait, leases);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+	return end;
+}
+
+static int watch(const char *folder)
+{
+	char path[512 + 16];
+	int changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+	(void)snprintf(path, sizeof path, "%s/" SS_SLOTS_QUEUE, folder);
+	if (changes >= 0 && inotify_add_watch(changes, path, IN_ATTRIB | IN_MODIFY) < 0) {
+		(void)close(changes);
+		changes = -1;
+	}
+	return changes >= 0 ? changes : -2;
+}
+
+static void sleep_as_first(const struct waiter *waiter, int64_t most_ms)
+{
+	char events[1024];
+	struct pollfd changes = { waiter->changes, POLLIN, 0 };
+	int64_t pause_ms = waiter->changes >= 0 ? LOOK_AGAIN_MS : LOOK_UNTOLD_MS;
+
+	if (most_ms >= 0 && most_ms < pause_ms)
+		pause_ms = most_ms;
+	(void)poll(&changes, waiter->changes >= 0, (int)pause_ms);
+	while (waiter->changes >= 0 && read(waiter->changes, events, sizeof events) > 0)
+		;
+}
+
+static void on_alarm(int number)
+{
+	(void)number;
+}
+
+/* The lock has no time limit of its own: a signal ends it early. It is repeated, lest one that comes before the lock is lost. */
+static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
+{
+	struct sigaction wake = { .sa_handler = on_alarm }, handler_before;
+	struct itimerval after = { .it_interval = { 1, 0 } }, timer_before;
+
+	if (most_ms == 0)
+		return;
+	after.it_value.tv_sec = most_ms / 1000;
+	after.it_value.tv_usec = most_ms % 1000 * 1000;
+	if (sigaction(SIGALRM, &wake, &handler_before) != 0)
+		return;
+	if (most_ms > 0)
+		(void)setitimer(ITIMER_REAL, &after, &timer_before);
+	ss_queue_follow(wait->queue, wait->place);
+	if (most_ms > 0)
+		(void)setitimer(ITIMER_REAL, &timer_before, NULL);
+	(void)sigaction(SIGALRM, &handler_before, NULL);
+}
+
+/* Milliseconds until something has to be said or done; -1: nothing has. */
+static int64_t until_next(const struct waiter *waiter)
+{
+	const struct ss_slot_wait *wait = waiter->wait;
+	int64_t waited = now_ms() - waiter->began_ms;
+	int64_t next = waiter->has_told ? -1 : wait->tell_ms;
+
+	if (wait->limit_ms >= 0 && (next < 0 || wait->limit_ms < next))
+		next = wait->limit_ms;
+	if (next < 0)
+		return -1;
+	return next > waited ? next - waited : 0;
+}
+
+/* By now srun has blocked the signals that end it (24.11), or has handlers that only make a note (26.05): Ctrl-C would end nothing
+ * before there is a slot. What is ignored (nohup) stays so. */
+static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+enum { ENDING = sizeof ending / sizeof *ending };
+
+struct signals {
+	struct sigaction handlers[ENDING];
+	sigset_t blocked;
+};
+
+static void let_signals_end_it(struct signals *before)
+{
+	struct sigaction as_usual = { .sa_handler = SIG_DFL };
+	sigset_t opened;
+
+	(void)sigemptyset(&opened);
+	(void)sigaddset(&opened, SIGALRM);
+	for (int i = 0; i < ENDING; i++) {
+		(void)sigaction(ending[i], NULL, &before->handlers[i]);
+		if (before->handlers[i].sa_handler != SIG_IGN)
+			(void)sigaction(ending[i], &as_usual, NULL);
+		(void)sigaddset(&opened, ending[i]);
+	}
+	(void)sigprocmask(SIG_UNBLOCK, &opened, &before->blocked);
+}
+
+static void put_signals_back(const struct signals *before)
+{
+	(void)sigprocmask(SIG_SETMASK, &before->blocked, NULL);
+	for (int i = 0; i < ENDING; i++)
+		(void)sigaction(ending[i], &before->handlers[i], NULL);
+}
+
+static enum ss_wait_end wait_on(struct waiter *waiter)
+{
+	struct ss_slot_wait *wait = waiter->wait;
+
+	for (;;) {
+		bool first = wait->place < 0 || is_first(wait);
+		if (first) {
+			enum ss_wait_end end = try_undisturbed(wait, waiter->leases);
+			if (end != SS_WAIT_OVER)
+				return end;
+		}
+		int64_t waited = now_ms() - waiter->began_ms;
+		if (wait->limit_ms >= 0 && waited >= wait->limit_ms)
+			return SS_WAIT_OVER;
+		if (!waiter->has_told && waited >= wait->tell_ms) {
+			waiter->has_told = true;
+			wait->tell(wait);
+		}
+		if (!is_first(wait))
+			sleep_as_follower(wait, until_next(waiter));
+		else if (waiter->changes == -1)
+			waiter->changes = watch(wait->folder); /* and then look once more */
+		else if (first)
+			sleep_as_first(waiter, until_next(waiter));
+	}
+}
+
+enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
+{
+	struct waiter waiter = { .wait = wait, .changes = -1, .began_ms = now_ms() };
+	char why[SS_SENTENCE_SIZE];
+	enum ss_wait_end end = SS_WAIT_UNABLE;
+
+	wait->place = -1;
+	wait->free_slots = 0;
+	wait->queue = ss_queue_open(wait->folder);
+	waiter.leases = wait->queue >= 0 ? ss_leases_open(wait->folder, wait->slots, 0, UINT32_MAX, false, why, sizeof why) : NULL;
+	if (waiter.leases != NULL) {
+		struct signals before;
+		let_signals_end_it(&before);
+		end = wait_on(&waiter);
+		put_signals_back(&before);
+	}
+	ss_leases_close(waiter.leases);
+	if (waiter.changes >= 0)
+		(void)close(waiter.changes);
+	if (end != SS_WAIT_PROMISED && wait->queue >= 0) {
+		(void)close(wait->queue);
+		wait->queue = -1;
+	}
+	return end;
+}
+
+int ss_slot_wait_parse(const char *text, int64_t *limit_ms)
+{
+	static const char letters[] = "smhd";
+	static const uint32_t seconds[] = { 1, 60, 3600, 86400 };
+	size_t digits = strspn(text, "0123456789");
+	uint32_t number, unit = 1;
+
+	if (text[digits] != '\0') {
+		const char *letter = strchr(letters, text[digits]);
+		if (letter == NULL || text[digits + 1] != '\0')
+			return -1;
+		unit = seconds[letter - letters];
+	}
+	/* a year is more than any job has */
+	if (ss_number_parse(text, digits, 0, 366 * 86400U / unit, &number) != 0)
+		return -1;
+	*limit_ms = (int64_t)number * unit * 1000;
+	return 0;
+}

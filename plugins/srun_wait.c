@@ -1,0 +1,197 @@
+#include "srun_wait.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "inside.h"
+#include "leases.h"
+#include "names.h"
+#include "plan.h"
+#include "slot_queue.h"
+#include "slot_wait.h"
+#include "srun_words.h"
+
+/* A short wait is nobody's concern. Where the lock of those who choose is not to be had, slurmstepd, which waits longer, says so. */
+enum { TELL_MS = 10000, PATIENCE_MS = 1000 };
+
+/* What is known of this srun, and what it was promised. */
+static struct {
+	bool has_limit;    /* --slot-wait */
+	char limit_said[32];
+	int64_t limit_ms;
+	bool is_immediate; /* --immediate, SLURM_IMMEDIATE */
+	char node[256];
+	char folder[512];
+	struct ss_slot_wait wait;
+} now = { .wait = { .queue = -1 } };
+
+int ss_srun_wait_option(const char *text)
+{
+	if (text == NULL || ss_slot_wait_parse(text, &now.limit_ms) != 0) {
+		slurm_error("slurm-share: --" SS_OPTION_SLOT_WAIT "=%.32s: this is no time; write a number of seconds, or one with s, m, h "
+			    "or d, for example --" SS_OPTION_SLOT_WAIT "=5m", text != NULL ? text : "");
+		return -1;
+	}
+	(void)snprintf(now.limit_said, sizeof now.limit_said, "%s", text);
+	now.has_limit = true;
+	return 0;
+}
+
+static const char *plural(uint32_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
+static void say_that_it_waits(const struct ss_slot_wait *wait)
+{
+	slurm_info("slurm-share: this step waits for %u of the %u slot%s that job %u has on %s, which other steps hold (--"
+		   SS_OPTION_SLOT_WAIT "=TIME limits the wait)", wait->wanted, wait->slots, plural(wait->slots), ss_inside_job(),
+		   now.node);
+}
+
+static void refuse(void) __attribute__((noreturn));
+static void refuse(void)
+{
+	char why[128];
+
+	if (now.is_immediate)
+		(void)snprintf(why, sizeof why, "--immediate does not wait%s for more; leave it away",
+			       now.limit_ms > 0 ? " longer" : "");
+	else
+		(void)snprintf(why, sizeof why, "--" SS_OPTION_SLOT_WAIT "=%s is over; wait longer", now.limit_said);
+	slurm_error("slurm-share: this step is not started: it wants %u of the %u slot%s that job %u has on %s, %u %s free, and %s, start "
+		    "fewer steps at once, or submit the job with a larger --" SS_OPTION, now.wait.wanted, now.wait.slots,
+		    plural(now.wait.slots), ss_inside_job(), now.node, now.wait.free_slots, now.wait.free_slots == 1 ? "is" : "are", why);
+	/* whoever writes --immediate looks at srun's exit code himself */
+	if (!now.is_immediate)
+		ss_queue_mark_refused(now.folder);
+	exit(SS_EXIT_REFUSED);
+}
+
+/* A task of a node whose slots cannot be seen here had none: that is all its srun comes to know. A program that ends with the same
+ * code of its own is taken for one, and its job, too, does not end as if all had been done. */
+static void at_exit(int status, void *folder)
+{
+	if ((status & 0xff) == SS_EXIT_REFUSED)
+		ss_queue_mark_refused(folder);
+}
+
+/* How many tasks srun will start on its one node, in the order in which it looks itself. */
+static uint32_t count_tasks(const struct ss_srun_words *said)
+{
+	uint32_t tasks = said->tasks;
+
+	if (tasks == 0)
+		tasks = ss_inside_number("SLURM_NTASKS");
+	if (tasks == 0)
+		tasks = ss_inside_number("SLURM_NPROCS");
+	if (tasks == 0)
+		tasks = said->tasks_per_node;
+	if (tasks == 0)
+		tasks = ss_inside_number("SLURM_NTASKS_PER_NODE");
+	return tasks > 0 ? tasks : 1;
+}
+
+/* srun in a task: that task's own step has slots which do not become free while it waits. */
+static uint32_t count_own_slots(void)
+{
+	return getenv(SS_ENV_SLOT) != NULL ? ss_inside_number(SS_ENV_SIZE) : 0;
+}
+
+static bool takes_no_gpu(const struct ss_srun_words *said)
+{
+	const char *gres = getenv("SLURM_GRES");
+
+	return said->says_no_gpus || (!said->says_gpus && gres != NULL && strcmp(gres, "none") == 0);
+}
+
+/* 0 where there is no plan here. */
+static uint32_t count_slots(const char *state_root)
+{
+	char path[512], why[SS_SENTENCE_SIZE];
+	struct ss_plan_owner owner = { .job = ss_inside_job(), .uid = (uint32_t)getuid() };
+	struct ss_plan *plan = NULL;
+	uint32_t slots = 0;
+
+	(void)snprintf(path, sizeof path, "%s/" SS_JOBS_FOLDER "/%u/" SS_PLAN_FILE, state_root, owner.job);
+	if (ss_plan_read(path, &owner, &plan, why, sizeof why) != SS_PLAN_READ)
+		return 0;
+	if (plan->refused == NULL) {
+		slots = plan->slot_count;
+		(void)snprintf(now.node, sizeof now.node, "%.255s", plan->node);
+	}
+	ss_plan_free(plan);
+	return slots;
+}
+
+static void read_immediate(const struct ss_srun_words *said)
+{
+	now.is_immediate = said->is_immediate || getenv("SLURM_IMMEDIATE") != NULL;
+	uint32_t limit_s = said->is_immediate ? said->immediate_s : ss_inside_number("SLURM_IMMEDIATE");
+
+	if (now.is_immediate && (!now.has_limit || now.limit_ms > (int64_t)limit_s * 1000)) {
+		now.limit_ms = (int64_t)limit_s * 1000;
+		now.has_limit = true;
+	}
+}
+
+static bool is_on_this_node(const struct ss_srun_words *said)
+{
+	const char *node = getenv("SLURMD_NODENAME");
+
+	return ss_inside_number("SLURM_JOB_NUM_NODES") < 2 ||
+	       (said->node_list != NULL && node != NULL && strcmp(said->node_list, node) == 0);
+}
+
+void ss_srun_wait(const struct ss_request *asked, const char *state_root)
+{
+	struct ss_srun_words said;
+	size_t count = 0;
+
+	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
+		return;
+	const char *const *words = ss_inside_words(&count);
+	if (words == NULL)
+		return;
+	ss_srun_words_read(words, count, &said);
+	if (said.says_other_place || takes_no_gpu(&said))
+		return;
+	(void)snprintf(now.folder, sizeof now.folder, "%s/" SS_JOBS_FOLDER "/%u/" SS_SLOTS_FOLDER, state_root, ss_inside_job());
+	if (!is_on_this_node(&said)) {
+		(void)on_exit(at_exit, now.folder);
+		return;
+	}
+	/* without it Slurm itself makes the step wait, for the GPUs that another one has */
+	if (!said.overlaps && getenv("SLURM_OVERLAP") == NULL)
+		return;
+	uint32_t slots = count_slots(state_root), own = count_own_slots();
+	now.wait.folder = now.folder;
+	now.wait.slots = slots;
+	now.wait.wanted = count_tasks(&said);
+	/* what can never be is refused at once, in the step, with the arithmetic */
+	if (own >= slots || now.wait.wanted > slots - own)
+		return;
+	read_immediate(&said);
+	now.wait.limit_ms = now.has_limit ? now.limit_ms : SS_WAIT_FOREVER; /* the job's end is srun's, too */
+	now.wait.tell_ms = TELL_MS;
+	now.wait.tell = say_that_it_waits;
+	ss_leases_patience_ms = PATIENCE_MS;
+	if (ss_slot_wait(&now.wait) == SS_WAIT_OVER)
+		refuse();
+}
+
+void ss_srun_wait_step(spank_t sp)
+{
+	uint32_t step = 0;
+
+	if (now.wait.queue < 0)
+		return;
+	if (spank_get_item(sp, S_JOB_STEPID, &step) == ESPANK_SUCCESS) {
+		ss_queue_name_step(now.wait.queue, now.wait.place, now.wait.wanted, step);
+		return;
+	}
+	(void)close(now.wait.queue); /* slurmstepd would take the promise for another step's */
+	now.wait.queue = -1;
+}

@@ -1,0 +1,169 @@
+"""More steps at once than there are slots, on real daemons: who waits, in which order, and what is not lost unseen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster import Cluster
+from slurm_share import names
+
+pytestmark = pytest.mark.cluster
+
+SLOTS = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}"
+TOOLS = f"""
+S={SLOTS}
+I=$(stat -c %i $S/{names.SLOTS_QUEUE})
+taken() {{ until [ $(grep -l ^step $(printf "$S/%d " $(seq 0 $(($1 - 1)))) | wc -l) = $1 ]; do sleep .02; done; }}
+waits() {{ grep -q "OFDLCK.*WRITE.*:$I $1 $1$" /proc/locks; }}
+queued() {{ until waits $1; do sleep .02; done; }}
+rm -rf go.*
+until_file() {{ echo "until [ -e go.$1 ]; do sleep .02; done"; }}
+"""
+"""What the scripts use: `taken N`: the first N slots have a task; `queued P`: an srun waits in place P."""
+FAILED = f"ExitCode={names.EXIT_REFUSED}:0"
+LOSS = (
+    "slurm-share: a task of this job was refused and did not run, as said above: the job ends with exit code "
+    f"{names.EXIT_REFUSED}\n"
+)
+STEPS = int(os.environ.get("SLURM_SHARE_TEST_STEPS", "100"))
+"""How many steps go through eight slots. A thousand were run by hand; each takes a twentieth of a second and more."""
+
+
+@pytest.fixture(autouse=True)
+def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
+    """Whatever a test did, no node was drained for it."""
+    yield
+    cluster.cancel_all()
+    cluster.settle()
+    assert set(cluster.status().nodes.values()) == {"idle"}
+
+
+def run(cluster: Cluster, script: str, *options: str, timeout: int = 60) -> tuple[str, str]:
+    """The state and the output of a job of alice's."""
+    job = cluster.sbatch("alice", f"{TOOLS}{script}", *options)
+    state = cluster.wait(job, timeout)
+    if state == "FAILED":
+        state = f"FAILED {FAILED}" if FAILED in cluster.job(job) else "FAILED otherwise"
+    return state, cluster.output(job)
+
+
+def lines(output: str) -> list[str]:
+    """What the tasks said, in order."""
+    return re.findall(r"^ran (\S+)", output, re.MULTILINE)
+
+
+@pytest.mark.release
+def test_the_usual_step_loop_runs_every_step(cluster: Cluster) -> None:
+    """`srun ... & wait` and xargs, with more steps than slots: as in a plain job, and nobody has to be told."""
+    script = """for i in $(seq 6); do srun -n1 --exact bash -c "echo ran $i; sleep .3" & done; wait
+        seq 12 | xargs -P8 -I{} srun -n1 bash -c 'echo ran x{}; sleep .1'; echo xargs=$?"""
+    state, output = run(cluster, script, "-wn2", "--share-gpu=4", "--gres=gpu:1")
+    assert sorted(lines(output)) == sorted([*map(str, range(1, 7)), *(f"x{i}" for i in range(1, 13))])
+    assert "xargs=0" in output
+    assert "error" not in output
+    assert state == "COMPLETED"
+
+
+@pytest.mark.release
+def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
+    """One that is killed leaves its place at once; one that wants two slots gets both; Ctrl-C ends a wait."""
+    script = """srun -n1 bash -c "$(until_file last)" & srun -n1 bash -c "$(until_file first)" & taken 2
+        for name in a killed b c; do
+            srun -n1 bash -c "echo ran $name" & pids[n]=$!; queued $((n++))
+        done
+        srun -n2 bash -c 'echo ran both' & queued 4
+        timeout -k 9 -s INT .5 srun -n1 echo ran interrupted; echo interrupted=$?
+        kill -9 ${pids[1]}; while waits 1; do sleep .02; done
+        touch go.first; wait ${pids[3]}; touch go.last; wait"""
+    state, output = run(cluster, f"n=0\n{script}", "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    assert lines(output) == ["a", "b", "c", "both", "both"]
+    assert "interrupted=124" in output
+    assert state == "COMPLETED"
+
+
+@pytest.mark.release
+def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
+    """Whoever writes --immediate looks at srun's exit code. A --slot-wait that is over fails a job that does not look.
+    What wants no slot never waits, and what can never be had is refused at once."""
+    script = """srun -n4 bash -c "$(until_file last)" & taken 4
+        for no in --gres=none --share-gpu=off; do srun -n1 $no echo ran $no; done
+        SLURM_SHARE_SLOT=none srun -n1 echo ran none
+        srun -I -n1 true; echo immediate=$?; SLURM_IMMEDIATE=1 srun -n1 true; echo variable=$?
+        [ -s $S/refused ] && echo marked
+        srun --slot-wait=0 -n2 true; echo limit=$?; srun --slot-wait=1 -n1 true; echo longer=$?
+        srun -n1 true; echo job=$?
+        srun --slot-wait=soon -n1 true; srun -Q -n5 true
+        touch go.last; wait"""
+    state, output = run(cluster, script, "-wn2", "--share-gpu=4", "--gres=gpu:1", "--slot-wait=1s")
+    assert lines(output) == ["--gres=none", "--share-gpu=off", "none"]
+    for what in ("immediate", "variable", "limit", "longer", "job"):
+        assert f"{what}={names.EXIT_REFUSED}\n" in output
+    assert "marked" not in output
+    assert re.search(
+        r"this step is not started: it wants 2 of the 4 slots that job \d+ has on n2, 0 are free, and --s", output
+    )
+    assert "--slot-wait=1s is over; wait longer, start fewer steps at once, or submit the job with a larger" in output
+    assert "--slot-wait=soon: this is no time; write a number of seconds" in output
+    assert output.count("of 5 on n2 has no slot: --share-gpu=4 on 1 GPU makes 4") == 5
+    assert output.endswith(LOSS)
+    assert state == f"FAILED {FAILED}"
+
+
+@pytest.mark.release
+def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> None:
+    """Elsewhere it cannot see the slots: the refusal has the lines that work, and the job does not end COMPLETED."""
+    loop = 'for i in $(seq 3); do srun -Q -n1 -w NODE bash -c "echo ran $i; sleep .5" & done; wait\n'
+    options = ("-wn2,n3", "-N2", "--share-gpu=2", "--gres=gpu:1")
+    state, output = run(cluster, loop.replace("NODE", "n2"), *options)
+    assert sorted(lines(output)) == ["1", "2", "3"]
+    assert state == "COMPLETED"
+    state, output = run(cluster, loop.replace("NODE", "n3"), *options)
+    assert len(lines(output)) == 2
+    assert (
+        "on n3 has no slot: --share-gpu=2 on 1 GPU makes 2 slots, 2 held by other steps of the job; in a job of 2 "
+        "nodes srun does not wait for a slot: start at most 2 at a time on each node (srun -w n3 -n1 PROGRAM), or have "
+        "the tasks dealt out (llsub PROGRAM [2,2] --tasks FILE)"
+    ) in output
+    assert output.endswith(LOSS)
+    assert state == f"FAILED {FAILED}"
+
+
+def test_srun_on_the_login_host_is_told_where_steps_wait(cluster: Cluster) -> None:
+    """It sees no slot of the node, and has no script whose result it could be."""
+    script = """rm -f go.login up.*
+        srun -Q -n2 bash -c 'touch up.$SLURM_PROCID; until [ -e go.login ]; do sleep .02; done' &
+        until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done
+        srun -Q -n1 true; touch go.login; wait"""
+    options = ["-wn2", "--share-gpu=2", "--gres=gpu:1"]
+    done = cluster.as_user("alice", ["salloc", *options, "bash", "-c", script], timeout=60)
+    assert (
+        "2 held by other steps of the job; srun on another host does not see when one is free: start it in the job's "
+        "script, or have the tasks dealt out (llsub PROGRAM [1,2] --tasks FILE)"
+    ) in done.stderr
+
+
+def test_a_step_in_a_task_does_not_wait_for_that_tasks_own_step(cluster: Cluster) -> None:
+    """Its slots are not free before it has ended: with room beside them it runs, without any it is refused at once."""
+    inner = "srun -Q -n1 echo ran inner; echo inner=\\$?; touch up.\\$SLURM_PROCID"
+    both = "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done"
+    script = f'srun -Q -n1 bash -c "{inner}"; rm -f up.*; srun -Q -n2 bash -c "{inner}; {both}"'
+    state, output = run(cluster, script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
+    assert lines(output) == ["inner"]
+    assert output.count(f"inner={names.EXIT_REFUSED}") == 2
+    assert state == f"FAILED {FAILED}"
+
+
+def test_many_steps_go_through_eight_slots_each_once(cluster: Cluster) -> None:
+    """And no two of them have the same slot at the same time."""
+    step = "mkdir slot.$SLURM_SHARE_SLOT || echo clash; echo ran {}; rmdir slot.$SLURM_SHARE_SLOT"
+    script = f"rm -rf slot.*; seq {STEPS} | xargs -P16 -I{{}} srun -Q -n1 bash -c '{step}'; echo xargs=$?"
+    state, output = run(cluster, script, "-wn2", "--share-gpu=4", timeout=60 + STEPS)
+    assert Counter(lines(output)) == Counter(map(str, range(1, STEPS + 1)))
+    assert "clash" not in output
+    assert "xargs=0" in output
+    assert state == "COMPLETED"
