@@ -4,8 +4,8 @@
  * waiter or a promise with the srun that held it, however that ended, and nothing has to be cleared away. Where which lock stands
  * is said in slurm_share/names.py. The file's few bytes say how much of a promise a step has used up.
  *
- * srun and slurmstepd both run these functions, and so does their twin in Python, slurm_share/actuators/slot_queue.py. Whoever claims or
- * chooses holds SS_SLOTS_LOCK meanwhile. Nothing here knows Slurm. */
+ * srun and slurmstepd both run these functions; their twin in Python is slurm_share/actuators/slot_queue.py. Whoever joins, claims,
+ * names a step or chooses holds SS_SLOTS_LOCK meanwhile. Nothing here knows Slurm. */
 #ifndef SLURM_SHARE_SLOT_QUEUE_H
 #define SLURM_SHARE_SLOT_QUEUE_H
 
@@ -26,7 +26,7 @@ void ss_queue_follow(int queue, int64_t place);
 /* Leaves the queue with a promise of so many slots, which stands until the file is closed; 0 or -1. */
 int ss_queue_claim(int queue, int64_t place, uint32_t slots);
 
-/* The promise is that step's from now on. Where that fails it is given up, and the step takes its chance. */
+/* The promise is that step's from now on. */
 void ss_queue_name_step(int queue, int64_t place, uint32_t slots, uint32_t step);
 
 /* How many slots are promised to others than `step`. */

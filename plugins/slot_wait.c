@@ -230,6 +230,19 @@ enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
 	return end;
 }
 
+void ss_slot_wait_name_step(const struct ss_slot_wait *wait, uint32_t step)
+{
+	char why[SS_SENTENCE_SIZE];
+	struct ss_leases *leases = ss_leases_open(wait->folder, wait->slots, 0, UINT32_MAX, false, why, sizeof why);
+	int lock = leases != NULL ? ss_leases_begin(leases, why, sizeof why) : -1;
+
+	/* without the lock the step could lose its slots to another; without a name it would have none at all */
+	ss_queue_name_step(wait->queue, wait->place, wait->wanted, step);
+	if (lock >= 0)
+		ss_leases_end(lock);
+	ss_leases_close(leases);
+}
+
 int ss_slot_wait_parse(const char *text, int64_t *limit_ms)
 {
 	static const char letters[] = "smhd";

@@ -31,6 +31,10 @@ enum ss_wait_end {
 
 enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait);
 
+/* The promise is that step's from now on. Nobody chooses meanwhile: whoever counted promises between the two of its places would
+ * miss it. */
+void ss_slot_wait_name_step(const struct ss_slot_wait *wait, uint32_t step);
+
 /* "90", "90s", "5m", "2h", "1d" -> milliseconds; -1 for any other text. */
 int ss_slot_wait_parse(const char *text, int64_t *limit_ms);
 

@@ -189,7 +189,7 @@ void ss_srun_wait_step(spank_t sp)
 	if (now.wait.queue < 0)
 		return;
 	if (spank_get_item(sp, S_JOB_STEPID, &step) == ESPANK_SUCCESS) {
-		ss_queue_name_step(now.wait.queue, now.wait.place, now.wait.wanted, step);
+		ss_slot_wait_name_step(&now.wait, step);
 		return;
 	}
 	(void)close(now.wait.queue); /* slurmstepd would take the promise for another step's */

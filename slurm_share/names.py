@@ -55,9 +55,9 @@ place p, one above the highest that is there. The first in the queue looks for s
 before theirs. When it finds enough it locks a promise of n slots, n bytes from QUEUE_CLAIMS + p * QUEUE_ROOM on, and
 leaves its place. When its step has a number s, the promise moves to QUEUE_STEPS + s * QUEUE_ROOM. It stands as long
 as srun runs; bytes 2s and 2s + 1 of the file (the lower one first) say how many tasks of the step have chosen their
-slots since, and only what is left of the promise counts. Whoever chooses, or makes a promise, holds SLOTS_LOCK and
-leaves alone as many free slots as are promised to others. Whoever gives a slot back sets the times of SLOTS_QUEUE,
-which wakes the first in the queue.
+slots since, and only what is left of the promise counts. Whoever chooses, makes a promise or moves one, holds
+SLOTS_LOCK and leaves alone as many free slots as are promised to others. Whoever gives a slot back sets the times of
+SLOTS_QUEUE, which wakes the first in the queue.
 """
 
 # --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------

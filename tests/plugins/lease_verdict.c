@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "leases.h"
-#include "slot_queue.h"
 #include "slot_wait.h"
 
 static uint32_t number(const char *text)
@@ -29,7 +28,7 @@ static int wait_as_srun(char **argv)
 	enum ss_wait_end end = ss_slot_wait(&wait);
 
 	if (end == SS_WAIT_PROMISED && strcmp(argv[5], "-1") != 0)
-		ss_queue_name_step(wait.queue, wait.place, wait.wanted, number(argv[5]));
+		ss_slot_wait_name_step(&wait, number(argv[5]));
 	puts(end == SS_WAIT_PROMISED ? "promised" : end == SS_WAIT_OVER ? "over" : "unable");
 	hold_until_input_ends();
 	return 0;

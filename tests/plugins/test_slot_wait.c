@@ -160,7 +160,7 @@ static void a_promise_is_its_own_steps_until_that_has_chosen(void)
 	new_folder();
 	struct ss_slot_wait wait = for_slots(3, 0);
 	CHECK("promised", ss_slot_wait(&wait) == SS_WAIT_PROMISED);
-	ss_queue_name_step(wait.queue, wait.place, 3, STEP);
+	ss_slot_wait_name_step(&wait, STEP);
 	int queue = ss_queue_open(folder);
 	CHECK("to others three are gone", ss_queue_claimed(queue, STEP + 1) == 3);
 	CHECK("not to itself", ss_queue_claimed(queue, STEP) == 0);
