@@ -95,8 +95,9 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 	if (context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR)
 		ss_submit_hand_over(sp, asked());
 	if (context == S_CTX_LOCAL) {
-		ss_srun_wait(asked(), plugin.state_root);
+		ss_srun_wait_begin(asked(), plugin.state_root);
 		ss_inside_check(asked());
+		ss_srun_wait(asked(), plugin.state_root);
 	}
 	return ESPANK_SUCCESS;
 }

@@ -22,6 +22,7 @@ static struct {
 	char limit_said[32];
 	int64_t limit_ms;
 	bool is_immediate; /* --immediate, SLURM_IMMEDIATE */
+	bool is_seen_here; /* its tasks are on this node alone, or take no slots of the job */
 	char node[256];
 	char folder[512];
 	struct ss_slot_wait wait;
@@ -70,12 +71,21 @@ static void refuse(void)
 	exit(SS_EXIT_REFUSED);
 }
 
-/* A task of a node whose slots cannot be seen here had none: that is all its srun comes to know. A program that ends with the same
- * code of its own is taken for one, and its job, too, does not end as if all had been done. */
+/* The step was refused in srun, or a task on a node whose slots cannot be seen here: that is all srun comes to know. A program that
+ * ends with the same code of its own is taken for one, and its job, too, does not end as if all had been done. On this node
+ * slurmstepd marks the job, and knows better. */
 static void at_exit(int status, void *folder)
 {
-	if ((status & 0xff) == SS_EXIT_REFUSED)
+	if ((status & 0xff) == SS_EXIT_REFUSED && !now.is_seen_here)
 		ss_queue_mark_refused(folder);
+}
+
+void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root)
+{
+	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
+		return;
+	(void)snprintf(now.folder, sizeof now.folder, "%s/" SS_JOBS_FOLDER "/%u/" SS_SLOTS_FOLDER, state_root, ss_inside_job());
+	(void)on_exit(at_exit, now.folder);
 }
 
 /* How many tasks srun will start on its one node, in the order in which it looks itself. */
@@ -156,13 +166,9 @@ void ss_srun_wait(const struct ss_request *asked, const char *state_root)
 	if (words == NULL)
 		return;
 	ss_srun_words_read(words, count, &said);
-	if (said.says_other_place || takes_no_gpu(&said))
+	now.is_seen_here = said.says_other_place || takes_no_gpu(&said) || is_on_this_node(&said);
+	if (said.says_other_place || takes_no_gpu(&said) || !is_on_this_node(&said))
 		return;
-	(void)snprintf(now.folder, sizeof now.folder, "%s/" SS_JOBS_FOLDER "/%u/" SS_SLOTS_FOLDER, state_root, ss_inside_job());
-	if (!is_on_this_node(&said)) {
-		(void)on_exit(at_exit, now.folder);
-		return;
-	}
 	/* without it Slurm itself makes the step wait, for the GPUs that another one has */
 	if (!said.overlaps && getenv("SLURM_OVERLAP") == NULL)
 		return;

@@ -13,7 +13,11 @@
 /* The option callback of --slot-wait: 0, or -1 after a sentence on stderr, and the command ends. */
 int ss_srun_wait_option(const char *text);
 
-/* When srun has read its options. Does not return where the step is refused. `asked` as for ss_inside_check(). */
+/* When srun has read its options, before anything can refuse the step: from now on an srun that ends with SS_EXIT_REFUSED marks the
+ * job, as far as nobody on this node does it. */
+void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root);
+
+/* When nothing else has refused the step. Does not return where the step is refused. `asked` as for ss_inside_check(). */
 void ss_srun_wait(const struct ss_request *asked, const char *state_root);
 
 /* The step has its number, and none of its tasks has been started. */

@@ -77,12 +77,13 @@ def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
             srun -n1 bash -c "echo ran $name" & pids[n]=$!; queued $((n++))
         done
         srun -n2 bash -c 'echo ran both' & queued 4
-        timeout -k 9 -s INT .5 srun -n1 echo ran interrupted; echo interrupted=$?
+        env --default-signal=INT srun -n1 echo ran interrupted & queued 5
+        kill -INT $!; wait $!; echo interrupted=$?
         kill -9 ${pids[1]}; while waits 1; do sleep .02; done
         touch go.first; wait ${pids[3]}; touch go.last; wait"""
     state, output = run(cluster, f"n=0\n{script}", "-wn2", "--share-gpu=2", "--gres=gpu:1")
     assert lines(output) == ["a", "b", "c", "both", "both"]
-    assert "interrupted=124" in output
+    assert "interrupted=130" in output
     assert state == "COMPLETED"
 
 
