@@ -15,16 +15,29 @@
 #include "options.h"
 #include "slot_queue.h"
 
-/* Between two looks of the first in the queue whom nobody wakes; and where inotify has no room left (max_user_instances). */
-enum { LOOK_AGAIN_MS = 2000, LOOK_UNTOLD_MS = 250 };
+/* The longest sleep when nobody wakes the sleeper, and where inotify has no room left (max_user_instances). The first is short, and
+ * each is twice as long as the one before: srun may still be setting itself up, see keep_signals(). */
+enum { FIRST_SLEEP_MS = 20, LAST_SLEEP_MS = 1000, UNTOLD_SLEEP_MS = 250 };
+
+/* What ends srun. */
+static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+enum { ENDING = sizeof ending / sizeof *ending };
+
+/* What srun had made of them. */
+struct signals {
+	bool has_handler[ENDING];
+	struct sigaction handlers[ENDING];
+	sigset_t blocked;
+};
 
 /* A state of the wait that nobody else has to see. */
 struct waiter {
 	struct ss_slot_wait *wait;
 	struct ss_leases *leases;
 	int changes; /* inotify on the queue's file; -1: not yet, -2: cannot be had */
-	int64_t began_ms;
+	int64_t began_ms, sleep_ms;
 	bool has_told;
+	struct signals signals;
 };
 
 static int64_t now_ms(void)
@@ -96,10 +109,8 @@ static void sleep_as_first(const struct waiter *waiter, int64_t most_ms)
 {
 	char events[1024];
 	struct pollfd changes = { waiter->changes, POLLIN, 0 };
-	int64_t pause_ms = waiter->changes >= 0 ? LOOK_AGAIN_MS : LOOK_UNTOLD_MS;
+	int64_t pause_ms = waiter->changes < 0 && most_ms > UNTOLD_SLEEP_MS ? UNTOLD_SLEEP_MS : most_ms;
 
-	if (most_ms >= 0 && most_ms < pause_ms)
-		pause_ms = most_ms;
 	(void)poll(&changes, waiter->changes >= 0, (int)pause_ms);
 	while (waiter->changes >= 0 && read(waiter->changes, events, sizeof events) > 0)
 		;
@@ -116,65 +127,64 @@ static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 	struct sigaction wake = { .sa_handler = on_alarm }, handler_before;
 	struct itimerval after = { .it_interval = { 1, 0 } }, timer_before;
 
-	if (most_ms == 0)
+	if (most_ms == 0 || sigaction(SIGALRM, &wake, &handler_before) != 0)
 		return;
 	after.it_value.tv_sec = most_ms / 1000;
 	after.it_value.tv_usec = most_ms % 1000 * 1000;
-	if (sigaction(SIGALRM, &wake, &handler_before) != 0)
-		return;
-	if (most_ms > 0)
-		(void)setitimer(ITIMER_REAL, &after, &timer_before);
+	(void)setitimer(ITIMER_REAL, &after, &timer_before);
 	ss_queue_follow(wait->queue, wait->place);
-	if (most_ms > 0)
-		(void)setitimer(ITIMER_REAL, &timer_before, NULL);
+	(void)setitimer(ITIMER_REAL, &timer_before, NULL);
 	(void)sigaction(SIGALRM, &handler_before, NULL);
 }
 
-/* Milliseconds until something has to be said or done; -1: nothing has. */
-static int64_t until_next(const struct waiter *waiter)
+/* Milliseconds until something has to be said or done, or to be looked at again. */
+static int64_t next_sleep(struct waiter *waiter)
 {
 	const struct ss_slot_wait *wait = waiter->wait;
-	int64_t waited = now_ms() - waiter->began_ms;
-	int64_t next = waiter->has_told ? -1 : wait->tell_ms;
+	int64_t waited = now_ms() - waiter->began_ms, most = waiter->sleep_ms;
 
-	if (wait->limit_ms >= 0 && (next < 0 || wait->limit_ms < next))
-		next = wait->limit_ms;
-	if (next < 0)
-		return -1;
-	return next > waited ? next - waited : 0;
+	waiter->sleep_ms = most * 2 < LAST_SLEEP_MS ? most * 2 : LAST_SLEEP_MS;
+	if (!waiter->has_told && wait->tell_ms - waited < most)
+		most = wait->tell_ms - waited;
+	if (wait->limit_ms >= 0 && wait->limit_ms - waited < most)
+		most = wait->limit_ms - waited;
+	return most > 0 ? most : 0;
 }
 
-/* By now srun has blocked the signals that end it (24.11), or has handlers that only make a note (26.05): Ctrl-C would end nothing
- * before there is a slot. What is ignored (nohup) stays so. */
-static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
-enum { ENDING = sizeof ending / sizeof *ending };
-
-struct signals {
-	struct sigaction handlers[ENDING];
-	sigset_t blocked;
-};
-
-static void let_signals_end_it(struct signals *before)
+/* By now srun has blocked the signals that end it (24.11), or has handlers that only make a note: Ctrl-C would end nothing before
+ * there is a slot. Those of 26.05 are installed by a thread of its own, perhaps a moment later: so this is done before each sleep.
+ * What is ignored (nohup) stays so. */
+static void keep_signals(struct signals *signals)
 {
-	struct sigaction as_usual = { .sa_handler = SIG_DFL };
+	struct sigaction as_usual = { .sa_handler = SIG_DFL }, found;
+
+	for (int i = 0; i < ENDING; i++) {
+		if (sigaction(ending[i], NULL, &found) != 0 || found.sa_handler == SIG_DFL || found.sa_handler == SIG_IGN)
+			continue;
+		signals->handlers[i] = found;
+		signals->has_handler[i] = true;
+		(void)sigaction(ending[i], &as_usual, NULL);
+	}
+}
+
+static void begin_signals(struct signals *signals)
+{
 	sigset_t opened;
 
 	(void)sigemptyset(&opened);
 	(void)sigaddset(&opened, SIGALRM);
-	for (int i = 0; i < ENDING; i++) {
-		(void)sigaction(ending[i], NULL, &before->handlers[i]);
-		if (before->handlers[i].sa_handler != SIG_IGN)
-			(void)sigaction(ending[i], &as_usual, NULL);
+	for (int i = 0; i < ENDING; i++)
 		(void)sigaddset(&opened, ending[i]);
-	}
-	(void)sigprocmask(SIG_UNBLOCK, &opened, &before->blocked);
+	keep_signals(signals);
+	(void)sigprocmask(SIG_UNBLOCK, &opened, &signals->blocked);
 }
 
-static void put_signals_back(const struct signals *before)
+static void end_signals(const struct signals *signals)
 {
-	(void)sigprocmask(SIG_SETMASK, &before->blocked, NULL);
+	(void)sigprocmask(SIG_SETMASK, &signals->blocked, NULL);
 	for (int i = 0; i < ENDING; i++)
-		(void)sigaction(ending[i], &before->handlers[i], NULL);
+		if (signals->has_handler[i])
+			(void)sigaction(ending[i], &signals->handlers[i], NULL);
 }
 
 static enum ss_wait_end wait_on(struct waiter *waiter)
@@ -195,18 +205,19 @@ static enum ss_wait_end wait_on(struct waiter *waiter)
 			waiter->has_told = true;
 			wait->tell(wait);
 		}
+		keep_signals(&waiter->signals);
 		if (!is_first(wait))
-			sleep_as_follower(wait, until_next(waiter));
+			sleep_as_follower(wait, next_sleep(waiter));
 		else if (waiter->changes == -1)
 			waiter->changes = watch(wait->folder); /* and then look once more */
 		else if (first)
-			sleep_as_first(waiter, until_next(waiter));
+			sleep_as_first(waiter, next_sleep(waiter));
 	}
 }
 
 enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
 {
-	struct waiter waiter = { .wait = wait, .changes = -1, .began_ms = now_ms() };
+	struct waiter waiter = { .wait = wait, .changes = -1, .began_ms = now_ms(), .sleep_ms = FIRST_SLEEP_MS };
 	char why[SS_SENTENCE_SIZE];
 	enum ss_wait_end end = SS_WAIT_UNABLE;
 
@@ -215,10 +226,9 @@ enum ss_wait_end ss_slot_wait(struct ss_slot_wait *wait)
 	wait->queue = ss_queue_open(wait->folder);
 	waiter.leases = wait->queue >= 0 ? ss_leases_open(wait->folder, wait->slots, 0, UINT32_MAX, false, why, sizeof why) : NULL;
 	if (waiter.leases != NULL) {
-		struct signals before;
-		let_signals_end_it(&before);
+		begin_signals(&waiter.signals);
 		end = wait_on(&waiter);
-		put_signals_back(&before);
+		end_signals(&waiter.signals);
 	}
 	ss_leases_close(waiter.leases);
 	if (waiter.changes >= 0)

@@ -1,6 +1,6 @@
 /* Waiting for slots, in srun, before its step is made: one after the other in the order of arrival, however many each wants.
  *
- * The first in the queue looks at the slots whenever somebody gives one back, and every two seconds in any case: a holder that was
+ * The first in the queue looks at the slots whenever somebody gives one back, and every second in any case: a holder that was
  * killed tells nobody. The others sleep until the one before them has left. Nothing here knows Slurm. */
 #ifndef SLURM_SHARE_SLOT_WAIT_H
 #define SLURM_SHARE_SLOT_WAIT_H

@@ -78,7 +78,7 @@ def test_steps_wait_in_the_order_of_arrival(cluster: Cluster) -> None:
         done
         srun -n2 bash -c 'echo ran both' & queued 4
         env --default-signal=INT srun -n1 echo ran interrupted & queued 5
-        kill -INT $!; wait $!; echo interrupted=$?
+        while kill -INT $! 2>/dev/null; do sleep .1; done; wait $!; echo interrupted=$?
         kill -9 ${pids[1]}; while waits 1; do sleep .02; done
         touch go.first; wait ${pids[3]}; touch go.last; wait"""
     state, output = run(cluster, f"n=0\n{script}", "-wn2", "--share-gpu=2", "--gres=gpu:1")
