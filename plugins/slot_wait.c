@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -116,25 +115,36 @@ static void sleep_as_first(const struct waiter *waiter, int64_t most_ms)
 		;
 }
 
+/* No signal of srun's own, whose threads may come to handle SIGALRM at any moment. */
+#define ALARM (SIGRTMIN + 3)
+
 static void on_alarm(int number)
 {
 	(void)number;
 }
 
-/* The lock has no time limit of its own: a signal ends it early. It is repeated, lest one that comes before the lock is lost. */
+/* The lock has no time limit of its own: a signal to this thread ends it early. It is repeated, lest one that comes before the lock
+ * is lost; it is delivered no later than when its timer is deleted, and so before its handler is gone. */
 static void sleep_as_follower(const struct ss_slot_wait *wait, int64_t most_ms)
 {
-	struct sigaction wake = { .sa_handler = on_alarm }, handler_before;
-	struct itimerval after = { .it_interval = { 1, 0 } }, timer_before;
+	struct sigaction wake = { .sa_handler = on_alarm }, before;
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = ALARM };
+	struct itimerspec after = { .it_interval = { 1, 0 } };
+	timer_t timer;
 
-	if (most_ms == 0 || sigaction(SIGALRM, &wake, &handler_before) != 0)
+	event._sigev_un._tid = gettid();
+	if (most_ms == 0 || sigaction(ALARM, &wake, &before) != 0)
 		return;
-	after.it_value.tv_sec = most_ms / 1000;
-	after.it_value.tv_usec = most_ms % 1000 * 1000;
-	(void)setitimer(ITIMER_REAL, &after, &timer_before);
-	ss_queue_follow(wait->queue, wait->place);
-	(void)setitimer(ITIMER_REAL, &timer_before, NULL);
-	(void)sigaction(SIGALRM, &handler_before, NULL);
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) {
+		after.it_value.tv_sec = most_ms / 1000;
+		after.it_value.tv_nsec = most_ms % 1000 * 1000000;
+		(void)timer_settime(timer, 0, &after, NULL);
+		ss_queue_follow(wait->queue, wait->place);
+		(void)timer_delete(timer);
+	} else {
+		(void)poll(NULL, 0, (int)most_ms);
+	}
+	(void)sigaction(ALARM, &before, NULL);
 }
 
 /* Milliseconds until something has to be said or done, or to be looked at again. */
@@ -172,7 +182,7 @@ static void begin_signals(struct signals *signals)
 	sigset_t opened;
 
 	(void)sigemptyset(&opened);
-	(void)sigaddset(&opened, SIGALRM);
+	(void)sigaddset(&opened, ALARM);
 	for (int i = 0; i < ENDING; i++)
 		(void)sigaddset(&opened, ending[i]);
 	keep_signals(signals);

@@ -41,7 +41,7 @@ FILES = {
     "pair.sh": JOB.replace("srun", "srun --gpus-per-task=2 -n1")
     + "srun --share-gpu=off --gpus-per-task=2 -n1 ./task.sh\n",
     "torch.sh": JOB + ": torchrun train.py\n",
-    "loop.sh": SHOW + "for i in $(seq 6); do srun -n1 --exact ./task.sh & done; wait\n",
+    "loop.sh": SHOW + "for i in $(seq 6); do srun -n1 --exact bash -c './task.sh; sleep 1' & done; wait\n",
     "far.sh": SHOW + "for i in 1 2 3; do srun -n1 -w n3 bash -c './task.sh; sleep 1' & done; wait\n",
     "outer.sh": "#!/bin/bash\nsbatch --wait -o inner.out job.sh >inner.id 2>&1; cat inner.out\n",
 }
@@ -112,7 +112,7 @@ CAPS = [
 ]
 STEPS = [
     Row("sbatch --share-gpu=4 nine.sh", note="`srun -n9` in it"),
-    Row("sbatch --share-gpu=4 --gres=gpu:1 loop.sh", note="6 x `srun -n1 --exact ./task.sh &`, then `wait`, in it"),
+    Row("sbatch --share-gpu=4 --gres=gpu:1 loop.sh", note="6 x `srun -n1 --exact ... &`, then `wait`, in it"),
     Row("sbatch --share-gpu=2 --gres=gpu:1 -N2 far.sh", "n2,n3", note="3 x `srun -n1 -w n3 ... &`, then `wait`, in it"),
     Row("sbatch --share-gpu=4 off.sh", note="`srun -n1 --share-gpu=off` in it"),
     Row("sbatch --share-gpu=4 bound.sh", note="`srun --gpus-per-task=1 -n2` in it"),
