@@ -41,8 +41,10 @@ FILES = {
     "pair.sh": JOB.replace("srun", "srun --gpus-per-task=2 -n1")
     + "srun --share-gpu=off --gpus-per-task=2 -n1 ./task.sh\n",
     "torch.sh": JOB + ": torchrun train.py\n",
-    "loop.sh": SHOW + "for i in $(seq 6); do srun -n1 --exact bash -c './task.sh; sleep 1' & done; wait\n",
-    "far.sh": SHOW + "for i in 1 2 3; do srun -n1 -w n3 bash -c './task.sh; sleep 1' & done; wait\n",
+    "loop.sh": f"{SHOW}rm -f up.*; for i in $(seq 6); do srun -n1 --exact ./held.sh 3 & done; wait\n",
+    "far.sh": f"{SHOW}rm -f up.*; for i in 1 2; do srun -n1 -w n3 ./held.sh 2 & done\n"
+    "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done; srun -n1 -w n3 ./task.sh; touch up.2; wait\n",
+    "held.sh": f"#!/bin/bash\n{TASK}touch up.$SLURM_SHARE_SLOT; until [ -e up.$1 ]; do sleep .02; done\n",
     "outer.sh": "#!/bin/bash\nsbatch --wait -o inner.out job.sh >inner.id 2>&1; cat inner.out\n",
 }
 
@@ -304,6 +306,8 @@ def sentences(text: str) -> str:
     """Ours, and what a program said that failed; without the line that every simulated GPU causes."""
     lines = [line for line in text.splitlines() if re.search(r"slurm-share: |error:|not share", line)]
     lines = [line for line in lines if not re.search("TIOCGWINSZ|pseudo-terminal", line)]  # there is no terminal here
+    # Slurm says it beside the exit code where the step has not quite ended, so not each time
+    lines = [line for line in lines if "non-zero exit code or other failure mode" not in line]
     kept = [re.sub(r"^(sbatch|salloc|srun|slurmstepd\S*): (error: )?(?=slurm-share)", "", line) for line in lines]
     kept = [line for line in kept if "are simulated" not in line and "Batch job submission failed" not in line]
     kept = [re.sub(r"\bjob \d+(_\d+)?", "job N", line).replace("|", "/") for line in kept]

@@ -118,12 +118,15 @@ def test_a_step_that_is_not_to_wait_is_refused(cluster: Cluster) -> None:
 @pytest.mark.release
 def test_in_a_job_of_two_nodes_srun_waits_on_its_own_only(cluster: Cluster) -> None:
     """Elsewhere it cannot see the slots: the refusal has the lines that work, and the job does not end COMPLETED."""
-    loop = 'for i in $(seq 3); do srun -Q -n1 -w NODE bash -c "echo ran $i; sleep .5" & done; wait\n'
+    task = "echo ran $SLURM_STEP_ID; touch up.$SLURM_STEP_ID; until [ -e go.on ]; do sleep .02; done"
+    step = f"srun -Q -n1 -w NODE bash -c '{task}'"
+    both = "until [ -e up.0 ] && [ -e up.1 ]; do sleep .02; done"
+    loop = f"rm -f up.*; {step} & {step} & {both}; {step} & THEN touch go.on; wait"
     options = ("-wn2,n3", "-N2", "--share-gpu=2", "--gres=gpu:1")
-    state, output = run(cluster, loop.replace("NODE", "n2"), *options)
-    assert sorted(lines(output)) == ["1", "2", "3"]
+    state, output = run(cluster, loop.replace("NODE", "n2").replace("THEN", "queued 0;"), *options)
+    assert sorted(lines(output)) == ["0", "1", "2"]
     assert state == "COMPLETED"
-    state, output = run(cluster, loop.replace("NODE", "n3"), *options)
+    state, output = run(cluster, loop.replace("NODE", "n3").replace("THEN", "wait $!;"), *options)
     assert len(lines(output)) == 2
     assert (
         "on n3 has no slot: --share-gpu=2 on 1 GPU makes 2 slots, 2 held by other steps of the job; in a job of 2 "
