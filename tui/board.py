@@ -95,7 +95,8 @@ class Board(TimeKeys, inherit_bindings=False):
         if (before := self.shown) is not None and self.focused is not None and before in self.focused.ancestors:
             self._focus_of[before.view] = self.focused
         view = await self._view(way[-1].view)
-        if self.dashboard.is_ending:
+        # Whoever presses Ctrl-C while this loads: the view may be gone before the dashboard says that it ends.
+        if self.dashboard.is_ending or view.parent is None or view not in view.parent.children:
             return
         self.way = way
         if self.place.node:

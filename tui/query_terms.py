@@ -173,6 +173,9 @@ def _equal(column: Column[Any], wanted: str, wrong: str, *, is_quoted: bool) -> 
             return YES if text in names or (figure is not None and _is_shown_as(column, value, figure, text)) else NO
         if text in names or value.casefold() == low or names.intersection(part.strip() for part in text.split(",")):
             return YES
+        # squeue writes the reason of a job that waits in brackets, and users write it without.
+        if text[:1] == "(" and text[-1:] == ")" and text[1:-1] in names:
+            return YES
         return YES if is_like is not None and is_like(text) else NO
 
     return lambda cells, _: list(map(fits, cells.values(column), cells.texts(column)))

@@ -20,7 +20,7 @@ from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .sums import carried_charts, is_told, nobody, tasks_words
+from .sums import advice_words, carried_charts, is_told, nobody, tasks_words
 from .table import TableView, fetching
 from .text import Piece, facts, line, paragraph
 
@@ -112,7 +112,7 @@ class JobsView(TableView[JobRow]):
             head.append(f"largest task {gigabytes(row.peak_mib)}")
         lines = [facts(head, width)]
         if row.advice is not None:
-            lines += paragraph(f"advice: {row.advice.sentence}", width, most=max(1, most - 2))
+            lines += paragraph(advice_words(row.advice), width, most=max(1, most - 2))
         room = most - len(lines)
         shown = row.loads if len(row.loads) <= room else row.loads[: max(0, room - 1)]
         for node, load in shown:

@@ -22,7 +22,7 @@ from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import NodeRow, Point, Subject
 from . import targets
-from .sums import flag_lines, jobs_here, nobody, of_job, of_nodes
+from .sums import advice_words, flag_lines, jobs_here, nobody, of_job, of_nodes
 from .table import TableView
 from .text import Piece, facts, line
 
@@ -65,7 +65,7 @@ class NodesView(TableView[NodeRow]):
             return [line((f"job {place.job_name or place.job} is not there any more", "H"))]
         lines = [of_job(job, width)]
         if height >= 16 and job.advice is not None:
-            lines.append(facts([f"advice: {job.advice.sentence}"], width))
+            lines.append(facts([advice_words(job.advice)], width))
         return lines
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:

@@ -64,6 +64,11 @@ def tasks_words(tasks: str) -> str:
     return f"{tasks} task" if tasks == "1" else f"{tasks} tasks"
 
 
+def advice_words(advice: Advice) -> str:
+    """Say the advice about a job; a sentence that there is none says so itself."""
+    return advice.sentence if advice.sentence.startswith("no advice") else f"advice: {advice.sentence}"
+
+
 def of_job(row: JobRow, width: int) -> Content:
     """A job in one line: what it is, then what it uses."""
     name = [row.name] if row.name else []

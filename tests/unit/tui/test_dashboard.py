@@ -829,3 +829,19 @@ def test_choices_are_written_in_another_thread(tmp_path: Path) -> None:
         drive(app, play)
     finally:
         hangs.set()
+
+
+def test_ctrl_c_while_the_first_view_is_made_ends_without_an_error() -> None:
+    """Before Textual has the terminal Ctrl-C cancels the program's task, and no key says that it ends."""
+
+    async def broken_off(turns: int) -> BaseException | None:
+        app = a_dashboard(FakeFeed())
+        running = asyncio.create_task(app.run_async(headless=True, size=(80, 24)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return app._exception
+
+    found = {turns: asyncio.run(broken_off(turns)) for turns in range(0, 60, 2)}
+    assert {turns: error for turns, error in found.items() if error is not None} == {}

@@ -234,3 +234,12 @@ def test_a_filter_tells_which_columns_it_asks() -> None:
         query = understand(text, COLUMNS)
         assert query is not None
         assert query.columns == columns
+
+
+@pytest.mark.parametrize("query", ["name=Resources", "name=resources", 'name="(Resources)"'])
+def test_a_reason_in_brackets_is_found_without_them(query: str) -> None:
+    """squeue writes (Resources) where a job waits."""
+    rows = (Job("(Resources)", "alice", None), Job("(ReqNodeNotAvail)", "alice", None), Job("n1", "alice", None))
+    understood = understand(query, COLUMNS)
+    assert understood is not None
+    assert list(understood.fitting(Held(rows, COLUMNS, lambda job: job.name), len(rows))) == [0]
