@@ -197,9 +197,10 @@ def assumed_notes(
     request = sharing.request
     if request is None or not sharing.is_computed or gpus or triple.nodes > 1 or len(counts) < 2:
         return ()
+    part = " and each of them a larger part" if request.mem_mib is None else ""
     return (
         f"nodes here have {counts[0]} to {counts[-1]} GPUs: --{names.OPTION}={share_option.render(request)} is for one "
-        f"with {counts[0]}; on a node with more, a GPU gets fewer processes and each of them a larger part",
+        f"with {counts[0]}; on a node with more, a GPU gets fewer processes{part}",
     )
 
 

@@ -419,6 +419,9 @@ def test_what_a_computed_number_assumes_is_said() -> None:
     assert computed.is_computed
     (said,) = fitting.assumed_notes(triple, (), (V2, A4), computed)
     assert said.startswith("nodes here have 2 to 4 GPUs: --share-gpu=4 is for one with 2; on a node with more")
+    assert said.endswith("and each of them a larger part")
+    (said,) = fitting.assumed_notes(triple, (), (V2, A4), fitting.sharing(triple, "mem=8G", 2, plugin=True))
+    assert said.endswith("a GPU gets fewer processes")  # a cap that was written stays
     assert fitting.assumed_notes(triple, (), (V2,), computed) == ()
     assert fitting.assumed_notes(triple, (("", 2),), (V2, A4), computed) == ()
     assert fitting.assumed_notes(Triple(2, 8), (), (V2, A4), computed) == ()
