@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,3 +20,13 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, usual)
     # It asks the clock in a way that Python 3.12 and later warn of, and here warnings are errors.
     config.addinivalue_line("filterwarnings", "ignore:datetime.datetime.utcnow:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def signals_of_tasks_as_before() -> Iterator[None]:
+    """Give later tests the SIGUSR1 and SIGUSR2 that a command run in this process has ignored: programs inherit that."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)

@@ -356,7 +356,7 @@ CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umo
 BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
 ROOTS = [
     rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/mps)?",
-    rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|choose|\d+))?)?",
+    rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
     rf"{STATE}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
     re.escape(LOG),
     r"/dev/null",

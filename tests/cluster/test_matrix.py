@@ -58,7 +58,7 @@ PROFILES[TOGETHER] = Profile(
 )
 PROFILES[V2] = Profile({"cgroup_v2": True})
 """Not among those together: a job is in one kind of cgroup."""
-EVERY_DAY = [(CURRENT if WANTED == "all" else WANTED, TOGETHER)]
+EVERY_DAY = [(WANTED if WANTED in RELEASES else CURRENT, TOGETHER)]
 in_full = pytest.mark.skipif(not FULL, reason="NOT TESTED here on every profile: tests/releases.sh does")
 KINDS = [(release, name) for release in RELEASES for name in PROFILES] if FULL else EVERY_DAY
 

@@ -38,7 +38,7 @@ TRIPLE = f"#!/bin/bash\necho before; {STAY}; echo after\n"
 @pytest.fixture(scope="module")
 def rolling(can_make_clusters: None) -> Iterator[Cluster]:
     """A cluster that begins with the older release."""
-    if WANTED != "all":
+    if WANTED not in ("all", "usual"):
         pytest.skip("one release was asked for, and an upgrade takes two")
     with Cluster.up(name_for("rolling"), OLDER, upgrade_to=NEWER, nodes=4) as made:
         if made.ahead is None or made.ahead.release != NEWER:

@@ -149,10 +149,10 @@ def test_the_screen_says_what_squeue_and_llload_say(scene: Scene) -> None:
     measured = {job["job"]: job for node in survey["nodes"] for job in node["snapshot"]["jobs"]}
     for job, (user, name, state, nodes, place) in queue.items():
         row = screen.row(str(job), user, name)
-        assert (row[3], row[5]) == (state, nodes)
+        assert (row[3], row[6]) == (state, nodes)  # TIME and START between them
         tasks = measured[job]["tasks"]
         assert tasks == {scene.sweep: 8, scene.short: 2}[job]
-        assert row[6:8] == [f"{tasks}/{measured[job]['slots']}", "2"]
+        assert row[7:9] == [f"{tasks}/{measured[job]['slots']}", "2"]
         assert gigabytes(measured[job]["gpu_memory_mib"]) in row
         assert place in row
 
@@ -244,7 +244,7 @@ def test_the_output_of_a_job_is_followed_and_a_signal_reaches_one_task(scene: Sc
     screen.shows("written later")
     assert screen.text.count("ended with") == 1
     goes_to(screen, "Escape", "Jobs")
-    assert screen.row(str(scene.sweep), "alice", "sweep")[6] == "7/8"
+    assert screen.row(str(scene.sweep), "alice", "sweep")[7] == "7/8"
 
 
 def tasks_of(scene: Scene, job: int) -> list[Any]:
