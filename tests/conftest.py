@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def signals_of_tasks_as_before() -> Iterator[None]:
-    """Give later tests the SIGUSR1 and SIGUSR2 that a command run in this process has ignored: programs inherit that."""
+    """Undo what a command run in this process does with SIGUSR1 and SIGUSR2: programs of later tests inherit it."""
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
     yield
     for number, handler in before.items():
