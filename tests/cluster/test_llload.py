@@ -122,7 +122,7 @@ def test_llload_says_what_slurm_and_the_driver_say(cluster: Cluster) -> None:
     cluster.exec("login", ["kill", "-9", pid], check=True)
     wait_until(lambda: steps(cluster) == [])
     shown = cluster.as_user("alice", "cat shown", check=True).stdout.splitlines()
-    assert {line.split()[0] for line in shown} == {"n2"}
+    assert {line.split()[1] for line in shown} == {"n2"}  # behind the time of the look
     replayed = cluster.as_user("alice", "llload -g -q --replay looks.jsonl --watch 0.5 | head -3", check=True).stdout
     assert replayed.splitlines() == shown[:3]
 

@@ -295,7 +295,7 @@ def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) ->
     assert "4 of 8 ranks done" in log
     assert "runs these 4, and no other" in log
     both = cluster.as_user("alice", f"cd {HOME}; llsub --resume LLSUB.1 & llsub --resume LLSUB.1; wait")
-    assert len(re.findall(r"^job \d+: 4 of 8 tasks of LLSUB.1 are left$", both.stdout, re.MULTILINE)) == 1
+    assert len(re.findall(r"^job \d+: 4 of 8 tasks of LLSUB.1 are left; its environment is ", both.stdout, re.MULTILINE)) == 1
     assert llsub(cluster, "--watch").returncode == 0
     ran = cluster.as_user("alice", f"cd {HOME}; cat ran.*; ls ran.* | wc -l", check=True).stdout.split()
     assert ran == ["ran"] * 8 + ["8"]
