@@ -1,5 +1,7 @@
 """Many short tasks: python tests/bench/launch.py [ROUNDS] (root; makes two local clusters of its own, eight minutes).
 
+python tests/bench/launch.py --rate [ROUNDS]: only launcher and bare loop, into a file of its own; three minutes.
+
 On one cluster, in one run, by a user: 10,000 times `true` in triples mode (static and dynamic; with its logs, its
 pinning and its records) beside a bare posix_spawn loop in the launcher's place, which has none of them; the same with a
 log for each task; xargs, GNU parallel and HyperQueue in the same place; an array of 1,000; `srun` steps in one
@@ -250,14 +252,20 @@ def prepare(cluster: Cluster) -> Path:
     return cluster.home / "alice/bench"
 
 
+def in_turn(cluster: Cluster, rounds: int) -> dict[str, list[Run]]:
+    """Launcher and bare loop, one after the other, in every round."""
+    runs: dict[str, list[Run]] = {name: [] for name, _ in WAYS}
+    for turn in range(rounds):
+        for name, way in WAYS if turn % 2 == 0 else reversed(WAYS):
+            runs[name].append(measured(cluster, TASKS, way))
+    return runs
+
+
 def without_hooks(rounds: int) -> tuple[dict[str, list[Run]], str]:
     """Every way on a cluster without plugin and hooks, and Slurm's version."""
     with Cluster.up("bench-launch", slurm_conf_extra=CONF, without=("plugin",)) as cluster:
         peers = launch_peers.bring(prepare(cluster))
-        runs: dict[str, list[Run]] = {name: [] for name, _ in WAYS}
-        for turn in range(rounds):
-            for name, way in WAYS if turn % 2 == 0 else reversed(WAYS):
-                runs[name].append(measured(cluster, TASKS, way))
+        runs = in_turn(cluster, rounds)
         runs["triples, a log for each task"] = [measured(cluster, TASKS, launcher("block", "--logs=task"))]
         for name in peers:
             runs[launch_peers.NAMES[name]] = [measured(cluster, TASKS, peer(name))]
@@ -297,6 +305,18 @@ def parts(name: str, runs: list[Run], bare_runs: list[Run], bar: float | None = 
     ]
 
 
+def rate_alone(rounds: int = ROUNDS) -> int:
+    """Measure only the launcher beside the bare loop, print, write; return 1 where a bar does not hold."""
+    with Cluster.up("bench-launch", slurm_conf_extra=CONF, without=("plugin",)) as cluster:
+        prepare(cluster)
+        runs = in_turn(cluster, rounds)
+        version = cluster.slurm_version
+    rows = [row for name, found in runs.items() for row in rows_of(name, found)]
+    for name in ("triples, static", "triples, dynamic"):
+        rows += parts(name, runs[name], runs["bare loop"], PART_OF_BARE)
+    return 0 if report("launch_rate", version, rows) else 1
+
+
 def main(rounds: int = ROUNDS) -> int:
     """Measure, print, write; 1 where a bar does not hold."""
     runs, version = without_hooks(rounds)
@@ -320,4 +340,5 @@ def main(rounds: int = ROUNDS) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    alone = sys.argv[1:2] == ["--rate"]
+    sys.exit((rate_alone if alone else main)(*map(int, sys.argv[1 + alone :])))
