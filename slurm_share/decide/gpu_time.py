@@ -1,4 +1,4 @@
-"""Whose the load of the GPUs is: one figure for a job or a user, the same that the GPU itself has in its line."""
+"""Decide how much of the load of its GPUs a job or a user has: one figure, the same that the GPU shows in its line."""
 
 from __future__ import annotations
 

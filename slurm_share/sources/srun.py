@@ -41,7 +41,7 @@ can name nodes, or ask for one of the sources for operators."""
 TRY_AGAIN_S = 60.0
 """How long a step that failed is left alone: slurmctld is not asked at every look."""
 START_S = 30.0
-"""A node of a new step that has said nothing for so long is taken for lost: it went while the step was starting."""
+"""Seconds of silence after which a node of a new step counts as lost: it went away while the step was starting."""
 OTHER_JOBS_TRIED = 3
 """Jobs of a node in which no step could be started, before the node is left alone for as long."""
 STOP_S = 3.0
