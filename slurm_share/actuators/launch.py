@@ -1,8 +1,11 @@
 """Starts a task, and ends all that it started.
 
 Each task is the leader of a session and process group of its own, so that one signal reaches its children as well. It
-is started with posix_spawn(3), which for a parent of this size is several times cheaper than fork and exec; its cores
-are those of the thread that starts it, which therefore goes there first.
+is started with posix_spawn(3), which for a parent of this size is several times cheaper than fork and exec.
+
+A task has the cores of the thread that starts it, so that it is on them before its first instruction. A launcher that
+went there itself would wait at each start until that core had time for it, while others are idle: a third of the rate
+of short tasks. So there are a few threads that do nothing but start tasks, and wait for the cores instead.
 
 The libc function itself is called, through ctypes, and not os.posix_spawn: that makes environment, file actions and
 attributes anew for every task, and a job's environment of a hundred variables costs more than the rest of a start.
@@ -11,9 +14,12 @@ attributes anew for every task, and a job's environment of a hundred variables c
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import queue
 import signal
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -22,9 +28,22 @@ LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK
 
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 """Flags of posix_spawnattr_setflags(3), the same in the headers of glibc and musl."""
+THREADS = 4
+"""That start tasks: one waits for a core while the others go on. More of them did not start more."""
+STACK_BYTES = 512 * 1024
 _OPAQUE_BYTES = 1024
 """Room for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, in musl no
 larger."""
+
+
+_Start = tuple[
+    "Begun",
+    ctypes.Array[ctypes.c_char_p],
+    ctypes.Array[ctypes.c_char_p],
+    frozenset[int] | None,
+    ctypes.Array[ctypes.c_char],
+]
+"""What came of it (to be filled in); arguments; environment; cores; file actions."""
 
 
 class Environment(MutableMapping[bytes, bytes]):
@@ -63,20 +82,50 @@ class Environment(MutableMapping[bytes, bytes]):
         return len(self._variables)
 
 
-class Starter:
-    """Starts tasks of one run, each on its cores."""
+class Begun:
+    """One start, and what came of it."""
 
-    def __init__(self) -> None:
-        self._all = os.sched_getaffinity(0)
-        self._now: Collection[int] = self._all
-        # Not CDLL: no other thread of ours is to run between vfork and exec.
-        self._libc = ctypes.PyDLL(None)
+    __slots__ = ("error", "pid", "seat")
+
+    def __init__(self, seat: int) -> None:
+        self.seat = seat
+        self.pid = 0
+        """0: it did not start."""
+        self.error: OSError | None = None
+
+
+class Starter:
+    """Starts tasks of one run, each on its cores, with threads of its own."""
+
+    def __init__(self, cpus: Sequence[frozenset[int] | None], pids: Sequence[ctypes.c_int]) -> None:
+        """`cpus` are the cores of each seat, None: all of them. The pid of each seat's task is written to its place in
+        `pids` at once, before any of our code runs again.
+        """
+        self._cpus = cpus
+        self._pids = pids
+        self._libc = ctypes.CDLL(None)
         self._attributes = self._make_attributes()
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._actions: dict[int, ctypes.Array[ctypes.c_char]] = {}
         """Log's descriptor -> the file actions of a start."""
-        self._argv: tuple[Sequence[str], bytes, ctypes.Array[ctypes.c_char_p]] | None = None
-        self._pid = ctypes.c_int()
+        self._argv: tuple[Sequence[str], ctypes.Array[ctypes.c_char_p]] | None = None
+        self._begun: queue.SimpleQueue[Begun] = queue.SimpleQueue()
+        self.pending = 0
+        """Starts that were asked for and that `begun` has not told of."""
+        # Seats with the same cores have the same thread, which need not move then. Its starts are one after the other:
+        # of two tasks that are to have the same cores, the one that was asked for first is there first.
+        places = {one: place for place, one in enumerate(dict.fromkeys(cpus))}
+        self._queues: list[queue.SimpleQueue[_Start]] = [queue.SimpleQueue() for _ in range(min(len(places), THREADS))]
+        self._queue_of = [self._queues[places[one] % len(self._queues)] for one in cpus]
+
+    def make_threads(self) -> None:
+        """Call it once, where all signals that matter are blocked: the threads leave them to the caller's."""
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            for one in self._queues:
+                threading.Thread(target=self._work, args=(one,), name="starter", daemon=True).start()
+        finally:
+            threading.stack_size(before)
 
     def _make_attributes(self) -> ctypes.Array[ctypes.c_char]:
         """Return the attributes of every start: a session of its own, and no signal ignored or blocked.
@@ -92,7 +141,7 @@ class Starter:
             if signal.getsignal(number) is signal.SIG_IGN:
                 libc.sigaddset(ignored, int(number))
         libc.posix_spawnattr_init(attributes)
-        libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSID | _SETSIGMASK | _SETSIGDEF))
+        libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID))
         libc.posix_spawnattr_setsigmask(attributes, none)
         libc.posix_spawnattr_setsigdefault(attributes, ignored)
         return attributes
@@ -106,32 +155,67 @@ class Starter:
                 self._libc.posix_spawn_file_actions_adddup2(found, descriptor, number)
         return found
 
-    def start(self, argv: Sequence[str], environment: Environment, cpus: Collection[int] | None, log: int) -> int:
-        """Start a program and return its pid. `log` is an open file; it gets standard output and error.
+    def start(self, seat: int, argv: Sequence[str], environment: Environment, log: int) -> None:
+        """Have a program started; `begun` tells what came of it. `log` is a file that stays open until then; it gets
+        standard output and error.
 
-        Raises OSError where the program cannot be executed, ValueError where an argument holds a NUL.
+        Raises ValueError where an argument holds a NUL.
         """
         if self._argv is None or self._argv[0] is not argv:
-            words = [os.fsencode(word) for word in argv]
-            if any(b"\0" in word for word in words):
-                raise ValueError("embedded null byte")
-            self._argv = (argv, words[0], (ctypes.c_char_p * (len(words) + 1))(*words, None))
-        if cpus is not None and cpus is not self._now:
-            os.sched_setaffinity(0, cpus)
-            self._now = cpus
-        _, program, array = self._argv
-        error: int = self._libc.posix_spawn(
-            ctypes.byref(self._pid), program, self._actions_for(log), self._attributes, array, environment.array
-        )
-        if error:
-            raise OSError(error, os.strerror(error), argv[0])
-        return self._pid.value
+            self._argv = (argv, _array([os.fsencode(word) for word in argv]))
+        actions = self._actions_for(log)
+        self._queue_of[seat].put((Begun(seat), self._argv[1], environment.array, self._cpus[seat], actions))
+        self.pending += 1
 
-    def go_home(self) -> None:
-        """Back to all the cores: whoever only waits is to sit on nobody's."""
-        if self._now is not self._all:
-            os.sched_setaffinity(0, self._all)
-            self._now = self._all
+    def begun(self, patience_s: float = 0.0) -> Begun | None:
+        """Return one start that is over; None where there is none, even after that time."""
+        if not self.pending:
+            return None
+        try:
+            found = self._begun.get(timeout=patience_s) if patience_s else self._begun.get_nowait()
+        except queue.Empty:
+            return None
+        self.pending -= 1
+        return found
+
+    def _work(self, starts: queue.SimpleQueue[_Start]) -> None:
+        now: frozenset[int] | None = None
+        while True:
+            begun, argv, environment, cpus, actions = starts.get()
+            try:
+                if cpus is not None and cpus != now:
+                    os.sched_setaffinity(0, cpus)  # 0: this thread
+                    now = cpus
+                pid = self._pids[begun.seat]
+                error = self._spawn(pid, argv, environment, actions)
+                if error == errno.ENOEXEC:
+                    # A script without "#!": shells run it themselves, and so do we.
+                    error = self._spawn(pid, _array([b"/bin/sh", *argv[:-1]]), environment, actions)
+                if error:
+                    raise OSError(error, os.strerror(error), os.fsdecode(argv[0] or b""))
+                begun.pid = pid.value
+            except OSError as error:
+                begun.error = error
+            self._begun.put(begun)
+            if begun.error is not None:
+                os.kill(os.getpid(), signal.SIGCHLD)  # no child will ever end, and somebody may be waiting for one
+
+    def _spawn(
+        self,
+        pid: ctypes.c_int,
+        argv: ctypes.Array[ctypes.c_char_p],
+        environment: ctypes.Array[ctypes.c_char_p],
+        actions: ctypes.Array[ctypes.c_char],
+    ) -> int:
+        """Return 0, or the number of an error."""
+        found: int = self._libc.posix_spawn(ctypes.byref(pid), argv[0], actions, self._attributes, argv, environment)
+        return found
+
+
+def _array(words: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
+    if any(b"\0" in word for word in words if word is not None):
+        raise ValueError("embedded null byte")
+    return (ctypes.c_char_p * (len(words) + 1))(*words, None)
 
 
 def become_subreaper() -> None:

@@ -235,7 +235,8 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
     rows = table.rows()
     # Those whose end the loop saw, and perhaps did not come to write down.
     endings: _Endings = {row.pid: (row, row.code, row.signal, False) for row in rows if _is_seen(row)}
-    open_rows = {row.pid: row for row in _find_unnamed(run, [row for row in rows if not _is_seen(row)])}
+    unseen = _find_unnamed(run, node, rows)
+    open_rows = {row.pid: row for row in unseen if row.pid}
     told: set[int] = set()
 
     def ended(pid: int, status: int) -> None:
@@ -246,12 +247,12 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
 
     _reap(ended)
     for pid in open_rows:
-        if pid not in endings and pid:
+        if pid not in endings:
             launch.signal_group(pid, signal.SIGTERM)
             launch.signal_group(pid, signal.SIGCONT)
             told.add(pid)
     strays.end_children(GRACE_S, ended, asked=told)
-    unfinished = [row.task for pid, row in open_rows.items() if pid not in endings]
+    unfinished = [row.task for row in unseen if row.pid not in endings]
     known = _written(node, results)
     for row, code, number, ours in endings.values():
         if (row.task, row.attempt) in known:
@@ -308,28 +309,36 @@ def _written(node: Node, results: Results) -> set[tuple[int, int]]:
     return {(one.task, one.attempt) for one in run_folder.parse_results(data) if one.job == node.job}
 
 
-def _find_unnamed(run: Run, rows: list[Row]) -> list[Row]:
-    """The same rows, the one without a pid with that of its task.
+def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
+    """Return the rows whose end nobody has seen; those without a pid with that of their task, where it is found.
 
     posix_spawn comes back when the new program runs already; on a busy machine that can be long after, and a loop that
     was killed meanwhile has not named its task. Its task is a child of ours that leads a session, that no row names,
     that began no earlier than its row, and that is the program it should be: by its environment, or, where it has
-    ended already, by its name. What another task has left behind is none of these.
+    ended already, by its name and its cores. Tasks with the same cores are started one after the other, so that only
+    the first of them without a pid can have begun. What another task has left behind is none of these.
     """
-    unnamed = next((row for row in rows if row.pid == 0), None)
-    known, patience = {row.pid for row in rows}, Deadline.after(UNNAMED_S)
-    while unnamed is not None and patience.left() > 0:
-        for one in descendants.read_leaders():
-            if one.pid not in known and _is_task(run, unnamed, one):
-                return [replace(row, pid=one.pid) if row is unnamed else row for row in rows]
+    found, patience = {row.seat: row for row in rows if not _is_seen(row)}, Deadline.after(UNNAMED_S)
+    known = {row.pid for row in rows}
+    cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
+    while patience.left() > 0:
+        unnamed = sorted((row for row in found.values() if row.pid == 0), key=lambda row: row.since_boot, reverse=True)
+        if not unnamed:
+            break
+        for row in {cpus[row.seat]: row for row in unnamed}.values():
+            for one in descendants.read_leaders():
+                if one.pid not in known and _is_task(run, row, one, cpus[row.seat]):
+                    found[row.seat] = replace(row, pid=one.pid)
+                    known.add(one.pid)
+                    break
         time.sleep(0.01)  # between vfork and setsid it leads nothing yet
-    return rows
+    return list(found.values())
 
 
-def _is_task(run: Run, row: Row, one: descendants.Leader) -> bool:
+def _is_task(run: Run, row: Row, one: descendants.Leader, cpus: frozenset[int] | None) -> bool:
     if one.since_boot < row.since_boot - CLOCK_TICK_S:
         return False
     if one.environ:
         return {f"{ENV_TASK}={row.task}".encode(), f"{ENV_ATTEMPT}={row.attempt}".encode()} <= one.environ
     program = Path(run.command[0] if run.command else "/bin/sh").name
-    return one.name == program[:15]
+    return one.name == program[:15] and cpus in (None, one.cpus)

@@ -1,8 +1,8 @@
 """Starts a node's tasks, watches them, writes down how each ended, tries again what may be tried again.
 
-One thread and one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler ever
-runs between two lines. A task costs the launcher one posix_spawn, two waits and one line in results.jsonl; lines of
-tasks that end together are one write.
+One thread decides, with one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler
+ever runs between two lines. Other threads only start what they are told to (actuators/launch.py). A task costs one
+posix_spawn, two waits and one line in results.jsonl; lines of tasks that end together are one write.
 
 Not sigtimedwait(2) with a timeout: interrupted by SIGSTOP and SIGCONT (`scontrol suspend`) when the time is over,
 CPython answers with a siginfo that nobody has filled in (seen with 3.11 and 3.14). A timer's SIGALRM is one more signal
@@ -55,6 +55,9 @@ DOUBT_S = 0.1
 """A task that was ended by one of STOPS may have had it from whoever is about to tell us: so long its end waits."""
 LEFT_S = 2.0
 """For what a task has started and left behind (a `tee` of its output, say) to come to its end by itself."""
+ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+START_S = 0.1
+"""For the next of the starts under way to come back, where somebody has to wait for it."""
 TROUBLE_S = 60.0
 """So long nothing could be started, and nothing runs, for want of processes, descriptors, memory or disk space."""
 PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
@@ -87,6 +90,7 @@ class Running:
         "host_now_mib",
         "log",
         "log_start",
+        "out",
         "pid",
         "rank",
         "seat",
@@ -103,6 +107,8 @@ class Running:
         self.started = started
         self.clock = time.monotonic()
         self.pid = 0
+        self.out = -1
+        """The open log, while the task is being started."""
         self.allowed: Allowance | None = None
         """Its part of the GPU's memory, if that is not the part of its seat."""
         self.asked_mib: int | None = None
@@ -143,8 +149,10 @@ class Loop:
         self.was_here = was_here
         self.say = say
         self.show = show
-        self.starter = launch.Starter()
         self.running: dict[int, Running] = {}
+        """By pid."""
+        self.starting: dict[int, Running] = {}
+        """Seat -> the task that is being started in it."""
         self.free: deque[int] = deque(range(len(node.seats)))
         self.logs: dict[str, int] = {}
         """Logs of ranks that are open, by name."""
@@ -191,6 +199,8 @@ class Loop:
         self.gpu_peak_mib = self.host_peak_mib = 0
         """The largest that a task of this node was seen with when it ended; 0: none was."""
         self.stopping: Deadline | None = None
+        self.stop_with = signal.SIGTERM
+        """What the tasks are told when it is time to end."""
         self.lingering: dict[int, Deadline] = {}
         """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
         self.reserved: int | None = None
@@ -207,6 +217,7 @@ class Loop:
         self.env_ranks = [seat.rank for seat in node.seats]
         """Seat -> the rank that is in its environment now."""
         self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
+        self.starter = launch.Starter(self.cpus, [table.pid_of(seat) for seat in range(len(node.seats))])
         self.blanks = [blank_result(run, node, seat) for seat in node.seats]
 
     # ---- The loop ----
@@ -215,11 +226,13 @@ class Loop:
         """0 where every task that this node took is done, else 1."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self.sampler.start()
+        self.starter.make_threads()
         tick, armed = time.monotonic(), None
         while True:
             self._listen()
+            self._note_starts()
             self._fill()
-            if not self.running and not self.lingering and not self.feeder.waiting and not self._is_paused():
+            if not (self.starting or self.running or self.lingering or self.feeder.waiting or self._is_paused()):
                 break
             now = time.monotonic()
             if now >= tick:
@@ -258,8 +271,7 @@ class Loop:
         except StateError as error:
             self._close(f"{error}; no further task starts on {self.node.name}")
         self.free.extend(idle)
-        self.starter.go_home()
-        if not self.free and not self.running and not self.feeder.closed and self.node.seats:
+        if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.seats:
             self._close(f"no seat of {self.node.name} is left; no further task starts there")
 
     def _is_paused(self) -> bool:
@@ -323,19 +335,23 @@ class Loop:
             if not outcomes.has_room(need, self._room(seat, beside), len(beside)):
                 return False
         if turn.after == "host memory" or self.host_crowded:
-            tasks = list(self.running.values())
+            tasks = self._at_work()
             need = outcomes.need_mib(None, [self.host_peak_mib])
-            return outcomes.has_room(need, self.sampler.host(list(tasks)), len(tasks))
+            return outcomes.has_room(need, self.sampler.host(tasks), len(tasks))
         return True
 
     def _budget(self, seat: int) -> Budget | None:
         gpu = self.node.seats[seat].place.gpu
         return None if gpu is None else self.node.budgets.get(gpu)
 
+    def _at_work(self) -> list[Running]:
+        """Return the tasks that run, and those that are being started."""
+        return [*self.running.values(), *self.starting.values()]
+
     def _beside(self, seat: int) -> list[Running]:
-        """Return the tasks that run on the GPU of that seat."""
+        """Return the tasks that run on the GPU of that seat, or are being started there."""
         gpu = self.node.seats[seat].place.gpu
-        return [one for one in self.running.values() if self.node.seats[one.seat].place.gpu == gpu]
+        return [one for one in self._at_work() if self.node.seats[one.seat].place.gpu == gpu]
 
     def _has_cap_for(self, turn: Turn, seat: int, budget: Budget) -> bool:
         """Return whether the cap of this attempt fits beside those in force on the GPU."""
@@ -390,31 +406,56 @@ class Loop:
         task.allowed = allowed
         self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
         try:
-            task.log_start, out = self._open_log(turn, log)
-            try:
-                task.pid = self._spawn(self._argv(turn.task), env, self.cpus[seat], out)
-            finally:
-                if log not in self.logs:
-                    os.close(out)
+            task.log_start, task.out = self._open_log(turn, log)
+            self.starter.start(seat, self._argv(turn.task), env, task.out)
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in PASSING:
-                self._hold_up(turn, seat, error)
-                return False
-            why = self._why_not_started(turn.task, log, error)
-            self._ended(task, "not started", why)
-            self._write_down()
-            self.never_started += 1
-            if self.never_started >= NEVER_STARTED_MAX:
-                self._close(
-                    f"{self.never_started} tasks in a row could not be started on {self.node.name} ({why}); no further "
-                    "one is tried there"
-                )
+            self._did_not_start(task, error)
             return False
-        self.never_started = 0
-        self.trouble = None
-        self.table.name(seat, task.pid)
-        self.running[task.pid] = task
+        self.starting[seat] = task
         return True
+
+    def _note_starts(self, patience_s: float = 0.0) -> None:
+        """Note what has started, and what has not; wait for one of them that long."""
+        while (begun := self.starter.begun(patience_s)) is not None:
+            patience_s = 0.0
+            task = self.starting.pop(begun.seat)
+            if begun.error is not None:
+                self._did_not_start(task, begun.error)
+                self.free.append(task.seat)
+                continue
+            self._close_log(task)
+            self.never_started = 0
+            self.trouble = None
+            task.pid = begun.pid
+            self.running[task.pid] = task
+            if self.stopping is not None:
+                self._tell_to_stop(task.pid)
+
+    def _await_starts(self) -> bool:
+        """Wait for what is being started; False where a start takes longer, as on a file server that does not answer.
+        It is not to hold up others.
+        """
+        self._note_starts()
+        while (before := len(self.starting)) > 0:
+            self._note_starts(START_S)
+            if len(self.starting) == before:
+                return False
+        return True
+
+    def _did_not_start(self, task: Running, error: OSError | ValueError) -> None:
+        self._close_log(task)
+        if isinstance(error, OSError) and error.errno in PASSING:
+            self._hold_up(task.turn, task.seat, error)
+            return
+        why = self._why_not_started(task.turn.task, task.log, error)
+        self._ended(task, "not started", why)
+        self._write_down()
+        self.never_started += 1
+        if self.never_started >= NEVER_STARTED_MAX and not self.feeder.closed:
+            self._close(
+                f"{self.never_started} tasks in a row could not be started on {self.node.name} ({why}); no further one "
+                "is tried there"
+            )
 
     def _larger_allowance(self, turn: Turn, seat: int) -> Allowance | None:
         """Return what the attempt may take of its GPU, or None if that is the cap of its seat."""
@@ -470,9 +511,16 @@ class Loop:
         self.logs[log] = out = os.open(log, launch.LOG_FLAGS, 0o666)
         return out, os.fstat(out).st_size
 
+    def _close_log(self, task: Running) -> None:
+        """Close the log of a task that has started, unless it is one that later tasks write to as well."""
+        if task.out >= 0 and task.log not in self.logs:
+            os.close(task.out)
+        task.out = -1
+
     def _close_logs(self) -> None:
-        while self.logs:
-            os.close(self.logs.popitem()[1])
+        needed = {task.log for task in self.starting.values()}
+        for log in [one for one in self.logs if one not in needed]:
+            os.close(self.logs.pop(log))
 
     def _argv(self, task: int) -> tuple[str, ...]:
         run = self.what
@@ -485,25 +533,13 @@ class Loop:
             return (*run.command, line)
         return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
 
-    def _spawn(self, argv: tuple[str, ...], env: launch.Environment, cpus: frozenset[int] | None, out: int) -> int:
-        try:
-            return self.starter.start(argv, env, cpus, out)
-        except OSError as error:
-            if error.errno != errno.ENOEXEC:
-                raise
-            # A script without "#!": shells run it themselves, and so do we.
-            return self.starter.start(("/bin/sh", *argv), env, cpus, out)
-
     # ---- A task's end ----
 
     def _reap(self) -> bool:
         """Take leave of every task that has ended; False where none has."""
         found = False
         while True:
-            try:
-                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                break
+            seen = self._next_ended()
             if seen is None:
                 break
             found = True
@@ -516,7 +552,10 @@ class Loop:
             if task is not None:
                 # In this order a launcher that dies at any point leaves enough for its guard to write it down once.
                 self.table.end(task.seat, code, number)
-            _, _, usage = os.wait4(seen.si_pid, 0)
+            try:
+                _, _, usage = os.wait4(seen.si_pid, 0)
+            except ChildProcessError:
+                continue  # a start that failed: the thread of that start has waited for its process
             if task is None:
                 continue  # a grandchild whose parents are gone
             if launch.group_is_there(task.pid):
@@ -531,6 +570,19 @@ class Loop:
             self.free.append(task.seat)
         self._write_down()
         return found
+
+    def _next_ended(self) -> os.waitid_result | None:
+        """Return a child that has ended and that nobody has waited for."""
+        try:
+            seen = os.waitid(os.P_ALL, 0, ENDED)
+            if seen is None or seen.si_pid in self.running:
+                return seen
+            # A task that has ended before we heard that it had begun, or a grandchild whose parents are gone.
+            if self._await_starts() or seen.si_pid in self.running:
+                return seen
+            return next(filter(None, (os.waitid(os.P_PID, pid, ENDED) for pid in self.running)), None)
+        except ChildProcessError:
+            return None
 
     def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
         if code == 0 and self.stopping is None:
@@ -673,6 +725,7 @@ class Loop:
         if is_echo:
             return
         self.heard[number] = now
+        self._await_starts()  # those that are on the way are to hear it as well
         if number not in STOPS:
             # Such as "write a checkpoint" (sbatch --signal=USR1@60): a word to the tasks; we go on.
             for pid in self.running:
@@ -686,14 +739,18 @@ class Loop:
         """Start nothing more, pass the signal on, and have all ended within GRACE_S."""
         self.stopping = Deadline.after(GRACE_S)
         self.feeder.closed = True
+        self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
         for pid in self.running:
-            launch.signal_group(pid, signal.SIGTERM if number is signal.SIGHUP else number)
-            launch.signal_group(pid, signal.SIGCONT)  # a stopped process takes it only when it goes on
-        running = fold(task.turn.task for task in self.running.values())
+            self._tell_to_stop(pid)
+        running = fold(task.turn.task for task in self._at_work())
         self.say(
             f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; unfinished "
             "tasks run again with llsub --resume"
         )
+
+    def _tell_to_stop(self, pid: int) -> None:
+        launch.signal_group(pid, self.stop_with)
+        launch.signal_group(pid, signal.SIGCONT)  # a stopped process takes it only when it goes on
 
     def _tick(self, *, ended: bool = False) -> None:
         """What is done about once a second."""
@@ -715,7 +772,7 @@ class Loop:
             node=self.node.name,
             job=self.node.job,
             processes=len(self.node.seats),
-            running=len(self.running),
+            running=len(self.running) + len(self.starting),
             done=self.done,
             failed=self.failed,
             waiting_for_memory=self.feeder.waiting_for_memory,
@@ -776,7 +833,7 @@ class Loop:
                 there = {
                     gpu for gpu in there if gpu in self.node.budgets and self.node.budgets[gpu].total_mib == largest
                 }
-            busy = [self.node.seats[task.seat].place.gpu for task in self.running.values()]
+            busy = [self.node.seats[task.seat].place.gpu for task in self._at_work()]
             self.reserved = min(there, key=busy.count, default=None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -91,7 +91,7 @@ class Sampler(threading.Thread):
         for leader, used in sums.items():
             running[leader].host_now_mib = int(used)
 
-    def gpu(self, uuid: str, tasks: list[Watched]) -> Room | None:
+    def gpu(self, uuid: str, tasks: Sequence[Watched]) -> Room | None:
         """The memory of one GPU at the last look; None where it is not known."""
         reading = self._gpus.get(uuid)
         if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
@@ -99,7 +99,7 @@ class Sampler(threading.Thread):
         now = tuple(task.gpu_now_mib or 0 for task in tasks)
         return Room(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
 
-    def host(self, tasks: list[Watched]) -> Room | None:
+    def host(self, tasks: Sequence[Watched]) -> Room | None:
         """The host's memory now."""
         room = self._host.room()
         return None if room is None else Room(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import struct
 
 from msgspec import Struct
 
-_ROW = struct.Struct("=qqqddqq")
+_ROW = struct.Struct("=qqiiddqq")
 _PID = 16
 _END = 40
 _NOBODY = -1
@@ -42,11 +43,11 @@ class Table:
 
     def begin(self, seat: int, task: int, attempt: int, started: float, since_boot: float) -> None:
         """A task is about to be started."""
-        _ROW.pack_into(self._map, seat * _ROW.size, task, attempt, 0, started, since_boot, _NOBODY, _NOBODY)
+        _ROW.pack_into(self._map, seat * _ROW.size, task, attempt, 0, 0, started, since_boot, _NOBODY, _NOBODY)
 
-    def name(self, seat: int, pid: int) -> None:
-        """It has been."""
-        struct.pack_into("=q", self._map, seat * _ROW.size + _PID, pid)
+    def pid_of(self, seat: int) -> ctypes.c_int:
+        """Return the place of the seat's pid: whoever starts the task has the C library write it there."""
+        return ctypes.c_int.from_buffer(self._map, seat * _ROW.size + _PID)
 
     def end(self, seat: int, code: int | None, signal: int | None) -> None:
         """It has ended, and nobody has written it down yet."""
@@ -55,13 +56,13 @@ class Table:
 
     def clear(self, seat: int) -> None:
         """The seat is free."""
-        _ROW.pack_into(self._map, seat * _ROW.size, _NOBODY, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
+        _ROW.pack_into(self._map, seat * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
 
     def rows(self) -> tuple[Row, ...]:
         """The seats that have a task."""
         found = []
         for seat in range(self._seats):
-            task, attempt, pid, started, since_boot, code, signal = _ROW.unpack_from(self._map, seat * _ROW.size)
+            task, attempt, pid, _, started, since_boot, code, signal = _ROW.unpack_from(self._map, seat * _ROW.size)
             if task != _NOBODY:
                 found.append(
                     Row(

@@ -25,6 +25,8 @@ class Leader(Struct, frozen=True):
     """The kernel's name of it, at most 15 characters."""
     environ: frozenset[bytes]
     """NAME=VALUE; empty: it has ended, or hides it."""
+    cpus: frozenset[int]
+    """The cores that it may use, or might; empty: it is gone."""
 
 
 def read_children(proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
@@ -54,8 +56,17 @@ def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
     me, found = os.getpid(), []
     for pid, stat in _stats(proc):
         if int(stat[1]) == me and int(stat[3]) == pid:
-            found.append(Leader(pid, int(stat[19]) / _TICKS, _name(proc / str(pid)), _environ(proc / str(pid))))
+            found.append(
+                Leader(pid, int(stat[19]) / _TICKS, _name(proc / str(pid)), _environ(proc / str(pid)), _cpus(pid))
+            )
     return tuple(found)
+
+
+def _cpus(pid: int) -> frozenset[int]:
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return frozenset()
 
 
 def _stats(proc: Path) -> Iterator[tuple[int, list[bytes]]]:

@@ -590,12 +590,13 @@ def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
 
 
 def test_a_node_that_can_start_nothing_does_not_empty_the_queue(tmp_path):
-    """100 in a row, then it leaves the other 900 to nodes that can, or to whoever resumes the run."""
+    """100 in a row, and what the other process was starting meanwhile; the rest is for nodes that can start it, or for
+    whoever resumes the run."""
     made = Launch(tmp_path, "#!/bin/bash\n", 2, tasks=1000, distribution="dynamic")
     (tmp_path / "task.sh").unlink()
     code, said = made.go()
     assert code == 1
-    assert len(made.results()) == 100
+    assert len(made.results()) in (100, 101)
     assert "100 tasks in a row could not be started" in said
 
 

@@ -12,12 +12,12 @@ def test_rows_are_seen_by_the_process_that_forked_the_writer():
     if pid == 0:
         table.begin(0, 10, 1, 100.0, 7.0)
         table.begin(1, 11, 2, 101.0, 7.0)
-        table.name(1, 4711)
+        table.pid_of(1).value = 4711
         table.begin(2, 12, 1, 102.0, 7.0)
-        table.name(2, 4712)
+        table.pid_of(2).value = 4712
         table.end(2, 0, None)
         table.begin(3, 13, 1, 103.0, 7.0)
-        table.name(3, 4713)
+        table.pid_of(3).value = 4713
         table.end(3, None, 9)
         table.begin(4, 14, 1, 104.0, 7.0)
         table.clear(4)
