@@ -553,7 +553,7 @@ def test_the_step_gets_all_gpus_of_the_node_that_has_fewest(
 SRUN = """#!/usr/bin/python3 -S
 import os, signal, sys, time
 def say(number, frame):
-    print("srun got", signal.Signals(number).name.removeprefix("SIG"), flush=True)
+    os.write(1, f"srun got {signal.Signals(number).name.removeprefix('SIG')}\\n".encode())
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     if signal.getsignal(number) is not signal.SIG_IGN:
         sys.exit("it would end here of a signal that comes early")
@@ -563,7 +563,8 @@ while not os.path.exists("over"):
     time.sleep(0.05)
 sys.exit(5)
 """
-"""Takes signals that it has inherited as ignored, as srun does; a shell would not."""
+"""Takes signals that it has inherited as ignored, as srun does; a shell would not. The handler does not print(): a
+second signal can interrupt it, and Python's buffers refuse to be entered twice."""
 
 
 def sleeps(pid: int) -> bool:
