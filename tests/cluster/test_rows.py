@@ -316,6 +316,8 @@ def sentences(text: str) -> str:
         for line in kept
     ]
     kept = [re.sub(r"task \d+ of", "task T of", line) for line in kept]
+    # srun hears what a task says and that it has ended on two ways: either may come first
+    kept.sort(key=lambda line: ("Exited with exit code" in line) + 2 * ("the job ends with exit code" in line))
     return "<br>".join(dict.fromkeys(kept)) or "-"
 
 
