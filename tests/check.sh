@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests/setup.sh
+# With it, every Python that a test starts would compile all that it imports: a second each, and hundreds start.
+unset PYTHONDONTWRITEBYTECODE
 PATH=$PWD/.venv/bin:$PATH
 
 step() {

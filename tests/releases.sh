@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# Makes packaging/docs/releases.md anew from what runs on real daemons. As root. Usage: tests/releases.sh [--whole]
-# --whole: run every cluster test, and not only those of the profiles, the upgrade and pyslurm; half an hour more
+# Makes packaging/docs/releases.md anew from what runs on real daemons: every cluster test on every release of Slurm
+# (tests/run.sh --slurm all), and every profile. As root. Usage: tests/releases.sh [--profiles]
+# --profiles: only the tests of the profiles, the upgrade and pyslurm; half an hour less
 set -euo pipefail
 cd "$(dirname "$0")/.."
+tests=(tests/cluster)
+case "${1-}" in
+"") ;;
+--profiles) tests=(tests/cluster/test_matrix.py tests/cluster/test_rolling_upgrade.py tests/cluster/test_pyslurm.py) ;;
+*) echo "usage: tests/releases.sh [--profiles]" >&2 && exit 2 ;;
+esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tests=(tests/cluster/test_matrix.py tests/cluster/test_rolling_upgrade.py tests/cluster/test_pyslurm.py)
-[ "${1-}" != --whole ] || tests=(tests/cluster)
-export SLURM_SHARE_MATRIX=full PATH=$PWD/.venv/bin:$PATH
+unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
+export SLURM_SHARE_TEST_RELEASE=all SLURM_SHARE_MATRIX=full PATH=$PWD/.venv/bin:$PATH
 
 run() { # run RESULTS PYTEST-ARGUMENTS...
 	pytest -o cache_dir="$work/cache" -q -m cluster --timeout 600 --junitxml "$@" "${tests[@]}"
