@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from slurm_share import mps_control
+from slurm_share import mps_control, mps_processes
 from slurm_share.actuators import devices, mps, state
 from slurm_share.decide import owners, reconcile, refusals
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
@@ -98,16 +98,16 @@ def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
     program = settings.mps_control
     why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
     if why_not is None:
-        why_not = RUN_IN_JOB if proc.read_runs_in_job() else operators_daemon(paths)
+        why_not = RUN_IN_JOB if proc.read_runs_in_job() else operators_daemon(paths, program)
     return MpsOffer(limits.mps_clients(driver), why_not)
 
 
-def operators_daemon(paths: Paths) -> str | None:
+def operators_daemon(paths: Paths, program: str) -> str | None:
     """The sentence for a node whose operators run an MPS daemon of their own; None: they do not. A user's own daemon
     is that user's business."""
     daemons = mps_reader.foreign_daemons(mps_reader.read_processes(), str(paths.root))
     for one in daemons:
-        if one.identity.uid is not None and one.identity.uid < FIRST_ORDINARY_UID:
+        if mps_processes.is_systems(one, mps_processes.read_program_files(program), FIRST_ORDINARY_UID):
             return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
     return None
 

@@ -162,7 +162,7 @@ def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, dea
         def taken(gpu: str, uid: int = uid) -> bool:
             return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, who), over), paths)
 
-        owner = mps.owner(uid, uid)
+        owner = mps.owner_by_name(uid)
         # Of a daemon that no job tells of, the name of its folder will do for that of its GPU.
         places = [
             MpsPlace(settings.mps_control, pipe, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), owner)

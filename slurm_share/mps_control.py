@@ -39,6 +39,9 @@ from .records import MpsHealth, MpsPlace, MpsServer, Owner, ProcessIdentity
 PIPE_MAX_BYTES = 87
 """From 88 on the daemon ends with 1 and no word: `<pipe>/control_privileged` no longer fits sun_path (measured)."""
 
+PROTOCOL = "2"
+"""The one that all supported drivers have (docs.nvidia.com/deploy/mps, release 615, mpsv2-interface)."""
+
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """The daemon finds nvidia-cuda-mps-server through PATH alone; a hook's own PATH may lack /usr/sbin, or be unset."""
 
@@ -76,10 +79,14 @@ def check_pipe(pipe: str) -> None:
 
 
 def environment(place: MpsPlace) -> dict[str, str]:
-    """All that the daemon and its front end get to see. Nothing of the caller's own goes along."""
+    """All that the daemon and its front end get to see. Nothing of the caller's own goes along.
+
+    Drivers from 615 on know a second protocol, whose answers are others; older ones ignore the variable.
+    """
     return {
         "PATH": f"{place.program.rpartition('/')[0]}:{SEARCH_PATH}",
         **dict(place.environment),
+        "CUDA_MPS_PROTOCOL_VERSION": PROTOCOL,
         "CUDA_MPS_PIPE_DIRECTORY": place.pipe,
         "CUDA_MPS_LOG_DIRECTORY": place.logs,
         "CUDA_VISIBLE_DEVICES": place.gpu,

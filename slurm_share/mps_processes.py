@@ -16,8 +16,13 @@ from .records import MPS_NAME, MpsPlace, MpsProcess, MpsRole, ProcessIdentity
 
 DEFAULT_PIPE = "/tmp/nvidia-mps"
 """Where MPS lives when nobody says where."""
+DEFAULT_PIPE_V3_ROOT = "/run/nvidia-mps"
+"""The same for a daemon of root's with protocol 3 (docs.nvidia.com/deploy/mps, release 615)."""
+PIPE_VARIABLE = b"CUDA_MPS_PIPE_DIRECTORY"
+PROTOCOL_VARIABLE = b"CUDA_MPS_PROTOCOL_VERSION"
+CONTROL_PROGRAM = "nvidia-cuda-mps-control"
 
-_PROGRAMS: dict[str, MpsRole] = {"nvidia-cuda-mps-control": "daemon", "nvidia-cuda-mps-server": "server"}
+_PROGRAMS: dict[str, MpsRole] = {CONTROL_PROGRAM: "daemon", "nvidia-cuda-mps-server": "server"}
 _ENVIRONMENT_LIMIT_BYTES = 256 * 1024
 
 _LOCK = struct.Struct("hhqqi4x")
@@ -108,32 +113,122 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
     except OSError:
         return None
     identity = process.identify(pid, proc)
-    role = parse_role([word.decode(errors="replace") for word in words if word])
+    texts = [word.decode(errors="replace") for word in words if word]
+    role = parse_role(texts)
     if identity is None or role is None:
         return None
-    return MpsProcess(identity, role, _read_pipe(pid, proc))
+    uids = _read_uids(pid, proc)
+    variables = _read_variables(pid, proc)
+    protocol = parse_protocol(texts, variables.get(PROTOCOL_VARIABLE) if variables else None)
+    return MpsProcess(
+        identity,
+        role,
+        None if variables is None else _pipe(variables, protocol, is_root=uids[1:2] == (0,)),
+        uids=uids,
+        program=_read_program(pid, proc),
+        protocol=protocol,
+    )
 
 
 def parse_role(words: list[str]) -> MpsRole | None:
-    """What a process of MPS is, from its command line. The name may follow an interpreter's."""
+    """What a process of MPS is, from its command line. The name may follow an interpreter's.
+
+    Only `-d` or `-f` make the control program a daemon. Without a word it is a front end that reads commands; with
+    protocol 3 the command stands in its words (`nvidia-cuda-mps-control server list`).
+    """
     for place, word in enumerate(words[:3]):
         role = _PROGRAMS.get(word.rpartition("/")[2])
-        if role == "daemon" and not words[place + 1 :]:
+        if role == "daemon" and not any(_starts_daemon(one) for one in words[place + 1 :]):
             return "front end"
         if role is not None:
             return role
     return None
 
 
-def _read_pipe(pid: int, proc: str) -> str | None:
+def _starts_daemon(word: str) -> bool:
+    if word.startswith("--"):
+        return word in ("--daemon", "--foreground")
+    return word.startswith("-") and ("d" in word or "f" in word)
+
+
+def parse_protocol(words: list[str], variable: bytes | None) -> int:
+    """Return the protocol of a daemon, 2 or 3, from its command line and CUDA_MPS_PROTOCOL_VERSION, which wins."""
+    if variable in (b"2", b"3"):
+        return int(variable)
+    asked = [
+        after if word in ("-p", "--protocol") else word.removeprefix("--protocol=").removeprefix("-p")
+        for word, after in zip(words, [*words[1:], ""], strict=True)
+        if word.startswith(("-p", "--protocol"))
+    ]
+    return 3 if "3" in asked else 2
+
+
+def _pipe(variables: dict[bytes, bytes], protocol: int, *, is_root: bool) -> str:
+    named = variables.get(PIPE_VARIABLE)
+    if named is not None:
+        return os.fsdecode(named)
+    return DEFAULT_PIPE_V3_ROOT if protocol == 3 and is_root else DEFAULT_PIPE
+
+
+def _read_variables(pid: int, proc: str) -> dict[bytes, bytes] | None:
+    """Return those of a process's variables that say where and how a daemon serves; the first of each counts."""
     try:
         with open(f"{proc}/{pid}/environ", "rb") as file:
             variables = file.read(_ENVIRONMENT_LIMIT_BYTES).split(b"\0")
     except OSError:
         return None
-    name = b"CUDA_MPS_PIPE_DIRECTORY="
-    values = [variable[len(name) :] for variable in variables if variable.startswith(name)]
-    return os.fsdecode(values[0]) if values else DEFAULT_PIPE
+    found: dict[bytes, bytes] = {}
+    for variable in variables:
+        name, equals, value = variable.partition(b"=")
+        if equals and name in (PIPE_VARIABLE, PROTOCOL_VARIABLE):
+            found.setdefault(name, value)
+    return found
+
+
+def _read_uids(pid: int, proc: str) -> tuple[int, ...]:
+    try:
+        with open(f"{proc}/{pid}/status", "rb") as file:
+            line = next((line for line in file if line.startswith(b"Uid:")), b"")
+    except OSError:
+        return ()
+    return tuple(int(word) for word in line.split()[1:5])
+
+
+def _read_program(pid: int, proc: str) -> str | None:
+    try:
+        return os.readlink(f"{proc}/{pid}/exe").removesuffix(" (deleted)")  # noqa: PTH115
+    except OSError:
+        return None
+
+
+def read_program_files(program: str) -> frozenset[str]:
+    """Return the files that a process which runs the control `program` may execute: the program itself and, if it is
+    a script, its interpreter."""
+    found = {os.path.realpath(program)}
+    try:
+        with open(program, "rb") as file:
+            head = file.read(256)
+    except OSError:
+        return frozenset(found)
+    words = head.partition(b"\n")[0].removeprefix(b"#!").split() if head.startswith(b"#!") else []
+    return frozenset({*found, *(os.path.realpath(os.fsdecode(word)) for word in words[:1])})
+
+
+def runs_program(one: MpsProcess, program_files: frozenset[str]) -> bool:
+    """Return whether a process executes the control program: one of `program_files`, or a file of NVIDIA's name for
+    it, such as the one in a container."""
+    program = one.program
+    return program is not None and (program in program_files or program.rpartition("/")[2] == CONTROL_PROGRAM)
+
+
+def is_systems(one: MpsProcess, program_files: frozenset[str], first_ordinary_uid: int) -> bool:
+    """Return whether a daemon is root's or another system user's: all four uids are, and it executes the control
+    program.
+
+    The name of a process and its effective uid prove nothing: su behind a link of that name has both while it asks
+    an ordinary user for a password.
+    """
+    return bool(one.uids) and max(one.uids) < first_ordinary_uid and runs_program(one, program_files)
 
 
 def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:

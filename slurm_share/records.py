@@ -372,6 +372,13 @@ class MpsProcess(Struct, frozen=True):
     role: MpsRole
     pipe: str | None
     """Its pipe directory; None: its environment is not for our eyes."""
+    uids: tuple[int, ...] = ()
+    """Its real, effective, saved and file system uid; empty where the kernel does not say. They differ in a program
+    that changes its user, such as su: such a process is not its effective user's alone."""
+    program: str | None = None
+    """The file that it executes, as the kernel says it (/proc/PID/exe); None: not for our eyes."""
+    protocol: int = 2
+    """2, or from driver 615 on also 3: another way to ask the daemon, and another default pipe directory."""
 
 
 class MpsDefaults(Struct, frozen=True):

@@ -65,6 +65,9 @@ EMPTY_S = 0.5
 NOFILE = 16384
 """Below, a server cannot make its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
 
+NO_GROUP = 65534
+"""The kernel's overflow group (/proc/sys/kernel/overflowgid): nobody is in it."""
+
 NO_DEFAULTS = MpsDefaults()
 
 _Outcome = TypeVar("_Outcome", MpsStarted, MpsStopped)
@@ -77,6 +80,17 @@ def owner(uid: int, gid: int) -> Owner:
     except (KeyError, OSError):
         groups = [gid]
     return Owner(uid, gid, tuple(groups))
+
+
+def owner_by_name(uid: int) -> Owner:
+    """Return the user with his primary group, for work in his name when no job says its group.
+
+    A uid without a name has no group of his own: a group with the same number may be anybody's.
+    """
+    try:
+        return owner(uid, pwd.getpwuid(uid).pw_gid)
+    except (KeyError, OSError):
+        return owner(uid, NO_GROUP)
 
 
 # ---- Start ----

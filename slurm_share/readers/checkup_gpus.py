@@ -10,9 +10,10 @@ from typing import Any
 
 import pynvml
 
+from .. import mps_processes
 from ..checkup import FileFact, GpuFacts, Mount, SeenGpu, Unseen
 from ..errors import DriverError
-from ..records import Gpu, GpuReading
+from ..records import Gpu, GpuReading, MpsProcess
 from ..settings import Settings
 from . import checkup_programs, mps, nvml, proc
 
@@ -30,9 +31,19 @@ def read_gpus(settings: Settings, state_root: str, root: Path = Path("/"), mount
         gpus,
         checkup_programs.read_file_fact(control, root, mounts) if control else None,
         _server(control, root, mounts),
-        mps.foreign_daemons(mps.read_processes(str(root / "proc")), state_root),
+        _foreign_daemons(control, state_root, root),
         cuda,
         read_toolkit(root),
+    )
+
+
+def _foreign_daemons(control: str, state_root: str, root: Path) -> tuple[MpsProcess, ...]:
+    """Those of either protocol. A process that only has the name of one, such as su behind a link, is none."""
+    files = mps_processes.read_program_files(control) if control else frozenset[str]()
+    return tuple(
+        one
+        for one in mps.foreign_daemons(mps.read_processes(str(root / "proc")), state_root)
+        if one.program is None or mps_processes.runs_program(one, files)
     )
 
 

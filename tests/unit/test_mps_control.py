@@ -30,9 +30,11 @@ def test_a_place_on_a_node_fits_the_limit_for_any_uid():
 def test_the_daemons_environment_is_small_and_finds_the_server():
     """The server is looked for in PATH alone; the place's own variables cannot replace ours."""
     place = msgspec.structs.replace(PLACE, environment=(("LD_LIBRARY_PATH", "/lib"), ("CUDA_MPS_PIPE_DIRECTORY", "")))
+    place = msgspec.structs.replace(place, environment=(*place.environment, ("CUDA_MPS_PROTOCOL_VERSION", "3")))
     assert mps_control.environment(place) == {
         "PATH": "/opt/nvidia/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LD_LIBRARY_PATH": "/lib",
+        "CUDA_MPS_PROTOCOL_VERSION": "2",
         "CUDA_MPS_PIPE_DIRECTORY": "/run/x/mps/0",
         "CUDA_MPS_LOG_DIRECTORY": "/run/x/mps/0/logs",
         "CUDA_VISIBLE_DEVICES": "GPU-1",
@@ -126,7 +128,12 @@ def test_the_client_table_is_read_and_other_lines_are_none():
     [
         (["nvidia-cuda-mps-control", "-d"], "daemon"),
         (["/usr/bin/nvidia-cuda-mps-control", "-f"], "daemon"),
+        (["nvidia-cuda-mps-control", "-S", "-d"], "daemon"),
+        (["nvidia-cuda-mps-control", "-p", "3", "--daemon"], "daemon"),
+        (["nvidia-cuda-mps-control", "-dS"], "daemon"),
         (["nvidia-cuda-mps-control"], "front end"),
+        (["nvidia-cuda-mps-control", "-v"], "front end"),
+        (["nvidia-cuda-mps-control", "server", "list", "--format=csv,noheader"], "front end"),
         (["/usr/sbin/nvidia-cuda-mps-server"], "server"),
         (["/usr/bin/python3", "-ISB", "/usr/local/bin/nvidia-cuda-mps-control", "-d"], "daemon"),
         (["/usr/bin/python3", "-ISB", "/usr/local/bin/nvidia-cuda-mps-control"], "front end"),
@@ -137,6 +144,56 @@ def test_the_client_table_is_read_and_other_lines_are_none():
 def test_what_a_process_of_mps_is(words, role):
     """By its command line; the kernel's 15 characters are the same for all."""
     assert mps_processes.parse_role(words) == role
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "protocol"),
+    [
+        (["-d"], None, 2),
+        (["-p", "3", "-d"], None, 3),
+        (["-d", "-p3"], None, 3),
+        (["--protocol=3", "-d"], None, 3),
+        (["--protocol", "3", "-d"], b"2", 2),
+        (["-d"], b"3", 3),
+        (["-d"], b"x", 2),
+        (["-d", "-p"], None, 2),
+    ],
+)
+def test_the_variable_says_the_protocol_before_the_words(words, variable, protocol):
+    """As driver 615 has it."""
+    assert mps_processes.parse_protocol(["nvidia-cuda-mps-control", *words], variable) == protocol
+
+
+@pytest.mark.parametrize(
+    ("uids", "program", "expected"),
+    [
+        ((0, 0, 0, 0), "/usr/bin/nvidia-cuda-mps-control", True),
+        ((994, 994, 994, 994), "/opt/nvidia/bin/nvidia-cuda-mps-control", True),
+        ((0, 0, 0, 0), "/usr/bin/python3.13", True),
+        ((2001, 0, 0, 0), "/usr/bin/su", False),
+        ((2001, 0, 0, 0), "/usr/bin/nvidia-cuda-mps-control", False),
+        ((0, 0, 2001, 0), "/usr/bin/nvidia-cuda-mps-control", False),
+        ((0, 0, 0, 0), "/usr/bin/su", False),
+        ((0, 0, 0, 0), None, False),
+        ((), "/usr/bin/nvidia-cuda-mps-control", False),
+        ((2001, 2001, 2001, 2001), "/usr/bin/nvidia-cuda-mps-control", False),
+    ],
+)
+def test_a_system_users_daemon_has_four_uids_and_the_program(uids, program, expected):
+    """The name and the effective uid are su's as well."""
+    one = MpsProcess(ProcessIdentity(9, 1, 0, "nvidia-cuda-mps"), "daemon", "/tmp/nvidia-mps", uids, program)
+    files = frozenset(("/usr/bin/nvidia-cuda-mps-control", "/usr/bin/python3.13"))
+    assert mps_processes.is_systems(one, files, 1000) is expected
+
+
+def test_the_interpreter_of_a_script_is_one_of_the_programs_files(tmp_path):
+    """The kernel says that a script's process executes its interpreter. A program that is missing has only its name."""
+    script = tmp_path / "mps"
+    script.write_bytes(b"#!/bin/sh -e\n")
+    assert mps_processes.read_program_files(str(script)) == {str(script), os.path.realpath("/bin/sh")}
+    script.write_bytes(b"\x7fELF\n#!/bin/sh\n")
+    assert mps_processes.read_program_files(str(script)) == {str(script)}
+    assert mps_processes.read_program_files("/nonexistent/x") == {"/nonexistent/x"}
 
 
 def test_only_daemons_outside_our_folder_are_foreign():

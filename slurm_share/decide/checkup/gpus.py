@@ -244,15 +244,18 @@ def mps_program(facts: Facts) -> Sequence[Verdict]:
     COMPUTE,
     asks="no MPS daemon runs but ours",
     why="it is never stopped by us; a GPU that it holds refuses our servers, and shared jobs run without MPS",
-    fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control; take it out of the node's start",
+    fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (one with protocol 3: the same program"
+    " with -q); take it out of the node's start",
 )
 def foreign_mps(facts: Facts) -> Sequence[Verdict]:
     found: list[Verdict] = []
     for one in facts.gpus.foreign:
         who = one.identity
         where = one.pipe or "a folder that is not told"
-        fix = f"echo quit | CUDA_MPS_PIPE_DIRECTORY={where} nvidia-cuda-mps-control" if one.pipe else ""
-        found += warn(f"MPS daemon {who.pid} of uid {who.uid} in {where} is not ours", fix)
+        ask = f"CUDA_MPS_PIPE_DIRECTORY={where} nvidia-cuda-mps-control"
+        fix = "" if one.pipe is None else f"echo quit | {ask}" if one.protocol == 2 else f"{ask} -q"
+        what = "MPS daemon" if one.protocol == 2 else f"MPS daemon (protocol {one.protocol})"
+        found += warn(f"{what} {who.pid} of uid {who.uid} in {where} is not ours", fix)
     return found or ok("no daemon but ours")
 
 

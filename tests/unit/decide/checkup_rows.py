@@ -512,6 +512,12 @@ ROWS = (
         "daemon 9 of uid 0 in /tmp/nvidia-mps",
         gpus__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/tmp/nvidia-mps"),),
     ),
+    row(
+        "foreign-mps",
+        "WARN",
+        "(protocol 3) 9 of uid 0 in /run/nvidia-mps",
+        gpus__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/run/nvidia-mps", protocol=3),),
+    ),
     # --- what is ours
     row("ledger-lock", "FAIL", "process 9 (x) has held it", state__lock_holder="process 9 (x)"),
     row("job-folders", "FAIL", f"{PIPE} of job 4711 of uid 2001 is gone", **LOST),

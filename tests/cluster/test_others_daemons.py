@@ -1,0 +1,121 @@
+"""MPS daemons on a node that are not ours, programs that only look like one, and tasks that are to have none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from hooked import LOG, Node, configured, until
+
+from localcluster import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("cluster", ["26.05"], indirect=True)]
+
+FIRST = 9301
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Iterator[Node]:
+    """n2, called by hand; after the test nothing of anybody is on it."""
+    node = Node(cluster, "n2")
+    node.run("rm", "-f", LOG)
+    yield node
+    node.run("pkill", "-9", "-u", "alice,bob")
+    node.run("pkill", "-9", "-f", "nvidia-cuda-mps")
+    for job in node.jobs():
+        node.epilog(job)
+    remains = node.remains()
+    if remains:
+        cluster.reboot("n2")
+    assert remains == []
+
+
+@contextlib.contextmanager
+def program_of_that_name(node: Node, target: str, words: str) -> Iterator[int]:
+    """A program of bob's behind a link with the name of NVIDIA's control program; its pid."""
+    link = "/tmp/nvidia-cuda-mps-control"
+    node.background(["bash", "-c", f"ln -s {target} {link}; sleep 600 | {link} {words}"], "bob")
+    try:
+        until(lambda: named(node), "a program of that name")
+        (pid,) = named(node)
+        yield pid
+    finally:
+        node.run("pkill", "-9", "-x", "nvidia-cuda-mps")
+        node.run("rm", "-f", link)
+
+
+def named(node: Node) -> list[int]:
+    """Processes that the kernel calls as it calls MPS."""
+    return [int(word) for word in node.run("pgrep", "-x", "nvidia-cuda-mps").stdout.split()]
+
+
+def test_su_under_the_name_of_mps_is_no_daemon_of_the_operators(node: Node) -> None:
+    """It is at its password prompt, so its effective uid is root's: alice has her MPS all the same, and doctor sees no
+    daemon."""
+    with program_of_that_name(node, "/usr/bin/su", "-f alice") as pid:
+        uids = node.run("grep", "^Uid:", f"/proc/{pid}/status").stdout.split()[1:]
+        assert set(uids) == {"2002", "0"}, "not what this test is about"
+        node.prolog(FIRST)
+        plan = node.plan(FIRST)
+        said = node.run("slurm-share", "doctor", "--explain", "foreign-mps").stdout
+        seen = node.run("slurm-share", "doctor").stdout
+        node.epilog(FIRST)
+    assert "operators" not in plan
+    assert node_slots(plan) == ["on", "on"]
+    assert said
+    assert f"MPS daemon {pid}" not in seen
+
+
+def node_slots(plan: str) -> list[str]:
+    """Whether each slot of a plan has MPS."""
+    words = [line.split() for line in plan.splitlines() if line.startswith("slot ")]
+    return [
+        word.removeprefix("SLURM_SHARE_MPS=") for line in words for word in line if word.startswith("SLURM_SHARE_MPS=")
+    ]
+
+
+def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it(node: Node) -> None:
+    """Root's, in the folder where such a one lives when nobody says where."""
+    driver = ["env", "SIMMPS_DRIVER=615", "CUDA_MPS_LOG_DIRECTORY=/tmp"]
+    done = node.run(*driver, "nvidia-cuda-mps-control", "-p", "3", "-d")
+    assert done.returncode == 0, done.stdout
+    try:
+        (pid,) = named(node)
+        node.prolog(FIRST)
+        plan = node.plan(FIRST)
+        seen = node.run("slurm-share", "doctor").stdout
+        node.epilog(FIRST)
+        assert node.run(*driver, "CUDA_MPS_PROTOCOL_VERSION=3", "nvidia-cuda-mps-control", "-q").returncode == 0
+        until(lambda: not named(node), "its end")
+    finally:
+        node.run("pkill", "-9", "-x", "nvidia-cuda-mps")
+        node.run("rm", "-rf", "/run/nvidia-mps", "/tmp/control.log", "/tmp/server.log")
+    assert f"operators runs already (process {pid}, /run/nvidia-mps)" in plan
+    words = " ".join(seen.split())
+    assert f"MPS daemon (protocol 3) {pid} of uid 0 in /run/nvidia-mps is not ours" in words
+    assert "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps nvidia-cuda-mps-control -q" in words
+
+
+def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, node: Node) -> None:
+    """Her group is 100. A group whose number is her uid is somebody else's: no program of hers runs with it, neither
+    the daemon nor what the Epilog says to it."""
+    seen, program = "/tmp/groups", "/usr/local/bin/nvidia-cuda-mps-control"
+    wrapper = f'#!/bin/bash\nid -G >>{seen}\nexec {program} "$@"\n'
+    (cluster.root("n2") / "usr/local/bin/mps-with-groups").write_text(wrapper)
+    node.run("chmod", "755", "/usr/local/bin/mps-with-groups")
+    node.run("install", "-m", "666", "/dev/null", seen)
+    node.run("cp", "-p", "/etc/passwd", "/root/passwd")
+    node.run("sed", "-i", r"s/^\(alice:[^:]*:[0-9]*\):[0-9]*:/\1:100:/", "/etc/passwd")
+    try:
+        with configured(cluster, 'mps_control = "/usr/local/bin/mps-with-groups"'):
+            node.prolog(FIRST, SLURM_JOB_GID="100")
+            begun = node.run("cat", seen).stdout
+            node.run("truncate", "-s0", seen)
+            node.epilog(FIRST, SLURM_JOB_GID="100")
+            ended = node.run("cat", seen).stdout
+    finally:
+        node.run("cp", "-p", "/root/passwd", "/etc/passwd")
+        node.run("rm", "-f", "/root/passwd", "/usr/local/bin/mps-with-groups", seen)
+    assert set(begun.split()) == {"100"}
+    assert set(ended.split()) == {"100"}
