@@ -30,7 +30,7 @@ def work() -> bool:
     settings = hook.load_settings_or_defaults("epilog")
     call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
     try:
-        return release.release_job(os.environ, Paths(), settings, time.time())
+        return release.release_job(os.environ, Paths(), settings, time.clock_gettime(time.CLOCK_BOOTTIME))
     finally:
         call_off()
 

@@ -53,9 +53,9 @@ def work() -> bool:
                 from . import observe
 
                 _drop_plan()
-                observe.arrival(os.environ, paths, settings, time.time())
+                observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
                 return True
-            return admission.admit_job(os.environ, paths, settings, time.time())
+            return admission.admit_job(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
         finally:
             call_off()
     except Exception:

@@ -276,7 +276,9 @@ class StateFacts(Struct, frozen=True):
     """Who has held the ledger's lock all the time while it was looked at, which is longer than any hook needs; empty:
     nobody."""
     now: float = 0.0
-    """Unix time, seconds."""
+    """Unix time, seconds: the clock of files."""
+    uptime_s: float = 0.0
+    """Seconds since the node's start, at the same moment: the clock of the ledger."""
     log: FileFact | None = None
     log_is_writable: bool = True
     log_problem: str = ""

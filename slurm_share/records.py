@@ -214,7 +214,7 @@ class LedgerJob(Struct, frozen=True):
     """UUIDs, in the order Slurm granted them. Of a job without a share: none, they are its own business."""
     slots: int
     since: float
-    """Unix time of the Prolog, seconds."""
+    """Of the Prolog: seconds since the node's start (CLOCK_BOOTTIME), which no setting of its clock moves."""
     restart_count: int | None = None
     user: str | None = None
     partition: str | None = None
@@ -231,7 +231,7 @@ class RefusedJob(Struct, frozen=True):
 
     job_id: int
     at: float
-    """Unix time, seconds."""
+    """Seconds since the node's start, as in LedgerJob."""
 
 
 class ModeBefore(Struct, frozen=True):

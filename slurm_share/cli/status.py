@@ -76,7 +76,9 @@ def read_status() -> Status:
     modes = config.load().modes()
     paths, node, problems = Paths(), _node(), []
     try:
-        jobs = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
+        known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
+        clocks = time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
+        jobs = tuple(reconcile.with_unix_time(job, *clocks) for job in known)
         everything = os.access(paths.ledger, os.R_OK) or os.geteuid() == 0
     except PermissionError:
         everything = False

@@ -127,6 +127,15 @@ def is_starting(entry: LedgerJob, now: float) -> bool:
     return 0 <= now - entry.since < STARTING_S
 
 
+def with_unix_time(entry: LedgerJob, uptime_s: float, unix_s: float) -> LedgerJob:
+    """Return the entry with Unix time in `since`, for people.
+
+    uptime_s, unix_s: the same moment, now, on both clocks. A time that is not over yet was written by a release that
+    noted Unix time.
+    """
+    return entry if entry.since > uptime_s else replace(entry, since=unix_s - uptime_s + entry.since)
+
+
 def _in_the_way(ledger: Ledger, plan: Plan, removable: Collection[LedgerJob]) -> list[LedgerJob]:
     """The oldest of the entries that must be over for the plan's job to have room; none where all of them would not do:
     then it is not they who are in the way."""

@@ -44,6 +44,7 @@ def read_state(
         abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
         daemons=daemons,
         now=time.time(),
+        uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         log=checkup_programs.read_file_fact(settings.log_file, root, mounts) if settings.log_file else None,
         log_is_writable=writable,
         log_problem=problem,

@@ -889,6 +889,32 @@ def site(node, monkeypatch):
     os.umask(before)
 
 
+DAY_S = 86400.0
+
+
+@pytest.mark.parametrize("days", [-1, 1], ids=["set back", "set forward"])
+def test_a_job_that_has_just_come_keeps_its_node_when_the_clock_is_set(site, monkeypatch, days):
+    """Its first step is about to begin; another user's job is refused."""
+    site.configure('mode = "on"')
+    site.run(prolog, 1, share="4")
+    began = time.time()
+    monkeypatch.setattr(time, "time", lambda: began + days * DAY_S)
+    site.run(prolog, 2, uid=BOB, gpus="1", share="4")
+    assert site.jobs() == [1]
+    assert site.plan(2).refused
+
+
+def test_three_refusals_are_three_whatever_the_clock_says(site, monkeypatch):
+    """The driver is gone, and the clock is set while jobs come."""
+    site.configure('mode = "on"')
+    site.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    began, codes = time.time(), []
+    for number, days in enumerate((0, 1, -1)):
+        monkeypatch.setattr(time, "time", lambda days=days: began + days * DAY_S)
+        codes.append(site.run(prolog, 1 + number, share="4"))
+    assert codes == [0, 0, 1]
+
+
 def test_a_site_that_is_on_shares(site):
     """And its Epilog leaves nothing."""
     site.configure('mode = "on"')

@@ -59,7 +59,9 @@ def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
     return tuple(
         job
         for job in ledger.jobs
-        if job.job_id not in facts.state.live_jobs and job.job_id not in jobs and not _has_just_begun(facts, job.since)
+        if job.job_id not in facts.state.live_jobs
+        and job.job_id not in jobs
+        and not _has_just_begun(job.since, facts.state.uptime_s)
     )
 
 
@@ -74,11 +76,13 @@ def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
         return jobs
     known = {job.job_id for job in ledger.jobs} | {one.job.job_id for one in ledger.leaving}
     known |= jobs | facts.state.live_jobs
-    return tuple(job for job, at in facts.state.folders if job not in known and not _has_just_begun(facts, at))
+    return tuple(
+        job for job, at in facts.state.folders if job not in known and not _has_just_begun(at, facts.state.now)
+    )
 
 
-def _has_just_begun(facts: Facts, at: float) -> bool:
-    return 0 <= facts.state.now - at < JUST_BEGUN_S
+def _has_just_begun(at: float, now: float) -> bool:
+    return 0 <= now - at < JUST_BEGUN_S
 
 
 @check(
@@ -131,7 +135,7 @@ def job_folders(facts: Facts) -> Sequence[Verdict]:
         return skip(facts.state.ledger)
     stale = over(facts)
     elsewhere = set() if isinstance(stale, Unseen) else {job.job_id for job in stale}
-    elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(facts, job.since)}
+    elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(job.since, facts.state.uptime_s)}
     found: list[Verdict] = []
     for one in facts.state.lost:
         if one.job_id in elsewhere:  # over, or its Prolog is still at it

@@ -126,6 +126,7 @@ HEALTHY = Facts(
         free_percent=99,
         ledger=Ledger("boot"),
         now=OLD + 3600,
+        uptime_s=OLD + 3600,
         log=file("/var/log/slurm-share.log", 0o640),
         log_free_percent=50,
     ),

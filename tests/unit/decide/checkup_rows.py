@@ -522,7 +522,7 @@ ROWS = (
     row("ledger-lock", "FAIL", "process 9 (x) has held it", state__lock_holder="process 9 (x)"),
     row("job-folders", "FAIL", f"{PIPE} of job 4711 of uid 2001 is gone", **LOST),
     row("job-folders", "PASS", "all there", **{**LOST, "slurm__jobs_here": frozenset()}),
-    row("job-folders", "PASS", "all there", **{**LOST, "state__now": OLD + 10}),
+    row("job-folders", "PASS", "all there", **{**LOST, "state__uptime_s": OLD + 10}),
     row("job-folders", "FAIL", "uid 2001", state__folders_of_root=(file("/run/slurm-share/mps", uid=2001),)),
     row("job-folders", "SKIP", "nobody says", state__ledger=UNSEEN),
     row("log", "WARN", "has 3 % left", state__log_free_percent=3),

@@ -139,7 +139,7 @@ def test_nothing_is_mended_on_a_healthy_host():
         {"slurm__jobs_here": UNSEEN},
         {"slurm__jobs_here": frozenset({4711})},
         {"state__live_jobs": frozenset({4711})},
-        {"state__now": OLD + 10},
+        {"state__now": OLD + 10, "state__uptime_s": OLD + 10},
     ],
     ids=["Slurm does not answer", "Slurm has it", "it has a step", "it has just come"],
 )
