@@ -209,13 +209,21 @@ static bool chooses_late(spank_t sp)
 	return read_gpus(sp, "SLURM_STEP_GPUS", listed) < now.slots.gpus;
 }
 
+/* NULL: its tasks have no MPS, and find an empty folder of root's in the variable. */
+static const char *mps_pipe(const struct ss_slot *slot)
+{
+	const char *mps = ss_slot_value(slot, SS_ENV_MPS);
+
+	return mps != NULL && strcmp(mps, SS_MPS_OFF) == 0 ? NULL : ss_slot_value(slot, SS_ENV_MPS_PIPE);
+}
+
 /* GPUs without MPS, or whose daemon is there. */
 static void find_well_gpus(bool *well)
 {
 	char why[SS_SENTENCE_SIZE];
 
 	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++) {
-		const char *pipe = ss_slot_value(&now.plan->slots[now.slots.first[gpu]], SS_ENV_MPS_PIPE);
+		const char *pipe = mps_pipe(&now.plan->slots[now.slots.first[gpu]]);
 		well[gpu] = pipe == NULL || ss_mps_check(pipe, now.step.uid, why, sizeof why) == 0;
 	}
 }
@@ -439,7 +447,7 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 /* CUDA would say nothing, and the task would run on the whole GPU. */
 static void check_mps(uint32_t local_task, const struct ss_slot *slot)
 {
-	const char *pipe = ss_slot_value(slot, SS_ENV_MPS_PIPE), *uuid = ss_slot_value(slot, SS_ENV_VISIBLE_DEVICES);
+	const char *pipe = mps_pipe(slot), *uuid = ss_slot_value(slot, SS_ENV_VISIBLE_DEVICES);
 	char why[SS_SENTENCE_SIZE] = "";
 
 	if (pipe == NULL || ss_mps_check(pipe, now.step.uid, why, sizeof why) == 0)
@@ -468,6 +476,12 @@ static void give_slot(spank_t sp, uint32_t local_task)
 	if (local_task == 0 && now.say_notes)
 		say_notes();
 	struct ss_deal deal = deal_cores(local_task, &now.plan->slots[slot]);
+	if (ss_env_has(sp, SS_ENV_MPS_PARTITION)) {
+		(void)spank_unsetenv(sp, SS_ENV_MPS_PARTITION);
+		if (rank == 0)
+			slurm_spank_log("slurm-share: " SS_ENV_MPS_PARTITION " is taken out of the tasks' environment: it names a "
+					"partition of another MPS daemon than theirs");
+	}
 	ss_env_give_task(sp, now.plan, &now.plan->slots[slot], &now.step, rank, &deal);
 }
 

@@ -118,6 +118,9 @@ QUEUE_STEPS = 1 << 50
 QUEUE_ROOM = 2048
 """Bytes for the promise to one srun or step: more than PLAN_MAX_SLOTS."""
 MPS_FOLDER = "mps"
+NO_MPS_FOLDER = "no-mps"
+"""Root's and empty: the pipe directory of tasks without MPS. CUDA takes a missing variable for /tmp/nvidia-mps, whose
+daemon may be another user's."""
 
 # --- The plan --------------------------------------------------------------------------------------------------------
 PLAN_MAGIC = "slurm-share-plan 1"
@@ -151,6 +154,8 @@ ENV_MPS = "SLURM_SHARE_MPS"
 ENV_SIMULATED = "SLURM_SHARE_SIMULATED"
 """1 where the GPU is simulated; absent otherwise."""
 ENV_MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+ENV_MPS_PARTITION = "CUDA_MPS_SM_PARTITION"
+"""A static partition of one daemon, which no other daemon has. Taken out of slots."""
 ENV_MPS_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 ENV_MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 ENV_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"

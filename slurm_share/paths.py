@@ -54,6 +54,11 @@ class Paths(Struct, frozen=True):
         digits = gpu_uuid.partition("-")[2].replace("/", "")
         return self.mps / str(uid) / f"{digits[:8]}-{digits[-6:]}"
 
+    @property
+    def no_mps(self) -> Path:
+        """Pipe directory of tasks that are to have no MPS; root's, 0711, and empty."""
+        return self.root / names.NO_MPS_FOLDER
+
     def slots(self, job_id: int) -> Path:
         """The job's leases, one file a slot; root's folder, 0711, the user's files, 0600."""
         return self.job(job_id) / names.SLOTS_FOLDER

@@ -23,9 +23,9 @@ from ..settings import Settings
 
 
 def prepare(paths: Paths) -> None:
-    """Make the state folder (0755) and the jobs folder (0711) where they are not there yet, and put their modes right:
-    a tmpfs mounted by hand may have any."""
-    for folder, mode in ((paths.root, 0o755), (paths.jobs, 0o711)):
+    """Make the state folder (0755), the jobs folder and that of tasks without MPS (0711) where they are not there yet,
+    and put their modes right: a tmpfs mounted by hand may have any."""
+    for folder, mode in ((paths.root, 0o755), (paths.jobs, 0o711), (paths.no_mps, 0o711)):
         folder.mkdir(mode=mode, exist_ok=True)
         folder.chmod(mode)
 

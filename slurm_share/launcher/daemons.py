@@ -10,9 +10,10 @@ import os
 import time
 from collections.abc import Sequence
 
-from .. import mps_processes, names
+from .. import mps_processes
 from ..errors import MpsError
 from ..records import MpsPlace, Owner
+from ..share.rules import environment
 from ..work import Seat
 
 AGAIN_S = 0.5
@@ -23,9 +24,7 @@ class Daemons:
     """The daemons of the seats, looked at when a task is about to start and not oftener than every AGAIN_S."""
 
     def __init__(self, seats: Sequence[Seat]) -> None:
-        self._pipes = [
-            next((one.value for one in seat.environment if one.name == names.ENV_MPS_PIPE), None) for seat in seats
-        ]
+        self._pipes = [environment.mps_pipe_of(seat.environment) for seat in seats]
         self._looked: dict[str, tuple[float, str | None]] = {}
 
     def why_gone(self, seat: int) -> str | None:

@@ -43,6 +43,7 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
         found.update({name: value for name, value in ONE_TASK.items() if name in found})
         found["SLURM_NTASKS"], found["SLURM_PROCID"] = "1", "0"
     found.pop(names.ENV_SLOT, None)
+    found.pop(names.ENV_MPS_PARTITION, None)
     found |= {ENV_SIZE: str(run.processes), names.ENV_SIZE: str(run.processes), ENV_TASKS: str(run.tasks)}
     found[ENV_FOLDER] = str(folder)
     return {os.fsencode(name): os.fsencode(value) for name, value in found.items()}

@@ -104,12 +104,13 @@ def _room_for_log(path: str, root: Path) -> int | None:
 
 
 def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
-    """Those of jobs and of MPS, and in the latter that of each user, which is root's, too."""
+    """Those of jobs, of MPS with that of each user, which is root's, too, and of tasks without MPS."""
     try:
         users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
     except OSError:
         users = []
-    places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in (paths.jobs, paths.mps, *users)]
+    folders = (paths.jobs, paths.mps, paths.no_mps, *users)
+    places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
     found = (checkup_programs.read_file_fact(place, root) for place in places)
     # What is above them is the state folder's own affair.
     return tuple(replace(one, chain=one.chain[-1:]) for one in found if one is not None)

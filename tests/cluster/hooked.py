@@ -194,7 +194,7 @@ class Node:
         found = [f"{one.role} {one.pid} of {one.user}" for role in ("daemon", "server") for one in self.mps(role)]
         script = (
             f"cd {STATE} 2>/dev/null && find . -mindepth 1 ! -path ./ledger ! -path ./ledger.lock ! -path ./jobs"
-            " ! -path ./mps; find /dev/shm -mindepth 1"
+            " ! -path ./mps ! -path ./no-mps; find /dev/shm -mindepth 1"
         )
         found += self.run("bash", "-c", script).stdout.split()
         ledger = self.ledger()

@@ -355,7 +355,7 @@ CALLS = "open,openat,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,r
 CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umount2"
 BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
 ROOTS = [
-    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/mps)?",
+    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/mps|/no-mps)?",
     rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
     rf"{STATE}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
     re.escape(LOG),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -95,6 +96,50 @@ def test_a_daemon_with_protocol_3_is_the_operators_and_doctor_says_how_to_end_it
     words = " ".join(seen.split())
     assert f"MPS daemon (protocol 3) {pid} of uid 0 in /run/nvidia-mps is not ours" in words
     assert "CUDA_MPS_PIPE_DIRECTORY=/run/nvidia-mps nvidia-cuda-mps-control -q" in words
+
+
+@contextlib.contextmanager
+def bobs_daemon(cluster: Cluster, node: Node) -> Iterator[None]:
+    """One of bob's where every program looks that is not told where to."""
+    logs = "/tmp/nvidia-mps/logs"
+    line = f"mkdir -p {logs}; CUDA_MPS_LOG_DIRECTORY={logs} nvidia-cuda-mps-control -d"
+    cluster.as_user("bob", line, node=node.name, check=True)
+    try:
+        yield
+    finally:
+        node.run("pkill", "-9", "-u", "bob")
+        node.run("rm", "-rf", "/tmp/nvidia-mps")
+
+
+TASK = "echo partition ${CUDA_MPS_SM_PARTITION-none}; exec simgpu-task --seconds 0.1"
+
+
+@pytest.mark.parametrize("way", ["mps=off", "without a server", "llsub", "llsub --local"])
+def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: Node, way: str) -> None:
+    """A share that wants no MPS, one whose server does not start, and llsub where no Prolog of ours is. A partition
+    that she names is one of another daemon's, and taken out."""
+    export = "export CUDA_MPS_SM_PARTITION=GPU-1/abc"
+    with bobs_daemon(cluster, node), contextlib.ExitStack() as stack:
+        if way.startswith("llsub"):
+            more = "--local" if way == "llsub --local" else "-p plain --wait --options '-w n2 --gres=gpu:2'"
+            line = f"mkdir run; cd run; printf '#!/bin/bash\\n%s\\n' {shlex.quote(TASK)} >task.sh; chmod +x task.sh"
+            line += f"; {export}; llsub ./task.sh [1,2] {more}; cat LLSUB.1/p*/*.log.*; cd; rm -rf run"
+            where = node.name if way == "llsub --local" else "login"
+            done = cluster.as_user("alice", line, node=where, timeout=100)
+            said = done.stdout + done.stderr
+        else:
+            if way == "without a server":
+                stack.enter_context(node.fault("mps_fail"))
+            share = "--share-gpu=2" + (",mps=off" if way == "mps=off" else "")
+            job = cluster.sbatch(
+                "alice", f"{export}\nsrun -n2 bash -c {shlex.quote(TASK)}", "-wn2", share, "--gres=gpu:1"
+            )
+            cluster.wait(job)
+            said = cluster.output(job)
+    assert said.count("mps off") == 2, said
+    assert said.count("partition none") == 2, said
+    if way in ("mps=off", "without a server"):
+        assert said.count("CUDA_MPS_SM_PARTITION is taken out of the tasks' environment") == 1
 
 
 def test_what_is_done_in_a_users_name_has_his_primary_group(cluster: Cluster, node: Node) -> None:

@@ -68,7 +68,9 @@ def node(short_path, monkeypatch):
             return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
 
         def files(self):
-            return sorted(str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
+            return sorted(
+                str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*") if p != self.paths.no_mps
+            )
 
     monkeypatch.setattr(proc, "read_live_jobs", lambda: ())  # this machine's own steps are not this node's
     node = Node()

@@ -96,7 +96,7 @@ class Node:
         return [entry.job_id for entry in self.ledger().jobs]
 
     def files(self):
-        return sorted(str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
+        return sorted(str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*") if p != self.paths.no_mps)
 
     def put(self, folder, uid, *names):
         """Files of that user; `a/b` is one in a folder of the user's."""

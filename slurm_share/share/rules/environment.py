@@ -11,6 +11,9 @@ from ...records import Assignment, Gpu, Plan, PlanFile, PlanSlot, Refusal, Share
 from ...settings import Settings
 from . import limits
 
+NO_MPS = f"{names.STATE_ROOT}/{names.NO_MPS_FOLDER}"
+"""The pipe directory of a task without MPS: there is no daemon in it, and only root can put one there. A node without
+our Prolog lacks the folder, which is as well: CUDA then runs without MPS, too."""
 _DIGITS = 9
 """The most digits of a cap in MiB; names.MEM_MAX_MIB has eight."""
 _OF_MEMORY = (names.ENV_MPS_MEMORY, names.ENV_JAX_FRACTION, names.ENV_TF_GROWTH)
@@ -53,6 +56,7 @@ def slot_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
         found.append(Assignment(names.ENV_GPU_MINOR, str(slot.gpu.minor)))
     if slot.pipe is None:
         found.append(Assignment(names.ENV_MPS, names.MPS_OFF))
+        found.append(Assignment(names.ENV_MPS_PIPE, NO_MPS))
     else:
         found.append(Assignment(names.ENV_MPS, names.MPS_ON))
         found.append(Assignment(names.ENV_MPS_PIPE, slot.pipe))
@@ -111,9 +115,15 @@ def with_fewer_tasks(
     for one in environment:
         if one.name != names.ENV_MPS_THREADS:
             found.append(replace(one, value=numbers.get(one.name, one.value)))
-        if one.name == names.ENV_MPS_PIPE:
+        if one.name == names.ENV_MPS_PIPE and one.value != NO_MPS:
             found += _threads(limits.thread_percent(share, settings))
     return with_memory_cap(found, gpu, limits.memory_cap_mib(gpu, share, settings))
+
+
+def mps_pipe_of(environment: Iterable[Assignment]) -> str | None:
+    """Return the pipe directory of the daemon that serves the task of these variables; None: it has no MPS."""
+    pipe = next((one.value for one in environment if one.name == names.ENV_MPS_PIPE), None)
+    return None if pipe == NO_MPS else pipe
 
 
 def memory_cap_of(environment: Iterable[Assignment]) -> int | None:

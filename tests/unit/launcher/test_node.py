@@ -240,6 +240,7 @@ def test_the_jobs_gpus_in_turn(prepare):
         "SLURM_SHARE_SLOT": "2",
         "SLURM_SHARE_SLOTS": "5",
         "SLURM_SHARE_PER_GPU": "3",
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/slurm-share/no-mps",
         "SLURM_SHARE_GPU_UUID": uuid(0),
         "SLURM_SHARE_GPU_INDEX": "0",
         "SLURM_SHARE_MPS": "off",

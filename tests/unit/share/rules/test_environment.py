@@ -66,7 +66,12 @@ def test_without_mps_a_task_finds_none_of_it():
     """A cap that nobody holds would be a promise."""
     found = variables()
     assert found["SLURM_SHARE_MPS"].value == "off"
-    assert not [name for name in found if name.startswith("CUDA_MPS")]
+    assert {name: one.value for name, one in found.items() if name.startswith("CUDA_MPS")} == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/slurm-share/no-mps"
+    }
+    assert environment.mps_pipe_of(found.values()) is None
+    with_mps = variables(pipes={"GPU-0": "/run/p0"})
+    assert environment.mps_pipe_of(with_mps.values()) == "/run/p0"
 
 
 def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
@@ -79,6 +84,7 @@ def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
         "SLURM_SHARE_SLOTS": "1",
         "SLURM_SHARE_PER_GPU": "1",
         "SLURM_SHARE_MPS": "off",
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/slurm-share/no-mps",
     }
 
 
