@@ -14,9 +14,10 @@ from slurm_share.actuators import devices, mps, state
 from slurm_share.decide import owners, reconcile, refusals
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
 from slurm_share.errors import ConfigError, DriverError
+from slurm_share.node import driver as nvml
 from slurm_share.paths import CONFIG_FILE, Paths
 from slurm_share.process import Deadline
-from slurm_share.readers import hook_env, nvml, proc, topology
+from slurm_share.readers import hook_env, proc, topology
 from slurm_share.readers import mps as mps_reader
 from slurm_share.records import JobContext, Ledger, LedgerJob, LiveJob, MpsOffer, MpsStarted, Plan, Refusal
 from slurm_share.settings import Settings

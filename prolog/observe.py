@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from slurm_share.decide import leftovers, owners
 from slurm_share.errors import DriverError, StateError
+from slurm_share.node import driver as nvml
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
-from slurm_share.readers import hook_env, ledger_file, nvml, proc, scratch
+from slurm_share.readers import hook_env, ledger_file, proc, scratch
 from slurm_share.records import Ledger, LedgerJob, Plan, Refusal
 from slurm_share.settings import Settings
 

@@ -13,9 +13,10 @@ from slurm_share import process
 from slurm_share.actuators import devices, mps, processes, scratch, state
 from slurm_share.decide import leftovers, owners, reconcile
 from slurm_share.errors import DriverError
+from slurm_share.node import driver as nvml
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
-from slurm_share.readers import hook_env, nvml, proc
+from slurm_share.readers import hook_env, proc
 from slurm_share.readers import mps as mps_reader
 from slurm_share.readers import scratch as scratch_reader
 from slurm_share.records import (

@@ -1,8 +1,7 @@
-"""The NVIDIA driver, asked once through NVIDIA's own binding; `nvml_load.py` keeps the same door open."""
+"""The NVIDIA driver, asked through NVIDIA's own binding for what `node/driver.py` does not ask."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,33 +9,12 @@ from typing import Any
 import pynvml
 
 from ..errors import DriverError, shown
-from ..records import Driver, Gpu, GpuProcess, GpuReading
-
-MIB = 1024 * 1024
-_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{4,80}", re.ASCII)
-SIMULATED_DRIVER = "-simulated"
-"""The end of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
-
-
-def read_driver() -> Driver:
-    """The driver's version and every GPU of this node (`nvidia-smi -L`), in one visit: without persistence mode each
-    nvmlInit may wait for the GPUs to wake.
-
-    Raises DriverError when the driver does not answer, or not about one of its GPUs.
-    """
-    with _driver():
-        version = text_of(pynvml.nvmlSystemGetDriverVersion())
-        simulated = version.endswith(SIMULATED_DRIVER)
-        return Driver(version, tuple(gpu for i in range(_count()) for gpu, _ in gpu_and_instances(i, simulated)))
-
-
-def read_gpu_readings() -> tuple[GpuReading, ...]:
-    """The same GPUs with their load at this moment. Raises DriverError as `read_driver` does."""
-    with _driver():
-        simulated = text_of(pynvml.nvmlSystemGetDriverVersion()).endswith(SIMULATED_DRIVER)
-        return tuple(
-            reading_of(gpu, handle) for index in range(_count()) for gpu, handle in gpu_and_instances(index, simulated)
-        )
+from ..node.driver import MIB as MIB
+from ..node.driver import SIMULATED_DRIVER as SIMULATED_DRIVER
+from ..node.driver import is_uuid
+from ..node.driver import read_driver as read_driver
+from ..node.driver import read_gpu_readings as read_gpu_readings
+from ..records import Gpu, GpuProcess, GpuReading
 
 
 def read_bus_ids(gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
@@ -80,10 +58,6 @@ def failed_call(error: BaseException) -> str:
         call = name if name.startswith("nvml") else call
         step = step.tb_next
     return call
-
-
-def _count() -> int:
-    return int(pynvml.nvmlDeviceGetCount())
 
 
 def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
@@ -183,7 +157,7 @@ def uuid_of(value: str | bytes) -> str:
     (`Paths.mps_pipe` takes them out; nobody else makes a path of it). Raises DriverError for a text that NVML does not
     write (nvml.h, nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470)."""
     text = text_of(value)
-    if not _UUID.fullmatch(text):
+    if not is_uuid(text):
         raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
     return text
 

@@ -115,6 +115,43 @@ print(json.dumps({
 """
 
 
+ASK_BOTH = """
+import json, sys
+import pynvml as nvml
+from slurm_share.errors import DriverError
+from slurm_share.node import driver
+
+def pids(handle):
+    asked = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
+    asked += (nvml.nvmlDeviceGetMPSComputeRunningProcesses,)
+    return {str(one.pid): (one.usedGpuMemory or 0) >> 20 for ask in asked for one in ask(handle)}
+
+try:
+    ours = {
+        one.gpu.uuid: [one.gpu.index, one.gpu.minor, one.gpu.name, one.gpu.memory_total_mib, one.memory_used_mib,
+                       driver.read_compute_mode(one.gpu.uuid), {str(p.pid): p.memory_used_mib for p in one.processes}]
+        for one in driver.read_gpu_readings()
+    }
+    ours["version"] = driver.read_driver().version
+except DriverError as error:
+    ours = [error.call, error.reason]
+try:
+    nvml.nvmlInit()
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    theirs = {
+        nvml.nvmlDeviceGetUUID(one): [
+            nvml.nvmlDeviceGetIndex(one), nvml.nvmlDeviceGetMinorNumber(one), nvml.nvmlDeviceGetName(one),
+            nvml.nvmlDeviceGetMemoryInfo(one).total >> 20, nvml.nvmlDeviceGetMemoryInfo(one).used >> 20,
+            nvml.nvmlDeviceGetComputeMode(one), pids(one)]
+        for one in handles
+    }
+    theirs["version"] = nvml.nvmlSystemGetDriverVersion()
+except nvml.NVMLError as error:
+    theirs = ["nvmlInit", str(error)]
+print(json.dumps([ours, theirs]))
+"""
+
+
 def build(folder: Path, *variables: str) -> Path:
     """The library, built there by its own Makefile."""
     subprocess.run(["make", "-s", "-C", HOME, f"BUILD={folder}", *variables], check=True)
@@ -194,6 +231,15 @@ class Host:
         )
         assert run.returncode == 0, run.stderr
         answer: dict[str, object] = json.loads(run.stdout)
+        return answer
+
+    def both(self) -> list[object]:
+        """What our own calls say of the GPUs, and what NVIDIA's binding says."""
+        run = subprocess.run(
+            [sys.executable, "-c", ASK_BOTH], env=self.environ(), capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stderr
+        answer: list[object] = json.loads(run.stdout)
         return answer
 
     def gpus(self) -> list[dict[str, object]]:
@@ -463,6 +509,19 @@ def test_a_task_shows_in_nvml_and_leaves_nothing(two_gpus: Host) -> None:
     assert two_gpus.clients() == []
     assert two_gpus.task("--memory", "2000M", "--seconds", "0.1")[0] == 0
     assert two_gpus.clients() == []
+
+
+def test_the_hooks_hear_what_the_binding_hears(two_gpus: Host) -> None:
+    """Through ctypes and through pynvml: GPUs, memory, processes and mode, and a driver that is not there."""
+    two_gpus.say(0, "compute_mode exclusive_process")
+    two_gpus.start_and_hear("--memory", "3000M", "--seconds", "60", CUDA_VISIBLE_DEVICES="1")
+    ours, theirs = two_gpus.both()
+    assert ours == theirs
+    assert isinstance(ours, dict)
+    assert [len(gpu[-1]) for uuid, gpu in ours.items() if uuid.startswith("GPU-")] == [0, 1]
+    shutil.rmtree(two_gpus.state)
+    ours, theirs = two_gpus.both()
+    assert ours == theirs == ["nvmlInit", "Driver Not Loaded"]
 
 
 def test_the_first_line_says_what_and_where(two_gpus: Host) -> None:
