@@ -1,6 +1,7 @@
 """Many short tasks: python tests/bench/launch.py [ROUNDS] (root; makes two local clusters of its own, eight minutes).
 
 python tests/bench/launch.py --rate [ROUNDS]: only launcher and bare loop, into a file of its own; three minutes.
+python tests/bench/launch.py --shares [ROUNDS]: only the arrays with and without shares, into a file of its own.
 
 On one cluster, in one run, by a user: 10,000 times `true` in triples mode (static and dynamic; with its logs, its
 pinning and its records) beside a bare posix_spawn loop in the launcher's place, which has none of them; the same with a
@@ -47,6 +48,7 @@ NODES = 2
 PYTHON = "/opt/slurm-share/bin/python"
 PARTITION = "pair"
 PART_OF_BARE = 0.75
+PART_OF_ORDINARY = 0.5
 FAST = f"""\
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,defer
 MaxArraySize=10001
@@ -317,6 +319,22 @@ def rate_alone(rounds: int = ROUNDS) -> int:
     return 0 if report("launch_rate", version, rows) else 1
 
 
+def shares_alone(rounds: int = RUNS) -> int:
+    """Measure only the array of shares beside the same array without, in turn; return 1 where the bar does not hold."""
+    ways = {"ordinary array": ONE_TASK, "share array": "--share-gpu=4 " + ONE_TASK}
+    runs: dict[str, list[Run]] = {name: [] for name in ways}
+    with Cluster.up("bench-launch-share", slurm_conf_extra=FAST) as cluster:
+        prepare(cluster)
+        for turn in range(rounds):
+            for name, options in ways.items() if turn % 2 == 0 else reversed(ways.items()):
+                runs[name].append(measured(cluster, SHARES, array(SHARES, options)))
+        version = cluster.slurm_version
+    rows = [row for name, found in runs.items() for row in rows_of(name, found)]
+    found = [one.rate / other.rate for one, other in zip(runs["share array"], runs["ordinary array"], strict=True)]
+    rows.append(Row("share array: part of the ordinary one's rate", median(found), "x", PART_OF_ORDINARY, "higher"))
+    return 0 if report("share_array", version, rows) else 1
+
+
 def main(rounds: int = ROUNDS) -> int:
     """Measure, print, write; 1 where a bar does not hold."""
     runs, version = without_hooks(rounds)
@@ -335,10 +353,11 @@ def main(rounds: int = ROUNDS) -> int:
         ]
     rows += parts("hooks on, triples in a share", shared["hooks on, triples in a share"], shared["hooks on, bare loop"])
     name = "hooks on, share array"
-    rows.append(Row(f"{name}: part of the ordinary one's", rate[name] / rate["hooks on, ordinary array"], "x"))
+    part = rate[name] / rate["hooks on, ordinary array"]
+    rows.append(Row(f"{name}: part of the ordinary one's", part, "x", PART_OF_ORDINARY, "higher"))
     return 0 if report("launch", version, rows) else 1
 
 
 if __name__ == "__main__":
-    alone = sys.argv[1:2] == ["--rate"]
-    sys.exit((rate_alone if alone else main)(*map(int, sys.argv[1 + alone :])))
+    alone = {"--rate": rate_alone, "--shares": shares_alone}.get("".join(sys.argv[1:2]))
+    sys.exit((alone or main)(*map(int, sys.argv[1 if alone is None else 2 :])))
