@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
@@ -31,8 +30,10 @@ def _drop_plan() -> None:
     """Where no plan is made: one of the job's earlier run must not send tasks to GPUs it no longer has."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if job.isascii() and job.isdecimal():
-        with contextlib.suppress(OSError):
+        try:
             os.unlink(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}")  # noqa: PTH108
+        except OSError:
+            pass  # there is none
 
 
 def work() -> bool:

@@ -32,8 +32,9 @@ sys.exit({function}())
 -S: Ctrl-C while Python looks for its libraries ends the command without a traceback; `slurm_share.cli.start` sets it
 back. `_signal` is in the interpreter itself, `signal` is a file that has to be found and read."""
 _HOOK = """\
-#!/{home}/bin/python -IB
+#!/{home}/bin/python -ISB
 import os, sys, time
+sys.path.append("/{home}/{site_packages}")
 # Only for what asks agents over HTTP; where msgspec finds it, it takes it, and a Prolog pays with a fifth of its time.
 sys.modules["typing_extensions"] = None
 def unpacking():
@@ -53,7 +54,7 @@ except Exception as error:
     if tries < {tries}:
         time.sleep({pause_s})
         os.environ["SLURM_SHARE_TRY"] = str(tries + 1)
-        os.execv(sys.executable, [sys.executable, "-IB", __file__])
+        os.execv(sys.executable, [sys.executable, "-ISB", __file__])
     import syslog
     said = f"slurm-share: {{__file__}} cannot start, the job goes on without it: {{type(error).__name__}}: {{error}}"
     print(said, file=sys.stderr)
@@ -61,7 +62,8 @@ except Exception as error:
     sys.exit(0)
 {function}()
 """
-"""slurmd starts these at any moment, also while a package manager replaces one file after the other."""
+"""slurmd starts these at any moment, also while a package manager replaces one file after the other. -S: of what `site`
+does a hook needs one folder on its path, and `site` takes a third of an ordinary job's hook."""
 UNPACKING = "/run/slurm-share.unpacking"
 """There from an upgrade's beginning until its files are whole: the packages' scripts make and remove it."""
 UNPACKING_S = 60
@@ -141,7 +143,13 @@ def command(tree: Path, home: str, name: str, target: str) -> None:
     """A command's script; and its name in /usr/bin, unless slurmd alone starts it."""
     module, _, function = target.partition(":")
     script = tree / home / "bin" / name
-    words = {"unpacking": UNPACKING, "unpacking_s": UNPACKING_S, "pause_s": PAUSE_S, "tries": TRIES}
+    words = {
+        "site_packages": SITE_PACKAGES,
+        "unpacking": UNPACKING,
+        "unpacking_s": UNPACKING_S,
+        "pause_s": PAUSE_S,
+        "tries": TRIES,
+    }
     script.write_text(
         (_HOOK if name in HOOKS else _SCRIPT).format(home=home, module=module, function=function, **words)
     )

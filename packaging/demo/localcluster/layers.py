@@ -67,6 +67,16 @@ set -e
 cp -r /mnt /tmp/src
 PYTHONPATH="$2" "$1/bin/pip" wheel -q --no-index --no-deps --no-build-isolation --wheel-dir /tmp/wheel /tmp/src
 for venv in "$1" "$3"; do "$venv/bin/pip" install -q --no-index --no-deps /tmp/wheel/*.whl; done
+site=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+for hook in prolog epilog; do  # started as the packages' hooks are
+    cat >"$1/bin/slurm-share-$hook" <<END
+#!$1/bin/python3 -ISB
+import sys
+sys.path.append("$site")
+from slurm_share_hooks.$hook import program
+program()
+END
+done
 mkdir -p /usr/local/bin
 for program in "$1"/bin/*; do
     case ${program##*/} in slurm-share-prolog | slurm-share-epilog) continue ;; esac
