@@ -312,7 +312,10 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
     """A daemon for each GPU of the plan, started side by side or joined. One that no other job has, and that is not
     well, is nobody's: it is replaced."""
     owner = mps.owner(plan.job.uid, plan.job.gid)
-    places = [mps_control.node_place(paths, settings.mps_control, owner, gpu.uuid) for gpu in plan.gpus]
+    places = [
+        mps_control.node_place(paths, settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=settings)
+        for gpu in plan.gpus
+    ]
     exclusive = settings.compute_mode == "exclusive_process"
     if exclusive:
         hold_gpus(plan, paths, settings, deadline)

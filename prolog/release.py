@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from slurm_share import process
+from slurm_share import mps_control, process
 from slurm_share.actuators import devices, mps, processes, scratch, state
 from slurm_share.decide import leftovers, owners, reconcile
 from slurm_share.errors import DriverError
@@ -149,7 +149,7 @@ def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Se
 
 def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
     """Stop every daemon of ours that no job here has; whether all of them went. What another hook is at, is its."""
-    pipes = mps_reader.read_pipes(paths)
+    pipes = tuple(sorted({*mps_reader.read_pipes(paths), *mps_reader.read_group_pipes(paths)}))
     if not pipes:
         return True
     ledger = _read(paths, who)
@@ -166,7 +166,9 @@ def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, dea
         owner = mps.owner_by_name(uid)
         # Of a daemon that no job tells of, the name of its folder will do for that of its GPU.
         places = [
-            MpsPlace(settings.mps_control, pipe, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), owner)
+            mps_control.node_place(
+                paths, settings.mps_control, owner, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), pipe=pipe
+            )
             for its, pipe in pipes
             if its == uid and pipe not in kept
         ]

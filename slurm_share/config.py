@@ -26,6 +26,8 @@ _RANGES = {
     "max_share": (1, names.SHARE_MAX),
     "memory_reserve_percent": (0.0, 50.0),
     "mps_server_memory_mib": (0, 65536),
+    "mps_daemon_memory_mib": (64, 16777216),
+    "mps_daemon_processes": (16, 65536),
     "hook_deadline_s": (0.1, 300.0),
     "release_deadline_s": (0.1, 300.0),
     "shards_per_gpu": (0, 4294967293),

@@ -34,7 +34,8 @@ from .errors import (
 )
 from .paths import Paths
 from .process import Deadline
-from .records import MpsHealth, MpsPlace, MpsServer, Owner, ProcessIdentity
+from .records import DaemonGroup, MpsHealth, MpsPlace, MpsServer, Owner, ProcessIdentity
+from .settings import Settings
 
 PIPE_MAX_BYTES = 87
 """From 88 on the daemon ends with 1 and no word: `<pipe>/control_privileged` no longer fits sun_path (measured)."""
@@ -59,9 +60,28 @@ _PIDS = re.compile(r"[0-9]{1,10}")
 _NOT_FOUND = re.compile(r"Server [0-9]+ not found")
 
 
-def node_place(paths: Paths, program: str, owner: Owner, gpu_uuid: str) -> MpsPlace:
-    """Where the daemon of one user on one GPU of this node lives."""
-    return MpsPlace(program, str(paths.mps_pipe(owner.uid, gpu_uuid)), gpu_uuid, owner)
+def node_place(
+    paths: Paths,
+    program: str,
+    owner: Owner,
+    gpu_uuid: str,
+    *,
+    pipe: str | None = None,
+    minor: int | None = None,
+    settings: Settings | None = None,
+) -> MpsPlace:
+    """Where the daemon of one user on one GPU of this node lives.
+
+    pipe: its pipe directory, where that is known already. minor and settings: what limits a daemon that is started.
+    """
+    pipe = str(paths.mps_pipe(owner.uid, gpu_uuid)) if pipe is None else pipe
+    name = pipe.rpartition("/")[2]
+    group = DaemonGroup(str(paths.cgroup), owner.uid, name)
+    if settings is not None:
+        group = DaemonGroup(
+            group.root, group.uid, name, minor, settings.mps_daemon_memory_mib, settings.mps_daemon_processes
+        )
+    return MpsPlace(program, pipe, gpu_uuid, owner, group=group)
 
 
 def check_pipe(pipe: str) -> None:
@@ -159,6 +179,7 @@ def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finish
             timeout_s=max(deadline.left(), 0.05),
             env=environment(place),
             owner=place.owner,
+            group=place.group,
         )
     except CommandError as error:
         if isinstance(error.__cause__, OSError):

@@ -17,6 +17,7 @@ class Paths(Struct, frozen=True):
     root: Path = Path(names.STATE_ROOT)
     shm: Path = Path("/dev/shm")
     tmp: Path = Path("/tmp")
+    cgroup: Path = Path("/sys/fs/cgroup")
 
     @property
     def ledger(self) -> Path:

@@ -12,8 +12,9 @@ from types import FrameType
 
 from msgspec import Struct
 
+from . import user_process
 from .errors import CommandError
-from .records import Owner, ProcessIdentity
+from .records import DaemonGroup, Owner, ProcessIdentity
 
 OUTPUT_LIMIT_BYTES = 256 * 1024
 """More than any answer we ask for; the rest is not read."""
@@ -152,13 +153,15 @@ def exchange(
     env: Mapping[str, str],
     text: str = "",
     owner: Owner | None = None,
+    group: DaemonGroup | None = None,
     umask: int = 0o077,
 ) -> Finished:
     """Give a program `text` to read and wait until it has ended, as `owner` where the caller may become that.
 
     Input and output lie in memory and not in pipes: a daemon that the program leaves behind, with every descriptor it
     was given, keeps nobody waiting, and a program that reads nothing or writes without end blocks nobody. It gets a
-    session of its own, `/` as its folder and no other open file.
+    session of its own, `/` as its folder and no other open file. What root starts as somebody else is in the cgroup
+    `group`, and its user cannot trace it.
 
     Whatever it ends with is an answer. Raises CommandError when it did not start (the cause is the OSError), or took
     longer than `timeout_s` and was killed.
@@ -169,7 +172,7 @@ def exchange(
         os.write(files[0], text.encode())
         os.lseek(files[0], 0, os.SEEK_SET)
         try:
-            child = _start(command, files, env, owner, umask)
+            child = _start(command, files, env, owner, group, umask)
         except OSError as error:
             raise CommandError(command, None, str(error)) from error
         if not _wait(child, timeout_s):
@@ -339,23 +342,33 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, line_mo
 
 
 def _start(
-    command: Sequence[str], files: Sequence[int], env: Mapping[str, str], owner: Owner | None, umask: int
+    command: Sequence[str],
+    files: Sequence[int],
+    env: Mapping[str, str],
+    owner: Owner | None,
+    group: DaemonGroup | None,
+    umask: int,
 ) -> subprocess.Popen[bytes]:
-    become = owner if owner is not None and os.geteuid() == 0 and owner.uid != 0 else None
-    return subprocess.Popen(
-        command,
-        stdin=files[0],
-        stdout=files[1],
-        stderr=files[2],
-        env=env,
-        cwd="/",
-        close_fds=True,
-        start_new_session=True,
-        umask=umask,
-        user=None if become is None else become.uid,
-        group=None if become is None else become.gid,
-        extra_groups=None if become is None else become.groups,
-    )
+    prepare: Callable[[], None] | None = None
+    groups: tuple[int, ...] = ()
+    if owner is not None and os.geteuid() == 0 and owner.uid != 0:
+        prepare, groups = user_process.preparation(owner, group)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=files[0],
+            stdout=files[1],
+            stderr=files[2],
+            env=env,
+            cwd="/",
+            close_fds=True,
+            start_new_session=True,
+            umask=umask,
+            preexec_fn=prepare,  # it calls the kernel, and nothing else
+        )
+    finally:
+        for fd in groups:
+            os.close(fd)
 
 
 def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> bool:

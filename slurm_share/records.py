@@ -304,6 +304,22 @@ class ProcessIdentity(Struct, frozen=True):
     """The kernel's name of it, at most 15 characters."""
 
 
+class DaemonGroup(Struct, frozen=True):
+    """The cgroup of one user's MPS daemon on one GPU: root's, in one folder for each user."""
+
+    root: str
+    """Where cgroups are mounted."""
+    uid: int
+    name: str
+    """The GPU, as its pipe directory names it."""
+    minor: int | None = None
+    """The N of /dev/nvidiaN, the one GPU that may be opened in it; None: not known, so any."""
+    memory_mib: int | None = None
+    """Host memory that all in it may take; None: no limit."""
+    processes: int | None = None
+    """Processes and threads that may be in it; None: no limit."""
+
+
 class MpsPlace(Struct, frozen=True):
     """Where one MPS control daemon lives, of whom, for which GPU, and the program that is it and speaks with it."""
 
@@ -319,6 +335,8 @@ class MpsPlace(Struct, frozen=True):
     """Further variables for the daemon, such as LD_LIBRARY_PATH where libcuda is not on the linker's path."""
     options: tuple[str, ...] = ()
     """Further words at its start, such as -S (static partitioning, where the release has it)."""
+    group: DaemonGroup | None = None
+    """The cgroup that root starts it in; None: the caller's own."""
 
     @property
     def logs(self) -> str:

@@ -43,6 +43,13 @@ class Settings(Struct, frozen=True):
     """GPU memory kept back for the context of the MPS server. A CUDA context takes some hundred MiB, more on larger
     GPUs; nvidia-smi shows what an idle server takes."""
 
+    mps_daemon_memory_mib: int = 4096
+    """Host memory that all processes of one MPS daemon may take together: control daemon, server, and the programs that
+    speak with them. They take about 50 MiB; less than that and none starts."""
+
+    mps_daemon_processes: int = 256
+    """Processes and threads that one MPS daemon may have: a server has some for each of up to 60 clients."""
+
     mps_control: str = "/usr/bin/nvidia-cuda-mps-control"
     """NVIDIA's MPS control program. Empty, or not there: shares without MPS."""
 

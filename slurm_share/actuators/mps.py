@@ -21,13 +21,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from msgspec import Struct
 
-from .. import mps_control, mps_processes, process
+from .. import cgroup_tree, mps_control, mps_processes, process, user_process
 from ..errors import (
     CommandError,
     MpsError,
@@ -42,6 +42,7 @@ from ..mps_control import ask
 from ..process import Deadline
 from ..records import (
     MPS_NAME,
+    DaemonGroup,
     MpsDefaults,
     MpsFailed,
     MpsHealth,
@@ -52,7 +53,7 @@ from ..records import (
     Owner,
     ProcessIdentity,
 )
-from . import mps_folders
+from . import daemon_groups, mps_folders
 
 HEALTH_S = 3.0
 """How long a daemon that lives may take to say how it is before it counts as silent."""
@@ -138,14 +139,19 @@ def _start_or_undo(
 ) -> tuple[ProcessIdentity, tuple[MpsServer, ...]]:
     try:
         mps_folders.make(place)
+        group = _group(place)
+        if group is not None:
+            notes += daemon_groups.make(group, deadline)
         daemon = _start_daemon(place, notes, deadline)
+        if group is not None:
+            notes += _what_does_not_hold(daemon, group)
         _raise_nofile(daemon, notes)
         _share_oom_fate(daemon)
         set_defaults(place, defaults, deadline)
         return daemon, _ready_server(place, deadline)
     except BaseException:
         undo = Deadline.after(UNDO_S)
-        if not _end(place, undo).left:
+        if not _end_whole(place, undo).left:
             mps_folders.remove(place, undo)
         raise
 
@@ -157,6 +163,7 @@ def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> Proc
             timeout_s=deadline.left(),
             env=mps_control.environment(place),
             owner=place.owner,
+            group=place.group,
         )
     except CommandError as error:
         if isinstance(error.__cause__, OSError):
@@ -171,6 +178,21 @@ def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> Proc
     if "No logs will be available" in said:
         notes.append(f"its daemon writes no logs: {place.logs} is not writable")
     return daemon
+
+
+def _group(place: MpsPlace) -> DaemonGroup | None:
+    """The cgroup that a daemon is in which root starts for somebody; None: it is the caller's own."""
+    return place.group if os.geteuid() == 0 and place.owner.uid != 0 else None
+
+
+def _what_does_not_hold(daemon: ProcessIdentity, group: DaemonGroup) -> list[str]:
+    """Looked at and not believed: whoever starts a daemon cannot be told by it that it is where it was put."""
+    notes = []
+    if user_process.is_untraceable(daemon.pid) is False:
+        notes.append("its user can trace it: it could not be given CAP_WAKE_ALARM")
+    if cgroup_tree.exists(group) and daemon.pid not in cgroup_tree.read_pids(group):
+        notes.append("it is not in its cgroup, so that no limit holds for it")
+    return notes
 
 
 def _raise_nofile(daemon: ProcessIdentity, notes: list[str]) -> None:
@@ -243,7 +265,7 @@ def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Dead
         raise MpsServerError(place.pipe, health.why)
     if not os.path.lexists(place.pipe):
         return notes
-    ended = _end(place, _part(deadline, deadline.left() / 2))
+    ended = _end_whole(place, _part(deadline, deadline.left() / 2))
     if ended.left:
         raise MpsServerError(place.pipe, f"process {ended.left[0].pid} of its former daemon does not end")
     mps_folders.remove(place, deadline)
@@ -364,10 +386,10 @@ def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _n
     began = time.monotonic()
     mps_control.check_pipe(place.pipe)
     try:
-        with mps_control.held(_life_lock(place), place, deadline, theirs=False):
+        with _found(place, deadline):
             if unless(place.gpu):
                 return MpsStopped(place, "in use", (), (), time.monotonic() - began)
-            ended = _end(place, deadline)
+            ended = _end_whole(place, deadline)
             notes = list(ended.notes)
             if not ended.left:
                 mps_folders.remove(place, Deadline.after(max(deadline.left(), UNDO_S)))
@@ -394,15 +416,29 @@ class _Ended(Struct):
     notes: list[str] = []
 
 
+def _end_whole(place: MpsPlace, deadline: Deadline) -> _Ended:
+    """Every process of the daemon, by ever stronger means, and at last all that is in its cgroup, which goes with them.
+    The folder stays."""
+    ended = _end(place, deadline)
+    group = _group(place)
+    if group is not None:
+        more = set(cgroup_tree.read_pids(group)) - {one.pid for one in ended.left}
+        if more:
+            ended.notes.append(f"what else was in its cgroup was killed: {', '.join(map(str, sorted(more)))}")
+        ended.left = tuple({*ended.left, *daemon_groups.end(group, deadline)})
+        ended.left = tuple(one for one in ended.left if process.is_same(one))
+    return ended
+
+
 def _end(place: MpsPlace, deadline: Deadline) -> _Ended:
-    """Every process of the daemon, by ever stronger means. The folder stays."""
+    """The daemon and its servers."""
     holder = mps_processes.lock_holder(place)
     daemon = holder if holder is not None and mps_processes.is_daemon(holder, place) else None
     if daemon is None:
         ended = _Ended("was not there")
         if holder is not None:
             ended.notes.append(f"{mps_processes.describe_foreign(holder)}; it was left alone")
-        known = mps_processes.servers_of(mps_processes.read_processes(), place)  # of a daemon that was killed
+        known = _servers(place)  # of a daemon that was killed
         _end_servers(known, ended, deadline)
         return ended
     ended = _Ended("quit")
@@ -410,12 +446,22 @@ def _end(place: MpsPlace, deadline: Deadline) -> _Ended:
     if process.wait_gone([daemon], _part(deadline, 0.2)):
         ended.how = _signal_daemon(daemon, deadline)
         # It could not say, or not truly, which servers it has.
-        servers = {*servers, *mps_processes.servers_of(mps_processes.read_processes(), place)}
+        servers = {*servers, *_servers(place)}
         if process.is_same(daemon):
             ended.left = (daemon,)
     process.wait_gone(servers, _part(deadline, 0.2))
     _end_servers(tuple(servers), ended, deadline)
     return ended
+
+
+def _servers(place: MpsPlace) -> tuple[ProcessIdentity, ...]:
+    """Those of its processes that are servers, whether or not it lives: by its cgroup, which none of them can leave; by
+    all processes of the node only where it has no cgroup."""
+    group = _group(place)
+    if group is None or not cgroup_tree.exists(group):
+        return mps_processes.servers_of(mps_processes.read_processes(), place)
+    found = (mps_processes.read_process(pid) for pid in cgroup_tree.read_pids(group))
+    return mps_processes.servers_of(tuple(one for one in found if one is not None), place)
 
 
 def _quit(place: MpsPlace, ended: _Ended, deadline: Deadline) -> set[ProcessIdentity]:
@@ -474,6 +520,15 @@ def _alone(place: MpsPlace, deadline: Deadline) -> ExitStack:
             # The folder went between its making and the lock: the user's last daemon was being stopped.
             if deadline.left() <= 0:
                 raise
+
+
+def _found(place: MpsPlace, deadline: Deadline) -> AbstractContextManager[object]:
+    """Hold the daemon's own lock as `_alone` does where there is anything of it; MpsGoneError leaves where nothing is.
+    A cgroup is there without a folder when somebody removed that."""
+    group = _group(place)
+    if group is not None and cgroup_tree.exists(group):
+        return _alone(place, deadline)
+    return mps_control.held(_life_lock(place), place, deadline, theirs=False)
 
 
 def _forget_locks(place: MpsPlace) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .. import mps_control
 from ..actuators import devices, mend, mps, state
 from ..checkup import Facts
 from ..decide import reconcile, site_rules
@@ -17,7 +18,7 @@ from ..installed import EPILOG_NAME
 from ..paths import Paths
 from ..process import Deadline
 from ..readers import checkup_mps, ledger_file, proc
-from ..records import Ledger, MpsFailed, MpsPlace
+from ..records import Ledger, MpsFailed
 from ..settings import Configuration, Settings
 
 PASSES = 3
@@ -122,7 +123,7 @@ def _stop_daemon(one: Mend, settings: Settings) -> None:
     and no program. Raises StateError with who has it."""
     paths = Paths()
     gpu = f"GPU-{one.path.rpartition('/')[2]}"  # the name of its folder will do for that of its GPU
-    place = MpsPlace(settings.mps_control, one.path, gpu, checkup_mps.owner_of(one.uid))
+    place = mps_control.node_place(paths, settings.mps_control, checkup_mps.owner_of(one.uid), gpu, pipe=one.path)
     why: list[str] = []
 
     def taken(gpu: str) -> bool:

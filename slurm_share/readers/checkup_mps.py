@@ -34,7 +34,12 @@ def read_healths(
     daemons: Iterable[tuple[int, str, bool]], settings: Settings, root: Path = Path("/")
 ) -> Mapping[str, MpsHealth]:
     """By pipe directory how each daemon is that lives. One that is stopped is not spoken to."""
-    places = [MpsPlace(settings.mps_control, pipe, "", owner_of(uid)) for uid, pipe, lives in daemons if lives and uid]
+    paths = Paths(cgroup=root / "sys/fs/cgroup")
+    places = [
+        mps_control.node_place(paths, settings.mps_control, owner_of(uid), "", pipe=pipe)
+        for uid, pipe, lives in daemons
+        if lives and uid
+    ]
     if not places or not settings.mps_control:
         return {}
     with ThreadPoolExecutor(len(places)) as pool:

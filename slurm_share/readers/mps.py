@@ -14,7 +14,7 @@ import re
 
 from msgspec.structs import replace
 
-from .. import mps_control, mps_processes
+from .. import cgroup_tree, mps_control, mps_processes
 from ..mps_processes import read_daemon as read_daemon
 from ..mps_processes import read_processes as read_processes
 from ..paths import Paths
@@ -58,6 +58,14 @@ def parse_client_table(text: str) -> tuple[MpsClient, ...]:
         MpsClient(int(row[0]), int(row[2]), row[3], row[5] if len(row) > 5 else "")
         for row in rows
         if len(row) >= 4 and _NUMBER.fullmatch(row[0]) and _NUMBER.fullmatch(row[2])
+    )
+
+
+def read_group_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
+    """(uid, pipe directory) of every daemon of this node that has a cgroup, whether or not the directory is there."""
+    return tuple(
+        (group.uid, str(paths.mps / str(group.uid) / group.name))
+        for group in cgroup_tree.read_groups(str(paths.cgroup))
     )
 
 

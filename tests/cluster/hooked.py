@@ -172,6 +172,11 @@ class Node:
         found = [Mps(int(row[0]), row[1], roles[row[2]], *[*row[3:], "", ""][:2]) for row in rows]
         return sorted((one for one in found if one.role == role), key=lambda one: one.pid)
 
+    def daemon_groups(self) -> list[str]:
+        """The cgroups of MPS daemons, without the mount and its controllers, each once."""
+        found = self.run("find", "/sys/fs/cgroup", "-type", "d", "-path", "*/slurm-share/uid_*/*").stdout.split()
+        return sorted({folder[folder.index("/slurm-share/") :] for folder in found})
+
     def alive(self, pid: int) -> bool:
         """Whether a process is there, and no zombie."""
         return self.run("bash", "-c", f"grep -q '^State:.[^ZX]' /proc/{pid}/status 2>/dev/null").returncode == 0
@@ -197,6 +202,7 @@ class Node:
             " ! -path ./mps ! -path ./no-mps; find /dev/shm -mindepth 1"
         )
         found += self.run("bash", "-c", script).stdout.split()
+        found += self.daemon_groups()
         ledger = self.ledger()
         found += [f"ledger: {key} {ledger[key]}" for key in ("jobs", "modes", "leaving") if ledger.get(key)]
         gpus = [int(file.name[3:]) for file in self._simgpu.glob("gpu[0-9]*")]

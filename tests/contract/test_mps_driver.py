@@ -58,7 +58,7 @@ class Node:
         self.state = self.home / "state"
         subprocess.run([HOME / "simgpu-init", str(gpus), "--state", self.state, "--memory-mib", "8192"], check=True)
         self.state.chmod(0o755)
-        self.paths = Paths(self.home / "run")
+        self.paths = Paths(self.home / "run", cgroup=self.home / "cgroup")
         self.paths.root.mkdir(mode=0o755)
         lines = [(self.state / f"gpu{index}").read_text().splitlines() for index in range(gpus)]
         self.uuids = [line.removeprefix("uuid=") for text in lines for line in text if line.startswith("uuid=")]

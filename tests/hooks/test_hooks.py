@@ -50,7 +50,9 @@ def node(short_path, monkeypatch):
         monkeypatch.setattr(room, "nvml", FakeNvml().gpu().gpu())
 
     class Node:
-        paths = Paths(short_path / "state", shm=short_path / "shm", tmp=short_path / "tmp")
+        paths = Paths(
+            short_path / "state", shm=short_path / "shm", tmp=short_path / "tmp", cgroup=short_path / "cgroup"
+        )
         log: list[str] = []  # noqa: RUF012
         settings = Settings(mode="on", log_file="", mps_control="")
 

@@ -29,7 +29,7 @@ class Site:
 
     def __init__(self, root, monkeypatch):
         self.root, self.monkeypatch = root, monkeypatch
-        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp")
+        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp", cgroup=root / "cgroup")
         self.paths.shm.mkdir()
         self.paths.tmp.mkdir()
         self.live = []

@@ -39,7 +39,7 @@ class Node:
 
     def __init__(self, root, monkeypatch):
         self.root = root
-        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp")
+        self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp", cgroup=root / "cgroup")
         self.paths.shm.mkdir()
         self.paths.tmp.mkdir()
         self.settings = Settings(mode="on", log_file="", mps_control="")

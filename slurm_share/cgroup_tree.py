@@ -1,0 +1,90 @@
+"""Where the cgroups of users' MPS daemons are: names and folders. Reads the mount, changes nothing.
+
+    v1: /sys/fs/cgroup/CONTROLLER/slurm-share/uid_2001/5131194a-9e2f6f      for each of CONTROLLERS
+    v2: /sys/fs/cgroup/slurm-share/uid_2001/5131194a-9e2f6f
+
+Beside Slurm's own tree and not in it: Slurm ends what it finds in a job's cgroup, and these daemons serve several jobs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .records import DaemonGroup
+
+FOLDER = "slurm-share"
+CONTROLLERS = ("freezer", "memory", "pids", "devices")
+"""Of v1. In v2, freezing and devices need no controller."""
+_USER = "uid_"
+
+
+def is_v2(root: str) -> bool:
+    """Whether there is one tree, of v2."""
+    return os.access(f"{root}/cgroup.controllers", os.R_OK)
+
+
+def trees(root: str) -> tuple[tuple[str, str], ...]:
+    """(controller, our folder) for each tree that can hold a daemon; the controller of v2's one tree is empty. None
+    where no cgroups are mounted, or not for writing."""
+    if is_v2(root):
+        return (("", f"{root}/{FOLDER}"),) if os.access(root, os.W_OK) else ()
+    return tuple((name, f"{root}/{name}/{FOLDER}") for name in CONTROLLERS if os.access(f"{root}/{name}", os.W_OK))
+
+
+def folders(group: DaemonGroup) -> tuple[tuple[str, str], ...]:
+    """(controller, the group's folder) for each tree, whether or not it is there yet."""
+    return tuple((controller, f"{ours}/{_USER}{group.uid}/{group.name}") for controller, ours in trees(group.root))
+
+
+def users_folders(group: DaemonGroup) -> tuple[tuple[str, str], ...]:
+    """The same for the folder of all groups of its user."""
+    return tuple((controller, f"{ours}/{_USER}{group.uid}") for controller, ours in trees(group.root))
+
+
+def read_groups(root: str) -> tuple[DaemonGroup, ...]:
+    """The groups that there are, with nothing but their names."""
+    found: dict[tuple[int, str], None] = {}
+    for _, ours in trees(root):
+        for user in _names(ours):
+            uid = user.removeprefix(_USER)
+            if user.startswith(_USER) and uid.isdecimal():
+                found.update({(int(uid), name): None for name in _names(f"{ours}/{user}")})
+    return tuple(DaemonGroup(root, uid, name) for uid, name in sorted(found))
+
+
+def exists(group: DaemonGroup) -> bool:
+    """Whether there is such a group in any tree."""
+    return any(os.access(folder, os.F_OK) for _, folder in folders(group))
+
+
+def read_pids(group: DaemonGroup) -> tuple[int, ...]:
+    """The processes in it, in any tree, as numbers of the caller's pid namespace."""
+    found: set[int] = set()
+    for _, folder in folders(group):
+        found |= read_pids_in(folder)
+    return tuple(sorted(found))
+
+
+def read_pids_in(folder: str) -> set[int]:
+    """The processes in one folder and below; 0, a process of another pid namespace, left out."""
+    found: set[int] = set()
+    try:
+        fd = os.open(f"{folder}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return found
+    try:
+        with open(fd, "rb") as file:
+            found |= {int(word) for word in file.read().split()}
+    except OSError:
+        pass  # the group goes at this moment
+    for name in _names(folder):
+        found |= read_pids_in(f"{folder}/{name}")
+    return found - {0}
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
