@@ -16,7 +16,7 @@ ROUND_S = 0.001
 
 
 def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Collection[int] = ()) -> bool:
-    """Until no child is left: SIGTERM once to each, SIGKILL to it and its session after `grace_s` seconds. False where
+    """Until no child is left: SIGTERM once to each, SIGKILL after `grace_s` seconds. False where
     one outlives that for as long again: it is in the kernel, where no signal reaches it.
 
     `ended` is told of each by pid and wait status. `asked` are those that have had their SIGTERM. That none is left is
@@ -33,8 +33,7 @@ def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Colle
         is_time = deadline.left() == 0
         for known in descendants.read_children():
             if is_time:
-                for one in (known, *descendants.read_session(known.pid)):
-                    end(one, signal.SIGKILL)
+                end(known, signal.SIGKILL)  # and what it has started is our child then
             elif known.pid not in told:
                 told.add(known.pid)
                 if end(known, signal.SIGTERM):

@@ -30,10 +30,20 @@ class Leader(Struct, frozen=True):
 
 
 def read_children(proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
-    """Our living children, those among them whose parents have ended (PR_SET_CHILD_SUBREAPER)."""
-    me = os.getpid()
-    found = (identify(pid, str(proc)) for pid, stat in _stats(proc) if int(stat[1]) == me)
+    """Return our living children, those among them whose parents have ended (PR_SET_CHILD_SUBREAPER)."""
+    found = (identify(pid, str(proc)) for pid in _children(proc))
     return tuple(known for known in found if known is not None)
+
+
+def _children(proc: Path) -> list[int]:
+    """Return the pids of our children, from the kernel's list where it has one (CONFIG_PROC_CHILDREN): a look at every
+    process of the node takes long enough for a chain of short processes to run away."""
+    try:
+        lists = [(task / "children").read_bytes() for task in (proc / "self/task").iterdir()]
+        return [int(pid) for pids in lists for pid in pids.split()]
+    except OSError:
+        me = os.getpid()
+        return [pid for pid, stat in _stats(proc) if int(stat[1]) == me]
 
 
 def read_session(leader: int, proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
