@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from slurm_share import mps_control, mps_processes
 from slurm_share.actuators import devices, mps, state
-from slurm_share.decide import owners, reconcile, refusals
+from slurm_share.decide import owners, reconcile
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
 from slurm_share.errors import ConfigError, DriverError
 from slurm_share.node import driver as nvml
@@ -21,7 +21,7 @@ from slurm_share.readers import hook_env, proc, topology
 from slurm_share.readers import mps as mps_reader
 from slurm_share.records import JobContext, Ledger, LedgerJob, LiveJob, MpsOffer, MpsStarted, Plan, Refusal
 from slurm_share.settings import Settings
-from slurm_share.share.rules import allocation, environment, granted, limits
+from slurm_share.share.rules import allocation, drain, environment, granted, limits
 
 from . import hook, release
 
@@ -32,7 +32,10 @@ RUN_IN_JOB = (
 
 
 SLACK_S = 5.0
-"""What a Prolog may take beyond hook_deadline_s before it is given up: undoing a start of MPS."""
+"""What a Prolog may take beyond hook_deadline_s before it is given up: mps.UNDO_S for undoing a start of MPS, and what
+SIGKILL takes."""
+CLEAR_RATIO = 0.5
+"""Of a Prolog's time, for clearing up after jobs before: MPS needs the rest."""
 PATIENCE_S = 4.0
 """How long a job waits for another that ought to be gone; half of the time at most: clearing and MPS need the rest."""
 LOOK_AGAIN_S = 0.1
@@ -40,14 +43,15 @@ LOOK_AGAIN_S = 0.1
 
 
 def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
-    """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: the node is
-    unwell, since a process of an earlier job outlives every signal, or since it has refused too many jobs.
+    """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: the node is to
+    be drained, as share/rules/drain.py has it.
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
     job = hook_env.read(environ)
     deadline = Deadline.after(settings.hook_deadline_s)
-    if is_anothers(job, paths):
+    last = Deadline(deadline.at + mps.UNDO_S)
+    if is_anothers(job, paths, last):
         hook.report(WHO, f"job {job.job_id} lives here, and not as one of uid {job.uid}: nothing is done for it")
         return True
     decision = decide(job, paths, settings)
@@ -56,15 +60,14 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
         entry = enter(job, decision, environ, paths, settings, deadline, now, listed=listed)
-        decision, well = entry.decision, entry.well
-        stuck, _ = release.clear(entry.over, paths, settings, deadline.at_most(deadline.left() / 2), WHO)
-        well = well and not stuck
+        decision = entry.decision
+        well = not drain.drains(release.clear(entry.over, paths, settings, deadline.part(CLEAR_RATIO), WHO))
     if isinstance(decision, Plan) and decision.wants_mps:
-        decision = start_mps(decision, paths, settings, deadline)
-        if isinstance(decision, Plan) and not is_entered(job, paths):
+        decision = start_mps(decision, paths, settings, deadline, last)
+        if isinstance(decision, Plan) and not is_entered(job, paths, last):
             # slurmd was killed meanwhile, and the one after it has ended the job
             hook.report(WHO, f"job {job.job_id}: its Epilog was here already; what was started for it ends")
-            release.clear((), paths, settings, Deadline.after(mps.UNDO_S), WHO)
+            release.clear((), paths, settings, last, WHO)
             return well
     if decision is not None or job.share_problem is not None:
         hook.report(WHO, sentence(job, decision))
@@ -72,6 +75,8 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         plan = environment.plan_file(decision)
         state.make_slots(paths, plan, job.gid)
         state.write_plan(paths, plan, job.gid)
+    if isinstance(decision, Refusal):
+        well = hook.count_refusal(WHO, paths, job.job_id, decision.cause) and well
     return well
 
 
@@ -80,7 +85,7 @@ def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal 
     if job.share is None:
         return None
     try:
-        driver = nvml.read_driver()
+        driver = hook.ask_driver(nvml.read_driver)
     except DriverError as error:
         return allocation.driver_refusal(job, str(error))
     return allocation.admit(job, driver.gpus, topology.read_cores(), offer(paths, settings, driver.version), settings)
@@ -89,7 +94,7 @@ def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal 
 def granted_uuids(job: JobContext) -> list[str]:
     """The GPUs of an ordinary job; none where the driver does not say, which is that job's own trouble."""
     try:
-        return [gpu.uuid for gpu in granted.granted_gpus(job.granted, nvml.read_driver().gpus)[0]]
+        return [gpu.uuid for gpu in granted.granted_gpus(job.granted, hook.ask_driver(nvml.read_driver).gpus)[0]]
     except DriverError:
         return []
 
@@ -98,9 +103,10 @@ def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
     """What this node can do about MPS."""
     program = settings.mps_control
     why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
+    is_missing = bool(program) and why_not is not None
     if why_not is None:
         why_not = RUN_IN_JOB if proc.read_runs_in_job() else operators_daemon(paths, program)
-    return MpsOffer(limits.mps_clients(driver), why_not)
+    return MpsOffer(limits.mps_clients(driver), why_not, is_missing)
 
 
 def operators_daemon(paths: Paths, program: str) -> str | None:
@@ -113,20 +119,20 @@ def operators_daemon(paths: Paths, program: str) -> str | None:
     return None
 
 
-def is_anothers(job: JobContext, paths: Paths) -> bool:
+def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
     """Whether the job of that number that lives here is another user's: nothing of it is to be given away."""
     if not paths.job(job.job_id).exists():
         return False
-    with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
+    with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         known = reconcile.find(hook.read_ledger(paths, WHO), job.job_id)
     if known is None or known.uid == job.uid:
         return False
     return any(one.job_id == job.job_id for one in release.jobs_at_work())
 
 
-def is_entered(job: JobContext, paths: Paths) -> bool:
+def is_entered(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
     """Whether the ledger still has the job."""
-    with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
+    with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         return reconcile.find(hook.read_ledger(paths, WHO), job.job_id) is not None
 
 
@@ -150,8 +156,6 @@ class Entry(Struct, frozen=True):
     decision: Plan | Refusal | None
     over: tuple[LedgerJob, ...]
     """Jobs whose Epilog never came: what they left is this hook's to clear away."""
-    well: bool
-    """False: this node has refused too many jobs."""
 
 
 def enter(
@@ -223,35 +227,15 @@ def write_down(
         decision = reconcile.take_place(ledger, decision)
     enters = job.share is not None or listed
     wanted = owners.clean_up(job, settings, is_listed=listed) if enters else None
-    after, well = after_arrival(ledger, job, decision, now, wanted)
-    if not well and isinstance(decision, Refusal):
-        hook.report(
-            WHO,
-            f"NODE UNWELL: {refusals.MOST} jobs refused in {refusals.WINDOW_S / 60:g} minutes, the last one "
-            f"because {decision.sentence}",
-        )
+    after = ledger
+    if wanted is not None and not isinstance(decision, Refusal):
+        after = reconcile.enter(ledger, job, decision, now, wanted)
     if enters or isinstance(decision, Refusal):
         # An Epilog of an earlier run may have removed it: from here on it does not.
         state.make_job_folder(paths, job.job_id)
     if after != ledger:
         state.write_ledger(paths, after, settings)
-    return Entry(decision, over, well)
-
-
-def after_arrival(
-    ledger: Ledger, job: JobContext, decision: Plan | Refusal | None, now: float, clean_up: tuple[str, ...] | None
-) -> tuple[Ledger, bool]:
-    """The ledger that knows of the job, or of its refusal, and whether the node is well. Touches nothing.
-
-    clean_up: what is cleared when the job leaves; None: it is no job that is entered."""
-    if isinstance(decision, Refusal):
-        if not decision.blames_node:
-            return ledger, True
-        noted = refusals.note(ledger, job.job_id, now)
-        return (refusals.forget(noted), False) if refusals.is_unwell(noted) else (noted, True)
-    if clean_up is None:
-        return ledger, True
-    return reconcile.enter(ledger, job, decision, now, clean_up), True
+    return Entry(decision, over)
 
 
 def judge(
@@ -308,9 +292,9 @@ def read_hides_owners(environ: Mapping[str, str]) -> bool:
     return not file.startswith("/") or slurm_conf.read_hides_jobs(Path(file))
 
 
-def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:
+def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Plan | Refusal:
     """A daemon for each GPU of the plan, started side by side or joined. One that no other job has, and that is not
-    well, is nobody's: it is replaced."""
+    well, is nobody's: it is replaced. What has to be undone after the deadline is undone until `last`."""
     owner = mps.owner(plan.job.uid, plan.job.gid)
     places = [
         mps_control.node_place(paths, settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=settings)
@@ -336,10 +320,10 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
         hook.report(WHO, f"job {plan.job.job_id}: {text}")
     if failures and exclusive:
         # Without MPS its tasks share the GPU as so many processes, which this mode would not let in.
-        release.restore_modes(paths, settings, WHO, tuple(failures), besides=plan.job.job_id)
+        release.restore_modes(paths, settings, last, WHO, tuple(failures), besides=plan.job.job_id)
     settled = allocation.settle_mps(plan, pipes, failures)
     if isinstance(settled, Refusal):
-        give_back(plan.job.job_id, paths, settings, deadline)
+        give_back(plan.job.job_id, paths, settings, last)
     return settled
 
 
@@ -348,7 +332,7 @@ def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline)
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         ledger = hook.read_ledger(paths, WHO)
         state.write_ledger(paths, reconcile.leave(ledger, job_id), settings)
-    release.clear((), paths, settings, Deadline.after(mps.UNDO_S), WHO)
+    release.clear((), paths, settings, deadline, WHO)
 
 
 def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> None:
@@ -356,11 +340,11 @@ def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
     for gpu in plan.gpus:
         try:
             with state.exclusive(paths, deadline):
-                before = devices.read_compute_mode(gpu.uuid)
+                before = hook.ask_driver(devices.read_compute_mode, gpu.uuid)
                 if before != devices.EXCLUSIVE_PROCESS:
                     ledger = reconcile.remember_mode(hook.read_ledger(paths, WHO), gpu.uuid, before)
                     state.write_ledger(paths, ledger, settings)
-                    devices.set_compute_mode(gpu.uuid, devices.EXCLUSIVE_PROCESS)
+                    hook.ask_driver(devices.set_compute_mode, gpu.uuid, devices.EXCLUSIVE_PROCESS)
         except DriverError as error:
             hook.report(WHO, f"job {plan.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
 

@@ -24,11 +24,16 @@ def main() -> int:
 def work() -> bool:
     """For a job that was given something here, whatever the mode is by now. False: the node is unwell."""
     from slurm_share.paths import Paths
+    from slurm_share.share.rules import drain
 
     from . import release
 
+    def code(in_driver: bool) -> int:
+        is_unwell = drain.drains([drain.of_hang(in_driver=in_driver, before_job=False)])
+        return names.EXIT_NODE_UNWELL if is_unwell else names.EXIT_OK
+
     settings = hook.load_settings_or_defaults("epilog")
-    call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, names.EXIT_NODE_UNWELL)
+    call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, code)
     try:
         return release.release_job(os.environ, Paths(), settings, time.clock_gettime(time.CLOCK_BOOTTIME))
     finally:
@@ -47,7 +52,7 @@ def watch_only() -> bool:
     if settings.mode == "observe":
         from . import observe
 
-        call_off = hook.watch("epilog", settings.release_deadline_s, names.EXIT_OK)
+        call_off = hook.watch("epilog", settings.release_deadline_s, lambda _: names.EXIT_OK)
         try:
             observe.departure(os.environ, Paths(), settings)
         finally:

@@ -2,8 +2,7 @@
 
 A non-zero exit of Prolog or Epilog drains the node (and a Prolog's requeues the job). Nothing that a user, a bad
 configuration or a defect of ours can cause is worth that: the job runs unshared, or its tasks are refused with a
-sentence, and the log says why. It means that the node is unwell: a GPU is not clean and cannot be made so, or jobs are
-refused one after the other.
+sentence, and the log says why. It means that the node is unwell; share/rules/drain.py has all causes.
 """
 
 from __future__ import annotations
@@ -18,11 +17,14 @@ from slurm_share import names
 TYPE_CHECKING = False  # as mypy knows it; `typing` itself would be half of an ordinary job's Prolog
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import NoReturn, ParamSpec, TypeVar
 
     from slurm_share.paths import Paths
     from slurm_share.records import Ledger, ProcessIdentity
     from slurm_share.settings import Settings
+
+    Args = ParamSpec("Args")
+    Answer = TypeVar("Answer")
 
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """slurmd starts hooks without PATH, and a shell's own default ends in the current folder."""
@@ -58,17 +60,33 @@ def explain(error: Exception) -> str:
     return " | ".join([f"{type(error).__name__}: {error}", *(" ".join(frame.split()) for frame in frames)])
 
 
-def watch(who: str, seconds: float, code: int) -> Callable[[], None]:
-    """End this hook with `code` when it is still here after so long; answers with what calls that off.
+_is_in_driver = False
+"""Whether this hook is in a call into the driver, which may not come back."""
 
-    All its work has deadlines of its own; what has none is a call into a driver that hangs, and slurmd would wait for
-    it without end.
+
+def ask_driver(call: Callable[Args, Answer], *args: Args.args, **options: Args.kwargs) -> Answer:
+    """Return what a call into the driver returns; a hook that hangs in it is told from one that hangs elsewhere."""
+    global _is_in_driver
+    _is_in_driver = True
+    try:
+        return call(*args, **options)
+    finally:
+        _is_in_driver = False
+
+
+def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[], None]:
+    """End this hook when it is still here after so long; answers with what calls that off.
+
+    All its work has one deadline; what has none is a call into the kernel, and slurmd would wait for it without end.
+    code: gets whether the driver is what hangs, and returns the exit code.
     """
     import threading
 
     def give_up() -> None:
-        report(who, f"not over after {seconds:g} s, given up: something hangs, most likely the driver")
-        os._exit(code)
+        in_driver = _is_in_driver
+        what = "the driver does not answer" if in_driver else "something else than the driver hangs"
+        report(who, f"not over after {seconds:g} s, given up: {what}")
+        os._exit(code(in_driver))
 
     watchdog = threading.Timer(seconds, give_up)
     watchdog.daemon = True
@@ -146,6 +164,29 @@ def site_may_list_nodes() -> bool:
         return False
     finally:
         os.close(fd)
+
+
+COUNT_S = 1.0
+"""For the record of refusals, which is held for less than a millisecond."""
+
+
+def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
+    """Note that a job was refused; False: the node is to be drained, since it was one too many. Never raises."""
+    from slurm_share.actuators import refusals
+    from slurm_share.errors import StateError
+    from slurm_share.process import Deadline
+    from slurm_share.readers import ledger_file
+
+    try:
+        too_many = refusals.count(
+            str(paths.refusals), ledger_file.read_boot_id(), job_id, cause, Deadline.after(COUNT_S)
+        )
+    except (OSError, StateError) as error:
+        report(who, f"{error}: the refusal of job {job_id} is not counted")
+        return True
+    if too_many is not None:
+        report(who, f"NODE UNWELL: {too_many}, the last one job {job_id}")
+    return too_many is None
 
 
 def myself() -> ProcessIdentity:

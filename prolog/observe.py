@@ -67,7 +67,7 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
         words = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
         found += [word for word in words if f"{word} on a GPU" not in found]
     for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
-        names = scratch.read_owned(folder, job.uid, Deadline.after(2.0)) if word in wanted else ()
+        names = scratch.read_owned(str(folder), job.uid, Deadline.after(2.0)).names if word in wanted else ()
         if names:
             found.append(f"{len(names)} in {folder}")
     what = ", ".join(dict.fromkeys(found)) or "nothing"

@@ -9,6 +9,11 @@ from slurm_share import names
 
 from . import hook
 
+TYPE_CHECKING = False  # as in hook.py
+if TYPE_CHECKING:
+    from slurm_share.paths import Paths
+    from slurm_share.settings import Settings
+
 
 def main() -> int:
     """The Prolog of every job; an ordinary one costs the start of the interpreter and two looks, unless a shared job
@@ -48,7 +53,12 @@ def work() -> bool:
         from . import admission
 
         paths = Paths()
-        call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, names.EXIT_OK)
+        is_on = settings.mode == "on"
+
+        def code(in_driver: bool) -> int:
+            return _code_of_hang(paths, in_driver=in_driver) if is_on else names.EXIT_OK
+
+        call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, code)
         try:
             if settings.mode == "observe":
                 from . import observe
@@ -56,12 +66,51 @@ def work() -> bool:
                 _drop_plan()
                 observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
                 return True
-            return admission.admit_job(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
+            return _admit(paths, settings)
         finally:
             call_off()
     except Exception:
         _drop_plan()
         raise
+
+
+def _admit(paths: Paths, settings: Settings) -> bool:
+    """Answer as `work` does. State that cannot be written refuses the job, which then has no plan."""
+    from slurm_share.share.rules import drain
+
+    from . import admission
+
+    try:
+        return admission.admit_job(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
+    except OSError as error:
+        if error.errno not in hook.NO_ROOM or names.HOOK_VARIABLE not in os.environ:
+            raise
+        _drop_plan()
+        hook.report("prolog", hook.explain(error))
+        cause = drain.of_unwritable_state(has_users_files=_has_users_files(paths))
+        return hook.count_refusal("prolog", paths, _job_id(), cause)
+
+
+def _has_users_files(paths: Paths) -> bool:
+    """Whether users' files are on the file system of root's state: then any of them may have filled it."""
+    try:
+        users = os.stat(f"{paths.root}/user").st_dev  # noqa: PTH116
+        return users == os.stat(paths.root).st_dev  # noqa: PTH116
+    except OSError:
+        return True
+
+
+def _code_of_hang(paths: Paths, *, in_driver: bool) -> int:
+    """Return the exit code of a Prolog that hangs: its job has no plan."""
+    from slurm_share.share.rules import drain
+
+    cause = drain.of_hang(in_driver=in_driver, before_job=True)
+    return names.EXIT_OK if hook.count_refusal("prolog", paths, _job_id(), cause) else names.EXIT_NODE_UNWELL
+
+
+def _job_id() -> int:
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return int(job) if job.isascii() and job.isdecimal() else 0
 
 
 def program() -> None:

@@ -7,6 +7,7 @@ line which says what is still to be done, and the next hook does it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from slurm_share import mps_control, process
@@ -29,19 +30,46 @@ from slurm_share.records import (
     MpsProcess,
     MpsStopped,
     NodeProcess,
+    ProcessIdentity,
 )
 from slurm_share.settings import Settings
+from slurm_share.share.rules import drain
 
 from . import hook
 
 WHO = "epilog"
-SLACK_S = 10.0
-"""What an Epilog may take beyond release_deadline_s before it is given up: undoing, and a last look at the ledger."""
+SLACK_S = 5.0
+"""What an Epilog may take beyond release_deadline_s before it is given up: SIGKILL has its moment in every stage."""
+DAEMONS_RATIO, LEFTOVERS_RATIO, DYING_RATIO, LAST_RATIO = 0.5, 0.5, 0.5, 0.5
+"""Of what is left of a hook's one deadline: for daemons, for processes on GPUs, for the end of what got SIGKILL, and
+for the processes of a user who has left. A stage that has more to do leaves it to the next hook."""
 LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
-"""For listing a user's files, setting them aside, which is done under the ledger's lock, and removing them. What takes
-longer stays until a user's last job leaves again."""
+"""At most, for listing a user's files, setting them aside, which is done under the ledger's lock, and removing them."""
 LEDGER_S = 2.0
-"""For the ledger where the time is up already: whoever holds it needs milliseconds."""
+"""At most, for the ledger: whoever holds it needs milliseconds."""
+OUTLIVES_S = 2.0
+"""What is there so long after SIGKILL outlives it, if the hook has no time to wait longer: to free a large memory takes
+a second or more."""
+ROUNDS = 3
+"""Of ending leftover processes that are started anew, before all of their user is ended at once."""
+
+
+class Findings:
+    """What a hook met that share/rules/drain.py has to judge."""
+
+    def __init__(self) -> None:
+        self.causes: set[str] = set()
+        self.dying: dict[ProcessIdentity, float] = {}
+        """Processes that are there after SIGKILL, and the moment of it on the monotonic clock."""
+
+    def killed(self, identities: Iterable[ProcessIdentity]) -> None:
+        """Take down processes that got SIGKILL just now and have not ended yet."""
+        self.dying |= dict.fromkeys(identities, time.monotonic())
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether something was left for want of time."""
+        return drain.OUT_OF_TIME in self.causes
 
 
 def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
@@ -69,12 +97,21 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
             return True
         if not any(one.job_id == job.job_id for one in over):
             state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
-    stuck, foreign = clear(over, paths, settings, deadline, WHO)
-    well = not stuck and not foreign
+    causes = clear(over, paths, settings, deadline, WHO)
+    well = not drain.drains(causes)
     # slurmd may have said root of it: see is_given_up.
     uid = job.uid if entry is None else entry.uid
-    hook.report(WHO, f"job {job.job_id} of uid {uid}: its share is removed" + ("" if well else "; NODE UNWELL"))
+    hook.report(WHO, f"job {job.job_id} of uid {uid}: {outcome(causes)}")
     return well
+
+
+def outcome(causes: Collection[str]) -> str:
+    """Return what is said at the end of an Epilog."""
+    said = "its share is removed"
+    if drain.OUT_OF_TIME in causes:
+        said += ", but for what takes longer: the next hook goes on, or slurm-share doctor --fix"
+    unwell = sorted(cause for cause in causes if drain.drains([cause]))
+    return said + (f"; NODE UNWELL: {', '.join(unwell)}" if unwell else "")
 
 
 def jobs_at_work() -> tuple[LiveJob, ...]:
@@ -98,7 +135,7 @@ def take_over(
     living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
     abandoned = reconcile.abandoned(ledger, living)
     for entry in abandoned:
-        hook.report(who, f"the hook that cleared up after job {entry.job_id} of uid {entry.uid} was ended: going on")
+        hook.report(who, f"job {entry.job_id} of uid {entry.uid} was not all cleared up after: going on")
     over = (*over, *abandoned)
     if over:
         ledger = reconcile.begin_leaving(ledger, over, hook.myself())
@@ -106,35 +143,54 @@ def take_over(
     return over, ledger
 
 
-def clear(
-    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
-) -> tuple[bool, bool]:
+def clear(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> frozenset[str]:
     """Take away what jobs that `take_over` named left, and daemons of ours that no job here has at all.
 
-    Two answers: whether a process outlived every signal, and whether somebody else's is on a GPU that nobody has.
+    Every stage has a part of the one deadline. Answers with the causes of share/rules/drain.py that were met. Where
+    time was too short the jobs' lines and folders stay, and whichever hook comes next goes on.
     """
-    stuck = not end_daemons(over, paths, settings, deadline.at_most(0.6 * deadline.left()), who)
-    restore_modes(paths, settings, who)
-    foreign = False
+    found = Findings()
+    end_daemons(over, paths, settings, deadline.part(DAEMONS_RATIO), who, found)
+    restore_modes(paths, settings, deadline, who)
     if over:
-        left, foreign = end_leftovers(over, paths, settings, deadline, who)
-        stuck = stuck or left
-        last = let_go(over, paths, settings, who)
+        end_leftovers(over, paths, settings, deadline.part(LEFTOVERS_RATIO), who, found)
+    await_dying(found, deadline.part(DYING_RATIO), who)
+    if over and not found.is_untidy:
+        last = let_go(over, paths, settings, deadline, who)
         if last:
-            stuck = clean_up_after(last, paths, deadline, who) or stuck
-            with state.exclusive(paths, Deadline.after(LEDGER_S)):
+            clean_up_after(last, paths, settings, deadline, who, found)
+            await_dying(found, deadline.part(DYING_RATIO), who)
+        if last and not found.is_untidy:
+            with state.exclusive(paths, deadline.at_most(LEDGER_S)):
                 forget(last, hook.read_ledger(paths, who), paths, settings, who)
-    return stuck, foreign
+    return frozenset(found.causes)
 
 
-def let_go(over: Sequence[LedgerJob], paths: Paths, settings: Settings, who: str) -> tuple[LedgerJob, ...]:
+def await_dying(found: Findings, deadline: Deadline, who: str) -> None:
+    """Wait for the end of what got SIGKILL, and decide about what is there still."""
+    left = process.wait_gone(found.dying, deadline)
+    for identity in left:
+        is_outliving = time.monotonic() - found.dying[identity] >= OUTLIVES_S
+        found.causes.add(drain.OUTLIVES_SIGKILL if is_outliving else drain.OUT_OF_TIME)
+        fate = "outlives SIGKILL" if is_outliving else "had no time to end yet"
+        hook.report(who, f"process {identity.pid} ({identity.name}) of uid {identity.uid} {fate}")
+    found.dying.clear()
+
+
+def let_go(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
+) -> tuple[LedgerJob, ...]:
     """Remove what tells of the jobs on this node; answers with those that were their user's last here, whose lines stay
     until their user's things are cleared away, too. Of jobs that leave at once that is one: the last to come here."""
     live = jobs_at_work() if any(entry.clean_up for entry in over) else ()
-    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
         departed = owners.departed(over, ledger, live)
-        last = tuple(entry for entry in over if entry.uid in departed and entry.clean_up)
+        last = tuple(
+            entry
+            for entry in over
+            if (entry.uid in departed and entry.clean_up) or reconcile.asides_of(ledger, (entry,))
+        )
         forget([entry for entry in over if entry not in last], ledger, paths, settings, who)
     return last
 
@@ -147,21 +203,22 @@ def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Se
     _write(reconcile.end_leaving(ledger, done), paths, settings, who)
 
 
-def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> bool:
-    """Stop every daemon of ours that no job here has; whether all of them went. What another hook is at, is its."""
+def end_daemons(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
+) -> None:
+    """Stop every daemon of ours that no job here has. What another hook is at, is its."""
     pipes = tuple(sorted({*mps_reader.read_pipes(paths), *mps_reader.read_group_pipes(paths)}))
     if not pipes:
-        return True
-    ledger = _read(paths, who)
+        return
+    ledger = _read(paths, deadline, who)
     theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
     # Of two jobs that leave one GPU at once neither may rely on the other's hook.
     kept = _pipes(_others(ledger, over), paths) | (_pipes(theirs, paths) - _pipes(over, paths))
     gpus = {str(paths.mps_pipe(entry.uid, gpu)): gpu for entry in over for gpu in entry.gpus}
-    gone = True
     for uid in sorted({uid for uid, pipe in pipes if pipe not in kept}):
 
         def taken(gpu: str, uid: int = uid) -> bool:
-            return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, who), over), paths)
+            return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, deadline, who), over), paths)
 
         owner = mps.owner_by_name(uid)
         # Of a daemon that no job tells of, the name of its folder will do for that of its GPU.
@@ -173,18 +230,21 @@ def end_daemons(over: Sequence[LedgerJob], paths: Paths, settings: Settings, dea
             if its == uid and pipe not in kept
         ]
         before = mps_reader.read_processes()
-        outcomes = mps.stop_many(places, deadline, unless=taken)
+        outcomes = mps.stop_many(places, deadline.part(1 - LAST_RATIO / 2), unless=taken)
         for outcome in outcomes:
             if isinstance(outcome, MpsFailed) or outcome.how not in ("was not there", "in use") or outcome.notes:
                 hook.report(who, f"MPS on {outcome.place.gpu} of uid {uid}: {stop_sentence(outcome)}")
+        if any(isinstance(outcome, MpsFailed) for outcome in outcomes):
+            found.causes.add(drain.OUT_OF_TIME)
         stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
-        gone &= _end_rest(stopped, before, who)
-    return gone
+        _end_rest(stopped, before, deadline, who, found)
 
 
-def _end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], who: str) -> bool:
-    """End what is still there of daemons that were to stop, such as one whose user removed its lock; whether all of it
-    went. Only what was there `before` the stop: a daemon in the same place now may be the next job's.
+def _end_rest(
+    places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline, who: str, found: Findings
+) -> None:
+    """End what is still there of daemons that were to stop, such as one whose user removed its lock. Only what was
+    there `before` the stop: a daemon in the same place now may be the next job's.
     """
     known = {place.pipe: place.owner.uid for place in places}
     old = {one.identity for one in before}
@@ -193,10 +253,10 @@ def _end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], who: str
         for one in (mps_reader.read_processes() if known else ())
         if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
     ]
-    left = processes.end_processes(rest, Deadline.after(2 * processes.GRACE_S))
+    left = processes.end_processes(rest, deadline.at_most(2 * processes.GRACE_S))
     for one in rest:
         hook.report(who, f"{_named(one)} outlived its MPS daemon's stop: {_fate(one, left)}")
-    return not left
+    found.killed(one.identity for one in left)
 
 
 def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
@@ -208,20 +268,25 @@ def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
 
 
 def restore_modes(
-    paths: Paths, settings: Settings, who: str, gpus: Collection[str] | None = None, besides: int | None = None
+    paths: Paths,
+    settings: Settings,
+    deadline: Deadline,
+    who: str,
+    gpus: Collection[str] | None = None,
+    besides: int | None = None,
 ) -> None:
     """Put back the compute mode of GPUs (all, or of `gpus`) that no job has, or none `besides` one.
 
     A driver that refuses is said; what was remembered stays, for the next hook.
     """
-    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
         kept = ledger
         for before in ledger.modes:
             if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, besides):
                 continue
             try:
-                devices.set_compute_mode(before.gpu, before.mode)
+                hook.ask_driver(devices.set_compute_mode, before.gpu, before.mode)
             except DriverError as error:
                 hook.report(who, f"compute mode of {before.gpu} is not put back to {before.mode}: {error}")
                 continue
@@ -230,9 +295,11 @@ def restore_modes(
             _write(kept, paths, settings, who)
 
 
-def clean_up_after(last: Sequence[LedgerJob], paths: Paths, deadline: Deadline, who: str) -> bool:
-    """Clear away what users left on the node whose `last` jobs these were, as the site wanted it when they came.
-    Whether a process on a GPU outlived every signal; what else cannot be cleared is said, and makes no node unwell.
+def clean_up_after(
+    last: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
+) -> None:
+    """Clear away what users left on the node whose `last` jobs these were, as the site wanted it when they came. Only
+    of a process on a GPU it matters whether it ends; what else cannot be cleared is said.
 
     A job of theirs may come at any moment. What is taken was there before they had one again: it is listed first, then
     looked once more whether they have a job.
@@ -240,33 +307,48 @@ def clean_up_after(last: Sequence[LedgerJob], paths: Paths, deadline: Deadline, 
     wanted = {uid: {word for entry in last if entry.uid == uid for word in entry.clean_up} for uid in _uids(last)}
     on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
     everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
-    found = (*on_gpus, *(one for uid in everywhere for one in proc.read_processes_of(uid)))
+    seen = (*on_gpus, *(one for uid in everywhere for one in proc.read_processes_of(uid)))
+    until = deadline.part(LAST_RATIO).at_most(LIST_S)
     files = {
-        (uid, folder): scratch_reader.read_owned(folder, uid, deadline.at_most(LIST_S))
+        (uid, folder): scratch_reader.read_owned(folder, uid, until)
         for uid in sorted(wanted)
-        for word, folder in (("shm", paths.shm), ("tmp", paths.tmp))
+        for word, folder in (("shm", str(paths.shm)), ("tmp", str(paths.tmp)))
         if word in wanted[uid]
     }
-    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         live = jobs_at_work()
-        gone = owners.without_job(wanted, hook.read_ledger(paths, who), live)
-        until = deadline.at_most(ASIDE_S)
-        for (uid, folder), names in files.items():
-            if names and uid in gone:
-                taken, problems = scratch.set_aside(folder, names, uid, until)
-                hook.report(who, f"{taken} of uid {uid} in {folder} removed, who has no job here any more")
-                for problem in problems:
+        ledger = hook.read_ledger(paths, who)
+        gone = owners.without_job(wanted, ledger, live)
+        files = {(uid, folder): owned for (uid, folder), owned in files.items() if uid in gone}
+        new = {where: scratch.new_aside(where[1]) for where, owned in files.items() if owned.names}
+        for (uid, _), aside in new.items():
+            ledger = reconcile.name_aside(ledger, next(entry for entry in last if entry.uid == uid), aside)
+        if new:
+            _write(ledger, paths, settings, who)
+        until = deadline.part(LAST_RATIO).at_most(ASIDE_S)
+        for (uid, folder), owned in files.items():
+            if not owned.is_whole:
+                hook.report(who, f"not all of {folder} was looked at for files of uid {uid}: there are too many")
+                found.causes.add(drain.OUT_OF_TIME)
+            if owned.names:
+                taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], until)
+                hook.report(who, f"{taken.count} of uid {uid} in {folder} removed, who has no job here any more")
+                for problem in taken.problems:
                     hook.report(who, problem)
+                if not taken.is_whole:
+                    found.causes.add(drain.OUT_OF_TIME)
+        asides = reconcile.asides_of(ledger, last)
     jobs = {one.job_id: one.uid for one in live}
-    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(found, uid, jobs)}
-    left = processes.end_processes(strays.values(), Deadline.after(2 * processes.GRACE_S))
+    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
+    left = processes.end_processes(strays.values(), deadline.part(LAST_RATIO).at_most(2 * processes.GRACE_S))
     for one in strays.values():
         where = "on a GPU " if one in on_gpus else ""
         hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
-    rest = scratch.remove((paths.shm, paths.tmp), deadline.at_most(REMOVE_S))
+    rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
     if rest is not None:
         hook.report(who, f"not all of it is removed yet: {rest}")
-    return any(one in on_gpus for one in left)
+        found.causes.add(drain.OUT_OF_TIME)
+    found.killed(one.identity for one in left if one in on_gpus)
 
 
 def _uids(entries: Iterable[LedgerJob]) -> set[int]:
@@ -277,8 +359,9 @@ def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, .
     if not users:
         return ()
     try:
-        readings = nvml.read_gpu_readings()
+        readings = hook.ask_driver(nvml.read_gpu_readings)
     except DriverError as error:
+        # a node without GPUs may be listed, too; a share's own GPUs were looked at before (end_leftovers)
         hook.report(who, f"leftover processes are not looked for: {error}")
         return ()
     found = proc.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
@@ -286,35 +369,48 @@ def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, .
 
 
 def end_leftovers(
-    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
-) -> tuple[bool, bool]:
-    """End the ended jobs' users' processes on the GPUs they had; answers as `clear` does. The GPUs of a job without a
-    share are its own business.
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
+) -> None:
+    """End the processes on the GPUs that the ended jobs had. The GPUs of a job without a share are its own business.
 
     Looked at again until a look finds nothing to end: a script may start its program anew whenever it dies.
     """
     over = [entry for entry in over if entry.gpus]
-    if not over:
-        return False, False
-    deadline = Deadline.after(max(deadline.left(), 2 * processes.GRACE_S))
-    foreign = again = False
-    while True:
+    rounds = 0
+    while over:
         try:
-            readings = nvml.read_gpu_readings()
+            readings = hook.ask_driver(nvml.read_gpu_readings)
         except DriverError as error:
-            hook.report(who, f"leftover processes are not looked for: {error}")
-            return False, foreign
-        found, left, foreign = end_leftovers_once(over, readings, paths, settings, deadline, who, again=again)
-        if left or not found:
-            return left, foreign
-        again = True
+            hook.report(who, f"nobody can say what is on the GPUs: {error}")
+            found.causes.add(drain.DRIVER_UNREADABLE)
+            return
+        others = _others(_read(paths, deadline, who), over)
+        ended, left = end_leftovers_once(over, others, readings, paths, settings, deadline, who, again=rounds > 0)
+        found.killed(one.identity for one in left)
+        if left or not ended:
+            return
+        rounds += 1
         if deadline.left() <= 0:
             hook.report(who, "leftover processes come back as fast as they are ended")
-            return True, foreign
+            found.causes.add(drain.OUT_OF_TIME)
+            return
+        if rounds >= ROUNDS:
+            end_users(ended, others, who)
+
+
+def end_users(ended: Iterable[NodeProcess], others: Iterable[LedgerJob], who: str) -> None:
+    """End all processes at once of users whose leftovers come back, if they have no job here."""
+    live = {one.uid for one in jobs_at_work()} | {entry.uid for entry in others}
+    users = {one.identity.uid for one in ended}
+    for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
+        if None not in live:  # a step whose owner nobody knows
+            hook.report(who, f"leftover processes of uid {uid} come back: every process of that user here is ended")
+            processes.end_all_of(uid, uid)
 
 
 def end_leftovers_once(
     over: Sequence[LedgerJob],
+    others: Sequence[LedgerJob],
     readings: Sequence[GpuReading],
     paths: Paths,
     settings: Settings,
@@ -322,19 +418,19 @@ def end_leftovers_once(
     who: str,
     *,
     again: bool,
-) -> tuple[bool, bool, bool]:
-    """One look: whether there was something to end, whether some of it outlived every signal, and whether somebody
-    else's process is on a GPU that nobody has. A GPU that another job of the same user has is that job's to clear.
+) -> tuple[tuple[NodeProcess, ...], tuple[NodeProcess, ...]]:
+    """One look: what there was to end, and what of it is there after SIGKILL. A GPU that another job of the same user
+    has is that job's to clear.
 
     again: some were ended a moment ago, so what started these goes with them.
     """
-    others = _others(_read(paths, who), over)
     live = {one.job_id: one.uid for one in jobs_at_work()} | {entry.job_id: entry.uid for entry in others}
     ours = _pids_of_mps(others, paths) if others else frozenset()
-    found = stuck = foreign = False
+    taken = {gpu for other in others for gpu in other.gpus}
+    ended: list[NodeProcess] = []
+    remain: list[NodeProcess] = []
     for entry in over:
         its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
-        taken = {gpu for other in others for gpu in other.gpus}
         on = {
             reading.gpu.uuid: [one.pid for one in reading.processes if one.pid not in ours]
             for reading in readings
@@ -343,23 +439,23 @@ def end_leftovers_once(
         here = proc.read_processes(sorted({pid for gpu in entry.gpus for pid in on.get(gpu, ())}))
         elsewhere = proc.read_processes(sorted({pid for gpu in on if gpu not in entry.gpus for pid in on[gpu]}))
         sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, settings)
-        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live))
+        free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
+        strays = [one for one in sweep.strays if one.identity.pid in free]
+        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *strays)
         # Who started them goes first, and starts no other.
         ancestors = proc.read_ancestors(end) if again else ()
         above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, settings).end
         left = processes.end_processes((*above, *end), deadline.at_most(2 * processes.GRACE_S))
         for one in (*above, *end):
             where = "on a GPU" if one in end else "that started one"
+            where += " that no job has" if one in strays else ""
             hook.report(who, f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
-        free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
         for one in sweep.foreign:
-            if one.identity.pid in free:
-                hook.report(
-                    who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job of its user has; not touched"
-                )
-                foreign = True
-        found, stuck = found or bool(end), stuck or bool(left)
-    return found, stuck, foreign
+            if one.identity.pid in free and not again:
+                hook.report(who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job has; not touched")
+        ended += end
+        remain += left
+    return tuple(ended), tuple(remain)
 
 
 def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
@@ -377,8 +473,8 @@ def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
     return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
 
 
-def _read(paths: Paths, who: str) -> Ledger:
-    with state.exclusive(paths, Deadline.after(LEDGER_S)):
+def _read(paths: Paths, deadline: Deadline, who: str) -> Ledger:
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         return hook.read_ledger(paths, who)
 
 
@@ -397,4 +493,4 @@ def _named(one: NodeProcess) -> str:
 
 
 def _fate(one: NodeProcess, left: Collection[NodeProcess]) -> str:
-    return "IT DOES NOT END" if one in left else "ended"
+    return "not ended yet" if one in left else "ended"

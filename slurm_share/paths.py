@@ -30,6 +30,11 @@ class Paths(Struct, frozen=True):
         return self.root / "ledger.lock"
 
     @property
+    def refusals(self) -> Path:
+        """Refusals of the last minutes; root's, 0600. Beside the state folder, which may be what cannot be written."""
+        return self.root.with_name(f"{self.root.name}.refusals")
+
+    @property
     def jobs(self) -> Path:
         """One folder a job; 0711, so that nobody lists others' jobs."""
         return self.root / names.JOBS_FOLDER

@@ -58,6 +58,10 @@ class Deadline(Struct, frozen=True):
         """The nearer one of this and `seconds` from now: a part of the work gets a part of the time."""
         return Deadline(min(self.at, time.monotonic() + seconds))
 
+    def part(self, ratio: float) -> Deadline:
+        """Return the moment at which this ratio of what is left is used up: what follows has the rest."""
+        return self.at_most(ratio * self.left())
+
 
 def run(
     argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, check: Check | None = None

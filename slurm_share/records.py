@@ -150,6 +150,8 @@ class MpsOffer(Struct, frozen=True):
     """Clients that one GPU takes with this driver."""
     why_not: str | None = None
     """None: it can."""
+    is_missing: bool = False
+    """True: the site names a program for MPS, and this node does not have it."""
 
 
 class Refusal(Struct, frozen=True):
@@ -157,9 +159,8 @@ class Refusal(Struct, frozen=True):
 
     job: JobContext
     sentence: str
-    blames_node: bool = False
-    """True: no job of this kind could run here now, whoever submitted it. A node that says so again and again would eat
-    the queue, and calls itself unwell."""
+    cause: str = "job"
+    """Of share/rules/drain.py, which says what comes of it; the default is what the job itself asks for."""
 
 
 class Assignment(Struct, frozen=True):
@@ -226,14 +227,6 @@ class LedgerJob(Struct, frozen=True):
     where no job of the user can be here that the ledger does not know."""
 
 
-class RefusedJob(Struct, frozen=True):
-    """A job that this node could not take, though it should have been able to."""
-
-    job_id: int
-    at: float
-    """Seconds since the node's start, as in LedgerJob."""
-
-
 class ModeBefore(Struct, frozen=True):
     """The compute mode a GPU had before we changed it."""
 
@@ -247,7 +240,9 @@ class Leaving(Struct, frozen=True):
 
     job: LedgerJob
     hook: ProcessIdentity
-    """Who is at it; when that process is gone, whoever comes next takes it up."""
+    """Who is at it; when that process is gone, whoever comes next takes it up: it was killed, or had no more time."""
+    asides: tuple[str, ...] = ()
+    """Folders into which it moves what is to be removed, named before they are made."""
 
 
 class Ledger(Struct, frozen=True):
@@ -258,8 +253,6 @@ class Ledger(Struct, frozen=True):
     modes: tuple[ModeBefore, ...] = ()
     """What has to be put back when the last job leaves a GPU."""
     leaving: tuple[Leaving, ...] = ()
-    refused: tuple[RefusedJob, ...] = ()
-    """Of the last minutes."""
 
 
 class NodeProcess(Struct, frozen=True):
@@ -279,8 +272,10 @@ class Sweep(Struct, frozen=True):
     """The ended job's user's, in no live job."""
     tolerated: tuple[NodeProcess, ...] = ()
     """System programs that may stay."""
+    strays: tuple[NodeProcess, ...] = ()
+    """Other users', in no live job: ended where no job has the GPU."""
     foreign: tuple[NodeProcess, ...] = ()
-    """Somebody else's: never ended, and the node is unwell while they are there."""
+    """System users': never ended, and named in the log."""
 
 
 class Owner(Struct, frozen=True):

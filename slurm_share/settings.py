@@ -53,6 +53,10 @@ class Settings(Struct, frozen=True):
     mps_control: str = "/usr/bin/nvidia-cuda-mps-control"
     """NVIDIA's MPS control program. Empty, or not there: shares without MPS."""
 
+    mps_required: bool = False
+    """True: a share that is to have MPS is refused on a node without that program, where it would go on without MPS
+    otherwise. The third such refusal in ten minutes drains the node."""
+
     sm: str = "free"
     """The share of a GPU's multiprocessors that a task may use where its user said nothing: `free` (no cap), `even`
     (100/N percent) or a percentage. Free, because a cap of 100/N wastes what a waiting neighbour does not use."""
@@ -66,13 +70,14 @@ class Settings(Struct, frozen=True):
     MessageTimeout (both 10 s by default)."""
 
     release_deadline_s: float = 20.0
-    """The longest that an Epilog takes to end MPS and leftover processes. Below Slurm's UnkillableStepTimeout, 60 s."""
+    """The longest that an Epilog takes to end MPS and leftover processes; what it does not get done in that time is
+    done by the next hook. Below Slurm's UnkillableStepTimeout, 60 s."""
 
     tolerated_processes: tuple[str, ...] = (
         "Xorg", "Xwayland", "gnome-shell", "nv-hostengine", "dcgm-exporter", "nvidia-persiste",
     )  # fmt: skip
     """Names (as in /proc/PID/comm) of a system user's programs that may sit on a GPU between jobs. They are never
-    ended. Any other process of somebody else that stays on a GPU makes the node unwell."""
+    ended. Other programs of system users on a GPU are not ended either, and the log names them."""
 
     clean_up: tuple[Literal["gpu_processes", "processes", "shm", "tmp"], ...] = ("gpu_processes", "shm")
     """What is cleared away when the last job of a user has left a node that was the user's alone: the user's processes

@@ -77,8 +77,8 @@ ROWS = (
         10,
         "A previous user's daemon is still there",
         "have their own",
-        "it is ended, by signals if need be; what outlives SIGKILL, or may not be ended, drains the node",
-        ("test_somebody_elses_process_is_not_touched_and_drains_the_node",),
+        "it is ended, by signals if need be; what outlives SIGKILL drains the node",
+        ("test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on",),
     ),
     Row(
         11,
@@ -207,9 +207,10 @@ HEAD = """\
 
 Made by `python tests/failure_modes.py`. For each failure: what the jobs on the node notice, what the node does, and the
 tests that show it with real Slurm daemons (`tests/run.sh` runs them; the GPUs are simulated, and what only a real one
-can settle is in `tests/gpu/`). "In service": the node is not drained. One refusal never drains a node; the hooks drain
-one only when a process on a GPU cannot be ended, or may not be, since it is another user's (row 10), or when three jobs
-in ten minutes had to be refused.
+can settle is in `tests/gpu/`). "In service": the node is not drained. What a user can bring about never drains one.
+The hooks drain a node only when a process on a GPU outlives SIGKILL (row 10), when the driver cannot be read after a
+job, or when three jobs in ten minutes were refused for a cause of the node's own: "What drains a node" in
+[policy.md](policy.md).
 
 | # | failure | jobs | node | tests |
 |---|---|---|---|---|

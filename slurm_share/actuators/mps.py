@@ -61,6 +61,8 @@ UNDO_S = 3.0
 """What taking back a start that failed may cost beyond its deadline."""
 KILL_S = 0.5
 """What SIGKILL may take beyond a deadline; a process that takes longer sits in the driver."""
+REMOVE_RATIO = 0.25
+"""Of the time for stopping a daemon, for what its user left in its folder."""
 EMPTY_S = 0.5
 """No server for so long after start_server: it ended. (The list names a dying one for a moment, too.)"""
 NOFILE = 16384
@@ -389,10 +391,10 @@ def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _n
         with _found(place, deadline):
             if unless(place.gpu):
                 return MpsStopped(place, "in use", (), (), time.monotonic() - began)
-            ended = _end_whole(place, deadline)
+            ended = _end_whole(place, deadline.part(1 - REMOVE_RATIO))
             notes = list(ended.notes)
             if not ended.left:
-                mps_folders.remove(place, Deadline.after(max(deadline.left(), UNDO_S)))
+                mps_folders.remove(place, deadline)
                 _forget_locks(place)
     except MpsGoneError:
         ended, notes = _Ended("was not there"), []
@@ -404,7 +406,7 @@ def stop_many(
 ) -> tuple[MpsStopped | MpsFailed, ...]:
     """The same for several daemons at once, each with its own outcome, in order."""
     work = [lambda place=place: stop(place, deadline, unless) for place in places]
-    return tuple(_side_by_side(places, work, deadline.left() + UNDO_S))
+    return tuple(_side_by_side(places, work, deadline.left() + 2 * KILL_S))
 
 
 class _Ended(Struct):

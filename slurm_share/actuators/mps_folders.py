@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from ..errors import MpsFolderError
 from ..process import Deadline
 from ..records import MpsPlace
+from ..scan import Scan
 
+BATCH = 10_000
+"""Names of a user's folder in memory at once."""
 LOG_LIMIT_BYTES = 1024 * 1024
 LOG_FILES = ("control.log", "server.log")
 
@@ -228,27 +231,39 @@ def _remove_tree(parent: int, name: str, deadline: Deadline) -> None:
         os.unlink(name, dir_fd=parent)
         return
     try:
-        while names := [entry.name for entry in os.scandir(top)]:
-            for entry in names:
-                if deadline.left() <= 0:
-                    raise TimeoutError(0, "too much lies in it to be removed in time")
-                _remove_entry(top, entry)
+        for entry in _names(top, deadline):
+            _remove_entry(top, entry, deadline)
     finally:
         os.close(top)
     os.rmdir(name, dir_fd=parent)
 
 
-def _remove_entry(top: int, entry: str) -> None:
+def _remove_entry(top: int, entry: str, deadline: Deadline) -> None:
     if _unlinked(entry, top):
         return
     inner = _take(entry, top)
     try:
-        for child in [one.name for one in os.scandir(inner)]:
+        for child in _names(inner, deadline):
             if not _unlinked(child, inner):
                 os.rename(child, f"{entry[:16]}.{time.monotonic_ns()}", src_dir_fd=inner, dst_dir_fd=top)
     finally:
         os.close(inner)
     os.rmdir(entry, dir_fd=top)
+
+
+def _names(folder: int, deadline: Deadline) -> Iterator[str]:
+    """What is in a folder until it is empty: the caller takes each away. Raises TimeoutError at the deadline."""
+    while True:
+        scan = Scan(folder, deadline, BATCH)
+        batch = [entry.name for entry in scan]
+        if not batch and scan.is_whole:
+            return
+        for name in batch:
+            if deadline.left() <= 0:
+                break
+            yield name
+        if deadline.left() <= 0:
+            raise TimeoutError(0, "too much lies in it to be removed in time")
 
 
 def _take(name: str, above: int) -> int:

@@ -20,9 +20,10 @@ def sweep(
 ) -> Sweep:
     """Sort the processes on the GPUs that `ended_job` of `ended_uid` had, and that no other shared job has.
 
-    Only the ended job's user's processes are ever ended, and of those none that belongs to a job still living here.
+    Of a job that still lives here none is ended, and no system user's. Who puts a process of another user there is not
+    known: that is a stray, ended where the GPU is nobody's, and no reason to take the node from everybody.
     """
-    end, tolerated, foreign = [], [], []
+    end, tolerated, strays, foreign = [], [], [], []
     for process in processes:
         uid, name = process.identity.uid, process.identity.name
         lives_on = process.job_id != ended_job and _lives_on(process, live)
@@ -30,9 +31,11 @@ def sweep(
             end.append(process)
         elif lives_on or (uid is not None and uid < FIRST_ORDINARY_UID and name in settings.tolerated_processes):
             tolerated.append(process)
+        elif uid is not None and uid >= FIRST_ORDINARY_UID:
+            strays.append(process)
         else:
             foreign.append(process)
-    return Sweep(tuple(end), tuple(tolerated), tuple(foreign))
+    return Sweep(tuple(end), tuple(tolerated), tuple(strays), tuple(foreign))
 
 
 def escaped(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> tuple[NodeProcess, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ..records import JobContext, Ledger, LedgerJob, LiveJob, Refusal
 from ..settings import Settings
+from ..share.rules import drain
 from . import reconcile
 from .leftovers import FIRST_ORDINARY_UID
 
@@ -50,8 +51,8 @@ def refuse(job: JobContext, others: Collection[LiveJob], shown: Mapping[int, str
         f"still on it; submit it again, with --exclude={job.node} if it comes back here. Slurm should not have chosen "
         "this node: tell your administrators"
     )
-    # A share that Slurm gave neither node nor user's nodes came past job_submit.lua: its own way of coming is at fault.
-    return Refusal(job, why, blames_node=job.share is None or job.exclusive is not None)
+    # Whoever has a job here can keep it alive: never a reason to take the node from everybody.
+    return Refusal(job, why, drain.OTHER_USER)
 
 
 def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:

@@ -43,8 +43,22 @@ def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdenti
     return replace(
         ledger,
         jobs=tuple(entry for entry in ledger.jobs if entry not in over),
-        leaving=(*(one for one in ledger.leaving if one.job not in over), *(Leaving(entry, hook) for entry in over)),
+        leaving=(
+            *(one for one in ledger.leaving if one.job not in over),
+            *(Leaving(entry, hook, asides_of(ledger, (entry,))) for entry in over),
+        ),
     )
+
+
+def asides_of(ledger: Ledger, over: Collection[LedgerJob]) -> tuple[str, ...]:
+    """Return the folders in which something of these jobs waits to be removed."""
+    return tuple(aside for one in ledger.leaving if one.job in over for aside in one.asides)
+
+
+def name_aside(ledger: Ledger, entry: LedgerJob, aside: str) -> Ledger:
+    """Return the ledger that knows of one more such folder."""
+    leaving = [replace(one, asides=(*one.asides, aside)) if one.job == entry else one for one in ledger.leaving]
+    return replace(ledger, leaving=tuple(leaving))
 
 
 def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:

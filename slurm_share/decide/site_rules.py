@@ -13,7 +13,7 @@ from ..settings import Settings
 _ALLOC = frozenset({"alloc", "contain", "x11", "nohold", "forcerequeueonfail", "runinjob"})
 """Flags that make a Prolog run on every node when the job is given it: slurmctld shows Alloc beside each of the others
 (seen on 24.11 and 26.05). DeferBatch does so from 26.05 on only (24.11.5 tried)."""
-PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 10.0
+PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 5.0
 """What our Prolog and Epilog may take beyond their settings before they end themselves (prolog/admission.py and
 prolog/release.py, SLACK_S; tests compare)."""
 _LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)

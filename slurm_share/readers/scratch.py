@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from ..process import Deadline
+from ..scan import Scan
+
+TYPE_CHECKING = False  # as mypy knows it; hooks load this module
+if TYPE_CHECKING:
+    from ..process import Deadline
+
+MOST_OWNED = 100_000
+"""Of one user at once: about what can be set aside in the time that a hook has for it."""
 
 
-def read_owned(folder: Path, uid: int, deadline: Deadline) -> tuple[str, ...]:
-    """Names of the user's entries in `folder` itself, sorted, as many as are found in time; what lies deeper goes with
+class Owned:
+    """A user's entries in a folder."""
+
+    def __init__(self, names: tuple[str, ...], *, is_whole: bool) -> None:
+        self.names = names
+        self.is_whole = is_whole
+        """False: there may be more; there was no time to look, or there are too many."""
+
+
+def read_owned(folder: str, uid: int, deadline: Deadline) -> Owned:
+    """Return the user's entries in `folder` itself, sorted, as many as are found in time; what lies deeper goes with
     them."""
-    found = []
+    found: list[str] = []
+    scan = Scan(folder, deadline)
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if _owner(entry) == uid:
-                    found.append(entry.name)
-                if deadline.left() <= 0:
-                    break
+        for entry in scan:
+            if _owner(entry) == uid:
+                if len(found) >= MOST_OWNED:
+                    return Owned(tuple(sorted(found)), is_whole=False)
+                found.append(entry.name)
     except OSError:
         pass
-    return tuple(sorted(found))
+    return Owned(tuple(sorted(found)), is_whole=scan.is_whole)
 
 
 def _owner(entry: os.DirEntry[str]) -> int | None:

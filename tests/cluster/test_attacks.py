@@ -360,7 +360,7 @@ ROOTS = [
     rf"{STATE}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
     re.escape(LOG),
     r"/dev/null",
-    r"/(dev/shm|tmp)/\.slurm-share-leftovers-\d+\.\d+\.\w+(/\d+)?",
+    r"/(dev/shm|tmp)/\.slurm-share-leftovers-[0-9a-f]{32}(/\d+)?",
     r"/proc/self/(oom_score_adj|fd/\d+)|/proc/\d+/oom_score_adj",
 ]
 """Where root makes, writes, moves, hands over or removes something: folders of root's alone."""

@@ -415,7 +415,7 @@ def test_row_16_an_exclusive_gpu_outlives_no_killed_epilog(cluster: Cluster, nod
             assert node.compute_mode() == "3"
             node.prolog(SECOND, uid=BOB, share=None)
     assert node.compute_mode() == "0"
-    assert "the hook that cleared up after job 9001 of uid 2001 was ended: going on" in node.log()
+    assert "job 9001 of uid 2001 was not all cleared up after: going on" in node.log()
     assert node.remains() == []
 
 
@@ -986,21 +986,32 @@ def test_a_process_that_names_a_living_job_to_be_spared_ends_with_that_job(node:
     assert not node.alive(hidden)
 
 
-def test_somebody_elses_process_is_not_touched_and_drains_the_node(cluster: Cluster) -> None:
-    """bob's program sits on the GPU that alice's job leaves: whose fault it is cannot be told here, and the GPU is not
-    clean; slurmd's log has our sentence."""
+def test_somebody_elses_process_on_the_gpu_is_ended_and_the_node_serves_on(cluster: Cluster) -> None:
+    """bob's program sits on the GPU that alice's job leaves: the next job must not meet it, and it is no reason to
+    take the node from everybody."""
     node = Node(cluster, "n2")
     job = start(cluster, "srun -n1 simgpu-task --seconds 2", "--share-gpu=2,mps=off", say="simgpu-task: host")
     bobs = node.on_gpu("bob", {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
     cluster.wait(job)
-    until(lambda: "drain" in cluster.status().nodes["n2"], "the drain")
-    log = node.run("cat", "/var/log/slurm/slurmd.log").stdout
+    later = cluster.sbatch("bob", "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU)
+    assert cluster.wait(later) == "COMPLETED"
     alive = node.alive(bobs)
     node.run("kill", "-9", str(bobs))
-    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-    until(lambda: cluster.status().nodes["n2"] == "idle", "n2 in service")
+    assert not alive
+    assert f"leftover process {bobs} (simgpu-task) of uid 2002 on a GPU that no job has: ended" in node.log()
+
+
+def test_a_system_users_program_on_the_gpu_is_named_and_drains_nothing(cluster: Cluster) -> None:
+    """It may be the administrators' own: it is not ended, and the log names it."""
+    node = Node(cluster, "n2")
+    job = start(cluster, "srun -n1 simgpu-task --seconds 1", "--share-gpu=2,mps=off", say="simgpu-task: host")
+    roots = node.on_gpu(None, {"CUDA_VISIBLE_DEVICES": node.uuid(0)})
+    cluster.wait(job)
+    assert cluster.wait(cluster.sbatch("bob", "srun -n1 simgpu-task --seconds 0.1", "-wn2", *ONE_GPU)) == "COMPLETED"
+    alive = node.alive(roots)
+    node.run("kill", "-9", str(roots))
     assert alive
-    assert f"process {bobs} (simgpu-task) of uid 2002 is on a GPU that no job of its user has; not touched" in log
+    assert f"process {roots} (simgpu-task) of uid 0 is on a GPU that no job has; not touched" in node.log()
 
 
 def test_a_system_program_on_the_gpu_is_left_alone(node: Node) -> None:
@@ -1026,11 +1037,14 @@ def test_a_gpu_that_is_gone_is_a_sentence_for_the_job(node: Node, line: str | No
 
 
 def test_a_gpu_that_is_lost_in_mid_job_keeps_nothing_else_from_being_cleared(node: Node) -> None:
-    """The driver answers no question about it: daemons end, folders go."""
+    """The driver answers no question about it: daemons end, folders go. Nobody can say what is on the GPU: the Epilog's
+    exit code drains the node."""
     node.prolog(FIRST, gpus="0,1")
     with node.gpu_file(1, "lost=1"):
-        node.epilog(FIRST)
+        assert node.hook("epilog", FIRST).returncode == names.EXIT_NODE_UNWELL
         assert node.mps() + node.mps("server") == []
+    assert "NODE UNWELL: driver-unreadable" in node.log()
+    assert node.remains() == []
 
 
 def test_a_node_without_gpus_refuses_with_a_sentence(node: Node) -> None:

@@ -20,6 +20,9 @@ GUARDED = ('exclusive_user_nodes = ["n[2-3]"]', "exclusive_user_partitions = []"
 """Ordinary jobs are the hooks' business alone: Slurm lets a second user in."""
 
 
+ONE_GPU = ("--share-gpu=2", "--gres=gpu:1")
+
+
 @pytest.fixture
 def n2(cluster: Cluster) -> Node:
     """The node of these tests."""
@@ -145,26 +148,44 @@ def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> No
         lua.write_text(before)
 
 
-def test_three_refusals_make_the_node_unwell_and_the_queue_is_not_eaten(cluster: Cluster, n2: Node) -> None:
-    """Two jobs fail with the sentence; the third finds the node drained, and is not lost."""
-    with configured(cluster, *GUARDED):
-        first = start(cluster, "-pplain")
-        array = cluster.sbatch("bob", "echo ran", "-pplain", "-wn2", "--array=1-20%1", "--requeue")
+def test_three_refusals_of_the_nodes_own_drain_it_and_the_queue_is_not_eaten(cluster: Cluster, n2: Node) -> None:
+    """The driver answers nothing about a GPU. Two jobs end with the sentence; the third finds the node drained, and is
+    not lost."""
+    with n2.gpu_file(0, "lost=1"):
+        array = cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU, "--array=1-20%1", "--requeue")
         until(lambda: cluster.status().nodes["n2"].startswith("drain"), "a drained node")
         states = re.findall(r"ArrayTaskId=\S+.*?JobState=(\w+)", cluster.job(array).replace("\n", " "))
         assert states.count("FAILED") == 2
         assert "COMPLETED" not in states
-        reason = cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
-        assert "Prolog error" in reason
-        log = cluster.exec("n2", ["cat", "/var/log/slurm/slurmd.log"]).stdout
-        assert "NODE UNWELL: 3 jobs refused in 10 minutes" in log
-        assert f"job {first} of alice" in log
+        assert "Prolog error" in cluster.exec("ctl", ["scontrol", "-o", "show", "node", "n2"]).stdout
+        assert "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (no-driver)" in n2.log()
         cluster.exec("ctl", ["scancel", str(array)])
-        end(cluster, first)
         until(lambda: not cluster.jobs(), "an empty queue")
-        cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
-        until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
+    in_service(cluster)
+    assert cluster.wait(cluster.sbatch("alice", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
+
+
+def test_refusals_that_a_user_brings_about_drain_nothing(cluster: Cluster, n2: Node) -> None:
+    """alice keeps a job on a listed node, and three of bob's are refused; alice asks for what no node gives. The next
+    job that can run does."""
+    with configured(cluster, *GUARDED):
+        first = start(cluster, "-pplain")
+        jobs = [cluster.sbatch("bob", "echo ran", "-pplain", "-wn2") for _ in range(3)]
+        assert [cluster.wait(job) for job in jobs] == ["FAILED"] * 3
+        end(cluster, first)
         assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
+    with configured(cluster, "max_share = 2"):
+        jobs = [cluster.sbatch("alice", "srun echo ran", "-wn2", "--share-gpu=3", "--gres=gpu:1") for _ in range(3)]
+        assert [cluster.wait(job) for job in jobs] == ["FAILED"] * 3
+    assert n2.log().count("refused: ") == 6
+    assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
+    assert cluster.status().nodes["n2"] == "idle"
+
+
+def in_service(cluster: Cluster) -> None:
+    """n2 back in service."""
+    cluster.exec("ctl", ["scontrol", "update", "nodename=n2", "state=resume"], check=True)
+    until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
 
 
 def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster: Cluster, n2: Node) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from slurm_share_hooks import admission, epilog, hook, prolog, release
+from strangers import started
 
 from slurm_share import names, process
 from slurm_share.actuators import state
@@ -239,19 +240,32 @@ def test_a_job_whose_epilog_never_came_is_cleared_when_its_gpu_is_given_away(nod
     assert any("job 4711" in line and "had no Epilog" in line for line in node.log)
 
 
-def test_somebody_elses_process_on_the_gpu_makes_the_node_unwell_and_is_not_touched(node, monkeypatch):
-    """The Epilog of alice's job finds this test's own process there."""
+def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkeypatch):
+    """The Epilog of alice's job finds this test's own process there, which is root's; the node stays in service."""
+    monkeypatch.setattr(release.leftovers, "FIRST_ORDINARY_UID", max(1000, os.getuid() + 1))
     monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(os.getpid(),)).gpu())
     node.prolog(SLURM_JOB_UID="2999")
-    assert node.epilog(SLURM_JOB_UID="2999") is False
+    assert node.epilog(SLURM_JOB_UID="2999")
     assert any(f"process {os.getpid()}" in line and "not touched" in line for line in node.log)
 
 
-def test_a_driver_that_is_gone_keeps_no_epilog_from_its_work(node, monkeypatch):
-    """Leftovers cannot be looked for; the rest is removed."""
+@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may start somebody else's process")
+def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, monkeypatch):
+    """The next job must not meet it."""
+    with started() as start:
+        stray = start(2996)
+        monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(stray.pid,)).gpu())
+        node.prolog(SLURM_JOB_UID="2999")
+        assert node.epilog(SLURM_JOB_UID="2999")
+        assert stray.wait(30) < 0
+    assert any(f"leftover process {stray.pid}" in line and "no job has: ended" in line for line in node.log)
+
+
+def test_a_driver_that_is_gone_makes_the_node_unwell_and_keeps_no_epilog_from_its_work(node, monkeypatch):
+    """Nobody can say what is on the GPUs that the job had; the rest is removed."""
     node.prolog()
     monkeypatch.setattr(release, "nvml", FakeNvml(broken="GPU is lost"))
-    assert node.epilog()
+    assert node.epilog() is False
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
 
 
@@ -302,23 +316,42 @@ def test_an_ordinary_job_on_the_gpu_of_a_job_without_epilog_has_it_cleared(node)
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
 
 
-def test_a_process_of_a_former_job_that_nothing_ends_makes_the_node_unwell_for_the_next(node, monkeypatch):
-    """It sits in the kernel: the Prolog says so, and Slurm takes the job elsewhere."""
-    monkeypatch.setattr(release, "end_daemons", lambda *_: False)
-    assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0) is False
+OUTLIVING = ProcessIdentity(4242, 1, 2999, "nvidia-cuda-mps")
+
+
+@pytest.mark.parametrize(("waited_s", "well"), [(0.0, False), (3600.0, True)])
+def test_a_process_is_said_to_outlive_sigkill_only_after_some_time(node, monkeypatch, waited_s, well):
+    """It sits in the kernel: the Prolog says so, and Slurm takes the job elsewhere. Where there was no time to wait for
+    it the next hook looks again."""
+    monkeypatch.setattr(release, "end_daemons", lambda *args: args[-1].killed([OUTLIVING]))
+    monkeypatch.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
+    monkeypatch.setattr(release, "OUTLIVES_S", waited_s)
+    assert admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0) is well
+    assert any("process 4242" in line for line in node.log)
 
 
 @pytest.mark.parametrize("left", [False, True])
 def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch, left):
-    """A user filled it beyond what can be removed in time. A process of the daemon that is still there is one."""
+    """A user filled it beyond what can be removed in time: the job's line stays, and the next hook goes on. A process
+    of the daemon that is still there is a reason."""
     place = MpsPlace("/x", str(node.paths.mps / "2999/00000000-000000"), "GPU-0", Owner(2999, 2999))
-    (node.paths.mps / "2999/00000000-000000").mkdir(parents=True)
-    daemon = MpsProcess(ProcessIdentity(4242, 1, 2999, "nvidia-cuda-mps"), "daemon", place.pipe)
-    monkeypatch.setattr(release.mps, "stop_many", lambda *_, **__: (MpsFailed(place, "MpsFolderError", "too much"),))
-    monkeypatch.setattr(release.mps_reader, "read_processes", lambda: (daemon,) if left else ())
-    monkeypatch.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+    daemon = MpsProcess(OUTLIVING, "daemon", place.pipe)
     node.prolog(SLURM_JOB_UID="2999")
-    assert node.epilog(SLURM_JOB_UID="2999") is not left
+    with monkeypatch.context() as full:
+        (node.paths.mps / "2999/00000000-000000").mkdir(parents=True)
+        failed = (MpsFailed(place, "MpsFolderError", "too much"),)
+        full.setattr(release.mps, "stop_many", lambda *_, **__: failed)
+        full.setattr(release.mps_reader, "read_processes", lambda: (daemon,) if left else ())
+        full.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+        full.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
+        full.setattr(release, "OUTLIVES_S", 0.0)
+        assert node.epilog(SLURM_JOB_UID="2999") is not left
+    assert [one.job.job_id for one in node.ledger().leaving] == [4711]
+    assert (node.paths.jobs / "4711").exists()
+    monkeypatch.setattr(process, "is_same", lambda *_: False)  # that hook has ended
+    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
+    assert node.ledger().leaving == ()
+    assert not (node.paths.jobs / "4711").exists()
 
 
 def test_a_full_state_folder_keeps_no_epilog_from_its_work(node, monkeypatch):
@@ -350,15 +383,34 @@ def test_a_ledger_that_is_held_for_ever_is_given_up_in_time(node):
         pass
 
 
-def test_a_hook_that_hangs_is_given_up_with_the_code_of_its_kind(monkeypatch, node):
-    """A driver call that never returns: the watchdog ends the hook."""
+@pytest.mark.parametrize("in_driver", [False, True])
+def test_a_hook_that_hangs_is_given_up_by_what_it_waits_for(monkeypatch, node, in_driver):
+    """A call that never returns, into the driver or elsewhere: the watchdog ends the hook."""
     ended = threading.Event()
     codes = []
     monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), ended.set()))
-    hook.watch("epilog", 0.01, names.EXIT_NODE_UNWELL)
-    assert ended.wait(30)
-    assert codes == [names.EXIT_NODE_UNWELL]
-    assert any("something hangs" in line for line in node.log)
+    hook.watch("epilog", 0.01, lambda driver: 7 if driver else 0)
+    assert hook.ask_driver(ended.wait, 30) if in_driver else ended.wait(30)
+    assert codes == [7 if in_driver else 0]
+    assert any("the driver does not answer" in line for line in node.log) is in_driver
+
+
+@pytest.mark.parametrize(("which", "drained"), [(prolog, [0, 0, 1]), (epilog, [1, 1, 1])])
+def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(node, monkeypatch, which, drained):
+    """What the watchdog's exit code is, as the hooks give it along; elsewhere a hang is nothing of the node's."""
+    given = []
+    monkeypatch.setattr(hook, "watch", lambda who, seconds, code: given.append(code) or (lambda: None))
+    monkeypatch.setattr(hook, "load_settings", lambda: node.settings)
+    monkeypatch.setattr(admission, "admit_job", lambda *_: True)
+    monkeypatch.setattr(release, "release_job", lambda *_: True)
+    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    codes = []
+    for job in ("7", "8", "9"):
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        which.work()
+        assert given[-1](False) == 0
+        codes.append(given[-1](True))
+    assert codes == drained, node.log
 
 
 def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -195,23 +196,61 @@ def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
     assert node.jobs() == [4711]
 
 
-def test_a_node_that_refuses_three_jobs_in_ten_minutes_is_unwell(node):
-    """It is free again at once and would eat the queue. The ledger forgets them: after the drain there are three again.
-    The plans stay, for whoever comes back before that."""
+def test_refusals_that_a_user_can_bring_about_drain_no_node(node):
+    """Alice keeps a job alive, and bob's jobs are refused one after the other."""
     node.set(exclusive_user_nodes=("n2",))
     node.live.append(LiveJob(4711, ALICE))
-    assert [node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(3)] == [True, True, False]
-    assert node.ledger().refused == ()
-    assert node.said("NODE UNWELL: 3 jobs refused in 10 minutes", "job 4722 cannot run on n2") == 1
-    assert all(node.plan(4720 + i).refused for i in range(3))
-    assert [node.prolog(4730 + i, uid=BOB, now=1100.0 + i) for i in range(3)] == [True, True, False]
+    assert all(node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(9))
+    assert all(node.plan(4720 + i).refused for i in range(9))
+    assert not node.paths.refusals.exists()
 
 
-def test_a_job_that_comes_back_and_refusals_long_ago_make_no_node_unwell(node):
-    """The same job three times, and three jobs in three quarters of an hour."""
-    node.live.append(LiveJob(4711, ALICE))
-    assert all(node.prolog(4720, uid=BOB, share="4", now=1000.0 + i) for i in range(3))
-    assert all(node.prolog(4730 + i, uid=BOB, share="4", now=2000.0 + 900.0 * i) for i in range(3))
+def test_three_refusals_for_a_cause_of_the_nodes_own_drain_it(node, monkeypatch):
+    """Another job, each time; the record is root's, beside the state folder. After the drain there are three again."""
+    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    assert all(node.prolog(1, share="4") for _ in range(5))
+    assert [node.prolog(4720 + i, share="4") for i in range(2)] == [True, False]
+    assert node.said("NODE UNWELL: 3 jobs refused in 10 minutes", "no-driver") == 1
+    assert all(node.plan(job).refused for job in (1, 4720, 4721))
+    assert [node.prolog(4730 + i, share="4") for i in range(3)] == [True, True, False]
+    assert stat.S_IMODE(node.paths.refusals.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("later_s", "well"), [(599.0, False), (601.0, True)])
+def test_refusals_are_counted_on_a_clock_that_nobody_sets(node, monkeypatch, later_s, well):
+    """Ten minutes of CLOCK_BOOTTIME; the wall clock is set back by years meanwhile."""
+    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    clock = {time.CLOCK_BOOTTIME: 5000.0}
+    monkeypatch.setattr(time, "clock_gettime", clock.__getitem__)
+    assert all(node.prolog(job, share="4", now=1000.0) for job in (1, 2))
+    clock[time.CLOCK_BOOTTIME] += later_s
+    assert node.prolog(3, share="4", now=-1e9) is well
+
+
+@pytest.mark.parametrize("what", ["a folder", "a link", "full"])
+def test_a_record_that_cannot_be_kept_costs_no_job(node, monkeypatch, what):
+    """It is said, and nothing is counted."""
+    node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    if what == "a folder":
+        node.paths.refusals.mkdir()
+    elif what == "a link":
+        node.paths.refusals.symlink_to(node.root / "elsewhere")
+    else:
+        monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert all(node.prolog(job, share="4") for job in range(1, 5))
+    assert node.said("is not counted") == 4
+    assert not (node.root / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["with users' files", "of root's alone"])
+def test_state_that_cannot_be_written_counts_where_no_user_can_fill_it(site, monkeypatch, elsewhere):
+    """The jobs have no plan; the third drains a node on which users' files lie on another file system."""
+    site.configure('mode = "on"')
+    monkeypatch.setattr(prolog, "_has_users_files", lambda _: not elsewhere)
+    monkeypatch.setattr(state, "write_ledger", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
+    assert codes == [0, 0, names.EXIT_NODE_UNWELL if elsewhere else 0]
+    assert site.plan(3) is None
 
 
 def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, monkeypatch):
@@ -220,7 +259,7 @@ def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, mon
     assert all(node.prolog(4720 + i, share="9") for i in range(5))
     node.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
     assert [node.prolog(4730 + i, share="4") for i in range(3)] == [True, True, False]
-    assert node.said("NODE UNWELL", "Driver Not Loaded") == 1
+    assert node.said("NODE UNWELL", "no-driver") == 1
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -353,7 +392,6 @@ def test_one_part_too_many_is_refused_and_drains_no_node(node):
     assert "Slurm gave it GPU 0, of which other jobs of yours have all the parts" in node.plan(5).refused
     assert node.jobs() == [1, 2, 3, 4]
     assert [node.part(job_id) for job_id in (6, 7, 8)] == [True, True, True]
-    assert node.ledger().refused == ()
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
 
 
@@ -370,13 +408,13 @@ def test_a_job_waits_for_one_that_slurm_has_given_up(node, monkeypatch):
 
 
 def test_an_ordinary_job_on_a_listed_node_waits_as_well(node, monkeypatch):
-    """It is let in, and does not count as one that the node refused."""
+    """It is let in."""
     node.set(exclusive_user_nodes=("n2",))
     monkeypatch.setattr(admission, "PATIENCE_S", 60.0)
     monkeypatch.setattr(admission.time, "sleep", lambda seconds: node.live.clear())
     node.live.append(LiveJob(1, ALICE))
     assert node.prolog(2, uid=BOB, now=2000.0)
-    assert (node.jobs(), node.plan(2), node.ledger().refused) == ([2], None, ())
+    assert (node.jobs(), node.plan(2)) == ([2], None)
 
 
 def test_who_waits_sees_the_time_pass(node, monkeypatch):
@@ -390,7 +428,6 @@ def test_who_waits_sees_the_time_pass(node, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: passed.append(passed.pop() + 0.5))
     assert node.prolog(2, uid=BOB, now=1029.0)
     assert 2 in node.jobs()
-    assert node.ledger().refused == ()
 
 
 @pytest.mark.parametrize("share", [None, "1"])
@@ -790,7 +827,7 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
     assert node.common() == []
     assert node.ledger().leaving == ()
     assert node.jobs() == [2]
-    assert node.said(f"job 1 of uid {ALICE} was ended: going on") == 1
+    assert node.said(f"job 1 of uid {ALICE} was not all cleared up after: going on") == 1
 
 
 @as_root
@@ -814,32 +851,97 @@ def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
 
 
 @as_root
-def test_a_name_that_a_user_took_first_stops_no_hook(node):
-    """A file where things would be set aside; its name is easy to guess. The Epilog does all its other work, and so
-    does the next Prolog."""
+def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, monkeypatch):
+    """Bob makes a crowd of them. What alice leaves is removed by the name that the ledger has; what is bob's stays
+    bob's, and nobody looks at it again after the one look at the folder."""
     here_alone(node, 1)
-    node.put(node.paths.shm, ALICE, "hers", f"{scratch.ASIDE}{os.getpid()}")
+    node.put(node.paths.shm, ALICE, "hers")
+    node.put(node.paths.shm, BOB, *(f"{scratch.ASIDE}{number}" for number in range(300)))
     assert node.epilog(1)
     assert node.files() == NOTHING
+    assert len(node.common()) == 300
     assert node.ledger().leaving == ()
     assert node.prolog(2, uid=BOB, share="4", now=2000.0)
     assert node.plan(2).refused is None
 
 
+def another_hook(monkeypatch):
+    """From here on a hook that was at work before has ended."""
+    monkeypatch.setattr(process, "is_same", lambda *_: False)
+
+
 @as_root
-def test_a_removal_that_takes_too_long_is_said_and_the_node_is_well(node, monkeypatch):
-    """A million files. The user's names are free at once; the next hook removes the rest."""
+@pytest.mark.parametrize("slow", ["remove", "list", "set aside"])
+def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monkeypatch, slow):
+    """A million files. The node is well; what was set aside is named in the ledger, and bob's job has a share."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers/a")
-    with monkeypatch.context() as slow:
-        slow.setattr(release, "REMOVE_S", 0.1)
-        slow.setattr(scratch, "run", lambda argv, timeout_s: process.run(["/bin/sleep", "600"], timeout_s=timeout_s))
+    with monkeypatch.context() as late:
+        if slow == "remove":
+            late.setattr(release, "REMOVE_S", 0.1)
+            sleep = ["/bin/sleep", "600"]
+            late.setattr(scratch, "run", lambda argv, timeout_s: process.run(sleep, timeout_s=timeout_s))
+        else:
+            late.setattr(release, "LIST_S" if slow == "list" else "ASIDE_S", 0.0)
         assert node.epilog(1)
-    assert node.said("not all of it is removed yet", "no answer within 0.1 s") == 1
-    assert not (node.paths.shm / "hers").exists()
-    here_alone(node, 2)
-    node.epilog(2)
+    (leaving,) = node.ledger().leaving
+    assert node.said("but for what takes longer: the next hook goes on") == 1
+    waiting = [name for name in node.common() if name.startswith(f"shm/{scratch.ASIDE}")]
+    assert [f"{node.root}/{name}" for name in waiting[:1]] == (list(leaving.asides) if slow == "remove" else [])
+    another_hook(monkeypatch)
+    assert node.prolog(2, uid=BOB, share="4", now=2000.0)
+    assert node.plan(2).refused is None
     assert node.common() == []
+    assert node.ledger().leaving == ()
+    assert node.said("job 1 of uid", "was not all cleared up after: going on") == 1
+
+
+@as_root
+def test_what_was_set_aside_goes_though_its_user_is_here_again(node, monkeypatch):
+    """Alice has a job again: her new files are hers, and what waits to be removed is removed."""
+    here_alone(node, 1)
+    node.put(node.paths.shm, ALICE, "hers/a")
+    with monkeypatch.context() as late:
+        late.setattr(scratch, "remove", lambda *_: "no answer within 5 s")
+        assert node.epilog(1)
+    here_alone(node, 2)
+    node.live.append(LiveJob(2, ALICE))
+    node.put(node.paths.shm, ALICE, "new")
+    another_hook(monkeypatch)
+    node.prolog(3, share="4", gpus="1", now=2000.0)
+    assert node.common() == ["shm/new"]
+    assert node.ledger().leaving == ()
+
+
+@as_root
+def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeypatch, start):
+    """Each starts its successor before it is ended; another user's programs go on."""
+    monkeypatch.setattr(release.processes, "GRACE_S", 0.2)
+    others = start(BOB)
+    hers: list[subprocess.Popen[bytes]] = []
+
+    class Comes:
+        def __getattr__(self, name):
+            return getattr(FakeNvml().gpu().gpu(), name)
+
+        def read_gpu_readings(self):
+            if ended or (hers and len(hers) > 30):
+                return FakeNvml().gpu().gpu().read_gpu_readings()
+            hers.append(start(ALICE))
+            return FakeNvml().gpu(pids=(hers[-1].pid,)).gpu().read_gpu_readings()
+
+    ended: list[int] = []
+    end_all_of = release.processes.end_all_of
+    monkeypatch.setattr(
+        release.processes, "end_all_of", lambda uid, gid: (start(ALICE), end_all_of(uid, gid), ended.append(uid))
+    )
+    node.prolog(1, share="1")
+    node.gpus(Comes(), monkeypatch)
+    assert node.epilog(1)
+    assert ended == [ALICE]
+    assert others.poll() is None
+    assert node.said("come back", f"uid {ALICE}") == 1
+    assert node.ledger().leaving == ()
 
 
 @as_root
@@ -852,11 +954,15 @@ def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, m
         here_alone(node, 1)
         with monkeypatch.context() as stuck:
             stuck.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+            stuck.setattr(release, "OUTLIVES_S", 0.0)
+            stuck.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
             assert node.epilog(1) is well
-        assert node.said(f"process {hers.pid} (sleep)", "IT DOES NOT END") == 1
+        assert node.said(f"process {hers.pid} (sleep)", "not ended yet") == 1
+        assert node.said(f"process {hers.pid} (sleep)", "outlives SIGKILL") == (not well)
         assert node.ledger().leaving == ()
         hers.kill()
         hers.wait()
+        node.log.clear()
 
 
 # --- modes, as slurmd starts the hooks -----------------------------------------------------------------------------
@@ -990,11 +1096,11 @@ def test_a_broken_configuration_costs_no_user_a_file(site):
     assert site.common() == ["shm/hers"]
 
 
-def test_an_unwell_node_is_told_to_slurmd(site):
+def test_an_unwell_node_is_told_to_slurmd(site, monkeypatch):
     """The third refusal's exit code drains it."""
-    site.configure('mode = "on"\nexclusive_user_nodes = ["n2"]')
-    site.live.append(LiveJob(9, BOB))
-    codes = [site.run(prolog, job_id) for job_id in (1, 2, 3)]
+    site.configure('mode = "on"')
+    site.gpus(FakeNvml(broken="Driver Not Loaded"), monkeypatch)
+    codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
     assert codes == [0, 0, names.EXIT_NODE_UNWELL]
     assert [site.run(epilog, job_id) for job_id in (1, 2, 3)] == [0, 0, 0]
 

@@ -186,7 +186,7 @@ def compute_mode(facts: Facts) -> Sequence[Verdict]:
     "gpu-processes",
     COMPUTE,
     asks="no program is on a GPU that belongs to no job",
-    why="it takes memory from the next job's tasks; our Epilog calls a node unwell for it",
+    why="it takes memory from the next job's tasks; our Epilog ends users' programs there, and leaves a system user's",
     fix="find out whose it is and end it, or name it in tolerated_processes of config.toml",
 )
 def gpu_processes(facts: Facts) -> Sequence[Verdict]:

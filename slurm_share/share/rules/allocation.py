@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ... import names, share_option
 from ...records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest, Slot
 from ...settings import Settings
-from . import granted, limits
+from . import drain, granted, limits
 
 # ---- The decision ----
 
@@ -43,7 +43,7 @@ def admit(
             job,
             f"Slurm granted GPU {', '.join(unknown)}, but the driver lists only {_listed(gpus)}; "
             "an administrator must compare gres.conf with nvidia-smi -L on this node",
-            blames_node=True,
+            cause=drain.NO_SUCH_GPU,
         )
     if share.per_gpu > offer.client_limit and share.mps is not False:
         return refusal(
@@ -96,6 +96,12 @@ def allocate(
         return refusal(job, f"mps=on was asked, and {why_not}")
     if share.mps is False:
         return plan
+    if settings.mps_required and offer.is_missing:
+        return refusal(
+            job,
+            f"this site requires MPS (mps_required), and {why_not}; an administrator must look at this node",
+            cause=drain.NO_MPS_PROGRAM,
+        )
     note = f"the GPUs are shared without MPS: {why_not}; the tasks of a GPU take turns on it, and no cap is enforced"
     return replace(plan, notes=(*plan.notes, note))
 
@@ -186,7 +192,7 @@ def settle_mps(plan: Plan, pipes: Mapping[str, str], failures: Mapping[str, str]
     """
     if failures and plan.share.mps:
         uuid, why = next(iter(failures.items()))
-        return refusal(plan.job, f"mps=on was asked, and MPS did not start on {uuid}: {why}")
+        return refusal(plan.job, f"mps=on was asked, and MPS did not start on {uuid}: {why}", cause=drain.MPS_FAILED)
     slots = tuple(replace(slot, pipe=pipes.get(slot.gpu.uuid)) for slot in plan.slots)
     notes = [
         f"GPU {gpu.index} is shared without MPS: {failures[gpu.uuid]}; its tasks take turns, and no cap is enforced"
@@ -199,17 +205,17 @@ def settle_mps(plan: Plan, pipes: Mapping[str, str], failures: Mapping[str, str]
 # ---- Refusals ----
 
 
-def refusal(job: JobContext, why: str, *, blames_node: bool = False) -> Refusal:
+def refusal(job: JobContext, why: str, *, cause: str = drain.JOB) -> Refusal:
     """Return the Refusal for a job whose share, or whose launcher's processes, this node does not take."""
     if job.share is None or not job.job_id:
-        return Refusal(job, f"{job.node} cannot run its processes: {why}", blames_node)
+        return Refusal(job, f"{job.node} cannot run its processes: {why}", cause)
     share = share_option.render(job.share)
-    return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", blames_node)
+    return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", cause)
 
 
 def driver_refusal(job: JobContext, reason: str) -> Refusal:
     """Return the Refusal for a node whose GPUs cannot be read."""
-    return refusal(job, f"{reason}; an administrator must look at this node", blames_node=True)
+    return refusal(job, f"{reason}; an administrator must look at this node", cause=drain.NO_DRIVER)
 
 
 def crowd_refusal(plan: Plan) -> Refusal:
@@ -222,6 +228,7 @@ def crowd_refusal(plan: Plan) -> Refusal:
         plan.job,
         f"Slurm gave it GPU {plan.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
         "must compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
+        cause=drain.CROWDED,
     )
 
 

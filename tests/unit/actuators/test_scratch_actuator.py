@@ -14,7 +14,14 @@ from slurm_share.actuators import scratch
 from slurm_share.process import Deadline
 
 ALICE, BOB = 2998, 2999
+ASIDES: list[str] = []
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files away")
+
+
+@pytest.fixture(autouse=True)
+def nothing_aside():
+    """Each test has a ledger of its own."""
+    ASIDES.clear()
 
 
 def soon():
@@ -22,9 +29,16 @@ def soon():
     return Deadline.after(30)
 
 
-def put_aside(folder, names, uid):
-    """What would not go."""
-    return scratch.set_aside(folder, names, uid, soon())[1]
+def put_aside(folder, names, uid, deadline=None):
+    """What would not go. Where it lies meanwhile stands in `ASIDES`, as in the ledger."""
+    aside = scratch.new_aside(str(folder))
+    ASIDES.append(aside)
+    return scratch.set_aside(str(folder), names, uid, aside, deadline or soon()).problems
+
+
+def remove(deadline=None):
+    """Remove what was set aside."""
+    return scratch.remove(ASIDES, deadline or soon())
 
 
 def make(place, uid, *files):
@@ -52,11 +66,11 @@ def test_a_users_entries_are_gone_from_their_names_at_once_and_then_from_the_dis
     os.lchown(tmp_path / "link", ALICE, ALICE)
     os.mkfifo(tmp_path / "fifo")
     os.chown(tmp_path / "fifo", ALICE, ALICE)
-    assert put_aside(tmp_path, ["fifo", "file", "folder", "link"], ALICE) == ()
+    assert put_aside(tmp_path, ["fifo", "file", "folder", "link"], ALICE) == []
     (waiting,) = tmp_path.iterdir()
     assert waiting.name.startswith(scratch.ASIDE)
     assert (stat.S_IMODE(waiting.stat().st_mode), waiting.stat().st_uid) == (0o700, 0)
-    assert scratch.remove([tmp_path], soon()) is None
+    assert remove() is None
     assert names(tmp_path) == []
 
 
@@ -68,8 +82,8 @@ def test_what_is_not_the_users_stays_whoever_named_it(tmp_path):
     (tmp_path / "link").symlink_to(make(tmp_path / "hers", ALICE, "a"))
     os.lchown(tmp_path / "link", BOB, BOB)
     before = [name for name in names(tmp_path) if not name.startswith("hers")]
-    assert put_aside(tmp_path, ["gone", "hers", "his", "link", "roots"], ALICE) == ()
-    assert scratch.remove([tmp_path], soon()) is None
+    assert put_aside(tmp_path, ["gone", "hers", "his", "link", "roots"], ALICE) == []
+    assert remove() is None
     assert names(tmp_path) == before
 
 
@@ -81,8 +95,8 @@ def test_no_link_is_followed(tmp_path):
     for link in (tmp_path / "link", tmp_path / "hers/link"):
         link.symlink_to(his)
         os.lchown(link, ALICE, ALICE)
-    assert put_aside(tmp_path, ["hers", "link"], ALICE) == ()
-    assert scratch.remove([tmp_path], soon()) is None
+    assert put_aside(tmp_path, ["hers", "link"], ALICE) == []
+    assert remove() is None
     assert names(tmp_path) == ["his", "his/a", "his/b"]
 
 
@@ -91,29 +105,43 @@ def test_things_of_two_users_go_in_one_run(tmp_path):
     """A hook that goes on for a killed one clears up after both users; neither one's entries are in the other's way."""
     make(tmp_path / "hers", ALICE, "a")
     make(tmp_path / "his", BOB, "a")
-    assert put_aside(tmp_path, ["hers"], ALICE) == ()
-    assert put_aside(tmp_path, ["his"], BOB) == ()
-    assert scratch.remove([tmp_path], soon()) is None
+    assert put_aside(tmp_path, ["hers"], ALICE) == []
+    assert put_aside(tmp_path, ["his"], BOB) == []
+    assert remove() is None
     assert names(tmp_path) == []
 
 
 @as_root
 def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
-    """Of any hook before, in any of the folders; and a second removal finds nothing to do."""
-    folders = [tmp_path / "shm", tmp_path / "tmp", tmp_path / "none"]
-    for folder in folders[:2]:
-        folder.mkdir()
-        make(folder / "hers", ALICE, "a")
-    child = os.fork()
-    if child == 0:
-        for folder in folders[:2]:
-            put_aside(folder, ["hers"], ALICE)
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert len(names(tmp_path)) == 8
-    assert scratch.remove(folders, soon()) is None
-    assert names(tmp_path) == ["shm", "tmp"]
-    assert scratch.remove(folders, soon()) is None
+    """By the names that the ledger has, of which some were never made; a second removal finds nothing to do."""
+    make(tmp_path / "hers", ALICE, "a")
+    put_aside(tmp_path, ["hers"], ALICE)
+    ASIDES.append(scratch.new_aside(str(tmp_path)))
+    assert len(names(tmp_path)) == 3
+    assert remove() is None
+    assert names(tmp_path) == []
+    assert remove() is None
+
+
+def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
+    """A user makes a crowd of them, of root's there is one: no folder is searched, and only what is named goes."""
+    for number in range(100):
+        (tmp_path / f"{scratch.ASIDE}{number}").mkdir()
+    make(tmp_path / "hers", os.getuid())
+    put_aside(tmp_path, ["hers"], os.getuid())
+    monkeypatch.setattr(os, "scandir", lambda *_: pytest.fail("a folder that users write into is searched"))
+    monkeypatch.setattr(os, "listdir", lambda *_: pytest.fail("a folder that users write into is searched"))
+    assert remove() is None
+    monkeypatch.undo()
+    assert len(names(tmp_path)) == 100
+
+
+def test_what_there_is_no_time_for_stays_and_is_said(tmp_path):
+    """The rest is for the next hook."""
+    (tmp_path / "a").touch()
+    taken = scratch.set_aside(str(tmp_path), ["a"], os.getuid(), scratch.new_aside(str(tmp_path)), Deadline.after(0))
+    assert (taken.count, taken.is_whole) == (0, False)
+    assert names(tmp_path) == ["a"]
 
 
 def test_a_removal_beside_it_loses_nothing(tmp_path):
@@ -123,11 +151,11 @@ def test_a_removal_beside_it_loses_nothing(tmp_path):
 
     def removed_meanwhile():
         yield "a"
-        scratch.remove([tmp_path], Deadline.after(0.5))
+        remove(Deadline.after(0.5))
         yield from ("b", "c")
 
     problems = put_aside(tmp_path, removed_meanwhile(), os.getuid())
-    scratch.remove([tmp_path], soon())
+    remove()
     assert len(problems) == len(names(tmp_path))
 
 
@@ -137,9 +165,9 @@ def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_pat
     put_aside(tmp_path, ["a"], os.getuid())
     with monkeypatch.context() as slow:
         slow.setattr(scratch, "run", lambda argv, timeout_s: process.run(["/bin/sleep", "600"], timeout_s=timeout_s))
-        assert "no answer within" in scratch.remove([tmp_path], Deadline.after(0))
+        assert "no answer within" in remove(Deadline.after(0))
     assert names(tmp_path) != []
-    assert scratch.remove([tmp_path], soon()) is None
+    assert remove() is None
     assert names(tmp_path) == []
 
 
@@ -147,7 +175,7 @@ def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
     """The usual Epilog."""
     monkeypatch.setattr(scratch, "run", lambda *_, **__: pytest.fail("there is nothing to remove"))
     (tmp_path / "a").touch()
-    assert scratch.remove([tmp_path, tmp_path / "none"], soon()) is None
+    assert remove() is None
 
 
 # --- names that somebody else took first ---------------------------------------------------------------------------
@@ -155,24 +183,31 @@ def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
 
 @pytest.fixture
 def planted(tmp_path):
-    """A folder that is everybody's, and the name in it that this process would use: it is easy to guess."""
+    """A folder that is everybody's, and the name in it that the ledger has: had a user known it in time."""
     folder = tmp_path / "shm"
     folder.mkdir()
-    return folder, folder / f"{scratch.ASIDE}{os.getpid()}"
+    return folder, folder / f"{scratch.ASIDE}known"
+
+
+def put_into(folder, aside, name):
+    """What would not go into that very folder."""
+    ASIDES.append(str(aside))
+    return scratch.set_aside(str(folder), [name], ALICE, str(aside), soon()).problems
 
 
 @as_root
 def test_nothing_is_moved_through_a_link_that_a_user_made(tmp_path, planted):
-    """Otherwise root would put files of a user's making wherever that user wants them."""
+    """Otherwise root would put files of a user's making wherever that user wants them, or remove what is there."""
     folder, aside = planted
     target = tmp_path / "etc"
     target.mkdir()
+    (target / "roots").touch()
     aside.symlink_to(target)
     os.lchown(aside, ALICE, ALICE)
     make(folder / "evil", ALICE)
-    put_aside(folder, ["evil"], ALICE)
-    scratch.remove([folder], soon())
-    assert names(target) == []
+    assert "File exists" in put_into(folder, aside, "evil")[0]
+    remove()
+    assert names(target) == ["roots"]
 
 
 @as_root
@@ -183,30 +218,20 @@ def test_nothing_is_moved_into_another_users_folder(planted):
     aside.chmod(0o777)
     os.chown(aside, BOB, BOB)
     make(folder / "hers", ALICE)
-    put_aside(folder, ["hers"], ALICE)
-    assert names(aside) == []
+    put_into(folder, aside, "hers")
+    remove()
+    assert names(folder) == [aside.name, "hers"]
 
 
 @as_root
 def test_a_file_in_the_way_is_no_reason_to_fail(planted):
-    """The entries go all the same, or a sentence says that they stay."""
+    """A sentence says that the entry stays."""
     folder, aside = planted
     make(aside, BOB)
     make(folder / "hers", ALICE)
-    problems = put_aside(folder, ["hers"], ALICE)
-    scratch.remove([folder], soon())
-    assert problems or not (folder / "hers").exists()
-
-
-@as_root
-def test_what_only_has_such_a_name_is_left_alone(tmp_path):
-    """Bob may call his folder as he likes; and a link of that name is not followed."""
-    make(tmp_path / f"{scratch.ASIDE}of-bob", BOB, "a")
-    make(tmp_path / "roots", 0, "a")
-    (tmp_path / f"{scratch.ASIDE}x").symlink_to(tmp_path / "roots")
-    scratch.remove([tmp_path], soon())
-    assert "roots/a" in names(tmp_path)
-    assert f"{scratch.ASIDE}of-bob/a" in names(tmp_path)
+    assert put_into(folder, aside, "hers") == [f"{folder}/hers stays: File exists"]
+    remove()
+    assert names(folder) == [aside.name, "hers"]
 
 
 # --- where it cannot be done ---------------------------------------------------------------------------------------
@@ -217,9 +242,10 @@ from pathlib import Path
 from slurm_share.actuators import scratch
 from slurm_share.process import Deadline
 folder = Path(sys.argv[1])
-for word in scratch.set_aside(folder, sys.argv[2:], 2998, Deadline.after(30))[1]:
+aside = scratch.new_aside(str(folder))
+for word in scratch.set_aside(str(folder), sys.argv[2:], 2998, aside, Deadline.after(30)).problems:
     print(word)
-print(scratch.remove([folder], Deadline.after(30)))
+print(scratch.remove([aside], Deadline.after(30)))
 print(*sorted(str(place.relative_to(folder)) for place in folder.rglob("*")))
 """
 

@@ -24,25 +24,25 @@ def process(uid, job_id, name="python", is_own_word=False):
         (process(ALICE, 6), "end"),
         (process(ALICE, 8), "tolerated"),
         (process(BOB, 9), "tolerated"),
-        (process(BOB, None), "foreign"),
-        (process(BOB, 7), "foreign"),
+        (process(BOB, None), "strays"),
+        (process(BOB, 7), "strays"),
         (process(0, None, "Xorg"), "tolerated"),
         (process(0, None, "nv-hostengine"), "tolerated"),
         (process(0, None, "miner"), "foreign"),
-        (process(BOB, None, "Xorg"), "foreign"),
+        (process(BOB, None, "Xorg"), "strays"),
         (process(None, None, None), "foreign"),
         (process(ALICE, 8, is_own_word=True), "tolerated"),
         (process(BOB, 9, is_own_word=True), "tolerated"),
-        (process(BOB, 8, is_own_word=True), "foreign"),
+        (process(BOB, 8, is_own_word=True), "strays"),
         (process(ALICE, 9, is_own_word=True), "end"),
     ],
 )
 def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
-    """Jobs 8, of alice, and 9, of bob, live on. Only alice's own, in no live job, are ended; a name excuses nobody,
-    nor does it to say that one is of somebody else's job."""
+    """Jobs 8, of alice, and 9, of bob, live on. Alice's own and strays of other users are in no live job; a name
+    excuses nobody, nor does it to say that one is of somebody else's job. A system user's are never ended."""
     sweep = leftovers.sweep([seen], ALICE, 7, {8: ALICE, 9: BOB}, Settings())
     assert getattr(sweep, fate) == (seen,)
-    assert len(sweep.end + sweep.tolerated + sweep.foreign) == 1
+    assert len(sweep.end + sweep.tolerated + sweep.strays + sweep.foreign) == 1
 
 
 def test_a_job_of_root_ends_nobody():

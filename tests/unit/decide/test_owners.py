@@ -103,7 +103,7 @@ def test_who_comes_second_is_told_who_is_there_as_far_as_slurm_would(others, sho
     )
     assert there in refusal.sentence
     assert "--exclude=n1" in refusal.sentence
-    assert refusal.blames_node
+    assert refusal.cause == "other-user"
     for job_id, uid in others:
         assert (f"job {job_id}" in refusal.sentence) is (uid in shown)
 

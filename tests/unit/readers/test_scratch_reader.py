@@ -6,10 +6,20 @@ import os
 
 import pytest
 
+from slurm_share import scan
 from slurm_share.process import Deadline
 from slurm_share.readers import scratch
 
 ALICE, BOB = 2998, 2999
+
+
+def owned(folder, uid):
+    """All of it: nothing here is large."""
+    found = scratch.read_owned(str(folder), uid, Deadline.after(30))
+    assert found.is_whole
+    return found.names
+
+
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files away")
 
 
@@ -22,7 +32,7 @@ def test_entries_of_every_kind_are_named_in_order(tmp_path):
     (tmp_path / "link").symlink_to("/nowhere")
     (tmp_path / "new\nline").touch()
     os.mkfifo(tmp_path / "fifo")
-    assert scratch.read_owned(tmp_path, os.getuid(), Deadline.after(30)) == (
+    assert owned(tmp_path, os.getuid()) == (
         ".hidden",
         "a",
         "fifo",
@@ -30,7 +40,7 @@ def test_entries_of_every_kind_are_named_in_order(tmp_path):
         "new\nline",
         "sem.b",
     )
-    assert scratch.read_owned(tmp_path, os.getuid() + 1, Deadline.after(30)) == ()
+    assert owned(tmp_path, os.getuid() + 1) == ()
 
 
 @as_root
@@ -41,7 +51,7 @@ def test_only_what_is_the_users_own_counts(tmp_path):
         os.chown(tmp_path / name, uid, uid)
     (tmp_path / "his/hers").touch()
     os.chown(tmp_path / "his/hers", ALICE, ALICE)
-    assert scratch.read_owned(tmp_path, ALICE, Deadline.after(30)) == ("hers",)
+    assert owned(tmp_path, ALICE) == ("hers",)
 
 
 @as_root
@@ -53,11 +63,22 @@ def test_a_link_is_whose_it_is_and_not_whose_it_points_to(tmp_path):
     for name, target, uid in (("to-his", "his", ALICE), ("to-hers", "hers", BOB)):
         (tmp_path / name).symlink_to(tmp_path / target)
         os.lchown(tmp_path / name, uid, uid)
-    assert scratch.read_owned(tmp_path, ALICE, Deadline.after(30)) == ("hers", "to-his")
+    assert owned(tmp_path, ALICE) == ("hers", "to-his")
 
 
 def test_a_folder_that_cannot_be_read_holds_nothing(tmp_path):
     """None there, or a file in its place."""
-    assert scratch.read_owned(tmp_path / "none", os.getuid(), Deadline.after(30)) == ()
+    assert owned(tmp_path / "none", os.getuid()) == ()
     (tmp_path / "file").touch()
-    assert scratch.read_owned(tmp_path / "file", os.getuid(), Deadline.after(30)) == ()
+    assert owned(tmp_path / "file", os.getuid()) == ()
+
+
+@pytest.mark.parametrize(("what", "seen"), [("MOST", 30), ("deadline", 0), ("MOST_OWNED", 20)])
+def test_a_folder_full_of_names_is_looked_at_as_far_as_bound_and_deadline_go(tmp_path, monkeypatch, what, seen):
+    """A user can make millions of them; that not all were seen is said."""
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr(scan.Scan.__init__, "__defaults__", (30 if what == "MOST" else scan.MOST,))
+    monkeypatch.setattr(scratch, "MOST_OWNED", 20 if what == "MOST_OWNED" else scratch.MOST_OWNED)
+    found = scratch.read_owned(str(tmp_path), os.getuid(), Deadline.after(0 if what == "deadline" else 30))
+    assert (len(found.names), found.is_whole) == (seen, False)

@@ -16,6 +16,7 @@ JOB = JobContext(job_id=7, uid=2001, gid=2001, node="n1", granted=("0", "1"), sh
 
 OFFER = MpsOffer(client_limit=48)
 NO_MPS = MpsOffer(client_limit=48, why_not="no MPS here")
+MISSING = MpsOffer(client_limit=48, why_not="there is no such program", is_missing=True)
 
 
 def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
@@ -204,23 +205,39 @@ def test_a_cap_that_nobody_holds_is_said():
 
 
 @pytest.mark.parametrize(
-    ("refusal", "blames_node"),
+    ("refusal", "cause"),
     [
-        (allocation.driver_refusal(JOB, "the driver is gone"), True),
-        (decide(replace(JOB, granted=("0", "7"))), True),
-        (decide(gpus=()), True),
-        (allocation.crowd_refusal(decide(PART)), False),
-        (decide(settings=Settings(max_share=2)), False),
-        (decide(replace(JOB, granted=())), False),
-        (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), False),
-        (decide(replace(JOB, share=ShareRequest(49))), False),
-        (allocation.settle_mps(decide(replace(JOB, share=ShareRequest(4, mps=True))), {}, {"GPU-0": "hangs"}), False),
+        (allocation.driver_refusal(JOB, "the driver is gone"), "no-driver"),
+        (decide(replace(JOB, granted=("0", "7"))), "no-such-gpu"),
+        (decide(gpus=()), "no-such-gpu"),
+        (decide(settings=Settings(mps_required=True), offer=MISSING), "no-mps-program"),
+        (allocation.crowd_refusal(decide(PART)), "crowded"),
+        (decide(settings=Settings(max_share=2)), "job"),
+        (decide(replace(JOB, granted=())), "job"),
+        (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), "job"),
+        (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=MISSING), "job"),
+        (decide(replace(JOB, share=ShareRequest(49))), "job"),
+        (
+            allocation.settle_mps(decide(replace(JOB, share=ShareRequest(4, mps=True))), {}, {"GPU-0": "hangs"}),
+            "mps-failed",
+        ),
     ],
 )
-def test_a_node_is_blamed_for_what_every_other_job_would_meet_there(refusal, blames_node):
-    """A driver that is dead, a GPU that is not there, a GPU given away twice; not for what the job itself asked."""
+def test_a_refusal_says_whose_fault_it_is(refusal, cause):
+    """The node's: a driver that is dead, a GPU or a required program that is not there. Not what the job itself asked,
+    nor what its user can bring about."""
     assert isinstance(refusal, Refusal)
-    assert refusal.blames_node is blames_node
+    assert refusal.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("share", "offer"),
+    [(ShareRequest(4, mps=False), MISSING), (ShareRequest(1), MISSING), (ShareRequest(4), NO_MPS)],
+    ids=["mps=off", "one task", "an operators' daemon"],
+)
+def test_a_site_that_requires_mps_refuses_only_what_would_have_had_it(share, offer):
+    """And only for a program that is not there."""
+    assert isinstance(decide(replace(JOB, share=share), settings=Settings(mps_required=True), offer=offer), Plan)
 
 
 def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
