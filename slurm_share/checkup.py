@@ -264,7 +264,7 @@ class StateFacts(Struct, frozen=True):
     live_jobs: frozenset[int] = frozenset()
     """Jobs with a slurmstepd here."""
     abandoned: tuple[LedgerJob, ...] = ()
-    """Jobs whose clearing hook was killed half-way."""
+    """Jobs that were not all cleared up after: the hook was killed, or had no more time."""
     daemons: tuple[tuple[int, str, bool], ...] = ()
     """(uid, pipe directory, whether its daemon lives) of every MPS daemon of ours of which anything is left."""
     health: Mapping[str, MpsHealth] = {}

@@ -61,6 +61,7 @@ def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
         Row("jobs run twice by slurm-share", found.twice, "jobs", 0),
         Row("tasks begun beside another user's shared job", found.mixed, "tasks", 0),
         Row("nodes drained by slurm-share", found.drained, "nodes", 0),
+        Row("nodes with something left, where no hook was killed", found.left, "nodes", 0),
         Row(
             "nodes with something left after their next shared job",
             sum(bool(one) for one in chaos.remains.values()),

@@ -22,6 +22,6 @@ def test_two_minutes_of_chaos_lose_nothing_and_leave_nothing(can_make_clusters: 
     told: list[str] = []
     chaos, found = run(name_for("chaos"), SEED, TROUBLE_S, NODES, say=told.append)
     assert found.wrong == [], "\n".join(told)
-    assert (found.lost, found.twice, found.mixed, found.drained) == (0, 0, 0, 0)
+    assert (found.lost, found.twice, found.mixed, found.drained, found.left) == (0, 0, 0, 0, 0)
     assert {one.event.actor for one in chaos.done} == {*plan.USERS, *plan.befallen(chaos.cluster.compute_nodes), "ctl"}
     assert found.counts["COMPLETED"] > 0

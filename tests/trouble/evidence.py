@@ -20,9 +20,8 @@ _REGISTERED = re.compile(r"_slurm_rpc_node_registration complete for (\S+)")
 _NEVER_ASKED = "REQUEST_LAUNCH_PROLOG notification failed"
 """What slurmd says of a job whose Prolog it was never told to start."""
 _NO_ROOM = "the job goes on without a share"
-_STRANGER = "is on a GPU that no job of its user has"
-"""What our own hooks say of a full disk, and of a process for which they call a node unwell."""
-_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{_STRANGER}")
+"""What our own hooks say of a full disk."""
+_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
 _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
@@ -83,13 +82,6 @@ class Evidence:
     def never_asked(self, node: str) -> list[float]:
         """When a node's slurmd gave up a job, since nobody had told it to run its Prolog."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _NEVER_ASKED in line.text]
-
-    def has_stranger(self, node: str, since: float, until: float) -> bool:
-        """Whether between these moments a hook of ours saw a process on a GPU there that it knew no job of, after one
-        could not note a job down since the disk was full."""
-        lines = [one for one in self.log if one.text.startswith(f"{node}: ") and one.at <= until + 1.0]
-        full = next((one.at for one in lines if _NO_ROOM in one.text), math.inf)
-        return any(one.at >= max(full, since) and _STRANGER in one.text for one in lines)
 
     def forgot(self, job: int, at: float) -> bool:
         """Whether the job, taken at that moment, is none of those that the next slurmctld read from its saved state."""

@@ -193,8 +193,7 @@ class Chaos:
         found = verdict.judge(
             self.submissions, self.done, self.records, self.files, self.operator.drains, self.evidence
         )
-        left = sum(bool(one) for one in self.left.values())
-        found.counts["nodes with something left, before their next shared job"] = left
+        verdict.judge_left(self.left, self.done, found)
         found.wrong += [f"left on {name}: {one}" for name, some in self.remains.items() for one in some]
         states = self.cluster.status().nodes
         found.wrong += [f"{name} is {state} in the end" for name, state in states.items() if state != "idle"]

@@ -36,6 +36,7 @@ class Judgement:
     twice: int = 0
     mixed: int = 0
     drained: int = 0
+    left: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -225,14 +226,26 @@ def _judge_neighbours(
                 found.wrong.append(f"{line.word} of {kinds[tag].user}'s {tag} on {node} beside {user}'s shared job")
 
 
+def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: Judgement) -> None:
+    """Nothing of a job is left on a node when it has ended there, before any other job comes: unless one of the node's
+    hooks was killed, which is the next hook's to make good. `left`: what is left, by node."""
+    killed = {one.event.actor for one in done if one.event.deed == "kill_hook" and one.said != "there was none"}
+    for node, some in left.items():
+        if some and node in killed:
+            found.counts["nodes with something left, since a hook was killed, before their next shared job"] += 1
+        elif some:
+            found.left += 1
+            found.wrong += [
+                f"left on {node}, where no hook was killed, before its next shared job: {one}" for one in some
+            ]
+
+
 def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evidence, found: Judgement) -> None:
     """A Prolog or Epilog that ends badly is ours, unless it was killed, and slurmctld says of that very job that its
     hook failed; all other reasons are Slurm's own."""
     killed = [one for one in done if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began)]
     unasked = {node: evidence.never_asked(node) for node in {drain.node for drain in drains}}
-    before: dict[str, float] = {}
     for drain in drains:
-        since, before[drain.node] = before.get(drain.node, 0.0), drain.at
         if not any(reason in drain.reason.lower() for reason in HOOK_REASONS):
             found.counts[f"drained by Slurm: {drain.reason}"] += 1
             continue
@@ -243,8 +256,6 @@ def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evide
         elif any(at <= drain.at for at in unasked[drain.node]):
             unasked[drain.node].pop(0)
             found.counts["drained by Slurm: it never asked for the Prolog"] += 1
-        elif evidence.has_stranger(drain.node, since, drain.at):
-            found.counts["drained for what a job left that ran while the state folder was full"] += 1
         else:
             found.drained += 1
             found.wrong.append(f"{drain.node} was drained by slurm-share: {drain.reason}")

@@ -147,24 +147,38 @@ def test_a_run_that_a_new_slurmctld_did_not_know_of_is_begun_again_by_it() -> No
 
 
 def test_what_a_node_says_tells_of_a_drain() -> None:
-    """slurmd, that nobody asked it for the Prolog; our hooks, that a job left something while the disk was full."""
+    """slurmd, that nobody asked it for the Prolog. What a job left, for whatever reason, drains no node."""
     slurmd = "[2026-01-02T03:04:05.250] error: Waiting for JobId=5 REQUEST_LAUNCH_PROLOG notification failed, giving up"
     ours = (
         "2026-01-02T03:04:05+0000 prolog: /run/slurm-share cannot be written: the job goes on without a share\n"
-        "2026-01-02T03:04:09+0000 epilog: job 6: process 9 (x) of uid 2002 is on a GPU that no job of its user has\n"
         "2026-01-02T03:04:10+0000 epilog: job 6 of uid 2001: its share is removed\n"
     )
     begin = 1767323045.0
     log = evidence.parse_node("n1", slurmd, ours)
-    assert len(log) == 3
+    assert len(log) == 2
     never, late = Drain(begin + 1, "n1", "Prolog error"), Drain(begin + 5, "n1", "Epilog error")
     assert judge([], [], [], {}, [never], Evidence(log[:1])).drained == 0
     assert judge([], [], [], {}, [never, never], Evidence(log[:1])).drained == 1
     assert judge([], [], [], {}, [replace(never, node="n2")], Evidence(log[:1])).drained == 1
-    assert judge([], [], [], {}, [late], Evidence(log[1:])).drained == 0
-    assert judge([], [], [], {}, [late], Evidence(log[2:])).drained == 1
-    again = replace(late, at=begin + 60)  # the node was put back meanwhile, and nobody said so again
-    assert judge([], [], [], {}, [late, again], Evidence(log[1:])).drained == 1
+    assert judge([], [], [], {}, [late], Evidence(log[1:])).drained == 1
+
+
+@pytest.mark.parametrize(
+    ("deeds", "left"),
+    [
+        ((), 1),
+        ((done("kill_hook", said="killed slurm-share-epi 9 of root, job 7"),), 0),
+        ((done("kill_hook", "n2", said="killed slurm-share-epi 9 of root, job 7"),), 1),
+        ((done("kill_hook", said="there was none"),), 1),
+        ((done("kill_daemon"), done("kill_slurmd"), done("fill_state")), 1),
+    ],
+    ids=["nothing befell it", "its hook was killed", "another node's hook was", "no hook was there", "other deeds"],
+)
+def test_what_is_left_is_wrong_where_no_hook_was_killed(deeds: tuple[Done, ...], left: int) -> None:
+    """An Epilog that leaves daemons running is seen, though the next job's Prolog ends them."""
+    found = verdict.Judgement()
+    verdict.judge_left({"n1": ["daemon 5 of alice"], "n2": []}, deeds, found)
+    assert (found.left, len(found.wrong)) == (left, left)
 
 
 EVERYTHING = f"{BROKE} {AWAY} {NO_GPU} No space left on device"

@@ -102,7 +102,9 @@ def ledger(facts: Facts) -> Sequence[Verdict]:
     for job in stale:
         found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
     for job in facts.state.abandoned:
-        found += warn(f"the hook that cleared up after job {job.job_id} of uid {job.uid} was killed half-way")
+        found += warn(
+            f"job {job.job_id} of uid {job.uid} was not all cleared up after: no time, or its hook was killed"
+        )
     if not isinstance(left, Unseen) and left:
         found += warn(f"folders of jobs that are over: {named(left)}")
     count = 0 if isinstance(facts.state.ledger, Unseen) else len(facts.state.ledger.jobs)

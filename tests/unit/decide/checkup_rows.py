@@ -533,7 +533,7 @@ ROWS = (
     row("state-folder", "FAIL", "4 % left", state__free_percent=4),
     row("ledger", "WARN", "job 4711 of uid 2001 is in the ledger, and over", state__ledger=Ledger("b", (job(),))),
     row("ledger", "WARN", "folders of jobs that are over: 9", state__folders=((9, OLD),)),
-    row("ledger", "WARN", "was killed half-way", state__abandoned=(job(),)),
+    row("ledger", "WARN", "was not all cleared up after", state__abandoned=(job(),)),
     row("ledger", "WARN", "makes it anew", state__broken="ledger: is not a ledger", state__ledger=UNSEEN),
     row(
         "ledger",
