@@ -72,7 +72,7 @@ def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:
 
 
 def abandoned(ledger: Ledger, living: Collection[ProcessIdentity]) -> tuple[LedgerJob, ...]:
-    """Jobs that were being cleared away by a hook that is not among the `living`: it was killed half-way, or had no time."""
+    """Jobs that were being cleared away by a hook that is not among the `living`: it was killed, or had no time."""
     return tuple(one.job for one in ledger.leaving if one.hook not in living)
 
 

@@ -245,6 +245,38 @@ def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: 
     n2.run("rm", "-f", "/tmp/pid", "/tmp/out")
 
 
+MANY_FILES = 60_000
+"""More than a hook sets aside in the time that it has here."""
+CROWD = """python3 - <<'END'
+import os
+for number in range({count}):
+    os.close(os.open(f"{folder}/{name}{{number}}", os.O_CREAT | os.O_WRONLY))
+END"""
+
+
+def test_a_clean_up_that_takes_too_long_is_gone_on_with_and_drains_nothing(cluster: Cluster, n2: Node) -> None:
+    """alice leaves more files than her Epilog can clear away in its time, and bob has a crowd of names in /tmp that
+    look like what a hook set aside. bob's job begins all the same; the hooks that come clear the rest, and no name of
+    bob's goes."""
+    crowd = CROWD.format(count=5000, folder="/tmp", name=".slurm-share-leftovers-1.1.")
+    cluster.as_user("bob", crowd, node="n2", check=True)
+    files = CROWD.format(count=MANY_FILES, folder="/dev/shm", name="hers")
+    with configured(cluster, *GUARDED, "release_deadline_s = 0.5", 'clean_up = ["shm"]'):
+        job = cluster.sbatch("alice", files, "-wn2", *ONE_GPU)
+        assert cluster.wait(job) == "COMPLETED"
+        assert f"job {job} of uid 2001: its share is removed, but for what takes longer" in n2.log()
+        assert [entry["job"]["job_id"] for entry in n2.ledger()["leaving"]] == [job]  # type: ignore[index]
+        assert "was not all cleared up after: no time" in n2.run("slurm-share", "doctor").stdout
+        first = cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)
+        assert cluster.wait(first) == "COMPLETED"
+    while n2.ledger()["leaving"]:
+        assert cluster.wait(cluster.sbatch("bob", "srun echo ran", "-wn2", *ONE_GPU)) == "COMPLETED"
+    assert "NODE UNWELL" not in n2.log()
+    assert f"job {job} of uid 2001 was not all cleared up after: going on" in n2.log()
+    names = n2.run("bash", "-c", "ls -A /tmp | grep -c ^.slurm-share-leftovers-; rm -rf /tmp/.slurm-share-leftovers-*")
+    assert names.stdout == "5000\n"
+
+
 def test_a_users_last_two_jobs_that_leave_at_once_clear_up_once(cluster: Cluster, n2: Node) -> None:
     """Whichever Epilog comes last; the other one takes nothing that is still the sibling's."""
     for _ in range(3):
