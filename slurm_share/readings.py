@@ -80,6 +80,8 @@ class ProcessNow(Struct, frozen=True, kw_only=True):
     slots: int | None = None
     share: int | None = None
     cap_mib: int | None = None
+    connections: int | None = None
+    """CUDA_DEVICE_MAX_CONNECTIONS; None: it is not set."""
     unknown: Reasons = {}
 
 

@@ -183,6 +183,8 @@ class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
     gpus: tuple[OnGpu, ...] = ()
     cap_mib: Amount | None = None
     """Most GPU memory that MPS lets it have; None: no cap, or not told."""
+    connections: Count | None = None
+    """CUDA_DEVICE_MAX_CONNECTIONS of its environment; None: it is not set, or not told."""
     cpu_cores: Level | None = None
     """CPU time since the sample before: 1.5 is one and a half cores."""
     memory_mib: Amount | None = None

@@ -267,6 +267,7 @@ def _process(
         slot=process.slot,
         gpus=gpus,
         cap_mib=process.cap_mib,
+        connections=process.connections,
         cpu_cores=cpu_cores,
         memory_mib=process.memory_mib,
         unknown=unknown,

@@ -28,6 +28,7 @@ _WANTED = frozenset(
     (
         *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"),
         *(names.ENV_SLOT, names.ENV_SLOTS, names.ENV_PER_GPU, names.ENV_MPS_MEMORY, ENV_RANK, ENV_TASK),
+        names.ENV_CONNECTIONS,
     )
 )
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
@@ -51,6 +52,7 @@ class _Known(Struct):
     slots: int | None
     share: int | None
     cap_mib: int | None
+    connections: int | None
     unknown: dict[str, str]
 
 
@@ -204,6 +206,7 @@ class NodeReader:
             slots=facts.slots,
             share=facts.share,
             cap_mib=facts.cap_mib,
+            connections=facts.connections,
             unknown=facts.unknown,
         )
 
@@ -251,6 +254,7 @@ class NodeReader:
             slots=_whole(told.get(names.ENV_SLOTS)),
             share=_whole(told.get(names.ENV_PER_GPU)),
             cap_mib=cap_mib,
+            connections=_whole(told.get(names.ENV_CONNECTIONS)),
             unknown=unknown,
         )
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ... import names
 from ...settings import Settings
-from ...share.rules.limits import mps_clients
+from ...share.rules.limits import MPS_CONNECTIONS, mps_clients, mps_clients_with
 from ...snapshot import Bound
 from .. import thresholds
 from .evidence import Evidence, Room
@@ -115,7 +116,16 @@ def _host_memory(node: Evidence, settings: Settings) -> _Known | None:
 def _clients(node: Evidence, settings: Settings, *, uses_mps: bool) -> _Known:
     most = mps_clients(node.driver)
     clients = max(1, most - node.other_clients)
-    if not uses_mps or node.is_mig or settings.max_share <= clients:
+    # How connections add up is not documented: tasks that run as clients now prove that there is room for as many.
+    running = min(clients, -(-(node.now or 0) // node.gpus))
+    with_connections = max(running, mps_clients_with(most, node.connections) - node.other_clients, 1)
+    if uses_mps and not node.is_mig and with_connections < min(clients, settings.max_share):
+        each = with_connections
+        whose = (
+            f"clients: the tasks set {names.ENV_CONNECTIONS}={node.connections}, and MPS takes {most} clients with "
+            f"{MPS_CONNECTIONS} connections each; without the variable there is room for more"
+        )
+    elif not uses_mps or node.is_mig or settings.max_share <= clients:
         each, whose = settings.max_share, "tasks, the site's max_share"
     else:
         beside = f" less {node.other_clients} of other jobs" if node.other_clients else ""

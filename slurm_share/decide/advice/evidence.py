@@ -76,6 +76,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     peak_mib: int | None = None
     cap_mib: int | None = None
     """The smallest memory cap of its tasks."""
+    connections: int | None = None
+    """The largest CUDA_DEVICE_MAX_CONNECTIONS of its tasks; None: none sets it."""
     spans: int = 1
     """GPUs that one task works on at once."""
     host_total_mib: int | None = None
@@ -174,6 +176,7 @@ def of_job(
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=_most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
+        connections=max((one.connections for one in processes if one.connections is not None), default=None),
         spans=max((_works_on(one.gpus) for one in processes), default=1),
         host_total_mib=host_total,
         host_limited=host_limited,

@@ -64,6 +64,19 @@ def _percent(choice: SmChoice, per_gpu: int) -> float | None:
     return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)
 
 
+MPS_CONNECTIONS = 2
+"""That a client of MPS has to its GPU if CUDA_DEVICE_MAX_CONNECTIONS says nothing (docs.nvidia.com/deploy/mps)."""
+
+
+def mps_clients_with(clients: int, connections: int | None) -> int:
+    """Return how many `clients` are left if each has so many connections (CUDA_DEVICE_MAX_CONNECTIONS).
+
+    NVIDIA's manual says that more connections of a client leave room for fewer clients, and not how many. Here the sum
+    of all connections stays the same.
+    """
+    return max(1, clients * MPS_CONNECTIONS // max(MPS_CONNECTIONS, connections or 0))
+
+
 def mps_clients(driver_version: str | None) -> int:
     """Return how many clients of MPS one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before, from Volta on.
 

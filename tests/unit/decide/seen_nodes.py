@@ -52,6 +52,7 @@ def node(
     host_peak_gib=1.0,
     kills=0,
     cap_mib=None,
+    connections=None,
     jobs=((11, None),),
     used_mib=None,
     mig=False,
@@ -74,6 +75,7 @@ def node(
                     job=number,
                     gpus=(on,),
                     cap_mib=cap_mib,
+                    connections=connections,
                     memory_mib=round(host_peak_gib * GIB) if host_peak_gib else None,
                 )
             )

@@ -96,6 +96,29 @@ def test_without_mps_there_is_no_limit_of_its_clients():
     assert bound(advise(job(share="20"), [light], Settings(max_share=10)), "MPS clients") == 20
 
 
+@pytest.mark.parametrize(
+    ("connections", "driver", "tasks", "clients"),
+    [
+        *((None, "570.86", 8, 96), (1, "570.86", 8, 96), (2, "595.1", 8, 120), (8, "570.86", 8, 24)),
+        *((8, "595.1", 8, 30), (32, "570.86", 2, 6), (8, "570.86", 40, 40), (1000, "570.86", 2, 2)),
+    ],
+)
+def test_tasks_with_more_connections_leave_room_for_fewer_clients(connections, driver, tasks, clients):
+    """On two GPUs; never for fewer than run there now, since how connections add up is not documented."""
+    one = node(tasks=tasks, load=(2, 2), peak_gib=0.1, cores=256, driver=driver, connections=connections)
+    assert bound(advise(job(share=str(tasks // 2), tasks=tasks), [one]), "MPS clients") == clients
+
+
+def test_advice_that_connections_decide_names_the_variable():
+    """And says that there is room for more without it."""
+    one = node(tasks=20, load=(20, 20), peak_gib=0.1, cores=256, connections=8)
+    advice = advise(job(share="10", tasks=20), [one])
+    assert (advice.next, bound(advice, "MPS clients")) == (24, 24)
+    assert any("CUDA_DEVICE_MAX_CONNECTIONS=8" in one.why for one in advice.bounds)
+    unaware = advise(job(share="10,mps=off", tasks=20), [one])
+    assert bound(unaware, "MPS clients") == 120
+
+
 def test_the_load_of_others_on_the_same_gpu_is_not_the_jobs():
     """Two jobs of one user on two GPUs; the driver says whose time it was. Where it does not, that is said."""
     both = node(jobs=((11, 2), (12, 2)), load=(60, 60))

@@ -127,6 +127,7 @@ def _check_reasons(seen: Snapshot) -> None:
         "task",
         "slot",
         "cap_mib",
+        "connections",
         "unused_s",
     }
     for record in (seen, *seen.gpus, *seen.processes, *seen.jobs, *seen.users):

@@ -114,6 +114,7 @@ def test_a_process_in_a_cgroup(node: Node) -> None:
             "SLURM_SHARE_SLOTS": "8",
             "SLURM_SHARE_PER_GPU": "4",
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=9000M",
+            "CUDA_DEVICE_MAX_CONNECTIONS": "8",
         },
         cgroup="0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_2\n",
     )
@@ -121,7 +122,7 @@ def test_a_process_in_a_cgroup(node: Node) -> None:
     assert (process.pid, process.name, process.uid, process.start_ticks) == (70, "a) (b", 2001, 700)
     assert (process.cpu_s, process.memory_mib, process.own_mib) == (4.0, 300, 200)
     assert (process.job, process.step, process.task, process.own_word) == (5, "0", 2, False)
-    assert (process.slot, process.slots, process.share, process.cap_mib) == (3, 8, 4, 9000)
+    assert (process.slot, process.slots, process.share, process.cap_mib, process.connections) == (3, 8, 4, 9000, 8)
 
 
 def test_without_cgroups_the_slurmstepd_above_names_the_job(node: Node) -> None:
