@@ -23,6 +23,7 @@ def main() -> int:
 
 def work() -> bool:
     """For a job that was given something here, whatever the mode is by now. False: the node is unwell."""
+    settings = hook.load_settings_or_defaults("epilog")
     from slurm_share.paths import Paths
     from slurm_share.share.rules import drain
 
@@ -32,7 +33,6 @@ def work() -> bool:
         is_unwell = drain.drains([drain.of_hang(in_driver=in_driver, before_job=False)])
         return names.EXIT_NODE_UNWELL if is_unwell else names.EXIT_OK
 
-    settings = hook.load_settings_or_defaults("epilog")
     call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, code)
     try:
         return release.release_job(os.environ, Paths(), settings, time.clock_gettime(time.CLOCK_BOOTTIME))
@@ -43,13 +43,14 @@ def work() -> bool:
 def watch_only() -> bool:
     """For a job that was given nothing: a site that observes is told what would have been done."""
     from slurm_share.errors import ConfigError
-    from slurm_share.paths import Paths
 
     try:
         settings = hook.load_settings()
     except ConfigError:
         return True  # said by the job's Prolog
     if settings.mode == "observe":
+        from slurm_share.paths import Paths
+
         from . import observe
 
         call_off = hook.watch("epilog", settings.release_deadline_s, lambda _: names.EXIT_OK)

@@ -97,6 +97,8 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
 def be_program(main: Callable[[], int]) -> NoReturn:
     """Run a hook as the program that slurmd starts. A process of a tenth of a second has no garbage worth looking for,
     and leaves at once: all that was to be written is written, and to take an interpreter apart costs, too."""
+    global _is_program
+    _is_program = True
     gc.disable()
     # msgspec asks it for what `typing` has as well, and its import is a tenth of a shared job's hook
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]
@@ -109,6 +111,8 @@ def set_out() -> None:
     os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
 
 
+_is_program = False
+"""Whether this process is a hook that slurmd started, and nothing else."""
 _log_file: str | None = None
 """Where this hook logs; None: its configuration has not been read, or is wrong."""
 
@@ -123,13 +127,30 @@ def report(who: str, text: str) -> None:
 
 
 def load_settings() -> Settings:
-    """The settings for this job's partition. Raises ConfigError where the site's file is wrong."""
+    """The settings for this job's partition. Raises ConfigError where the site's file is wrong.
+
+    To be called before any record is made: a hook that need not read the file needs no msgspec either.
+    """
     global _log_file
+    partition = os.environ.get("SLURM_JOB_PARTITION")
+    before = None
+    if _is_program:
+        from . import plain_records, settings_cache
+
+        kept = settings_cache.read(partition)
+        if kept is not None and plain_records.use():
+            from slurm_share.settings import Settings
+
+            values, _log_file = kept
+            return Settings(**values)
+        before = settings_cache.key()
     from slurm_share import config
 
     configuration = config.load()
     _log_file = configuration.settings.log_file
-    return configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
+    if _is_program:
+        settings_cache.write(configuration, before)
+    return configuration.of(partition)
 
 
 def load_settings_or_defaults(who: str) -> Settings:
