@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FrameType
 
 from msgspec import Struct
 
 from . import user_process
 from .errors import CommandError
 from .records import DaemonGroup, Owner, ProcessIdentity
+
+TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+if TYPE_CHECKING:
+    # Elsewhere it is imported where a program is started: a hook that starts none need not pay for it.
+    import subprocess
+    from types import FrameType
 
 OUTPUT_LIMIT_BYTES = 256 * 1024
 """More than any answer we ask for; the rest is not read."""
@@ -89,6 +93,8 @@ def finish(
     was killed. With `check`, a program that is still running after `check.after_s` is only waited for if
     `check.is_worth_it` returns; what that raises ends the program and reaches the caller.
     """
+    import subprocess
+
     command = tuple(argv)
     try:
         with subprocess.Popen(
@@ -112,6 +118,8 @@ def finish(
 def _communicate(child: subprocess.Popen[bytes], timeout_s: float | None, check: Check | None) -> tuple[bytes, bytes]:
     if check is None or (timeout_s is not None and timeout_s <= check.after_s):
         return child.communicate(timeout=timeout_s)
+    import subprocess
+
     began = time.monotonic()
     try:
         return child.communicate(timeout=check.after_s)
@@ -127,6 +135,8 @@ def attend(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     Ctrl-C reaches it by itself and is its own to answer; SIGTERM is passed on. The caller lives as long as it does.
     Raises CommandError when the program is not there.
     """
+    import subprocess
+
     command = tuple(argv)
     child: subprocess.Popen[bytes] | None = None
     asked: list[int] = []
@@ -327,6 +337,8 @@ class Stream:
 def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, line_most: int = OUTPUT_LIMIT_BYTES) -> Stream:
     """Start a program that goes on until it is stopped, in a session of its own: Ctrl-C on the caller's terminal does
     not reach it. A line of its output may have `line_most` bytes. Raises CommandError when it cannot be started."""
+    import subprocess
+
     command = tuple(argv)
     try:
         child = subprocess.Popen(
@@ -353,6 +365,8 @@ def _start(
     group: DaemonGroup | None,
     umask: int,
 ) -> subprocess.Popen[bytes]:
+    import subprocess
+
     prepare: Callable[[], None] | None = None
     groups: tuple[int, ...] = ()
     if owner is not None and os.geteuid() == 0 and owner.uid != 0:
@@ -377,6 +391,8 @@ def _start(
 
 def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
     """Whether the child ended in time. A pidfd wakes us at once; Popen.wait would look again every 50 ms."""
+    import subprocess
+
     try:
         fd = os.pidfd_open(child.pid)
     except OSError:

@@ -8,9 +8,9 @@ a Prolog costs, and every job of a share pays for that.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
 from msgspec import Meta, Struct
+
+from .typed import Annotated, Literal
 
 MPS_NAME = "nvidia-cuda-mps"
 """Name of MPS daemons and servers, as far as the kernel keeps it: 15 letters."""

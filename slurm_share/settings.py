@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from msgspec import Struct
 
 from . import names
+from .typed import Literal
 
 
 class Settings(Struct, frozen=True):

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -73,7 +72,11 @@ NO_GROUP = 65534
 
 NO_DEFAULTS = MpsDefaults()
 
-_Outcome = TypeVar("_Outcome", MpsStarted, MpsStopped)
+TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+if TYPE_CHECKING:
+    from typing import Literal, TypeVar
+
+    _Outcome = TypeVar("_Outcome", MpsStarted, MpsStopped)
 
 
 def owner(uid: int, gid: int) -> Owner:

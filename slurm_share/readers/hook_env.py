@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
 
 from .. import names, share_option
 from ..errors import HookEnvError, OptionError, shown
 from ..records import JobContext, ShareRequest
+
+TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+if TYPE_CHECKING:
+    from typing import Literal
 
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)

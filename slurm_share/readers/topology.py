@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
 if TYPE_CHECKING:
     from ..work import Core
 
