@@ -74,14 +74,14 @@ LEDGERS = r"""
 import json
 from slurm_share import ledger
 from slurm_share.errors import StateError
-from slurm_share.records import Leaving, Ledger, LedgerJob, ModeBefore, ProcessIdentity, RefusedJob
+from slurm_share.records import Leaving, Ledger, LedgerJob, ModeBefore, ProcessIdentity
 text = "\"quoted\\ \x00\x1f\n\t\b\f\r \x7f \u00e9 \u2028 \U0001f600 /"
 job = LedgerJob(7, 2001, "4,mem=8192M", ("GPU-a", text), 8, 1.5, 0, text, "gpu", "sX", 3, ("shm", "tmp"))
-bare = LedgerJob(2**40, 0, "", (), -1, 1763835000.123456)
-leaving = Leaving(job, ProcessIdentity(1, None, 0, "slurmd"))
+bare = LedgerJob(2**40, 0, "", (), -1, 0.1 + 0.2)
+leaving = Leaving(job, ProcessIdentity(1, None, 0, "slurmd"), ("/tmp/a", "/dev/shm/b"))
 for one in (
     Ledger("boot"),
-    Ledger("boot", (job, bare), (ModeBefore("GPU-a", 0),), (leaving,), (RefusedJob(1, 2.0), RefusedJob(2, 0.1 + 0.2))),
+    Ledger("boot", (job, bare), (ModeBefore("GPU-a", 0),), (leaving,)),
 ):
     print(ledger.render(one))
     assert ledger.parse(ledger.render(one)) == one
@@ -101,7 +101,7 @@ def changed(*place, value):
     else:
         at[place[-1]] = value
     told(json.dumps(copy).encode())
-for key in ("boot_id", "jobs", "modes", "leaving", "refused", "unknown"):
+for key in ("boot_id", "jobs", "modes", "leaving", "unknown"):
     for value in (None, 1, 1.5, True, "text", [], {}, [1], [None], [{}], {"a": 1}):
         changed("ledger", key, value=value)
 for key in LedgerJob.__struct_fields__:

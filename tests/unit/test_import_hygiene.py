@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 LIGHT = {"gc", "slurm_share", "slurm_share.names", "slurm_share_hooks", "slurm_share_hooks.hook"}
 CODE = """
@@ -36,22 +40,49 @@ def test_an_ordinary_jobs_hooks_load_nothing_heavy():
 
 SHARED = """
 import sys
-from slurm_share_hooks import hook
+from slurm_share import names
+names.CONFIG_FILE, names.STATE_ROOT = sys.argv[1:]
+from slurm_share_hooks import hook, settings_cache
+settings_cache.SETTLED_S = 0.0
 def main():
+    hook.load_settings()
     from slurm_share_hooks import admission, observe, release
-    print(*(name for name, module in sys.modules.items() if module is not None), flush=True)
+    loaded = {name: getattr(module, "__name__", "") for name, module in sys.modules.items() if module is not None}
+    print(*(name for name, its_own in loaded.items() if its_own != "slurm_share_hooks.plain_records"), flush=True)
     return 0
 hook.be_program(main)
 """
-"""All that a shared job's hooks may load."""
+"""All that a shared job's hooks load, whatever befalls the job."""
+NEVER = {"pynvml", "psutil", "typing_extensions", "httpx", "rich", "asyncio", "ClusterShell", "logging", "dataclasses"}
+DEAR = {
+    *("msgspec", "msgspec.json", "typing", "tomllib", "difflib", "json", "inspect", "subprocess", "selectors"),
+    *("shutil", "tempfile", "random", "bz2", "lzma", "traceback", "ast", "decimal", "uuid", "datetime"),
+}
+"""What costs a hook a millisecond or more, and is loaded where it is needed, or not at all."""
 
 
-def test_a_shared_jobs_hooks_leave_out_what_python_has_itself():
-    """msgspec would take typing_extensions, where it is installed, and with it `inspect` and the parser."""
-    run = subprocess.run([sys.executable, "-I", "-c", SHARED], capture_output=True, text=True, check=True)
-    modules = set(run.stdout.split())
-    assert {"msgspec", "pynvml", "slurm_share_hooks.admission"} <= modules
-    assert not {"typing_extensions", "httpx", "rich", "asyncio"} & modules
+CHECKOUT = Path(__file__).parents[2]
+
+
+def shared(folder):
+    """The modules that a hook has loaded when it is about to work, started as the packages start it."""
+    site = [str(folder), *(path for path in sys.path if path.endswith("-packages"))]
+    start = f"import sys; sys.path += {site!r}\n{SHARED}"
+    argv = [sys.executable, "-IS", "-c", start, str(folder / "config.toml"), str(folder / "state")]
+    return set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root keeps settings")
+def test_a_shared_jobs_hooks_load_nothing_dear(tmp_path):
+    """The first hook after a change of the configuration reads it; those after it need neither TOML nor msgspec."""
+    (tmp_path / "config.toml").write_text('mode = "on"\n')
+    (tmp_path / "slurm_share").symlink_to(CHECKOUT / "slurm_share")
+    (tmp_path / "slurm_share_hooks").symlink_to(CHECKOUT / "prolog")
+    first, next_one = shared(tmp_path), shared(tmp_path)
+    assert {"msgspec", "tomllib", "slurm_share_hooks.admission"} <= first
+    assert {"slurm_share_hooks.release", "slurm_share.node.driver"} <= next_one
+    assert NEVER & first == set()
+    assert (NEVER | DEAR) & next_one == set()
 
 
 LLLOAD = """
