@@ -34,9 +34,17 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What befalls a disk, and is no defect of ours: a user can fill the state folder with what is his own in it."""
 
 
+_is_program = False
+"""False: called by a test, in a process that goes on."""
+
+
 def run(who: str, work: Callable[[], bool]) -> int:
     """Do the hook's work and answer with its exit code; whatever goes wrong is logged."""
     try:
+        if _is_program:
+            from slurm_share import process_table
+
+            process_table.keep()
         if not work():
             return names.EXIT_NODE_UNWELL
     except Exception as error:  # noqa: BLE001  (the one broad handler: see above)
@@ -102,6 +110,8 @@ def be_program(main: Callable[[], int]) -> NoReturn:
     gc.disable()
     # msgspec asks it for what `typing` has as well, and its import is a tenth of a shared job's hook
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    global _is_program
+    _is_program = True
     os._exit(main())
 
 

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 
-from . import process
+from . import process, process_table
 from .errors import MpsFolderError, shown
 from .records import MPS_NAME, MpsPlace, MpsProcess, MpsRole, ProcessIdentity
 
@@ -98,7 +98,8 @@ def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
 
 def read_processes(proc: str = "/proc") -> tuple[MpsProcess, ...]:
     """Every process of MPS on this node that the caller may see, of anybody, whoever started it."""
-    found = (read_process(int(entry.name), proc) for entry in os.scandir(proc) if entry.name.isdecimal())
+    rows = process_table.read(proc)
+    found = (read_process(pid, proc) for pid, (_, name, _, _) in rows.items() if name == MPS_NAME.encode())
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.identity.pid))
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from .. import process_table
 from ..process import identify
 from ..records import LiveJob, NodeProcess
 from . import cgroups
@@ -17,9 +18,6 @@ PROC = Path("/proc")
 _ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
 _UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
-_START = 19
-"""Of the fields after the name in /proc/PID/stat: when the process was started, in ticks since the kernel was."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 _ANCESTORS = 64
 """Deeper than any tree of a job that is not an attack."""
 
@@ -63,24 +61,18 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
     """
     steps: dict[int, int] = {}
     starts: dict[int, float] = {}
-    children: dict[int, list[Path]] = {}
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
-        name, _, rest = _read(folder / "stat").rpartition(b")")
-        fields = rest.split()
-        if len(fields) < 2:
-            continue
-        children.setdefault(int(fields[1]), []).append(folder)
-        if name.partition(b"(")[2].startswith(_STEPD_NAME):
-            job = _job_of_stepd(folder)
+    children: dict[int, list[int]] = {}
+    for pid, (parent, name, start, _) in process_table.read(str(proc)).items():
+        children.setdefault(parent, []).append(pid)
+        if name.startswith(_STEPD_NAME):
+            job = _job_of_stepd(proc / str(pid))
             if job is not None:
-                steps[int(folder.name)] = job
-                starts[int(folder.name)] = int(fields[_START]) / _TICKS if len(fields) > _START else math.inf
+                steps[pid] = job
+                starts[pid] = start
     owners: dict[int, int | None] = dict.fromkeys(steps.values())
     for pid, job in steps.items():
         for child in children.get(pid, ()):
-            uid = _UID.search(_read(child / "status"))
+            uid = _UID.search(_read(proc / str(child) / "status"))
             if uid and int(uid[1]) != 0:  # a child that is still root has not become its task yet
                 owners[job] = int(uid[1])
     now_s = _uptime_s(proc) if steps else 0.0
@@ -110,8 +102,9 @@ def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
     """Every process that is a user's through and through. One of root's that acts for him for a moment (a login's
     monitor, a file server) has another real or saved uid."""
     whole = re.compile(rb"^Uid:\t%d\t%d\t%d\t" % (uid, uid, uid), re.MULTILINE)
-    folders = (folder for folder in proc.iterdir() if folder.name.isdigit())
-    return read_processes((int(one.name) for one in folders if whole.search(_read(one / "status"))), proc)
+    return read_processes(
+        (pid for pid in process_table.read(str(proc)) if whole.search(_read(proc / str(pid) / "status"))), proc
+    )
 
 
 def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:
