@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -140,13 +141,14 @@ def read_environment(folder: Path) -> dict[str, str] | None:
     """Return the environment at a run's submission; None: it was not recorded.
 
     Raises StateError for a file that cannot be read, or is not what `render_environment` made: a part of an environment
-    would run the tasks in another one without a word.
+    would run the tasks in another one without a word. Also for a file that others may read or change.
     """
     file = folder / ENVIRONMENT
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as opened:
-            is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+            mode = os.fstat(fd).st_mode
+            is_file = stat.S_ISREG(mode)
             data = opened.read(_ENVIRONMENT_MAX_BYTES + 1) if is_file else b""
     except FileNotFoundError:
         return None
@@ -155,6 +157,12 @@ def read_environment(folder: Path) -> dict[str, str] | None:
         raise StateError(str(file), f"{why}; --env=current does without it") from error
     if not is_file or not data.endswith(b"\0") or len(data) > _ENVIRONMENT_MAX_BYTES:
         raise StateError(str(file), "this is not the whole environment of a submission; --env=current does without it")
+    if mode & 0o077:
+        raise StateError(
+            str(file),
+            f"others may read or change it (mode {stat.S_IMODE(mode):04o}), and it holds secrets and decides what the "
+            f"tasks run; if nobody has changed it, chmod 600 {shlex.quote(str(file))}; --env=current does without it",
+        )
     return parse_environment(data)
 
 

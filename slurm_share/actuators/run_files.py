@@ -11,14 +11,18 @@ from pathlib import Path
 
 import msgspec
 
-from .. import run_folder
+from .. import locks, process, run_folder
 from ..errors import UsageError
+from ..process import Deadline
 from ..work import Run
 
 _MODES = {run_folder.LAUNCH_SCRIPT: 0o777, run_folder.ENVIRONMENT: 0o600}
 """Before the umask; 0666 for all others. An environment holds passwords and tokens."""
 CLAIM = "resuming"
 """Who is submitting this run anew at this moment; gone afterwards."""
+_CLAIM = re.compile(r"pid ([0-9]{1,10}) start ([0-9]{1,19}) in (\S{1,40}) on (\S{1,64})\n", re.ASCII)
+LOCK_S, LOCK_PAUSE_S = 1.0, 0.01
+"""For the lock of a claim that is looked at, which is held for less than a millisecond."""
 
 
 def make_folder(parent: Path, prefix: str = "LLSUB") -> Path:
@@ -138,22 +142,15 @@ def note_job(folder: Path, job_id: int) -> None:
 def claimed(folder: Path) -> Iterator[None]:
     """Be the only one who submits this run anew, for as long as it takes.
 
-    A file made with O_EXCL, which NFS (from version 3 on) does atomically. Raises UsageError where another one has it.
+    A file made with O_EXCL, which NFS (from version 3 on) does atomically. It names its process, so that the file of
+    one that was killed is taken over on the same host. Raises UsageError where another one has it.
     """
     claim = folder / CLAIM
-    try:
-        fd = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except FileExistsError as error:
-        raise UsageError(
-            f"{folder.name} is being resumed at this moment{_by_whom(claim)}; wait for that, or, where it was killed, "
-            f"remove {claim} and write this again"
-        ) from error
-    except OSError as error:
-        raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted") from error
+    fd = _make_claim(claim)
     try:
         try:
             with open(fd, "wb") as file:
-                file.write(f"pid {os.getpid()} on {os.uname().nodename}\n".encode())
+                file.write(_myself().encode())
         except OSError as error:
             raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted: make room") from error
         yield
@@ -161,9 +158,85 @@ def claimed(folder: Path) -> Iterator[None]:
         claim.unlink(missing_ok=True)
 
 
+def _make_claim(claim: Path) -> int:
+    while True:
+        try:
+            return os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError as error:
+            if not _remove_if_stale(claim):
+                raise UsageError(
+                    f"{claim.parent.name} is being resumed at this moment{_by_whom(claim)}; wait for that, or, where "
+                    f"it was killed, remove {claim} and write this again"
+                ) from error
+        except OSError as error:
+            raise UsageError(f"cannot write {claim} ({error.strerror}); nothing was submitted") from error
+
+
+def _myself() -> str:
+    identity = process.identify(os.getpid())
+    start = None if identity is None else identity.start_ticks
+    return f"pid {os.getpid()} start {start} in {_pid_namespace()} on {os.uname().nodename}\n"
+
+
+def _pid_namespace() -> str:
+    """Containers of one host may have the same name, and count their processes anew."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return "-"
+
+
+def _remove_if_stale(claim: Path) -> bool:
+    """Remove the claim of a process of this host that is gone. True: try again; False: it may be at work.
+
+    Two at once: only the one that holds the stale file's lock removes it, and only while it is still in the folder.
+    """
+    try:
+        fd = os.open(claim, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        if not locks.take(fd, Deadline.after(LOCK_S), LOCK_PAUSE_S):
+            return False
+        if not _is_gone(os.read(fd, 256).decode("ascii", "replace")):
+            return False
+        mine, there = os.fstat(fd), claim.lstat()
+        if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+            claim.unlink()
+        return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _is_gone(text: str) -> bool:
+    """Whether the process that a claim names was one of this host, and is there no more."""
+    match = _CLAIM.fullmatch(text)
+    if match is None or (match[3], match[4]) != (_pid_namespace(), os.uname().nodename):
+        return False
+    pid, start = int(match[1]), int(match[2])
+    identity = process.identify(pid)
+    if identity is not None:
+        return identity.start_ticks != start
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False  # another user's, which hidepid hides
+    except (OSError, OverflowError):
+        return True
+    return True  # a zombie: it ends
+
+
 def _by_whom(claim: Path) -> str:
     try:
         text = claim.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+    if match := _CLAIM.fullmatch(f"{text}\n"):
+        return f" (by pid {match[1]} on {match[4]})"
     return f" (by {text[:80]})" if text.isprintable() and text else ""

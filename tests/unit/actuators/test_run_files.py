@@ -108,6 +108,65 @@ def test_one_at_a_time_resumes_a_run(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+HOLDS = """
+import sys, time
+from pathlib import Path
+from slurm_share.actuators import run_files
+with run_files.claimed(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_claim_of_a_killed_resumption_is_taken_over(tmp_path: Path) -> None:
+    """By one of those who come at once; while its process lives, by nobody."""
+    with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        whose = rf"by pid {holder.pid} on {os.uname().nodename}\)"
+        with pytest.raises(UsageError, match=whose), run_files.claimed(tmp_path):
+            pytest.fail("two at once")
+        holder.kill()
+    words = [sys.executable, "-c", HOLDS, tmp_path]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        said = sorted(one.stdout.readline() for one in both if one.stdout is not None)
+    finally:
+        for one in both:
+            one.kill()
+            one.communicate()
+    assert said == ["", "", "held\n"]
+    with run_files.claimed(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        (("start ", "start 1"), True),
+        ((" on ", " on other"), False),
+        ((" in pid", " in other"), False),
+        (("\n", ""), False),
+        (("pid", ""), False),
+    ],
+    ids=["another process has its number", "another host's", "another container's", "cut off", "of an older release"],
+)
+def test_only_a_claim_that_is_surely_of_a_process_that_is_gone_is_taken_over(
+    tmp_path: Path, change: tuple[str, str], taken: bool
+) -> None:
+    with run_files.claimed(tmp_path):
+        text = (tmp_path / "resuming").read_text()
+    (tmp_path / "resuming").write_text(text.replace(*change, 1))
+    if taken:
+        with run_files.claimed(tmp_path):
+            assert (tmp_path / "resuming").read_text() == text
+    else:
+        with pytest.raises(UsageError, match="is being resumed"), run_files.claimed(tmp_path):
+            pytest.fail("taken over")
+        assert (tmp_path / "resuming").exists()
+
+
 def test_a_failure_gives_the_claim_back(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="x"), run_files.claimed(tmp_path):
         raise ValueError("x")

@@ -451,8 +451,36 @@ def test_a_record_that_is_not_whole_is_not_taken_for_an_environment(
     assert call("--resume", "LLSUB.1", "--env=current") == 0
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
+def test_a_record_that_others_may_open_is_not_used(here: Path, capsys: pytest.CaptureFixture[str], mode: int) -> None:
+    """It holds secrets, and says what the tasks run; the sentence says how to go on."""
+    assert call("./task.sh", "[1,2]") == 0
+    file = here / "LLSUB.1" / "environment"
+    file.chmod(mode)
+    assert call("--resume", "LLSUB.1") == 1
+    said = capsys.readouterr().err
+    assert f"others may read or change it (mode 0{mode:o})" in said
+    assert f"chmod 600 {file}; --env=current" in said
+    assert len(submitted(here)) == 1
+    file.chmod(0o600)
+    assert call("--resume", "LLSUB.1") == 0
+
+
+def test_a_claim_that_a_kill_left_does_not_keep_a_run_from_being_resumed(here: Path) -> None:
+    """Its process is gone: nobody has to remove the file by hand."""
+    assert call("./task.sh", "[1,2]") == 0
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    claim = here / "LLSUB.1" / "resuming"
+    claim.write_text(f"pid {gone.pid} start 5 in {Path('/proc/self/ns/pid').readlink()} on {os.uname().nodename}\n")
+    assert call("--resume", "LLSUB.1") == 0
+    assert len(submitted(here)) == 2
+    assert not claim.exists()
+
+
 def test_an_empty_environment_is_recorded_as_one(here: Path) -> None:
     (here / "environment").write_bytes(run_folder.render_environment({}))
+    (here / "environment").chmod(0o600)
     assert run_folder.read_environment(here) == {}
 
 
