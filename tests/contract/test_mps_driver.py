@@ -34,7 +34,7 @@ from slurm_share.mps import ControlDaemon
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import mps as reader
-from slurm_share.records import MpsDefaults, MpsFailed, MpsPlace, MpsStarted, Owner
+from slurm_share.records import MpsDefaults, MpsFailed, MpsPlace, MpsServer, MpsStarted, Owner
 
 HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
 ROOT = os.geteuid() == 0
@@ -715,6 +715,54 @@ def test_a_signal_reaches_no_later_process_of_that_number(node: Node) -> None:
         assert not process.end(one, signal.SIGKILL) or one.uid == daemon.uid == 0
     assert process.is_same(daemon)
     assert not process.is_same(reused)
+
+
+def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> None:
+    """Whoever stops it asks under its lock, with its GPU, and is told so; nothing of it ends."""
+    place = node.place()
+    started = actuator.start(place, soon())
+    asked: list[str] = []
+    stopped = actuator.stop(place, soon(), unless=lambda gpu: not asked.append(gpu))
+    assert (stopped.how, asked) == ("in use", [place.gpu])
+    assert process.is_same(started.daemon)
+    assert reader.read_health(place, soon()).condition == "fine"
+
+
+def test_a_process_that_a_daemon_only_calls_its_server_gets_no_signal(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user may have it say any number."""
+    place = node.place()
+    actuator.start(place, soon())
+    with subprocess.Popen(["sleep", "60"], **as_user(ANNA)) as other:
+        monkeypatch.setattr(mps_control, "read_servers", lambda place, deadline: (MpsServer(other.pid, "ACTIVE"),))
+        stopped = actuator.stop(place, soon())
+        assert other.poll() is None
+        other.kill()
+    assert stopped.left == ()
+
+
+@pytest.mark.parametrize(("before", "after"), [("-1000", ["0"]), ("0", []), ("500", [])])
+def test_a_daemon_is_no_better_protected_from_the_kernel_than_its_users_jobs(
+    node: Node, monkeypatch: pytest.MonkeyPatch, before: str, after: list[str]
+) -> None:
+    """slurmd's unit protects slurmd, and so every hook (OOMScoreAdjust): what a hook starts for a user is not to be.
+    To lower it for a test wants a capability that containers lack, so the kernel's file is not the real one here."""
+    written: list[tuple[str, str]] = []
+
+    class File:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def read_text(self) -> str:
+            return f"{before}\n"
+
+        def write_text(self, text: str) -> None:
+            written.append((self.name, text))
+
+    monkeypatch.setattr(actuator, "Path", File)
+    started = actuator.start(node.place(), soon())
+    assert written == [(f"/proc/{started.daemon.pid}/oom_score_adj", text) for text in after]
 
 
 # ---- The front door ----

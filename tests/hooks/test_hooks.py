@@ -92,6 +92,7 @@ def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
     assert stat.S_IMODE(node.paths.job(4711).stat().st_mode) == 0o711
     assert stat.S_IMODE(node.paths.jobs.stat().st_mode) == 0o711
     assert stat.S_IMODE(node.paths.ledger.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(file.stat().st_mode) for file in node.paths.slots(4711).iterdir()} == {0o600}
 
 
 def test_the_epilog_leaves_nothing_of_the_job(node):
@@ -411,6 +412,72 @@ def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(
         assert given[-1](False) == 0
         codes.append(given[-1](True))
     assert codes == drained, node.log
+
+
+@pytest.mark.parametrize(
+    ("room", "room_of_work", "work", "code"),
+    [
+        (epilog, release, "release_job", names.EXIT_NODE_UNWELL),
+        (prolog, admission, "admit_job", names.EXIT_OK),
+    ],
+)
+def test_a_hanging_epilog_makes_the_node_unwell_and_a_hanging_prolog_does_not(
+    monkeypatch, room, room_of_work, work, code
+):
+    """Nobody knows what the one left on the GPUs; the other's job finds no plan, and is told."""
+    codes = []
+    monkeypatch.setattr(hook, "load_settings", lambda *_: Settings(mode="on", log_file=""))
+    monkeypatch.setattr(hook, "load_settings_or_defaults", lambda *_: Settings(mode="on", log_file=""))
+    monkeypatch.setattr(hook, "watch", lambda who, seconds, code: codes.append(code) or (lambda: None))
+    monkeypatch.setattr(room_of_work, work, lambda *_: True)
+    assert room.work()
+    assert codes == [code]
+
+
+def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, monkeypatch):
+    """Each of them is asked for under its own lock: the next job's Prolog may be quicker."""
+    node.prolog()
+    gpus = node.ledger().jobs[0].gpus
+    for gpu in gpus:
+        node.paths.mps_pipe(os.getuid(), gpu).mkdir(parents=True)
+    stopped, kept = [], []
+
+    def stop_many(places, deadline, unless):
+        stopped.extend(place.gpu for place in places)
+        kept.append([place.gpu for place in places if unless(place.gpu)])
+        node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
+        kept.append([place.gpu for place in places if unless(place.gpu)])
+        return ()
+
+    monkeypatch.setattr(release.mps, "stop_many", stop_many)
+    node.epilog()
+    assert sorted(stopped) == sorted(gpus)
+    assert kept == [[], [gpus[1]]]
+
+
+def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkeypatch):
+    """Anybody may start a program of that name with that pipe directory."""
+    place = MpsPlace("/x", "/run/x", "GPU-1", Owner(2998, 2998))
+    found = tuple(
+        MpsProcess(ProcessIdentity(pid, 1, uid, "nvidia-cuda-mps"), "server", place.pipe)
+        for pid, uid in ((5, 2998), (6, 2999))
+    )
+    ended = []
+    monkeypatch.setattr(release.mps_reader, "read_processes", lambda *_: found)
+    monkeypatch.setattr(release.processes, "end_processes", lambda those, _: ended.extend(those) or ())
+    assert release._end_rest([place], found, "epilog")
+    assert [one.identity.pid for one in ended] == [5]
+
+
+def test_a_job_number_that_lives_here_gives_nothing_to_another_user(node, monkeypatch):
+    """A hook that is told so by whomever: the job's own plan stays as it is."""
+    node.prolog()
+    plan = node.paths.plan(4711).read_bytes()
+    monkeypatch.setattr(release, "jobs_at_work", lambda *_: (LiveJob(4711, os.getuid()),))
+    node.prolog(SLURM_JOB_UID="2999")
+    assert node.paths.plan(4711).read_bytes() == plan
+    assert [job.uid for job in node.ledger().jobs] == [os.getuid()]
+    assert any("lives here, and not as one of uid 2999" in line for line in node.log)
 
 
 def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
