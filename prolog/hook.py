@@ -110,8 +110,6 @@ def be_program(main: Callable[[], int]) -> NoReturn:
     gc.disable()
     # msgspec asks it for what `typing` has as well, and its import is a tenth of a shared job's hook
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-    global _is_program
-    _is_program = True
     os._exit(main())
 
 
