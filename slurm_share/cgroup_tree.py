@@ -23,6 +23,15 @@ def is_v2(root: str) -> bool:
     return os.access(f"{root}/cgroup.controllers", os.R_OK)
 
 
+def read_controllers(root: str) -> tuple[str, ...]:
+    """The controllers of the one tree of v2."""
+    try:
+        with open(f"{root}/cgroup.controllers", encoding="ascii") as file:
+            return tuple(file.read().split())
+    except OSError:
+        return ()
+
+
 def trees(root: str) -> tuple[tuple[str, str], ...]:
     """(controller, our folder) for each tree that can hold a daemon; the controller of v2's one tree is empty. None
     where no cgroups are mounted, or not for writing."""

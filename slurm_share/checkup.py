@@ -226,6 +226,8 @@ class HostFacts(Struct, frozen=True):
     open_files: int | Unseen = Unseen("no slurmd runs here")
     """The limit that slurmd, and what its hooks start, has."""
     ptrace_scope: int | Unseen = Unseen("this kernel has no Yama")
+    unheld: tuple[str, ...] | Unseen = Unseen("not looked at")
+    """What of a user's MPS daemon this node cannot limit, in a few words each."""
     removes_ipc: bool | Unseen = Unseen("no systemd-logind runs here")
     adopt_files: Shown = ()
     """Files of PAM that name pam_slurm_adopt."""

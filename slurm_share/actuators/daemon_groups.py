@@ -10,11 +10,10 @@ import os
 import signal
 import time
 
-from .. import cgroup_tree, process
+from .. import cgroup_tree, device_guard, process
 from ..process import Deadline
 from ..records import DaemonGroup, ProcessIdentity
 from ..share.rules import daemon_groups as rules
-from . import device_guard
 
 PAUSE_S = 0.002
 FREEZE_S = 0.5

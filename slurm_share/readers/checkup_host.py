@@ -10,6 +10,7 @@ from pathlib import Path
 from ..checkup import HostFacts, Mount, Unseen
 from ..errors import CommandError
 from ..process import Finished
+from . import daemon_limits
 
 Ask = Callable[[Sequence[str]], Finished]
 """Runs a program for at most some seconds. Raises CommandError where it is not there or does not end."""
@@ -32,6 +33,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
         node=_node_of(running.get("slurmd"), root),
         open_files=_open_files(running.get("slurmd"), root),
         ptrace_scope=_ptrace_scope(root),
+        unheld=daemon_limits.read_unheld(running.get("slurmd"), root),
         removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
         adopt_files=_adopting(root),
         selinux=_label(state_root, root),
@@ -145,7 +147,7 @@ def _label(path: str, root: Path) -> str | None:
 def missed(why: str) -> HostFacts:
     """What is known where none of it could be read."""
     not_seen = Unseen(why)
-    return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, removes_ipc=not_seen)
+    return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, unheld=not_seen, removes_ipc=not_seen)
 
 
 def read_free_percent(folder: Path) -> int | None:

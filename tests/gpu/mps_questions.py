@@ -31,7 +31,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from slurm_share import mps_control, mps_processes, process
+from slurm_share import mps_control, mps_processes, process, user_process
 from slurm_share.actuators import mps as actuator
 from slurm_share.errors import SlurmShareError
 from slurm_share.process import Deadline
@@ -627,6 +627,36 @@ def a_client_killed_in_a_kernel(lab: Lab) -> Facts:
         }
 
 
+def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
+    """Root starts a daemon as a user, who cannot trace it (CAP_WAKE_ALARM). Do its server and its clients work, two at
+    a time and one after the other; which capabilities do daemon and server have; what of them can the user see; can he
+    send them a signal?"""
+    with daemon(lab, "untraced") as started:
+        place = started.place
+        first, second = lab.client(place, seconds=4), lab.client(place, seconds=2)
+        answers = [facts_of(first), facts_of(second)]
+        ends = [ending(first), ending(second)]
+        found = mps_processes.read_processes()
+        capabilities = {}
+        for one in found:
+            lines = Path(f"/proc/{one.identity.pid}/status").read_text().splitlines()
+            capabilities[one.role] = [line for line in lines if line.startswith("Cap")]
+        look = (
+            "import os, sys\nfor pid in sys.argv[1:]:\n for name in ('exe', 'cwd', 'environ', 'mem', 'fd', 'comm'):\n"
+            "  path = f'/proc/{pid}/{name}'\n  try:\n   os.listdir(path) if name == 'fd' else os.readlink(path) "
+            "if name in ('exe', 'cwd') else open(path, 'rb').close()\n   print(pid, name, 'yes')\n"
+            "  except OSError as error:\n   print(pid, name, error.strerror)\n os.kill(int(pid), 0)\n"
+        )
+        pids = [str(one.identity.pid) for one in found]
+        seen = subprocess.run(
+            [sys.executable, "-c", look, *pids], capture_output=True, text=True, check=False, **as_user(place.owner)
+        )
+        return {
+            "clients": answers, "ends": ends, "capabilities": capabilities, "seen_by_user": seen.stdout.splitlines(),
+            "said": seen.stderr[-500:], "traceable": [not user_process.is_untraceable(int(pid)) for pid in pids],
+        }  # fmt: skip
+
+
 QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
     start_up_times,
     texts_with_a_client,
@@ -644,6 +674,7 @@ QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
     newer_options,
     a_fault_of_one_client,
     a_client_killed_in_a_kernel,
+    a_daemon_that_cannot_be_traced,
 )
 
 

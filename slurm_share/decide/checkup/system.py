@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
+from ...settings import Configuration
 from .verdicts import COMPUTE, CONTROLLER, check, fail, named, ok, skip, values, warn, words
 
 OPEN_FILES = 16384
@@ -128,7 +129,7 @@ def remove_ipc(facts: Facts) -> Sequence[Verdict]:
     "ptrace",
     COMPUTE,
     asks="a task cannot trace its user's other processes (kernel.yama.ptrace_scope is 1 or more)",
-    why="one task could stop, or read, its user's other tasks and MPS daemons; never those of another user",
+    why="one task could stop, or read, its user's other tasks; never his MPS daemons, nor what is another user's",
     fix="sysctl -w kernel.yama.ptrace_scope=1, and a line in /etc/sysctl.d",
 )
 def ptrace(facts: Facts) -> Sequence[Verdict]:
@@ -136,6 +137,25 @@ def ptrace(facts: Facts) -> Sequence[Verdict]:
     if isinstance(scope, Unseen):
         return skip(scope)
     return ok(f"ptrace_scope is {scope}") if scope else warn("kernel.yama.ptrace_scope is 0")
+
+
+@check(
+    "daemon-limits",
+    COMPUTE,
+    asks="a user's MPS daemons are in cgroups with limits, may open their own GPU alone, and cannot be traced by him",
+    why="a user who found a way into his daemon would have host memory, processes or other users' GPUs past his job's"
+    " limits",
+    fix="mount cgroup v2 (or v1 with memory, pids, devices and freezer) on /sys/fs/cgroup, for writing; let slurmd's"
+    " unit have CAP_WAKE_ALARM, CAP_BPF and CAP_SYS_ADMIN (CapabilityBoundingSet=)",
+)
+def daemon_limits(facts: Facts) -> Sequence[Verdict]:
+    unheld, scope = facts.host_facts.unheld, facts.host_facts.ptrace_scope
+    if isinstance(unheld, Unseen):
+        return skip(unheld)
+    if isinstance(facts.config, Configuration) and not facts.config.settings.mps_control:
+        return skip("no MPS is configured")
+    yama = scope.why if isinstance(scope, Unseen) else f"kernel.yama.ptrace_scope is {scope}"
+    return warn(f"{'; '.join(unheld)}; {yama}") if unheld else ok(f"all hold; {yama}")
 
 
 @check(
@@ -226,6 +246,6 @@ def selinux(facts: Facts) -> Sequence[Verdict]:
 
 
 CHECKS = (
-    private_shm, process_tracking, confined_devices, pam_adopt, open_files, remove_ipc, ptrace, hidepid, shared_memory,
-    containers, selinux,
+    private_shm, process_tracking, confined_devices, pam_adopt, open_files, remove_ipc, ptrace, daemon_limits, hidepid,
+    shared_memory, containers, selinux,
 )  # fmt: skip

@@ -116,6 +116,7 @@ HEALTHY = Facts(
         mounts=(Mount("/proc", "proc"), Mount("/dev/shm", "tmpfs")),
         open_files=131072,
         ptrace_scope=1,
+        unheld=(),
         removes_ipc=False,
         shm_free_percent=99,
     ),

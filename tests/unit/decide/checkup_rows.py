@@ -395,6 +395,10 @@ ROWS = (
     row("remove-ipc", "SKIP", "nobody says", host_facts__removes_ipc=UNSEEN),
     row("ptrace", "WARN", "is 0", host_facts__ptrace_scope=0),
     row("ptrace", "SKIP", "nobody says", host_facts__ptrace_scope=UNSEEN),
+    row("daemon-limits", "PASS", "all hold; kernel.yama.ptrace_scope is 1"),
+    row("daemon-limits", "PASS", "all hold; nobody says", host_facts__ptrace_scope=UNSEEN),
+    row("daemon-limits", "WARN", "any GPU may be opened; kernel", host_facts__unheld=("any GPU may be opened",)),
+    row("daemon-limits", "SKIP", "nobody says", host_facts__unheld=UNSEEN),
     row("hidepid", "WARN", "hidepid=2", host_facts__mounts=(Mount("/proc", "proc", ("rw", "hidepid=2")),)),
     row("hidepid", "WARN", "invisible", host_facts__mounts=(Mount("/proc", "proc", ("hidepid=invisible", "gid=0")),)),
     row("hidepid", "PASS", "hidepid=2", host_facts__mounts=(Mount("/proc", "proc", ("hidepid=2", "gid=990")),)),
@@ -418,7 +422,7 @@ ROWS = (
         row(check, "SKIP", "it hangs", **MISSED)
         for check in ("pam-adopt", "hidepid", "shared-memory", "containers", "selinux")
     ),
-    *(row(check, "SKIP", "it hangs", **MISSED) for check in ("open-files", "ptrace", "remove-ipc")),
+    *(row(check, "SKIP", "it hangs", **MISSED) for check in ("open-files", "ptrace", "daemon-limits", "remove-ipc")),
     # --- GPUs and MPS
     row("mig", "WARN", "GPU 0", gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, mig_parent=True)),)),
     row("mig", "SKIP", "no driver", **NO_DRIVER),
