@@ -23,7 +23,8 @@ from slurm_share.errors import ConfigError
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import ledger_file, mps, proc
-from slurm_share.records import LiveJob, MpsOffer
+from slurm_share.readers import scratch as scratch_reader
+from slurm_share.records import LiveJob, MpsOffer, MpsProcess, MpsStopped
 from slurm_share.settings import Settings
 from slurm_share.testing import FakeNvml
 
@@ -1192,3 +1193,78 @@ def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
     assert node.jobs() == []
     assert not node.paths.job(1).exists()
     assert node.said("job 1: its Epilog was here already") == 1
+
+
+# --- one deadline for a whole hook ---------------------------------------------------------------------------------
+
+
+class Slow:
+    """A clock that only work moves; each piece of work takes all the time that it is given."""
+
+    def __init__(self, monkeypatch):
+        self.began = self.now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def whole(self, answer):
+        """Work that answers so, once its time is up."""
+
+        def work(*args, **_):
+            (deadline,) = [one for one in args if isinstance(one, Deadline)]
+            self.now = max(self.now, deadline.at)
+            return answer(*args)
+
+        return work
+
+    def slow_down(self, node, monkeypatch, start):
+        """Everything that a release does, on a node with something for each stage."""
+        (node.paths.mps / f"{ALICE}/00000000-000000").mkdir(parents=True)
+        hers = start(ALICE)
+        daemon = MpsProcess(process.identify(hers.pid), "daemon", str(node.paths.mps / f"{ALICE}/00000000-000000"))
+        stopped = lambda places, *_: tuple(MpsStopped(one, "quit", (), (), 1.0) for one in places)  # noqa: E731
+        monkeypatch.setattr(release.mps, "stop_many", self.whole(stopped))
+        monkeypatch.setattr(mps, "read_processes", lambda: (daemon,))
+        node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
+        monkeypatch.setattr(release.processes, "end_processes", self.whole(lambda some, _: tuple(some)))
+        monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))
+        owned = scratch_reader.Owned(("a",), is_whole=True)
+        monkeypatch.setattr(scratch_reader, "read_owned", self.whole(lambda *_: owned))
+        monkeypatch.setattr(scratch, "set_aside", self.whole(lambda *_: scratch.Taken()))
+        monkeypatch.setattr(scratch, "remove", self.whole(lambda *_: None))
+
+    @property
+    def took(self):
+        return self.now - self.began
+
+
+@as_root
+@pytest.mark.parametrize("clean_up", [("gpu_processes", "processes", "shm", "tmp"), ()], ids=["all", "nothing"])
+def test_the_stages_of_an_epilog_add_up_to_its_time(node, monkeypatch, start, clean_up):
+    """However slow each is: the watchdog, which comes release.SLACK_S later, has nothing to do. All is done."""
+    node.set(clean_up=clean_up)
+    here_alone(node, 1)
+    slow = Slow(monkeypatch)
+    slow.slow_down(node, monkeypatch, start)
+    assert node.epilog(1)
+    assert 10.0 < slow.took <= node.settings.release_deadline_s
+    assert node.ledger().leaving == ()
+
+
+@as_root
+def test_the_stages_of_a_prolog_add_up_to_its_time(node, monkeypatch, start):
+    """It clears up after a hook that was killed, and another user's job has its plan in time."""
+    node.set(clean_up=("gpu_processes", "processes", "shm", "tmp"))
+    here_alone(node, 1)
+    with monkeypatch.context() as killed:
+        killed.setattr(release, "clear", lambda *_: frozenset())
+        node.epilog(1)
+    another_hook(monkeypatch)
+    slow = Slow(monkeypatch)
+    slow.slow_down(node, monkeypatch, start)
+    assert node.prolog(2, uid=BOB, share="4", now=2000.0)
+    assert node.plan(2).refused is None
+    assert 2.0 < slow.took <= node.settings.hook_deadline_s
+    assert node.ledger().leaving == ()
