@@ -1072,6 +1072,28 @@ def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
         node.run("umount", STATE)
 
 
+def test_state_that_root_alone_has_filled_drains_the_node_by_the_third_refusal(node: Node) -> None:
+    """No user's file is on its file system, so no user can bring that about, and every share is refused here. The node
+    takes shares again when there is room."""
+    node.run("mkdir", "-p", STATE)
+    node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
+    try:
+        node.run("mkdir", f"{STATE}/user")
+        node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=711", "tmpfs", f"{STATE}/user")
+        node.run("bash", "-c", f"cat /dev/zero >{STATE}/full")
+        assert [node.hook("prolog", job).returncode for job in (FIRST, SECOND, THIRD)] == [0, 0, names.EXIT_NODE_UNWELL]
+        assert (
+            "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)" in node.log()
+        )
+        node.run("rm", f"{STATE}/full")
+        node.prolog(OTHER)
+        assert node.slot(OTHER, 0)
+        node.epilog(OTHER)
+    finally:
+        node.run("umount", f"{STATE}/user")
+        node.run("umount", STATE)
+
+
 def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
     """Neither the hooks' own log nor that of the MPS daemon can be written: the share is as ever."""
     node.run("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/log")
