@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 REPORT = "build/screens.html"
+PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,3 +35,20 @@ def signals_of_tasks_as_before() -> Iterator[None]:
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A program of tests/plugins, built with sanitizers. In one folder for all test processes of a run: the parts of
+    the plugin that all of them consist of are compiled once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "c-programs"
+
+    def build(name: str) -> Path:
+        folder.mkdir(exist_ok=True)
+        with open(folder / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={folder}", folder / name], check=True)
+        return folder / name
+
+    return build

@@ -17,16 +17,13 @@ from slurm_share import names, process
 from slurm_share.actuators import slot_queue
 from slurm_share.actuators.leases import Leases
 
-PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 SLOTS, GPUS = 8, ("a", "b") * 4
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
+def program(c_program):
     """The C side as a small program."""
-    build = tmp_path_factory.mktemp("build")
-    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={build}", build / "lease_verdict"], check=True)
-    return build / "lease_verdict"
+    return c_program("lease_verdict")
 
 
 @pytest.fixture

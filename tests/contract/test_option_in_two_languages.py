@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from slurm_share import names, share_option
 from slurm_share.errors import OptionError
 
-PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
-
 TABLE = [
     "4,mem=511", "4,mem=512", "4,mem=1M", "4,mem=63M", "4,mem=64M", "4,mem=63MiB", "4,mem=64mb", "4,mem=63,mps=off",
     "", "off", "OFF", "Off", "off,", "off,4", "4,off", "0", "1", "4", "60", "61", "007", "00", "+4", "-4", " 4", "4 ",
@@ -56,11 +54,9 @@ class InC:
 
 
 @pytest.fixture(scope="module")
-def in_c(tmp_path_factory):
+def in_c(c_program):
     """The running program of this module's tests."""
-    build = tmp_path_factory.mktemp("build")
-    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={build}", build / "option_verdict"], check=True)
-    program = InC(build / "option_verdict")
+    program = InC(c_program("option_verdict"))
     yield program
     program.close()
 

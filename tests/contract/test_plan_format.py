@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from slurm_share import names, plan_text, share_option
 from slurm_share.records import Assignment, PlanFile, PlanSlot, ShareRequest
 
-PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 READ, ABSENT, BAD = 0, 1, 2
 UID = os.getuid()
 
@@ -35,11 +34,9 @@ REFUSED = PlanFile(4711, UID, "n2", refused="job 4711 cannot share: node n2 belo
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
+def program(c_program):
     """The C reader as a small program."""
-    build = tmp_path_factory.mktemp("build")
-    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={build}", build / "plan_verdict"], check=True)
-    return build / "plan_verdict"
+    return c_program("plan_verdict")
 
 
 def read(program: Path, file: Path, job: int = 4711, uid: int = UID, node: str = "n2") -> tuple[int, str]:
