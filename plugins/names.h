@@ -31,6 +31,7 @@
 /* where state lives */
 #define SS_CONFIG_FILE "/etc/slurm-share/config.toml"
 #define SS_STATE_ROOT "/run/slurm-share"
+#define SS_USER_FOLDER "user"
 #define SS_JOBS_FOLDER "jobs"
 #define SS_PLAN_FILE "plan"
 #define SS_SLOTS_FOLDER "slots"

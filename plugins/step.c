@@ -16,6 +16,7 @@
 #include "mps.h"
 #include "names.h"
 #include "plan.h"
+#include "site_mode.h"
 #include "slot_queue.h"
 #include "slots.h"
 
@@ -148,9 +149,28 @@ static bool read_step(spank_t sp, struct ss_step *step, uint32_t *step_id)
 	return true;
 }
 
+/* The site shares in the job's partition, and did when the job came here: then its Prolog was to make a plan. A job that began
+ * while the mode was another runs on as it began. */
+static bool was_to_share(spank_t sp)
+{
+	char partition[256] = "", start[16];
+	struct ss_site_mode site;
+	uint32_t start_s;
+
+	(void)ss_env_get(sp, "SLURM_JOB_PARTITION", partition, sizeof partition);
+	ss_site_mode_read(SS_CONFIG_FILE, partition, &site);
+	if (site.mode != SS_MODE_ON)
+		return false;
+	return !ss_env_get(sp, "SLURM_JOB_START_TIME", start, sizeof start) ||
+	       ss_number_parse(start, strlen(start), 1, UINT32_MAX, &start_s) != 0 || site.changed_s < (int64_t)start_s;
+}
+
 static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node)
 {
-	if (!batch && wants_no_slot(sp, asked))
+	bool asks = asked != NULL && !asked->off;
+
+	/* llsub's launchers, too: without a plan they would deal out GPUs that other jobs may have */
+	if (!batch && wants_no_slot(sp, asked) && !(asks && was_to_share(sp)))
 		return;
 	if (!batch && is_from_outside(sp)) {
 		/* the number of its tasks is that of the slots it was to have */
@@ -163,7 +183,12 @@ static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool
 		decide_sentence("job %u shares its GPUs, but node %s has no plan for it: its tasks here have no slot; leave the node out "
 				"(srun --exclude=%s), and tell your administrators: slurm-share's Prolog is off there, or its log says why",
 				now.step.job, node, node);
-	} else if (asked != NULL && !asked->off) {
+	} else if (asks && was_to_share(sp)) {
+		now.verdict = REFUSE;
+		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: its Prolog could not make one, and its log "
+				"there says why; without a plan nothing is run; tell your administrators, and submit the job again",
+				now.step.job, node);
+	} else if (asks) {
 		now.verdict = SAY_UNSHARED;
 		decide_sentence("job %u asked for --" SS_OPTION "=%d, but node %s does not share its GPUs: this runs unshared; your "
 				"administrators have sharing switched off or only observed there, or its Prolog's log says why",

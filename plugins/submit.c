@@ -88,5 +88,5 @@ void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
 	else
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_DIRECT);
 	if (spank_job_control_setenv(sp, SS_JOB_CONTROL_VARIABLE, canonical, 1) != ESPANK_SUCCESS)
-		slurm_error("slurm-share: the request %s could not be handed to the job: it will run unshared", canonical);
+		slurm_error("slurm-share: the request %s could not be handed to the job: it will not share", canonical);
 }

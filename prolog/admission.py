@@ -10,16 +10,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from slurm_share import mps_control, mps_processes
-from slurm_share.actuators import devices, mps, state
+from slurm_share.actuators import devices, mps, state, user_folder
 from slurm_share.decide import owners, reconcile
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
-from slurm_share.errors import ConfigError, DriverError
+from slurm_share.errors import ConfigError, DriverError, StateError
 from slurm_share.node import driver as nvml
 from slurm_share.paths import CONFIG_FILE, Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, proc, topology
 from slurm_share.readers import mps as mps_reader
-from slurm_share.records import JobContext, Ledger, LedgerJob, LiveJob, MpsOffer, MpsStarted, Plan, Refusal
+from slurm_share.records import JobContext, Ledger, LedgerJob, LiveJob, MpsOffer, MpsPlace, MpsStarted, Plan, Refusal
 from slurm_share.settings import Settings
 from slurm_share.share.rules import allocation, drain, environment, granted, limits
 
@@ -54,9 +54,9 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if is_anothers(job, paths, last):
         hook.report(WHO, f"job {job.job_id} lives here, and not as one of uid {job.uid}: nothing is done for it")
         return True
+    state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may follow an earlier run's plan
     decision = decide(job, paths, settings)
     well = True
-    state.remove_plan(paths, job.job_id)
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
         entry = enter(job, decision, environ, paths, settings, deadline, now, listed=listed)
@@ -69,15 +69,62 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
             hook.report(WHO, f"job {job.job_id}: its Epilog was here already; what was started for it ends")
             release.clear((), paths, settings, last, WHO)
             return well
+    if decision is not None:
+        decision = make_slots(decision, paths, settings, deadline)
     if decision is not None or job.share_problem is not None:
         hook.report(WHO, sentence(job, decision))
     if decision is not None:
-        plan = environment.plan_file(decision)
-        state.make_slots(paths, plan, job.gid)
-        state.write_plan(paths, plan, job.gid)
+        state.write_plan(paths, environment.plan_file(decision), job.gid)
     if isinstance(decision, Refusal):
         well = hook.count_refusal(WHO, paths, job.job_id, decision.cause) and well
     return well
+
+
+def make_slots(decision: Plan | Refusal, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:
+    """The slots of the job; a Refusal where there is no room for them. Jobs of the same user may have filled it, so the
+    node is not to blame."""
+    job = decision.job
+    try:
+        state.make_slots(paths, environment.plan_file(decision), job.gid)
+    except OSError as error:
+        if error.errno not in hook.NO_ROOM:
+            raise
+        hook.report(WHO, hook.explain(error))
+        if isinstance(decision, Plan):
+            decision = allocation.no_room_refusal(job, str(paths.user))
+            give_back(job.job_id, paths, settings, deadline)
+    return decision
+
+
+def give_users_folder(paths: Paths) -> None:
+    """Mount the file system of what users can write to, where the system has not done it and nothing is hidden by it.
+
+    A node on which that cannot be done goes on without: doctor says so.
+    """
+    state.prepare(paths)
+    if not user_folder.lacks_mount(paths):
+        return
+    with state.exclusive(paths, Deadline.after(release.LEDGER_S)):
+        try:
+            if user_folder.lacks_mount(paths):
+                user_folder.mount(paths)
+        except StateError as error:
+            hook.report(WHO, str(error))
+
+
+def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None:
+    """Leave a refusal for the tasks of a shared job that could not be entered here, so that they do not run unshared.
+
+    Raises HookEnvError for an environment that is not slurmd's, OSError where state cannot be written; the plugin then
+    finds no plan, and ends the tasks itself.
+    """
+    job = hook_env.read(environ)
+    if job.share is None:
+        return
+    refusal = allocation.state_refusal(job, why)
+    state.prepare(paths)
+    state.make_job_folder(paths, job.job_id)
+    state.write_plan(paths, environment.plan_file(refusal), job.gid)
 
 
 def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal | None:
@@ -307,6 +354,9 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, 
         ledger = hook.read_ledger(paths, WHO)
     joint = [place for place in places if reconcile.is_in_use(ledger, place.gpu, besides=plan.job.job_id)]
     alone = [place for place in places if place not in joint]
+    earlier = [mps_control.earlier_place(paths, place) for place in places]
+    if any(earlier):
+        joint, alone = _meet_earlier(joint, alone, [place for place in earlier if place is not None], deadline)
     outcomes = [*mps.start_many(alone, deadline, replace=True), *mps.start_many(joint, deadline)]
     pipes = {one.place.gpu: one.place.pipe for one in outcomes if isinstance(one, MpsStarted)}
     failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
@@ -325,6 +375,18 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, 
     if isinstance(settled, Refusal):
         give_back(plan.job.job_id, paths, settings, last)
     return settled
+
+
+def _meet_earlier(
+    joint: Sequence[MpsPlace], alone: Sequence[MpsPlace], earlier: Sequence[MpsPlace], deadline: Deadline
+) -> tuple[list[MpsPlace], list[MpsPlace]]:
+    """The places to join and to start at, in the light of daemons that an `earlier` release started elsewhere: one that
+    another job uses is joined where it is, any other makes way, since a GPU has one daemon."""
+    of = {place.gpu: place for place in earlier}
+    for outcome in mps.stop_many([of[place.gpu] for place in alone if place.gpu in of], deadline):
+        said = release.stop_sentence(outcome)
+        hook.report(WHO, f"MPS on {outcome.place.gpu} of an earlier release of slurm-share: {said}")
+    return [place if os.path.lexists(place.pipe) else of.get(place.gpu, place) for place in joint], list(alone)
 
 
 def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline) -> None:

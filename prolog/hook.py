@@ -1,8 +1,8 @@
 """What both hooks do around their work: a search path, one outermost handler, an end in time, an exit code.
 
 A non-zero exit of Prolog or Epilog drains the node (and a Prolog's requeues the job). Nothing that a user, a bad
-configuration or a defect of ours can cause is worth that: the job runs unshared, or its tasks are refused with a
-sentence, and the log says why. It means that the node is unwell; share/rules/drain.py has all causes.
+configuration or a defect of ours can cause is worth that: a job that shares is refused with a sentence, any other goes
+on, and the log says why. It means that the node is unwell; share/rules/drain.py has all causes.
 """
 
 from __future__ import annotations
@@ -57,11 +57,19 @@ def explain(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         place = error.filename or names.STATE_ROOT
-        return f"{place} cannot be written ({error.strerror}): the job goes on without a share; make room there"
+        return f"{place} cannot be written ({error.strerror}); make room there"
     import traceback
 
     frames = traceback.format_tb(error.__traceback__)[-4:]
     return " | ".join([f"{type(error).__name__}: {error}", *(" ".join(frame.split()) for frame in frames)])
+
+
+def explain_to_user(error: Exception) -> str:
+    """The same for a job's output: of a defect only that it is one."""
+    from slurm_share.errors import SlurmShareError
+
+    is_sentence = isinstance(error, SlurmShareError) or (isinstance(error, OSError) and error.errno in NO_ROOM)
+    return explain(error) if is_sentence else f"{type(error).__name__} in the hook, whose log says more"
 
 
 _is_in_driver = False
@@ -115,8 +123,6 @@ def set_out() -> None:
     os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
 
 
-_is_program = False
-"""Whether this process is a hook that slurmd started, and nothing else."""
 _log_file: str | None = None
 """Where this hook logs; None: its configuration has not been read, or is wrong."""
 

@@ -41,8 +41,22 @@ def _drop_plan() -> None:
             pass  # there is none
 
 
+def _refuse(error: Exception) -> None:
+    """Where a job that is to share could not be entered: its tasks are refused, for without a plan they would run
+    unshared. The plugin does the same where not even that can be written."""
+    from slurm_share.paths import Paths
+
+    from . import admission
+
+    try:
+        admission.refuse_unentered(os.environ, Paths(), hook.explain_to_user(error))
+    except Exception as second:  # noqa: BLE001  (what the first one was is logged; the job ends all the same)
+        hook.report("prolog", f"no refusal either: {hook.explain(second)}")
+
+
 def work() -> bool:
     """Imported only where there is something to do. False: the node is unwell."""
+    shares = False
     try:
         settings = hook.load_settings()
         if settings.mode == "off":
@@ -66,26 +80,33 @@ def work() -> bool:
                 _drop_plan()
                 observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
                 return True
-            return _admit(paths, settings)
+            shares = names.HOOK_VARIABLE in os.environ
+            return _admit(paths, settings, shares=shares)
         finally:
             call_off()
-    except Exception:
+    except Exception as error:
         _drop_plan()
+        if shares:
+            _refuse(error)
         raise
 
 
-def _admit(paths: Paths, settings: Settings) -> bool:
-    """Answer as `work` does. State that cannot be written refuses the job, which then has no plan."""
+def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
+    """Answer as `work` does. State that cannot be written refuses the job, which then has no plan, or one that
+    says so."""
     from slurm_share.share.rules import drain
 
     from . import admission
 
     try:
+        if shares:
+            admission.give_users_folder(paths)
         return admission.admit_job(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
     except OSError as error:
-        if error.errno not in hook.NO_ROOM or names.HOOK_VARIABLE not in os.environ:
+        if error.errno not in hook.NO_ROOM or not shares:
             raise
         _drop_plan()
+        _refuse(error)
         hook.report("prolog", hook.explain(error))
         cause = drain.of_unwritable_state(has_users_files=_has_users_files(paths))
         return hook.count_refusal("prolog", paths, _job_id(), cause)

@@ -132,6 +132,8 @@ def take_over(
 ) -> tuple[tuple[LedgerJob, ...], Ledger]:
     """Write into the ledger, which the caller holds and has read, that this hook is at what these jobs left, and at
     what a killed hook did not get done; answers with all of them, and the new ledger."""
+    here = (*ledger.jobs, *(one.job for one in ledger.leaving))
+    state.remove_remains(paths, frozenset(entry.uid for entry in here))
     living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
     abandoned = reconcile.abandoned(ledger, living)
     for entry in abandoned:
@@ -214,7 +216,7 @@ def end_daemons(
     theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
     # Of two jobs that leave one GPU at once neither may rely on the other's hook.
     kept = _pipes(_others(ledger, over), paths) | (_pipes(theirs, paths) - _pipes(over, paths))
-    gpus = {str(paths.mps_pipe(entry.uid, gpu)): gpu for entry in over for gpu in entry.gpus}
+    gpus = {pipe: gpu for entry in over for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
     for uid in sorted({uid for uid, pipe in pipes if pipe not in kept}):
 
         def taken(gpu: str, uid: int = uid) -> bool:
@@ -463,12 +465,17 @@ def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
 
 
 def _pipes(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[str]:
-    return frozenset(str(paths.mps_pipe(entry.uid, gpu)) for entry in entries for gpu in entry.gpus)
+    return frozenset(pipe for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths))
+
+
+def _pipes_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
+    """Where the daemon of a user on a GPU is, and where it is if an earlier release started it."""
+    return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
 
 
 def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
     """Of the jobs' own users: anybody may name his program so, and another's pipe directory."""
-    users = {str(paths.mps_pipe(entry.uid, gpu)): entry.uid for entry in entries for gpu in entry.gpus}
+    users = {pipe: entry.uid for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
     found = mps_reader.read_processes()
     return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
 

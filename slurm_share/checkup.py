@@ -258,6 +258,10 @@ class StateFacts(Struct, frozen=True):
     is_mount: bool = False
     free_percent: int | None = None
     """Room left in it: of bytes or of files, whichever is less."""
+    user_folder: FileFact | None = None
+    """What users can write to."""
+    user_is_mount: bool = False
+    user_free_percent: int | None = None
     ledger: Ledger | Unseen = Unseen("not read")
     broken: str = ""
     """Why the ledger was not understood."""

@@ -84,6 +84,14 @@ def node_place(
     return MpsPlace(program, pipe, gpu_uuid, owner, group=group)
 
 
+def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
+    """The same daemon where an earlier release put it; None where none is there."""
+    pipe = str(paths.earlier_mps_pipe(place.owner.uid, place.gpu))
+    if not os.path.lexists(pipe):
+        return None
+    return MpsPlace(place.program, pipe, place.gpu, place.owner, place.environment, place.options, place.group)
+
+
 def check_pipe(pipe: str) -> None:
     """Raises MpsFolderError for a pipe directory that the daemon would not take, or would take somewhere else.
 

@@ -37,9 +37,10 @@ launcher carry it out. It is text, so that C can read it without a library and a
 
 The slots
 ---------
-Beside the plan, one file a slot in SLOTS_FOLDER, named by its number, and SLOTS_LOCK. Whoever holds an flock on a
-slot's file has the slot; whoever chooses among them holds one on SLOTS_LOCK meanwhile, and no longer than that. A file
-is empty until its slot has had a task. Then it says who has it, in one line, or that it was given back (SLOT_USED)::
+Beside the plan, SLOTS_FOLDER leads to a folder below USER_FOLDER. There, one file a slot, named by its number, and
+SLOTS_LOCK. Whoever holds an flock on a slot's file has the slot; whoever chooses among them holds one on SLOTS_LOCK
+meanwhile, and no longer than that. A file is empty until its slot has had a task. Then it says who has it, in one line,
+or that it was given back (SLOT_USED)::
 
     step 0 holder 102 8123456 task 112 8123460
 
@@ -101,6 +102,8 @@ HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
 # --- Where state lives (see paths.py) --------------------------------------------------------------------------------
 CONFIG_FILE = "/etc/slurm-share/config.toml"
 STATE_ROOT = "/run/slurm-share"
+USER_FOLDER = "user"
+"""What users can write to: a file system of its own below STATE_ROOT, so that nobody fills the one of the ledger."""
 JOBS_FOLDER = "jobs"
 PLAN_FILE = "plan"
 SLOTS_FOLDER = "slots"

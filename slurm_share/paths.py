@@ -44,12 +44,22 @@ class Paths(Struct, frozen=True):
         return self.jobs / str(job_id)
 
     def plan(self, job_id: int) -> Path:
-        """The job's plan; its user's, 0400."""
+        """The job's plan; root's, readable by its user alone."""
         return self.job(job_id) / names.PLAN_FILE
+
+    @property
+    def user(self) -> Path:
+        """What users can write to, on a file system of its own; root's, 0711."""
+        return self.root / names.USER_FOLDER
 
     @property
     def mps(self) -> Path:
         """One folder a user with MPS daemons; root's, 0711."""
+        return self.user / names.MPS_FOLDER
+
+    @property
+    def earlier_mps(self) -> Path:
+        """The same where earlier releases kept it: the daemons of their jobs stay there until these end."""
         return self.root / names.MPS_FOLDER
 
     def mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
@@ -57,8 +67,11 @@ class Paths(Struct, frozen=True):
 
         The name keeps both ends of the UUID: 56 random bits, 15 bytes of the 87 that a pipe directory may have.
         """
-        digits = gpu_uuid.partition("-")[2].replace("/", "")
-        return self.mps / str(uid) / f"{digits[:8]}-{digits[-6:]}"
+        return self.mps / str(uid) / _leaf(gpu_uuid)
+
+    def earlier_mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
+        """The same of a daemon that an earlier release started."""
+        return self.earlier_mps / str(uid) / _leaf(gpu_uuid)
 
     @property
     def no_mps(self) -> Path:
@@ -66,5 +79,19 @@ class Paths(Struct, frozen=True):
         return self.root / names.NO_MPS_FOLDER
 
     def slots(self, job_id: int) -> Path:
-        """The job's leases, one file a slot; root's folder, 0711, the user's files, 0600."""
+        """The job's leases, one file a slot: a link to `slot_files`, or of a job that an earlier release let in the
+        folder itself."""
         return self.job(job_id) / names.SLOTS_FOLDER
+
+    def user_job(self, job_id: int) -> Path:
+        """What the job's user can write to of the job; root's, 0711."""
+        return self.user / names.JOBS_FOLDER / str(job_id)
+
+    def slot_files(self, job_id: int) -> Path:
+        """Where the job's leases are; root's folder, 0711, the user's files, 0600."""
+        return self.user_job(job_id) / names.SLOTS_FOLDER
+
+
+def _leaf(gpu_uuid: str) -> str:
+    digits = gpu_uuid.partition("-")[2].replace("/", "")
+    return f"{digits[:8]}-{digits[-6:]}"

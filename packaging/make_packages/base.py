@@ -90,7 +90,7 @@ CONFIGURATION = (
     "etc/enroot/mounts.d/50-slurm-share.fstab",
 )
 """Files that are the site's once they are there: kept at an upgrade and a removal."""
-_MOUNT = "run-slurm\\x2dshare.mount"
+_MOUNTS = ("run-slurm\\x2dshare.mount", "run-slurm\\x2dshare-user.mount")
 
 
 def sources() -> list[Path]:
@@ -200,10 +200,11 @@ def _units(tree: Path) -> None:
     units = tree / "usr/lib/systemd/system"
     for unit in files(PACKAGING / "systemd"):
         put(unit, units / unit.name)
-    # slurmd brings the file system along: nothing to enable, nothing in /etc, and no hosts without slurmd concerned
+    # slurmd brings the file systems along: nothing to enable, nothing in /etc, and no hosts without slurmd concerned
     wants = units / "slurmd.service.wants"
     wants.mkdir()
-    (wants / _MOUNT).symlink_to(f"../{_MOUNT}")
+    for mount in _MOUNTS:
+        (wants / mount).symlink_to(f"../{mount}")
 
 
 def put(source: Path, target: Path, mode: int = 0o644) -> None:

@@ -131,7 +131,8 @@ def _stop_daemon(one: Mend, settings: Settings) -> None:
         with state.exclusive(paths, Deadline.after(LOCK_S)):
             ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
         for job in (*ledger.jobs, *(leaving.job for leaving in ledger.leaving)):
-            if any(str(paths.mps_pipe(job.uid, uuid)) == one.path for uuid in job.gpus):
+            pipes = [pipe(job.uid, uuid) for uuid in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)]
+            if any(str(pipe) == one.path for pipe in pipes):
                 why.append(f"is left alone: job {job.job_id} has come meanwhile, and has its GPU")
         if unknown := _unknown_jobs(ledger):
             why.append(_may_have_it(unknown))

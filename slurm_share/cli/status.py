@@ -108,8 +108,11 @@ def read_status() -> Status:
 
 def _mps(paths: Paths, uid: int, gpu: str) -> str | None:
     """From the kernel alone: a question to the daemon would keep a task's own from being heard."""
+    place = mps_control.node_place(paths, "", Owner(uid, uid), gpu)
+    places = (place, mps_control.earlier_place(paths, place))
     try:
-        daemon = mps_reader.read_daemon(mps_control.node_place(paths, "", Owner(uid, uid), gpu))
+        found = (mps_reader.read_daemon(one) for one in places if one is not None)
+        daemon = next((one for one in found if one is not None), None)
     except MpsError:
         return "?"  # an operator who is not root may not look into the user's folder
     return None if daemon is None else f"pid {daemon.pid}"

@@ -112,7 +112,8 @@ def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
     if plan is None or not plan.slots:
         return
     yield str(paths.slots(job.job_id))
-    # A plan is its user's to write: of what it names only that is looked at which the ledger gives the job.
+    # A plan may be its user's to write: of what it names only that is looked at which the ledger gives the job.
     named = {one.value for slot in plan.slots for one in slot.environment if one.name == PIPE_VARIABLE}
-    for pipe in sorted(named & {str(paths.mps_pipe(job.uid, gpu)) for gpu in job.gpus}):
+    given = {str(pipe(job.uid, gpu)) for gpu in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)}
+    for pipe in sorted(named & given):
         yield from (pipe, f"{pipe}/control", f"{pipe}/logs")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from .. import process
+from .. import names, process
 from ..checkup import FileFact, LostPath, Mount, StateFacts, Unseen
 from ..errors import MpsError, StateError
 from ..paths import Paths
@@ -29,6 +29,7 @@ def read_state(
 ) -> StateFacts:
     """All of it; what is for root's eyes alone is Unseen to others. `ask_daemons`: speak to those that live."""
     paths = Paths(root=root / state_root.lstrip("/"))
+    user = f"{state_root}/{names.USER_FOLDER}"
     ledger, broken = _ledger(paths, root)
     daemons = () if isinstance(ledger, Unseen) else _daemons(paths, root)
     writable, problem = _can_log(settings.log_file, root)
@@ -37,6 +38,9 @@ def read_state(
         folder=checkup_programs.read_file_fact(state_root, root, mounts),
         is_mount=any(one.point == state_root for one in mounts),
         free_percent=checkup_host.read_free_percent(paths.root),
+        user_folder=checkup_programs.read_file_fact(user, root, mounts),
+        user_is_mount=any(one.point == user for one in mounts),
+        user_free_percent=checkup_host.read_free_percent(paths.user),
         ledger=ledger,
         broken=broken,
         folders=_folders(paths.jobs),
@@ -109,7 +113,7 @@ def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFac
         users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
     except OSError:
         users = []
-    folders = (paths.jobs, paths.mps, paths.no_mps, *users)
+    folders = (paths.jobs, paths.user, paths.mps, paths.no_mps, *users)
     places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
     found = (checkup_programs.read_file_fact(place, root) for place in places)
     # What is above them is the state folder's own affair.

@@ -33,8 +33,8 @@ def read_ledger(paths: Paths, boot_id: str) -> Ledger:
 
 def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
     """The job's plan; None where there is none, or none that the caller may read. Raises StateError for a torn one, and
-    for one that speaks of another job or user than its folder and its owner: the file is its user's, who can write
-    what he likes into it, but of nobody else."""
+    for one that speaks of another job or user than its folder and its owner: where the file system has no access lists
+    the file is its user's, who can write what he likes into it, but of nobody else."""
     file = paths.plan(job_id)
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
@@ -48,7 +48,7 @@ def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
         plan = plan_text.parse(data.decode("ascii"), str(file))
     except UnicodeDecodeError as error:
         raise StateError(str(file), "is not a plan: not ASCII") from error
-    if plan.job_id != job_id or owner not in (plan.uid, os.geteuid()):
+    if plan.job_id != job_id or owner not in (0, plan.uid, os.geteuid()):
         raise StateError(str(file), f"speaks of job {plan.job_id} of uid {plan.uid}, and is not theirs")
     return plan
 

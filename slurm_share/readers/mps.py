@@ -71,15 +71,16 @@ def read_group_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
 
 def read_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
     """(uid, pipe directory) of every daemon of this node, live or not, of which anything is left: its folder, a lock
-    beside it, or a folder that was not removed to its end."""
+    beside it, or a folder that was not removed to its end. Those that an earlier release started count, too."""
     found: set[tuple[int, str]] = set()
-    try:
-        users = [entry for entry in os.scandir(paths.mps) if entry.name.isdecimal()]
-        for user in users:
-            for entry in os.scandir(user.path):
-                leaf = _LEAF.match(entry.name)
-                if leaf is not None:
-                    found.add((int(user.name), f"{user.path}/{leaf[1]}"))
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # none, or the user's last one is being removed at this moment
+    for folder in (paths.mps, paths.earlier_mps):
+        try:
+            users = [entry for entry in os.scandir(folder) if entry.name.isdecimal()]
+            for user in users:
+                for entry in os.scandir(user.path):
+                    leaf = _LEAF.match(entry.name)
+                    if leaf is not None:
+                        found.add((int(user.name), f"{user.path}/{leaf[1]}"))
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # none, or the user's last one is being removed at this moment
     return tuple(sorted(found))

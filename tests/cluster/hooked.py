@@ -18,6 +18,8 @@ ALICE, BOB = 2001, 2002
 USERS = {ALICE: "alice", BOB: "bob"}
 BIN = "/opt/slurm-share/bin/slurm-share-"
 STATE = "/run/slurm-share"
+USER = f"{STATE}/user"
+"""What users can write to."""
 LOG = "/var/log/slurm-share.log"
 PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_EXCLUSIVE": "USER"}
 """What slurmd says of a job that has a part of one GPU, beside what it says of every job."""
@@ -199,7 +201,7 @@ class Node:
         found = [f"{one.role} {one.pid} of {one.user}" for role in ("daemon", "server") for one in self.mps(role)]
         script = (
             f"cd {STATE} 2>/dev/null && find . -mindepth 1 ! -path ./ledger ! -path ./ledger.lock ! -path ./jobs"
-            " ! -path ./mps ! -path ./no-mps; find /dev/shm -mindepth 1"
+            " ! -path ./user ! -path ./user/jobs ! -path ./user/mps ! -path ./no-mps; find /dev/shm -mindepth 1"
         )
         found += self.run("bash", "-c", script).stdout.split()
         found += self.daemon_groups()

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hooked import ALICE, BIN, BOB, LOG, PART, STATE, Node, configured, until
+from hooked import ALICE, BIN, BOB, LOG, PART, STATE, USER, Node, configured, until
 from terminal import terminals
 
 from localcluster import Cluster, paths
@@ -70,10 +70,19 @@ open(path, "w").write(text.replace(*old.split("|")).replace(*new.split("|")))
 """
 
 
+def give_plan(node: Node, job: int) -> None:
+    """As where the file system has no access lists: a plan is its user's file then. She cannot change it before."""
+    plan = f"{STATE}/jobs/{job}/plan"
+    argv = ["python3", "-c", FORGE, plan, "x|x", "x|x"]
+    assert "Operation not permitted" in node.cluster.as_user("alice", argv, node=node.name).stderr
+    node.run("chown", "alice", plan)
+
+
 def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
-    """Her plan says that it is of a job of bob's, and the ledger, from which alone hooks know who is here, is torn:
-    what is made anew from the plans has no job of bob's but his own."""
+    """Her plan, which is root's, is given to her, and says that it is of a job of bob's; the ledger, from which alone
+    hooks know who is here, is torn: what is made anew from the plans has no job of bob's but his own."""
     node.prolog(9001)
+    give_plan(node, 9001)
     alice(node, FORGE, f"{STATE}/jobs/9001/plan", "job 9001|job 9002", f"uid {ALICE}|uid {BOB}")
     node.run("truncate", "-s", "7", f"{STATE}/ledger")
     node.prolog(9003, uid=BOB, gpus="1")
@@ -93,6 +102,7 @@ def test_nonsense_in_a_plan_stops_no_hook(node: Node) -> None:
     for job, change in zip(jobs, NONSENSE, strict=True):
         node.prolog(job, **PART)
         before = node.plan(job)
+        give_plan(node, job)
         alice(node, FORGE, f"{STATE}/jobs/{job}/plan", change, "x|x")
         assert node.plan(job) != before
     node.run("truncate", "-s", "7", f"{STATE}/ledger")
@@ -186,27 +196,28 @@ except OSError: pass
 
 
 @pytest.fixture
-def small_state(node: Node) -> Iterator[Node]:
-    """The state folder on a file system of its own, as an administrator has it, and a small one."""
-    node.run("mkdir", "-p", STATE)
-    node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=1m,nr_inodes=100", "tmpfs", STATE)
+def small_users(node: Node) -> Iterator[Node]:
+    """What users can write to, as small as a user fills it in a moment."""
+    node.run("mount", "-t", "tmpfs", "-o", "mode=0711,size=1m,nr_inodes=100", "tmpfs", USER)
     try:
         yield node
     finally:
-        node.run("umount", "-l", STATE)
+        node.run("umount", "-l", USER)
 
 
-def test_a_user_who_fills_the_state_folder_costs_himself_his_share(small_state: Node) -> None:
-    """Neither a byte nor an inode is left, all of it in files of hers. Ordinary jobs go on; a share of hers waits for
-    better times and drains no node; with her job it all goes, and the next user has the whole of it."""
-    node = small_state
+def test_a_user_who_fills_the_users_folder_is_refused_and_harms_nobody(small_users: Node) -> None:
+    """Neither a byte nor an inode is left for users, all of it in files of hers; root's state has room. A further share
+    of hers is refused with a sentence, ordinary jobs go on; with her job it all goes, and the next user has a share."""
+    node = small_users
     node.prolog(9001)
     alice(node, FILL, f"{STATE}/jobs/9001/slots/0", alices_pipe(node))
-    assert node.run("touch", f"{STATE}/x").returncode != 0
+    assert node.run("touch", f"{USER}/x").returncode != 0
+    assert node.run("bash", "-c", f"echo x >{STATE}/x && rm {STATE}/x").returncode == 0
     node.prolog(9002, gpus="1")
+    assert f"refused job 9002 cannot have --share-gpu=2 on n2: {USER} is full" in node.plan(9002)
+    assert node.jobs() == [9001]
     node.prolog(9003, uid=BOB, share=None)
     node.epilog(9003, uid=BOB, share=None)
-    assert "No space left on device" in node.log()
     assert node.run("slurm-share", "status").returncode == 0
     node.epilog(9002, gpus="1")
     node.epilog(9001)
@@ -214,7 +225,71 @@ def test_a_user_who_fills_the_state_folder_costs_himself_his_share(small_state: 
     assert node.jobs() == []
     node.prolog(9004, uid=BOB)
     assert "slot 1 " in node.plan(9004)
+    assert node.slot(9004, 0)["SLURM_SHARE_MPS"] == "on"
     node.epilog(9004, uid=BOB)
+
+
+FILL_SCRIPT = f"""\
+srun -n1 bash -c 'echo began
+    for ((i = 0; ; i++)); do : >$CUDA_MPS_PIPE_DIRECTORY/$i || break; done 2>/dev/null
+    cat /dev/zero >{STATE}/jobs/$SLURM_JOB_ID/slots/$SLURM_SHARE_SLOT 2>/dev/null'
+echo full; until [ -e go ]; do sleep 0.1; done
+"""
+
+
+def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, small_users: Node) -> None:
+    """alice's job fills it. Her next job on the node has its slots, or ends with 69 and a sentence, and does not run
+    unshared; bob's, which waits for her to leave, has its share at once; no node is drained."""
+    tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
+    cluster.as_user("alice", "rm -f go", check=True)
+    first = cluster.sbatch("alice", FILL_SCRIPT, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-ofirst.out")
+    until(lambda: "full" in cluster.as_user("alice", "cat first.out").stdout, "a full file system")
+    second = cluster.sbatch("alice", tell, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-n1", "-osecond.out")
+    third = cluster.sbatch("bob", tell, "-wn2", "--share-gpu=2", "--gres=gpu:1", "-othird.out")
+    state = cluster.wait(second)
+    said = cluster.as_user("alice", "cat second.out").stdout
+    assert "none" not in said
+    assert (state, f"{USER} is full on this node" in said) in (("FAILED", True), ("COMPLETED", False)), said
+    cluster.as_user("alice", "touch go", check=True)
+    assert cluster.wait(first) == "COMPLETED"
+    assert cluster.wait(third) == "COMPLETED"
+    assert sorted(cluster.as_user("bob", "grep slot third.out").stdout.splitlines()) == ["slot 0", "slot 1"]
+    assert set(cluster.status().nodes.values()) == {"idle"}
+
+
+def test_a_job_that_is_to_share_and_finds_no_plan_does_not_run(cluster: Cluster, node: Node) -> None:
+    """Root's own state cannot be written, so not even a refusal can: batch script, srun and llsub's launchers all end
+    with 69. An ordinary job runs, and the share is there again when there is room."""
+    node.run("mount", "-t", "tmpfs", "-o", "mode=0755,size=64k,nr_inodes=20", "tmpfs", STATE)
+    try:
+        node.run("bash", "-c", f"for i in $(seq 30); do : >{STATE}/full.$i; done; cat /dev/zero >{STATE}/full.1")
+        until(lambda: start_s() > changed_s(node), "a second in which the configuration is not new")
+        options = ("-wn2", "--share-gpu=2", "--gres=gpu:1")
+        batch = cluster.sbatch("alice", "echo ran", *options, "-obatch.out")
+        assert cluster.wait(batch) == "FAILED"
+        said = cluster.as_user("alice", "cat batch.out").stdout
+        assert "is to share its GPUs, but node n2 has no plan for it" in said
+        assert "ran" not in said
+        step = cluster.as_user("alice", ["srun", *options, "-n1", "hostname"])
+        assert (step.returncode, step.stdout) == (69, "")
+        plain = cluster.sbatch("bob", "echo ran", "-wn2", "-oplain.out")
+        assert cluster.wait(plain) == "COMPLETED"
+    finally:
+        node.run("umount", "-l", STATE)
+    again = cluster.sbatch("alice", "srun echo ran", *options, "-oagain.out")
+    assert cluster.wait(again) == "COMPLETED"
+    assert cluster.as_user("alice", "grep -c ran again.out").stdout == "2\n"
+    assert set(cluster.status().nodes.values()) == {"idle"}
+
+
+def start_s() -> int:
+    """Now, as Slurm writes a job's start."""
+    return int(time.time())
+
+
+def changed_s(node: Node) -> int:
+    """When the site's configuration was written last."""
+    return int((node.cluster.site / "config.toml").stat().st_mtime)
 
 
 def test_a_full_log_costs_no_job(cluster: Cluster, node: Node) -> None:
@@ -355,16 +430,19 @@ CALLS = "open,openat,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,r
 CALLS += ",chmod,fchmodat,chown,lchown,fchownat,mknod,mknodat,truncate,mount,umount2"
 BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
 ROOTS = [
-    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/mps|/no-mps)?",
+    rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+|/jobs|/user|/no-mps)?",
     rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
-    rf"{STATE}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
+    rf"{USER}/(jobs|mps)",
+    rf"{USER}/jobs/\d+(/slots(/(lock|queue|refused|choose|\d+))?)?",
+    rf"{STATE}\.settings(\.\d+)?",
+    rf"{USER}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
     re.escape(LOG),
     r"/dev/null",
     r"/(dev/shm|tmp)/\.slurm-share-leftovers-[0-9a-f]{32}(/\d+)?",
     r"/proc/self/(oom_score_adj|fd/\d+)|/proc/\d+/oom_score_adj",
 ]
 """Where root makes, writes, moves, hands over or removes something: folders of root's alone."""
-A_USERS = rf"{STATE}/mps/\d+/[0-9a-z.-]+/.+|{STATE}/jobs/\d+/slots/.+|/dev/shm/.+|/tmp/.+|/home/.+"
+A_USERS = rf"{USER}/mps/\d+/[0-9a-z.-]+/.+|({STATE}|{USER})/jobs/\d+/slots/.+|/dev/shm/.+|/tmp/.+|/home/.+"
 """Where a name may be anybody's: nothing is opened there but with O_NOFOLLOW."""
 
 

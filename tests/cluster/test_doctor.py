@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import name_for
-from hooked import LOG, STATE, Node, configured, until
+from hooked import LOG, STATE, USER, Node, configured, until
 
 from localcluster import RELEASES, Cluster, Misuse
 from slurm_share.readers.checkup_programs import read_release
@@ -516,14 +516,14 @@ def test_folders_that_went_under_a_running_job_are_named(cluster: Cluster, node:
     forget_when(node)
     assert doctor(cluster, "n1").wrong() == {}
     pipe = node.mps()[0].pipe
-    node.run("chown", "alice", f"{STATE}/mps/2001")
+    node.run("chown", "alice", f"{USER}/mps/2001")
     node.run("rm", "-rf", pipe)
     wrong = doctor(cluster, "n1").wrong()
-    node.run("chown", "root", f"{STATE}/mps/2001")
+    node.run("chown", "root", f"{USER}/mps/2001")
     assert set(wrong) == {"job-folders", "mps-daemons"}, wrong  # nobody can tell that its daemon lives on, unreached
     text = "\n".join(wrong["job-folders"])
     assert f"{pipe} of job {job} of uid 2001 is gone while the job is here [scontrol requeue {job};" in text
-    assert f"{STATE}/mps/2001 belongs to uid 2001 [chown root" in text
+    assert f"{USER}/mps/2001 belongs to uid 2001 [chown root" in text
     node.run("rm", "-rf", f"{STATE}/jobs/{job}")
     wrong = doctor(cluster, "n1").wrong()
     assert f"{STATE}/jobs/{job}/plan of job {job}" in "\n".join(wrong["job-folders"])

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from conftest import name_for
-from hooked import ALICE, BIN, BOB, PART, STATE, Node, configured, until
+from hooked import ALICE, BIN, BOB, PART, STATE, USER, Node, configured, until
 
 from localcluster import Cluster
 from slurm_share import names
@@ -71,7 +71,7 @@ def killed(node: Node, which: str, job: int, when: str, **options: str | int | N
     """A hook that is killed, once the simulated MPS has been asked `when` and does not answer."""
     with node.fault("mps_hang", when):
         pid = node.background(node.hook_argv(which, job, **options))  # type: ignore[arg-type]
-        until(lambda: f"Cmd:{when}" in node.run("bash", "-c", f"cat {STATE}/mps/*/*/logs/control.log").stdout, when)
+        until(lambda: f"Cmd:{when}" in node.run("bash", "-c", f"cat {USER}/mps/*/*/logs/control.log").stdout, when)
         node.run("kill", "-9", str(pid))
         until(lambda: not node.alive(pid), "the hook's end")
     yield
@@ -226,21 +226,21 @@ def plant_link(node: Node, pipe: str) -> None:
 
 def plant_parent_link(node: Node, pipe: str) -> None:
     """A link where its parent is to be."""
-    node.run("mkdir", "-p", "-m711", f"{STATE}/mps")
-    node.run("ln", "-s", "/tmp/elsewhere", f"{STATE}/mps/{ALICE}")
+    node.run("mkdir", "-p", "-m711", f"{USER}/mps")
+    node.run("ln", "-s", "/tmp/elsewhere", f"{USER}/mps/{ALICE}")
 
 
 def plant_owner(node: Node, pipe: str) -> None:
     """A parent that belongs to the user."""
-    node.run("mkdir", "-p", "-m711", f"{STATE}/mps/{ALICE}")
-    node.run("chown", str(ALICE), f"{STATE}/mps/{ALICE}")
+    node.run("mkdir", "-p", "-m711", f"{USER}/mps/{ALICE}/x")
+    node.run("chown", str(ALICE), f"{USER}/mps/{ALICE}")
 
 
 @pytest.mark.parametrize("plant", [plant_link, plant_parent_link, plant_owner], ids=["link", "parent link", "owner"])
 def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: object) -> None:
     """Somebody was there first, with a link or a folder of their own: refused or removed, never followed."""
     short = node.uuid(0).removeprefix("GPU-")
-    pipe = f"{STATE}/mps/{ALICE}/{short[:8]}-{short[-6:]}"
+    pipe = f"{USER}/mps/{ALICE}/{short[:8]}-{short[-6:]}"
     node.run("mkdir", "-p", "-m755", STATE)
     node.run("install", "-d", "-o", "bob", "-m755", "/tmp/elsewhere")
     try:
@@ -251,7 +251,7 @@ def test_row_09_nothing_is_written_through_a_planted_folder(node: Node, plant: o
         task = node.slot(FIRST, 0)
         node.epilog(FIRST)
     finally:
-        node.run("rm", "-rf", f"{STATE}/mps", "/tmp/elsewhere")
+        node.run("rm", "-rf", f"{USER}/mps", "/tmp/elsewhere")
     assert target == ""
     assert owner == "bob 755\n"
     assert task["SLURM_SHARE_MPS"] == ("on" if plant is plant_link else "off")
@@ -388,16 +388,16 @@ def test_row_15_a_pipe_folder_of_the_users_own_is_not_believed(cluster: Cluster)
 
 
 def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster) -> None:
-    """Another file system lies over /run/slurm-share/mps, as in a container or with private folders."""
+    """Another file system lies over /run/slurm-share/user/mps, as in a container or with private folders."""
     node = Node(cluster, "n2")
     script = "until [ -e go ]; do sleep 0.1; done; rm go; srun -n1 echo IT RAN; echo code $?"
     job = start(cluster, f"echo up\n{script}", *ONE_GPU)
-    node.run("mount", "-t", "tmpfs", "tmpfs", f"{STATE}/mps")
+    node.run("mount", "-t", "tmpfs", "tmpfs", f"{USER}/mps")
     try:
         cluster.as_user("alice", ["touch", "go"], check=True)
         until(lambda: "code" in said(cluster, job), "the step's end")
     finally:
-        node.run("umount", f"{STATE}/mps")
+        node.run("umount", f"{USER}/mps")
     cluster.wait(job)
     output = cluster.output(job)
     assert f"code {names.EXIT_REFUSED}" in output
@@ -1060,9 +1060,10 @@ def test_a_node_without_gpus_refuses_with_a_sentence(node: Node) -> None:
 
 
 def test_a_full_state_folder_keeps_no_epilog_from_its_work(node: Node) -> None:
-    """A job filled the tmpfs from its own pipe directory: its Epilog makes room, and forgets it."""
-    node.run("mkdir", "-p", STATE)
+    """Where nobody mounted the users' part, and the Prolog may not, a job fills the ledger's file system from its own
+    pipe directory: its Epilog makes room, and forgets it."""
     node.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", STATE)
+    node.run("mkdir", "-p", f"{USER}/jobs")  # nothing is mounted over what somebody may be using
     try:
         node.prolog(FIRST)
         node.cluster.as_user("alice", f"cat /dev/zero >{node.mps()[0].pipe}/full", node=node.name)
@@ -1092,6 +1093,108 @@ def test_state_that_root_alone_has_filled_drains_the_node_by_the_third_refusal(n
     finally:
         node.run("umount", f"{STATE}/user")
         node.run("umount", STATE)
+
+
+USERS_OPTIONS = "mode=0711,size=64m,nr_inodes=64k,nosuid,nodev,noexec"
+
+
+def file_system(node: Node, path: str) -> str:
+    """The device of the file system that a path is on."""
+    return node.run("stat", "-c", "%d", path).stdout
+
+
+def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node: Node) -> None:
+    """With neither the unit nor a line in fstab: once, with its limits; not over what is in it. Where it may not, as in
+    a container, the job shares all the same, and doctor says what is missing."""
+    before = node.run("grep", "-c", USER, "/proc/mounts").stdout
+    node.run("umount", USER)
+    try:
+        node.run("mkdir", "-p", f"{USER}/mps")
+        node.prolog(FIRST, **PART)
+        assert file_system(node, USER) == file_system(node, STATE)
+        assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
+        said = node.run("slurm-share", "doctor", "--quiet").stdout
+        assert f"{USER} has no file system of its own" in said
+        node.epilog(FIRST)
+        node.run("rm", "-r", USER)
+        argv = node.hook_argv("prolog", FIRST, **PART)
+        node.run("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", *argv)
+        assert file_system(node, USER) == file_system(node, STATE)
+        assert "gets no file system of its own (Operation not permitted)" in node.log()
+        assert node.slot(FIRST, 0)["SLURM_SHARE_MPS"] == "on"
+        node.epilog(FIRST)
+        node.run("rm", "-r", USER)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda job: node.prolog(job, **PART), [FIRST, SECOND]))
+        mounts = node.run("grep", USER, "/proc/mounts").stdout.splitlines()
+        assert len(mounts) == 1
+        assert {"nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", "mode=711"} <= set(
+            mounts[0].split()[3].split(",")
+        )
+        assert node.run("slurm-share", "status").returncode == 0
+        node.epilog(FIRST)
+        node.epilog(SECOND)
+    finally:
+        if not node.run("grep", "-c", USER, "/proc/mounts").stdout.strip("0\n"):
+            node.run("mount", "-t", "tmpfs", "-o", USERS_OPTIONS, "tmpfs", USER)
+    assert node.run("grep", "-c", USER, "/proc/mounts").stdout == before
+
+
+def set_users_folder(node: Node, name: str) -> None:
+    """The folder of users' files that the installed release knows; `.`: the state folder itself, as it once was."""
+    file = node.run("find", "/opt/slurm-share/", "-path", "*/slurm_share/names.py").stdout.strip()
+    done = node.run("sed", "-i", f's/^USER_FOLDER = .*/USER_FOLDER = "{name}"/', file)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_job_that_runs_during_an_upgrade_keeps_its_paths(cluster: Cluster) -> None:
+    """An earlier release, which keeps users' files beside the ledger on its one tmpfs, lets a job in; then this one is
+    installed and the second tmpfs mounted. The job's plan, slots and daemon stay where they are until it ends, its next
+    step has them, a further job on its GPU joins the daemon, and nothing is left of either."""
+    node = Node(cluster, "n2")
+    script = """srun -n1 bash -c 'echo early $CUDA_MPS_PIPE_DIRECTORY'; echo up; until [ -e go ]; do sleep 0.1; done
+        srun -n1 bash -c 'echo late $CUDA_MPS_PIPE_DIRECTORY; simgpu-task --memory 100M --seconds 0.1'"""
+    part = ("--share-gpu=2", "--gres=gpu:1", "-n1")
+    cluster.as_user("alice", "rm -f go", check=True)
+    node.run("umount", USER)
+    try:
+        set_users_folder(node, ".")
+        first = start(cluster, script, *part)
+    finally:
+        set_users_folder(node, "user")
+        node.run("mkdir", "-p", USER)
+        node.run("mount", "-t", "tmpfs", "-o", USERS_OPTIONS, "tmpfs", USER)
+    daemon = node.mps()
+    pipe = daemon[0].pipe
+    assert pipe.startswith(f"{STATE}/mps/")
+    assert node.run("test", "-d", f"{STATE}/jobs/{first}/slots").returncode == 0
+    assert "FAIL" not in node.run("slurm-share", "doctor", "--quiet").stdout
+    status = node.run("slurm-share", "status").stdout
+    second = cluster.sbatch("alice", "srun -n1 bash -c 'echo joined $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
+    assert cluster.wait(second) == "COMPLETED"
+    assert f"joined {pipe}\n" in cluster.output(second)
+    assert node.mps() == daemon
+    assert f"pid {daemon[0].pid}" in status
+    cluster.as_user("alice", "touch go", check=True)
+    assert cluster.wait(first) == "COMPLETED"
+    assert f"early {pipe}\n" in cluster.output(first)
+    assert f"late {pipe}\n" in cluster.output(first)
+    assert "mps server" in cluster.output(first)
+    third = cluster.sbatch("alice", "srun -n1 bash -c 'echo new $CUDA_MPS_PIPE_DIRECTORY'", "-wn2", *part)
+    assert cluster.wait(third) == "COMPLETED"
+    assert f"new {USER}/mps/" in cluster.output(third)
+    node.run("rmdir", f"{STATE}/mps")
+
+
+def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
+    """A ledger that was being written, and the folder of a user whose daemon never came to be."""
+    node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
+    node.prolog(FIRST)
+    assert node.run("ls", "-A", STATE).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
+    assert node.run("ls", f"{USER}/mps").stdout == f"{ALICE}\n"
+    node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
+    node.epilog(FIRST)
+    assert node.remains() == []
 
 
 def test_a_full_log_disk_keeps_no_hook_from_its_work(node: Node) -> None:
@@ -1135,7 +1238,7 @@ def test_a_logout_that_takes_shared_memory_takes_no_share(cluster: Cluster) -> N
 
 
 def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluster: Cluster, node: Node) -> None:
-    """A hook that hangs in the driver holds it: the next Prolog is over in its time, and the job runs unshared."""
+    """A hook that hangs in the driver holds it: the next Prolog is over in its time, and refuses the job."""
     node.prolog(FIRST)
     holder = node.background(["flock", f"{STATE}/ledger.lock", "sleep", "600"])
     until(lambda: "FLOCK" in node.run("cat", "/proc/locks").stdout, "the lock")
@@ -1144,6 +1247,7 @@ def test_a_ledger_that_another_hook_never_lets_go_of_costs_the_share_only(cluste
     node.run("pkill", "-P", str(holder))
     node.run("kill", "-9", str(holder))
     assert "another hook has held it all the time" in node.log()
+    assert "the node could not enter it" in node.plan(SECOND)
     node.epilog(SECOND)
     node.epilog(FIRST)
 

@@ -530,23 +530,26 @@ def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, wor
 
 
 @pytest.mark.cluster
-def test_the_state_folder_is_a_bounded_file_system_of_its_own(cluster: Cluster) -> None:
-    """On every host; pipes and sockets work in it, programs do not, and what fills it leaves /run alone."""
+def test_the_state_folder_and_its_users_part_are_bounded_file_systems(cluster: Cluster) -> None:
+    """On every host; pipes and sockets work there, programs do not, and what fills the users' part leaves the rest
+    alone."""
     for node in cluster.hosts:
-        mount = cluster.exec(node, ["grep", " /run/slurm-share ", "/proc/mounts"], check=True).stdout.split()
-        assert mount[2] == "tmpfs"
-        wanted = {"rw", "nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", "mode=755"}
-        assert wanted <= set(mount[3].split(","))
-    script = """set -e; mkdir /run/slurm-share/try; cd /run/slurm-share/try
+        for folder, mode in (("/run/slurm-share", "mode=755"), ("/run/slurm-share/user", "mode=711")):
+            mount = cluster.exec(node, ["grep", f" {folder} ", "/proc/mounts"], check=True).stdout.split()
+            assert mount[2] == "tmpfs"
+            wanted = {"rw", "nosuid", "nodev", "noexec", "size=65536k", "nr_inodes=65536", mode}
+            assert wanted <= set(mount[3].split(","))
+    script = """set -e; mkdir /run/slurm-share/user/try; cd /run/slurm-share/user/try
         mkfifo pipe; (echo through >pipe &); cat pipe
         python3 -c 'import socket as s
 a, b = s.socket(s.AF_UNIX), s.socket(s.AF_UNIX); a.bind("socket"); a.listen(); b.connect("socket"); print("met")'
         cp /bin/true true; ./true 2>/dev/null || echo refused
-        cat /dev/zero >full 2>/dev/null || echo full; echo x >/run/other && rm /run/other && echo free"""
+        cat /dev/zero >full 2>/dev/null || echo full
+        echo x >/run/slurm-share/other && rm /run/slurm-share/other && echo free"""
     try:
         done = cluster.exec("n3", ["bash", "-c", script])
     finally:
-        cluster.exec("n3", ["rm", "-rf", "/run/slurm-share/try"])
+        cluster.exec("n3", ["rm", "-rf", "/run/slurm-share/user/try"])
     assert done.stdout.split() == ["through", "met", "refused", "full", "free"], done.stderr
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 
 import pytest
-from hooked import ALICE, BOB, LOG, STATE, Mps, Node, configured, until
+from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, until
 from test_share import FORGER
 
 from localcluster import Cluster
@@ -490,13 +490,18 @@ def state_files(node: Node) -> list[str]:
     return [*found, LOG]
 
 
+def may_be_seen(shared: Shared) -> list[str]:
+    """The names in the state folder, and where the link to a job's slots leads, which is the same for all jobs."""
+    return [f"read {STATE}", f"link {STATE}/jobs/{shared.job}/slots"]
+
+
 def test_nothing_of_hers_can_be_opened(shared: Shared) -> None:
     """Ledger, plan, slots, locks, sockets, MPS's logs, the hooks' log. bob sees that a job and a daemon may be there:
     the names in the state folder itself, which are always the same."""
     paths = state_files(shared.node)
     assert len(paths) > 20
-    assert python(shared.node, LOOK, *paths).splitlines() == [f"read {STATE}"]
-    assert bob(shared.node, ["ls", "-A", STATE]).stdout.split() == ["jobs", "ledger", "ledger.lock", "mps"]
+    assert python(shared.node, LOOK, *paths).splitlines() == may_be_seen(shared)
+    assert bob(shared.node, ["ls", "-A", STATE]).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
     assert shared.node.run("stat", "-c", "%U:%G %a", LOG).stdout == "root:root 640\n"
 
 
@@ -554,7 +559,8 @@ def test_nothing_of_hers_can_be_locked_changed_or_moved(shared: Shared) -> None:
 
 def test_no_folder_can_be_planted(shared: Shared) -> None:
     """Where root will look for a user's daemon or a job's plan."""
-    places = [f"{STATE}/mps/{BOB}", f"{STATE}/mps/{ALICE}/x", f"{STATE}/jobs/{shared.job + 1}", f"{STATE}/jobs/x"]
+    places = [f"{USER}/mps/{BOB}", f"{USER}/mps/{ALICE}/x", f"{USER}/jobs/x", f"{USER}/x"]
+    places += [f"{STATE}/jobs/{shared.job + 1}", f"{STATE}/jobs/x"]
     places += [f"{STATE}/.ledger.1", f"{STATE}/ledger.lock", "/run/slurm-share.d", "/etc/slurm-share/x", f"{LOG}.1"]
     for place in places:
         assert bob(shared.node, ["mkdir", "-p", place]).returncode != 0
@@ -821,7 +827,7 @@ def test_a_hook_that_is_told_her_job_is_bobs_does_not_believe_it(shared: Shared,
     done = shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims)
     assert done.returncode == 0
     shared.unchanged()
-    assert python(shared.node, LOOK, *state_files(shared.node)).splitlines() == [f"read {STATE}"]
+    assert python(shared.node, LOOK, *state_files(shared.node)).splitlines() == may_be_seen(shared)
 
 
 def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> None:

@@ -60,6 +60,7 @@ class Node:
         self.state.chmod(0o755)
         self.paths = Paths(self.home / "run", cgroup=self.home / "cgroup")
         self.paths.root.mkdir(mode=0o755)
+        self.paths.user.mkdir(mode=0o711)
         lines = [(self.state / f"gpu{index}").read_text().splitlines() for index in range(gpus)]
         self.uuids = [line.removeprefix("uuid=") for text in lines for line in text if line.startswith("uuid=")]
         self.children: list[subprocess.Popen[str]] = []
@@ -132,7 +133,7 @@ def test_a_daemon_starts_as_its_user_and_goes_without_a_trace(node: Node) -> Non
     assert not started.joined
     assert [one.status for one in started.servers] == ["ACTIVE"]
     assert (started.daemon.uid, started.daemon.name) == (ANNA.uid, "nvidia-cuda-mps")
-    assert modes(node.paths.root) == {"mps": ("0711", os.geteuid())}
+    assert modes(node.paths.user) == {"mps": ("0711", os.geteuid())}
     assert modes(node.paths.mps) == {str(ANNA.uid): ("0711", os.geteuid())}
     leaf = Path(place.pipe)
     assert modes(leaf.parent)[leaf.name] == ("0700", ANNA.uid)

@@ -71,9 +71,9 @@ def node(short_path, monkeypatch):
             return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
 
         def files(self):
-            return sorted(
-                str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*") if p != self.paths.no_mps
-            )
+            """All but the folders that are always there."""
+            found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
+            return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
     monkeypatch.setattr(proc, "read_live_jobs", lambda: ())  # this machine's own steps are not this node's
     node = Node()
@@ -605,3 +605,96 @@ def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
     found = proc.read_live_jobs(tmp_path)
     assert found == (LiveJob(7, None, 40.5), LiveJob(8, 2001), LiveJob(9, None, 0.5))
     assert [one.job_id for one in owners.at_work(found)] == [8, 9]
+
+
+# --- users' files and root's state on two file systems --------------------------------------------------------------
+
+
+def fill(monkeypatch, error=28):
+    """No slot's file can be made."""
+
+    def no_room(*_):
+        raise OSError(error, os.strerror(error), "/run/x/user")
+
+    monkeypatch.setattr(state, "make_slots", no_room)
+
+
+def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, monkeypatch):
+    """Users' files fill their file system; the refusal is on root's, and other jobs of the user are not in its way."""
+    fill(monkeypatch)
+    node.prolog()
+    assert "/user is full on this node" in node.plan().refused
+    assert node.ledger().jobs == ()
+    assert node.epilog()
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
+    """Another hook never lets go of the ledger, or a defect stands in the way: no task runs unshared by accident."""
+    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
+    monkeypatch.setattr("slurm_share.actuators.user_folder.lacks_mount", lambda paths: False)
+    monkeypatch.setattr(hook, "load_settings", lambda: node.settings)
+    for key, value in ENVIRON.items():
+        monkeypatch.setenv(key, value)
+
+    def held(*_):
+        raise StateError("/run/x/ledger.lock", "another hook has held it all the time")
+
+    monkeypatch.setattr(state, "exclusive", held)
+    assert prolog.main() == 0
+    assert "could not enter it: /run/x/ledger.lock: another hook has held it" in node.plan().refused
+    monkeypatch.setattr(state, "exclusive", lambda *_: 1 / 0)
+    assert prolog.main() == 0
+    assert "could not enter it: ZeroDivisionError in the hook" in node.plan().refused
+    fill(monkeypatch)
+    monkeypatch.setattr(state, "write_plan", lambda *_: 1 / 0)
+    assert prolog.main() == 0
+    assert node.plan() is None  # the plugin then ends the job's tasks
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: somebody else's plan takes root")
+def test_a_plan_is_roots_and_only_its_user_can_read_it(node):
+    """He cannot make it writable either."""
+    node.prolog(SLURM_JOB_UID="2999", SLURM_JOB_GID="2999")
+    file = node.paths.plan(4711)
+    assert file.stat().st_uid == 0
+    for folder in file.parents[:4]:
+        folder.chmod(folder.stat().st_mode | 0o011)
+    for uid, expected in ((2999, "can read"), (2998, "cannot")):
+        words = ["setpriv", f"--reuid={uid}", "--regid=2999", "--clear-groups", "sh", "-c"]
+        script = f"cat {file} >/dev/null 2>&1 && echo can read || echo cannot; chmod u+w {file} 2>&1; echo >>{file}"
+        said = subprocess.run([*words, script], capture_output=True, text=True, check=False).stdout
+        assert said.startswith(expected)
+        assert "Operation not permitted" in said
+    assert node.plan() is not None
+    node.epilog(SLURM_JOB_UID="2999", SLURM_JOB_GID="2999")
+
+
+def test_slots_that_an_earlier_release_made_are_kept_and_removed(node):
+    """It had them beside the plan: they keep the locks of tasks that run."""
+    node.paths.job(4711).mkdir(parents=True)
+    node.paths.slots(4711).mkdir()
+    (node.paths.slots(4711) / "0").write_text("used\n")
+    node.prolog()
+    assert not node.paths.slots(4711).is_symlink()
+    assert (node.paths.slots(4711) / "0").read_text() == "used\n"
+    assert (node.paths.slots(4711) / "7").exists()
+    assert node.epilog()
+    assert node.files() == ["jobs", "ledger", "ledger.lock"]
+
+
+def test_what_killed_hooks_left_goes_with_the_next(node):
+    """A ledger that was being written, and folders of users whose daemons never came to be; not that of a user who has
+    a job here, for whom another hook may be starting one."""
+    node.prolog()
+    (node.paths.root / ".ledger.4242").touch()
+    (node.paths.mps / str(os.getuid())).mkdir(parents=True)
+    (node.paths.mps / "2998").mkdir()
+    (node.paths.earlier_mps / "2997").mkdir(parents=True)
+    node.prolog(SLURM_JOB_ID="4712", CUDA_VISIBLE_DEVICES="1")
+    left = {one.name for one in node.paths.mps.iterdir()}
+    assert str(os.getuid()) in left
+    assert "2998" not in left
+    assert list(node.paths.earlier_mps.iterdir()) == []
+    assert not (node.paths.root / ".ledger.4242").exists()

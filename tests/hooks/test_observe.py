@@ -101,6 +101,9 @@ def site(monkeypatch):
         monkeypatch.setattr(names, "CONFIG_FILE", str(site.root / "config.toml"))
         monkeypatch.setattr(config, "CONFIG_FILE", site.root / "config.toml")
         monkeypatch.setattr("slurm_share.paths.Paths", lambda: site.paths)
+        monkeypatch.setattr(
+            "slurm_share.actuators.user_folder.lacks_mount", lambda paths: False
+        )  # no mount of a test's
         monkeypatch.setattr(hook, "_log_file", None)
         monkeypatch.setenv("PATH", os.environ["PATH"])
         before = os.umask(0o022)

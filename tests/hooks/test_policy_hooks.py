@@ -98,7 +98,9 @@ class Node:
         return [entry.job_id for entry in self.ledger().jobs]
 
     def files(self):
-        return sorted(str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*") if p != self.paths.no_mps)
+        """All but the folders that are always there."""
+        found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
+        return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
     def put(self, folder, uid, *names):
         """Files of that user; `a/b` is one in a folder of the user's."""
@@ -245,13 +247,13 @@ def test_a_record_that_cannot_be_kept_costs_no_job(node, monkeypatch, what):
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["with users' files", "of root's alone"])
 def test_state_that_cannot_be_written_counts_where_no_user_can_fill_it(site, monkeypatch, elsewhere):
-    """The jobs have no plan; the third drains a node on which users' files lie on another file system."""
+    """The jobs are refused; the third drains a node on which users' files lie on another file system."""
     site.configure('mode = "on"')
     monkeypatch.setattr(prolog, "_has_users_files", lambda _: not elsewhere)
     monkeypatch.setattr(state, "write_ledger", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
     assert codes == [0, 0, names.EXIT_NODE_UNWELL if elsewhere else 0]
-    assert site.plan(3) is None
+    assert "cannot be written" in site.plan(3).refused
 
 
 def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, monkeypatch):
@@ -976,6 +978,7 @@ def site(node, monkeypatch):
     monkeypatch.setattr(names, "CONFIG_FILE", str(node.root / "config.toml"))
     monkeypatch.setattr(config, "CONFIG_FILE", node.root / "config.toml")
     monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr("slurm_share.actuators.user_folder.lacks_mount", lambda paths: False)  # no mount of a test's
     monkeypatch.setattr(hook, "_log_file", None)
     monkeypatch.setenv("PATH", os.environ["PATH"])
     before = os.umask(0o022)

@@ -21,7 +21,7 @@ PROGRAMS = [
         "test_mps",
         "test_last_word",
     ),
-    *("test_gres", "test_srun_words", "test_job_gpus", "test_batch_env"),
+    *("test_gres", "test_srun_words", "test_job_gpus", "test_batch_env", "test_site_mode"),
 ]
 
 

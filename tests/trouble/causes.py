@@ -33,6 +33,7 @@ STALE = r"Orphan|cancelled by interactive user|Registered PENDING|on wrong node|
 """What slurmctld says when it goes on from a state that is older than what has happened."""
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
+NO_PLAN = r"has no plan for it: its Prolog could not make one"
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")
@@ -106,7 +107,7 @@ EFFECTS: dict[str, tuple[Effect, ...]] = {
     "cut_power": (Effect(GIVES_UP, AWAY, lasts=True),),
     "reboot": (Effect(GIVES_UP, AWAY, lasts=True),),
     # Nothing can be given to a job whose Prolog is then, nor to a task that is launched then.
-    "fill_state": (Effect({"FAILED": r"[1-9]\d*:0"}, f"{FULL}|{CUDA}", after_s=2.0),),
+    "fill_state": (Effect({"FAILED": r"[1-9]\d*:0"}, f"{FULL}|{NO_PLAN}|{CUDA}", after_s=2.0),),
     "fill_log": (),
     # The batch script cannot be kept, nor a program's own file in /tmp. slurmd gives back a job that it cannot keep,
     # and has one cancelled that must not be requeued.

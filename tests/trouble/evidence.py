@@ -19,7 +19,7 @@ _RECOVERED = re.compile(r"Recovered JobId=\S+ Assoc=")
 _REGISTERED = re.compile(r"_slurm_rpc_node_registration complete for (\S+)")
 _NEVER_ASKED = "REQUEST_LAUNCH_PROLOG notification failed"
 """What slurmd says of a job whose Prolog it was never told to start."""
-_NO_ROOM = "the job goes on without a share"
+_NO_ROOM = "; make room there"
 """What our own hooks say of a full disk."""
 _OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")

@@ -150,7 +150,7 @@ def test_what_a_node_says_tells_of_a_drain() -> None:
     """slurmd, that nobody asked it for the Prolog. What a job left, for whatever reason, drains no node."""
     slurmd = "[2026-01-02T03:04:05.250] error: Waiting for JobId=5 REQUEST_LAUNCH_PROLOG notification failed, giving up"
     ours = (
-        "2026-01-02T03:04:05+0000 prolog: /run/slurm-share cannot be written: the job goes on without a share\n"
+        "2026-01-02T03:04:05+0000 prolog: /run/x cannot be written (No space left on device); make room there\n"
         "2026-01-02T03:04:10+0000 epilog: job 6 of uid 2001: its share is removed\n"
     )
     begin = 1767323045.0

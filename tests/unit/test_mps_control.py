@@ -22,7 +22,7 @@ PLACE = MpsPlace("/opt/nvidia/bin/nvidia-cuda-mps-control", "/run/x/mps/0", "GPU
 def test_a_place_on_a_node_fits_the_limit_for_any_uid():
     """/run/slurm-share, ten digits of a uid and the GPU's two ends."""
     place = mps_control.node_place(Paths(), "/x", Owner(2**32 - 2, 1), "GPU-5131194a-af6f-47c0-8619-4e91f42a6279")
-    assert place.pipe == "/run/slurm-share/mps/4294967294/5131194a-2a6279"
+    assert place.pipe == "/run/slurm-share/user/mps/4294967294/5131194a-2a6279"
     assert len(place.logs) <= mps_control.PIPE_MAX_BYTES
     mps_control.check_pipe(place.pipe)
 

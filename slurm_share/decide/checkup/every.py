@@ -19,7 +19,8 @@ THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)
 FORESEES: dict[int, tuple[str, ...]] = {
     1: ("ledger-lock",), 2: ("prolog-flags",), 5: ("gpu-processes",), 6: ("mps-health",),
-    7: ("state-folder", "mps-daemons"), 9: ("state-folder", "job-folders"), 10: ("mps-daemons", "exclusive"),
+    7: ("state-folder", "mps-daemons"), 9: ("state-folder", "users-folder", "job-folders"),
+    10: ("mps-daemons", "exclusive"),
     11: ("foreign-mps",), 12: ("mps-health",), 14: ("mps-daemons",),
     15: ("private-shm", "shared-memory", "job-folders", "containers", "open-files", "remove-ipc", "task-prolog"),
     16: ("compute-mode",), 17: ("mig", "gpu-count"), 19: ("mps-driver",), 20: ("gres", "job-submit"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
-from ...names import STATE_ROOT
+from ...names import STATE_ROOT, USER_FOLDER
 from ...records import LedgerJob
 from .verdicts import COMPUTE, check, fail, named, ok, skip, unsafe, warn
 
@@ -13,9 +13,11 @@ JUST_BEGUN_S = 120.0
 """A job whose Prolog was here a moment ago has no step yet, and Slurm may have been asked before it came: longer than
 it takes to look at a host."""
 FREE_PERCENT = 10
+USERS = f"{STATE_ROOT}/{USER_FOLDER}"
 LOG_PERCENT = 5
 """As much as ext4 keeps for root by default."""
 MOUNT_UNIT = "run-slurm\\x2dshare.mount"
+USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
 """Of systemd, as it escapes the dash; in quotes for a shell, which would take the backslash away."""
 
 
@@ -24,8 +26,9 @@ MOUNT_UNIT = "run-slurm\\x2dshare.mount"
     COMPUTE,
     asks="the state folder is a tmpfs of its own, root's, and has room",
     why="on the node's disk old state outlives a reboot; as part of /run whoever fills it takes /run from everybody",
-    fix=f"with no shared job here: rm -rf {STATE_ROOT}; systemctl start '{MOUNT_UNIT}' (it is skipped while anything is"
-    f" in the folder); without systemd the line for /etc/fstab in install.md, then: mount {STATE_ROOT}",
+    fix=f"with no shared job here, and {USERS} unmounted: rm -rf {STATE_ROOT}; systemctl start '{MOUNT_UNIT}'"
+    f" '{USER_MOUNT_UNIT}' (each is skipped while anything is in its folder); without systemd the lines for /etc/fstab"
+    f" in install.md, then: mount {STATE_ROOT}",
 )
 def state_folder(facts: Facts) -> Sequence[Verdict]:
     state = facts.state
@@ -38,9 +41,36 @@ def state_folder(facts: Facts) -> Sequence[Verdict]:
     if state.folder.file_system != "tmpfs":
         return warn(f"{state.root} is on {state.folder.file_system}")
     if state.free_percent is not None and state.free_percent < FREE_PERCENT:
-        fix = f"du -a {state.root} | sort -n | tail; jobs of the user whose folder is large end it, or a larger size="
+        fix = f"du -a {state.root} | sort -n | tail; no user's files are on it but on {USERS}"
         return fail(f"{state.root} has {state.free_percent} % left", fix)
     return ok("a tmpfs of its own")
+
+
+@check(
+    "users-folder",
+    COMPUTE,
+    asks="what users can write to in the state folder is a second tmpfs, and has room",
+    why="without it a user can fill the file system of the ledger, and then shared jobs of everybody are refused here",
+    fix=f"with no shared job here: rm -rf {USERS}; systemctl start '{USER_MOUNT_UNIT}'; without systemd the second line"
+    f" for /etc/fstab in install.md, then: mount {USERS}; a container may not mount, so its host mounts a tmpfs there"
+    " for it, or gives it CAP_SYS_ADMIN",
+)
+def users_folder(facts: Facts) -> Sequence[Verdict]:
+    state = facts.state
+    if state.user_folder is None:
+        if state.folder is None:
+            return skip("no state folder")
+        return ok("not made yet: the Prolog of the first shared job mounts it")
+    if why := unsafe(state.user_folder):
+        return fail(why, f"chown root and chmod go-w {USERS}")
+    if not state.user_is_mount:
+        return warn(f"{USERS} has no file system of its own: users can fill that of the ledger")
+    if state.user_folder.file_system != "tmpfs":
+        return warn(f"{USERS} is on {state.user_folder.file_system}")
+    if state.user_free_percent is not None and state.user_free_percent < FREE_PERCENT:
+        fix = f"du -a --inodes {USERS} | sort -n | tail, or du -a: the end of that user's jobs frees it"
+        return fail(f"{USERS} has {state.user_free_percent} % left", fix)
+    return ok("a second tmpfs")
 
 
 LEAVE_IT = "none by hand: leave the file there, the next Prolog or Epilog of a shared job repairs it"
@@ -209,4 +239,4 @@ def agent_token(facts: Facts) -> Sequence[Verdict]:
     return fail(why) if why else ok(last.path)
 
 
-CHECKS = (state_folder, ledger, ledger_lock, job_folders, log, agent, agent_token)
+CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, agent, agent_token)

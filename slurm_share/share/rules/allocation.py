@@ -218,6 +218,21 @@ def driver_refusal(job: JobContext, reason: str) -> Refusal:
     return refusal(job, f"{reason}; an administrator must look at this node", cause=drain.NO_DRIVER)
 
 
+def state_refusal(job: JobContext, why: str) -> Refusal:
+    """Return the Refusal for a node on which the job could not be written down."""
+    return refusal(job, f"the node could not enter it: {why}; tell your administrators, and submit the job again")
+
+
+def no_room_refusal(job: JobContext, folder: str) -> Refusal:
+    """Return the Refusal for a node on which users' files fill the file system that the job's slots would be on."""
+    return refusal(
+        job,
+        f"{folder} is full on this node: what other jobs of yours wrote there goes when they end; submit this one "
+        "again then, and if you have no other job there, tell your administrators",
+        cause=drain.STATE_FULL,
+    )
+
+
 def crowd_refusal(plan: Plan) -> Refusal:
     """Return the Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is.
 

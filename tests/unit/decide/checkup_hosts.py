@@ -26,7 +26,7 @@ from slurm_share.checkup import (
 from slurm_share.records import Gpu, Ledger, LedgerJob, NodeProcess, ProcessIdentity
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
-PIPE = "/run/slurm-share/mps/2001/5131194a-2a6279"
+PIPE = "/run/slurm-share/user/mps/2001/5131194a-2a6279"
 UNSEEN = Unseen("nobody says")
 OLD = 1000.0
 
@@ -125,6 +125,9 @@ HEALTHY = Facts(
         folder=file("/run/slurm-share", file_system="tmpfs", is_file=False),
         is_mount=True,
         free_percent=99,
+        user_folder=file("/run/slurm-share/user", file_system="tmpfs", is_file=False),
+        user_is_mount=True,
+        user_free_percent=99,
         ledger=Ledger("boot"),
         now=OLD + 3600,
         uptime_s=OLD + 3600,

@@ -11,6 +11,7 @@ from checkup_hosts import HEALTHY, OLD, PIPE, UNSEEN, UUID, changed, file, job, 
 from checkup_rows import ROWS
 from msgspec.structs import replace
 
+from slurm_share.actuators import user_folder
 from slurm_share.checkup import Finding, SiteNode
 from slurm_share.decide import site_rules
 from slurm_share.decide.checkup import every, mending, policy, state
@@ -19,7 +20,6 @@ from slurm_share.records import Leaving, Ledger, ModeBefore, MpsHealth, ProcessI
 DRAINED = SiteNode("n1", "gpu:1", ("IDLE", "DRAIN"), "Prolog error", "26.05.5")
 PACKAGING = Path(__file__).resolve().parents[3] / "packaging"
 SHIPPED, INSTALL_PAGE = PACKAGING / "systemd", PACKAGING / "docs/install.md"
-MOUNT_LINE = "tmpfs /run/slurm-share tmpfs mode=0755,size=64m,nr_inodes=64k,nosuid,nodev,noexec 0 0"
 
 
 def say(facts, check):
@@ -181,14 +181,25 @@ def test_nothing_is_taken_for_unused_where_slurm_was_asked_about_some_jobs_only(
     assert mends(state__daemons=((2001, PIPE, True),), **some) == []
 
 
-def test_the_unit_of_the_state_folder_is_the_one_that_is_shipped():
-    """As a shell reads the fix: the backslash of its name stays."""
-    (unit,) = SHIPPED.glob("*.mount")
-    fix = next(check.fix for check in every.ALL if check.name == "state-folder")
-    assert unit.name == state.MOUNT_UNIT
-    assert unit.name in shlex.split(fix.partition("; ")[2])[2]
-    assert "ConditionDirectoryNotEmpty=!/run/slurm-share" in unit.read_text()
-    assert MOUNT_LINE in INSTALL_PAGE.read_text()
+@pytest.mark.parametrize(
+    ("name", "unit", "folder", "mode"),
+    [
+        ("state-folder", state.MOUNT_UNIT, "/run/slurm-share", "0755"),
+        ("users-folder", state.USER_MOUNT_UNIT, "/run/slurm-share/user", "0711"),
+    ],
+)
+def test_the_unit_of_each_file_system_is_the_one_that_is_shipped(name, unit, folder, mode):
+    """As a shell reads the fix: the backslash of its name stays. Its options are those of install.md and of the
+    Prolog, which mounts the users' where nobody did."""
+    fix = next(check.fix for check in every.ALL if check.name == name)
+    assert shlex.split(fix.partition("; ")[2])[2].rstrip(";") == unit
+    text = (SHIPPED / unit).read_text()
+    assert f"\nConditionDirectoryNotEmpty=!{folder}\n" in text
+    options = f"mode={mode},size=64m,nr_inodes=64k"
+    assert f"\nOptions={options},nosuid,nodev,noexec\n" in text
+    assert f"tmpfs {folder} tmpfs {options},nosuid,nodev,noexec 0 0\n" in INSTALL_PAGE.read_text()
+    assert user_folder.OPTIONS == "mode=0711,size=64m,nr_inodes=64k"
+    assert {path.name for path in SHIPPED.glob("*.mount")} == {state.MOUNT_UNIT, state.USER_MOUNT_UNIT}
 
 
 def test_a_folder_that_has_only_just_been_made_is_a_job_that_comes():

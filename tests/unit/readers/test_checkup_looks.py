@@ -321,8 +321,9 @@ def test_the_folders_of_hooks_are_looked_at_without_what_is_above_them(tmp_path)
     paths.root.chmod(0o777)
     found = checkup_state._folders_of_root(paths, "/run/slurm-share", tmp_path)
     assert [[(step.path, oct(step.mode)) for step in one.chain][-1:] for one in found] == [
-        [("/run/slurm-share/mps", oct(paths.mps.stat().st_mode & 0o7777))],
-        [("/run/slurm-share/mps/2001", "0o777")],
+        [("/run/slurm-share/user", oct(paths.user.stat().st_mode & 0o7777))],
+        [("/run/slurm-share/user/mps", oct(paths.mps.stat().st_mode & 0o7777))],
+        [("/run/slurm-share/user/mps/2001", "0o777")],
     ]
     assert {len(one.chain) for one in found} == {1}
 
