@@ -133,16 +133,30 @@ def seen(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is
 def advice(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
     """Return the sentence at the end of a node's part of a run: what to write next time.
 
-    lost: the tasks, at least one, that ran out of memory under a cap and have no attempt left. budgets: those of the
-    node's GPUs.
+    lost: the tasks, at least one, that ran out of memory under a cap or alone on a GPU and have no attempt left.
+    budgets: those of the node's GPUs.
     """
+    most = max(budget.total_mib for budget in budgets)
+    alone = [memory for memory in lost if memory.was_alone]
+    capped = [memory for memory in lost if not memory.was_alone]
+    if not alone:
+        return _advice_of_capped(capped, budgets, retries)
+    less = f"alone on a GPU, where {most} MiB are for tasks; a task must need less (a smaller batch)"
+    if capped:
+        also = f"{len(alone)} more ran out of it {less}"
+        return f"{_advice_of_capped(capped, budgets, retries)}; {also}"
+    what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"
+    caps = [memory.cap_mib for memory in alone if memory.cap_mib is not None]
+    under = f"under a cap of {max(caps)} MiB, and " if caps else ""
+    return f"{what} ran out of GPU memory {under}{less}"
+
+
+def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries: int) -> str:
     cap_mib = max(memory.cap_mib or 0 for memory in lost)
     need_mib = max(memory.need_mib or 0 for memory in lost)
     what = "1 task" if len(lost) == 1 else f"{len(lost)} tasks"
     said = f"{what} ran out of GPU memory under a cap of {cap_mib} MiB"
     most = max(budget.total_mib for budget in budgets)
-    if all(memory.was_alone for memory in lost):
-        return f"{said}, and alone on a GPU, where {most} MiB are for tasks; a task must need less (a smaller batch)"
     again = f"--retries {max(retries + 1, 2)}, which tries them with a larger cap and then alone on a GPU"
     fewer = "fewer processes on a node"
     if need_mib <= cap_mib:

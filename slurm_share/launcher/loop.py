@@ -184,7 +184,7 @@ class Loop:
         """What a first attempt is assumed to need once the caps of the seats have proved too small."""
         self.is_lesson_told = False
         self.given_up: list[Memory] = []
-        """One for each task that ran out of memory under a cap and has no attempt left."""
+        """One for each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
         self.host_crowded = False
         self.daemons = Daemons(node.seats)
         self.without_daemon: set[int | None] = set()
@@ -654,7 +654,7 @@ class Loop:
             self.host_crowded = self.sampler.watch_host = True
         if self.feeder.again(turn, outcome, memory):
             return
-        if outcome == "gpu memory" and memory.cap_mib is not None:
+        if outcome == "gpu memory" and (memory.cap_mib is not None or memory.was_alone):
             self.given_up.append(memory)
         if outcome == "unfinished":
             self.unfinished += 1

@@ -102,3 +102,22 @@ def test_when_the_first_ones_die_of_their_cap_the_others_start_with_a_larger_one
     made.resume()
     assert made.wait() == "COMPLETED", made.log()
     assert all(tried[-1].gpu_cap_mib == 39884 and len(tried) <= 2 for tried in made.attempts().values())
+
+
+def test_the_sentence_counts_tasks_that_ran_alone_from_the_first(cluster: Cluster) -> None:
+    """Eight tasks that need more than a GPU has: those that start after the first have failed have a GPU alone."""
+    made = Submitted(
+        cluster,
+        "#!/bin/bash\nexec simgpu-task --memory 90G --seconds 0.1\n",
+        "[1,4]",
+        "--ntasks",
+        "8",
+        "--options=-w n2",
+    )
+    assert made.wait() == "FAILED"
+    capped, alone = re.search(
+        r"n2: (\d+) tasks ran out of GPU memory under a cap of 39884 MiB; .*; (\d+) more ran out of it alone on a GPU",
+        made.log(),
+    ).groups()
+    assert int(capped) + int(alone) == 8
+    assert int(alone) > 0

@@ -158,6 +158,18 @@ def test_the_reason_names_the_cap_and_the_need():
             "a task must need less (a smaller batch)",
         ),
         (
+            # tasks that began alone, since those before them had shown that the caps are too small
+            [Memory(1, None, 90_000, was_alone=True)] * 2,
+            "2 tasks ran out of GPU memory alone on a GPU, where 79769 MiB are for tasks; a task must need less (a "
+            "smaller batch)",
+        ),
+        (
+            [Memory(1, 1_048_576), Memory(1, None, was_alone=True), Memory(2, 3323, was_alone=True)],
+            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or --retries 2, "
+            "which tries them with a larger cap and then alone on a GPU; 2 more ran out of it alone on a GPU, where "
+            "79769 MiB are for tasks; a task must need less (a smaller batch)",
+        ),
+        (
             # --share-gpu=mem=70G: the second attempt is alone already
             [Memory(2, 71_680, was_alone=True)],
             "1 task ran out of GPU memory under a cap of 71680 MiB, and alone on a GPU, where 79769 MiB are for tasks; "
