@@ -17,7 +17,6 @@ stand-in in packaging/demo/simgpu, and tests/contract/test_mps_contract.py holds
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from .errors import (
     shown,
 )
 from .paths import Paths
+from .patterns import pattern
 from .process import Deadline
 from .records import DaemonGroup, MpsHealth, MpsPlace, MpsServer, Owner, ProcessIdentity
 from .settings import Settings
@@ -55,9 +55,9 @@ GONE = "Cannot find MPS control daemon process"
 BUSY = "Cannot send command to MPS control daemon process"
 REFUSALS = ("Insufficient privileges", "Not enough privilege", "Invalid", "Only root user")
 
-_MEMORY = re.compile(r"([0-9]{1,9})([GM])B?", re.IGNORECASE | re.ASCII)
-_PIDS = re.compile(r"[0-9]{1,10}")
-_NOT_FOUND = re.compile(r"Server [0-9]+ not found")
+_MEMORY = pattern(r"(?ai)([0-9]{1,9})([GM])B?")
+_PIDS = pattern(r"[0-9]{1,10}")
+_NOT_FOUND = pattern(r"Server [0-9]+ not found")
 
 
 def node_place(

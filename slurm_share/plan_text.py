@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from . import names, share_option
 from .errors import OptionError, StateError
+from .patterns import pattern
 from .records import Assignment, PlanFile, PlanSlot, ShareRequest
 
-_LINE = re.compile(r"[ -~]*", re.ASCII)
-_VALUE = re.compile(r"[!-~]*", re.ASCII)
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\??)=([!-~]*)", re.ASCII)
+_PART = pattern(r"(?a)part=([0-9]+)/([0-9]+)")
+_ASSIGNMENT = pattern(r"(?a)([A-Za-z_][A-Za-z0-9_]*)(\??)=([!-~]*)")
 
 
 def render(plan: PlanFile) -> str:
@@ -29,7 +27,7 @@ def render(plan: PlanFile) -> str:
         lines += [_slot_line(slot, len(plan.slots)) for slot in plan.slots]
     lines.append("end")
     for line in lines:
-        if len(line) >= names.PLAN_MAX_LINE or not _LINE.fullmatch(line):
+        if len(line) >= names.PLAN_MAX_LINE or not _is_printable(line):
             raise ValueError(f"not a plan line: {line[:200]!r}")
     return "\n".join(lines) + "\n"
 
@@ -37,6 +35,11 @@ def render(plan: PlanFile) -> str:
 def parse(text: str, file: str = names.PLAN_FILE) -> PlanFile:
     """The plan in `text`. Raises StateError, which names `file` and the line."""
     return _Reader(text, file).plan()
+
+
+def _is_printable(text: str) -> bool:
+    """Whether it is printable ASCII, blank to tilde."""
+    return text.isascii() and text.isprintable()
 
 
 def _sentence(text: str) -> str:
@@ -48,7 +51,7 @@ def _sentence(text: str) -> str:
 def _slot_line(slot: PlanSlot, parts: int) -> str:
     words = [f"slot {slot.number}", f"part={slot.part}/{parts}"]
     for a in slot.environment:
-        if not _VALUE.fullmatch(a.value):
+        if not _is_printable(a.value) or " " in a.value:
             raise ValueError(f"a plan cannot hold {a.name}={a.value!r}")
         words.append(f"{a.name}{'?' if a.unless_set else ''}={a.value}")
     return " ".join(words)
@@ -115,7 +118,7 @@ class _Reader:
     def slot(self, number: int, parts: int) -> PlanSlot:
         where, _, rest = self.word("slot").partition(" ")
         part, *words = rest.split(" ")
-        match = re.fullmatch(r"part=([0-9]+)/([0-9]+)", part)
+        match = _PART.fullmatch(part)
         if where != str(number) or not match or match[2] != str(parts):
             raise self.wrong(f"'slot {number} part=I/{parts} ...' was expected here")
         return PlanSlot(number, int(match[1]), tuple(self.assignment(word) for word in words))

@@ -6,15 +6,13 @@ a program that never ran the plugin.
 
 from __future__ import annotations
 
-import re
-
 from . import names
 from .errors import OptionError
+from .patterns import pattern
 from .records import ShareRequest, SmChoice
 
-_NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
-_SIZE = re.compile(r"([1-9][0-9]*)(?:([MGT])(?:I?B)?)?", re.ASCII | re.IGNORECASE)
-_PERCENT = re.compile(r"([1-9][0-9]*)%?", re.ASCII)
+_SIZE = pattern(r"(?ai)([1-9][0-9]*)(?:([MGT])(?:I?B)?)?")
+_PERCENT = pattern(r"(?a)([1-9][0-9]*)%?")
 _MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
@@ -62,7 +60,8 @@ def render(request: ShareRequest | None) -> str:
 
 
 def _number(text: str, word: str, most: int, what: str) -> int:
-    if not _NUMBER.fullmatch(word) or len(word) > len(str(most)) or int(word) > most:
+    is_number = word.isascii() and word.isdecimal() and not word.startswith("0")
+    if not is_number or len(word) > len(str(most)) or int(word) > most:
         raise OptionError(text, f"{what} is a whole number from 1 to {most}")
     return int(word)
 

@@ -13,24 +13,25 @@ node the title of the step's slurmstepd has the job's number. The task is number
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from ..patterns import pattern
+
 ROOT = Path("/sys/fs/cgroup")
 _MIB = 1024 * 1024
-_V2 = re.compile(
+_V2 = pattern(
     r"/(?:[^/]+_)?slurmstepd\.scope/(?:job_([0-9]{1,10})|(s[0-9A-Z]{13}))(?=/|$)(?:/step_([^/]+))?"
     r"(?:/(?:user|slurm)(?:/task_([^/]+))?)?"
 )
-_V1 = re.compile(r"/slurm(?:_[^/]+)?/uid_([0-9]{1,10})/job_([0-9]{1,10})(?=/|$)(?:/step_([^/]+))?(?:/task_([^/]+))?")
-_OF_A_USER = re.compile(r"/user\.slice/|/user@[0-9]+\.service/")
+_V1 = pattern(r"/slurm(?:_[^/]+)?/uid_([0-9]{1,10})/job_([0-9]{1,10})(?=/|$)(?:/step_([^/]+))?(?:/task_([^/]+))?")
+_OF_A_USER = pattern(r"/user\.slice/|/user@[0-9]+\.service/")
 """systemd gives what is below these to the user, who may make folders of any name there."""
-_STEPD = re.compile(rb"slurmstepd: \[([0-9]{1,10})(?:\.([^\]\0]+))?\]")
-_REAL_ROOT = re.compile(rb"^Uid:\t0\t", re.MULTILINE)
-_UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
+_STEPD = pattern(rb"slurmstepd: \[([0-9]{1,10})(?:\.([^\]\0]+))?\]")
+_REAL_ROOT = pattern(rb"(?m)^Uid:\t0\t")
+_UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _CONTROLLERS = ("memory", "cpuacct", "cpu,cpuacct", "freezer", "devices", "cpuset")
 
 

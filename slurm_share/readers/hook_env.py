@@ -7,21 +7,21 @@ wire. All are bounded and matched against the form they must have; nothing of th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .. import names, share_option
 from ..errors import HookEnvError, OptionError, shown
+from ..node.driver import is_uuid
 from ..records import JobContext, ShareRequest
 
 TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
 if TYPE_CHECKING:
     from typing import Literal
 
-_NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,254}", re.ASCII)
-_DEVICE = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[0-9A-Za-z/-]{4,80}", re.ASCII)
+_ALNUM = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_IN_NODE = _ALNUM | frozenset("._-")
+_IN_WORD = _ALNUM | frozenset("_.@+-")
+_NAME_MOST = 255
 _UINT32_MAX = 2**32 - 1
 _NO_GPUS = ("", "NoDevFiles")
 """NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""
@@ -38,7 +38,7 @@ def read(environ: Mapping[str, str]) -> JobContext:
         job_id=_number(environ, "SLURM_JOB_ID"),
         uid=_number(environ, "SLURM_JOB_UID"),
         gid=_number(environ, "SLURM_JOB_GID"),
-        node=_matching(environ, "SLURMD_NODENAME", _NODE),
+        node=_matching(environ, "SLURMD_NODENAME", _is_node),
         granted=_granted(environ),
         share=share,
         share_problem=problem,
@@ -79,13 +79,13 @@ def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:
     if text in _NO_GPUS:
         return ()
     devices = tuple(text.split(","))
-    if len(text) > 65536 or not all(_DEVICE.fullmatch(device) for device in devices):
+    if len(text) > 65536 or not all(_is_number(device, 4) or is_uuid(device) for device in devices):
         raise HookEnvError(variable, text)
     return devices
 
 
 def _number(environ: Mapping[str, str], variable: str) -> int:
-    value = int(_matching(environ, variable, _NUMBER))
+    value = int(_matching(environ, variable, _is_number))
     if value > _UINT32_MAX:
         raise HookEnvError(variable, str(value))
     return value
@@ -96,9 +96,22 @@ def _optional_number(environ: Mapping[str, str], variable: str) -> int | None:
     return _number(environ, variable) if variable in environ else None
 
 
-def _matching(environ: Mapping[str, str], variable: str, form: re.Pattern[str]) -> str:
+def _is_number(text: str, digits: int = 10) -> bool:
+    return 1 <= len(text) <= digits and text.isascii() and text.isdecimal()
+
+
+def _is_node(text: str) -> bool:
+    return 1 <= len(text) <= _NAME_MOST and text[0] in _ALNUM and _IN_NODE.issuperset(text)
+
+
+def _is_word(text: str) -> bool:
+    """Return whether it may be the name of a user or of a partition."""
+    return 1 <= len(text) <= _NAME_MOST and (text[0] in _ALNUM or text[0] == "_") and _IN_WORD.issuperset(text)
+
+
+def _matching(environ: Mapping[str, str], variable: str, is_valid: Callable[[str], bool]) -> str:
     value = environ.get(variable)
-    if value is None or not form.fullmatch(value):
+    if value is None or not is_valid(value):
         raise HookEnvError(variable, value)
     return value
 
@@ -106,4 +119,4 @@ def _matching(environ: Mapping[str, str], variable: str, form: re.Pattern[str]) 
 def _optional(environ: Mapping[str, str], variable: str) -> str | None:
     """A variable that slurmd leaves out when it has no credential at hand, and that only people read."""
     value = environ.get(variable)
-    return value if value is not None and _WORD.fullmatch(value) else None
+    return value if value is not None and _is_word(value) else None

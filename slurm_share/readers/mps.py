@@ -10,7 +10,6 @@ Where a text below was never seen by us from a real daemon with a server and cli
 from __future__ import annotations
 
 import os
-import re
 
 from msgspec.structs import replace
 
@@ -18,11 +17,12 @@ from .. import cgroup_tree, mps_control, mps_processes
 from ..mps_processes import read_daemon as read_daemon
 from ..mps_processes import read_processes as read_processes
 from ..paths import Paths
+from ..patterns import pattern
 from ..process import Deadline
 from ..records import MpsClient, MpsHealth, MpsPlace, MpsProcess
 
-_NUMBER = re.compile(r"[0-9]{1,10}")
-_LEAF = re.compile(r"\.?([0-9A-Za-z]+-[0-9A-Za-z]+)(?:\.[0-9a-z]+)?")
+_NUMBER = pattern(r"[0-9]{1,10}")
+_LEAF = pattern(r"\.?([0-9A-Za-z]+-[0-9A-Za-z]+)(?:\.[0-9a-z]+)?")
 """`5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps_folders.py)."""
 
 

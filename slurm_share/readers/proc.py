@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import os
 import pwd
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .. import process_table
+from ..patterns import pattern
 from ..process import identify
 from ..records import LiveJob, NodeProcess
 from . import cgroups
 
 PROC = Path("/proc")
-_ENVIRON_JOB = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
+_ENVIRON_JOB = pattern(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
 _STEPD_NAME = b"slurmstepd"
-_UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
+_UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _ANCESTORS = 64
 """Deeper than any tree of a job that is not an attack."""
 
@@ -101,6 +101,8 @@ def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess,
 def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
     """Every process that is a user's through and through. One of root's that acts for him for a moment (a login's
     monitor, a file server) has another real or saved uid."""
+    import re
+
     whole = re.compile(rb"^Uid:\t%d\t%d\t%d\t" % (uid, uid, uid), re.MULTILINE)
     return read_processes(
         (pid for pid in process_table.read(str(proc)) if whole.search(_read(proc / str(pid) / "status"))), proc

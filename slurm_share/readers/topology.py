@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from pathlib import Path
 
 TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
 if TYPE_CHECKING:
     from ..work import Core
-
-_CPU = re.compile(r"cpu([0-9]+)")
-_NODE = re.compile(r"node([0-9]+)")
 
 
 def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
@@ -22,9 +18,8 @@ def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
     """
     cores: dict[tuple[int, int], list[int]] = {}
     for folder in sorted((sysfs / "devices/system/cpu").glob("cpu[0-9]*")):
-        match = _CPU.fullmatch(folder.name)
-        if match and (folder / "topology").is_dir():
-            cpu = int(match[1])
+        cpu = _number_in(folder.name, "cpu")
+        if cpu is not None and (folder / "topology").is_dir():
             socket = _number(folder / "topology/physical_package_id", 0)
             # A core id is unique within its die only; the first sibling is unique on the machine.
             core = min(read_cpu_list(folder / "topology/thread_siblings_list") or [cpu])
@@ -60,9 +55,9 @@ def _read_numa_nodes(sysfs: Path) -> dict[int, int]:
     """CPU -> NUMA node (Documentation/ABI/stable/sysfs-devices-node)."""
     found: dict[int, int] = {}
     for folder in (sysfs / "devices/system/node").glob("node[0-9]*"):
-        match = _NODE.fullmatch(folder.name)
-        if match:
-            found.update(dict.fromkeys(read_cpu_list(folder / "cpulist"), int(match[1])))
+        node = _number_in(folder.name, "node")
+        if node is not None:
+            found.update(dict.fromkeys(read_cpu_list(folder / "cpulist"), node))
     return found
 
 
@@ -90,6 +85,12 @@ def read_cpu_list(file: Path) -> list[int]:
         first, _, last = part.partition("-")
         cpus += range(int(first), int(last or first) + 1)
     return cpus
+
+
+def _number_in(name: str, word: str) -> int | None:
+    """The N of cpuN; None for any other name."""
+    digits = name.removeprefix(word)
+    return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
 
 
 def _number(file: Path, otherwise: int) -> int:
