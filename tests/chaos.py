@@ -3,7 +3,8 @@
 On a cluster of its own two users submit, cancel, requeue and overrun shared and ordinary jobs, while tasks, MPS
 daemons, hooks, slurmd, slurmctld and nodes are killed, networks cut and disks filled. What happens when is decided by
 the seed alone, and printed. Nothing befalls the last third of the nodes. Ends with 0 if no job was lost or ran twice by
-slurm-share, no node was drained by it, and nothing is left on any node.
+slurm-share, no node was drained by it, and nothing is left on any node: on one where no hook was killed at once, on
+the others after the next shared job.
 
 A job that did not complete is lost unless one of those deeds can have ended it so, there and then, and slurmctld's log
 or the job's output tells of it (tests/trouble/causes.py); how many jobs each of them explains is among the figures.

@@ -227,7 +227,8 @@ of its nodes or the controller in its time, and slurmctld's log or the job's out
 (`tests/trouble/causes.py` says for each deed what that is). How many jobs each explains is below, and how sharp this
 is: of the jobs that completed, how many would have been found if they had been refused, or had failed, instead,
 whatever had been said of them. A node that Slurm drains since a hook was killed in mid-run is counted apart, and
-so is what a skipped Epilog left for the node's next shared job to clear. `tests/bench/results/chaos_events.json` has
+so is what a killed Epilog left for the node's next shared job to clear; where no hook was killed nothing may be left.
+`tests/bench/results/chaos_events.json` has
 all that was judged. Slurm {slurm}, {date}, {machine}:
 
 | | |

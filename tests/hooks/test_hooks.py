@@ -437,6 +437,16 @@ def test_a_hanging_epilog_makes_the_node_unwell_and_a_hanging_prolog_does_not(
     assert [one(False) for one in codes] == [names.EXIT_OK]
 
 
+def test_an_epilog_that_hangs_in_the_driver_makes_the_node_unwell_and_no_other(monkeypatch):
+    """Nobody knows then what it left on the GPUs. What a user can have it wait for is no reason."""
+    codes = []
+    monkeypatch.setattr(hook, "load_settings_or_defaults", lambda *_: Settings(mode="on", log_file=""))
+    monkeypatch.setattr(hook, "watch", lambda who, seconds, code: codes.extend([code(True), code(False)]) or int)
+    monkeypatch.setattr(release, "release_job", lambda *_: True)
+    assert epilog.work()
+    assert codes == [names.EXIT_NODE_UNWELL, names.EXIT_OK]
+
+
 def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, monkeypatch):
     """Each of them is asked for under its own lock: the next job's Prolog may be quicker."""
     node.prolog()

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -284,3 +285,14 @@ def test_a_full_disk_is_a_sentence(tmp_path):
     """A user took all of /dev/shm: if nothing can be set aside that is said, and the hook goes on."""
     said = mounted(tmp_path, "mount -t tmpfs -o nr_inodes=2 none .; cd .; touch a; chown 2998 a", "a")
     assert said == ["None", ""] or (len(said) == 3 and "No space left on device" in said[0])
+
+
+@as_root
+def test_a_folder_of_another_users_under_that_name_stays(tmp_path):
+    """He read the name in no ledger, but a killed hook may have named it and not made it."""
+    aside = Path(scratch.new_aside(str(tmp_path)))
+    aside.mkdir()
+    (aside / "x").touch()
+    os.chown(aside, 2999, 2999)
+    assert scratch.remove([str(aside)], Deadline.after(10)) is None
+    assert (aside / "x").exists()
