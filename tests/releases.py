@@ -45,8 +45,8 @@ cluster with cgroup v1 besides:
 {confined}.
 
 `tests/run.sh` runs every cluster test on the current release, and those that depend on the release of Slurm on the
-older one; `--slurm all` runs everything on both. The profiles above get these checks and
-no others, and most of them here only: `tests/run.sh` has the four at once on the newest release, without triple and
+older one; `--slurm all` runs everything on both, and so does `tests/releases.sh`. The profiles above get these checks
+and no others, and most of them here only: `tests/run.sh` has the four at once on the newest release, without triple and
 requeue, and leaves out pyslurm, which has to be built. cgroup v2 is tested on kernels that have v1 as well, which
 slurmd refuses; there it is shown v2 alone (`packaging/demo/localcluster/only-v2.c`), and v2 has no controller of memory
 and CPUs. Whose a process is by its place in v2, and that folders of a user's making say nothing, is tested daily

@@ -1,0 +1,211 @@
+"""Would a test notice? Plants the faults of tests/faults.toml in a copy of the tree, one at a time: tests/faults.sh.
+
+A fault is one piece of text of the product, there exactly once, and what is put in its place. It is caught when every
+test that it names fails; before any fault is planted, all those tests have to pass. Text that is not in the product any
+more is an error: the check it stood for has moved, and the table has to follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "tests/faults.toml"
+PYTEST_S = 600.0
+"""For the tests of one fault; of all of them, without a fault, twice as long."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line of the table."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def needs_root(self) -> bool:
+        """Whether one of its tests brings up a cluster."""
+        return any(test.startswith("tests/cluster/") for test in self.tests)
+
+
+def parse(text: str) -> tuple[Fault, ...]:
+    """Read the table. Raises ValueError for one that has the same fault twice or lacks something."""
+    faults = []
+    for number, one in enumerate(tomllib.loads(text)["fault"], start=1):
+        if set(one) != {"what", "file", "old", "new", "tests"} or not one["tests"] or one["old"] == one["new"]:
+            raise ValueError(f"fault {number} ({one.get('what')}) wants what, file, old, new and tests")
+        faults.append(Fault(one["what"], one["file"], one["old"], one["new"], tuple(one["tests"])))
+    for key in ([one.what for one in faults], [(one.file, one.old, one.new) for one in faults]):
+        if twice := [one for one in key if key.count(one) > 1]:
+            raise ValueError(f"more than once: {twice[0]}")
+    return tuple(faults)
+
+
+def problem(fault: Fault, root: Path) -> str | None:
+    """Say why the fault cannot be planted or noticed in this tree; None: it can."""
+    file = root / fault.file
+    if not file.is_file():
+        return f"there is no {fault.file}"
+    count = file.read_text().count(fault.old)
+    if count != 1:
+        return f"its text is {count} times in {fault.file}, not once: {fault.old!r}"
+    for test in fault.tests:
+        name, _, function = test.partition("::")
+        function = function.partition("[")[0]
+        if not (root / name).is_file() or (function and f"def {function}(" not in (root / name).read_text()):
+            return f"there is no test {test}"
+    return None
+
+
+def copy_tree(target: Path) -> None:
+    """Copy what git knows or would take, with a virtual environment whose `slurm_share` is the copy's."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    ).stdout
+    for name in listed.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    ours = next((ROOT / ".venv/lib").glob("python3*/site-packages"))
+    site = target / ".venv" / ours.relative_to(ROOT / ".venv")
+    site.mkdir(parents=True)
+    for entry in ours.iterdir():
+        # How an editable installation says where the packages are.
+        if entry.name.startswith("__editable__") and entry.is_file():
+            (site / entry.name).write_text(entry.read_text().replace(str(ROOT), str(target)))
+        elif entry.name != "__pycache__":
+            (site / entry.name).symlink_to(entry)
+    shutil.copy2(ROOT / ".venv/pyvenv.cfg", target / ".venv/pyvenv.cfg")
+    (target / ".venv/installed").touch()
+    (target / ".venv/bin").mkdir()
+    for entry in (ROOT / ".venv/bin").iterdir():
+        copy = target / ".venv/bin" / entry.name
+        if entry.is_symlink():
+            copy.symlink_to(entry.readlink())
+        elif entry.is_file():
+            copy.write_bytes(entry.read_bytes().replace(os.fsencode(ROOT), os.fsencode(target)))
+            copy.chmod(0o755)
+
+
+def forget_compiled(file: Path) -> None:
+    """Remove what Python compiled of a file: a fault may have the same length and second as what it replaces."""
+    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def run_tests(tree: Path, tests: Sequence[str], seconds: float, jobs: int = 0) -> tuple[int, dict[str, bool], str]:
+    """Run the tests of a tree. Answers with pytest's exit code, which tests ran and
+    whether each passed, and the text."""
+    results = tree / ".results.xml"
+    results.unlink(missing_ok=True)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    environment |= {"PATH": f"{tree}/.venv/bin:{os.environ['PATH']}", "SLURM_SHARE_TEST_RELEASE": "usual"}
+    argv = [f"{tree}/.venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs)]
+    argv += ["--dist", "loadgroup", "--tb=line", f"--junitxml={results}", "-o", "junit_family=xunit1", *tests]
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=tree,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return -1, {}, f"not over after {seconds:g} s"
+    passed: dict[str, bool] = {}
+    if results.exists():
+        for case in ElementTree.parse(results).iter("testcase"):
+            name = f"{case.get('file')}::{case.get('name', '').partition('@')[0]}"
+            passed[name] = passed.get(name, True) and not {child.tag for child in case} & {
+                "failure",
+                "error",
+                "skipped",
+            }
+    return done.returncode, passed, done.stdout.decode(errors="replace")
+
+
+def verdict(fault: Fault, code: int, passed: dict[str, bool], text: str) -> str:
+    """Say `caught`, or why not."""
+    if code not in (0, 1):
+        last = text.strip().splitlines()[-1:] or [""]
+        return f"NOT RUN: pytest ended with {code}: {last[0][:160]}"
+    blind = [test for test in fault.tests if not any(not well for name, well in passed.items() if covers(test, name))]
+    return f"NOT CAUGHT by {', '.join(blind)}" if blind else "caught"
+
+
+def covers(test: str, name: str) -> bool:
+    """Whether a test of the table means this one: with its parameters, or all of them."""
+    return name == test or name.startswith((f"{test}[", f"{test}::"))
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="tests/faults.sh", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="TEXT", default="", help="faults with this in their name or file")
+    parser.add_argument("--check", action="store_true", help="only see whether the table fits the product")
+    args = parser.parse_args()
+    faults = [one for one in parse(TABLE.read_text()) if args.only in one.what or args.only in one.file]
+    if not faults:
+        parser.error(f"no fault has {args.only!r} in its name or file")
+    misfits = [(one, why) for one in faults if (why := problem(one, ROOT)) is not None]
+    for one, why in misfits:
+        print(f"ERROR: {one.what}: {why}")
+    if misfits or args.check:
+        return 1 if misfits else 0
+    if os.geteuid() != 0 and any(one.needs_root for one in faults):
+        parser.error("some of these faults are noticed by cluster tests, which need root")
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        Path(folder).chmod(0o755)  # some tests look at the tree as another user
+        tree = Path(folder).resolve() / "tree"
+        copy_tree(tree)
+        tests = sorted({test for one in faults for test in one.tests})
+        code, passed, text = run_tests(tree, tests, 2 * PYTEST_S, jobs=2)
+        if code == 1 and (failed := [name for name, well in passed.items() if not well]):
+            code, _, text = run_tests(tree, failed, PYTEST_S)  # once more, alone, as tests/twice.sh does
+        if code != 0:
+            print(text)
+            print("ERROR: without a fault not all of these tests pass, so they would prove nothing")
+            return 1
+        return 1 if sum(not is_caught(one, tree) for one in faults) else 0
+
+
+def is_caught(fault: Fault, tree: Path) -> bool:
+    """Plant the fault, run its tests, take it out; a line of the table is printed."""
+    file = tree / fault.file
+    text, info = file.read_text(), file.stat()
+    began = time.monotonic()
+    try:
+        file.write_text(text.replace(fault.old, fault.new))
+        forget_compiled(file)
+        said = verdict(fault, *run_tests(tree, fault.tests, PYTEST_S))
+    finally:
+        file.write_text(text)
+        os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
+        forget_compiled(file)
+    print(
+        f"{said if said == 'caught' else 'MISSED':7} {time.monotonic() - began:5.1f} s  {fault.file}: {fault.what}",
+        flush=True,
+    )
+    if said != "caught":
+        print(f"        {said}", flush=True)
+    return said == "caught"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
