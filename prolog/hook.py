@@ -34,6 +34,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What befalls a disk, and is no defect of ours: a user can fill the state folder with what is his own in it."""
 
 
+_is_program = False
+"""False: called by a test, in a process that goes on."""
+
+
 def run(who: str, work: Callable[[], bool]) -> int:
     """Do the hook's work and answer with its exit code; whatever goes wrong is logged."""
     try:
