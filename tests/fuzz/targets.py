@@ -172,7 +172,7 @@ def try_gpu(data: bytes) -> None:
     if isinstance(decision, Plan):
         plan_text.parse(plan_text.render(environment.plan_file(decision)))
     pipe = Paths().mps_pipe(2001, uuid)
-    assert str(pipe.parent) == f"{names.STATE_ROOT}/{names.MPS_FOLDER}/2001"
+    assert str(pipe.parent) == f"{names.STATE_ROOT}/{names.USER_FOLDER}/{names.MPS_FOLDER}/2001"
     assert pipe.name not in (".", "..")
     mps_control.check_pipe(str(pipe))
 

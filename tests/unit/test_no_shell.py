@@ -27,6 +27,8 @@ A_USERS_OWN = {
     "slurm_share/decide/mapreduce.py",
 }
 """Where a user's own script or command line is started for him, as himself."""
+OF_ROOTS_FILE = {("prolog/settings_cache.py", "marshal.loads")}
+"""What is read from a file that root alone can write or read, which is looked at first."""
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -49,6 +51,8 @@ def test_nothing_in_python_starts_a_shell() -> None:
     for file in python_files():
         for name, call in calls(ast.parse(file.read_text(encoding="utf-8"))):
             is_shell = any(key.arg == "shell" for key in call.keywords)
+            if (str(file.relative_to(ROOT)), name) in OF_ROOTS_FILE:
+                continue
             if name in FORBIDDEN or is_shell:
                 found.append(f"{file.relative_to(ROOT)}:{call.lineno}: {name}")
     assert found == []
