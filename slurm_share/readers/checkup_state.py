@@ -43,7 +43,7 @@ def read_state(
         user_free_percent=checkup_host.read_free_percent(paths.user),
         ledger=ledger,
         broken=broken,
-        folders=_folders(paths.jobs),
+        folders=_folders(paths),
         live_jobs=frozenset(job.job_id for job in proc.read_live_jobs(root / "proc")),
         abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
         daemons=daemons,
@@ -66,7 +66,7 @@ def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
     ledger, _ = _ledger(paths, root)
     known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
     live = (job.job_id for job in proc.read_live_jobs(root / "proc"))
-    return frozenset((*(job.job_id for job in known), *(job for job, _ in _folders(paths.jobs)), *live))
+    return frozenset((*(job.job_id for job in known), *(job for job, _ in _folders(paths)), *live))
 
 
 def _ledger(paths: Paths, root: Path) -> tuple[Ledger | Unseen, str]:
@@ -83,12 +83,15 @@ def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
     return tuple(one.job for one in ledger.leaving if not process.is_same(one.hook, str(root / "proc")))
 
 
-def _folders(jobs: Path) -> tuple[tuple[int, float], ...]:
-    try:
-        found = [(int(one.name), one.stat().st_mtime) for one in os.scandir(jobs) if one.name.isdecimal()]
-    except OSError:
-        return ()  # none, or a job's is being removed at this moment
-    return tuple(sorted(found))
+def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
+    """Return the jobs that have a folder, root's or the users' part of it, with the time of its last change."""
+    found: dict[int, float] = {}
+    for jobs in (paths.user_job(0).parent, paths.jobs):
+        try:
+            found |= {int(one.name): one.stat().st_mtime for one in os.scandir(jobs) if one.name.isdecimal()}
+        except OSError:
+            continue  # none, or a job's is being removed at this moment
+    return tuple(sorted(found.items()))
 
 
 def _daemons(paths: Paths, root: Path) -> tuple[tuple[int, str, bool], ...]:

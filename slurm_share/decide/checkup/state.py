@@ -61,6 +61,8 @@ def users_folder(facts: Facts) -> Sequence[Verdict]:
         if state.folder is None:
             return skip("no state folder")
         return ok("not made yet: the Prolog of the first shared job mounts it")
+    if state.folder is not None and unsafe(state.folder):
+        return skip("see state-folder")
     if why := unsafe(state.user_folder):
         return fail(why, f"chown root and chmod go-w {USERS}")
     if not state.user_is_mount:
