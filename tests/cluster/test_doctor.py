@@ -544,8 +544,7 @@ def test_a_daemon_that_a_program_uses_is_not_stopped_by_fix(cluster: Cluster, no
     node.prolog(STALE)
     user = node.task(STALE)
     node.run("sed", "-i", 's/"jobs":\\[[^]]*\\(\\[[^]]*\\][^]]*\\)*\\]/"jobs":[]/', f"{STATE}/ledger")
-    node.run("rm", "-r", f"{STATE}/jobs/{STALE}")
-    node.run("touch", "-d", "@1000", f"{USER}/jobs/{STALE}")
+    node.run("rm", "-r", f"{STATE}/jobs/{STALE}", f"{USER}/jobs/{STALE}")
     pipe = node.mps()[0].pipe
     assert node.jobs() == []
     fixed = doctor(cluster, "n1", "--fix")
