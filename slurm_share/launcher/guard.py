@@ -325,8 +325,9 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
         unnamed = sorted((row for row in found.values() if row.pid == 0), key=lambda row: row.since_boot, reverse=True)
         if not unnamed:
             break
+        leaders = descendants.read_leaders()
         for row in {cpus[row.seat]: row for row in unnamed}.values():
-            for one in descendants.read_leaders():
+            for one in leaders:
                 if one.pid not in known and _is_task(run, row, one, cpus[row.seat]):
                     found[row.seat] = replace(row, pid=one.pid)
                     known.add(one.pid)
