@@ -20,6 +20,7 @@ import queue
 import signal
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,21 +30,12 @@ LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 """Flags of posix_spawnattr_setflags(3), the same in the headers of glibc and musl."""
 THREADS = 4
-"""That start tasks: one waits for a core while the others go on. More of them did not start more."""
+"""The most threads that start tasks: while one waits for a core, the others go on. Only this number has been measured
+(tests/bench/launch.py)."""
 STACK_BYTES = 512 * 1024
 _OPAQUE_BYTES = 1024
 """Room for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, in musl no
 larger."""
-
-
-_Start = tuple[
-    "Begun",
-    ctypes.Array[ctypes.c_char_p],
-    ctypes.Array[ctypes.c_char_p],
-    frozenset[int] | None,
-    ctypes.Array[ctypes.c_char],
-]
-"""What came of it (to be filled in); arguments; environment; cores; file actions."""
 
 
 class Environment(MutableMapping[bytes, bytes]):
@@ -92,6 +84,19 @@ class Begun:
         self.pid = 0
         """0: it did not start."""
         self.error: OSError | None = None
+
+
+class _Start(NamedTuple):
+    """What a thread is asked to start."""
+
+    begun: Begun
+    """Where the thread writes whether it started."""
+    argv: ctypes.Array[ctypes.c_char_p]
+    environment: ctypes.Array[ctypes.c_char_p]
+    cpus: frozenset[int] | None
+    """The cores of the task; None: all."""
+    actions: ctypes.Array[ctypes.c_char]
+    """What posix_spawn(3) does to the task's files."""
 
 
 class Starter:
@@ -164,7 +169,7 @@ class Starter:
         if self._argv is None or self._argv[0] is not argv:
             self._argv = (argv, _array([os.fsencode(word) for word in argv]))
         actions = self._actions_for(log)
-        self._queue_of[seat].put((Begun(seat), self._argv[1], environment.array, self._cpus[seat], actions))
+        self._queue_of[seat].put(_Start(Begun(seat), self._argv[1], environment.array, self._cpus[seat], actions))
         self.pending += 1
 
     def begun(self, patience_s: float = 0.0) -> Begun | None:
