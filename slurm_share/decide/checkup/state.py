@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...checkup import Facts, Unseen, Verdict
+from ...checkup import Facts, FileFact, Unseen, Verdict
 from ...names import STATE_ROOT, USER_FOLDER
 from ...records import LedgerJob
 from .verdicts import COMPUTE, check, fail, named, ok, skip, unsafe, warn
@@ -34,16 +34,16 @@ def state_folder(facts: Facts) -> Sequence[Verdict]:
     state = facts.state
     if state.folder is None:
         return warn(f"there is no {state.root}: the first Prolog makes it, on whatever file system that is")
-    if why := unsafe(state.folder):
-        return fail(why, "slurm-share doctor --fix")
-    if not state.is_mount:
-        return warn(f"{state.root} is part of {state.folder.file_system or 'another file system'}")
-    if state.folder.file_system != "tmpfs":
-        return warn(f"{state.root} is on {state.folder.file_system}")
-    if state.free_percent is not None and state.free_percent < FREE_PERCENT:
-        fix = f"du -a {state.root} | sort -n | tail; no user's files are on it but on {USERS}"
-        return fail(f"{state.root} has {state.free_percent} % left", fix)
-    return ok("a tmpfs of its own")
+    return _own_tmpfs(
+        state.folder,
+        state.root,
+        is_mount=state.is_mount,
+        free_percent=state.free_percent,
+        well="a tmpfs of its own",
+        unsafe_fix="slurm-share doctor --fix",
+        shared=f"{state.root} is part of {state.folder.file_system or 'another file system'}",
+        full_fix=f"du -a {state.root} | sort -n | tail; no user's files are on it but on {USERS}",
+    )
 
 
 @check(
@@ -63,16 +63,40 @@ def users_folder(facts: Facts) -> Sequence[Verdict]:
         return ok("not made yet: the Prolog of the first shared job mounts it")
     if state.folder is not None and unsafe(state.folder):
         return skip("see state-folder")
-    if why := unsafe(state.user_folder):
-        return fail(why, f"chown root and chmod go-w {USERS}")
-    if not state.user_is_mount:
-        return warn(f"{USERS} has no file system of its own: users can fill that of the ledger")
-    if state.user_folder.file_system != "tmpfs":
-        return warn(f"{USERS} is on {state.user_folder.file_system}")
-    if state.user_free_percent is not None and state.user_free_percent < FREE_PERCENT:
-        fix = f"du -a --inodes {USERS} | sort -n | tail, or du -a: the end of that user's jobs frees it"
-        return fail(f"{USERS} has {state.user_free_percent} % left", fix)
-    return ok("a second tmpfs")
+    return _own_tmpfs(
+        state.user_folder,
+        USERS,
+        is_mount=state.user_is_mount,
+        free_percent=state.user_free_percent,
+        well="a second tmpfs",
+        unsafe_fix=f"chown root and chmod go-w {USERS}",
+        shared=f"{USERS} has no file system of its own: users can fill that of the ledger",
+        full_fix=f"du -a --inodes {USERS} | sort -n | tail, or du -a: the end of that user's jobs frees it",
+    )
+
+
+def _own_tmpfs(
+    folder: FileFact,
+    path: str,
+    *,
+    is_mount: bool,
+    free_percent: int | None,
+    well: str,
+    unsafe_fix: str,
+    shared: str,
+    full_fix: str,
+) -> Sequence[Verdict]:
+    """Return whether the folder is root's, the root of a tmpfs, and has room. `shared` says what is wrong where it is
+    part of another file system."""
+    if why := unsafe(folder):
+        return fail(why, unsafe_fix)
+    if not is_mount:
+        return warn(shared)
+    if folder.file_system != "tmpfs":
+        return warn(f"{path} is on {folder.file_system}")
+    if free_percent is not None and free_percent < FREE_PERCENT:
+        return fail(f"{path} has {free_percent} % left", full_fix)
+    return ok(well)
 
 
 LEAVE_IT = "none by hand: leave the file there, the next Prolog or Epilog of a shared job repairs it"
