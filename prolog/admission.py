@@ -1,4 +1,4 @@
-"""A shared job comes to this node: ask driver and kernel, decide, enter it in the ledger, start MPS, write the plan."""
+"""Admit a job to this node: ask driver and kernel, decide, enter it in the ledger, start MPS, write the plan."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ RUN_IN_JOB = (
 
 
 SLACK_S = 5.0
-"""What a Prolog may take beyond hook_deadline_s before it is given up: mps.UNDO_S for undoing a start of MPS, and what
-SIGKILL takes."""
+"""Seconds beyond hook_deadline_s after which the watchdog ends a Prolog: mps.UNDO_S for undoing a start of MPS, and
+some time for processes to end after SIGKILL."""
 CLEAR_RATIO = 0.5
-"""Of a Prolog's time, for clearing up after jobs before: MPS needs the rest."""
+"""The part of a Prolog's time for cleaning up after earlier jobs. Starting MPS needs the rest."""
 PATIENCE_S = 4.0
-"""How long a job waits for another that ought to be gone; half of the time at most: clearing and MPS need the rest."""
+"""How long a job waits for one that should have ended; at most half of the remaining time, since cleaning up and MPS
+need the rest."""
 LOOK_AGAIN_S = 0.1
-"""Between two looks at a job that ought to be gone."""
+"""The pause between two checks whether such a job has ended."""
 
 
 def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
-    """Decide about the job in `environ` and leave the decision where its tasks will look for it. False: the node is to
-    be drained, as share/rules/drain.py has it.
+    """Decide about the job in `environ` and write the decision where its tasks look for it. Return False if the node is
+    to be drained (share/rules/drain.py).
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
@@ -81,8 +82,8 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
 
 
 def make_slots(decision: Plan | Refusal, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:
-    """The slots of the job; a Refusal where there is no room for them. Jobs of the same user may have filled it, so the
-    node is not to blame."""
+    """Make the job's slots and return the decision; return a Refusal where there is no room for them. It never drains
+    the node: the user's own jobs may have filled the file system."""
     job = decision.job
     try:
         state.make_slots(paths, environment.plan_file(decision), job.gid)
@@ -97,9 +98,9 @@ def make_slots(decision: Plan | Refusal, paths: Paths, settings: Settings, deadl
 
 
 def give_users_folder(paths: Paths) -> None:
-    """Mount the file system of what users can write to, where the system has not done it and nothing is hidden by it.
+    """Mount the second file system, for the files of users, if it is not mounted yet and the mount would hide nothing.
 
-    A node on which that cannot be done goes on without: doctor says so.
+    A node where it cannot be mounted works without it; doctor tells about it.
     """
     state.prepare(paths)
     if not user_folder.lacks_mount(paths):
@@ -113,7 +114,8 @@ def give_users_folder(paths: Paths) -> None:
 
 
 def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None:
-    """Leave a refusal for the tasks of a shared job that could not be entered here, so that they do not run unshared.
+    """Write a refusal for the tasks of a shared job that could not be entered in the ledger, so that they do not run
+    unshared.
 
     Raises HookEnvError for an environment that is not slurmd's, OSError where state cannot be written; the plugin then
     finds no plan, and ends the tasks itself.
@@ -128,7 +130,8 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
 
 
 def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal | None:
-    """The decision; a driver that does not answer is a Refusal, since nobody knows then which GPU is which."""
+    """Return the decision about a job; None for one without a share. Where the driver does not answer it is a Refusal,
+    since the job's GPUs cannot be identified."""
     if job.share is None:
         return None
     try:
@@ -139,7 +142,7 @@ def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal 
 
 
 def granted_uuids(job: JobContext) -> list[str]:
-    """The GPUs of an ordinary job; none where the driver does not say, which is that job's own trouble."""
+    """Return the UUIDs of an ordinary job's GPUs; an empty list where the driver does not answer."""
     try:
         return [gpu.uuid for gpu in granted.granted_gpus(job.granted, hook.ask_driver(nvml.read_driver).gpus)[0]]
     except DriverError:
@@ -147,7 +150,7 @@ def granted_uuids(job: JobContext) -> list[str]:
 
 
 def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
-    """What this node can do about MPS."""
+    """Return whether this node can run MPS, and why not."""
     program = settings.mps_control
     why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
     is_missing = bool(program) and why_not is not None
@@ -157,8 +160,8 @@ def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
 
 
 def operators_daemon(paths: Paths, program: str) -> str | None:
-    """The sentence for a node whose operators run an MPS daemon of their own; None: they do not. A user's own daemon
-    is that user's business."""
+    """Return why MPS cannot be used on a node whose administrators run an MPS daemon of their own; None if they do not.
+    Daemons that users have started do not count."""
     daemons = mps_reader.foreign_daemons(mps_reader.read_processes(), str(paths.root))
     for one in daemons:
         if mps_processes.is_systems(one, mps_processes.read_program_files(program), FIRST_ORDINARY_UID):
@@ -167,7 +170,7 @@ def operators_daemon(paths: Paths, program: str) -> str | None:
 
 
 def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
-    """Whether the job of that number that lives here is another user's: nothing of it is to be given away."""
+    """Return whether a job of that number lives here and belongs to another user: then its state must not change."""
     if not paths.job(job.job_id).exists():
         return False
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
@@ -178,31 +181,31 @@ def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
 
 
 def is_entered(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
-    """Whether the ledger still has the job."""
+    """Return whether the ledger still has the job."""
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         return reconcile.find(hook.read_ledger(paths, WHO), job.job_id) is not None
 
 
 class Judged(Struct, frozen=True):
-    """A decision in the light of who is here."""
+    """A decision that takes into account which jobs are on the node."""
 
     decision: Plan | Refusal | None
     over: tuple[LedgerJob, ...]
-    """Jobs whose Epilog never came, as the ledger has them."""
+    """Jobs in the ledger that are over and had no Epilog."""
     neighbours: tuple[LiveJob, ...] = ()
-    """Jobs of other users, for which this one is refused."""
+    """Jobs of other users, which are the reason for a refusal."""
 
     def uids(self) -> frozenset[int]:
-        """Whose they are."""
+        """Return the users of the neighbours."""
         return frozenset(one.uid for one in self.neighbours if one.uid is not None)
 
 
 class Entry(Struct, frozen=True):
-    """What the ledger made of a job's arrival."""
+    """The result of entering a job in the ledger."""
 
     decision: Plan | Refusal | None
     over: tuple[LedgerJob, ...]
-    """Jobs whose Epilog never came: what they left is this hook's to clear away."""
+    """Jobs that are over and had no Epilog: this hook cleans up after them."""
 
 
 def enter(
@@ -216,15 +219,16 @@ def enter(
     *,
     listed: bool,
 ) -> Entry:
-    """Whether the job may be here, beside those that are; then it stands in the ledger, if it is shared, or on a node
-    that is `listed`: kept to one user.
+    """Decide whether the job may run beside the jobs that are here, and enter it in the ledger if it may and is shared,
+    or if the node is `listed` (kept to one user).
 
-    A job that others are in the way of waits: Slurm gives a job its GPUs, or a listed node, alone, but after the
-    controller has not seen a node for a while it does so before what it had given up there has ended. That takes a
-    moment, and is no reason to lose the job.
+    Where other jobs are in the way, wait for PATIENCE_S: Slurm gives a job its GPUs, or a listed node, alone. But when
+    the controller has lost sight of a node for a while, it starts jobs there before the earlier ones have ended. They
+    end within moments, and the new job need not be refused for them.
 
-    The ledger is written before anything is started: whoever stops a daemon asks it, under that GPU's own lock, whether
-    a job has come to the GPU meanwhile. Names of users are looked up without the ledger: a directory may take its time.
+    The ledger is written before anything is started: a hook that stops a daemon first looks there, under that GPU's own
+    lock, whether a new job has come to the GPU. Names of users are looked up without the ledger's lock, because a
+    directory service may answer slowly.
     """
     guarded = job.share is not None or listed
     state.prepare(paths)
@@ -252,7 +256,7 @@ def enter(
 
 
 def report_idle(steps: Iterable[LiveJob], ledger: Ledger) -> None:
-    """What is said of jobs whose tasks are over while Slurm's own process of them stays."""
+    """Log the jobs whose tasks have ended while their slurmstepd is still there."""
     for one in steps:
         if reconcile.find(ledger, one.job_id) is not None:
             hook.report(
@@ -265,7 +269,7 @@ def report_idle(steps: Iterable[LiveJob], ledger: Ledger) -> None:
 def write_down(
     job: JobContext, judged: Judged, ledger: Ledger, paths: Paths, settings: Settings, now: float, *, listed: bool
 ) -> Entry:
-    """The job's arrival in the `ledger`, which the caller holds and has read, and a folder for what it is told."""
+    """Write the job into `ledger` and make its folder. The caller holds the ledger's lock and has read `ledger`."""
     for entry in judged.over:
         hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
     over, ledger = release.take_over(ledger, judged.over, paths, settings, WHO)
@@ -278,7 +282,7 @@ def write_down(
     if wanted is not None and not isinstance(decision, Refusal):
         after = reconcile.enter(ledger, job, decision, now, wanted)
     if enters or isinstance(decision, Refusal):
-        # An Epilog of an earlier run may have removed it: from here on it does not.
+        # An Epilog of an earlier run may have removed the folder. From here on it does not: the ledger has the job.
         state.make_job_folder(paths, job.job_id)
     if after != ledger:
         state.write_ledger(paths, after, settings)
@@ -295,9 +299,11 @@ def judge(
     *,
     guarded: bool,
 ) -> Judged:
-    """The decision in the light of who is here, and the ledger's jobs that are over. Changes nothing.
+    """Return the decision that takes into account which jobs are here, and the ledger's jobs that are over. Changes
+    nothing.
 
-    shown: names of users that this one may be told."""
+    `shown`: names of other users that may be told to this job's user.
+    """
     plan = decision if isinstance(decision, Plan) else None
     granted = [gpu.uuid for gpu in plan.gpus] if plan is not None else granted_uuids(job) if ledger.jobs else []
     over = reconcile.stale(ledger, job, plan, granted, [one.job_id for one in live], now)
@@ -311,12 +317,12 @@ def judge(
 
 
 def read_names(uids: Iterable[int], environ: Mapping[str, str]) -> dict[int, str]:
-    """The names of these users, for a job's output; none where Slurm hides them from each other."""
+    """Return uid -> name, for a job's output; nothing where Slurm hides users from each other."""
     return {} if read_hides_owners(environ) else {uid: proc.read_user_name(uid) for uid in uids}
 
 
 def is_listed(node: str, settings: Settings) -> bool:
-    """Whether the site keeps this node to one user at a time, for ordinary jobs, too."""
+    """Return whether the site keeps this node to one user at a time (exclusive_user_nodes), for ordinary jobs, too."""
     listed = settings.exclusive_user_nodes
     if node in listed:
         return True
@@ -332,7 +338,7 @@ def is_listed(node: str, settings: Settings) -> bool:
 
 
 def read_hides_owners(environ: Mapping[str, str]) -> bool:
-    """Whether a user must not be told who else is here; True where that is not known."""
+    """Return whether a user must not be told who else is here; True where that is not known."""
     from slurm_share.readers import slurm_conf  # only where somebody else is in the way: every shared job would pay
 
     file = environ.get("SLURM_CONF", "")
@@ -340,8 +346,12 @@ def read_hides_owners(environ: Mapping[str, str]) -> bool:
 
 
 def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Plan | Refusal:
-    """A daemon for each GPU of the plan, started side by side or joined. One that no other job has, and that is not
-    well, is nobody's: it is replaced. What has to be undone after the deadline is undone until `last`."""
+    """Start an MPS daemon for each GPU of the plan, all at the same time, or join the one there; return the plan
+    with the daemons, or a Refusal.
+
+    A daemon that no other job uses and that does not answer well is replaced. A failed start may be undone until
+    `last`, which is after the deadline.
+    """
     owner = mps.owner(plan.job.uid, plan.job.gid)
     places = [
         mps_control.node_place(paths, settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=settings)
@@ -369,7 +379,7 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, 
             text = f"MPS on {outcome.place.gpu} failed: {outcome.why}"
         hook.report(WHO, f"job {plan.job.job_id}: {text}")
     if failures and exclusive:
-        # Without MPS its tasks share the GPU as so many processes, which this mode would not let in.
+        # Without MPS the tasks use the GPU as several processes, and this mode admits only one.
         release.restore_modes(paths, settings, last, WHO, tuple(failures), besides=plan.job.job_id)
     settled = allocation.settle_mps(plan, pipes, failures)
     if isinstance(settled, Refusal):
@@ -380,8 +390,9 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, 
 def _meet_earlier(
     joint: Sequence[MpsPlace], alone: Sequence[MpsPlace], earlier: Sequence[MpsPlace], deadline: Deadline
 ) -> tuple[list[MpsPlace], list[MpsPlace]]:
-    """The places to join and to start at, in the light of daemons that an `earlier` release started elsewhere: one that
-    another job uses is joined where it is, any other makes way, since a GPU has one daemon."""
+    """Return the places where a daemon is joined, and those where one is started, when an earlier release has started
+    daemons in other places (`earlier`). One that another job uses is joined there. Any other is stopped, since a GPU
+    has one daemon."""
     of = {place.gpu: place for place in earlier}
     for outcome in mps.stop_many([of[place.gpu] for place in alone if place.gpu in of], deadline):
         said = release.stop_sentence(outcome)
@@ -390,7 +401,7 @@ def _meet_earlier(
 
 
 def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline) -> None:
-    """Undo what was done for a job whose share is refused after all; its folder stays, for the sentence."""
+    """Undo what was done for a job whose share is refused after all. Its folder stays: it holds the refusal."""
     with state.exclusive(paths, deadline.at_most(release.LEDGER_S)):
         ledger = hook.read_ledger(paths, WHO)
         state.write_ledger(paths, reconcile.leave(ledger, job_id), settings)
@@ -398,7 +409,8 @@ def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline)
 
 
 def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> None:
-    """EXCLUSIVE_PROCESS on the plan's GPUs, the mode found remembered first; a GPU that refuses stays as it is."""
+    """Set EXCLUSIVE_PROCESS on the plan's GPUs, and note the mode before in the ledger; a GPU that refuses keeps its
+    mode."""
     for gpu in plan.gpus:
         try:
             with state.exclusive(paths, deadline):
@@ -412,7 +424,7 @@ def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
 
 
 def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
-    """The decision, for the log."""
+    """Return the decision in words, for the log."""
     if isinstance(decision, Refusal):
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):

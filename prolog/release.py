@@ -1,8 +1,8 @@
-"""A shared job has left this node: end its daemons and leftovers, put back what was changed, remove its folder.
+"""Clean up after a shared job: end its daemons and processes, restore what was changed, remove its folder.
 
-The ledger comes first: the job's line moves to those that are leaving, with the hook that is at it, so that a job which
-comes meanwhile finds its GPUs free. The folder and that line go last. So a hook that is killed at any moment leaves a
-line which says what is still to be done, and the next hook does it.
+The ledger is written first: the job's entry moves to the jobs that are leaving, together with the identity of this
+hook. A job that arrives meanwhile finds the GPUs free. The folder and the entry are removed last. So a hook that is
+killed at any moment leaves an entry that says what is still to be done, and the next hook does it.
 """
 
 from __future__ import annotations
@@ -39,41 +39,45 @@ from . import hook
 
 WHO = "epilog"
 SLACK_S = 5.0
-"""What an Epilog may take beyond release_deadline_s before it is given up: SIGKILL has its moment in every stage."""
+"""Seconds beyond release_deadline_s after which the watchdog ends an Epilog. Each stage may wait a moment beyond its
+deadline for processes that it has just killed."""
 DAEMONS_RATIO, LEFTOVERS_RATIO, DYING_RATIO, LAST_RATIO = 0.5, 0.5, 0.5, 0.5
-"""Of what is left of a hook's one deadline: for daemons, for processes on GPUs, for the end of what got SIGKILL, and
-for the processes of a user who has left. A stage that has more to do leaves it to the next hook."""
+"""The part of the remaining time that a stage may use. A hook has one deadline, and four kinds of stages: it stops MPS
+daemons (DAEMONS), ends processes on GPUs (LEFTOVERS), waits until killed processes are gone (DYING), and ends the
+processes and files of a user who has no job here any more (LAST). The next hook does what a stage had no time for."""
 LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
-"""At most, for listing a user's files, setting them aside, which is done under the ledger's lock, and removing them."""
+"""The most time for listing a user's files, for moving them aside, and for removing them. Moving is done under the
+ledger's lock."""
 LEDGER_S = 2.0
-"""At most, for the ledger: whoever holds it needs milliseconds."""
+"""The most time to wait for the ledger's lock. Its holders need milliseconds."""
 OUTLIVES_S = 2.0
-"""What is there so long after SIGKILL outlives it, if the hook has no time to wait longer: to free a large memory takes
-a second or more."""
+"""A process that is still there this long after SIGKILL counts as one that SIGKILL does not end. One that was killed
+more recently may only need time: the kernel takes a second or more to free a large memory."""
 ROUNDS = 3
-"""Of ending leftover processes that are started anew, before all of their user is ended at once."""
+"""How often leftover processes are ended, when something starts them again, before every process of their user is
+ended at once."""
 
 
 class Findings:
-    """What a hook met that share/rules/drain.py has to judge."""
+    """The causes found during one clean-up, for share/rules/drain.py to judge, and the processes that were killed."""
 
     def __init__(self) -> None:
         self.causes: set[str] = set()
         self.dying: dict[ProcessIdentity, float] = {}
-        """Processes that are there after SIGKILL, and the moment of it on the monotonic clock."""
+        """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
 
     def killed(self, identities: Iterable[ProcessIdentity]) -> None:
-        """Take down processes that got SIGKILL just now and have not ended yet."""
+        """Record processes that got SIGKILL just now and have not ended yet."""
         self.dying |= dict.fromkeys(identities, time.monotonic())
 
     @property
     def is_untidy(self) -> bool:
-        """Whether something was left for want of time."""
+        """Return whether a stage ran out of time and left work for the next hook."""
         return drain.OUT_OF_TIME in self.causes
 
 
 def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
-    """Undo what `admission.admit_job` did. Answers whether the node is well; does nothing the second time.
+    """Undo what `admission.admit_job` did; return False if the node must be drained. A second call does nothing.
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
@@ -99,14 +103,14 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
             state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
     causes = clear(over, paths, settings, deadline, WHO)
     well = not drain.drains(causes)
-    # slurmd may have said root of it: see is_given_up.
+    # slurmd may have given root as the job's user: see is_given_up.
     uid = job.uid if entry is None else entry.uid
     hook.report(WHO, f"job {job.job_id} of uid {uid}: {outcome(causes)}")
     return well
 
 
 def outcome(causes: Collection[str]) -> str:
-    """Return what is said at the end of an Epilog."""
+    """Return the sentence that an Epilog logs at its end."""
     said = "its share is removed"
     if drain.OUT_OF_TIME in causes:
         said += ", but for what takes longer: the next hook goes on, or slurm-share doctor --fix"
@@ -115,14 +119,17 @@ def outcome(causes: Collection[str]) -> str:
 
 
 def jobs_at_work() -> tuple[LiveJob, ...]:
-    """The jobs that are alive on this node."""
+    """Return the jobs that have live tasks on this node."""
     return owners.at_work(proc.read_live_jobs())
 
 
 def is_given_up(entry: LedgerJob, now: float) -> bool:
-    """Whether an Epilog that says root of somebody's job is the job's. slurmd runs one with SLURM_JOB_UID=0 when it has
-    ended a job that slurmctld does not know any more, or has started elsewhere meanwhile (seen on 26.05). It is not
-    believed of a job with a step here, nor of one that is about to get its first: that is the number's next run."""
+    """Return whether an Epilog that runs with SLURM_JOB_UID=0 is to clean up after this job of another user.
+
+    slurmd runs such an Epilog after it has ended a job that slurmctld does not know any more, or has started on another
+    node meanwhile (seen on 26.05). The answer is no while the job has a step here or is about to get its first one:
+    then the job was started again, under the same number, and the Epilog is of its earlier run.
+    """
     alive = any(one.job_id == entry.job_id for one in jobs_at_work())
     return not alive and not reconcile.is_starting(entry, now)
 
@@ -130,8 +137,8 @@ def is_given_up(entry: LedgerJob, now: float) -> bool:
 def take_over(
     ledger: Ledger, over: Iterable[LedgerJob], paths: Paths, settings: Settings, who: str
 ) -> tuple[tuple[LedgerJob, ...], Ledger]:
-    """Write into the ledger, which the caller holds and has read, that this hook is at what these jobs left, and at
-    what a killed hook did not get done; answers with all of them, and the new ledger."""
+    """Write into the ledger that this hook cleans up after the jobs in `over`, and after those of hooks that were
+    killed; return all these jobs and the new ledger. The caller holds the ledger's lock and has read `ledger`."""
     here = (*ledger.jobs, *(one.job for one in ledger.leaving))
     state.remove_remains(paths, frozenset(entry.uid for entry in here))
     living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
@@ -146,10 +153,11 @@ def take_over(
 
 
 def clear(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> frozenset[str]:
-    """Take away what jobs that `take_over` named left, and daemons of ours that no job here has at all.
+    """Clean up after the jobs that `take_over` returned, and stop our daemons that no job here uses; return the causes
+    of share/rules/drain.py that were found.
 
-    Every stage has a part of the one deadline. Answers with the causes of share/rules/drain.py that were met. Where
-    time was too short the jobs' lines and folders stay, and whichever hook comes next goes on.
+    Each stage has a part of the one deadline. Where time is too short the jobs' entries and folders stay, and the next
+    hook continues.
     """
     found = Findings()
     end_daemons(over, paths, settings, deadline.part(DAEMONS_RATIO), who, found)
@@ -169,7 +177,7 @@ def clear(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline:
 
 
 def await_dying(found: Findings, deadline: Deadline, who: str) -> None:
-    """Wait for the end of what got SIGKILL, and decide about what is there still."""
+    """Wait until the killed processes are gone; add a cause for each that is not."""
     left = process.wait_gone(found.dying, deadline)
     for identity in left:
         is_outliving = time.monotonic() - found.dying[identity] >= OUTLIVES_S
@@ -182,8 +190,12 @@ def await_dying(found: Findings, deadline: Deadline, who: str) -> None:
 def let_go(
     over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
 ) -> tuple[LedgerJob, ...]:
-    """Remove what tells of the jobs on this node; answers with those that were their user's last here, whose lines stay
-    until their user's things are cleared away, too. Of jobs that leave at once that is one: the last to come here."""
+    """Remove folders and entries of the jobs; return the jobs whose entries must stay for now.
+
+    Those are the jobs that were their user's last ones here: their entries stay until their user's processes and files
+    are cleared away, too. Where hooks of several jobs of a user get here at the same time, only the last of them finds
+    that the user has left. Jobs whose files an earlier hook moved aside and did not remove are returned as well.
+    """
     live = jobs_at_work() if any(entry.clean_up for entry in over) else ()
     with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
@@ -198,7 +210,7 @@ def let_go(
 
 
 def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
-    """Remove folder and line of jobs of which nothing is left. The caller holds the ledger."""
+    """Remove folder and entry of jobs of which nothing is left. The caller holds the ledger's lock."""
     for entry in done:
         if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
             state.remove_job(paths, entry.job_id)
@@ -208,13 +220,13 @@ def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Se
 def end_daemons(
     over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """Stop every daemon of ours that no job here has. What another hook is at, is its."""
+    """Stop every daemon of ours that no job here uses, except those that another hook is cleaning up."""
     pipes = tuple(sorted({*mps_reader.read_pipes(paths), *mps_reader.read_group_pipes(paths)}))
     if not pipes:
         return
     ledger = _read(paths, deadline, who)
     theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
-    # Of two jobs that leave one GPU at once neither may rely on the other's hook.
+    # Where two jobs leave one GPU at the same time, both hooks stop its daemon: neither can rely on the other.
     kept = _pipes(_others(ledger, over), paths) | (_pipes(theirs, paths) - _pipes(over, paths))
     gpus = {pipe: gpu for entry in over for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
     for uid in sorted({uid for uid, pipe in pipes if pipe not in kept}):
@@ -223,7 +235,7 @@ def end_daemons(
             return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, deadline, who), over), paths)
 
         owner = mps.owner_by_name(uid)
-        # Of a daemon that no job tells of, the name of its folder will do for that of its GPU.
+        # Where no job tells a daemon's GPU, the name of its folder stands for it.
         places = [
             mps_control.node_place(
                 paths, settings.mps_control, owner, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), pipe=pipe
@@ -245,8 +257,8 @@ def end_daemons(
 def _end_rest(
     places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """End what is still there of daemons that were to stop, such as one whose user removed its lock. Only what was
-    there `before` the stop: a daemon in the same place now may be the next job's.
+    """End the processes that remain of daemons that were stopped, such as one whose user removed its lock. Only those
+    in `before`, which was read before the stop: a newer daemon in the same place may be the next job's.
     """
     known = {place.pipe: place.owner.uid for place in places}
     old = {one.identity for one in before}
@@ -262,7 +274,7 @@ def _end_rest(
 
 
 def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
-    """How a daemon went, for the log."""
+    """Return how the stop of a daemon went, for the log."""
     if isinstance(outcome, MpsFailed):
         return outcome.why
     clients = f", {len(outcome.clients)} clients ended" if outcome.clients else ""
@@ -277,9 +289,10 @@ def restore_modes(
     gpus: Collection[str] | None = None,
     besides: int | None = None,
 ) -> None:
-    """Put back the compute mode of GPUs (all, or of `gpus`) that no job has, or none `besides` one.
+    """Restore the compute mode of those GPUs, or of `gpus` among them, that no job uses; the job `besides` does not
+    count.
 
-    A driver that refuses is said; what was remembered stays, for the next hook.
+    Where the driver refuses, that is logged, and the remembered mode stays in the ledger for the next hook.
     """
     with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
@@ -300,11 +313,12 @@ def restore_modes(
 def clean_up_after(
     last: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """Clear away what users left on the node whose `last` jobs these were, as the site wanted it when they came. Only
-    of a process on a GPU it matters whether it ends; what else cannot be cleared is said.
+    """Remove processes and files that users left on the node, after the `last` job of each, as far as the site's
+    settings asked for it when the job came. Only a process on a GPU that does not end can drain the node; whatever else
+    cannot be removed is logged.
 
-    A job of theirs may come at any moment. What is taken was there before they had one again: it is listed first, then
-    looked once more whether they have a job.
+    A user's next job may come at any moment, and nothing of it may be taken. So processes and files are listed first,
+    and users who then have a job are left out.
     """
     wanted = {uid: {word for entry in last if entry.uid == uid for word in entry.clean_up} for uid in _uids(last)}
     on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
@@ -373,9 +387,9 @@ def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, .
 def end_leftovers(
     over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """End the processes on the GPUs that the ended jobs had. The GPUs of a job without a share are its own business.
+    """End the processes on the GPUs that the ended jobs had. Jobs without a share have no GPUs in the ledger.
 
-    Looked at again until a look finds nothing to end: a script may start its program anew whenever it dies.
+    Repeats until nothing is left to end: a script may start its program again whenever it dies.
     """
     over = [entry for entry in over if entry.gpus]
     rounds = 0
@@ -401,7 +415,7 @@ def end_leftovers(
 
 
 def end_users(ended: Iterable[NodeProcess], others: Iterable[LedgerJob], who: str) -> None:
-    """End all processes at once of users whose leftovers come back, if they have no job here."""
+    """End every process of the users whose leftover processes are started again, if they have no job here."""
     live = {one.uid for one in jobs_at_work()} | {entry.uid for entry in others}
     users = {one.identity.uid for one in ended}
     for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
@@ -421,10 +435,10 @@ def end_leftovers_once(
     *,
     again: bool,
 ) -> tuple[tuple[NodeProcess, ...], tuple[NodeProcess, ...]]:
-    """One look: what there was to end, and what of it is there after SIGKILL. A GPU that another job of the same user
-    has is that job's to clear.
+    """End the leftover processes on the GPUs once; return those that were ended, and those of them that are still there
+    after SIGKILL. A GPU that another job of the same user has is left alone.
 
-    again: some were ended a moment ago, so what started these goes with them.
+    `again`: this is not the first round. Then something starts the processes, and their ancestors are ended with them.
     """
     live = {one.job_id: one.uid for one in jobs_at_work()} | {entry.job_id: entry.uid for entry in others}
     ours = _pids_of_mps(others, paths) if others else frozenset()
@@ -444,7 +458,7 @@ def end_leftovers_once(
         free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
         strays = [one for one in sweep.strays if one.identity.pid in free]
         end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *strays)
-        # Who started them goes first, and starts no other.
+        # Their ancestors are ended first, so that they start no others.
         ancestors = proc.read_ancestors(end) if again else ()
         above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, settings).end
         left = processes.end_processes((*above, *end), deadline.at_most(2 * processes.GRACE_S))
@@ -469,12 +483,13 @@ def _pipes(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[str]:
 
 
 def _pipes_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
-    """Where the daemon of a user on a GPU is, and where it is if an earlier release started it."""
+    """Return the pipe directory of a user's daemon on a GPU, and the one that earlier releases used."""
     return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
 
 
 def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
-    """Of the jobs' own users: anybody may name his program so, and another's pipe directory."""
+    """Return the pids of the jobs' MPS daemons and servers. Only processes of the jobs' own users count: anybody can
+    run a program of that name with another user's pipe directory."""
     users = {pipe: entry.uid for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
     found = mps_reader.read_processes()
     return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
@@ -486,8 +501,8 @@ def _read(paths: Paths, deadline: Deadline, who: str) -> Ledger:
 
 
 def _write(ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
-    """A ledger that cannot be written, most likely because a job filled the state folder, keeps no Epilog from making
-    room there: its job's line stays until it is written."""
+    """Write the ledger; log it where that fails, most likely because a job filled the state folder. The Epilog goes on,
+    since it makes room there. The job's entry stays until a later hook can write."""
     try:
         state.write_ledger(paths, ledger, settings)
     except OSError as error:

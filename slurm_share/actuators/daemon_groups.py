@@ -17,9 +17,10 @@ from ..share.rules import daemon_groups as rules
 
 PAUSE_S = 0.002
 FREEZE_S = 0.5
-"""What stopping all of a group's processes may take; one in the driver may take longer, and is killed all the same."""
+"""How long to wait until all processes of a group are frozen. One that is in a call into the driver may take longer;
+the group is killed anyway."""
 END_S = 1.0
-"""What a group may take to be empty after SIGKILL, beyond a deadline."""
+"""How long to wait, beyond a deadline, until a group is empty after SIGKILL."""
 
 
 def make(group: DaemonGroup, deadline: Deadline) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ UNDO_S = 3.0
 KILL_S = 0.5
 """What SIGKILL may take beyond a deadline; a process that takes longer sits in the driver."""
 REMOVE_RATIO = 0.25
-"""Of the time for stopping a daemon, for what its user left in its folder."""
+"""The part of the time for stopping a daemon that may be used for removing the files in its folder."""
 EMPTY_S = 0.5
 """No server for so long after start_server: it ended. (The list names a dying one for a moment, too.)"""
 NOFILE = 16384
