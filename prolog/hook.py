@@ -1,8 +1,9 @@
-"""What both hooks do around their work: a search path, one outermost handler, an end in time, an exit code.
+"""What Prolog and Epilog have in common: search path, outermost exception handler, watchdog, log, exit code.
 
-A non-zero exit of Prolog or Epilog drains the node (and a Prolog's requeues the job). Nothing that a user, a bad
-configuration or a defect of ours can cause is worth that: a job that shares is refused with a sentence, any other goes
-on, and the log says why. It means that the node is unwell; share/rules/drain.py has all causes.
+A non-zero exit code of Prolog or Epilog drains the node, and that of a Prolog requeues the job. It says that the node
+is unwell, and nothing else; share/rules/drain.py lists the causes. What a user, a wrong configuration or a defect of
+ours brings about does not drain the node: a shared job is refused with a sentence, any other job runs, and the log says
+why.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-"""slurmd starts hooks without PATH, and a shell's own default ends in the current folder."""
+"""slurmd starts hooks without PATH, and the default of some shells includes the current folder."""
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""What befalls a disk, and is no defect of ours: a user can fill the state folder with what is his own in it."""
+"""Errors of a full or read-only disk. They are not defects: users can fill the file system with their files."""
 
 
 _is_program = False
-"""False: called by a test, in a process that goes on."""
+"""Whether slurmd started this process as a hook. False in tests, which call hooks in a process that goes on."""
 
 
 def run(who: str, work: Callable[[], bool]) -> int:
-    """Do the hook's work and answer with its exit code; whatever goes wrong is logged."""
+    """Run `work` and return the hook's exit code; log every exception. `work` returns False if the node is unwell."""
     try:
         if _is_program:
             from slurm_share import process_table
@@ -53,8 +54,8 @@ def run(who: str, work: Callable[[], bool]) -> int:
 
 
 def explain(error: Exception) -> str:
-    """Our own errors are sentences, and a full disk is one; of any other, which is a defect, the end of its traceback
-    in one line."""
+    """Return an exception as one line for the log: a sentence for our own errors and for a full disk; for any other,
+    which is a defect, the end of its traceback."""
     from slurm_share.errors import SlurmShareError
 
     if isinstance(error, SlurmShareError):
@@ -69,7 +70,7 @@ def explain(error: Exception) -> str:
 
 
 def explain_to_user(error: Exception) -> str:
-    """The same for a job's output: of a defect only that it is one."""
+    """Return an exception as one line for a job's output: as `explain` does, but without the traceback of a defect."""
     from slurm_share.errors import SlurmShareError
 
     is_sentence = isinstance(error, SlurmShareError) or (isinstance(error, OSError) and error.errno in NO_ROOM)
@@ -77,11 +78,12 @@ def explain_to_user(error: Exception) -> str:
 
 
 _is_in_driver = False
-"""Whether this hook is in a call into the driver, which may not come back."""
+"""Whether this hook is in a call into the driver, which may never return."""
 
 
 def ask_driver(call: Callable[Args, Answer], *args: Args.args, **options: Args.kwargs) -> Answer:
-    """Return what a call into the driver returns; a hook that hangs in it is told from one that hangs elsewhere."""
+    """Call into the driver and return the result. The watchdog can then tell a hook that hangs in the driver from one
+    that hangs elsewhere."""
     global _is_in_driver
     _is_in_driver = True
     try:
@@ -91,10 +93,10 @@ def ask_driver(call: Callable[Args, Answer], *args: Args.args, **options: Args.k
 
 
 def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[], None]:
-    """End this hook when it is still here after so long; answers with what calls that off.
+    """Start a watchdog that ends this process after `seconds`; return a function that stops the watchdog.
 
-    All its work has one deadline; what has none is a call into the kernel, and slurmd would wait for it without end.
-    code: gets whether the driver is what hangs, and returns the exit code.
+    All work of a hook has one deadline. A call into the kernel can hang beyond it, and slurmd would wait for ever.
+    `code` is given whether the driver is what hangs, and returns the exit code.
     """
     import threading
 
@@ -111,8 +113,11 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
 
 
 def be_program(main: Callable[[], int]) -> NoReturn:
-    """Run a hook as the program that slurmd starts. A process of a tenth of a second has no garbage worth looking for,
-    and leaves at once: all that was to be written is written, and to take an interpreter apart costs, too."""
+    """Run a hook as the program that slurmd starts, and exit with its code.
+
+    To save time, garbage collection is off (the process lives for about 0.1 s), and the interpreter is not shut down in
+    order: all files are written by then.
+    """
     global _is_program
     _is_program = True
     gc.disable()
@@ -122,18 +127,18 @@ def be_program(main: Callable[[], int]) -> NoReturn:
 
 
 def set_out() -> None:
-    """Before anything else: what slurmd leaves open or gives along from its own start."""
+    """Set the search path and the umask, which slurmd does not set or passes on from its own start. Call it first."""
     os.environ["PATH"] = SEARCH_PATH
     os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
 
 
 _log_file: str | None = None
-"""Where this hook logs; None: its configuration has not been read, or is wrong."""
+"""The file that this hook logs to. None: the configuration has not been read, or is wrong."""
 
 
 def report(who: str, text: str) -> None:
-    """A line in the site's log; in the default one where the configuration is what is wrong. Never raises: it is what
-    speaks when something else has."""
+    """Write a line to the site's log, or to the default log file while the configuration is unknown or wrong. Never
+    raises, since exception handlers call it."""
     from slurm_share import log
     from slurm_share.settings import Settings
 
@@ -141,9 +146,10 @@ def report(who: str, text: str) -> None:
 
 
 def load_settings() -> Settings:
-    """The settings for this job's partition. Raises ConfigError where the site's file is wrong.
+    """Return the settings for this job's partition.
 
-    To be called before any record is made: a hook that need not read the file needs no msgspec either.
+    Call it before any record is made: a hook that finds the settings in the cache does without msgspec. Raises
+    ConfigError where the site's file is wrong.
     """
     global _log_file
     partition = os.environ.get("SLURM_JOB_PARTITION")
@@ -168,8 +174,8 @@ def load_settings() -> Settings:
 
 
 def load_settings_or_defaults(who: str) -> Settings:
-    """The same; the defaults, said in the log, where the file is wrong. For work that must be done all the same: to
-    remove what is ours needs nobody's permission."""
+    """Return the settings for this job's partition; the defaults where the site's file is wrong, and log that. For work
+    that must be done in any case, such as cleaning up."""
     from slurm_share.errors import ConfigError
     from slurm_share.settings import Settings
 
@@ -181,12 +187,12 @@ def load_settings_or_defaults(who: str) -> Settings:
 
 
 LISTING = b"exclusive_user_nodes"
-"""The setting that makes ordinary jobs the hooks' business."""
+"""The setting because of which hooks also check ordinary jobs."""
 
 
 def site_may_list_nodes() -> bool:
-    """Whether the site's file has the word at all: a look that costs an ordinary job microseconds, where to understand
-    the file would cost as much as the rest of its Prolog."""
+    """Return whether the site's file contains the name of that setting at all. This takes microseconds; to parse the
+    file would take as long as the rest of an ordinary job's Prolog."""
     from slurm_share.names import CONFIG_FILE
 
     try:
@@ -202,11 +208,12 @@ def site_may_list_nodes() -> bool:
 
 
 COUNT_S = 1.0
-"""For the record of refusals, which is held for less than a millisecond."""
+"""How long to wait for the lock of the record of refusals. Its holders need less than a millisecond."""
 
 
 def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
-    """Note that a job was refused; False: the node is to be drained, since it was one too many. Never raises."""
+    """Record that a job was refused; return False if the node is to be drained, since it was one too many. Never
+    raises."""
     from slurm_share.actuators import refusals
     from slurm_share.errors import StateError
     from slurm_share.process import Deadline
@@ -225,7 +232,7 @@ def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
 
 
 def myself() -> ProcessIdentity:
-    """This hook, so that the next one can tell whether it still lives."""
+    """Return the identity of this process, by which other hooks can tell whether it still lives."""
     from slurm_share import process
 
     identity = process.identify(os.getpid())
@@ -234,8 +241,8 @@ def myself() -> ProcessIdentity:
 
 
 def read_ledger(paths: Paths, who: str) -> Ledger:
-    """The node's ledger; where it cannot be understood, what the jobs' plans tell of it, said in the log: it is a
-    memory of who is here, and no job may wait until somebody repairs it."""
+    """Return the node's ledger. Where its file cannot be understood, rebuild it from the plans of the jobs that are
+    here, and log that: no job has to wait until somebody repairs the file."""
     from slurm_share.decide import reconcile
     from slurm_share.errors import StateError
     from slurm_share.readers import ledger_file
