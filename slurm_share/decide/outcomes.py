@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 import signal
@@ -75,6 +76,22 @@ def _how(ending: Ending) -> str:
         return f"ended by {signal.Signals(ending.signal or 0).name}"
     except ValueError:
         return f"ended by signal {ending.signal}"
+
+
+def why_not_started(program: str, error: OSError, head: bytes) -> str:
+    """Return why a program could not be executed. `head` is the beginning of its file, empty where that cannot be read.
+    ENOENT for a file that is there means its interpreter or its dynamic linker (execve(2))."""
+    line = head.partition(b"\n")[0]
+    if error.errno == errno.ENOENT and line.startswith(b"#!"):
+        if line.endswith(b"\r"):
+            return f"{program}: its lines end as on Windows, which Linux takes for a part of its interpreter's name"
+        interpreter = (line[2:].split() or [b""])[0].decode(errors="replace")
+        return f"{program}: its first line names {interpreter}, which is not there"
+    if error.errno == errno.ENOENT and head:
+        return f"{program}: the dynamic linker that it needs is not there"
+    if error.errno == errno.ETXTBSY:
+        return f"{program}: {error.strerror} (somebody has it open for writing)"
+    return f"{program}: {error.strerror}"
 
 
 def asked_mib(log_tail: bytes) -> int | None:

@@ -75,6 +75,8 @@ NEVER_STARTED_MAX = 100
 """A node that has lost the script's file system fails tasks faster than the others can do them, and would empty a queue
 that nodes share."""
 LOG_TAIL_BYTES = 64 * 1024
+HEAD_BYTES = 256
+"""As much of a script's first line as the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
 _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
 
 
@@ -479,9 +481,10 @@ class Loop:
     def _why_not_started(self, task: int, log: str, error: OSError | ValueError) -> str:
         if not isinstance(error, OSError):
             return f"its line in the tasks file cannot be used: {error}"
+        if error.filename == log:
+            return f"{log}: {error.strerror}"
         program = self.what.command[0] if self.what.command else "/bin/sh"
-        what = log if os.access(program, os.X_OK) else program
-        return f"{what}: {error.strerror}"
+        return outcomes.why_not_started(program, error, _head(program))
 
     def _open_log(self, turn: Turn, log: str) -> tuple[int, int]:
         """Return where this attempt's output begins in its log, and the open log."""
@@ -839,6 +842,20 @@ class Loop:
 
 def _own_peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _head(program: str) -> bytes:
+    """Return the beginning of a program's file; nothing where it cannot be read."""
+    try:
+        file = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, HEAD_BYTES)
+    except OSError:
+        return b""  # a folder, for example
+    finally:
+        os.close(file)
 
 
 def _tail(log: str, start: int) -> bytes:

@@ -589,6 +589,30 @@ def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/no/such/shell -e\n", "its first line names /no/such/shell, which is not there"),
+        ("#!/bin/sh\r\ntrue\r\n", "its lines end as on Windows"),
+        ("#!/bin/sh\n", "Text file busy (somebody has it open for writing)"),
+        ("", "Permission denied"),
+    ],
+)
+def test_a_program_that_the_kernel_refuses_is_blamed_and_not_its_log(tmp_path, text, why):
+    """An interpreter that is not there, Windows' line ends, a file that is being written, a folder."""
+    made = Launch(tmp_path, text, 1)
+    script = tmp_path / "task.sh"
+    with script.open("a") if "busy" in why else contextlib.nullcontext():
+        if not text:
+            script.unlink()
+            script.mkdir()
+        code, _ = made.go()
+    assert code == 1
+    assert (made.results()[0].outcome, made.results()[0].code) == ("not started", None)
+    assert made.results()[0].why.startswith(f"{script}: ")
+    assert why in made.results()[0].why
+
+
 def test_a_node_that_can_start_nothing_does_not_empty_the_queue(tmp_path):
     """100 in a row, and what the other process was starting meanwhile; the rest is for nodes that can start it, or for
     whoever resumes the run."""
