@@ -117,20 +117,34 @@ class Starter:
         self._begun: queue.SimpleQueue[Begun] = queue.SimpleQueue()
         self.pending = 0
         """Starts that were asked for and that `begun` has not told of."""
-        # Seats with the same cores have the same thread, which need not move then. Its starts are one after the other:
-        # of two tasks that are to have the same cores, the one that was asked for first is there first.
-        places = {one: place for place, one in enumerate(dict.fromkeys(cpus))}
-        self._queues: list[queue.SimpleQueue[_Start]] = [queue.SimpleQueue() for _ in range(min(len(places), THREADS))]
-        self._queue_of = [self._queues[places[one] % len(self._queues)] for one in cpus]
+        self._assign([queue.SimpleQueue() for _ in range(min(len(set(cpus)), THREADS))])
 
     def make_threads(self) -> None:
-        """Call it once, where all signals that matter are blocked: the threads leave them to the caller's."""
-        before = threading.stack_size(STACK_BYTES)
+        """Call it once, where all signals that matter are blocked: the threads leave them to the caller's.
+
+        Where not all threads can be made, those that can do the work. Raises RuntimeError where none can.
+        """
+        before, made = threading.stack_size(STACK_BYTES), 0
         try:
             for one in self._queues:
                 threading.Thread(target=self._work, args=(one,), name="starter", daemon=True).start()
+                made += 1
+        except RuntimeError:
+            if not made:
+                raise
         finally:
             threading.stack_size(before)
+        self._assign(self._queues[:made])
+
+    def _assign(self, queues: list[queue.SimpleQueue[_Start]]) -> None:
+        """Give each seat one of the queues.
+
+        Seats with the same cores have the same thread, which need not move then. Its starts are one after the other: of
+        two tasks that are to have the same cores, the one that was asked for first is there first.
+        """
+        places = {one: place for place, one in enumerate(dict.fromkeys(self._cpus))}
+        self._queues = queues
+        self._queue_of = [queues[places[one] % len(queues)] for one in self._cpus]
 
     def _make_attributes(self) -> ctypes.Array[ctypes.c_char]:
         """Return the attributes of every start: a session of its own, and no signal ignored or blocked.
@@ -201,6 +215,8 @@ class Starter:
                 begun.pid = pid.value
             except OSError as error:
                 begun.error = error
+            except MemoryError:
+                begun.error = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             self._begun.put(begun)
             if begun.error is not None:
                 os.kill(os.getpid(), signal.SIGCHLD)  # no child will ever end, and somebody may be waiting for one

@@ -9,6 +9,7 @@ in good order (PR_SET_PDEATHSIG).
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -36,7 +37,7 @@ from ..work import ENV_ATTEMPT, ENV_TASK, Progress, Run
 from . import node as nodes
 from . import strays
 from .feeder import Feeder
-from .loop import SIGNALS, STOPS, WORDS, Loop
+from .loop import NO_PROCESSES, SIGNALS, STOPS, WORDS, Loop
 from .node import Node
 from .table import Row, Table
 
@@ -83,7 +84,11 @@ def launch_node(
         table = Table(len(node.seats))
         launch.become_subreaper()
         guard = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            why = NO_PROCESSES if error.errno == errno.EAGAIN else error.strerror
+            raise LaunchError(f"{node.name} cannot start the launcher: {why}") from error
         if pid == 0:
 
             def work() -> int:

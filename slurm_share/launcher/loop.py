@@ -58,6 +58,7 @@ LEFT_S = 2.0
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 START_S = 0.1
 """For the next of the starts under way to come back, where somebody has to wait for it."""
+NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
 TROUBLE_S = 60.0
 """So long nothing could be started, and nothing runs, for want of processes, descriptors, memory or disk space."""
 PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
@@ -172,6 +173,7 @@ class Loop:
         """When each word came last."""
         self.trouble: Deadline | None = None
         """Since a start has failed of something that may pass."""
+        self.is_trouble_told = False
         self.is_held_up = False
         """Nothing starts before the next tick."""
         self.crowded: set[int | None] = set()
@@ -227,8 +229,11 @@ class Loop:
     def run(self) -> int:
         """0 where every task that this node took is done, else 1."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        self.sampler.start()
-        self.starter.make_threads()
+        try:
+            self.sampler.start()
+            self.starter.make_threads()
+        except RuntimeError:  # Python says no more of it
+            self._close(f"{self.node.name} cannot make the launcher's threads: {NO_PROCESSES}; no task starts there")
         tick, armed = time.monotonic(), None
         while True:
             self._listen()
@@ -474,8 +479,10 @@ class Loop:
         self.is_held_up = True
         if self.trouble is None:
             self.trouble = Deadline.after(TROUBLE_S)
+        if not self.is_trouble_told:
+            self.is_trouble_told = True
             self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it is tried again every second")
-        elif self.trouble.left() == 0 and not self.running:
+        elif self.trouble.left() == 0 and not (self.running or self.starting or self.feeder.closed):
             self._close(f"{self.node.name} could start nothing for {TROUBLE_S:g} s ({error.strerror}); it gives up")
 
     def _why_not_started(self, task: int, log: str, error: OSError | ValueError) -> str:

@@ -624,6 +624,51 @@ def test_a_node_that_can_start_nothing_does_not_empty_the_queue(tmp_path):
     assert "100 tasks in a row could not be started" in said
 
 
+@contextlib.contextmanager
+def few_processes(most):
+    """The words before a program that may have so many processes and threads, itself included."""
+    parent = next((one for one in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if one.is_dir()), Path("/no"))
+    group = parent / f"test-launch-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "pids.max").write_text(str(most))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"NOT TESTED: too few processes need a cgroup ({error})")
+    try:
+        yield ["/bin/sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
+        wait_for(lambda: (group / "cgroup.procs").read_text() == "")
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("most", "why"), [(1, "start the launcher"), (2, "make the launcher's threads"), (3, "threads")]
+)
+def test_a_launcher_without_room_for_its_own_processes_says_so(tmp_path, most, why):
+    """For its second process, for the thread that samples, for one that starts tasks."""
+    made = Launch(tmp_path, "", 2, command=("/bin/true",))
+    with few_processes(most) as before:
+        code, said = made.start(before=before).end()
+    assert code == 1
+    assert f"{why}: you have as many processes as you may have there" in said
+    assert "Traceback" not in said
+    assert "defect" not in said
+    assert made.go()[0] == 0
+
+
+def test_with_room_for_one_task_at_a_time_all_are_done(tmp_path):
+    """The launcher's two processes, the sampler, one thread that starts tasks, and a task. That more cannot be started
+    is said once, although each task that starts has been one of those that could not."""
+    made = Launch(tmp_path, "", 2, tasks=3, command=("/bin/sleep", "0.1"), bind=False)
+    with few_processes(5) as before:
+        code, said = made.start(before=before).end()
+    assert code == 0, said
+    assert made.attempts() == {task: ["done"] for task in range(3)}
+    assert said.count("cannot start a task now (Resource temporarily unavailable)") == 1
+
+
 def test_a_script_without_its_first_line_is_run_by_the_shell(tmp_path):
     """As every shell does."""
     made = Launch(tmp_path, "echo plain $LLSUB_RANK\n", 1)
