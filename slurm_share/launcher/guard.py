@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,8 @@ from .table import Row, Table
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN = 70
 """A defect in the loop (EX_SOFTWARE of sysexits.h); its traceback is in the job's log."""
+EXIT_NOT_EXECUTED = 127
+"""SPAWN_ERROR in glibc's sysdeps/unix/sysv/linux/spawni.c; the same in musl."""
 GRACE_S = 5.0
 """For the tasks of a loop that was killed, until SIGKILL."""
 UNNAMED_S = 0.5
@@ -320,31 +323,47 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
     posix_spawn comes back when the new program runs already; on a busy machine that can be long after, and a loop that
     was killed meanwhile has not named its task. Its task is a child of ours that leads a session, that no row names,
     that began no earlier than its row, and that is the program it should be: by its environment, or, where it has
-    ended already, by its name and its cores. Tasks with the same cores are started one after the other, so that only
-    the first of them without a pid can have begun. What another task has left behind is none of these.
+    ended already, by its cores, and by its name or by being the only one on cores of its seat alone. (`#!/usr/bin/env
+    python3` ends under another name.) Tasks with the same cores are started one after the other, so that only the first
+    of them without a pid can have begun. What another task has left behind is none of these.
     """
     found, patience = {row.seat: row for row in rows if not _is_seen(row)}, Deadline.after(UNNAMED_S)
     known = {row.pid for row in rows}
     cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
+    alone = {one for one, seats in Counter(cpus).items() if one is not None and seats == 1}
     while patience.left() > 0:
         unnamed = sorted((row for row in found.values() if row.pid == 0), key=lambda row: row.since_boot, reverse=True)
         if not unnamed:
             break
         leaders = descendants.read_leaders()
         for row in {cpus[row.seat]: row for row in unnamed}.values():
-            for one in leaders:
-                if one.pid not in known and _is_task(run, row, one, cpus[row.seat]):
-                    found[row.seat] = replace(row, pid=one.pid)
-                    known.add(one.pid)
-                    break
+            its = cpus[row.seat]
+            begun = [one for one in leaders if one.pid not in known and one.since_boot >= row.since_boot - CLOCK_TICK_S]
+            one = next((one for one in begun if _is_task(run, row, one, its)), None)
+            if one is None and its in alone:
+                ended = [one for one in begun if one.cpus == its and not one.environ and not _is_failed_start(one.pid)]
+                one = ended[0] if len(ended) == 1 else None
+            if one is not None:
+                found[row.seat] = replace(row, pid=one.pid)
+                known.add(one.pid)
         time.sleep(0.01)  # between vfork and setsid it leads nothing yet
     return list(found.values())
 
 
 def _is_task(run: Run, row: Row, one: descendants.Leader, cpus: frozenset[int] | None) -> bool:
-    if one.since_boot < row.since_boot - CLOCK_TICK_S:
-        return False
+    """Return whether a process that is no older than its row is the row's task by its environment, or by name and
+    cores."""
     if one.environ:
         return {f"{ENV_TASK}={row.task}".encode(), f"{ENV_ATTEMPT}={row.attempt}".encode()} <= one.environ
     program = Path(run.command[0] if run.command else "/bin/sh").name
     return one.name == program[:15] and cpus in (None, one.cpus)
+
+
+def _is_failed_start(pid: int) -> bool:
+    """Return whether a child may be one that posix_spawn(3) made and that could not execute its program: the C library
+    ends it with 127."""
+    try:
+        seen = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return seen is not None and (seen.si_code, seen.si_status) == (os.CLD_EXITED, EXIT_NOT_EXECUTED)

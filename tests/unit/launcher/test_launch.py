@@ -1,6 +1,7 @@
 """The launcher outside Slurm, as a process: what it starts, what it writes down, what is left of it."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -102,6 +103,12 @@ def children(pid):
     """Pids of a process's children."""
     found = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(word) for word in found.read_text().split()] if found.exists() else []
+
+
+def children_of_threads(pid):
+    """Pids of the children of all threads of a process."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for one in found for word in one.read_text().split()]
 
 
 def wait_for(what, timeout=15.0):
@@ -390,6 +397,31 @@ def test_a_loop_that_is_killed_leaves_nothing_running_and_no_result_unknown(tmp_
     counts = {task: (tmp_path / "effects").read_text().split().count(str(task)) for task in range(400)}
     assert all(counts[task] == 1 for task in done)
     assert all(counts[task] >= 1 for task in range(400))
+
+
+def test_a_task_that_ended_before_its_killed_loop_had_its_pid_is_not_run_again(tmp_path):
+    """A lease on the script holds up its execution until the loop is stopped; the task runs, ends under another name
+    than its script's, and then the loop is killed."""
+    made = Launch(tmp_path, f"#!/usr/bin/env bash\necho >>{tmp_path}/effects\n", 1)
+    script, before = os.open(tmp_path / "task.sh", os.O_RDONLY), signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        fcntl.fcntl(script, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        made.start()
+        loop = made.loop_pid()
+        starting = wait_for(lambda: children_of_threads(loop))[0]
+        os.kill(loop, signal.SIGSTOP)
+        wait_for(lambda: b") T " in Path(f"/proc/{loop}/stat").read_bytes())
+        fcntl.fcntl(script, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        wait_for(lambda: b") Z " in Path(f"/proc/{starting}/stat").read_bytes())
+        os.kill(loop, signal.SIGKILL)
+    finally:
+        os.close(script)
+        signal.signal(signal.SIGIO, before)
+    code, said = made.end()
+    assert (code, "SIGKILL" in said) == (1, True)
+    assert made.attempts() == {0: ["done"]}
+    assert made.go()[0] == 0
+    assert (tmp_path / "effects").read_text() == "\n"
 
 
 def test_a_guard_that_is_killed_takes_all_with_it(tmp_path):
