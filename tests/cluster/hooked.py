@@ -6,13 +6,12 @@ import contextlib
 import json
 import re
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from localcluster import Cluster
+from localcluster import Cluster, process
 
 ALICE, BOB = 2001, 2002
 USERS = {ALICE: "alice", BOB: "bob"}
@@ -23,16 +22,26 @@ USER = f"{STATE}/user"
 LOG = "/var/log/slurm-share.log"
 PART = {"SLURM_JOB_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_EXCLUSIVE": "USER"}
 """What slurmd says of a job that has a part of one GPU, beside what it says of every job."""
-PATIENCE_S = 60.0
+MPS = """\
+for pid in $(pgrep -x nvidia-cuda-mps); do
+    p=/proc/$pid
+    [ "$(awk '{print $3}' $p/stat 2>/dev/null)" != Z ] || continue
+    echo "$pid $(stat -c %U $p 2>/dev/null)" \
+         "$(tr '\\0' ' ' 2>/dev/null <$p/cmdline | grep -o 'nvidia-cuda-mps-[a-z]*' | head -n1)" \
+         "$(tr '\\0' '\\n' 2>/dev/null <$p/environ | sed -n 's/^CUDA_MPS_PIPE_DIRECTORY=//p')" \
+         "$(tr '\\0' '\\n' 2>/dev/null <$p/environ | sed -n 's/^CUDA_VISIBLE_DEVICES=//p')"
+done
+"""
+"""Prints the processes of MPS, one a line."""
+GROUPS = "find /sys/fs/cgroup -type d -path '*/slurm-share/uid_*/*'"
+"""Prints the cgroups of MPS daemons, one for each controller."""
+PATIENCE_S = 120.0
+"""For what takes a second on a machine that has nothing else to do."""
 
 
 def until(true: Callable[[], object], what: str) -> None:
     """Wait until `true()` holds."""
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        if time.monotonic() > end:
-            raise AssertionError(f"it did not come to {what}")
-        time.sleep(0.05)
+    process.wait_until(true, what, PATIENCE_S, every_s=0.05)
 
 
 def why_not_idle(cluster: Cluster) -> str:
@@ -152,8 +161,7 @@ class Node:
 
     def ledger(self) -> dict[str, list[dict[str, object]]]:
         """The ledger, or what it would say if there were one."""
-        text = self.run("cat", f"{STATE}/ledger").stdout
-        return json.loads(text)["ledger"] if text else {"jobs": [], "modes": [], "leaving": []}  # type: ignore[no-any-return]
+        return _ledger(self.run("cat", f"{STATE}/ledger").stdout)
 
     def jobs(self) -> list[int]:
         """The jobs in the ledger."""
@@ -161,23 +169,20 @@ class Node:
 
     def mps(self, role: str = "daemon") -> list[Mps]:
         """Processes of MPS on the node, as the kernel lists them."""
-        script = """for p in /proc/[0-9]*; do
-            [ "$(cat $p/comm 2>/dev/null)" = nvidia-cuda-mps ] && [ "$(awk '{print $3}' $p/stat)" != Z ] || continue
-            echo "${p#/proc/} $(stat -c %U $p)" \
-                 "$(tr '\\0' ' ' <$p/cmdline | grep -o 'nvidia-cuda-mps-[a-z]*' | head -n1)" \
-                 "$(tr '\\0' '\\n' <$p/environ | sed -n 's/^CUDA_MPS_PIPE_DIRECTORY=//p')" \
-                 "$(tr '\\0' '\\n' <$p/environ | sed -n 's/^CUDA_VISIBLE_DEVICES=//p')"
-        done"""
+        return [one for one in self._all_mps(self.run("bash", "-c", MPS).stdout) if one.role == role]
+
+    @staticmethod
+    def _all_mps(said: str) -> list[Mps]:
+        """What the script MPS printed."""
         roles = {"nvidia-cuda-mps-control": "daemon", "nvidia-cuda-mps-server": "server"}
-        rows = [line.split() for line in self.run("bash", "-c", script).stdout.splitlines()]
+        rows = [line.split() for line in said.splitlines()]
         rows = [row for row in rows if len(row) > 2 and row[2] in roles]  # others ended while they were looked at
         found = [Mps(int(row[0]), row[1], roles[row[2]], *[*row[3:], "", ""][:2]) for row in rows]
-        return sorted((one for one in found if one.role == role), key=lambda one: one.pid)
+        return sorted(found, key=lambda one: one.pid)
 
     def daemon_groups(self) -> list[str]:
         """The cgroups of MPS daemons, without the mount and its controllers, each once."""
-        found = self.run("find", "/sys/fs/cgroup", "-type", "d", "-path", "*/slurm-share/uid_*/*").stdout.split()
-        return sorted({folder[folder.index("/slurm-share/") :] for folder in found})
+        return _named(self.run("bash", "-c", GROUPS).stdout)
 
     def alive(self, pid: int) -> bool:
         """Whether a process is there, and no zombie."""
@@ -198,19 +203,22 @@ class Node:
 
     def remains(self) -> list[str]:
         """Whatever of a share is still on the node: nothing, when all jobs have left."""
-        found = [f"{one.role} {one.pid} of {one.user}" for role in ("daemon", "server") for one in self.mps(role)]
-        script = (
-            f"cd {STATE} 2>/dev/null && find . -mindepth 1 ! -path ./ledger ! -path ./ledger.lock ! -path ./jobs"
-            " ! -path ./user ! -path ./user/jobs ! -path ./user/mps ! -path ./no-mps; find /dev/shm -mindepth 1"
-        )
-        found += self.run("bash", "-c", script).stdout.split()
-        found += self.daemon_groups()
-        ledger = self.ledger()
+        known = ("ledger", "ledger.lock", "jobs", "user", "user/jobs", "user/mps", "no-mps")
+        others = " ".join(f"! -path ./{path}" for path in known)
+        script = f"""{MPS}
+            echo ----; cd {STATE} 2>/dev/null && find . -mindepth 1 {others}; find /dev/shm -mindepth 1
+            echo ----; {GROUPS}
+            echo ----; cat {STATE}/ledger
+            echo ----; ps -eo user:12,pid,args --no-headers"""
+        mps, files, groups, ledger_text, processes = self.run("bash", "-c", script).stdout.split("----\n")
+        found = [f"{one.role} {one.pid} of {one.user}" for one in self._all_mps(mps)]
+        found += files.split()
+        found += _named(groups)
+        ledger = _ledger(ledger_text)
         found += [f"ledger: {key} {ledger[key]}" for key in ("jobs", "modes", "leaving") if ledger.get(key)]
         gpus = [int(file.name[3:]) for file in self._simgpu.glob("gpu[0-9]*")]
         found += [f"GPU {gpu} in mode {self.compute_mode(gpu)}" for gpu in gpus if self.compute_mode(gpu) != "0"]
-        processes = self.run("ps", "-eo", "user:12,pid,args", "--no-headers").stdout.splitlines()
-        return found + [line for line in processes if line.split()[0] in USERS.values()]
+        return found + [line for line in processes.splitlines() if line.split()[0] in USERS.values()]
 
     # ---- faults ----
 
@@ -241,6 +249,14 @@ class Node:
     @property
     def _simgpu(self) -> Path:
         return self.cluster.root(self.name) / "run/simgpu"
+
+
+def _ledger(text: str) -> dict[str, list[dict[str, object]]]:
+    return json.loads(text)["ledger"] if text else {"jobs": [], "modes": [], "leaving": []}  # type: ignore[no-any-return]
+
+
+def _named(folders: str) -> list[str]:
+    return sorted({folder[folder.index("/slurm-share/") :] for folder in folders.split()})
 
 
 def start_agent(node: Node) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from conftest import WITHOUT, name_for
+from hooked import until
 
 from localcluster import RELEASES, Cluster
 from localcluster.paths import CHECKOUT
@@ -55,13 +55,16 @@ def ended(cluster: Cluster, job: int) -> Record:
     """The record of a job. slurmctld sends a job's end a moment after it calls the job completed."""
     cluster.wait(job)
     argv = ["sacct", "-X", "-n", "-P", "-j", str(job), "-o", "End,State,AdminComment,AllocTRES,SubmitLine"]
-    for _ in range(200):
-        end, state, comment, tres, line = cluster.exec("login", argv, check=True).stdout.rstrip("\n").split("|")
-        if end != "Unknown":
-            kept = [item for item in tres.split(",") if not re.match("mem=|gres/gpu:", item)]
-            return Record(state, comment, ",".join(kept), line)
-        time.sleep(0.05)
-    raise AssertionError(f"job {job} has no end in the accounts")
+    fields: list[str] = []
+
+    def has_end() -> bool:
+        fields[:] = cluster.exec("login", argv, check=True).stdout.rstrip("\n").split("|")
+        return fields[0] != "Unknown"
+
+    until(has_end, f"an end of job {job} in the accounts")
+    _, state, comment, tres, line = fields
+    kept = [item for item in tres.split(",") if not re.match("mem=|gres/gpu:", item)]
+    return Record(state, comment, ",".join(kept), line)
 
 
 def test_a_share_asked_for_in_the_script_is_in_the_accounts(accounted: Cluster) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
+from hooked import until
 
 from localcluster import Cluster, ClusterError
 from slurm_share import names
@@ -26,15 +26,6 @@ def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.cancel_all()
     until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes")
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for it, 20 s at most."""
-    for _ in range(400):
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {what}")
 
 
 def run(cluster: Cluster, script: str, *options: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hooked import until
 
 from localcluster import Cluster
 
@@ -29,15 +29,6 @@ def steps(cluster: Cluster) -> list[str]:
     """The steps that llload has in alice's jobs now."""
     said = cluster.as_user("alice", STEPS, check=True).stdout
     return [line.split()[0] for line in said.splitlines() if line.endswith(" llload")]
-
-
-def wait_until(what: Any) -> None:
-    """For ten seconds at most."""
-    for _ in range(100):
-        if what():
-            return
-        time.sleep(0.1)
-    assert what()
 
 
 def survey(cluster: Cluster, *words: str) -> Any:
@@ -61,7 +52,7 @@ def test_llload_says_what_slurm_and_the_driver_say(cluster: Cluster) -> None:
     """A share with eight tasks on two GPUs: memory, processes, jobs and users; nothing of it for anybody else."""
     job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2")
     cluster.wait_running(job)
-    wait_until(lambda: [len(pids) for _, pids in gpustat(cluster, "n2").values()] == [4, 4])
+    until(lambda: [len(pids) for _, pids in gpustat(cluster, "n2").values()] == [4, 4], "8 processes on n2's GPUs")
     seen = survey(cluster, "-g")
     (node,) = seen["nodes"]
     snapshot = node["snapshot"]
@@ -117,10 +108,10 @@ def test_llload_says_what_slurm_and_the_driver_say(cluster: Cluster) -> None:
     watching = "llload -g -q --watch 0.5 --record looks.jsonl > shown 2> /dev/null < /dev/null & echo $!"
     cluster.as_user("alice", "rm -f looks.jsonl", check=True)
     pid = cluster.as_user("alice", watching, check=True).stdout.strip()
-    wait_until(lambda: len(cluster.as_user("alice", "cat shown").stdout.splitlines()) >= 5)
+    until(lambda: len(cluster.as_user("alice", "cat shown").stdout.splitlines()) >= 5, "five lines")
     assert len(steps(cluster)) == 1
     cluster.exec("login", ["kill", "-9", pid], check=True)
-    wait_until(lambda: steps(cluster) == [])
+    until(lambda: steps(cluster) == [], "the end of the step")
     shown = cluster.as_user("alice", "cat shown", check=True).stdout.splitlines()
     assert {line.split()[1] for line in shown} == {"n2"}  # behind the time of the look
     replayed = cluster.as_user("alice", "llload -g -q --replay looks.jsonl --watch 0.5 | head -3", check=True).stdout
@@ -131,7 +122,7 @@ def test_a_node_that_is_lost_is_a_line_with_its_reason(cluster: Cluster) -> None
     """The power of one of two nodes is cut: the other one answers, and nothing hangs or is made up."""
     job = cluster.sbatch("alice", TASK, "--share-gpu=1", "-N2", "-wn2,n3")
     cluster.wait_running(job)
-    wait_until(lambda: [node["name"] for node in survey(cluster)["nodes"] if node["snapshot"]] == ["n2", "n3"])
+    until(lambda: [one["name"] for one in survey(cluster)["nodes"] if one["snapshot"]] == ["n2", "n3"], "two nodes")
     cluster.kill("n3")
     try:
         done = cluster.as_user("alice", ["llload", "-g"], timeout=60)
@@ -164,7 +155,10 @@ def test_a_job_that_leaves_its_gpus_idle_is_said(cluster: Cluster) -> None:
     def held(look: Any) -> list[tuple[int, str, bool | None]]:
         return [(one["job"], one["user"], one["idle"]) for node in look["nodes"] for one in node["held_gpus"]]
 
-    wait_until(lambda: sum(len(node["snapshot"]["processes"]) for node in survey(cluster, "-j", jobs)["nodes"]) == 2)
+    until(
+        lambda: sum(len(node["snapshot"]["processes"]) for node in survey(cluster, "-j", jobs)["nodes"]) == 2,
+        "two processes",
+    )
     now = survey(cluster, "-j", jobs)
     assert sorted(held(now)) == [(idle, "alice", None), (idle, "alice", None), (busy, "alice", None)]
     whys = {one["why"] for node in now["nodes"] for one in node["held_gpus"]}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hooked import until
 
 from localcluster import Cluster
 
@@ -44,11 +45,7 @@ def ids(cluster: Cluster) -> list[str]:
 
 def wait_for(cluster: Cluster, wanted: list[str]) -> None:
     """Until exactly these are left."""
-    for _ in range(100):
-        if ids(cluster) == sorted(wanted):
-            return
-        time.sleep(0.1)
-    assert ids(cluster) == sorted(wanted)
+    until(lambda: ids(cluster) == sorted(wanted), f"a queue of {wanted}")
 
 
 def test_llstat_says_what_squeue_says(cluster: Cluster) -> None:
@@ -133,11 +130,8 @@ def test_a_runs_folder_names_its_jobs(cluster: Cluster) -> None:
     assert list(queue_of(cluster, "alice", "-j", folder)) == [job]
     cluster.as_user("alice", ["llkill", folder], check=True)
     wait_for(cluster, [])
-    for _ in range(100):
-        done = cluster.as_user("alice", ["llstat", "-j", folder])
-        if done.returncode:
-            break
-        time.sleep(0.1)
+    until(lambda: cluster.as_user("alice", ["llstat", "-j", folder]).returncode, "the end of the run's jobs")
+    done = cluster.as_user("alice", ["llstat", "-j", folder])
     assert (done.returncode, done.stderr) == (1, f"llstat: no job of {folder} is in the queue\n")
 
 

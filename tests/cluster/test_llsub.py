@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections import Counter
 from collections.abc import Iterator
 from subprocess import CompletedProcess
 
 import pytest
 from conftest import name_for
-from hooked import configured
+from hooked import configured, until
 
 from localcluster import Cluster
 
@@ -63,11 +62,10 @@ def ranks(output: str) -> dict[int, tuple[str, str, str, str]]:
 def wait_for_tasks(cluster: Cluster, job: int, count: int) -> None:
     """Return when so many tasks of slow.sh have ended."""
     cluster.wait_running(job)
-    for _ in range(300):
-        if len(cluster.as_user("alice", f"ls {HOME}/ran.* 2>/dev/null").stdout.split()) == count:
-            return
-        time.sleep(0.1)
-    raise AssertionError(cluster.job(job))
+    until(
+        lambda: len(cluster.as_user("alice", f"ls {HOME}/ran.* 2>/dev/null").stdout.split()) == count,
+        f"{count} tasks that have ended",
+    )
 
 
 def folder_files(cluster: Cluster, pattern: str) -> list[str]:
@@ -197,10 +195,7 @@ def test_a_warning_to_the_batch_script_reaches_the_tasks_and_does_not_end_them(c
     found = llsub(cluster, "./task.sh", "[2,2]", "--options=-w n2,n3")
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
     cluster.wait_running(job)
-    for _ in range(300):
-        if len(cluster.as_user("alice", f"ls {HOME}/up.* 2>/dev/null").stdout.split()) == 4:
-            break
-        time.sleep(0.1)
+    until(lambda: len(cluster.as_user("alice", f"ls {HOME}/up.* 2>/dev/null").stdout.split()) == 4, "4 tasks")
     cluster.as_user("alice", f"scancel --batch --signal=USR1 {job}", check=True)
     assert cluster.wait(job) == "COMPLETED"
     assert cluster.as_user("alice", f"cat {HOME}/LLSUB.1/p*_*/*.log.*").stdout.count("got USR1") == 4

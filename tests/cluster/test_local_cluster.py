@@ -489,6 +489,18 @@ def test_a_program_past_its_time_is_ended_on_the_host_too(cluster: Cluster) -> N
 
 
 @pytest.mark.cluster
+def test_a_program_that_signals_its_group_does_not_end_its_caller(cluster: Cluster) -> None:
+    """A process group reaches across pid namespaces, and so would `kill 0` of root's on a host."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from localcluster import Cluster; "
+        "print(Cluster.attach(sys.argv[2]).exec('n1', ['/bin/bash', '-c', 'kill -9 0']).returncode)"
+    )
+    argv = [sys.executable, "-c", code, str(PROGRAM.parent), cluster.name]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, start_new_session=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "-9\n", "")
+
+
+@pytest.mark.cluster
 def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster) -> None:
     """`as` and `exec` are transparent."""
     name = ["--name", cluster.name]
@@ -681,11 +693,10 @@ def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> N
     else:
         path = run / "building" if victim == "building" else run / "hosts" / victim / "pid"
         targets = [int(path.read_text().split()[0])]
-    for pid in targets:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # fell with one before it
+    for pid, ticks in [(pid, building.start_ticks(pid)) for pid in targets]:
+        if ticks is not None and ticks == building.start_ticks(pid):  # else it fell with one before it
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     made.down()
     assert_gone(own_name, before)
 

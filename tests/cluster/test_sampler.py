@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conftest import name_for
+from hooked import until
 
 from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
-PATIENCE_S = 40.0
 CORES_TOLERANCE = 0.4
 """Between two looks at the same CPU counter that do not begin and end at the same moment."""
 MEMORY_TOLERANCE_MIB = 20
@@ -28,13 +27,6 @@ def sample(cluster: Cluster, node: str, *words: str) -> Any:
 
 def gpustat(cluster: Cluster, node: str) -> Any:
     return json.loads(cluster.exec(node, ["gpustat", "--json"], check=True).stdout)["gpus"]
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
 
 
 def shell(cluster: Cluster, node: str, script: str) -> str:

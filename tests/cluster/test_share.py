@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
+from hooked import until
 
 from localcluster import Cluster
 from slurm_share import names
@@ -22,10 +23,8 @@ TASK = "srun bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME $SLURM_SHARE_SLOT
 def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
     """Whatever a test did, no node was drained for it and nothing of a job is left on one."""
     yield
-    for _ in range(50):  # salloc's job is still completing when salloc has ended
-        states = cluster.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], check=True).stdout
-        if "completing" not in states:
-            break
+    cluster.settle()  # salloc's job is still completing when salloc has ended
+    states = cluster.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], check=True).stdout
     assert set(states.split()[1::2]) == {"idle"}
     for node in cluster.compute_nodes:
         assert cluster.exec(node, ["ls", "-A", "/run/slurm-share/jobs"]).stdout == ""
@@ -42,11 +41,9 @@ def start(cluster: Cluster, *options: str, tasks: int = 1) -> int:
     """A job of alice's on n2 whose tasks run until it is cancelled; returns when so many of them do."""
     job = cluster.sbatch("alice", "srun bash -c 'echo up; sleep 60'", "-wn2", *options)
     cluster.wait_running(job)
-    for _ in range(600):
-        output = cluster.exec("login", ["cat", f"/home/alice/slurm-{job}.out"]).stdout
-        if output.count("up\n") >= tasks:
-            return job
-    raise AssertionError(output)
+    output = cluster.home / f"alice/slurm-{job}.out"
+    until(lambda: output.exists() and output.read_text().count("up\n") >= tasks, f"{tasks} tasks of job {job}")
+    return job
 
 
 def tasks(output: str) -> list[tuple[str, str, str]]:
@@ -70,20 +67,21 @@ def test_sixteen_tasks_of_one_job_sit_four_on_each_of_four_gpus(cluster: Cluster
     job = cluster.sbatch("alice", f"srun bash -c '{TASK[14:-1]}; {program}'", "--share-gpu=4", "-N2", "-w", "n2,n3")
     cluster.wait_running(job)
     seen: dict[str, int] = {}
+    output = cluster.home / f"alice/slurm-{job}.out"
+    until(lambda: output.exists() and output.read_text().count("task ") == 16, "16 tasks")
+
+    def count(node: str) -> bool:
+        answer = json.loads(cluster.exec(node, ["gpustat", "--json"], check=True).stdout)
+        commands = {gpu["uuid"]: [" ".join(one["full_command"]) for one in gpu["processes"]] for gpu in answer["gpus"]}
+        counts = {gpu: sum("simgpu-task" in command for command in commands[gpu]) for gpu in commands}
+        seen.update(counts)
+        return set(counts.values()) == {4}
+
     for node in ("n2", "n3"):
-        for _ in range(100):
-            answer = json.loads(cluster.exec(node, ["gpustat", "--json"], check=True).stdout)
-            commands = {
-                gpu["uuid"]: [" ".join(one["full_command"]) for one in gpu["processes"]] for gpu in answer["gpus"]
-            }
-            counts = {gpu: sum("simgpu-task" in command for command in commands[gpu]) for gpu in commands}
-            if set(counts.values()) == {4}:
-                break
-        seen |= counts
-    output = cluster.output(job)
+        until(lambda node=node: count(node), f"four tasks on each GPU of {node}")  # type: ignore[misc]
+    found = tasks(output.read_text())
     status = {node: json.loads(cluster.exec(node, ["slurm-share", "status", "--json"]).stdout) for node in ("n2", "n3")}
     cluster.cancel_all()
-    found = tasks(output)
     assert len(found) == 16
     assert sorted(slot for node, slot, _ in found if node == "n2") == [str(slot) for slot in range(8)]
     assert Counter(gpu for _, _, gpu in found) == Counter(seen) == dict.fromkeys(seen, 4)

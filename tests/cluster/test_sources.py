@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from hooked import PATIENCE_S
 
-from localcluster import Cluster
+from localcluster import Cluster, process
 from slurm_share.snapshot import NodeLoad, ProcessLoad, Survey
 
 pytestmark = pytest.mark.cluster
@@ -101,12 +101,8 @@ class View:
 
 
 def wait_for(condition: Callable[[], bool], why: Callable[[], str] = str) -> None:
-    """Until it is so; half a minute is too long."""
-    for _ in range(300):
-        if condition():
-            return
-        time.sleep(0.1)
-    pytest.fail(why())
+    """Until it is so."""
+    process.wait_until(condition, "what was waited for", PATIENCE_S, every_s=0.1, why=why)
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import WITHOUT, name_for
+from hooked import PATIENCE_S
 
-from localcluster import RELEASES, Cluster
+from localcluster import RELEASES, Cluster, process
 from slurm_share import run_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
@@ -91,12 +92,9 @@ class Submitted:
         """How often each task came to its end, by its own word in the file `effects`."""
         return Counter(map(int, self.cluster.as_user(self.user, f"cat {self.home}/effects").stdout.split()))
 
-    def wait_for(self, what, timeout: float = 40.0) -> None:
+    def wait_for(self, what, timeout: float = PATIENCE_S) -> None:
         """Until `what` is true."""
-        end = time.monotonic() + timeout
-        while not what():
-            assert time.monotonic() < end, f"it did not happen; the log: {self.log()}"
-            time.sleep(0.1)
+        process.wait_until(what, "what was waited for", timeout, every_s=0.1, why=lambda: f"the log: {self.log()}")
 
 
 def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:

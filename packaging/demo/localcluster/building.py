@@ -113,7 +113,8 @@ def processes(name: str) -> list[int]:
     """Every process that belongs to the cluster, from the kernel's own tables."""
     run = str(paths.run_dir(name))
     source = f" slurm-share:{name} "
-    return [pid for pid in _pids() if pid != os.getpid() and (_mounts(pid, source) or _starts(pid, run))]
+    views: dict[tuple[str, int, int], bool] = {}
+    return [pid for pid in _pids() if pid != os.getpid() and (_mounts(pid, source, views) or _starts(pid, run))]
 
 
 def cgroups(name: str) -> list[Path]:
@@ -218,12 +219,20 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - the fast one
 
 
-def _mounts(pid: int, source: str) -> bool:
-    """Whether the process sees a file system of that source (its mount table is in the cluster)."""
+def _mounts(pid: int, source: str, views: dict[tuple[str, int, int], bool]) -> bool:
+    """Whether the process sees a file system of that source (its mount table is in the cluster).
+
+    `views` keeps the answers: processes of one mount namespace with one root see the same, and a cluster may have
+    thousands of them.
+    """
     try:
-        return source in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
+        root = os.stat(f"/proc/{pid}/root")  # noqa: PTH116 - a Path for each process of the machine takes time
+        view = (os.readlink(f"/proc/{pid}/ns/mnt"), root.st_dev, root.st_ino)  # noqa: PTH115
+        if view not in views:
+            views[view] = source in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
     except OSError:
         return False
+    return views[view]
 
 
 def _starts(pid: int, run: str) -> bool:

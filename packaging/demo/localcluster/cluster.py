@@ -85,7 +85,7 @@ sacctmgr -i add account "$1" description="everybody here"
 sacctmgr -i add user "$2" account="$1"
 """
 _LOGS = ("daemons.start", "mariadbd.log", "slurm/slurmdbd.log", "slurm/slurmctld.log", "slurm-share-agent.log")
-_DAEMONS_S = 30.0
+_DAEMONS_S = 60.0
 _PATIENCE_S = 120.0
 """What a program on a host gets where the caller names no time: an srun that no node will ever take ends then."""
 _KINDS = ("cgroup", "cgroup_v2", "accounting", "agents", "prometheus", "auth", "uuids", "pyslurm")
@@ -331,7 +331,7 @@ class Cluster:
         """
         command = self._enter(node, argv, cwd="/root")
         whole = {**building.INSIDE_ENV, "HOME": "/root", "USER": "root", "LOGNAME": "root", **(env or {})}
-        return process.run(command, input=input, timeout_s=timeout, check=check, env=whole)
+        return process.run(command, input=input, timeout_s=timeout, check=check, env=whole, apart=True)
 
     def as_user(
         self,
@@ -348,7 +348,8 @@ class Cluster:
         argv = ["/bin/bash", "-c", command] if isinstance(command, str) else command
         person = _user(user)
         entered = self._enter(node, argv, cwd=f"/home/{user}", uid=person.uid)
-        return process.run(entered, input=input, timeout_s=timeout, check=check, env={**_user_env(user), **(env or {})})
+        whole = {**_user_env(user), **(env or {})}
+        return process.run(entered, input=input, timeout_s=timeout, check=check, env=whole, apart=True)
 
     def become(self, node: str, argv: Sequence[str], *, user: str | None = None) -> NoReturn:
         """Replace this process with a program on a host: same exit code, same streams, a terminal where we have one."""
@@ -378,7 +379,7 @@ class Cluster:
         """What `scontrol show job` says about a job, one line per record. Raises CommandFailed for an unknown one."""
         return self.exec("ctl", ["scontrol", "-o", "show", "job", str(job_id)], check=True).stdout
 
-    def wait(self, job_id: int, timeout: float = 60.0) -> str:
+    def wait(self, job_id: int, timeout: float = _PATIENCE_S) -> str:
         """Wait until a job (or every task of an array) has ended and its epilog is done; return its state.
 
         For an array with different ends: the first that is not COMPLETED. Raises NotDone past `timeout` seconds.
@@ -392,7 +393,7 @@ class Cluster:
         process.wait_until(ended, f"the end of job {job_id}", timeout, every_s=_POLL_S, why=lambda: ", ".join(states))
         return next((state for state in states if state != "COMPLETED"), "COMPLETED")
 
-    def wait_running(self, job_id: int, timeout: float = 60.0) -> None:
+    def wait_running(self, job_id: int, timeout: float = _PATIENCE_S) -> None:
         """Wait until a job (or a task of an array) runs. Raises NotDone past `timeout` s or when it ended before."""
         states: list[str] = []
 
@@ -414,7 +415,7 @@ class Cluster:
         """The ids of the jobs that are pending, running or completing."""
         return self.exec("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split()
 
-    def settle(self, timeout: float = 30.0) -> list[str]:
+    def settle(self, timeout: float = _PATIENCE_S) -> list[str]:
         """Wait until no job is completing (its epilog runs) any more; return the ids of those pending or running."""
         rows: list[list[str]] = []
 
@@ -426,7 +427,7 @@ class Cluster:
         process.wait_until(settled, "the end of all epilogs", timeout, every_s=_POLL_S, why=lambda: str(rows))
         return [job for job, _ in rows]
 
-    def cancel_all(self, timeout: float = 60.0) -> None:
+    def cancel_all(self, timeout: float = _PATIENCE_S) -> None:
         """Cancel every job and wait until none is left. Raises NotDone past `timeout` seconds."""
         for user in USERS:
             self.exec("ctl", ["scancel", "-f", "-u", user.name])

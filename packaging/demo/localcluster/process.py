@@ -13,6 +13,9 @@ from typing import NoReturn
 from . import modes
 from .errors import CommandFailed, NotDone
 
+_PAUSE_SHARE = 0.1
+"""Of the time that has been waited: what a wait may take too long."""
+_LONGEST_PAUSE_S = 0.25
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path for the machine's own tools: a user's PATH may lack the sbin folders."""
 
@@ -24,11 +27,14 @@ def run(
     input: str | None = None,
     timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
+    apart: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end and return what it said.
 
     Raises CommandFailed on a code other than 0, unless `check` is off, and NotDone past `timeout_s`. Without
-    `input` the program's stdin is empty, so that nothing ever waits for a keyboard.
+    `input` the program's stdin is empty, so that nothing ever waits for a keyboard. `apart`: in a session of its own,
+    so that a program that signals its own process group (kill 0) does not end its caller as well: a group reaches
+    across namespaces.
     """
     try:
         done = subprocess.run(
@@ -41,6 +47,7 @@ def run(
             timeout=timeout_s,
             env=_outside_env() if env is None else dict(env),
             umask=modes.UMASK,
+            start_new_session=apart,
             check=False,
         )
     except FileNotFoundError:
@@ -107,14 +114,19 @@ def bound_to_us(argv: Sequence[str]) -> list[str]:
 
 
 def wait_until(
-    true: Callable[[], bool], what: str, seconds: float, *, every_s: float = 0.005, why: Callable[[], str] = str
+    true: Callable[[], object], what: str, seconds: float, *, every_s: float = 0.005, why: Callable[[], str] = str
 ) -> None:
-    """Look until `true()` holds; raise NotDone naming `what` (and `why()`) once `seconds` are over."""
-    end = time.monotonic() + seconds
+    """Look until `true()` holds; raise NotDone naming `what` (and `why()`) once `seconds` are over.
+
+    It looks every `every_s` seconds, and less often the longer it has waited: most looks start programs on a host, and
+    beside other clusters on the same cores they would take the time that is waited for.
+    """
+    begin = time.monotonic()
     while not true():
-        if time.monotonic() > end:
+        waited_s = time.monotonic() - begin
+        if waited_s > seconds:
             raise NotDone(what, seconds, why())
-        time.sleep(every_s)
+        time.sleep(max(every_s, min(waited_s * _PAUSE_SHARE, _LONGEST_PAUSE_S)))
 
 
 def _outside_env() -> dict[str, str]:
