@@ -13,6 +13,7 @@ attributes anew for every task, and a job's environment of a hundred variables c
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -77,13 +78,15 @@ class Environment(MutableMapping[bytes, bytes]):
 class Begun:
     """One start, and what came of it."""
 
-    __slots__ = ("error", "pid", "seat")
+    __slots__ = ("error", "is_on_its_cores", "pid", "seat")
 
     def __init__(self, seat: int) -> None:
         self.seat = seat
         self.pid = 0
         """0: it did not start."""
         self.error: OSError | None = None
+        self.is_on_its_cores = True
+        """False: none of the cores of its seat is the job's any more, and it runs on any that are."""
 
 
 class _Start(NamedTuple):
@@ -198,13 +201,11 @@ class Starter:
         return found
 
     def _work(self, starts: queue.SimpleQueue[_Start]) -> None:
-        now: frozenset[int] | None = None
         while True:
             begun, argv, environment, cpus, actions = starts.get()
             try:
-                if cpus is not None and cpus != now:
-                    os.sched_setaffinity(0, cpus)  # 0: this thread
-                    now = cpus
+                if cpus is not None:
+                    begun.is_on_its_cores = _go_to(cpus)
                 pid = self._pids[begun.seat]
                 error = self._spawn(pid, argv, environment, actions)
                 if error == errno.ENOEXEC:
@@ -231,6 +232,18 @@ class Starter:
         """Return 0, or the number of an error."""
         found: int = self._libc.posix_spawn(ctypes.byref(pid), argv[0], actions, self._attributes, argv, environment)
         return found
+
+
+def _go_to(cpus: frozenset[int]) -> bool:
+    """Move this thread to those cores, or to any that are there if the kernel lets it use none of them (EINVAL): return
+    False then. Asks each time: an administrator may change the cores of the job, and of this thread, meanwhile."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
+        return False
+    return True
 
 
 def _array(words: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:

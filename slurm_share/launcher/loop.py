@@ -222,6 +222,7 @@ class Loop:
         """Seat -> the rank that is in its environment now."""
         self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
         self.starter = launch.Starter(self.cpus, [table.pid_of(seat) for seat in range(len(node.seats))])
+        self.is_on_its_cores = [True] * len(node.seats)
         self.blanks = [blank_result(run, node, seat) for seat in node.seats]
 
     # ---- The loop ----
@@ -435,8 +436,20 @@ class Loop:
             self.trouble = None
             task.pid = begun.pid
             self.running[task.pid] = task
+            if begun.is_on_its_cores != self.is_on_its_cores[task.seat]:
+                self._note_cores(task.seat, is_on_them=begun.is_on_its_cores)
             if self.stopping is not None:
                 self._tell_to_stop(task.pid)
+
+    def _note_cores(self, seat: int, *, is_on_them: bool) -> None:
+        """Record no cores of a seat for as long as its tasks cannot have them; say so the first time."""
+        blank = blank_result(self.what, self.node, self.node.seats[seat])
+        if not is_on_them and all(self.is_on_its_cores):
+            self.say(
+                f"the job has lost the cores {blank.cpus} of {self.node.name}; tasks that should be there run on others"
+            )
+        self.is_on_its_cores[seat] = is_on_them
+        self.blanks[seat] = blank if is_on_them else replace(blank, cpus="")
 
     def _await_starts(self) -> bool:
         """Wait for what is being started; False where a start takes longer, as on a file server that does not answer.

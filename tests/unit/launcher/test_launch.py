@@ -657,19 +657,20 @@ def test_a_node_that_can_start_nothing_does_not_empty_the_queue(tmp_path):
 
 
 @contextlib.contextmanager
-def few_processes(most):
-    """The words before a program that may have so many processes and threads, itself included."""
-    parent = next((one for one in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if one.is_dir()), Path("/no"))
-    group = parent / f"test-launch-{os.getpid()}"
+def cgroup(controller, files):
+    """A cgroup with these values in its files: its folder, and the words before a program that is to be in it."""
+    parents = (Path("/sys/fs/cgroup", controller), Path("/sys/fs/cgroup"))
+    group = next((one for one in parents if one.is_dir()), Path("/no")) / f"test-launch-{os.getpid()}"
     try:
         group.mkdir()
-        (group / "pids.max").write_text(str(most))
+        for name, value in files.items():
+            (group / name).write_text(value)
     except OSError as error:
         with contextlib.suppress(OSError):
             group.rmdir()
-        pytest.skip(f"NOT TESTED: too few processes need a cgroup ({error})")
+        pytest.skip(f"NOT TESTED: no cgroup of {controller} can be made ({error})")
     try:
-        yield ["/bin/sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
+        yield group, ["/bin/sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
         wait_for(lambda: (group / "cgroup.procs").read_text() == "")
     finally:
         group.rmdir()
@@ -681,7 +682,7 @@ def few_processes(most):
 def test_a_launcher_without_room_for_its_own_processes_says_so(tmp_path, most, why):
     """For its second process, for the thread that samples, for one that starts tasks."""
     made = Launch(tmp_path, "", 2, command=("/bin/true",))
-    with few_processes(most) as before:
+    with cgroup("pids", {"pids.max": str(most)}) as (_, before):
         code, said = made.start(before=before).end()
     assert code == 1
     assert f"{why}: you have as many processes as you may have there" in said
@@ -694,11 +695,30 @@ def test_with_room_for_one_task_at_a_time_all_are_done(tmp_path):
     """The launcher's two processes, the sampler, one thread that starts tasks, and a task. That more cannot be started
     is said once, although each task that starts has been one of those that could not."""
     made = Launch(tmp_path, "", 2, tasks=3, command=("/bin/sleep", "0.1"), bind=False)
-    with few_processes(5) as before:
+    with cgroup("pids", {"pids.max": "5"}) as (_, before):
         code, said = made.start(before=before).end()
     assert code == 0, said
     assert made.attempts() == {task: ["done"] for task in range(3)}
     assert said.count("cannot start a task now (Resource temporarily unavailable)") == 1
+
+
+def test_cores_that_the_job_loses_cost_no_task_and_are_not_recorded(tmp_path):
+    """An administrator takes one of two cores away in the middle: the tasks that should be there run on the other."""
+    first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    if first == last:
+        pytest.skip("NOT TESTED: it takes two cores")
+    text = "#!/bin/sh\ntaskset -pc $$\nuntil [ -e lost ]; do sleep 0.05; done\n"
+    made = Launch(tmp_path, text, 2, tasks=4, distribution="cyclic")
+    with cgroup("cpuset", {"cpuset.mems": "0", "cpuset.cpus": f"{first},{last}"}) as (group, before):
+        made.start(before=before)
+        wait_for(lambda: [log for log in made.folder.glob("p*/*.log.*") if log.read_text()][1:])
+        (group / "cpuset.cpus").write_text(str(first))
+        (tmp_path / "lost").touch()
+        code, said = made.end()
+    assert code == 0, said
+    assert said.count(f"the job has lost the cores {last} of") == 1
+    assert [made.results()[task].cpus for task in range(4)] == [str(first), str(last), str(first), ""]
+    assert made.log(3).split()[-1] == str(first)
 
 
 def test_a_script_without_its_first_line_is_run_by_the_shell(tmp_path):
