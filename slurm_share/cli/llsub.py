@@ -555,12 +555,11 @@ def _folder(word: str) -> Path:
 def _own_folder(word: str) -> Path:
     """The folder of a run of the caller's: what is in it is started in his name. Raises UsageError for another's."""
     folder = _folder(word)
-    me = os.geteuid()
-    owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
+    owner = run_folder.read_foreign_owner(folder, os.geteuid())
     if owner is not None:
         raise UsageError(
-            f"{folder.name} is {proc.read_user_name(owner)}'s run, or a file in it is; a run is resumed by its owner: "
-            "submit the script anew"
+            f"{folder.name} is {proc.read_user_name(owner)}'s run, or a file in it is; a run is resumed by its owner, "
+            "and not by root either: submit the script anew"
         )
     return folder
 

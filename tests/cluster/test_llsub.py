@@ -205,7 +205,8 @@ def test_a_warning_to_the_batch_script_reaches_the_tasks_and_does_not_end_them(c
 
 
 def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> None:
-    """His folder says what would be started, and which jobs would be ended, in alice's name; she may watch it."""
+    """His folder says what would be started, and which jobs would be ended, in the name of alice; she may watch it.
+    Root does not resume it either."""
     mine = llsub(cluster, "./slow.sh", "[1,2]", "--options=-w n2")
     job = int(re.search(r"^job (\d+):", mine.stdout, re.MULTILINE)[1])  # type: ignore[index]
     copy = (
@@ -217,6 +218,8 @@ def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> No
         for words in ("llsub --resume", "llkill"):
             found = cluster.as_user("alice", f"cd /tmp; {words} LLSUB.9")
             assert (found.returncode, "LLSUB.9 is bob's run" in found.stderr) == (2, True), found.stderr
+        roots = cluster.exec("login", ["sh", "-c", "cd /tmp; llsub --resume LLSUB.9"])
+        assert (roots.returncode, "LLSUB.9 is bob's run" in roots.stderr) == (2, True), roots.stderr
         assert str(job) in cluster.as_user("alice", "squeue --me --noheader --format=%i").stdout
     finally:
         owned = cluster.as_user("bob", "rm -r /tmp/LLSUB.9; ls /tmp/owned").returncode

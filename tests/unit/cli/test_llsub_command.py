@@ -316,7 +316,8 @@ def test_somebody_elses_run_is_watched_and_not_resumed(
     assert len(submitted(here)) == 1
     assert call("--watch", "LLSUB.1") == 1
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert call("--resume", "LLSUB.1") == 0
+    assert call("--resume", "LLSUB.1") == 2
+    assert "and not by root either" in capsys.readouterr().err
 
 
 def test_a_shell_is_only_shown_in_a_dry_run(
