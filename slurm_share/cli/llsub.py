@@ -432,6 +432,8 @@ def _submit_new(plan: _Plan, wishes: Wishes, *, wait: bool) -> int:
     except UsageError:
         run_files.remove(folder)
         raise
+    except SlurmShareError as error:
+        raise SlurmShareError(f"{error}\nllsub --resume {folder.name} submits it again if it is not there") from error
     _note(folder, job)
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
@@ -577,7 +579,10 @@ def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
     run = run_folder.read_run(folder)
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
-        queued = [job.job_id for job in _queued(jobs)]
+        queued = [job.job_id for job in _queued(folder, jobs)]
+        for job in queued:
+            if job not in jobs:
+                _note(folder, job)
         if queued:
             raise UsageError(
                 f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or write llkill {queued[0]}"
@@ -640,12 +645,16 @@ def _submit_again(folder: Path, run: Run, new: Run, argv: Sequence[str], environ
         raise
 
 
-def _queued(jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
-    """Of these jobs, those that wait, run or end. One by one: where squeue does not know one, it tells of none."""
-    found: list[QueuedJob] = []
-    for job in jobs:
-        try:
-            found += slurm.read_queue(jobs=[job])[1]
-        except CommandError as error:
-            raise SlurmShareError(f"cannot see whether job {job} has ended ({error}); nothing was submitted") from error
-    return tuple(found)
+def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
+    """Return the jobs of a run that wait, run or end: those of the numbers `jobs`, and those that run its script. The
+    controller may have taken a job without answering, and then nobody has noted its number."""
+    if not (folder / run_folder.SUBMIT).exists():
+        return ()
+    script = str(folder / run_folder.LAUNCH_SCRIPT)
+    try:
+        queue = slurm.read_queue(users=[str(os.geteuid())])[1]
+    except CommandError as error:
+        raise SlurmShareError(
+            f"cannot see whether the jobs of {folder.name} have ended ({error}); nothing was submitted"
+        ) from error
+    return tuple(job for job in queue if job.job_id in jobs or job.script == script)

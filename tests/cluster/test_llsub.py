@@ -228,6 +228,17 @@ def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> No
     assert owned != 0
 
 
+def test_a_job_that_nobody_noted_is_not_submitted_again(cluster: Cluster) -> None:
+    """As after a submission that the controller took and did not answer."""
+    found = llsub(cluster, "./slow.sh", "[1,2]", "--options=-w n2 --begin=now+1hour")
+    job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
+    cluster.as_user("alice", f"rm {HOME}/LLSUB.1/jobs", check=True)
+    again = llsub(cluster, "--resume", "LLSUB.1")
+    assert (again.returncode, f"job {job} of LLSUB.1 is still in the queue" in again.stderr) == (2, True), again.stderr
+    cluster.as_user("alice", f"cd {HOME}; llkill LLSUB.1", check=True)
+    assert cluster.wait(job) == "CANCELLED"
+
+
 @pytest.mark.parametrize("folder", ["/usr", "/home/bob"])
 def test_a_folder_without_write_permission_is_a_sentence(cluster: Cluster, folder: str) -> None:
     found = cluster.as_user("alice", f"cd /; cd {folder} 2>/dev/null; llsub {HOME}/task.sh '[1,2]'")

@@ -101,7 +101,9 @@ def test_a_job_that_may_be_there_keeps_its_folder(here: Path, capsys: pytest.Cap
     """Else it would come to nothing, or to the next run, which has its number."""
     (here / "bin/sbatch").write_text("#!/bin/sh\necho Socket timed out on send/recv operation >&2; exit 1\n")
     assert call("./task.sh", "[1,2]") == 1
-    assert "may have taken the job all the same" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "may have taken the job all the same" in said
+    assert "llsub --resume LLSUB.1 submits it again if it is not there" in said
     assert (here / "LLSUB.1" / "run.json").exists()
 
 
@@ -496,6 +498,21 @@ def test_a_run_whose_job_is_there_is_not_resumed(
     assert call("--resume", "LLSUB.1") == 2
     assert "is still in the queue" in capsys.readouterr().err
     assert len(submitted(here)) == 1
+
+
+def test_a_job_whose_submission_was_not_answered_keeps_its_run_from_being_resumed(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue has the run's script, which nobody has noted; then it is noted."""
+    (here / "bin/sbatch").write_text("#!/bin/sh\necho Socket timed out on send/recv operation >&2; exit 1\n")
+    assert call("./task.sh", "[1,8]") == 1
+    recorded = json.loads((DATA / "squeue.json").read_text())
+    recorded["jobs"][0]["command"] = f"{here}/LLSUB.1/launch.sh"
+    monkeypatch.setattr(slurm, "run", lambda argv, **_: json.dumps(recorded))
+    assert call("--resume", "LLSUB.1") == 2
+    job = recorded["jobs"][0]["job_id"]
+    assert f"job {job} of LLSUB.1 is still in the queue" in capsys.readouterr().err
+    assert run_folder.read_jobs(here / "LLSUB.1") == [job]
 
 
 def test_a_resumption_that_sbatch_refuses_can_be_tried_again(here: Path) -> None:
