@@ -21,18 +21,31 @@ WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "
 """Parts of our software to leave out (python, plugin, simgpu), for whoever works on one while another is in pieces."""
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests on releases that are not wanted."""
-    if WANTED == "all":
-        return
+    """Leave out the tests on releases that are not wanted, and begin with those that take longest."""
+    # Two parameters, each a cluster of its own: they are asked together where they are of one release.
+    left_out = [item for item in items if len(_releases(item)) > 1]
     if WANTED == "usual":
-        left_out = [item for item in items if _releases(item) - {CURRENT} and not item.get_closest_marker("release")]
+        left_out += [item for item in items if _releases(item) - {CURRENT} and not item.get_closest_marker("release")]
     elif WANTED in RELEASES:
-        left_out = [item for item in items if _releases(item) - {WANTED}]
-    else:
+        left_out += [item for item in items if _releases(item) - {WANTED}]
+    elif WANTED != "all":
         raise pytest.UsageError(f"SLURM_SHARE_TEST_RELEASE={WANTED} is not usual, all, {' or '.join(RELEASES)}")
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+    without = set(left_out)
+    items[:] = sorted((item for item in items if item not in without), key=_turn)
+    config.hook.pytest_deselected(items=list(without))
+
+
+def _turn(item: pytest.Item) -> tuple[int, bool]:
+    """When a test has its turn. First those that wait for minutes, so that others work meanwhile and no process waits
+    for the last of them alone; then what is asked of the shared cluster, release after release, so that each process
+    brings up one of each; then what has clusters of its own."""
+    if item.get_closest_marker("cluster") is None or item.get_closest_marker("xdist_group"):
+        return (0, False)  # not ours to order, or a group: pytest-xdist begins with the largest
+    shares = "cluster" in getattr(item, "fixturenames", ())
+    turn = 1 + list(RELEASES).index(next(iter(_releases(item)), CURRENT)) if shares else 1 + len(RELEASES)
+    return (turn, item.get_closest_marker("slow") is None)
 
 
 def _releases(item: pytest.Item) -> set[str]:

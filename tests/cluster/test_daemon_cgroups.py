@@ -19,7 +19,10 @@ from localcluster.records import CURRENT
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module", params=["v1", "v2"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"groups-{name}")) for name in ("v1", "v2")],
+)
 def node(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Node]:
     """The one node of a cluster whose jobs are in cgroups, of the current release."""
     kind = request.param

@@ -510,6 +510,7 @@ def mixed(can_make_clusters: None) -> Iterator[Cluster]:
         yield made
 
 
+@pytest.mark.xdist_group("mixed")
 @pytest.mark.parametrize("options", [["-wn2"], ["-wn2", "-n1"]], ids=" ".join)
 def test_row_20_a_share_without_gpus_is_a_sentence_and_no_drain(mixed: Cluster, options: list[str]) -> None:
     """A node that has none: the job ends with the way out in its output, and nothing of it runs."""
@@ -521,6 +522,7 @@ def test_row_20_a_share_without_gpus_is_a_sentence_and_no_drain(mixed: Cluster, 
     assert mixed.status().nodes == {"n1": "idle", "n2": "idle"}
 
 
+@pytest.mark.xdist_group("mixed")
 @pytest.mark.parametrize("form", ["--gres=gpu:0", "--gpus-per-node=0"])
 def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) -> None:
     """With the form that works."""
@@ -529,6 +531,7 @@ def test_row_20_a_share_of_no_gpu_is_refused_at_once(mixed: Cluster, form: str) 
     assert "--share-gpu=2 with no GPU shares nothing; ask for some, for example" in done.stderr
 
 
+@pytest.mark.xdist_group("mixed")
 def test_row_20_a_share_of_gpus_that_no_node_has_is_refused_at_once(mixed: Cluster) -> None:
     """By Slurm itself: the node has none."""
     done = mixed.as_user("alice", ["sbatch", "-wn2", "--share-gpu=2", "--gres=gpu:1", "--wrap=true"])

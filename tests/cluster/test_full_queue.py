@@ -15,7 +15,7 @@ from test_tui import as_alice, goes_to
 
 from localcluster import RELEASES, Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("full-queue")]
 
 WORK = "srun simgpu-task --memory 2000M --load 40 --seconds 900"
 

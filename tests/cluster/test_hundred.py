@@ -106,6 +106,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
     assert {name: Node(cluster, name).remains() for name in NODES} == {name: [] for name in NODES}
 
 
+@pytest.mark.slow
 def test_a_hundred_parts_never_crowd_a_gpu_nor_mix_two_users(cluster: Cluster) -> None:
     """alice's hundred and bob's twenty, all done, nothing left; the GPUs were full at times."""
     seen = Seen()
@@ -151,6 +152,7 @@ def trouble(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callab
     return work
 
 
+@pytest.mark.slow
 def test_a_hundred_parts_survive_what_is_killed_at_random(cluster: Cluster) -> None:
     """Tasks, MPS daemons and servers, slurmd: some elements fail, none hangs, none is doubled, nothing is left."""
     seen, done = Seen(), Counter(task=0, mps=0, slurmd=0)

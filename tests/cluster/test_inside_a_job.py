@@ -18,7 +18,7 @@ from hooked import configured
 from localcluster import RELEASES, Cluster
 from slurm_share import names
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = pytest.mark.cluster
 
 TASK = "bash -c 'echo task $SLURM_PROCID $SLURMD_NODENAME ${SLURM_SHARE_SLOT-none} ${CUDA_VISIBLE_DEVICES-none}'"
 OPTION = "_SLURM_SPANK_OPTION_share_gpu_share_gpu"
@@ -85,6 +85,7 @@ def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
         yield made
 
 
+@pytest.mark.release
 def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster) -> None:
     """Tasks, slots and GPUs as in a batch script, the node's notes are said, and the shell itself is given nothing."""
     script = f"hostname\nsrun {TASK} </dev/null\nenv\nsrun env </dev/null | sed 's/^/in task: /'\nexit\n"
@@ -101,6 +102,7 @@ def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster
     assert "SLURM_SHARE_SHELL" not in in_task
 
 
+@pytest.mark.release
 def test_a_job_submitted_from_that_shell_is_a_plain_job(outside: Cluster) -> None:
     """And so is one from a task of its srun, which has srun's variables."""
     script = "sbatch -W -p plain -w n3 -o one.out --wrap env; srun -n1 sbatch -W -p plain -w n3 -o two.out --wrap env"
@@ -112,6 +114,7 @@ def test_a_job_submitted_from_that_shell_is_a_plain_job(outside: Cluster) -> Non
         assert not set(GIVEN) & set(re.findall(r"^(\w+)=", output, re.MULTILINE))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -139,6 +142,7 @@ def test_the_command_of_salloc_shares_as_a_batch_script_does(
     assert len(set(slots)) == len(slots)
 
 
+@pytest.mark.release
 def test_what_is_said_to_srun_wins(cluster: Cluster) -> None:
     """On its command line and in its environment; two at a time share the GPUs."""
     said = [
@@ -158,6 +162,7 @@ def test_what_is_said_to_srun_wins(cluster: Cluster) -> None:
     assert sorted(task.slot for task in two) == ["0", "1"]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("mode", ["observe", "off"])
 def test_where_nothing_is_shared_srun_runs_as_if_nothing_was_there(cluster: Cluster, mode: str) -> None:
     """One task with what Slurm gives it, in the environment that a job without --share-gpu finds; and a sentence."""
@@ -176,6 +181,7 @@ def test_where_nothing_is_shared_srun_runs_as_if_nothing_was_there(cluster: Clus
     assert "does not share its GPUs: this runs unshared" in said
 
 
+@pytest.mark.release
 def test_a_share_that_the_controller_made_and_the_node_does_not_know_is_not_run_unshared(cluster: Cluster) -> None:
     """Switched off between submission and start: all tasks of the share on one GPU is not what was meant."""
     with configured(cluster, 'mode = "off"'), allocation(cluster, "--share-gpu=2", "--gres=gpu:1", "-w", "n2") as job:
@@ -199,6 +205,7 @@ def batch(cluster: Cluster, sruns: list[str], *options: str) -> list[str]:
     return cluster.output(job).split("---\n")[:-1]
 
 
+@pytest.mark.release
 def test_unlike_nodes_are_refused_at_srun_with_what_works(cluster: Cluster) -> None:
     """No task starts; what srun says after its own options is the program's; the way in the sentence is gone."""
     lines = [f"srun {TASK}", f"srun -l -- {TASK} -N1 --gres=gpu:1", f"srun -N2 {TASK}", f"srun -w n2 {TASK}"]
@@ -211,6 +218,7 @@ def test_unlike_nodes_are_refused_at_srun_with_what_works(cluster: Cluster) -> N
     assert nodes(said) == {"n1": 4, "n2": 4}
 
 
+@pytest.mark.release
 def test_srun_on_some_of_unlike_nodes_and_srun_that_says_its_gpus_run(cluster: Cluster) -> None:
     """Where Slurm can do it; and where srun would wait for ever, it says what to add, and that works."""
     lines = [
@@ -232,6 +240,7 @@ def test_srun_on_some_of_unlike_nodes_and_srun_that_says_its_gpus_run(cluster: C
     assert stuck.endswith(f"add --gres=gpu:2 --ntasks-per-node=4\nrc {names.EXIT_REFUSED}\n")
 
 
+@pytest.mark.release
 def test_gpus_that_slurm_dealt_unevenly_are_refused_too(cluster: Cluster) -> None:
     """--gpus=3 on two nodes: two and one, and Slurm would start as many tasks for the one as for the two."""
     lines = [f"srun {TASK}", f"srun --gres=gpu:1 --ntasks-per-node=2 {TASK}", f"srun -n3 {TASK}"]
@@ -244,6 +253,7 @@ def test_gpus_that_slurm_dealt_unevenly_are_refused_too(cluster: Cluster) -> Non
     assert nodes(said) == {"n2": 2, "n3": 2}
 
 
+@pytest.mark.release
 def test_in_sallocs_shell_unlike_nodes_are_refused_and_each_alone_runs(cluster: Cluster) -> None:
     """With the GPUs that every node has."""
     script = f"srun {TASK}; echo rc $?; srun -N1 -w n2 {TASK}; srun -N1 -w n1 --gres=gpu:4 --ntasks-per-node=8 {TASK}"
@@ -263,6 +273,7 @@ def questions(cluster: Cluster) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.release
 def test_the_controller_is_asked_only_where_it_matters(cluster: Cluster) -> None:
     """Not in a job of one node or none, nor where srun says where it runs or with what; else once."""
 

@@ -12,10 +12,12 @@ from hooked import STATE, Node, until
 
 from localcluster import RELEASES, Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture(scope="module", params=list(RELEASES))
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"install-{name}")) for name in RELEASES]
+)
 def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """A cluster with our packages on every host and none of our lines in Slurm's files."""
     release = request.param
@@ -45,6 +47,7 @@ def install(cluster: Cluster, *words: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.release
 def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict[str, bytes]) -> None:
     """A shared job, and a part of a GPU, run in between; afterwards every file is what it was."""
     shown = install(site, "--shards", code=1)
@@ -75,6 +78,7 @@ def test_lines_are_shown_written_used_and_taken_back(site: Cluster, before: dict
     assert "nothing to take back" in install(site, "--undo")
 
 
+@pytest.mark.release
 def test_hooks_and_a_submit_script_of_the_sites_own(site: Cluster, before: dict[str, bytes]) -> None:
     """Their script is theirs to change; our Prolog runs after their hooks and our Epilog before them."""
     note = '#!/bin/sh\necho "$0" >> /run/order\n'
@@ -132,6 +136,7 @@ def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[
     assert site.wait(job) == "COMPLETED"
 
 
+@pytest.mark.release
 def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: dict[str, bytes]) -> None:
     """slurmd is asked about gres.conf, srun about plugstack.conf and the plugin that it names."""
     (site.conf / "gres.conf").write_bytes(before["gres.conf"] + b"NodeName=n1 Nonsense=1\n")

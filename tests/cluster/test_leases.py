@@ -13,7 +13,7 @@ from hooked import until
 from localcluster import Cluster, ClusterError
 from slurm_share import names
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = pytest.mark.cluster
 
 TASK = "echo task $SLURM_PROCID $SLURM_SHARE_SLOT ${CUDA_VISIBLE_DEVICES:-none} $SLURM_STEP_GPUS"
 STEP = f"srun -Q bash -c '{TASK}'"
@@ -70,6 +70,7 @@ def slot_file(cluster: Cluster, job: int, slot: int) -> str:
 # --- who gets which ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.release
 def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
     """Slot = local task id, over and over again: a step that has ended holds nothing."""
     output = run(cluster, f"{STEP}; {STEP}; {STEP}")
@@ -79,6 +80,7 @@ def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
     assert "slots used" not in output
 
 
+@pytest.mark.release
 def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> None:
     """And a ninth beside them that will not wait is told so; the program of a task holds no file of ours."""
     one = f"srun -Q -n1 bash -c '{TASK}; ls -l /proc/self/fd >&2; sleep 2' &"
@@ -102,6 +104,7 @@ def test_two_steps_of_four_are_spread_evenly(cluster: Cluster) -> None:
     assert set(Counter((gpu, step_id) for _, gpu, step_id in found).values()) == {2}
 
 
+@pytest.mark.release
 def test_the_ninth_task_ends_alone(cluster: Cluster) -> None:
     """With and without another step beside it, the arithmetic says why."""
     output = run(cluster, f"{STEP.replace('srun', 'srun -n9')}; echo code=$?")
@@ -118,6 +121,7 @@ def test_the_ninth_task_ends_alone(cluster: Cluster) -> None:
     assert "start at most 2 now" in said
 
 
+@pytest.mark.release
 def test_a_step_that_wants_no_slot_takes_none(cluster: Cluster) -> None:
     """`--gres=none`, `--share-gpu=off` and the mark of a monitor leave all eight to the next step."""
     quiet = "bash -c 'echo free ${CUDA_VISIBLE_DEVICES:-none}; sleep 2' &"
@@ -166,11 +170,13 @@ def bound(cluster: Cluster) -> None:
         assert refused == count - sum(expected), option
 
 
+@pytest.mark.release
 def test_a_slot_follows_slurms_binding(cluster: Cluster) -> None:
     """Without confinement every task can open every GPU: Slurm's variable says which one it was given."""
     bound(cluster)
 
 
+@pytest.mark.release
 def test_a_slot_follows_what_the_task_can_open(cluster: Cluster) -> None:
     """With ConstrainDevices the variable is renumbered: the task's own device cgroup says it."""
     try:
@@ -181,6 +187,7 @@ def test_a_slot_follows_what_the_task_can_open(cluster: Cluster) -> None:
         bound(confined)
 
 
+@pytest.mark.release
 def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
     """`--cpu-bind` is the user's; without it a task has its part of the cores."""
     show = "bash -c 'echo cores $(grep -oP \"Cpus_allowed_list:\\\\s*\\\\K.*\" /proc/self/status) = $SLURM_SHARE_CORES'"
@@ -210,6 +217,7 @@ def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
     assert f"7 {OTHERS}" in said
 
 
+@pytest.mark.release
 def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cluster) -> None:
     """Nobody holds the lock then: the file says whose it is."""
     job = start(cluster, f"srun -Q -n1 bash -c '{TASK}; exec sleep 60'; sleep 60", tasks=1)
@@ -294,6 +302,7 @@ def test_a_plan_without_slot_files_is_refused(cluster: Cluster) -> None:
 NONE = "slurm-share: no task took a share; start the program with srun or llsub\n"
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("script", "last"),
     [
@@ -315,6 +324,7 @@ def test_the_output_ends_with_what_the_job_made_of_its_slots(cluster: Cluster, s
     assert output.count("slots used") + output.count("took a share") == (0 if last == "all\n" else 1)
 
 
+@pytest.mark.release
 def test_a_job_of_several_nodes_knows_its_first_one(cluster: Cluster) -> None:
     """The others' slots are not known where the shell ran, so the line says which node it means."""
     job = cluster.sbatch("alice", "srun -Q -N2 -n2 true", "-wn2,n3", "--share-gpu=4")
@@ -322,6 +332,7 @@ def test_a_job_of_several_nodes_knows_its_first_one(cluster: Cluster) -> None:
     assert cluster.output(job).endswith("slurm-share: 1 of 8 slots used on n2\n")
 
 
+@pytest.mark.release
 def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     """On a terminal or none; a shell with nothing to be told, or an output nobody reads, holds nothing up."""
     for typed in ("srun -Q true </dev/null\nexit\n", f"srun -Q --share-gpu={names.OPTION_OFF} -n1 true\n"):
@@ -339,6 +350,7 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
 # --- what cannot be, said at submission ----------------------------------------------------------------------------
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("options", "works"),
     [
@@ -360,6 +372,7 @@ def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster
     assert cluster.settle() == []
 
 
+@pytest.mark.release
 def test_tasks_per_gpu_are_said_once(cluster: Cluster) -> None:
     """--ntasks-per-gpu beside --share-gpu, from sbatch, salloc and srun."""
     for command in ("sbatch --wrap=true", "salloc true", "srun true"):

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.release]
 BOBS = 900001
 
 
+@pytest.mark.slow
 def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(cluster: Cluster) -> None:
     """alice's job ends while its node has no network. bob, to whom Slurm gives the node, is let in; what she had is
     cleared away, and the log says why. Her job ends as it should when the network is back."""

@@ -312,6 +312,7 @@ def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) ->
     assert (again.returncode, "LLSUB.1: all 8 tasks are done" in again.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster) -> None:
     """Slurm's limits are minutes: the limit of a running job is set to what it has run already."""
     found = llsub(cluster, "./slow.sh", "[1,4]", "--options=-w n2")

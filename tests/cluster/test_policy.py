@@ -14,7 +14,7 @@ from hooked import Node, configured, until, why_not_idle
 from localcluster import Cluster
 from slurm_share import names
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = pytest.mark.cluster
 
 GUARDED = ('exclusive_user_nodes = ["n[2-3]"]', "exclusive_user_partitions = []")
 """Ordinary jobs are the hooks' business alone: Slurm lets a second user in."""
@@ -81,6 +81,7 @@ def slurm_conf(cluster: Cluster, line: str) -> Iterator[None]:
 # --- one user at a time --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.release
 def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(cluster: Cluster, n2: Node) -> None:
     """An ordinary job on a listed node; the first user's job notices nothing."""
     with configured(cluster, *GUARDED):
@@ -99,6 +100,7 @@ def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(clus
         assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
 
 
+@pytest.mark.release
 def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
     """A direct srun of the second user's, and his salloc's shell."""
     with configured(cluster, *GUARDED):
@@ -188,6 +190,7 @@ def in_service(cluster: Cluster) -> None:
     until(lambda: cluster.status().nodes["n2"] == "idle", "the node back in service")
 
 
+@pytest.mark.release
 def test_a_users_own_jobs_come_and_go_beside_each_other_on_a_listed_node(cluster: Cluster, n2: Node) -> None:
     """Ordinary and shared ones; the ledger knows them all and forgets them one by one."""
     with configured(cluster, *GUARDED):
@@ -310,6 +313,7 @@ def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -
 # --- what is submitted stays what it is ----------------------------------------------------------------------------
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("change", ["NumTasks=4", "Gres=shard:1", "Partition=plain"])
 def test_a_share_is_not_changed_by_its_user(cluster: Cluster, change: str) -> None:
     """A part that would become a whole GPU for the price of a shard, or come to a node past job_submit.lua."""
@@ -407,6 +411,7 @@ def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode:
     assert n2.run("ls", "-A", "/run/slurm-share/jobs").stdout == ""
 
 
+@pytest.mark.release
 def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> None:
     """Sharing begins in one partition, and the others see nothing of it."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"

@@ -62,6 +62,7 @@ def plugin(cluster: Cluster, host: str) -> str:
     return cluster.exec(host, ["readlink", "-f", "/usr/lib/slurm-share/share_gpu.so"], check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> None:
     """Batch job, array of parts of GPUs, salloc and a triple run through it, and start steps after it."""
     for name, text in (("task.sh", TASK), ("job.sh", JOB), ("triple.sh", TRIPLE)):

@@ -16,7 +16,7 @@ from hooked import PATIENCE_S
 from localcluster import RELEASES, Cluster, process
 from slurm_share import run_folder
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = pytest.mark.cluster
 
 SHOW = """#!/bin/bash
 echo "rank=$LLSUB_RANK size=$LLSUB_SIZE gpu=$CUDA_VISIBLE_DEVICES index=$SLURM_SHARE_GPU_INDEX mps=$SLURM_SHARE_MPS \
@@ -102,7 +102,9 @@ def processes(cluster: Cluster, node: str, pattern: str) -> list[int]:
     return [int(word) for word in cluster.exec(node, ["pgrep", "-f", pattern]).stdout.split()]
 
 
-@pytest.fixture(scope="module", params=list(RELEASES))
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"bare-{name}")) for name in RELEASES]
+)
 def bare(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """A cluster whose administrators have installed nothing but the commands: no plugin, no hooks. n3 has no GPU."""
     release = request.param
@@ -139,6 +141,7 @@ def check_sixteen(made: Submitted, gpus: int) -> dict[int, dict[str, str]]:
     return ranks
 
 
+@pytest.mark.release
 def test_sixteen_ranks_on_two_nodes(cluster: Cluster) -> None:
     """[2,8,1]: one job, one step of two tasks; every rank has its slot of the Prolog's plan, its GPU, its cap, its
     cores, its log."""
@@ -160,6 +163,7 @@ def test_sixteen_ranks_on_two_nodes(cluster: Cluster) -> None:
     assert "16 of 16 ranks done" in made.log()
 
 
+@pytest.mark.release
 def test_the_same_where_administrators_installed_nothing(bare: Cluster) -> None:
     """The launcher deals the GPUs by itself, and starts MPS daemons inside the job; none of them is left."""
     made = Submitted(bare, SHOW, "[2,8,1]", "-g", "2")
@@ -171,6 +175,7 @@ def test_the_same_where_administrators_installed_nothing(bare: Cluster) -> None:
         assert bare.exec(node, ["sh", "-c", "ls -d /tmp/slurm-share-*"]).stdout == ""
 
 
+@pytest.mark.release
 def test_four_gpus_and_none(cluster: Cluster, bare: Cluster) -> None:
     """n1 has four: ranks 0 to 3 have one each. A node without a GPU runs a triple of CPU programs."""
     made = Submitted(cluster, SHOW, "[1,8,1]", "-g", "4")
@@ -216,6 +221,7 @@ def test_caps_follow_the_gpus_of_the_node_that_is_granted(cluster: Cluster, way:
     assert corrected is (way == "not named")
 
 
+@pytest.mark.release
 def test_fewer_gpus_of_a_node_leave_the_rest_to_the_users_next_job(cluster: Cluster) -> None:
     """-g 1 twice: both run on n2 at the same time, each on a GPU of its own, and n1 and n3 are not needed."""
     text = SHOW + "sleep 4\n"
@@ -352,6 +358,7 @@ def test_guard_and_loop_killed_together(cluster: Cluster) -> None:
     assert sum(count - 1 for count in made.effects().values()) <= 8
 
 
+@pytest.mark.release
 def test_slurmd_killed_in_the_middle(cluster: Cluster) -> None:
     """The tasks do not notice; slurmd comes back, and the job ends well."""
     made = work(cluster, "[1,2,1]", "--ntasks", "40", "--options=-w n2")
@@ -363,6 +370,7 @@ def test_slurmd_killed_in_the_middle(cluster: Cluster) -> None:
     assert made.effects() == Counter(range(40))
 
 
+@pytest.mark.release
 def test_a_job_that_is_suspended_goes_on(cluster: Cluster) -> None:
     """scontrol suspend stops every process of the job, launcher and all; resume, and nothing was lost."""
     made = work(cluster, "[1,2,1]", "--ntasks", "30", "--options=-w n2")
@@ -386,6 +394,7 @@ def test_what_is_sent_to_the_tasks_reaches_them(cluster: Cluster) -> None:
     assert made.read("p*/task.sh.log.*").count("checkpoint") >= 3
 
 
+@pytest.mark.release
 def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> None:
     """Again and again, to the batch shell and the launcher, from the job's first line until it is over. Tasks that die
     of it before they can ignore it are tried again. And nobody says that no task took a share."""
@@ -403,6 +412,7 @@ def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> 
     assert "no task took a share" not in made.log()
 
 
+@pytest.mark.release
 def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster) -> None:
     """What became of it stands in the log; "no task took a share; start the program with srun or llsub" is no help."""
     made = Submitted(cluster, SHOW, "[1,8,1]", "--options=-w n2 --hold")
@@ -412,6 +422,7 @@ def test_a_launcher_that_never_began_is_no_program_without_srun(cluster: Cluster
     assert "no task took a share" not in made.log()
 
 
+@pytest.mark.release
 def test_scancel(cluster: Cluster) -> None:
     """Nothing runs on, what is done is written down, the log names the rest."""
     made = work(cluster, "[2,2,1]", "--ntasks", "100")
@@ -444,6 +455,7 @@ def test_a_node_that_loses_its_power(cluster: Cluster) -> None:
     assert jobs == {str(made.job), f"{made.job}.1"}
 
 
+@pytest.mark.slow
 def test_the_time_limit(cluster: Cluster) -> None:
     """After its minute (Slurm looks now and then) nothing is left running, every finished task is recorded, and
     resuming does the rest."""
