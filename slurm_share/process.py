@@ -413,7 +413,11 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def identify(pid: int, proc: str = "/proc") -> ProcessIdentity | None:
-    """The process of that number; None: gone, a zombie (its files and locks are gone too), or hidden by hidepid."""
+    """Return the process of that number; None: gone, a zombie (its files and locks are gone too), or hidden by hidepid.
+
+    A process whose main thread has ended lives as long as another thread does. The kernel shows it as a zombie with
+    several threads.
+    """
     try:
         with open(f"{proc}/{pid}/stat", "rb") as file:
             head, _, tail = file.read().rpartition(b")")
@@ -422,12 +426,17 @@ def identify(pid: int, proc: str = "/proc") -> ProcessIdentity | None:
     except OSError:
         return None
     fields = tail.split()
-    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+    if len(fields) < 20 or is_gone(fields):
         return None
     name = head.partition(b"(")[2].decode(errors="replace")  # it may hold blanks and brackets itself
     # Not the owner of the folder: the kernel gives that of a process without core dumps to root.
     uid = next((int(line.split()[2]) for line in status.splitlines() if line.startswith(b"Uid:")), None)
     return ProcessIdentity(pid, int(fields[19]), uid, name)
+
+
+def is_gone(fields: Sequence[bytes]) -> bool:
+    """Return whether no thread of a process lives; `fields` are those after its name in /proc/PID/stat."""
+    return fields[0] in (b"Z", b"X") and int(fields[17]) < 2
 
 
 def is_same(known: ProcessIdentity, proc: str = "/proc") -> bool:

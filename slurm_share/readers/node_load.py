@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from .. import names
+from ..process import is_gone
 from ..readings import HostNow, ProcessNow
 from ..work import ENV_RANK, ENV_TASK
 from . import cgroups, topology
@@ -177,7 +178,7 @@ class NodeReader:
     ) -> ProcessNow | None:
         folder = f"{self._proc}/{pid}"
         name, fields = read_stat(folder)
-        if len(fields) < 22 or fields[0] in (b"Z", b"X"):
+        if len(fields) < 22 or is_gone(fields):
             return None
         start_ticks = int(fields[19])
         facts = self._known.get(pid)

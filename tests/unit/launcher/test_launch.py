@@ -346,6 +346,26 @@ def test_children_of_a_task_end_with_it(tmp_path):
     assert alive(f"97{os.getpid()}") == []
 
 
+THREAD = """#!/usr/bin/env python3
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+open("thread", "w").write(str(os.getpid()))
+ctypes.CDLL(None).syscall(60, 0)
+"""
+"""Its main thread ends (exit(2) of x86-64, which ends one thread), and another one goes on."""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOT TESTED: the number of exit(2) is another one")
+def test_a_process_whose_main_thread_has_ended_is_ended_with_the_run(tmp_path):
+    """A task leaves one behind, in a session of its own. The kernel shows it as a zombie."""
+    (tmp_path / "thread.py").write_text(THREAD)
+    (tmp_path / "thread.py").chmod(0o755)
+    made = Launch(tmp_path, "#!/bin/bash\nsetsid ./thread.py &\nuntil [ -s thread ]; do sleep 0.05; done\n", 1)
+    code, said = made.go()
+    assert code == 0, said
+    assert not Path("/proc", (tmp_path / "thread").read_text()).exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_passes_it_on_and_says_what_is_unfinished(tmp_path, number):
     """A task that has a handler saves its state, and is unfinished all the same; one without dies."""
