@@ -60,7 +60,7 @@ def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster:
             assert row[3:5] == ["PD", "-"]
         assert screen.row(str(array), "x20")[4] == "PD"
         assert "(JobHeldUser)" in screen.row(str(held), "alice")
-        screen.shows("6 jobs of yours  1 R, 24 PD")
+        screen.shows("25 jobs of yours  1 R, 24 PD")
         assert screen.row(str(held), "alice")[5] == "?"
 
         def starts() -> bool:

@@ -86,6 +86,14 @@ class JobsView(TableView[JobRow]):
             parts.append((f"{others} should change something else (6: advice)", "!"))
         return [facts(parts, width)]
 
+    def counted(self, what: str) -> str:
+        """Return how many jobs there are, each element of an array being one: 12 jobs; with a filter 3 of 12 jobs."""
+        shown, total = (
+            sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.grid.rows)
+        )
+        whole = count_words(total, what)
+        return whole if shown == total else f"{shown} of {whole}"
+
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""
         if place.job is not None:

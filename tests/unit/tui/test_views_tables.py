@@ -347,6 +347,7 @@ def test_an_array_is_one_line_and_enter_goes_to_its_elements():
     text = look_at(Place(view="jobs"), with_an_array(), play=play, size=(200, 40))
     assert "77 x12" in text
     assert "2R 10PD" in text
+    assert "19 jobs  9 R, 10 PD" in text  # 8 lines
 
 
 def test_below_an_array_are_its_elements_and_their_nodes_below_these():
@@ -359,7 +360,7 @@ def test_below_an_array_are_its_elements_and_their_nodes_below_these():
         assert (below.view, below.job_name) == ("nodes", "77_1 sweep")
 
     text = look_at(Place(view="jobs", job=77, job_name="77 x12 sweep"), with_an_array(), play=play)
-    assert "3 elements of array 77" in text
+    assert "12 elements of array 77  2 R, 10 PD" in text
 
 
 def test_the_jobs_of_one_user_or_one_node_are_those_alone():
