@@ -35,4 +35,5 @@ step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -
 	--suppress=missingIncludeSystem "${sources[@]}"
 step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
-tests/twice.sh -q -m "not cluster and not gpu" -n 2 "$@"
+# More than there are cores: many tests wait for a moment, for a terminal or a daemon.
+tests/twice.sh -q -m "not cluster and not gpu" -n 4 --dist worksteal "$@"

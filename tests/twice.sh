@@ -6,9 +6,13 @@ set -uo pipefail
 most=8 # more failures than this are no accident
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
+for signal in HUP INT TERM; do # a run that ends without a word tells nobody why
+	trap 'echo "tests/twice.sh: ended by SIG'$signal'" >&2; trap - '$signal'; kill -'$signal' $$' $signal
+done
 
 pytest -o cache_dir="$cache" "$@"
 code=$?
+[ $code -le 128 ] || echo "tests/twice.sh: pytest was ended by SIG$(kill -l $code)" >&2
 failed=$cache/v/cache/lastfailed
 if [ $code != 1 ] || [ ! -f "$failed" ] || [ "$(grep -c '": true' "$failed")" -gt $most ]; then
 	exit $code

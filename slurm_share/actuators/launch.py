@@ -265,6 +265,8 @@ def end_with_parent(number: signal.Signals) -> None:
 def signal_group(leader: int, number: signal.Signals) -> bool:
     """Signal a task and all of its group; False where nobody is left. Only for a leader that has not been waited for,
     or whose group was seen to be there: till then its number is nobody else's."""
+    if leader <= 1:
+        return False  # no task: killpg(2) takes 0 for our own group, and 1 for every process there is
     try:
         os.killpg(leader, number)
         return True

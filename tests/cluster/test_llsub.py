@@ -319,7 +319,7 @@ def test_at_the_time_limit_it_is_still_said_what_is_unfinished(cluster: Cluster)
     job = int(re.search(r"^job (\d+):", found.stdout, re.MULTILINE)[1])  # type: ignore[index]
     wait_for_tasks(cluster, job, 2)
     cluster.exec("ctl", ["scontrol", "update", f"jobid={job}", "timelimit=0:01"], check=True)
-    assert cluster.wait(job, timeout=100) in ("TIMEOUT", "FAILED")
+    assert cluster.wait(job, timeout=300) in ("TIMEOUT", "FAILED")
     log = cluster.as_user("alice", f"cat {HOME}/LLSUB.1/llsub-triple-mode-launch.log-{job}").stdout
     assert "This job was told to end." in log
     assert "2 of 4 ranks done" in log

@@ -21,6 +21,8 @@ from slurm_share.decide import submission
 from slurm_share.readers.result_files import ResultFiles
 from slurm_share.work import Run, Triple, best
 
+PATIENCE_S = 120
+"""For what takes seconds on a machine that has nothing else to do."""
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -54,7 +56,7 @@ class Launch:
         )
         return self
 
-    def end(self, timeout=30):
+    def end(self, timeout=PATIENCE_S):
         """Wait; exit code and all it said."""
         text, _ = self.process.communicate(timeout=timeout)
         return self.process.returncode, text
@@ -111,7 +113,7 @@ def children_of_threads(pid):
     return [int(word) for one in found for word in one.read_text().split()]
 
 
-def wait_for(what, timeout=15.0):
+def wait_for(what, timeout=PATIENCE_S):
     """What `what` answers, as soon as it is something."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
@@ -501,7 +503,7 @@ def test_a_log_that_takes_nothing_more_costs_no_task(tmp_path, broken):
     os.close(out)
     wait_for(made.is_ready)
     made.process.send_signal(signal.SIGTERM)
-    assert made.process.wait(timeout=20) == 1
+    assert made.process.wait(timeout=PATIENCE_S) == 1
     assert alive(f"93{os.getpid()}") == []
     assert {one.outcome for one in made.results().values()} == {"unfinished"}
 

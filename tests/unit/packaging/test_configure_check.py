@@ -13,8 +13,9 @@ OURS = "/opt/slurm-share/bin/slurm-share-epilog"
 
 
 def check(conf: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The check of that slurm.conf."""
-    environ = {"PATH": os.environ["PATH"], "SLURM_CONF": str(conf), **environ}
+    """The check of that slurm.conf, on a host that has nothing else of Slurm's unless SLURM_SHARE_ROOT is another."""
+    nowhere = str(conf.parent / "nowhere")
+    environ = {"PATH": os.environ["PATH"], "SLURM_CONF": str(conf), "SLURM_SHARE_ROOT": nowhere, **environ}
     return subprocess.run(["/bin/sh", PROGRAM, "check"], env=environ, capture_output=True, text=True, check=False)
 
 
