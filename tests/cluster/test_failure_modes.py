@@ -559,7 +559,7 @@ def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster
             ([f"--share-gpu={value}"], {}),
             ([], {"SLURM_SPANK__SLURM_SPANK_OPTION_share_gpu_share_gpu": value}),
         ):
-            done = cluster.as_user("alice", ["sbatch", "--wrap=true", *options], env=env, timeout=20)
+            done = cluster.as_user("alice", ["sbatch", "--wrap=true", *options], env=env, timeout=120)
             assert (done.returncode, done.stdout) == (1, "") or (done.returncode, done.stdout) == (255, "")
             assert names.OPTION_FORM in done.stderr
             assert len(done.stderr) < 12_000

@@ -147,7 +147,7 @@ def trouble(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callab
             done[kind] += name is not None
             if kind == "slurmd" and name is not None:
                 time.sleep(0.3)
-                cluster.exec(name, ["slurmd"], timeout=30)
+                cluster.exec(name, ["slurmd"], timeout=120)
 
     return work
 
@@ -165,7 +165,7 @@ def test_a_hundred_parts_survive_what_is_killed_at_random(cluster: Cluster) -> N
                 time.sleep(0.5)
         for name in NODES:
             if cluster.exec(name, ["pgrep", "-x", "slurmd(-wlm)?"]).returncode != 0:
-                cluster.exec(name, ["slurmd"], timeout=30)
+                cluster.exec(name, ["slurmd"], timeout=120)
         cluster.wait(job, 400)
     ends = states(cluster, job)
     assert seen.wrong == []

@@ -46,7 +46,7 @@ def start(cluster: Cluster, script: str, *, tasks: int) -> int:
 def step(cluster: Cluster, job: int, tasks: int, command: str = TASK) -> tuple[list[int], str]:
     """A further step of a running job, started from the login host: the slots its tasks got, and all that was said."""
     argv = ["srun", "-Q", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:2", f"-n{tasks}"]
-    done = cluster.as_user("alice", [*argv, "bash", "-c", command], timeout=30)
+    done = cluster.as_user("alice", [*argv, "bash", "-c", command], timeout=120)
     return slots(done.stdout), done.stdout + done.stderr
 
 
@@ -336,7 +336,7 @@ def test_a_job_of_several_nodes_knows_its_first_one(cluster: Cluster) -> None:
 def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     """On a terminal or none; a shell with nothing to be told, or an output nobody reads, holds nothing up."""
     for typed in ("srun -Q true </dev/null\nexit\n", f"srun -Q --share-gpu={names.OPTION_OFF} -n1 true\n"):
-        assert cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=30).returncode == 0
+        assert cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=120).returncode == 0
     typed = "srun -Q -n2 true </dev/null\nexit\n"
     done = cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=60)
     assert "slurm-share: 2 of 8 slots used" in done.stderr
@@ -363,7 +363,7 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
 )
 def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster, options: str, works: str) -> None:
     """And that line works."""
-    done = cluster.as_user("alice", f"srun --share-gpu=4 {options} true", timeout=20)
+    done = cluster.as_user("alice", f"srun --share-gpu=4 {options} true", timeout=120)
     assert done.returncode != 0
     assert works in done.stderr
     line = works.replace("PROGRAM", f"bash -c '{TASK}'")
@@ -377,7 +377,7 @@ def test_tasks_per_gpu_are_said_once(cluster: Cluster) -> None:
     """--ntasks-per-gpu beside --share-gpu, from sbatch, salloc and srun."""
     for command in ("sbatch --wrap=true", "salloc true", "srun true"):
         word, program = command.split()
-        done = cluster.as_user("alice", f"{word} --share-gpu=4 --ntasks-per-gpu=2 --gpus=1 {program}", timeout=20)
+        done = cluster.as_user("alice", f"{word} --share-gpu=4 --ntasks-per-gpu=2 --gpus=1 {program}", timeout=120)
         assert done.returncode != 0
         assert "sbatch --share-gpu=4 --gres=gpu:1 job.sh" in done.stderr
     assert cluster.settle() == []

@@ -622,7 +622,7 @@ def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     cluster.reboot("n2")
     assert cluster.exec("n2", boot_id).stdout != before
     assert cluster.exec("n2", ["ls", *marks]).stdout == "/var/mark\n"
-    done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=30)
+    done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=120)
     assert done.stdout == "n2\n", done.stderr
 
 
@@ -855,7 +855,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
             assert os.umask(0o077) == 0o077
             look = "cat /opt/new/Makefile /opt/new/made /etc/hosts /etc/slurm/slurm.conf >/dev/null && /opt/new/probe"
             for _ in range(2):
-                done = made.as_user("alice", ["srun", "sh", "-c", look], timeout=30)
+                done = made.as_user("alice", ["srun", "sh", "-c", look], timeout=120)
                 assert done.stdout == f"{own_name}\n", done.stderr
                 assert made.as_user("alice", "umask").stdout == "0022\n"
                 made.reboot("n1")

@@ -105,11 +105,11 @@ def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
     """A direct srun of the second user's, and his salloc's shell."""
     with configured(cluster, *GUARDED):
         start(cluster, "-pplain")
-        done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"], timeout=30)
+        done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"], timeout=120)
         assert done.returncode == names.EXIT_REFUSED
         assert "slurm-share keeps this node to one user at a time, and job " in done.stderr
         assert done.stdout == ""
-        done = cluster.as_user("bob", "salloc -pplain -wn2", input="echo ran\n", timeout=30)
+        done = cluster.as_user("bob", "salloc -pplain -wn2", input="echo ran\n", timeout=120)
         assert "slurm-share keeps this node to one user at a time" in done.stderr + done.stdout
         assert "ran" not in done.stdout.replace("Granted", "")
 
@@ -129,7 +129,7 @@ def test_who_else_is_here_is_told_only_where_slurm_would_tell(cluster: Cluster, 
 def test_a_user_who_is_between_two_steps_is_no_proof(cluster: Cluster, n2: Node) -> None:
     """alice's job has no step here, and began long ago: nobody is turned away on a suspicion."""
     with configured(cluster, *GUARDED):
-        cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2"], check=True, timeout=30)
+        cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2"], check=True, timeout=120)
         n2.run("sed", "-i", r's/"since":[0-9.]*/"since":1.0/', "/run/slurm-share/ledger")
         assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
 
@@ -296,9 +296,9 @@ def test_a_users_last_two_jobs_that_leave_at_once_clear_up_once(cluster: Cluster
 
 def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -> None:
     """An ordinary job on a node that is not listed shows in nothing at all; a share of the same user ends beside it."""
-    done = cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2", "-n1"], check=True, timeout=30)
+    done = cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2", "-n1"], check=True, timeout=120)
     (quiet,) = re.findall(r"allocation (\d+)", done.stderr)
-    cluster.as_user("alice", ["srun", f"--jobid={quiet}", "touch", "/dev/shm/dataset"], check=True, timeout=30)
+    cluster.as_user("alice", ["srun", f"--jobid={quiet}", "touch", "/dev/shm/dataset"], check=True, timeout=120)
     end(cluster, start(cluster, "--share-gpu=2", "--gres=gpu:1"))
     assert "alice dev/shm/dataset" in shm(n2)
     end(cluster, start(cluster, "--share-gpu=2", "--gres=gpu:1", "-n1"))

@@ -77,7 +77,7 @@ class Shared:
         """What the daemon of a server tells alice."""
         words = f"get_server_list\nget_client_list {server.pid}\nget_default_device_pinned_mem_limit 0\n"
         ask = f"printf '{words}' | CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control"
-        return self.cluster.as_user("alice", ask, node="n2", timeout=30).stdout
+        return self.cluster.as_user("alice", ask, node="n2", timeout=120).stdout
 
     def unchanged(self) -> None:
         """Nobody has changed it; a fork that its script has not yet made a program of is looked at again."""
@@ -366,7 +366,7 @@ def test_her_job_does_not_listen_to_bob(cluster: Cluster, shared: Shared, where:
     """No step in it, no end, no change of it, of its node or of its partition, whatever he says he is."""
     conf = cluster.exec("ctl", ["scontrol", "show", "partition"]).stdout
     for command in OF_HER_JOB:
-        done = cluster.as_user("bob", command.format(job=shared.job), node=where, timeout=30)
+        done = cluster.as_user("bob", command.format(job=shared.job), node=where, timeout=120)
         assert "landed" not in done.stdout, command
         assert "simgpu" not in done.stdout, command
         said = done.stdout + done.stderr
@@ -406,7 +406,7 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
     for job in jobs:
         for change in UPDATES:  # Slurm takes some of them
             change = f"scontrol update jobid={job} {change.format(job=shared.job)}"
-            cluster.as_user("bob", change, timeout=30)
+            cluster.as_user("bob", change, timeout=120)
     for change in ("reqnodelist=n2", "excnodelist=n1,n3"):
         cluster.as_user("bob", f"scontrol update jobid={jobs[2]} {change}", check=True)
     cluster.as_user("bob", f"scontrol release {jobs[2]}", check=True)
@@ -438,7 +438,7 @@ def forge(cluster: Cluster) -> Callable[..., int]:
     def submit_forged(name: str, value: str, *options: str) -> int:
         env = {"SLURM_CONF": f"{home}/slurm.conf", "FORGED_NAME": name, "FORGED_VALUE": value}
         argv = ["sbatch", "--parsable", "-wn2", "-pplain", *options, "--wrap=echo landed"]
-        return int(cluster.as_user("bob", argv, env=env, check=True, timeout=20).stdout)
+        return int(cluster.as_user("bob", argv, env=env, check=True, timeout=120).stdout)
 
     return submit_forged
 

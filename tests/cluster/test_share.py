@@ -213,7 +213,7 @@ def test_a_bad_value_is_refused_at_submission_with_the_valid_form(cluster: Clust
     """By sbatch, salloc and srun: an exit code, one sentence of ours, and no job."""
     for command in (["sbatch", "--wrap=hostname"], ["salloc", "true"], ["srun", "-n1", "hostname"]):
         argv = [command[0], f"--share-gpu={value}", *command[1:]]
-        done = cluster.as_user("alice", argv, timeout=20)
+        done = cluster.as_user("alice", argv, timeout=120)
         assert done.returncode != 0
         assert names.OPTION_FORM in done.stderr
         assert done.stdout == ""
@@ -382,7 +382,7 @@ def forger(cluster: Cluster) -> str:
 def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: str, value: str) -> None:
     """job_submit.lua judges what the plugin did not."""
     env = {"SLURM_CONF": forger, "FORGED_NAME": "SHARE_GPU", "FORGED_VALUE": value}
-    done = cluster.as_user("bob", ["sbatch", "--wrap=true", "-pplain"], env=env, timeout=20)
+    done = cluster.as_user("bob", ["sbatch", "--wrap=true", "-pplain"], env=env, timeout=120)
     assert done.returncode != 0
     assert names.OPTION_FORM in done.stderr
     assert cluster.jobs() == []
@@ -393,7 +393,7 @@ def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: s
 def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str, name: str) -> None:
     """They arrive with SPANK_ before them; the share beside them is the job's own."""
     env = {"SLURM_CONF": forger, "FORGED_NAME": name, "FORGED_VALUE": "1"}
-    done = cluster.as_user("bob", ["sbatch", "--parsable", "-pplain", "--wrap=true"], env=env, check=True, timeout=20)
+    done = cluster.as_user("bob", ["sbatch", "--parsable", "-pplain", "--wrap=true"], env=env, check=True, timeout=120)
     assert cluster.wait(int(done.stdout)) == "COMPLETED"
 
 

@@ -213,7 +213,7 @@ def test_a_user_s_nodes_through_srun(cluster: Cluster) -> None:
         assert (code, his) == (1, None)
         assert said.startswith("UsageError")
         assert sentence in said
-    refused = cluster.as_user("bob", ["srun", "--overlap", f"--jobid={whole}", "-N1", "-n1", "true"], timeout=20)
+    refused = cluster.as_user("bob", ["srun", "--overlap", f"--jobid={whole}", "-N1", "-n1", "true"], timeout=120)
     assert "Access/permission denied" in refused.stderr
 
     # kill -9: no step stays.

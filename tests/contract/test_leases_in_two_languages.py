@@ -46,7 +46,7 @@ def c_step(program, folder, tasks, *, slots=SLOTS, gpus=2, pid=0):
     try:
         yield tuple(int(word) for word in step.stdout.readline().split()), step
     finally:
-        step.communicate(timeout=20)
+        step.communicate(timeout=120)
 
 
 def test_a_launcher_takes_what_a_step_has_left(program, folder):
@@ -101,7 +101,7 @@ def promise(program, folder, wanted, *, step=None, slots=SLOTS):
     try:
         yield srun.stdout.readline().decode().strip()
     finally:
-        srun.communicate(timeout=20)
+        srun.communicate(timeout=120)
 
 
 def test_a_launcher_leaves_what_an_srun_was_promised(program, folder):

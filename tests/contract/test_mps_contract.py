@@ -81,7 +81,7 @@ class Mps:
             env=self.environ(environ),
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
             **who,  # type: ignore[call-overload]
         )
@@ -390,7 +390,7 @@ def test_a_client_is_listed_and_terminated(running: Mps) -> None:
     assert running.answer(f"get_client_list {server}").split() == [str(client.pid)]
     assert str(client.pid) in running.answer("ps").split()
     assert running.say(f"terminate_client {server} {client.pid}")[0] == 0
-    assert client.wait(timeout=30) != 0
+    assert client.wait(timeout=120) != 0
     running.wait(lambda: running.answer(f"get_client_list {server}") == "")
     assert running.answer("get_server_list").strip() == server
 
@@ -427,7 +427,7 @@ def test_quit_waits_for_clients(running: Mps) -> None:
     time.sleep(0.5)
     assert running.holder() is not None
     client.terminate()
-    assert waiting.wait(timeout=30) == 0
+    assert waiting.wait(timeout=120) == 0
     running.wait(lambda: running.holder() is None)
 
 

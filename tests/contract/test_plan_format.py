@@ -41,7 +41,7 @@ def program(c_program):
 
 def read(program: Path, file: Path, job: int = 4711, uid: int = UID, node: str = "n2") -> tuple[int, str]:
     """The reader's exit code and what it printed."""
-    result = subprocess.run([program, file, str(job), str(uid), node], capture_output=True, text=True, timeout=20)
+    result = subprocess.run([program, file, str(job), str(uid), node], capture_output=True, text=True, timeout=120)
     assert result.stderr == ""
     return result.returncode, result.stdout
 

@@ -97,7 +97,7 @@ def test_one_client_too_many(running: Mps, limit: int) -> None:  # noqa: F811
         assert child.stdout is not None
         assert child.stdout.readline()
     one_more = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=20, check=False
+        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
     )
     assert "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED (simulated)" in one_more.stderr
     assert len(running.answer(f"get_client_list {server}").split()) == limit
@@ -134,7 +134,7 @@ def test_a_users_daemon_serves_nobody_else(mps: Mps) -> None:  # noqa: F811
     os.chown(mps.home, NOBODY, NOBODY)
     assert mps.run("-d", uid=NOBODY)[0] == 0
     done = subprocess.run(
-        mps.program.client, env=mps.environ(), capture_output=True, text=True, timeout=20, check=False
+        mps.program.client, env=mps.environ(), capture_output=True, text=True, timeout=120, check=False
     )
     assert "CUDA_ERROR_MPS_CONNECTION_FAILED (simulated)" in done.stderr
     assert "Operation not permitted" in Path(mps.home, "logs", "control.log").read_text()
@@ -148,7 +148,7 @@ def test_a_server_without_a_gpu_ends_as_recorded(running: Mps) -> None:  # noqa:
     assert "exited with status 1" in Path(running.home, "logs", "control.log").read_text()
     assert "no CUDA-capable device is detected" in Path(running.home, "logs", "server.log").read_text()
     done = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=20, check=False
+        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
     )
     assert "CUDA_ERROR_MPS_CONNECTION_FAILED (simulated)" in done.stderr
 
@@ -160,10 +160,10 @@ def test_a_fault_takes_all_clients_and_passes(running: Mps) -> None:  # noqa: F8
     fault = state_of(running) / "mps_fault"
     fault.touch()
     for client in clients:
-        assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in client.communicate(timeout=20)[1]
+        assert "CUDA_ERROR_LAUNCH_FAILED (simulated)" in client.communicate(timeout=120)[1]
     assert running.answer(f"get_server_status {server}") == "FAULT\n"
     done = subprocess.run(
-        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=20, check=False
+        running.program.client, env=running.environ(), capture_output=True, text=True, timeout=120, check=False
     )
     assert "CUDA_ERROR_MPS_SERVER_NOT_READY (simulated)" in done.stderr
     fault.unlink()
@@ -176,7 +176,7 @@ def test_quit_with_a_time_limit_does_not_wait_for_ever(running: Mps) -> None:  #
     running.start_server()
     client = running.start_client()
     assert running.say("quit -t 1")[0] == 0
-    assert "CUDA_ERROR_MPS_RPC_FAILURE (simulated)" in client.communicate(timeout=20)[1]
+    assert "CUDA_ERROR_MPS_RPC_FAILURE (simulated)" in client.communicate(timeout=120)[1]
 
 
 def test_a_front_end_starts_fast(running: Mps) -> None:  # noqa: F811
