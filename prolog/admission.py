@@ -41,6 +41,8 @@ PATIENCE_S = 4.0
 need the rest."""
 LOOK_AGAIN_S = 0.1
 """The pause between two checks whether such a job has ended."""
+OLD_S = 1.0
+"""A list of live jobs that is older than this refuses no job: the one in the way may have ended."""
 
 
 def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
@@ -162,7 +164,7 @@ def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
 def operators_daemon(paths: Paths, program: str) -> str | None:
     """Return why MPS cannot be used on a node whose administrators run an MPS daemon of their own; None if they do not.
     Daemons that users have started do not count."""
-    daemons = mps_reader.foreign_daemons(mps_reader.read_processes(), str(paths.root))
+    daemons = mps_reader.foreign_daemons(mps_reader.read_processes(uids=()), str(paths.root))
     for one in daemons:
         if mps_processes.is_systems(one, mps_processes.read_program_files(program), FIRST_ORDINARY_UID):
             return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
@@ -227,8 +229,10 @@ def enter(
     end within moments, and the new job need not be refused for them.
 
     The ledger is written before anything is started: a hook that stops a daemon first looks there, under that GPU's own
-    lock, whether a new job has come to the GPU. Names of users are looked up without the ledger's lock, because a
-    directory service may answer slowly.
+    lock, whether a new job has come to the GPU. What takes long is done without the ledger's lock, for which all hooks
+    of the node wait: a directory service may answer slowly, and a user may have left so many processes that to list
+    them takes longer than everything else. The list of live jobs may therefore be a moment older than the ledger. That
+    does no harm: a step proves that its job lives, and a missing step proves nothing.
     """
     guarded = job.share is not None or listed
     state.prepare(paths)
@@ -237,13 +241,14 @@ def enter(
     asked: frozenset[int] = frozenset()
     shown: Mapping[int, str] = {}
     while True:
+        looked = time.monotonic()
+        steps = proc.read_live_jobs() if guarded or paths.ledger.exists() else ()
         with state.exclusive(paths, deadline):
             ledger = hook.read_ledger(paths, WHO)
-            steps = proc.read_live_jobs() if guarded or ledger.jobs else ()
             live = owners.at_work(steps)
             judged = judge(job, decision, ledger, live, at, shown, guarded=guarded)
             is_in_the_way = isinstance(judged.decision, Refusal) and not isinstance(decision, Refusal)
-            waits = is_in_the_way and patience.left() > 0
+            waits = is_in_the_way and (patience.left() > 0 or time.monotonic() - looked > OLD_S)
             if not waits and judged.uids() <= asked:
                 report_idle([one for one in steps if one not in live], ledger)
                 return write_down(job, judged, ledger, paths, settings, at, listed=listed)

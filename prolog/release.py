@@ -243,7 +243,7 @@ def end_daemons(
             for its, pipe in pipes
             if its == uid and pipe not in kept
         ]
-        before = mps_reader.read_processes()
+        before = mps_reader.read_processes(uids=(uid,))
         outcomes = mps.stop_many(places, deadline.part(1 - LAST_RATIO / 2), unless=taken)
         for outcome in outcomes:
             if isinstance(outcome, MpsFailed) or outcome.how not in ("was not there", "in use") or outcome.notes:
@@ -264,7 +264,7 @@ def _end_rest(
     old = {one.identity for one in before}
     rest = [
         NodeProcess(one.identity, None)
-        for one in (mps_reader.read_processes() if known else ())
+        for one in (mps_reader.read_processes(uids=set(known.values())) if known else ())
         if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
     ]
     left = processes.end_processes(rest, deadline.at_most(2 * processes.GRACE_S))
@@ -491,7 +491,7 @@ def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
     """Return the pids of the jobs' MPS daemons and servers. Only processes of the jobs' own users count: anybody can
     run a program of that name with another user's pipe directory."""
     users = {pipe: entry.uid for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
-    found = mps_reader.read_processes()
+    found = mps_reader.read_processes(uids=set(users.values()))
     return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
 
 

@@ -14,6 +14,10 @@ from . import process, process_table
 from .errors import MpsFolderError, shown
 from .records import MPS_NAME, MpsPlace, MpsProcess, MpsRole, ProcessIdentity
 
+TYPE_CHECKING = False  # as mypy knows it; hooks load this module
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 DEFAULT_PIPE = "/tmp/nvidia-mps"
 """Where MPS lives when nobody says where."""
 DEFAULT_PIPE_V3_ROOT = "/run/nvidia-mps"
@@ -96,9 +100,10 @@ def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def read_processes(proc: str = "/proc") -> tuple[MpsProcess, ...]:
-    """Every process of MPS on this node that the caller may see, of anybody, whoever started it."""
-    rows = process_table.read(proc)
+def read_processes(proc: str = "/proc", uids: Collection[int] | None = None) -> tuple[MpsProcess, ...]:
+    """The processes of MPS on this node that the caller may see, whoever started them: of these users, of root and of
+    the system's users, and perhaps of others. uids None: of anybody."""
+    rows = process_table.read(proc, uids)
     found = (read_process(pid, proc) for pid, (_, name, _, _) in rows.items() if name == MPS_NAME.encode())
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.identity.pid))
 

@@ -464,7 +464,7 @@ def _servers(place: MpsPlace) -> tuple[ProcessIdentity, ...]:
     all processes of the node only where it has no cgroup."""
     group = _group(place)
     if group is None or not cgroup_tree.exists(group):
-        return mps_processes.servers_of(mps_processes.read_processes(), place)
+        return mps_processes.servers_of(mps_processes.read_processes(uids=(place.owner.uid,)), place)
     found = (mps_processes.read_process(pid) for pid in cgroup_tree.read_pids(group))
     return mps_processes.servers_of(tuple(one for one in found if one is not None), place)
 

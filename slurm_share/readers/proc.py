@@ -61,20 +61,20 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
     """
     steps: dict[int, int] = {}
     starts: dict[int, float] = {}
-    children: dict[int, list[int]] = {}
-    for pid, (parent, name, start, _) in process_table.read(str(proc)).items():
-        children.setdefault(parent, []).append(pid)
+    for pid, (_, name, start, _) in process_table.read(str(proc), ()).items():
         if name.startswith(_STEPD_NAME):
             job = _job_of_stepd(proc / str(pid))
             if job is not None:
                 steps[pid] = job
                 starts[pid] = start
+    children = process_table.read_children(steps, str(proc)) if steps else {}
     owners: dict[int, int | None] = dict.fromkeys(steps.values())
     for pid, job in steps.items():
         for child in children.get(pid, ()):
             uid = _UID.search(_read(proc / str(child) / "status"))
             if uid and int(uid[1]) != 0:  # a child that is still root has not become its task yet
                 owners[job] = int(uid[1])
+                break
     now_s = _uptime_s(proc) if steps else 0.0
     idle = dict.fromkeys(owners, math.inf)
     for pid, job in steps.items():

@@ -342,7 +342,7 @@ def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch
         (node.paths.mps / "2999/00000000-000000").mkdir(parents=True)
         failed = (MpsFailed(place, "MpsFolderError", "too much"),)
         full.setattr(release.mps, "stop_many", lambda *_, **__: failed)
-        full.setattr(release.mps_reader, "read_processes", lambda: (daemon,) if left else ())
+        full.setattr(release.mps_reader, "read_processes", lambda **_: (daemon,) if left else ())
         full.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
         full.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
         full.setattr(release, "OUTLIVES_S", 0.0)
@@ -476,7 +476,7 @@ def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkey
         for pid, uid in ((5, 2998), (6, 2999))
     )
     ended = []
-    monkeypatch.setattr(release.mps_reader, "read_processes", lambda *_: found)
+    monkeypatch.setattr(release.mps_reader, "read_processes", lambda *_, **__: found)
     monkeypatch.setattr(release.processes, "end_processes", lambda those, _: ended.extend(those) or ())
     release._end_rest([place], found, Deadline.after(30), "epilog", release.Findings())
     assert [one.identity.pid for one in ended] == [5]

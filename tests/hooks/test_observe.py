@@ -35,7 +35,7 @@ class Site:
         self.live = []
         self.gpus(FakeNvml().gpu().gpu())
         monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
-        monkeypatch.setattr(mps, "read_processes", tuple)  # this machine may have daemons of its own
+        monkeypatch.setattr(mps, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def gpus(self, driver):
         """Another driver."""

@@ -50,7 +50,7 @@ class Node:
         self.gpus(FakeNvml().gpu().gpu(), monkeypatch)
         monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
         monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
-        monkeypatch.setattr(mps, "read_processes", tuple)  # this machine may have daemons of its own
+        monkeypatch.setattr(mps, "read_processes", lambda **_: ())  # this machine may have daemons of its own
         monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
 
     def gpus(self, driver, monkeypatch):
@@ -1229,7 +1229,7 @@ class Slow:
         daemon = MpsProcess(process.identify(hers.pid), "daemon", str(node.paths.mps / f"{ALICE}/00000000-000000"))
         stopped = lambda places, *_: tuple(MpsStopped(one, "quit", (), (), 1.0) for one in places)  # noqa: E731
         monkeypatch.setattr(release.mps, "stop_many", self.whole(stopped))
-        monkeypatch.setattr(mps, "read_processes", lambda: (daemon,))
+        monkeypatch.setattr(mps, "read_processes", lambda **_: (daemon,))
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
         monkeypatch.setattr(release.processes, "end_processes", self.whole(lambda some, _: tuple(some)))
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))

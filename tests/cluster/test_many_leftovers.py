@@ -1,0 +1,88 @@
+"""A user leaves as many processes as a node takes. The next user's jobs have their shares all the same."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import name_for
+from hooked import ALICE, Node, until, why_not_idle
+
+from localcluster import Cluster, Misuse
+from localcluster.records import CURRENT
+
+pytestmark = pytest.mark.cluster
+
+MANY = 15_000
+JOBS = 19
+"""All of the node's GPUs are full at once, and some jobs wait."""
+LEAVE = r"""
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int count = atoi(argv[1]), uid = atoi(argv[2]);
+    if (setresgid(uid, uid, uid) || setresuid(uid, uid, uid) || prctl(PR_SET_DUMPABLE, 1))
+        return 1;
+    while (count--) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                pause();
+        }
+        if (pid < 0)
+            return 1;
+    }
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+"""
+"""As small as a process can be: an interpreter's children would need several gigabytes."""
+
+
+@pytest.fixture
+def node(can_make_clusters: None) -> Iterator[Node]:
+    """The one node of a cluster with cgroups, since without them Slurm itself looks at every process for each step."""
+    try:
+        cluster = Cluster.up(name_for("many"), CURRENT, cgroup=True, nodes=1)
+    except Misuse as error:
+        pytest.skip(f"NOT TESTED: {error}")
+    with cluster:
+        if cluster.slurm_release != CURRENT:
+            pytest.skip(f"NOT TESTED: only Slurm {cluster.slurm_version} can be made on this machine today")
+        yield Node(cluster, "n1")
+
+
+def leave_many(node: Node, tmp_path: Path) -> None:
+    """Alice's processes, of no job and on no GPU, and so not the hooks' to end."""
+    (tmp_path / "many.c").write_text(LEAVE)
+    program = node.cluster.root(node.name) / "usr/local/bin/many"
+    subprocess.run(["cc", "-O1", "-static", "-o", str(program), str(tmp_path / "many.c")], check=True)
+    node.run("bash", "-c", f"setsid -f many {MANY} {ALICE} </dev/null >/tmp/many 2>&1")
+    until(lambda: node.run("cat", "/tmp/many").stdout == "ready\n", "the last of alice's processes")
+
+
+def test_fifteen_thousand_leftover_processes_keep_no_share_from_the_next_user(node: Node, tmp_path: Path) -> None:
+    """Each of the next user's jobs has its MPS, and each Epilog ends in time and finds the node well."""
+    cluster = node.cluster
+    leave_many(node, tmp_path)
+    script = "srun -n1 bash -c 'echo pipe=$CUDA_MPS_PIPE_DIRECTORY'"
+    options = ("--share-gpu=4", "--gres=gpu:1", "-n1", "--mem=100", f"--array=1-{JOBS}", "-o", "/home/bob/many-%a")
+    cluster.sbatch("bob", script, *options)
+    until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of his jobs")
+    said = node.run("bash", "-c", "grep -v simulated /home/bob/many-*").stdout
+    assert said.count("pipe=/run/slurm-share/user/mps/") == JOBS, said + node.log()
+    assert "drain" not in why_not_idle(cluster)
+    assert "given up" not in node.log()
+    node.run("pkill", "-9", "-u", "alice")
+    until(lambda: node.run("pgrep", "-u", "alice").stdout == "", "the end of alice's processes")
+    assert node.remains() == []
