@@ -45,6 +45,15 @@
 #define SS_MPS_FOLDER "mps"
 #define SS_NO_MPS_FOLDER "no-mps"
 
+/* the hooks' helper */
+#define SS_LISTING_SETTING "exclusive_user_nodes"
+#define SS_HELPER_FOLDER "/run/slurm-share.hooks"
+#define SS_HELPER_SOCKET "socket"
+#define SS_HELPER_MOST_BYTES 4194304
+#define SS_HELPER_TAKES "T"
+#define SS_HELPER_ENDED "E"
+#define SS_ENV_FRONT "SLURM_SHARE_FRONT"
+
 /* the plan */
 #define SS_PLAN_MAGIC "slurm-share-plan 1"
 #define SS_PLAN_MAX_LINE 4096

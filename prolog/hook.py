@@ -104,7 +104,7 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
         in_driver = _is_in_driver
         what = "the driver does not answer" if in_driver else "something else than the driver hangs"
         report(who, f"not over after {seconds:g} s, given up: {what}")
-        os._exit(code(in_driver))
+        _leave(code(in_driver))
 
     watchdog = threading.Timer(seconds, give_up)
     watchdog.daemon = True
@@ -112,18 +112,56 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
     return watchdog.cancel
 
 
+HELPER_WORD = "--helper"
+"""The program of a hook, called with it, is the helper."""
+_answer: Callable[[int], None] | None = None
+"""In a process of the helper's: tells the front the exit code."""
+
+
+def _leave(code: int) -> NoReturn:
+    if _answer is not None:
+        _answer(code)
+    os._exit(code)
+
+
 def be_program(main: Callable[[], int]) -> NoReturn:
     """Run a hook as the program that slurmd starts, and exit with its code.
 
     To save time, garbage collection is off (the process lives for about 0.1 s), and the interpreter is not shut down in
-    order: all files are written by then.
+    order: all files are written by then. If the front would have asked a helper and there was none, the hook starts
+    one for the hooks that follow.
     """
     global _is_program
+    if sys.argv[1:] == [HELPER_WORD]:
+        from . import helper
+
+        helper.program()
     _is_program = True
     gc.disable()
-    # msgspec asks it for what `typing` has as well, and its import is a tenth of a shared job's hook
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-    os._exit(main())
+    has_front = os.environ.pop(names.ENV_FRONT, "") != ""
+    code = main()
+    if has_front and _wants_helper():
+        from . import helper_start
+
+        helper_start.start(lambda text: report("hooks", text))
+    _leave(code)
+
+
+def be_child(main: Callable[[], int], answer: Callable[[int], None]) -> NoReturn:
+    """Run a hook in a process of the helper's. `answer`: tells the front the exit code."""
+    global _is_program, _answer
+    _is_program, _answer = True, answer
+    gc.disable()
+    _leave(main())
+
+
+def _wants_helper() -> bool:
+    """Whether this hook had work to do which the next one's helper may do: an ordinary job needs none."""
+    if _settings is None or not _settings.hook_helper or _settings.mode == "off" or os.geteuid() != 0:
+        return False
+    from slurm_share.readers import proc
+
+    return not proc.read_runs_in_job()
 
 
 def set_out() -> None:
@@ -134,6 +172,8 @@ def set_out() -> None:
 
 _log_file: str | None = None
 """The file that this hook logs to. None: the configuration has not been read, or is wrong."""
+_settings: Settings | None = None
+"""The settings of this hook's job. None: as above."""
 
 
 def report(who: str, text: str) -> None:
@@ -146,31 +186,14 @@ def report(who: str, text: str) -> None:
 
 
 def load_settings() -> Settings:
-    """Return the settings for this job's partition.
-
-    Call it before any record is made: a hook that finds the settings in the cache does without msgspec. Raises
-    ConfigError where the site's file is wrong.
-    """
-    global _log_file
-    partition = os.environ.get("SLURM_JOB_PARTITION")
-    before = None
-    if _is_program:
-        from . import plain_records, settings_cache
-
-        kept = settings_cache.read(partition)
-        if kept is not None and plain_records.use():
-            from slurm_share.settings import Settings
-
-            values, _log_file = kept
-            return Settings(**values)
-        before = settings_cache.key()
+    """Return the settings for this job's partition. Raises ConfigError where the site's file is wrong."""
+    global _log_file, _settings
     from slurm_share import config
 
     configuration = config.load()
     _log_file = configuration.settings.log_file
-    if _is_program:
-        settings_cache.write(configuration, before)
-    return configuration.of(partition)
+    _settings = configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
+    return _settings
 
 
 def load_settings_or_defaults(who: str) -> Settings:
@@ -186,10 +209,6 @@ def load_settings_or_defaults(who: str) -> Settings:
         return Settings()
 
 
-LISTING = b"exclusive_user_nodes"
-"""The setting because of which hooks also check ordinary jobs."""
-
-
 def site_may_list_nodes() -> bool:
     """Return whether the site's file contains the name of that setting at all. This takes microseconds; to parse the
     file would take as long as the rest of an ordinary job's Prolog."""
@@ -200,7 +219,7 @@ def site_may_list_nodes() -> bool:
     except OSError:
         return False
     try:
-        return LISTING in os.read(fd, 1 << 20)
+        return names.LISTING_SETTING.encode() in os.read(fd, 1 << 20)
     except OSError:
         return False
     finally:

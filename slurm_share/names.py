@@ -125,6 +125,21 @@ NO_MPS_FOLDER = "no-mps"
 """Root's and empty: the pipe directory of tasks without MPS. CUDA takes a missing variable for /tmp/nvidia-mps, whose
 daemon may be another user's."""
 
+# --- The hooks' helper (prolog/front.c asks it, prolog/helper.py is it) -----------------------------------------------
+LISTING_SETTING = "exclusive_user_nodes"
+"""The setting that makes ordinary jobs the hooks' business: both look for the word in CONFIG_FILE."""
+HELPER_FOLDER = "/run/slurm-share.hooks"
+"""Root's, 0700."""
+HELPER_SOCKET = "socket"
+HELPER_MOST_BYTES = 4 * 1024 * 1024
+"""The largest environment of a hook that the helper takes: twice what Linux passes on by default."""
+HELPER_TAKES = "T"
+"""What the helper says first: it takes a hook. Anything else, or nothing in a second: the hook starts as a program."""
+HELPER_ENDED = "E"
+"""What it says last, with the exit code in the byte behind it."""
+ENV_FRONT = "SLURM_SHARE_FRONT"
+"""1 where front.c started the hook in Python: a helper would be asked."""
+
 # --- The plan --------------------------------------------------------------------------------------------------------
 PLAN_MAGIC = "slurm-share-plan 1"
 PLAN_MAX_LINE = 4096

@@ -69,6 +69,10 @@ class Settings(Struct, frozen=True):
     """The longest that a Prolog waits for MPS before the share goes on without it. Below Slurm's BatchStartTimeout and
     MessageTimeout (both 10 s by default)."""
 
+    hook_helper: bool = True
+    """True: a process of root's stays on a node for 15 minutes after the last shared job there, with the hooks' code
+    loaded, and Prolog and Epilog cost a third. False: each starts Python anew."""
+
     release_deadline_s: float = 20.0
     """The longest that an Epilog takes to end MPS and leftover processes; what it does not get done in that time is
     done by the next hook. Below Slurm's UnkillableStepTimeout, 60 s."""

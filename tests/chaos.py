@@ -33,6 +33,7 @@ WORDS = {
     "kill_daemon": "MPS daemons killed",
     "kill_server": "MPS servers killed",
     "kill_hook": "Prologs and Epilogs killed",
+    "kill_helper": "helpers of hooks killed",
     "kill_slurmd": "slurmd killed",
     "kill_slurmctld": "slurmctld killed",
     "cut_network": "networks cut",

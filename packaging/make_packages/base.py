@@ -17,7 +17,8 @@ from . import manual, wheels
 from .recipe import CHECKOUT, HOME, PACKAGING, PYTHONS, SITE_PACKAGES, Build, files
 
 HOOKS = ("slurm-share-prolog", "slurm-share-epilog")
-"""slurmd starts these by their full names; nobody types them."""
+"""slurmd starts these by their full names; nobody types them. Each is a small program, which asks a helper or becomes
+the hook in Python of the same name in libexec."""
 _SCRIPT = """\
 #!/{home}/bin/python -IBS
 import _signal
@@ -35,8 +36,6 @@ _HOOK = """\
 #!/{home}/bin/python -ISB
 import os, sys, time
 sys.path.append("/{home}/{site_packages}")
-# Only for what asks agents over HTTP; where msgspec finds it, it takes it, and a Prolog pays with a fifth of its time.
-sys.modules["typing_extensions"] = None
 def unpacking():
     try:
         return abs(time.time() - os.stat("{unpacking}").st_mtime) < {unpacking_s}
@@ -120,6 +119,7 @@ def make(build: Build, say: Say) -> None:
         _own_wheel(build, tools, site)
         for name, target in commands(build).items():
             command(tree, HOME, name, target)
+        _fronts(build, tree)
         for source, (place, mode) in SHARED.items():
             put(CHECKOUT / source, tree / place, mode)
         _units(tree)
@@ -140,9 +140,11 @@ def environment(home: Path) -> None:
 
 
 def command(tree: Path, home: str, name: str, target: str) -> None:
-    """A command's script; and its name in /usr/bin, unless slurmd alone starts it."""
+    """A command's script; and its name in /usr/bin, unless slurmd alone starts it: then what it starts is in bin, and
+    the script in libexec."""
     module, _, function = target.partition(":")
-    script = tree / home / "bin" / name
+    script = tree / home / ("libexec" if name in HOOKS else "bin") / name
+    script.parent.mkdir(parents=True, exist_ok=True)
     words = {
         "site_packages": SITE_PACKAGES,
         "unpacking": UNPACKING,
@@ -157,6 +159,18 @@ def command(tree: Path, home: str, name: str, target: str) -> None:
     if name not in HOOKS:
         (tree / "usr/bin").mkdir(parents=True, exist_ok=True)
         (tree / "usr/bin" / name).symlink_to(f"/{home}/bin/{name}")
+
+
+def _fronts(build: Build, tree: Path) -> None:
+    """What slurmd starts: two small programs, each linked with all that it needs."""
+    scratch = build.work / "fronts"
+    argv = ["make", "-s", "-C", str(CHECKOUT / "prolog"), f"BUILD={scratch}", f"HOME_FOLDER=/{HOME}", "all"]
+    # What -g writes would be stripped below; and where this checkout lies is nobody's business.
+    argv.append(f"CFLAGS=-O2 -ffile-prefix-map={CHECKOUT}=.")
+    process.run(argv)
+    for name in HOOKS:
+        process.run(["strip", "--strip-all", str(scratch / name)])
+        put(scratch / name, tree / HOME / "bin" / name, 0o755)
 
 
 def screen_code(build: Build) -> Path:

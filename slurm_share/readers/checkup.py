@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from ..checkup import (
 )
 from ..conf_text import ConfText
 from ..errors import ConfigError, SlurmShareError, UsageError
-from ..installed import OBJECT, PLUGIN
+from ..installed import HOME, OBJECT, PLUGIN
 from ..settings import Configuration, Settings
 from . import checkup_host, checkup_programs, checkup_slurm, checkup_state
 from .checkup_host import Ask
@@ -87,7 +87,7 @@ def read_facts(
             lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
             FILE_S,
         ),
-        hooks={path: file_fact(path) for path in hook_paths(slurm)},
+        hooks=read_hook_programs(hook_paths(slurm), file_fact),
         package=file_fact(package),
         host_facts=system,
     )
@@ -162,6 +162,14 @@ def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
         real = (file.chain[-1].path for file in files if file.is_ours)
         found.append(next((path for path in real if path.rpartition("/")[2] == name), default))
     return tuple(found)
+
+
+def read_hook_programs(paths: Iterable[str], file_fact: Callable[[str], FileFact | None]) -> dict[str, FileFact | None]:
+    """Return what slurmd starts, and the hooks in Python behind it; a hook that pip installed is its own program."""
+    found = {path: file_fact(path) for path in paths}
+    fronts = [path for path, file in found.items() if file is not None and file.interpreter is None]
+    behind = [path.replace("/bin/", "/libexec/") for path in fronts if path.startswith(f"{HOME}/bin/")]
+    return {**found, **{path: file_fact(path) for path in behind}}
 
 
 def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str) -> tuple[Role, ...]:

@@ -88,9 +88,11 @@ def _uptime_s(proc: Path) -> float:
     return float(word) if word.replace(b".", b"", 1).isdigit() else 0.0
 
 
-def read_runs_in_job(proc: Path = PROC) -> bool:
-    """Whether this process was started inside a job's own step: PrologFlags=RunInJob (Slurm 24.05 and later)."""
-    return any(_job_of_stepd(proc / str(pid)) is not None for pid in _ancestors(os.getpid(), proc))
+def read_runs_in_job(proc: Path = PROC, pid: int | None = None) -> bool:
+    """Whether this process, or another one, was started inside a job's own step: PrologFlags=RunInJob (Slurm 24.05 and
+    later)."""
+    above = _ancestors(os.getpid() if pid is None else pid, proc)
+    return any(_job_of_stepd(proc / str(one)) is not None for one in above)
 
 
 def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:

@@ -434,7 +434,6 @@ ROOTS = [
     rf"{STATE}/jobs/\d+(/plan|/\.plan\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
     rf"{USER}/(jobs|mps)",
     rf"{USER}/jobs/\d+(/slots(/(lock|queue|refused|choose|\d+))?)?",
-    rf"{STATE}\.settings(\.\d+)?",
     rf"{USER}/mps/\d+(/[0-9a-z-]+\.(lock|ui))?",
     re.escape(LOG),
     r"/dev/null",
@@ -502,8 +501,9 @@ def traced(node: Node, out: Path, *argv: str) -> list[str]:
 def test_root_makes_and_changes_nothing_but_what_is_listed(cluster: Cluster, node: Node, tmp_path: Path) -> None:
     """Prolog and Epilog of a shared job, MPS and clearing up included, as the kernel saw them: whatever root writes,
     makes, moves, hands over or removes lies where only root can put a name; and what it opens in a folder of the user's
-    it opens without following a link."""
-    with configured(cluster, 'clean_up = ["gpu_processes", "shm"]', 'exclusive_user_nodes = ["n2"]'):
+    it opens without following a link. Without the helper, whose hooks are no children of what is traced."""
+    lines = ('clean_up = ["gpu_processes", "shm"]', 'exclusive_user_nodes = ["n2"]', "hook_helper = false")
+    with configured(cluster, *lines):
         calls = traced(node, tmp_path / "trace", *node.hook_argv("prolog", 9001, SLURM_JOB_EXCLUSIVE="NODE"))
         cluster.as_user("alice", "touch /dev/shm/hers", node="n2", check=True)
         calls += traced(node, tmp_path / "trace", *node.hook_argv("epilog", 9001, SLURM_JOB_EXCLUSIVE="NODE"))

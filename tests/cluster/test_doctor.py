@@ -332,7 +332,7 @@ def test_a_slurm_conf_that_is_wrong_is_told_line_by_line(cluster: Cluster) -> No
 def test_small_things_on_one_node(cluster: Cluster, node: Node) -> None:
     """No object, a Python that is gone, a configuration that is not understood, no room; and the text for people."""
     node.run("rm", OBJECT)
-    node.run("sed", "-i", "1s,^#!.*,#!/opt/gone/python3,", "/opt/slurm-share/bin/slurm-share-prolog")
+    node.run("sed", "-i", "1s,^#!.*,#!/opt/gone/python3,", "/opt/slurm-share/libexec/slurm-share-prolog")
     node.run("truncate", "-s", "62M", f"{STATE}/filler")
     node.run("dd", "if=/dev/zero", f"of={STATE}/filler", "bs=1M", "count=62")
     with configured(cluster, "mode = 3"):
@@ -340,11 +340,11 @@ def test_small_things_on_one_node(cluster: Cluster, node: Node) -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 2
     assert sorted(line.split(":")[0] for line in lines) == [
-        f"FAIL {check}" for check in ("config", "hook-files", "hook-programs", "plugin", "state-folder")
+        f"FAIL {check}" for check in ("config", "hook-programs", "plugin", "state-folder")
     ]
     said = {line.split(":")[0].split()[1]: line for line in lines}
     assert said["plugin"] == f"FAIL plugin: there is no {OBJECT}; install slurm-share-spank on this host"
-    assert "wants /opt/gone/python3, which is not there" in said["hook-files"]
+    assert "wants /opt/gone/python3, which is not there" in said["hook-programs"]
     assert "has 3 % left" in said["state-folder"]
     for words, why in (("--except nothing", "there is no check 'nothing'"), ("--role king", "invalid choice")):
         wrong = cluster.exec("n1", ["slurm-share", "doctor", *shlex.split(words)])

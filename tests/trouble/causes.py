@@ -94,6 +94,7 @@ EFFECTS: dict[str, tuple[Effect, ...]] = {
     "kill_daemon": (Effect({"FAILED": r"[1-9]\d*:0"}, CUDA, hits_user=True),),
     "kill_server": (Effect({"FAILED": r"[1-9]\d*:0"}, CUDA, hits_user=True),),
     "kill_hook": (),  # see `_is_own_hook`
+    "kill_helper": (),  # its hooks run again
     "kill_slurmd": (Effect(GIVES_UP, AWAY, lasts=True),),
     "kill_slurmctld": (
         Effect(GIVES_UP, f"{AWAY}|{STALE}", lasts=True),

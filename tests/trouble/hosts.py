@@ -55,6 +55,11 @@ def kill_hook(cluster: Cluster, host: str, lasts_s: float) -> str:
     return _kill(cluster, host, "pgrep -x 'slurm-share-(pro|epi)'", seconds=_LOOK_FOR_A_HOOK_S)
 
 
+def kill_helper(cluster: Cluster, host: str, lasts_s: float) -> str:
+    """The hooks' helper, and with it what it runs."""
+    return _kill(cluster, host, "pgrep -x slurm-share-hoo")
+
+
 def kill_slurmd(cluster: Cluster, host: str, lasts_s: float) -> str:
     """slurmd, and no child of it that is about to become a Prolog; started anew a moment later, as systemd does."""
     did = _kill(cluster, host, "pgrep -F /run/slurmd.pid 'slurmd(-wlm)?'")
@@ -135,8 +140,8 @@ def reboot(cluster: Cluster, host: str, lasts_s: float) -> str:
 DEEDS: dict[str, Callable[[Cluster, str, float], str]] = {
     deed.__name__: deed
     for deed in (
-        kill_task, kill_daemon, kill_server, kill_hook, kill_slurmd, kill_slurmctld, cut_network, fill_state, fill_log,
-        fill_spool, cut_power, reboot,
+        kill_task, kill_daemon, kill_server, kill_hook, kill_helper, kill_slurmd, kill_slurmctld, cut_network,
+        fill_state, fill_log, fill_spool, cut_power, reboot,
     )
 }  # fmt: skip
 

@@ -15,8 +15,8 @@ SUBMITTED = {
 ANNOYANCES = {"cancel": 4, "requeue": 4}
 """What a user does to a job of his own."""
 FAULTS = {
-    "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_slurmd": 2, "cut_network": 2,
-    "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,
+    "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_helper": 2, "kill_slurmd": 2,
+    "cut_network": 2, "fill_state": 2, "fill_log": 1, "fill_spool": 1, "cut_power": 1, "reboot": 1,
 }  # fmt: skip
 """What befalls a compute node (see hosts.py)."""
 CONTROLLER_FAULTS = {"kill_slurmctld": 2, "cut_network": 1}

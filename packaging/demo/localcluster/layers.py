@@ -25,7 +25,10 @@ from .progress import Say, stage
 from .records import PARTS, Root
 
 _SOURCES = {
-    "python": ("pyproject.toml", "README.md", "packaging/LICENSE", "slurm_share", "prolog", "tui"),
+    "python": (
+        *("pyproject.toml", "README.md", "packaging/LICENSE", "slurm_share", "prolog", "tui"),
+        "plugins/names.h",
+    ),
     "plugin": ("plugins",),
     "simgpu": ("packaging/demo/simgpu",),
 }
@@ -68,14 +71,17 @@ cp -r /mnt /tmp/src
 PYTHONPATH="$2" "$1/bin/pip" wheel -q --no-index --no-deps --no-build-isolation --wheel-dir /tmp/wheel /tmp/src
 for venv in "$1" "$3"; do "$venv/bin/pip" install -q --no-index --no-deps /tmp/wheel/*.whl; done
 site=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+make -s -C /tmp/src/prolog BUILD=/tmp/front HOME_FOLDER="$1" install  # in the place of pip's
+mkdir "$1/libexec"
 for hook in prolog epilog; do  # started as the packages' hooks are
-    cat >"$1/bin/slurm-share-$hook" <<END
+    cat >"$1/libexec/slurm-share-$hook" <<END
 #!$1/bin/python3 -ISB
 import sys
 sys.path.append("$site")
 from slurm_share_hooks.$hook import program
 program()
 END
+    chmod 755 "$1/libexec/slurm-share-$hook"
 done
 mkdir -p /usr/local/bin
 for program in "$1"/bin/*; do

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from make_packages import base
+from slurm_share_hooks import helper
 
 LONG_S = 60
 
@@ -24,7 +25,7 @@ class Installed:
         self.code = home / base.SITE_PACKAGES / "thing.py"
         self.works = "import sys\ndef program(): sys.exit(7)\n"
         base.command(Path("/"), str(home).lstrip("/"), base.HOOKS[0], "thing:program")
-        self.hook = home / "bin" / base.HOOKS[0]
+        self.hook = home / "libexec" / base.HOOKS[0]
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen([self.hook], env={}, stderr=subprocess.PIPE, text=True)
@@ -37,6 +38,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
     monkeypatch.setattr(base, "PAUSE_S", 0.02)
     monkeypatch.setattr(base, "TRIES", 5)
     return Installed(tmp_path / "home")
+
+
+def test_the_helper_knows_the_same_mark_of_an_upgrade() -> None:
+    """It runs no hook while files are being replaced."""
+    assert (helper.UNPACKING, helper.UNPACKING_S) == (base.UNPACKING, base.UNPACKING_S)
 
 
 def test_the_code_of_the_hook_is_its_own(installed: Installed) -> None:

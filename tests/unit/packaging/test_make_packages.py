@@ -141,9 +141,9 @@ def test_the_shipped_settings_are_all_comments_and_all_right() -> None:
 
 def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
     """The Prolog looks for one word in the file, and understands the file only where that stands."""
-    from slurm_share_hooks import hook
+    from slurm_share import names
 
-    assert hook.LISTING not in (SHARE / "config.toml").read_bytes()
+    assert names.LISTING_SETTING.encode() not in (SHARE / "config.toml").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,270 @@
+/* slurm-share-prolog and slurm-share-epilog, as slurm.conf names them: the hook of a job in Python, or less.
+ *
+ * Python needs 13 ms to start and 100 to load what the hook of a shared job uses. So this program
+ *   1. looks whether there is anything to do for the job, exactly as main() of prolog.py and epilog.py does;
+ *   2. asks the helper (helper.py), which has everything loaded, to do it;
+ *   3. or, wherever that does not work, becomes the hook in Python.
+ * Built twice, with HOOK "prolog" and "epilog": slurmd may start either by a link of any name.
+ *
+ * A hook that was begun and whose helper or process was killed is run again, from its beginning. Both hooks are made
+ * for that: slurmd itself runs a Prolog again for a job that is requeued, and an Epilog after its own restart. The
+ * Prolog decides anew and writes the plan anew. The Epilog finds what is still there. What was killed is dead before
+ * this program learns of it, except for a helper that was killed: the kernel kills its processes with it, and until
+ * then the lock of the ledger keeps the two apart.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../plugins/names.h"
+
+/* Tests build it with places of their own. */
+#ifndef STATE_ROOT
+#define STATE_ROOT SS_STATE_ROOT
+#endif
+#ifndef CONFIG_FILE
+#define CONFIG_FILE SS_CONFIG_FILE
+#endif
+#ifndef HELPER_FOLDER
+#define HELPER_FOLDER SS_HELPER_FOLDER
+#endif
+#ifndef PYTHON_FOLDER
+#define PYTHON_FOLDER "/opt/slurm-share/libexec"
+#endif
+#ifndef HOOK
+#define HOOK "prolog"
+#endif
+
+#define PYTHON_HOOK PYTHON_FOLDER "/slurm-share-" HOOK
+#define SOCKET HELPER_FOLDER "/" SS_HELPER_SOCKET
+#define ANSWER_MS 1000 /* for the helper to take a hook: it does so in less than one */
+#define CONFIG_BYTES (1 << 20)
+#define TRIES 12 /* as the hook in Python waits for an upgrade that is putting files in place */
+#define PAUSE_MS 500
+
+extern char **environ;
+
+static char config[CONFIG_BYTES];
+
+/* ---- 1. Is there anything to do? ---------------------------------------------------------------------------------- */
+
+static bool has_entries(const char *folder) {
+	DIR *entries = opendir(folder);
+	if (entries == NULL)
+		return false;
+	bool found = false;
+	const struct dirent *entry;
+	while (!found && (entry = readdir(entries)) != NULL)
+		found = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+	closedir(entries);
+	return found;
+}
+
+/* As hook.site_may_list_nodes: the word alone, anywhere in the first MiB of the file. */
+static bool site_may_list_nodes(void) {
+	int fd = open(CONFIG_FILE, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t size = read(fd, config, sizeof config);
+	close(fd);
+	return size > 0 && memmem(config, (size_t)size, SS_LISTING_SETTING, strlen(SS_LISTING_SETTING)) != NULL;
+}
+
+static bool has_job_folder(void) {
+	const char *job = getenv("SLURM_JOB_ID");
+	char path[4096];
+	int size = snprintf(path, sizeof path, "%s/%s/%s", STATE_ROOT, SS_JOBS_FOLDER, job == NULL ? "none" : job);
+	struct stat found;
+	return size > 0 && (size_t)size < sizeof path && lstat(path, &found) == 0;
+}
+
+static bool has_work(void) {
+	bool knows_jobs = strcmp(HOOK, "epilog") == 0 ? has_job_folder() : has_entries(STATE_ROOT "/" SS_JOBS_FOLDER);
+	return knows_jobs || getenv(SS_HOOK_VARIABLE) != NULL || site_may_list_nodes();
+}
+
+/* ---- 2. The helper ------------------------------------------------------------------------------------------------ */
+
+static int64_t now_ms(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Whether the socket is ready for `events` in time; end < 0: wait for as long as it takes. */
+static bool is_ready(int fd, short events, int64_t end) {
+	for (;;) {
+		int64_t left = end < 0 ? -1 : end - now_ms();
+		if (end >= 0 && left < 0)
+			left = 0;
+		struct pollfd one = {.fd = fd, .events = events};
+		int count = poll(&one, 1, (int)left);
+		if (count > 0)
+			return true;
+		if (count == 0 || errno != EINTR)
+			return false;
+	}
+}
+
+/* Whether root alone could have put a socket there. */
+static bool is_roots(const char *folder) {
+	struct stat found;
+	return lstat(folder, &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == 0 && (found.st_mode & 022) == 0;
+}
+
+/* The helper; -1: there is none that root started. */
+static int connected(void) {
+	if (!is_roots(HELPER_FOLDER))
+		return -1;
+	/* Non-blocking: a helper that is stopped, with a full queue, must not hold anybody up. */
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	struct sockaddr_un place = {.sun_family = AF_UNIX, .sun_path = SOCKET};
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	if (connect(fd, (const struct sockaddr *)&place, sizeof place) == 0 &&
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static bool sent(int fd, const char *data, size_t size, int64_t end) {
+	while (size > 0) {
+		ssize_t count = send(fd, data, size, MSG_NOSIGNAL);
+		if (count >= 0) {
+			data += count;
+			size -= (size_t)count;
+		} else if (errno == EAGAIN) {
+			if (!is_ready(fd, POLLOUT, end))
+				return false;
+		} else if (errno != EINTR) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* "prolog 1234\n", with the three standard files, then 1234 bytes of environment, a NUL behind each variable. */
+static bool sent_request(int fd, int64_t end) {
+	size_t size = 0;
+	for (char **one = environ; *one != NULL; one++)
+		size += strlen(*one) + 1;
+	if (size > SS_HELPER_MOST_BYTES)
+		return false;
+	char *whole = malloc(size + 1);
+	if (whole == NULL)
+		return false;
+	char *at = whole;
+	for (char **one = environ; *one != NULL; one++)
+		at = stpcpy(at, *one) + 1;
+	char head[64];
+	int length = snprintf(head, sizeof head, "%s %zu\n", HOOK, size);
+	int files[3] = {0, 1, 2};
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof files)];
+	} control;
+	memset(&control, 0, sizeof control);
+	struct iovec part = {.iov_base = head, .iov_len = (size_t)length};
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+	rights->cmsg_level = SOL_SOCKET;
+	rights->cmsg_type = SCM_RIGHTS;
+	rights->cmsg_len = CMSG_LEN(sizeof files);
+	memcpy(CMSG_DATA(rights), files, sizeof files);
+	/* The first bytes of a connection fit, or there is something wrong with it. */
+	bool done = sendmsg(fd, &message, MSG_NOSIGNAL) == length && sent(fd, whole, size, end);
+	free(whole);
+	return done;
+}
+
+/* One byte; -1: the connection was closed, -2: it did not come in time. */
+static int received(int fd, int64_t end) {
+	for (;;) {
+		unsigned char byte;
+		ssize_t count = recv(fd, &byte, 1, 0);
+		if (count == 1)
+			return byte;
+		if (count == 0 || (errno != EAGAIN && errno != EINTR))
+			return -1;
+		if (errno == EAGAIN && !is_ready(fd, POLLIN, end))
+			return -2;
+	}
+}
+
+/* What a hook's own loader reads could not be given along: the helper was loaded without it. */
+static bool is_loaded_differently(void) {
+	for (char **one = environ; *one != NULL; one++)
+		if (strncmp(*one, "LD_", 3) == 0)
+			return true;
+	return false;
+}
+
+/* The exit code of the hook, run by the helper; -1: it was not, or not to its end. */
+static int run_by_helper(void) {
+	if (geteuid() != 0 || is_loaded_differently())
+		return -1;
+	int fd = connected();
+	if (fd < 0)
+		return -1;
+	int64_t end = now_ms() + ANSWER_MS;
+	int code = -1;
+	/* The helper speaks first: slurmd waits until all that have the hook's output have closed it, and files that were
+	 * sent to a helper that is stopped would be open for as long as that. */
+	int answer = received(fd, end);
+	if (answer == SS_HELPER_TAKES[0] && sent_request(fd, end))
+		/* From here on the hook's own watchdog and slurmd have the time in hand. */
+		code = received(fd, -1) == SS_HELPER_ENDED[0] ? received(fd, -1) : -1;
+	else if (answer == -2)
+		/* Stopped, or it hangs: nobody else is to wait for it. It ends when it finds its socket gone. */
+		unlink(SOCKET);
+	close(fd);
+	return code;
+}
+
+/* ---- 3. The hook in Python ---------------------------------------------------------------------------------------- */
+
+static void become_python(void) {
+	char *const argv[] = {PYTHON_HOOK, NULL};
+	setenv(SS_ENV_FRONT, "1", 1);
+	for (int tries = 0; tries < TRIES; tries++) {
+		execv(PYTHON_HOOK, argv);
+		struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+		nanosleep(&pause, NULL);
+	}
+}
+
+static bool is_open(int fd) {
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+int main(void) {
+	if (!has_work())
+		return SS_EXIT_OK;
+	/* What is opened next must not become one of the three. */
+	for (int fd = 0; fd < 3; fd++)
+		if (!is_open(fd) && open("/dev/null", O_RDWR) < 0)
+			break;
+	int code = run_by_helper();
+	if (code >= 0)
+		return code;
+	become_python();
+	/* An exit code would drain the node: as where the hook in Python cannot start, the job goes on without it. */
+	dprintf(2, "slurm-share: %s cannot be started, the job goes on without it: %s\n", PYTHON_HOOK, strerror(errno));
+	return SS_EXIT_OK;
+}

@@ -1,0 +1,85 @@
+"""How a hook that had no helper starts one for the hooks after it. Loaded by such a hook alone, so it loads little."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import sys
+import time
+
+from slurm_share import names
+
+from .hook import HELPER_WORD
+
+TYPE_CHECKING = False  # as in hook.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AGAIN_S = 60.0
+"""After a helper that did not come up."""
+_STARTED = "started"
+"""There from the start of a helper until it is ready."""
+
+
+def place(name: str) -> str:
+    """A file of the helper's."""
+    return f"{names.HELPER_FOLDER}/{name}"
+
+
+def start(report: Callable[[str], None]) -> None:
+    """Start a helper, unless there is one, or the last one was started a moment ago and is not ready yet.
+
+    It has nothing of this hook's: no file, session or environment. `report` gets a sentence where the last one did not
+    come up, or where this one cannot be started. Never raises: a hook has done its work before.
+    """
+    try:
+        if not _is_free():
+            return
+        tried_s = _age_s(place(_STARTED))
+        if tried_s is not None:
+            if tried_s < AGAIN_S:
+                return
+            report("the hooks' helper that was started before did not come up; hooks go on without one")
+        os.close(os.open(place(_STARTED), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.utime(place(_STARTED))
+        flags = ["-ISB" if sys.flags.no_site else "-IB"]
+        null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
+        words = [sys.executable, *flags, sys.argv[0], HELPER_WORD]
+        os.posix_spawn(sys.executable, words, {"PATH": "/usr/bin:/bin"}, file_actions=null, setsid=True)
+    except (OSError, NotImplementedError) as error:
+        report(f"no helper for hooks can be started: {error}")
+
+
+def forget_start() -> None:
+    """Say that the helper came up, or ended as it should."""
+    try:
+        os.unlink(place(_STARTED))  # noqa: PTH108  (pathlib: see hook.py)
+    except OSError:
+        pass  # it was not there
+
+
+def _is_free() -> bool:
+    """Whether there is no helper, in a folder where root alone can put one."""
+    try:
+        os.mkdir(names.HELPER_FOLDER, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        pass
+    found = os.lstat(names.HELPER_FOLDER)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise OSError(f"{names.HELPER_FOLDER} is not root's alone")
+    fd = os.open(place("lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)  # and lets go of it
+
+
+def _age_s(file: str) -> float | None:
+    try:
+        return abs(time.time() - os.stat(file).st_mtime)  # noqa: PTH116
+    except FileNotFoundError:
+        return None

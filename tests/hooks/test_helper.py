@@ -1,0 +1,357 @@
+"""What slurmd starts as a hook, and the helper that it asks: who is asked, what is handed over, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from slurm_share_hooks import epilog, helper_start, hook, prolog
+
+from slurm_share import names
+
+CHECKOUT = Path(__file__).parents[2]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root has a helper")
+PATIENCE_S = 60.0
+PYTHON = 42
+"""What the hook in Python ends with here."""
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Wait until `true()` holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, f"it did not come to {what}"
+        time.sleep(0.01)
+
+
+class Site:
+    """The two programs with places of their own, and a hook in Python that says so and ends with PYTHON."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state, self.config, self.run = folder / "state", folder / "config.toml", folder / "run"
+        places = {"STATE_ROOT": self.state, "CONFIG_FILE": self.config, "HELPER_FOLDER": self.run}
+        flags = " ".join(f"-D{name}='\"{place}\"'" for name, place in places.items())
+        build = ["make", "-s", "-C", CHECKOUT / "prolog", f"BUILD={folder}/bin", f"HOME_FOLDER={folder}"]
+        subprocess.run([*build, f"CPPFLAGS={flags}"], check=True)
+        (folder / "libexec").mkdir()
+        for name in ("prolog", "epilog"):
+            script = folder / f"libexec/slurm-share-{name}"
+            script.write_text(f"#!/bin/sh\necho in Python\nexit {PYTHON}\n")
+            script.chmod(0o755)
+
+    def start(self, which: str, environ: dict[str, str], *before: str) -> subprocess.Popen[str]:
+        """What slurmd would start."""
+        argv = [*before, str(self.folder / f"bin/slurm-share-{which}")]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, env=environ, stdout=pipe, stderr=pipe, text=True, errors="surrogateescape")
+
+    def hook(self, environ: dict[str, str], *before: str, which: str = "prolog") -> tuple[int, str]:
+        """The exit code of a hook, and what it said."""
+        with self.start(which, {names.HOOK_VARIABLE: "1", **environ}, *before) as one:
+            said, wrong = one.communicate(timeout=PATIENCE_S)
+        assert wrong == ""
+        return one.returncode, said
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(tmp_path_factory.mktemp("h"))
+
+
+# ---- The quick look ----
+
+LOOKS = {
+    "nothing": ("", {}),
+    "a shared job": ("", {names.HOOK_VARIABLE: "4"}),
+    "an empty word": ("", {names.HOOK_VARIABLE: ""}),
+    "another word": ("", {f"{names.HOOK_VARIABLE}_SRUN": "1"}),
+    "no job on the node": ("mkdir -p state/jobs", {}),
+    "another job": ("mkdir -p state/jobs/8", {}),
+    "a hidden file": ("mkdir -p state/jobs; touch state/jobs/.x", {}),
+    "jobs is a file": ("mkdir state; touch state/jobs", {}),
+    "its own folder": ("mkdir -p state/jobs/7", {}),
+    "a link that leads nowhere": ("mkdir -p state/jobs; ln -s nowhere state/jobs/7", {}),
+    "a job without a number": ("mkdir -p state/jobs/none", {"SLURM_JOB_ID": None}),
+    "an empty number": ("mkdir -p state/jobs", {"SLURM_JOB_ID": ""}),
+    "a number that is a path": ("mkdir -p state/jobs", {"SLURM_JOB_ID": "../jobs"}),
+    "a number without end": ("mkdir -p state/jobs", {"SLURM_JOB_ID": "7" * 5000}),
+    "a site that lists nodes": ("echo 'exclusive_user_nodes = []' >config.toml", {}),
+    "a comment that does": ("echo '#exclusive_user_nodesx' >config.toml", {}),
+    "a site that lists none": ("echo 'mode = \"on\"' >config.toml", {}),
+    "an empty configuration": (": >config.toml", {}),
+    "a folder in its place": ("mkdir config.toml", {}),
+    "far down": ("head -c 1048570 /dev/zero >config.toml; echo exclusive_user_nodes >>config.toml", {}),
+    "just in reach": ("head -c 1048556 /dev/zero >config.toml; echo exclusive_user_nodes >>config.toml", {}),
+}
+"""What is on the node, and what is in the environment of job 7."""
+
+
+@pytest.mark.parametrize("which", ["prolog", "epilog"])
+@pytest.mark.parametrize("case", LOOKS)
+def test_both_languages_see_the_same_work(built: Site, monkeypatch: pytest.MonkeyPatch, which: str, case: str) -> None:
+    """The program in C ends with 0 exactly where the hook in Python would find nothing to do."""
+    making, changes = LOOKS[case]
+    subprocess.run(["/bin/sh", "-ec", "rm -rf state config.toml run; " + making], cwd=built.folder, check=True)
+    environ = {key: value for key, value in {"SLURM_JOB_ID": "7", **changes}.items() if value is not None}
+    with built.start(which, environ) as one:
+        one.communicate(timeout=PATIENCE_S)
+    for name in (names.HOOK_VARIABLE, "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    monkeypatch.setattr(names, "STATE_ROOT", str(built.state))
+    monkeypatch.setattr(names, "CONFIG_FILE", str(built.config))
+    monkeypatch.setattr(hook, "run", lambda who, work: PYTHON)
+    before = os.umask(0o022)
+    try:
+        assert one.returncode == {"prolog": prolog, "epilog": epilog}[which].main()
+    finally:
+        os.umask(before)
+
+
+# ---- The helper ----
+
+HELPER = """
+import os, signal, sys, time
+sys.path[:0] = {path!r}
+from slurm_share import names
+names.STATE_ROOT, names.CONFIG_FILE, names.HELPER_FOLDER = {places!r}
+from slurm_share_hooks import helper
+helper.LOOK_S, helper.UNPACKING = {look_s!r}, {unpacking!r}
+helper.leave_slurmds_cgroup = lambda: None
+def stub():
+    environ = dict(os.environ)
+    deed, _, word = environ.get("DEED", "").partition(" ")
+    if deed == "say":
+        print(environ.get(word), flush=True)
+    elif deed == "count":
+        print(len(environ), os.getcwd(), os.getsid(0) == os.getpid(), flush=True)
+    elif deed == "wait":
+        open(word, "w").write(str(os.getpid()))
+        time.sleep(600)
+    elif deed == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif deed == "fail":
+        raise ValueError(word)
+    return int(environ.get("CODE", "0"))
+helper.MAINS = {{"prolog": stub, "epilog": stub}}
+helper.program()
+"""
+"""A helper with places of its own, whose hooks do what is in their environment."""
+
+
+class Running(Site):
+    """The same, with a helper."""
+
+    def __init__(self, site: Site) -> None:
+        self.__dict__.update(site.__dict__)
+        self.unpacking = self.folder / "unpacking"
+        self.program = self.folder / "helper.py"
+        self.begin()
+
+    def begin(self, look_s: float = 0.1) -> None:
+        """Start the helper. `look_s`: how often it looks whether it should end, beside each request."""
+        subprocess.run(["/bin/sh", "-ec", "rm -rf state config.toml run unpacking"], cwd=self.folder, check=True)
+        self.run.mkdir(mode=0o700)
+        (self.run / "lock").touch()
+        path = [str(CHECKOUT), *(one for one in sys.path if one.endswith("-packages"))]
+        shadow = self.folder / "code"
+        shadow.mkdir(exist_ok=True)
+        for name, folder in (("slurm_share", "slurm_share"), ("slurm_share_hooks", "prolog")):
+            if not (shadow / name).is_symlink():
+                (shadow / name).symlink_to(CHECKOUT / folder)
+        places = (str(self.state), str(self.config), str(self.run))
+        text = HELPER.format(path=[str(shadow), *path], places=places, unpacking=str(self.unpacking), look_s=look_s)
+        self.program.write_text(text)
+        # What was changed a moment ago might have been changed while it was loaded.
+        self.helper = subprocess.Popen([sys.executable, "-ISB", self.program], env={"OF_HELPER": "1"})
+        until((self.run / "socket").exists, "a helper")
+
+    def end(self) -> None:
+        """Whatever a test has done with it."""
+        self.helper.kill()
+        self.helper.wait()
+
+    def is_gone(self) -> bool:
+        """Whether the helper has ended by itself, and left no socket."""
+        return self.helper.wait(PATIENCE_S) == 0 and not (self.run / "socket").exists()
+
+
+@pytest.fixture
+def site(built: Site) -> Iterator[Running]:
+    running = Running(built)
+    yield running
+    running.end()
+
+
+@needs_root
+def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
+    """And nothing of the hook before it, or of the helper's."""
+    assert site.hook({"DEED": "say SECRET", "SECRET": "hers", "CODE": "7"}) == (7, "hers\n")
+    assert site.hook({"DEED": "say SECRET", "CODE": "1"}, which="epilog") == (1, "None\n")
+    assert site.hook({"DEED": "say OF_HELPER"}) == (0, "None\n")
+    many = {f"NAME_{number}": "x" * 100 for number in range(10_000)}
+    assert site.hook({"DEED": "count", **many}) == (0, "10002 / True\n")
+    odd = "\udcff\n=" * 40_000
+    assert site.hook({"DEED": "say LONG", "LONG": odd}) == (0, f"{odd}\n")
+
+
+@needs_root
+def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
+    """Too large an environment, one that the loader reads; who is in another mount namespace, or not root; and without
+    a helper."""
+    assert site.hook({}) == (0, "")
+    large = "{f'NAME_{number}': 'x' * 100_000 for number in range(50)}"
+    code = f"import os, sys; os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **{large}}})"
+    wide = ["prlimit", f"--stack={1 << 30}", "--", sys.executable, "-ISc", code]
+    assert site.hook({}, *wide) == (PYTHON, "in Python\n")
+    assert site.hook({"LD_LIBRARY_PATH": "/tmp"}) == (PYTHON, "in Python\n")
+    assert site.hook({}, "unshare", "-m") == (PYTHON, "in Python\n")
+    site.run.chmod(0o777)
+    assert site.hook({}) == (PYTHON, "in Python\n")
+    site.run.chmod(0o700)
+    assert site.hook({}) == (0, "")
+    site.end()
+    assert site.hook({}) == (PYTHON, "in Python\n")
+
+
+@needs_root
+def test_another_user_cannot_talk_to_it(site: Running) -> None:
+    """The folder is root's alone; and where it were not, the helper asks the kernel who is there."""
+    code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(1))"
+    argv = ["setpriv", "--reuid=2001", "--clear-groups", "/usr/bin/python3", "-ISc", code, f"{site.run}/socket"]
+    site.folder.chmod(0o755)
+    for folder in site.folder.parents:
+        if folder.stat().st_mode & 0o011 == 0:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    denied = subprocess.run(argv, capture_output=True, text=True)
+    assert "PermissionError" in denied.stderr
+    site.run.chmod(0o755)
+    (site.run / "socket").chmod(0o666)
+    heard = subprocess.run(argv, capture_output=True, text=True)
+    assert (heard.stdout, heard.stderr) == ("b''\n", "")
+    site.run.chmod(0o700)
+    assert site.hook({}) == (0, "")
+
+
+@needs_root
+@pytest.mark.parametrize("deed", ["die", "fail why"])
+def test_a_hook_that_was_begun_and_did_not_end_runs_again_as_a_program(site: Running, deed: str) -> None:
+    """Its process killed, or a defect: slurmd hears of neither."""
+    assert site.hook({"DEED": deed})[0] == PYTHON
+    assert site.hook({"CODE": "3"}) == (3, "")
+
+
+@needs_root
+def test_a_hook_whose_helper_is_killed_is_killed_with_it_and_runs_again(site: Running, tmp_path: Path) -> None:
+    """So that two of one job do not run at a time."""
+    pid = tmp_path / "pid"
+    with site.start("prolog", {names.HOOK_VARIABLE: "1", "DEED": f"wait {pid}"}) as one:
+        until(lambda: pid.exists() and pid.read_text(), "a hook at work")
+        site.helper.kill()
+        assert one.communicate(timeout=PATIENCE_S)[0] == "in Python\n"
+    assert one.returncode == PYTHON
+    site.helper.wait()
+    until(lambda: is_over(int(pid.read_text())), "the end of its process")
+
+
+@needs_root
+def test_a_hook_that_slurmd_ends_ends_at_work(site: Running, tmp_path: Path) -> None:
+    """What slurmd kills is the front; the helper goes on."""
+    pid = tmp_path / "pid"
+    with site.start("epilog", {names.HOOK_VARIABLE: "1", "DEED": f"wait {pid}"}) as one:
+        until(lambda: pid.exists() and pid.read_text(), "a hook at work")
+        one.kill()
+    until(lambda: is_over(int(pid.read_text())), "the end of its process")
+    assert site.hook({}) == (0, "")
+
+
+def is_over(pid: int) -> bool:
+    """Whether a process is gone, or waits to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@needs_root
+def test_a_stopped_helper_is_waited_for_once(site: Running) -> None:
+    """The hook then runs as a program, and the next ones ask nobody; woken, the helper finds itself alone and ends."""
+    site.helper.send_signal(signal.SIGSTOP)
+    assert site.hook({}) == (PYTHON, "in Python\n")
+    assert not (site.run / "socket").exists()
+    site.helper.send_signal(signal.SIGCONT)
+    assert site.is_gone()
+
+
+@needs_root
+@pytest.mark.parametrize("change", ["code", "configuration", "upgrade", "socket"])
+def test_a_helper_that_is_no_longer_the_right_one_ends(site: Running, change: str) -> None:
+    """At the next hook, which it does not take; and by itself where no hook can ask."""
+    if change != "socket":
+        site.end()
+        site.begin(look_s=600.0)
+    if change == "code":
+        os.utime(site.program, ns=(1, 1))
+    elif change == "configuration":
+        site.config.write_text('mode = "off"\n')
+    elif change == "upgrade":
+        site.unpacking.touch()
+    else:
+        (site.run / "socket").unlink()
+    assert site.hook({}) == (PYTHON, "in Python\n")
+    assert site.is_gone()
+
+
+@needs_root
+def test_nonsense_is_not_answered(site: Running) -> None:
+    """From root's own programs, too; the next hook is served."""
+    for letter in (b"x" * 100, b"prolog x\n", b"other 0\n", b"prolog 99999999\n", b"prolog 1\nxx", b"\n"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            one.settimeout(PATIENCE_S)
+            one.connect(f"{site.run}/socket")
+            assert one.recv(1) == b"T"
+            one.send(letter)
+            assert one.recv(1) == b"", letter
+    assert site.hook({"CODE": "5"}) == (5, "")
+
+
+# ---- Its start ----
+
+
+def test_a_helper_is_started_once_and_not_again_where_it_does_not_come_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not come up is said once a minute."""
+    monkeypatch.setattr(names, "HELPER_FOLDER", str(tmp_path / "run"))
+    started: list[list[str]] = []
+    said: list[str] = []
+    monkeypatch.setattr(os, "posix_spawn", lambda path, words, environ, **how: started.append(words))
+    for _ in range(3):
+        helper_start.start(said.append)
+    assert [words[-1] for words in started] == ["--helper"]
+    assert said == []
+    os.utime(tmp_path / "run/started", ns=(1, 1))
+    for _ in range(3):
+        helper_start.start(said.append)
+    assert len(started) == 2
+    assert said == ["the hooks' helper that was started before did not come up; hooks go on without one"]
+    helper_start.forget_start()
+    with open(tmp_path / "run/lock") as held:
+        import fcntl
+
+        fcntl.flock(held, fcntl.LOCK_EX)
+        helper_start.start(said.append)
+        assert len(started) == 2
+    (tmp_path / "run").chmod(0o755)
+    helper_start.start(said.append)
+    assert (len(started), said[1:]) == (2, [f"no helper for hooks can be started: {tmp_path}/run is not root's alone"])
