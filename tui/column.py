@@ -30,6 +30,8 @@ class Column(Generic[Row]):
     """What it is sorted and filtered by, in the unit that a person would write: percent, GB, seconds."""
     unit: Unit = ""
     """What `value` is in; a filter with another unit is a mistake. Empty: a count, a load, a name."""
+    is_moment: bool = False
+    """The text is a time of day, and `value` the seconds until then, below 0 for the past."""
     twin: str = ""
     """Id of the column that has the same in another unit, for whoever asked this one for it."""
     details: bool = False

@@ -34,6 +34,8 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 """Of what is not shown as the same figure."""
 _FIGURE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))\s*([A-Za-z%]*)")
+_CLOCK = re.compile(r"(?:(\d{1,5})-(?=\d+:))?(\d{1,5}):(\d\d)(?::(\d\d))?")
+"""As squeue's column TIME and sbatch's --time: 3:04, 2:03:04, 1-02:03:04, 1-02:03."""
 _SHOWN = re.compile(r"([-+]?\d+)(?:\.(\d+))?")
 _SHOWN_UNIT = re.compile(r"([a-z%]+)\??$")
 
@@ -125,6 +127,8 @@ def compared(
 def _wrong_unit(column: Column[Any], name: str, sign: str, wanted: str, twin: Column[Any] | None) -> str:
     """What is said of a figure with a unit that the column's are not in; empty: it has none, or that one."""
     unit = unit_of(wanted)
+    if column.is_moment and sign in _COMPARED and _CLOCK.fullmatch(wanted):
+        return f"{name} is compared with a time from now, and {wanted} is a time of day; for example {name}<2h"
     if not unit or unit == column.unit:
         return ""
     if twin is not None and twin.unit == unit:
@@ -213,6 +217,11 @@ def _ordered(column: Column[Any], name: str, sign: str, wanted: str, wrong: str)
 
 def figure_of(text: str) -> float | None:
     """A figure as one writes it, in percent, GB or seconds; None: it is none."""
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        days, first, second, third = (int(one or 0) for one in clock.groups())
+        has_hours = clock[1] is not None or clock[4] is not None
+        return days * 86400.0 + (first * 3600 + second * 60 + third if has_hours else first * 60 + second)
     found = _FIGURE.fullmatch(text)
     if found is None:
         return None
@@ -224,6 +233,8 @@ def figure_of(text: str) -> float | None:
 
 def unit_of(text: str) -> Unit:
     """What a figure was written in; empty: in no unit, or it is no figure."""
+    if _CLOCK.fullmatch(text):
+        return "s"
     found = _FIGURE.fullmatch(text)
     unit = "" if found is None else _unit(found[2])
     if not unit or unit not in UNITS:

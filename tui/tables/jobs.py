@@ -121,8 +121,8 @@ def columns(history: History) -> tuple[Column[JobRow], ...]:
         Column(
             "start", "START", "when it began; of a job that waits, when Slurm expects it to start",
             text=lambda row: UNKNOWN if row.job is None else moment_words(row.starts, row.now),
-            value=lambda row: row.starts,
-            right=True, least=5, most=12, goes=9,
+            value=lambda row: None if row.starts is None else row.starts - row.now,
+            unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
         ),
         Column(
             "nodes", "NODES", "how many it has; 1/2: of two one says something",

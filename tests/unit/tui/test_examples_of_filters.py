@@ -93,3 +93,21 @@ def test_an_example_is_true(example: str) -> None:
     assert all(one.startswith("there is no column") or " are in " in one for one in mistakes), mistakes
     assert understood
     assert found or example in FINDS_NOTHING
+
+
+def test_a_start_is_asked_for_from_now_on() -> None:
+    """All that run have started; a time of day would be taken for so many minutes."""
+    columns, rows = tables()[2]
+
+    def found(text: str) -> int:
+        asked = understand(text, columns, [column.id for column in columns if column.shown])
+        assert asked is not None
+        return len(asked.fitting(Held(rows, columns, str), len(rows)))
+
+    running = found("time>=0:00")
+    assert 0 < running <= found("start<=0s")
+    assert found("start<=0s & start>0s") == 0
+    with pytest.raises(
+        QueryError, match="start is compared with a time from now, and 14:05 is a time of day; for exam"
+    ):
+        found("start<14:05")
