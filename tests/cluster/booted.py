@@ -61,7 +61,7 @@ class Booted:
         """Run a program on the host, to its end."""
         enter = ["nsenter", "--target", str(self._pid), "--mount", "--pid", "--ipc", "--uts", "--net", "--cgroup"]
         env = {"PATH": process.OUTSIDE_PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-        return process.run([*enter, "--wdns=/", "--", *argv], check=False, env=env, timeout_s=BOOT_S)
+        return process.run([*enter, "--wdns=/", "--", *argv], check=False, env=env, timeout_s=BOOT_S, apart=True)
 
     def state(self, unit: str, what: str = "ActiveState") -> str:
         """A property of a unit, as systemd has it."""
@@ -91,7 +91,10 @@ def booted(root: CleanRoot) -> Iterator[Booted]:
     argv = process.bound_to_us(["/bin/bash", "-ec", BOOT, "bash", root.lower, str(root.layer), str(group)])
     log = root.layer / "log"
     try:
-        with log.open("wb") as sink, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink) as init:
+        with (
+            log.open("wb") as sink,
+            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True) as init,
+        ):
             try:
                 mark = root.layer / "pid"
                 process.wait_until(mark.exists, "a booted host", BOOT_S, why=log.read_text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -55,9 +54,17 @@ def test_llstat_says_what_squeue_says(cluster: Cluster) -> None:
     start(cluster, "-pplain", "-wn1,n3", "-N2")
     cluster.sbatch("alice", HOLD, "--begin=now+1hour", "--mem=4G")
     cluster.sbatch("alice", HOLD, "--share-gpu=2", "-wn2")
-    time.sleep(3)  # reasons and expected starts settle after a turn of the scheduler
-    said = {line.split("|")[0]: line.split("|") for line in cluster.as_user("alice", SQUEUE).stdout.splitlines()}
-    shown = cluster.as_user("alice", ["llstat", "--hide-header"], check=True).stdout.splitlines()
+    before, shown, after = "", [""], "-"
+
+    def stands_still() -> bool:  # the scheduler may give a job another reason or start between two questions
+        nonlocal before, shown, after
+        before = cluster.as_user("alice", SQUEUE, check=True).stdout
+        shown = cluster.as_user("alice", ["llstat", "--hide-header"], check=True).stdout.splitlines()
+        after = cluster.as_user("alice", SQUEUE, check=True).stdout
+        return before == after
+
+    until(stands_still, "a queue in which nothing changes")
+    said = {line.split("|")[0]: line.split("|") for line in before.splitlines()}
     assert shown[0] == f"LLGrid: demo (running slurm {cluster.slurm_version})"
     rows = {line.split()[0]: line.split() for line in shown[1:]}
     assert set(rows) == set(said)
