@@ -320,6 +320,8 @@ class GpuFacts(Struct, frozen=True):
     """The newest CUDA that the driver serves, such as (12, 4); None: it does not tell."""
     toolkit: str = ""
     """Version of the CUDA that programs here are built with (/usr/local/cuda); empty: there is none."""
+    control_cuda: tuple[int, int] | None = None
+    """The CUDA that the MPS control program belongs to; None: it was not asked, or does not tell."""
 
 
 class AgentFacts(Struct, frozen=True):

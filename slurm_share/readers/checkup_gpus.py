@@ -10,12 +10,19 @@ from typing import Any
 
 import pynvml
 
-from .. import mps_processes
+from .. import mps_control, mps_processes, process
 from ..checkup import FileFact, GpuFacts, Mount, SeenGpu, Unseen
-from ..errors import DriverError
-from ..records import Gpu, GpuReading, MpsProcess
+from ..errors import CommandError, DriverError
+from ..patterns import pattern
+from ..records import Gpu, GpuReading, MpsProcess, Owner
 from ..settings import Settings
 from . import checkup_programs, mps, nvml, proc
+
+FIRST_WITH_VERSION = 590
+"""Driver whose MPS control program is the first with `-v` (docs.nvidia.com/deploy/mps, release 590)."""
+ASK_S = 4.0
+NOBODY = 65534
+_CUDA_VERSION = pattern(r"(?a)\b([1-9][0-9]0[0-9]0)\b")
 
 
 def read_gpus(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> GpuFacts:
@@ -34,6 +41,7 @@ def read_gpus(settings: Settings, state_root: str, root: Path = Path("/"), mount
         _foreign_daemons(control, state_root, root),
         cuda,
         read_toolkit(root),
+        read_control_cuda(control, version) if root == Path("/") else None,
     )
 
 
@@ -61,6 +69,31 @@ def read_toolkit(root: Path = Path("/")) -> str:
         return str(data["cuda"]["version"])
     except (OSError, ValueError, TypeError, KeyError):
         return ""
+
+
+def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | None:
+    """Return the CUDA release that the MPS control program says it belongs to (`-v`), such as (13, 1).
+
+    None where it is not asked, or does not say. A program older than driver 590 takes `-v` for nothing and tries to
+    speak with a daemon; so it is not asked, and a newer one runs as nobody with a folder for daemons that is not there.
+    """
+    major = driver.partition(".")[0] if isinstance(driver, str) else ""
+    if not program or not major.isdecimal() or int(major) < FIRST_WITH_VERSION:
+        return None
+    nobody = Owner(NOBODY, NOBODY) if os.geteuid() == 0 else None
+    env = {"PATH": mps_control.SEARCH_PATH, mps_processes.PIPE_VARIABLE.decode(): "/nonexistent/slurm-share"}
+    try:
+        said = process.exchange([program, "-v"], timeout_s=ASK_S, env=env, owner=nobody)
+    except CommandError:
+        return None
+    return parse_control_cuda(said.stdout + said.stderr)
+
+
+def parse_control_cuda(text: str) -> tuple[int, int] | None:
+    """Return (13, 1) for a text with the number 13010, which is major * 1000 + minor * 10 as in CUDA_VERSION of cuda.h;
+    None where there is no such number."""
+    match = _CUDA_VERSION.search(text)
+    return None if match is None else (int(match[1]) // 1000, int(match[1]) % 1000 // 10)
 
 
 def read_driver() -> tuple[str, tuple[SeenGpu, ...], tuple[int, int] | None]:

@@ -23,8 +23,8 @@ STALE = 9101
 OBJECT = "/usr/lib/slurm-share/share_gpu.so"
 KNOWN = {"unlike-nodes", "process-tracking", "confined-devices"}
 """What is so on a local cluster on purpose: nodes of two sizes in one partition, and (without --cgroup) no cgroups."""
-CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token"}
-"""No systemd, no Yama, no persistence mode in the simulated driver, and no agent."""
+CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token", "mps-version"}
+"""No systemd, no Yama, no persistence mode in the simulated driver, nor the release of its MPS, and no agent."""
 
 
 class Said:

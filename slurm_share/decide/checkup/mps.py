@@ -137,4 +137,21 @@ def cuda(facts: Facts) -> Sequence[Verdict]:
     return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}")
 
 
-CHECKS = (mps_daemons, mps_health, mps_driver, cuda)
+@check(
+    "mps-version",
+    COMPUTE,
+    asks="the MPS programs belong to the driver's own release",
+    why="MPS and driver of two releases do not work together: daemons do not start, or programs find no GPU",
+    fix="install the MPS programs of the driver's release; after an upgrade of the driver, reboot the node",
+)
+def mps_version(facts: Facts) -> Sequence[Verdict]:
+    driver, control = facts.gpus.cuda, facts.gpus.control_cuda
+    if driver is None or control is None:
+        return skip(
+            "the driver, or the MPS control program, does not tell its release; programs before driver 590 do not"
+        )
+    said = f"the MPS control program is of CUDA {control[0]}.{control[1]}, the driver of CUDA {driver[0]}.{driver[1]}"
+    return ok(said) if control == driver else warn(said)
+
+
+CHECKS = (mps_daemons, mps_health, mps_driver, mps_version, cuda)

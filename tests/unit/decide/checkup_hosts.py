@@ -140,6 +140,7 @@ HEALTHY = Facts(
         file("/usr/bin/nvidia-cuda-mps-control"),
         file("/usr/bin/nvidia-cuda-mps-server"),
         cuda=(12, 4),
+        control_cuda=(12, 4),
     ),
     agent=AgentFacts("its unit is enabled"),
 )
