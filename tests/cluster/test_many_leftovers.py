@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ from localcluster.records import CURRENT
 pytestmark = pytest.mark.cluster
 
 MANY = 15_000
-JOBS = 19
-"""All of the node's GPUs are full at once, and some jobs wait."""
+AT_ONCE = min(os.cpu_count() or 1, 8)
+"""Jobs that come in the same moment: on a node with GPUs there are no more of them than cores."""
+JOBS = 4 * AT_ONCE
 LEAVE = r"""
 #define _GNU_SOURCE
 #include <signal.h>
@@ -76,7 +78,15 @@ def test_fifteen_thousand_leftover_processes_keep_no_share_from_the_next_user(no
     cluster = node.cluster
     leave_many(node, tmp_path)
     script = "srun -n1 bash -c 'echo pipe=$CUDA_MPS_PIPE_DIRECTORY'"
-    options = ("--share-gpu=4", "--gres=gpu:1", "-n1", "--mem=100", f"--array=1-{JOBS}", "-o", "/home/bob/many-%a")
+    options = (
+        "--share-gpu=4",
+        "--gres=gpu:1",
+        "-n1",
+        "--mem=100",
+        f"--array=1-{JOBS}%{AT_ONCE}",
+        "-o",
+        "/home/bob/many-%a",
+    )
     cluster.sbatch("bob", script, *options)
     until(lambda: cluster.exec("ctl", ["squeue", "-h"]).stdout == "", "the end of his jobs")
     said = node.run("bash", "-c", "grep -v simulated /home/bob/many-*").stdout

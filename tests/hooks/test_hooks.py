@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -93,6 +94,40 @@ def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
     assert stat.S_IMODE(node.paths.jobs.stat().st_mode) == 0o711
     assert stat.S_IMODE(node.paths.ledger.stat().st_mode) == 0o600
     assert {stat.S_IMODE(file.stat().st_mode) for file in node.paths.slots(4711).iterdir()} == {0o600}
+
+
+def test_a_prolog_lists_the_live_jobs_while_the_ledger_is_free(node, monkeypatch):
+    """A user may have left so many processes that it takes long, and all hooks of the node wait for the ledger."""
+    was_free = []
+
+    def look():
+        with open(node.paths.ledger_lock, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                was_free.append(True)
+            except BlockingIOError:
+                was_free.append(False)
+        return ()
+
+    monkeypatch.setattr(proc, "read_live_jobs", look)
+    node.prolog()
+    node.prolog(SLURM_JOB_ID="4712", SPANK_SHARE_GPU=None)
+    assert len(was_free) >= 2
+    assert all(was_free)
+
+
+def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
+    """It was there when the lists were made, and had ended when the ledger was free at last."""
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: only root may give a job's files to its user")
+    here = (LiveJob(4700, 2002),)
+    live = [here, here, ()]  # for the first one its user's name is looked up
+    monkeypatch.setattr(proc, "read_live_jobs", lambda: live.pop(0))
+    monkeypatch.setattr(admission, "OLD_S", -1.0)
+    monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
+    node.prolog(SLURM_JOB_UID="2001")
+    assert node.plan().refused is None
+    assert live == []
 
 
 def test_the_epilog_leaves_nothing_of_the_job(node):
