@@ -49,6 +49,8 @@
 #define SS_LISTING_SETTING "exclusive_user_nodes"
 #define SS_HELPER_FOLDER "/run/slurm-share.hooks"
 #define SS_HELPER_SOCKET "socket"
+#define SS_HELPER_LOCK "lock"
+#define SS_HELPER_STARTED "started"
 #define SS_HELPER_MOST_BYTES 4194304
 #define SS_HELPER_TAKES "T"
 #define SS_HELPER_ENDED "E"

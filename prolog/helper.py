@@ -382,7 +382,7 @@ def program() -> NoReturn:
     close_all_but()
     os.chdir("/")
     os.umask(0o077)
-    lock = os.open(helper_start.place("lock"), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    lock = os.open(helper_start.place(names.HELPER_LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     # A hook that looks whether there is a helper holds it for a moment.
     if not locks.take(lock, Deadline.after(LOCK_S), LOCK_S / 100):
         os._exit(0)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 AGAIN_S = 60.0
 """After a helper that did not come up."""
-_STARTED = "started"
-"""There from the start of a helper until it is ready."""
 
 
 def place(name: str) -> str:
@@ -36,13 +34,13 @@ def start(report: Callable[[str], None]) -> None:
     try:
         if not _is_free():
             return
-        tried_s = _age_s(place(_STARTED))
+        tried_s = _age_s(place(names.HELPER_STARTED))
         if tried_s is not None:
             if tried_s < AGAIN_S:
                 return
             report("the hooks' helper that was started before did not come up; hooks go on without one")
-        os.close(os.open(place(_STARTED), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        os.utime(place(_STARTED))
+        os.close(os.open(place(names.HELPER_STARTED), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.utime(place(names.HELPER_STARTED))
         flags = ["-ISB" if sys.flags.no_site else "-IB"]
         null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
         words = [sys.executable, *flags, sys.argv[0], HELPER_WORD]
@@ -54,7 +52,7 @@ def start(report: Callable[[str], None]) -> None:
 def forget_start() -> None:
     """Say that the helper came up, or ended as it should."""
     try:
-        os.unlink(place(_STARTED))  # noqa: PTH108  (pathlib: see hook.py)
+        os.unlink(place(names.HELPER_STARTED))  # noqa: PTH108  (pathlib: see hook.py)
     except OSError:
         pass  # it was not there
 
@@ -68,7 +66,7 @@ def _is_free() -> bool:
     found = os.lstat(names.HELPER_FOLDER)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise OSError(f"{names.HELPER_FOLDER} is not root's alone")
-    fd = os.open(place("lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(place(names.HELPER_LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

@@ -285,6 +285,12 @@ class StateFacts(Struct, frozen=True):
     """Unix time, seconds: the clock of files."""
     uptime_s: float = 0.0
     """Seconds since the node's start, at the same moment: the clock of the ledger."""
+    helper_folder: FileFact | None = None
+    """Where the hooks' helper is asked."""
+    helper: str = ""
+    """The hooks' helper, in words; empty: none runs."""
+    helper_did_not_start: bool = False
+    """Whether the last one that a hook started never became ready."""
     log: FileFact | None = None
     log_is_writable: bool = True
     log_problem: str = ""

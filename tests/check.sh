@@ -34,6 +34,7 @@ step "lua" luac5.1 -p plugins/job_submit.lua
 step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,performance,portability \
 	--suppress=missingIncludeSystem "${sources[@]}"
 step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
+step "C hooks, all warnings are errors" make -s -C prolog BUILD="$PWD/build/hooks"
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
 # More than there are cores: many tests wait for a moment, for a terminal or a daemon.
 tests/twice.sh -q -m "not cluster and not gpu" -n 4 --dist worksteal "$@"

@@ -57,6 +57,9 @@ def read_state(
         lost=() if isinstance(ledger, Unseen) else _lost(ledger, paths, root),
         folders_of_root=_folders_of_root(paths, state_root, root),
         lock_holder=read_lock_holder(paths.ledger_lock, root / "proc"),
+        helper_folder=checkup_programs.read_file_fact(names.HELPER_FOLDER, root, mounts),
+        helper=read_helper(root),
+        helper_did_not_start=_did_not_start(root),
     )
 
 
@@ -132,6 +135,8 @@ def _lost(ledger: Ledger, paths: Paths, root: Path) -> tuple[LostPath, ...]:
     return tuple(one for one in lost if one.job_id in here)
 
 
+HELPER_START_S = 30.0
+"""A helper is ready a fraction of a second after its start."""
 LOCK_LOOK_S = 1.0
 """Hooks hold the ledger's lock for some milliseconds, with a slow disk for some tens of them."""
 _FLOCK = re.compile(r"^\d+: FLOCK +\S+ +\S+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
@@ -147,6 +152,20 @@ def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
         if _holder(file, proc_folder) != held:
             return ""
     return "" if held is None else _described(held, proc_folder)
+
+
+def read_helper(root: Path = Path("/")) -> str:
+    """Return the process that is the hooks' helper, in words; empty: there is none, or the caller may not look."""
+    held = _holder(root / names.HELPER_FOLDER.lstrip("/") / names.HELPER_LOCK, root / "proc")
+    return "" if held is None else _described(held, root / "proc")
+
+
+def _did_not_start(root: Path) -> bool:
+    try:
+        mark = (root / names.HELPER_FOLDER.lstrip("/") / names.HELPER_STARTED).stat()
+    except OSError:
+        return False
+    return time.time() - mark.st_mtime > HELPER_START_S
 
 
 def _holder(file: Path, proc_folder: Path) -> ProcessIdentity | None:

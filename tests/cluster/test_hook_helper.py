@@ -48,6 +48,10 @@ def hooks_of(helper: int, node: Node) -> list[int]:
     return [int(word) for word in node.run("pgrep", "-P", str(helper)).stdout.split()]
 
 
+def doctor(node: Node) -> str:
+    return node.run("slurm-share", "doctor", "--quiet").stdout
+
+
 def ended_hooks(helper: int, node: Node) -> int:
     """What grows with each: the page faults of its processes that ended (cminflt of proc(5))."""
     return int(node.run("cat", f"/proc/{helper}/stat").stdout.rpartition(")")[2].split()[8])
@@ -77,6 +81,7 @@ def test_the_helper_runs_the_hooks_of_shared_jobs(cluster: Cluster, node: Node) 
     assert helpers(node) == [helper]
     assert ended_hooks(helper, node) > before
     assert [word in node.log() for word in ("under MPS", "its share is removed", "helper")] == [True, True, False]
+    assert "hook-helper" not in doctor(node)
     files = node.run("bash", "-c", f"readlink /proc/{helper}/fd/*; stat -c %U /proc/{helper}").stdout.split()
     assert {file for file in files if file.startswith("/")} == {"/dev/null", f"{FOLDER}/lock"}
     assert files[-1] == "root"
@@ -104,6 +109,7 @@ def test_a_stopped_helper_costs_a_second(cluster: Cluster, node: Node) -> None:
     node.run("kill", "-STOP", str(stopped))
     share(cluster)
     assert not has_helper(node)
+    assert f"WARN hook-helper: process {stopped} (slurm-share-hoo, uid 0, stopped) does not answer" in doctor(node)
     node.run("kill", "-CONT", str(stopped))
     until(lambda: stopped not in helpers(node), "its end")
 

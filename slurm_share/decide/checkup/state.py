@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkup import Facts, FileFact, Unseen, Verdict
+from ...installed import HOME
 from ...names import STATE_ROOT, USER_FOLDER
 from ...records import LedgerJob
 from .verdicts import COMPUTE, check, fail, named, ok, skip, unsafe, warn
@@ -232,6 +233,33 @@ def log(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "hook-helper",
+    COMPUTE,
+    asks="the helper that runs the hooks of shared jobs is well, where there is one",
+    why="without it the hooks do the same work and take four times as long; nothing else depends on it",
+    fix=f"{HOME}/libexec/slurm-share-prolog --helper in a terminal says what is wrong; hook_helper = false in"
+    " config.toml: do without",
+)
+def hook_helper(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    state = facts.state
+    if state.helper_folder is not None and (why := unsafe(state.helper_folder)):
+        return warn(why, f"rm -r {state.helper_folder.path}")
+    if not facts.is_root:
+        return skip("whether one runs is for root to see")
+    if ", stopped" in state.helper:
+        return warn(f"{state.helper} does not answer", "kill -9 it: the next shared job's hook starts another one")
+    if state.helper:
+        return ok(state.helper)
+    if not facts.config.settings.hook_helper:
+        return ok("config.toml wants none")
+    if state.helper_did_not_start:
+        return warn("the helper that a hook started did not become ready")
+    return ok("none runs; the next shared job's hook starts one")
+
+
+@check(
     "agent",
     COMPUTE,
     asks="the agent answers, where the site uses it",
@@ -265,4 +293,4 @@ def agent_token(facts: Facts) -> Sequence[Verdict]:
     return fail(why) if why else ok(last.path)
 
 
-CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, agent, agent_token)
+CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, hook_helper, agent, agent_token)

@@ -316,6 +316,15 @@ def test_hooks_are_where_slurmd_is_told_that_they_are(root):
     assert list(facts.hooks) == ["/srv/share/bin/slurm-share-prolog", "/opt/slurm-share/bin/slurm-share-epilog"]
 
 
+def test_behind_a_hook_that_is_no_script_there_is_one_in_python(root):
+    """What pip installed is a script, and all there is."""
+    (root / "opt/slurm-share/bin/slurm-share-epilog").write_bytes(b"\x7fELF")
+    facts = read(root, Slurm(**{"scontrol ping": "Slurmctld(primary) at ctl is DOWN\n"}))
+    hooks = [f"/opt/slurm-share/{name}" for name in ("bin/slurm-share-prolog", "bin/slurm-share-epilog")]
+    assert list(facts.hooks) == [*hooks, "/opt/slurm-share/libexec/slurm-share-epilog"]
+    assert facts.hooks["/opt/slurm-share/libexec/slurm-share-epilog"] is None
+
+
 # --- what doctor costs the controller --------------------------------------------------------------------------------
 
 
