@@ -130,10 +130,18 @@ def cpu_rows(with_mps: Found, bare: Found, alone: Found) -> list[Row]:
     return [
         Row("first job of a user, no MPS on the node: CPU time of both hooks", cpu_of(bare, "first"), "ms", 100),
         Row("  without the helper", cpu_of(alone, "first"), "ms"),
-        Row("  the same share with 8 MPS daemons to start and end", cpu_of(with_mps, "first"), "ms"),
+        Row(
+            "  the same share with 8 MPS daemons to start and end, these programs included",
+            cpu_of(with_mps, "first"),
+            "ms",
+        ),
         Row("next job of that user, no MPS on the node: CPU time of both hooks", cpu_of(bare, "next"), "ms", 60),
         Row("  without the helper", cpu_of(alone, "next"), "ms"),
-        Row("  the same share with 4 MPS daemons to start and end", cpu_of(with_mps, "next"), "ms"),
+        Row(
+            "  the same share with 4 MPS daemons to start and end, these programs included",
+            cpu_of(with_mps, "next"),
+            "ms",
+        ),
         Row("ordinary job: CPU time of both hooks", cpu_of(bare, "ordinary"), "ms", 25),
         Row("start of a helper, once before a first job: CPU time", bare["start"], "ms"),
     ]
