@@ -289,7 +289,9 @@ def test_a_process_is_known_by_number_start_and_user(tmp_path):
     assert process.is_same(known, str(tmp_path))
     assert not process.is_same(msgspec.structs.replace(known, start_ticks=22), str(tmp_path))
     assert not process.is_same(msgspec.structs.replace(known, uid=7), str(tmp_path))
-    (folder / "stat").write_text(f"77 (a) Z {tail}\n")
+    (folder / "stat").write_text(f"77 (a) Z {tail}\n")  # its main thread has ended; 19 threads
+    assert process.identify(77, str(tmp_path)) == ProcessIdentity(77, 21, 6, "a")
+    (folder / "stat").write_text(f"77 (a) Z {tail.replace(' 19 ', ' 1 ')}\n")
     assert process.identify(77, str(tmp_path)) is None
     assert process.identify(78, str(tmp_path)) is None
 
