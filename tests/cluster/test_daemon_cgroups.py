@@ -198,3 +198,16 @@ def test_memory_and_processes_of_a_daemons_cgroup_are_limited(node: Node) -> Non
         assert in_group(node, f"python3 -c '{FORK}'").strip() == "BlockingIOError"
     finally:
         node.epilog(9001)
+
+
+def test_the_hooks_helper_is_in_no_group_of_slurms(node: Node) -> None:
+    """A slurmd that is started anew sets up its cgroups, in which nothing else may be; and what limits slurmd does not
+    limit the helper, whose hooks are in its group."""
+    node.prolog(9001)
+    node.epilog(9001)
+    until(lambda: node.run("test", "-S", "/run/slurm-share.hooks/socket").returncode == 0, "a helper")
+    (helper,) = node.run("pgrep", "-x", "slurm-share-hoo").stdout.split()
+    lines = node.run("cat", f"/proc/{helper}/cgroup").stdout.splitlines()
+    places = {line.split(":")[1]: line.split(":")[2] for line in lines}
+    ours = [""] if node.cluster.cgroup_v2 else ["freezer", "memory", "pids", "devices"]
+    assert [places[one] for one in ours if not places[one].endswith("/slurm-share/hooks")] == []

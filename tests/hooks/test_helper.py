@@ -18,7 +18,7 @@ from slurm_share import names
 
 CHECKOUT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root has a helper")
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 PYTHON = 42
 """What the hook in Python ends with here."""
 
@@ -257,11 +257,14 @@ def test_a_hook_whose_helper_is_killed_is_killed_with_it_and_runs_again(site: Ru
     pid = tmp_path / "pid"
     with site.start("prolog", {names.HOOK_VARIABLE: "1", "DEED": f"wait {pid}"}) as one:
         until(lambda: pid.exists() and pid.read_text(), "a hook at work")
-        site.helper.kill()
+        site.end()
+        try:
+            until(lambda: is_over(int(pid.read_text())), "the end of its process")
+        except AssertionError:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+            raise
         assert one.communicate(timeout=PATIENCE_S)[0] == "in Python\n"
     assert one.returncode == PYTHON
-    site.helper.wait()
-    until(lambda: is_over(int(pid.read_text())), "the end of its process")
 
 
 @needs_root
@@ -271,7 +274,11 @@ def test_a_hook_that_slurmd_ends_ends_at_work(site: Running, tmp_path: Path) -> 
     with site.start("epilog", {names.HOOK_VARIABLE: "1", "DEED": f"wait {pid}"}) as one:
         until(lambda: pid.exists() and pid.read_text(), "a hook at work")
         one.kill()
-    until(lambda: is_over(int(pid.read_text())), "the end of its process")
+    try:
+        until(lambda: is_over(int(pid.read_text())), "the end of its process")
+    except AssertionError:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        raise
     assert site.hook({}) == (0, "")
 
 
