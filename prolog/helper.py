@@ -54,6 +54,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
     *("slurm_share.actuators.refusals", "slurm_share.config", "slurm_share.log", "slurm_share.readers.ledger_file"),
+    "slurm_share.readers.slurm_conf",
 )
 """Modules that hooks import where they need them."""
 
