@@ -25,7 +25,7 @@ CUDA = r"CUDA_ERROR_\w+|the MPS daemon of \S+ is gone|cannot lease a slot"
 """What a task says whose MPS has gone, or the plugin, which does not start one."""
 AWAY = (
     r"due to failure of node|[Nn]ode failure|NODE FAILURE|missing from (batch )?node|non-startable|[Ll]aunch .*fail|"
-    r"[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
+    r"nodes not responding|[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
     r"Connection (refused|reset)|[Bb]roken pipe|Orphan|Invalid job id|could not find JobId|unexpectedly rebooted"
 )
 """What slurmctld, or srun, says when a node or the controller does not answer, or knows a job no more."""
@@ -33,7 +33,8 @@ STALE = r"Orphan|cancelled by interactive user|Registered PENDING|on wrong node|
 """What slurmctld says when it goes on from a state that is older than what has happened."""
 STALE_ENDS = ("CANCELLED", "FAILED", "NODE_FAIL")
 FULL = r"No space left on device|cannot be written"
-NO_PLAN = r"has no plan for it: its Prolog could not make one"
+NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share them: .* or its Prolog's log says why"
+"""What the plugin says to a task, and to an srun inside an allocation."""
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")

@@ -21,7 +21,9 @@ _NEVER_ASKED = "REQUEST_LAUNCH_PROLOG notification failed"
 """What slurmd says of a job whose Prolog it was never told to start."""
 _NO_ROOM = "; make room there"
 """What our own hooks say of a full disk."""
-_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}")
+_STATE_UNWRITABLE = "NODE UNWELL: 3 jobs refused in 10 minutes for a cause of the node's own (state-unwritable)"
+"""What our Prolog says when it drains a node whose state it cannot write (share/rules/drain.py)."""
+_OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{re.escape(_STATE_UNWRITABLE)}")
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
 _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
@@ -82,6 +84,10 @@ class Evidence:
     def never_asked(self, node: str) -> list[float]:
         """When a node's slurmd gave up a job, since nobody had told it to run its Prolog."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _NEVER_ASKED in line.text]
+
+    def unwritable(self, node: str) -> list[float]:
+        """When a node's Prolog drained it, since three jobs had found its state unwritable."""
+        return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _STATE_UNWRITABLE in line.text]
 
     def forgot(self, job: int, at: float) -> bool:
         """Whether the job, taken at that moment, is none of those that the next slurmctld read from its saved state."""

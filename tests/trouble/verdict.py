@@ -240,11 +240,21 @@ def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: J
             ]
 
 
+def _while_full(node: str, done: Sequence[Done], evidence: Evidence) -> list[float]:
+    """When a node's Prolog drained it for its state, while that was full."""
+    fills = [one for one in done if one.event.deed == "fill_state" and one.event.actor == node]
+    return [
+        at for at in evidence.unwritable(node) if any(one.began - ROUND_S <= at <= one.ended + ROUND_S for one in fills)
+    ]
+
+
 def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evidence, found: Judgement) -> None:
     """A Prolog or Epilog that ends badly is ours, unless it was killed, and slurmctld says of that very job that its
-    hook failed; all other reasons are Slurm's own."""
+    hook failed, or unless the state folder was full and the Prolog says that it drains the node for that, as
+    policy.md promises; all other reasons are Slurm's own."""
     killed = [one for one in done if evidence.hook_failed(job_of_hook(one), one.event.actor, one.began)]
     unasked = {node: evidence.never_asked(node) for node in {drain.node for drain in drains}}
+    full = {node: _while_full(node, done, evidence) for node in unasked}
     for drain in drains:
         if not any(reason in drain.reason.lower() for reason in HOOK_REASONS):
             found.counts[f"drained by Slurm: {drain.reason}"] += 1
@@ -256,6 +266,9 @@ def _judge_drains(drains: Sequence[Drain], done: Sequence[Done], evidence: Evide
         elif any(at <= drain.at for at in unasked[drain.node]):
             unasked[drain.node].pop(0)
             found.counts["drained by Slurm: it never asked for the Prolog"] += 1
+        elif any(at <= drain.at for at in full[drain.node]):
+            full[drain.node].pop(0)
+            found.counts["drained as it should be, since three jobs found its state full"] += 1
         else:
             found.drained += 1
             found.wrong.append(f"{drain.node} was drained by slurm-share: {drain.reason}")

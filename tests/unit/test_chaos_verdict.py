@@ -15,6 +15,8 @@ from trouble.plan import Event
 from trouble.records import Drain, Line, Record, Submission
 from trouble.verdict import judge
 
+from slurm_share.share.rules import drain as drain_rules
+
 NODES = ("n1", "n2")
 RESULTS = Path(__file__).parents[1] / "bench/results"
 JOB = Submission("a1", "alice", "whole", 100.0, is_taken=True)
@@ -39,6 +41,10 @@ WELL = (
 )
 BROKE = "CUDA_ERROR_MPS_RPC_FAILURE: the MPS server is gone"
 AWAY = "srun: error: Unable to contact slurm controller"
+UNSHARED = (
+    "node n1 does not share them: your administrators have sharing switched off or only observed there, or its "
+    "Prolog's log says why; say what this srun takes"
+)
 NO_GPU = "slurm-share: job 7 cannot have --share-gpu=2 on n1: Slurm granted the job no GPU here"
 
 
@@ -222,9 +228,16 @@ def test_a_deed_that_cannot_end_a_job_so_explains_nothing(deed: str, rec: Record
         ("kill_slurmctld", "ctl", failed("CANCELLED", "0:0"), "_job_complete: JobId=7 cancelled by interactive user"),
         ("kill_slurmctld", "ctl", failed(code="69:0"), NO_GPU),
         ("cut_network", "n1", failed("NODE_FAIL", "0:1"), "requeue job JobId=7 due to failure of node n1"),
+        (
+            "cut_network",
+            "n1",
+            failed("NODE_FAIL", "0:1"),
+            "error: _notify_slurmctld_nodes: Revoking job JobId=7 SLUID=sC due to nodes not responding",
+        ),
         ("cut_power", "n1", failed("NODE_FAIL", "0:1"), "requeue job JobId=7 due to failure of node n1"),
         ("reboot", "n1", failed(), "Batch JobId=7 missing from batch node n1"),
         ("fill_state", "n1", failed(code="69:0"), "/run/slurm-share cannot be written (No space left on device)"),
+        ("fill_state", "n1", failed(code="69:0"), f"slurm-share: job 7 was to share its GPUs, but {UNSHARED}"),
         ("fill_spool", "n1", failed(), "No space left on device"),
         (
             "fill_spool",
@@ -429,6 +442,20 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
     late = replace(drains[0], at=500.0)
     assert judge([], [kill], [], {}, [late], log).drained == 0
     assert judge([], [kill], [], {}, [replace(late, node="n2")], log).drained == 1
+
+
+def test_a_drain_for_state_that_was_full_is_as_it_should_be() -> None:
+    """Once for each time that the Prolog says so, on that node, while the deed lasts."""
+    refused = [(job, 1.0, drain_rules.STATE_UNWRITABLE) for job in (5, 6, 7)]
+    ours = f"1970-01-01T00:01:45+0000 prolog: NODE UNWELL: {drain_rules.sentence(refused)}, the last one job 7\n"
+    said = Evidence(evidence.parse_node("n1", "", ours))
+    full, drain = done("fill_state"), Drain(106.0, "n1", "Prolog error")
+    assert judge([], [full], [], {}, [drain], said).drained == 0
+    assert judge([], [full], [], {}, [drain, drain], said).drained == 1
+    assert judge([], [full], [], {}, [replace(drain, node="n2")], said).drained == 1
+    assert judge([], [full], [], {}, [drain], Evidence()).drained == 1
+    assert judge([], [done("fill_state", began=90.0)], [], {}, [drain], said).drained == 1
+    assert judge([], [done("fill_state", "n2")], [], {}, [drain], said).drained == 1
 
 
 def test_a_log_is_read_and_what_matters_is_kept() -> None:
