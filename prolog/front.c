@@ -50,6 +50,7 @@
 #define PYTHON_HOOK PYTHON_FOLDER "/slurm-share-" HOOK
 #define SOCKET HELPER_FOLDER "/" SS_HELPER_SOCKET
 #define ANSWER_MS 1000 /* for the helper to take a hook: it does so in less than one */
+#define BEGIN_MS 2000  /* for its process to be there: with 128 at once on few cores, a fork may have to wait */
 #define CONFIG_BYTES (1 << 20)
 #define TRIES 12 /* as the hook in Python waits for an upgrade that is putting files in place */
 #define PAUSE_MS 500
@@ -158,12 +159,12 @@ static bool sent(int fd, const char *data, size_t size, int64_t end) {
 	return true;
 }
 
-/* "prolog 1234\n", with the three standard files, then 1234 bytes of environment, a NUL behind each variable. */
+/* "prolog 1234\n", then 1234 bytes of environment, a NUL behind each variable. */
 static bool sent_request(int fd, int64_t end) {
-	size_t size = 0;
-	for (char **one = environ; *one != NULL; one++)
+	size_t size = 0, count = 0;
+	for (char **one = environ; *one != NULL; one++, count++)
 		size += strlen(*one) + 1;
-	if (size > SS_HELPER_MOST_BYTES)
+	if (size > SS_HELPER_MOST_BYTES || count > SS_HELPER_MOST_VARIABLES)
 		return false;
 	char *whole = malloc(size + 1);
 	if (whole == NULL)
@@ -173,13 +174,21 @@ static bool sent_request(int fd, int64_t end) {
 		at = stpcpy(at, *one) + 1;
 	char head[64];
 	int length = snprintf(head, sizeof head, "%s %zu\n", HOOK, size);
+	bool done = length > 0 && sent(fd, head, (size_t)length, end) && sent(fd, whole, size, end);
+	free(whole);
+	return done;
+}
+
+/* The three standard files, with one byte. */
+static bool sent_files(int fd) {
 	int files[3] = {0, 1, 2};
 	union {
 		struct cmsghdr align;
 		char room[CMSG_SPACE(sizeof files)];
 	} control;
 	memset(&control, 0, sizeof control);
-	struct iovec part = {.iov_base = head, .iov_len = (size_t)length};
+	char byte = 0;
+	struct iovec part = {.iov_base = &byte, .iov_len = 1};
 	struct msghdr message = {
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
 	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
@@ -187,10 +196,8 @@ static bool sent_request(int fd, int64_t end) {
 	rights->cmsg_type = SCM_RIGHTS;
 	rights->cmsg_len = CMSG_LEN(sizeof files);
 	memcpy(CMSG_DATA(rights), files, sizeof files);
-	/* The first bytes of a connection fit, or there is something wrong with it. */
-	bool done = sendmsg(fd, &message, MSG_NOSIGNAL) == length && sent(fd, whole, size, end);
-	free(whole);
-	return done;
+	/* All that was sent before has been read: it fits, or there is something wrong with the connection. */
+	return sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
 }
 
 /* One byte; -1: the connection was closed, -2: it did not come in time. */
@@ -224,13 +231,15 @@ static int run_by_helper(void) {
 		return -1;
 	int64_t end = now_ms() + ANSWER_MS;
 	int code = -1;
-	/* The helper speaks first: slurmd waits until all that have the hook's output have closed it, and files that were
-	 * sent to a helper that is stopped would be open for as long as that. */
 	int answer = received(fd, end);
-	if (answer == SS_HELPER_TAKES[0] && sent_request(fd, end))
-		/* From here on the hook's own watchdog and slurmd have the time in hand. */
-		code = received(fd, -1) == SS_HELPER_ENDED[0] ? received(fd, -1) : -1;
-	else if (answer == -2)
+	if (answer == SS_HELPER_TAKES[0]) {
+		/* The files go to the hook's own process: slurmd waits until all that have the hook's output have closed it,
+		 * and files that were sent to a helper that is stopped would be open for as long as that. A process that comes
+		 * after this program has given up does nothing without them. */
+		if (sent_request(fd, end) && received(fd, now_ms() + BEGIN_MS) == SS_HELPER_BEGINS[0] && sent_files(fd))
+			/* From here on the hook's own watchdog and slurmd have the time in hand. */
+			code = received(fd, -1) == SS_HELPER_ENDED[0] ? received(fd, -1) : -1;
+	} else if (answer == -2)
 		/* Stopped, or it hangs: nobody else is to wait for it. It ends when it finds its socket gone. */
 		unlink(SOCKET);
 	close(fd);

@@ -13,8 +13,10 @@ The front asks on a socket of root's: what is sent, and answered, stands in fron
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -113,7 +115,6 @@ class _Request:
         self.connection = connection
         self.until = time.monotonic() + REQUEST_S
         self.data = bytearray()
-        self.files: list[int] = []
         self.hook = ""
         self.size = -1
         self.pid = 0
@@ -122,31 +123,26 @@ class _Request:
     def receive(self) -> bool:
         """Take what has come; False: the front is gone, or speaks another language."""
         try:
-            flags = socket.MSG_CMSG_CLOEXEC
-            data, files, _, _ = socket.recv_fds(self.connection, 1 << 16, 3, flags)
+            data = self.connection.recv(1 << 16)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self.files += files
         self.data += data
         if self.size < 0 and b"\n" in self.data:
             head, _, rest = bytes(self.data).partition(b"\n")
             word, _, size = head.decode("ascii", "replace").partition(" ")
-            if word not in MAINS or not size.isdecimal() or int(size) > names.HELPER_MOST_BYTES:
+            # int() raises ValueError for more than 4300 digits.
+            if word not in MAINS or not size.isdecimal() or len(head) > HEAD_BYTES:
+                return False
+            if int(size) > names.HELPER_MOST_BYTES:
                 return False
             self.hook, self.size, self.data = word, int(size), bytearray(rest)
         return bool(data) and len(self.data) <= (self.size if self.size >= 0 else HEAD_BYTES)
 
     @property
     def is_whole(self) -> bool:
-        return len(self.data) == self.size and len(self.files) == 3
-
-    def close(self) -> None:
-        for fd in self.files:
-            os.close(fd)
-        self.files = []
-        self.connection.close()
+        return len(self.data) == self.size
 
 
 class Helper:
@@ -215,8 +211,10 @@ class Helper:
                 connection, _ = listener.accept()
             except BlockingIOError:
                 break
-            except OSError:
+            except ConnectionAbortedError:
                 continue  # that one is gone
+            except OSError:
+                break  # no descriptor or memory is left: there will be when a hook has ended
             if is_fit and self._takes(connection):
                 self._last = time.monotonic()
                 self._requests[connection.fileno()] = _Request(connection)
@@ -229,7 +227,7 @@ class Helper:
     def _takes(self, connection: socket.socket) -> bool:
         """Whether it takes the hook of this front, and the front has heard so."""
         connection.setblocking(False)
-        pid, uid, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid = peer(connection)
         if uid != 0 or pid <= 0 or self._place is None or read_place(pid) != self._place:
             return False
         # A hook inside a job's own step finds that out by its ancestors; the helper's are others.
@@ -258,9 +256,9 @@ class Helper:
             return
         if one.pid == 0:
             self._be_hook(one)
-        for fd in one.files:
-            os.close(fd)
-        one.files, one.data = [], bytearray()
+        one.data = bytearray()
+        # What the front sends from here on is for the hook's process.
+        self._poll.modify(one.connection, select.POLLRDHUP)
 
     def _drop(self, one: _Request) -> None:
         """Say goodbye: the front runs the hook itself."""
@@ -269,7 +267,7 @@ class Helper:
             self._poll.unregister(one.connection)
         except KeyError:
             pass  # its front is gone
-        one.close()
+        one.connection.close()
 
     def _reap(self) -> None:
         os.read(self._woken, 4096)
@@ -294,10 +292,11 @@ class Helper:
             self._prctl(_PR_SET_NAME, f"slurm-share-{one.hook}".encode()[:15], 0, 0, 0)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for place, fd in enumerate(one.files):
-                os.dup2(fd, place)
             answer = one.connection.fileno()
             close_all_but(answer)
+            front, *_ = peer(one.connection)
+            take_files(one.connection)
+            take_limits(front)
             set_environment(bytes(one.data))
             time.tzset()
 
@@ -307,6 +306,51 @@ class Helper:
             hook.be_child(MAINS[one.hook], tell)
         finally:
             os._exit(1)  # without an answer: the front runs the hook again, and shows what is wrong
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Return pid and uid of the process that connected; pid 0: it is in another pid namespace."""
+    pid, uid, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+def take_files(connection: socket.socket) -> None:
+    """Ask the front for the hook's three standard files and make them this process's.
+
+    Raises OSError where the front has given up: it runs the hook itself.
+    """
+    connection.settimeout(REQUEST_S)
+    connection.send(names.HELPER_BEGINS.encode())
+    _, files, _, _ = socket.recv_fds(connection, 1, 3, socket.MSG_CMSG_CLOEXEC)
+    if len(files) != 3:
+        raise ConnectionError("the front is gone")
+    for place, fd in enumerate(files):
+        os.dup2(fd, place)
+        os.close(fd)
+
+
+def take_limits(pid: int) -> None:
+    """Give this process the resource limits, CPUs, nice value and OOM score of the front, which has slurmd's.
+
+    The helper has those of the slurmd that ran when it was started; what a hook starts, such as an MPS daemon, inherits
+    them. A value that cannot be set stays as it is.
+    """
+
+    def take_limit(limit: int) -> None:
+        resource.setrlimit(limit, resource.prlimit(pid, limit))
+
+    numbers = {value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
+    takes: list[Callable[[], None]] = [functools.partial(take_limit, number) for number in numbers]
+    takes += [
+        lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, pid)),
+        lambda: os.sched_setaffinity(0, os.sched_getaffinity(pid)),
+        lambda: _write("/proc/self/oom_score_adj", _read(f"/proc/{pid}/oom_score_adj")),
+    ]
+    for take in takes:
+        try:
+            take()
+        except (OSError, ValueError):
+            pass
 
 
 def set_environment(data: bytes) -> None:
@@ -356,6 +400,14 @@ def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
             pass  # it stays where it is
 
 
+def _read(file: str) -> str:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 64).decode()
+    finally:
+        os.close(fd)
+
+
 def _write(file: str, value: str) -> None:
     fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -383,6 +435,8 @@ def program() -> NoReturn:
     close_all_but()
     os.chdir("/")
     os.umask(0o077)
+    # It must hear of the end of its processes, whatever slurmd had blocked.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     lock = os.open(helper_start.place(names.HELPER_LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     # A hook that looks whether there is a helper holds it for a moment.
     if not locks.take(lock, Deadline.after(LOCK_S), LOCK_S / 100):

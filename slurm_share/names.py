@@ -137,8 +137,12 @@ HELPER_STARTED = "started"
 """There from the start of a helper until it is ready."""
 HELPER_MOST_BYTES = 4 * 1024 * 1024
 """The largest environment of a hook that the helper takes: twice what Linux passes on by default."""
+HELPER_MOST_VARIABLES = 1000
+"""And of how many variables: to set one takes the longer the more there are (setenv of glibc), 10,000 a second."""
 HELPER_TAKES = "T"
 """What the helper says first: it takes a hook. Anything else, or nothing in a second: the hook starts as a program."""
+HELPER_BEGINS = "B"
+"""What the hook's process says next, before it does anything: it waits for the hook's files."""
 HELPER_ENDED = "E"
 """What it says last, with the exit code in the byte behind it."""
 ENV_FRONT = "SLURM_SHARE_FRONT"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -121,7 +122,7 @@ def test_both_languages_see_the_same_work(built: Site, monkeypatch: pytest.Monke
 # ---- The helper ----
 
 HELPER = """
-import os, signal, sys, time
+import os, resource, signal, subprocess, sys, time
 sys.path[:0] = {path!r}
 from slurm_share import names
 names.STATE_ROOT, names.CONFIG_FILE, names.HELPER_FOLDER = {places!r}
@@ -138,6 +139,13 @@ def stub():
     elif deed == "wait":
         open(word, "w").write(str(os.getpid()))
         time.sleep(600)
+    elif deed == "limits":
+        adj = open("/proc/self/oom_score_adj").read().strip()
+        print(resource.getrlimit(resource.RLIMIT_NOFILE), os.nice(0), sorted(os.sched_getaffinity(0)), adj, flush=True)
+    elif deed == "daemon":
+        null = subprocess.DEVNULL
+        daemon = subprocess.Popen(["sleep", "600"], stdin=null, stdout=null, stderr=null, start_new_session=True)
+        print(daemon.pid, flush=True)
     elif deed == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif deed == "fail":
@@ -199,21 +207,22 @@ def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
     assert site.hook({"DEED": "say SECRET", "SECRET": "hers", "CODE": "7"}) == (7, "hers\n")
     assert site.hook({"DEED": "say SECRET", "CODE": "1"}, which="epilog") == (1, "None\n")
     assert site.hook({"DEED": "say OF_HELPER"}) == (0, "None\n")
-    many = {f"NAME_{number}": "x" * 100 for number in range(10_000)}
-    assert site.hook({"DEED": "count", **many}) == (0, "10002 / True\n")
+    many = {f"NAME_{number}": "x" * 100 for number in range(names.HELPER_MOST_VARIABLES - 2)}
+    assert site.hook({"DEED": "count", **many}) == (0, f"{names.HELPER_MOST_VARIABLES} / True\n")
     odd = "\udcff\n=" * 40_000
     assert site.hook({"DEED": "say LONG", "LONG": odd}) == (0, f"{odd}\n")
 
 
 @needs_root
 def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
-    """Too large an environment, one that the loader reads; who is in another mount namespace, or not root; and without
-    a helper."""
+    """Too large an environment, too many variables, one that the loader reads; who is in another mount namespace; and
+    without a helper."""
     assert site.hook({}) == (0, "")
     large = "{f'NAME_{number}': 'x' * 100_000 for number in range(50)}"
     code = f"import os, sys; os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **{large}}})"
     wide = ["prlimit", f"--stack={1 << 30}", "--", sys.executable, "-ISc", code]
     assert site.hook({}, *wide) == (PYTHON, "in Python\n")
+    assert site.hook({f"NAME_{number}": "" for number in range(names.HELPER_MOST_VARIABLES)})[0] == PYTHON
     assert site.hook({"LD_LIBRARY_PATH": "/tmp"}) == (PYTHON, "in Python\n")
     assert site.hook({}, "unshare", "-m") == (PYTHON, "in Python\n")
     site.run.chmod(0o777)
@@ -241,6 +250,25 @@ def test_another_user_cannot_talk_to_it(site: Running) -> None:
     assert (heard.stdout, heard.stderr) == ("b''\n", "")
     site.run.chmod(0o700)
     assert site.hook({}) == (0, "")
+
+
+@needs_root
+def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
+    """One that listens in root's folder, for whatever reason; the hook starts as a program at once."""
+    site.end()
+    (site.run / "socket").unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(site.run / "socket"))
+        os.seteuid(2001)
+        try:
+            listener.listen()  # the kernel keeps who did (SO_PEERCRED of unix(7))
+        finally:
+            os.seteuid(0)
+        with site.start("prolog", {names.HOOK_VARIABLE: "1"}) as one:
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(1) == b""
+            assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
 
 
 @needs_root
@@ -322,7 +350,8 @@ def test_a_helper_that_is_no_longer_the_right_one_ends(site: Running, change: st
 @needs_root
 def test_nonsense_is_not_answered(site: Running) -> None:
     """From root's own programs, too; the next hook is served."""
-    for letter in (b"x" * 100, b"prolog x\n", b"other 0\n", b"prolog 99999999\n", b"prolog 1\nxx", b"\n"):
+    letters = (b"x" * 100, b"prolog x\n", b"other 0\n", b"prolog 99999999\n", b"prolog 1\nxx", b"\n")
+    for letter in (*letters, b"prolog " + b"9" * 5000 + b"\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
             one.settimeout(PATIENCE_S)
             one.connect(f"{site.run}/socket")
@@ -330,6 +359,72 @@ def test_nonsense_is_not_answered(site: Running) -> None:
             one.send(letter)
             assert one.recv(1) == b"", letter
     assert site.hook({"CODE": "5"}) == (5, "")
+
+
+@needs_root
+def test_a_helper_that_is_stopped_when_it_has_taken_a_hook_holds_nobody_up(site: Running) -> None:
+    """Not slurmd, which reads the hook's output to its end, either; and woken, it does not begin that hook."""
+    site.end()
+    (site.run / "socket").unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(site.run / "socket"))
+        listener.listen()
+        with site.start("prolog", {names.HOOK_VARIABLE: "1"}) as one:
+            connection, _ = listener.accept()
+            connection.send(names.HELPER_TAKES.encode())
+            assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
+    assert one.returncode == PYTHON
+    with connection:
+        data, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    assert (data.partition(b" ")[0], files) == (b"prolog", [])
+
+
+@needs_root
+def test_a_hook_whose_front_has_given_up_is_not_begun(site: Running, tmp_path: Path) -> None:
+    """By a helper that was stopped for long, and finds the whole request when it is woken."""
+    file = tmp_path / "pid"
+    environ = f"DEED=wait {file}\0".encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        one.settimeout(PATIENCE_S)
+        one.connect(f"{site.run}/socket")
+        assert one.recv(1) == names.HELPER_TAKES.encode()
+        one.send(b"prolog %d\n" % len(environ) + environ)
+        assert one.recv(1) == names.HELPER_BEGINS.encode()
+    until(lambda: children(site.helper.pid) == [], "the end of its process")
+    assert not file.exists()
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@needs_root
+def test_a_hook_has_the_limits_of_slurmd_and_not_of_the_helper(site: Running) -> None:
+    """A slurmd that was started anew with others: what the hook starts inherits them."""
+    limited = ["prlimit", "--nofile=300:400", "nice", "-n", "3", "taskset", "-c", "0", "choom", "-n", "77", "--"]
+    assert site.hook({"DEED": "limits"}, *limited) == (0, "(300, 400) 3 [0] 77\n")
+
+
+@needs_root
+def test_what_a_hook_starts_outlives_hook_and_helper(site: Running) -> None:
+    """An MPS daemon serves its job after the Prolog."""
+    code, said = site.hook({"DEED": "daemon"})
+    try:
+        assert code == 0
+        site.end()
+        assert Path(f"/proc/{int(said)}/comm").read_text() == "sleep\n"
+        assert not is_over(int(said))
+    finally:
+        os.kill(int(said), signal.SIGKILL)
+
+
+@needs_root
+def test_a_helper_without_a_free_descriptor_goes_on(site: Running) -> None:
+    """It takes no hook, which then starts as a program, and looks after those that it has."""
+    count = len(list(Path(f"/proc/{site.helper.pid}/fd").iterdir()))
+    resource.prlimit(site.helper.pid, resource.RLIMIT_NOFILE, (count, count))
+    assert site.hook({}) == (PYTHON, "in Python\n")
+    assert site.is_gone()
 
 
 # ---- Its start ----
