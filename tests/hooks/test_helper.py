@@ -252,6 +252,15 @@ def test_another_user_cannot_talk_to_it(site: Running) -> None:
     assert site.hook({}) == (0, "")
 
 
+def answer_to(connection: socket.socket, data: bytes) -> bytes:
+    """The first byte that comes back; none where the other side has closed the connection."""
+    try:
+        connection.sendall(data)
+        return connection.recv(1)
+    except (BrokenPipeError, ConnectionResetError):
+        return b""
+
+
 @needs_root
 def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
     """One that listens in root's folder, for whatever reason; the hook starts as a program at once."""
@@ -267,7 +276,7 @@ def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
         with site.start("prolog", {names.HOOK_VARIABLE: "1"}) as one:
             connection, _ = listener.accept()
             with connection:
-                assert connection.recv(1) == b""
+                assert answer_to(connection, names.HELPER_TAKES.encode()) == b""
             assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
 
 
@@ -358,6 +367,12 @@ def test_nonsense_is_not_answered(site: Running) -> None:
             assert one.recv(1) == b"T"
             one.send(letter)
             assert one.recv(1) == b"", letter
+    size = names.HELPER_MOST_BYTES + 1
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        one.settimeout(PATIENCE_S)
+        one.connect(f"{site.run}/socket")
+        assert one.recv(1) == b"T"
+        assert answer_to(one, b"prolog %d\n" % size + b"A=" + b"x" * (size - 3) + b"\0") == b""
     assert site.hook({"CODE": "5"}) == (5, "")
 
 
@@ -372,7 +387,10 @@ def test_a_helper_that_is_stopped_when_it_has_taken_a_hook_holds_nobody_up(site:
         with site.start("prolog", {names.HOOK_VARIABLE: "1"}) as one:
             connection, _ = listener.accept()
             connection.send(names.HELPER_TAKES.encode())
-            assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
+            try:
+                assert one.communicate(timeout=PATIENCE_S) == ("in Python\n", "")
+            finally:
+                one.kill()
     assert one.returncode == PYTHON
     with connection:
         data, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
