@@ -52,6 +52,8 @@ HEAD_BYTES = 64
 UNPACKING, UNPACKING_S = "/run/slurm-share.unpacking", 60.0
 """As in packaging/make_packages/base.py: the mark of an upgrade, and how old it may be."""
 NAMESPACES = ("mnt", "pid", "user", "net", "ipc", "uts", "cgroup")
+RIGHTS = (b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb", b"NoNewPrivs", b"Seccomp")
+"""Lines of /proc/PID/status (proc_pid_status(5)) that say what a process of root's may do."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
@@ -99,13 +101,18 @@ def is_unpacking() -> bool:
 
 
 def read_place(pid: int | str) -> tuple[object, ...] | None:
-    """Return the namespaces and the root folder of a process; None: it is gone."""
+    """Return the namespaces, the root folder and the rights of a process; None: it is gone.
+
+    A slurmd in a container, or in a unit with fewer capabilities, has hooks that may not do more than it.
+    """
     try:
         root = os.stat(f"/proc/{pid}/root")  # noqa: PTH116
         spaces = [os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES]  # noqa: PTH115
+        with open(f"/proc/{pid}/status", "rb") as file:
+            rights = [line for line in file if line.partition(b":")[0] in RIGHTS]
     except OSError:
         return None
-    return (root.st_dev, root.st_ino, *spaces)
+    return (root.st_dev, root.st_ino, *spaces, *rights)
 
 
 class _Request:

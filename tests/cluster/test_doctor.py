@@ -106,7 +106,7 @@ def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_fin
 # --- a node on which much is wrong ---------------------------------------------------------------------------------
 
 
-TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "etc/pam.d")
+TOUCHED = ("usr/lib/slurm-share", "opt/slurm-share/bin", "opt/slurm-share/libexec", "etc/pam.d")
 
 
 @pytest.fixture

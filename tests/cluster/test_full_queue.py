@@ -67,7 +67,8 @@ def test_jobs_that_wait_are_on_the_screen_and_take_part_in_nothing_else(cluster:
             """The scheduler has thought of it, and the screen asks again."""
             screen.press("F5")
             row = screen.row(str(waits[0]), "alice")
-            return ":" in row[5] and "(Resources)" in row
+            # "14:05", and "24.11. 00:05" of another day
+            return ":" in f"{row[5]} {row[6]}" and "(Resources)" in row
 
         screen.until(starts, "an expected start")
         goes_to(screen, "2", "Users")

@@ -18,11 +18,10 @@ SHARED = ("--share-gpu=2", "--gres=gpu:1", "--mem=200", "-wn1")
 
 @pytest.fixture
 def node(cluster: Cluster) -> Node:
-    """n1, with a helper."""
+    """n1, with a helper that knows today's configuration: one of an earlier test's ends with the next hook."""
     found = Node(cluster, "n1")
-    if not helpers(found):
-        share(cluster)
-        until(lambda: has_helper(found), "a helper")
+    share(cluster)
+    until(lambda: has_helper(found) and len(helpers(found)) == 1, "a helper")
     return found
 
 

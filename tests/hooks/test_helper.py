@@ -215,8 +215,8 @@ def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
 
 @needs_root
 def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
-    """Too large an environment, too many variables, one that the loader reads; who is in another mount namespace; and
-    without a helper."""
+    """Too large an environment, too many variables, one that the loader reads; who is in another mount namespace, or
+    may do less; and without a helper."""
     assert site.hook({}) == (0, "")
     large = "{f'NAME_{number}': 'x' * 100_000 for number in range(50)}"
     code = f"import os, sys; os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **{large}}})"
@@ -225,6 +225,7 @@ def test_what_cannot_be_handed_over_runs_as_a_program(site: Running) -> None:
     assert site.hook({f"NAME_{number}": "" for number in range(names.HELPER_MOST_VARIABLES)})[0] == PYTHON
     assert site.hook({"LD_LIBRARY_PATH": "/tmp"}) == (PYTHON, "in Python\n")
     assert site.hook({}, "unshare", "-m") == (PYTHON, "in Python\n")
+    assert site.hook({}, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin") == (PYTHON, "in Python\n")
     site.run.chmod(0o777)
     assert site.hook({}) == (PYTHON, "in Python\n")
     site.run.chmod(0o700)
