@@ -249,6 +249,12 @@ def test_another_user_cannot_talk_to_it(site: Running) -> None:
     (site.run / "socket").chmod(0o666)
     heard = subprocess.run(argv, capture_output=True, text=True)
     assert (heard.stdout, heard.stderr) == ("b''\n", "")
+    # Nor one with all of root's capabilities: it keeps them where it becomes another user (SECBIT_NO_SETUID_FIXUP).
+    becomes = f"import ctypes, os; ctypes.CDLL(None).prctl(28, 4, 0, 0, 0); os.setresuid(2001, 2001, 2001); {code}"
+    able = subprocess.run(
+        [sys.executable, "-ISc", becomes, f"{site.run}/socket"], capture_output=True, text=True, timeout=30
+    )
+    assert (able.stdout, able.stderr) == ("b''\n", "")
     site.run.chmod(0o700)
     assert site.hook({}) == (0, "")
 
