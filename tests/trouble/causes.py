@@ -25,7 +25,8 @@ CUDA = r"CUDA_ERROR_\w+|the MPS daemon of \S+ is gone|cannot lease a slot"
 """What a task says whose MPS has gone, or the plugin, which does not start one."""
 AWAY = (
     r"due to failure of node|[Nn]ode failure|NODE FAILURE|missing from (batch )?node|non-startable|[Ll]aunch .*fail|"
-    r"nodes not responding|[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
+    r"nodes not responding|on failed node|"
+    r"[Cc]ommunication connection failure|[Tt]imed out|[Uu]nable to (contact|confirm|create step)|"
     r"Connection (refused|reset)|[Bb]roken pipe|Orphan|Invalid job id|could not find JobId|unexpectedly rebooted"
 )
 """What slurmctld, or srun, says when a node or the controller does not answer, or knows a job no more."""

@@ -212,8 +212,7 @@ def _judge_neighbours(
     for (tag, _), lines in files.items():
         if kinds[tag].kind in ("ordinary", "plain"):
             continue
-        for restart in {line.restart for line in lines}:
-            mine = [line for line in lines if line.restart == restart]
+        for mine in _runs(lines):
             end = max((line.at for line in mine if line.word == "end"), default=0.0)
             for node in {line.node for line in mine if line.word == "task"}:
                 begin = min(line.at for line in mine if line.node == node)
@@ -224,6 +223,16 @@ def _judge_neighbours(
             if line.node == node and begin < line.at < end and kinds[tag].user != user:
                 found.mixed += 1
                 found.wrong.append(f"{line.word} of {kinds[tag].user}'s {tag} on {node} beside {user}'s shared job")
+
+
+def _runs(lines: Sequence[Line]) -> list[list[Line]]:
+    """The lines of each run of a job: Slurm gives one that it had forgotten the same number once more."""
+    runs: dict[tuple[int, int], list[Line]] = defaultdict(list)
+    started: Counter[int] = Counter()
+    for line in sorted(lines, key=lambda one: one.at):
+        started[line.restart] += line.word == "start"
+        runs[line.restart, started[line.restart]].append(line)
+    return list(runs.values())
 
 
 def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: Judgement) -> None:
