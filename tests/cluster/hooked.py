@@ -63,6 +63,20 @@ def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
         file.write_text(before)
 
 
+@contextlib.contextmanager
+def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """slurm.conf with further lines, in force for as long as the block lasts."""
+    file = cluster.conf / "slurm.conf"
+    before = file.read_text()
+    file.write_text("\n".join([before, *lines, ""]))
+    try:
+        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        yield
+    finally:
+        file.write_text(before)
+        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+
+
 @dataclass(frozen=True)
 class Mps:
     """A process of MPS on a node."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import name_for
-from hooked import LOG, STATE, USER, Node, configured, until
+from hooked import LOG, STATE, USER, Node, configured, slurm_conf, until
 
 from localcluster import RELEASES, Cluster, Misuse
 from slurm_share.readers.checkup_programs import read_release
@@ -244,17 +244,12 @@ def test_what_a_killed_hook_left_is_mended(cluster: Cluster, node: Node) -> None
 
 
 @contextlib.contextmanager
-def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """slurm.conf with further lines, in force for as long as the block lasts."""
-    file = cluster.conf / "slurm.conf"
-    before = file.read_text()
-    file.write_text("\n".join([before, *lines, ""]))
+def wrong_slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """slurm.conf with further lines; waits at the end until no node suffers from them any more."""
     try:
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
-        yield
+        with slurm_conf(cluster, *lines):
+            yield
     finally:
-        file.write_text(before)
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
         until(lambda: set(cluster.status().nodes.values()) == {"idle"}, "idle nodes after the old slurm.conf")
 
 
@@ -281,7 +276,7 @@ def test_a_slurm_conf_that_is_wrong_is_told_line_by_line(cluster: Cluster) -> No
     try:
         with (
             configured(cluster, 'exclusive_user_partitions = ["gpus"]', "shards_per_gpu = 12"),
-            slurm_conf(cluster, *lines),
+            wrong_slurm_conf(cluster, *lines),
         ):
             ctl, n2 = (doctor(cluster, host) for host in ("ctl", "n2"))
             # A name that runs after ours: slurmd goes from z to a, and the first that fails ends it.

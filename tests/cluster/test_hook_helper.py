@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured, until, why_not_idle
+from hooked import Node, configured, slurm_conf, until, why_not_idle
 
 from localcluster import Cluster
 
@@ -122,20 +121,6 @@ def test_a_site_can_do_without(cluster: Cluster, node: Node) -> None:
         assert (helpers(node), has_helper(node)) == ([], False)
     share(cluster)
     until(lambda: has_helper(node), "a helper")
-
-
-@contextlib.contextmanager
-def slurm_conf(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """slurm.conf with further lines, in force for as long as the block lasts."""
-    file = cluster.conf / "slurm.conf"
-    before = file.read_text()
-    file.write_text("\n".join([before, *lines, ""]))
-    try:
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
-        yield
-    finally:
-        file.write_text(before)
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
 
 
 def test_a_prolog_that_slurmd_cuts_off_ends_in_the_helper(cluster: Cluster, node: Node) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator
 
 import pytest
 from conftest import name_for
-from hooked import Node, configured, until, why_not_idle
+from hooked import Node, configured, slurm_conf, until, why_not_idle
 
 from localcluster import Cluster
 from slurm_share import names
@@ -62,20 +61,6 @@ def end(cluster: Cluster, job: int) -> None:
     """Cancel one job and wait for its Epilog."""
     cluster.exec("ctl", ["scancel", str(job)])
     cluster.wait(job)
-
-
-@contextlib.contextmanager
-def slurm_conf(cluster: Cluster, line: str) -> Iterator[None]:
-    """slurm.conf with a further line for as long as the block lasts."""
-    file = cluster.conf / "slurm.conf"
-    before = file.read_text()
-    file.write_text(f"{before}{line}\n")
-    try:
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
-        yield
-    finally:
-        file.write_text(before)
-        cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
 
 
 # --- one user at a time --------------------------------------------------------------------------------------------
