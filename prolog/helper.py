@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MAINS: dict[str, Callable[[], int]] = {"prolog": prolog.main, "epilog": epilog.main}
 IDLE_S = 900.0
-"""A helper that no hook has asked for so long gives its memory back."""
+"""Seconds without a hook after which a helper ends, to free its memory."""
 LOCK_S = 1.0
 LOOK_S = 5.0
 """How often it looks whether it should end, beside each request."""
@@ -116,7 +116,7 @@ def read_place(pid: int | str) -> tuple[object, ...] | None:
 
 
 class _Request:
-    """What a front has sent, and the hook that runs for it."""
+    """A request of the front: what it has sent so far, and the process that runs its hook."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -125,7 +125,7 @@ class _Request:
         self.hook = ""
         self.size = -1
         self.pid = 0
-        """Of the hook's process; 0: it is not there yet."""
+        """The pid of the process that runs the hook; 0 before it is forked."""
 
     def receive(self) -> bool:
         """Take what has come; False: the front is gone, or speaks another language."""

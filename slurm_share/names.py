@@ -140,11 +140,11 @@ HELPER_MOST_BYTES = 4 * 1024 * 1024
 HELPER_MOST_VARIABLES = 1000
 """And of how many variables: to set one takes the longer the more there are (setenv of glibc), 10,000 a second."""
 HELPER_TAKES = "T"
-"""What the helper says first: it takes a hook. Anything else, or nothing in a second: the hook starts as a program."""
+"""The helper's first word: it takes the hook. Without it, after a second at most, the hook starts as a program."""
 HELPER_BEGINS = "B"
-"""What the hook's process says next, before it does anything: it waits for the hook's files."""
+"""The next word, of the hook's process: it has done nothing yet and waits for the hook's files."""
 HELPER_ENDED = "E"
-"""What it says last, with the exit code in the byte behind it."""
+"""The last word of the hook's process; the byte after it is the hook's exit code."""
 ENV_FRONT = "SLURM_SHARE_FRONT"
 """1 where front.c started the hook in Python: a helper would be asked."""
 

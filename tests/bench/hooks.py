@@ -31,7 +31,7 @@ from localcluster import Cluster
 ROUNDS = 15
 GPUS = 8
 BASE = 'simulated_gpus = true\nmps_control = ""\n'
-"""Of a node without MPS."""
+"""The configuration of a node without MPS."""
 
 # Runs inside the node: of each kind of job (wall, waited for MPS, CPU) of each hook, and the helper's CPU for both
 # hooks, in milliseconds.

@@ -51,7 +51,7 @@ def doctor(node: Node) -> str:
 
 
 def ended_hooks(helper: int, node: Node) -> int:
-    """What grows with each: the page faults of its processes that ended (cminflt of proc(5))."""
+    """Return the page faults of the helper's ended processes (cminflt, proc(5)): the number grows with each hook."""
     return int(node.run("cat", f"/proc/{helper}/stat").stdout.rpartition(")")[2].split()[8])
 
 

@@ -14,7 +14,7 @@ from . import modes
 from .errors import CommandFailed, NotDone
 
 _PAUSE_SHARE = 0.1
-"""Of the time that has been waited: what a wait may take too long."""
+"""A pause between two looks is at most this part of the time waited so far: a wait ends at most so much too late."""
 _LONGEST_PAUSE_S = 0.25
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path for the machine's own tools: a user's PATH may lack the sbin folders."""
