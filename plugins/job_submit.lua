@@ -15,6 +15,9 @@ local M = {}
 -- The vocabulary of slurm_share/names.py; tests/plugins/test_job_submit.py compares.
 M.CONFIG = "/etc/slurm-share/config.toml"
 M.MODES = { off = true, observe = true, on = true }
+M.FIELDS = { extra = true, comment = true }
+M.VERDICT = "slurm-share"
+M.FIELD_MAX_BYTES = 1024
 M.SHARDS_MAX = 4294967293
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
@@ -425,7 +428,7 @@ end
 -- The part of TOML that a valid file can have: no key of ours is a date, or an array of tables. Where the hooks, which read
 -- the same file with a library, refuse it as no TOML, it is refused here.
 
-local OTHER = { kind = "other" } -- true, false, a number with a fraction
+local OTHER = { kind = "other" } -- a number with a fraction
 
 local function fail() error("not understood", 0) end
 
@@ -516,7 +519,7 @@ end
 local function read_scalar(text, at)
   local word, behind = string.match(text, "^([A-Za-z0-9_.+-]+)()", at)
   if not word then fail() end
-  if word == "true" or word == "false" then return OTHER, behind end
+  if word == "true" or word == "false" then return word == "true", behind end
   local letter, rest = string.match(word, "^0([xob])(.+)$")
   if letter then
     local digits = digits_of(rest, DIGITS[letter])
@@ -661,21 +664,29 @@ local function mode_in(has, default)
   return has.mode
 end
 
+local function names_in(list)
+  local names = {}
+  if list == nil then return names end
+  if type(list) ~= "table" or list.kind ~= "array" then fail() end
+  for _, name in ipairs(list) do
+    if type(name) ~= "string" then fail() end
+    names[#names + 1] = name
+  end
+  return names
+end
+
 local function settings_in(has)
-  local settings = { mode = mode_in(has, "observe"), shards_per_gpu = 0, exclusive_user_partitions = {}, partitions = {} }
+  local settings = { mode = mode_in(has, "observe"), shards_per_gpu = 0, partitions = {} }
   local shards = has.shards_per_gpu
   if shards ~= nil then
     if type(shards) ~= "number" or shards < 0 or shards > M.SHARDS_MAX then fail() end
     settings.shards_per_gpu = shards
   end
-  local list = has.exclusive_user_partitions
-  if list ~= nil then
-    if type(list) ~= "table" or list.kind ~= "array" then fail() end
-    for _, name in ipairs(list) do
-      if type(name) ~= "string" then fail() end
-      table.insert(settings.exclusive_user_partitions, name)
-    end
-  end
+  settings.exclusive_user_partitions = names_in(has.exclusive_user_partitions)
+  settings.exclusive_user_nodes = names_in(has.exclusive_user_nodes)
+  settings.verdict_field = has.verdict_field or "extra"
+  if not M.FIELDS[settings.verdict_field] then fail() end
+  if has.switched_off ~= nil and type(has.switched_off) ~= "boolean" then fail() end
   local partitions = has.partition
   if partitions ~= nil then
     if type(partitions) ~= "table" or partitions.kind ~= "table" then fail() end
@@ -684,11 +695,15 @@ local function settings_in(has)
       settings.partitions[name] = mode_in(partition.has, settings.mode)
     end
   end
+  if has.switched_off then
+    settings.mode = "off"
+    for name in pairs(settings.partitions) do settings.partitions[name] = "off" end
+  end
   return settings
 end
 
--- What config.toml says of what is decided here: { mode, shards_per_gpu, exclusive_user_partitions, partitions = { NAME =
--- mode } }; nil where the text was not understood.
+-- What config.toml says of what is decided here: { mode, shards_per_gpu, exclusive_user_partitions, exclusive_user_nodes,
+-- verdict_field, partitions = { NAME = mode } }; nil where the text was not understood.
 function M.settings(text)
   local understood, settings = pcall(function() return settings_in(read_file(text)) end)
   return understood and settings or nil

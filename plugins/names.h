@@ -28,12 +28,17 @@
 #define SS_JOB_CONTROL_DIRECT "SHARE_GPU_SRUN"
 #define SS_HOOK_DIRECT "SPANK_SHARE_GPU_SRUN"
 
+#define SS_VERDICT "slurm-share"
+#define SS_VERDICT_EXTRA "SLURM_JOB_EXTRA"
+#define SS_VERDICT_COMMENT "SLURM_JOB_COMMENT"
+
 /* where state lives */
 #define SS_CONFIG_FILE "/etc/slurm-share/config.toml"
 #define SS_STATE_ROOT "/run/slurm-share"
 #define SS_USER_FOLDER "user"
 #define SS_JOBS_FOLDER "jobs"
 #define SS_PLAN_FILE "plan"
+#define SS_UNSHARED_FOLDER "unshared"
 #define SS_SLOTS_FOLDER "slots"
 #define SS_SLOTS_LOCK "lock"
 #define SS_SLOT_USED "used"

@@ -78,6 +78,7 @@ static bool read_table(const char *line, struct key *table)
 
 struct modes {
 	enum ss_mode site, partition;
+	bool is_switched_off; /* by `slurm-share off`: in every partition */
 	bool names_partition; /* the file has a mode for it */
 };
 
@@ -87,7 +88,14 @@ static void read_line(const char *line, const struct key *table, const char *par
 	char word[PART_SIZE];
 	const char *at = read_key(line, &key);
 
-	if (at == NULL || *at != '=' || strcmp(key.part[key.parts - 1], "mode") != 0)
+	if (at == NULL || *at != '=')
+		return;
+	if (key.parts == 1 && strcmp(key.part[0], "switched_off") == 0) {
+		at = skip_blanks(at + 1);
+		modes->is_switched_off = strncmp(at, "true", 4) == 0 && is_at_end(at + 4);
+		return;
+	}
+	if (strcmp(key.part[key.parts - 1], "mode") != 0)
 		return;
 	at = skip_blanks(at + 1);
 	bool is_text = *at == '"' || *at == '\'';
@@ -120,6 +128,8 @@ enum ss_mode ss_site_mode_parse(const char *text, const char *partition)
 		else if (is_known)
 			read_line(at, &table, partition, &modes);
 	}
+	if (modes.is_switched_off)
+		return SS_MODE_OFF;
 	return modes.names_partition ? modes.partition : modes.site;
 }
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from . import names, share_option
 from .errors import ConfigError, OptionError
@@ -36,6 +37,8 @@ _RANGES = {
 }
 
 
+REMOTE_NODE = "NODE"
+"""The word of `remote_command` that stands for a node's name."""
 PARTITION = "partition"
 """The table of tables: `[partition.NAME]`."""
 
@@ -76,6 +79,9 @@ def parse(text: str, file: str) -> Configuration:
                 )
         know_all(table, PER_PARTITION, file, where)
         partitions[name] = _settings({**given, **table}, file, where)
+    if settings.switched_off:
+        settings = replace(settings, mode="off")
+        partitions = {name: replace(one, mode="off") for name, one in partitions.items()}
     return Configuration(settings, {key: file if key in given else DEFAULT for key in known}, partitions, file)
 
 
@@ -128,10 +134,16 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
         "agent_token_file",
         "prometheus_token_file",
         "archive_folder",
+        "mode_file",
     ):
         path = getattr(settings, key)
         if path and (not path.startswith("/") or not path.isprintable()):
             raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", where + key)
+    if REMOTE_NODE not in settings.remote_command or settings.remote_command[0] == REMOTE_NODE:
+        said = list(settings.remote_command)
+        raise ConfigError(
+            file, f"needs a program and the word {REMOTE_NODE} behind it; it says {said!r}", where + "remote_command"
+        )
     try:
         share_option.parse_sm(settings.sm)
     except OptionError as error:

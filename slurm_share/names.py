@@ -99,6 +99,13 @@ JOB_CONTROL_DIRECT = "SHARE_GPU_SRUN"
 HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
 """The same in Prolog and Epilog."""
 
+VERDICT = "slurm-share"
+"""What the controller decided about a job's share, in the job's `extra` (or `comment`), behind the user's own text:
+``slurm-share=MODE[,WORD...]``, with `;` before it. decide/verdict.py knows the words."""
+VERDICT_EXTRA = "SLURM_JOB_EXTRA"
+VERDICT_COMMENT = "SLURM_JOB_COMMENT"
+"""Where a hook finds the two fields."""
+
 # --- Where state lives (see paths.py) --------------------------------------------------------------------------------
 CONFIG_FILE = "/etc/slurm-share/config.toml"
 STATE_ROOT = "/run/slurm-share"
@@ -106,6 +113,8 @@ USER_FOLDER = "user"
 """What users can write to: a file system of its own below STATE_ROOT, so that nobody fills the one of the ledger."""
 JOBS_FOLDER = "jobs"
 PLAN_FILE = "plan"
+UNSHARED_FOLDER = "unshared"
+"""Below STATE_ROOT, a plan named by its job's number for each job that asked to share and runs unshared here."""
 SLOTS_FOLDER = "slots"
 SLOTS_LOCK = "lock"
 """Beside the slot files: held while slots are chosen."""

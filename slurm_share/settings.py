@@ -19,6 +19,29 @@ class Settings(Struct, frozen=True):
     Observing is the default, so that to install the package changes nothing for anybody. What a job was given while
     the mode was `on` is taken back at its end, whatever the mode is then."""
 
+    switched_off: bool = False
+    """True: `off`, whatever `mode` says here or for a partition. `slurm-share off` writes it, and `slurm-share on`
+    takes it out, so that every `mode` is again what it was."""
+
+    mode_file: str = ""
+    """A file on a path that the controller and the nodes see, with one word: `off`, `observe` or `on`. Hooks read it
+    for each job that asks to share and do no more than it says; `slurm-share off --cluster` writes it. Missing, or not
+    to be read within a second: the other settings count alone. Empty: none; the controller's verdict, which travels
+    with each job, is enough."""
+
+    job_submit: bool = True
+    """Whether the site's jobs come through slurm-share's job_submit.lua, which gives each job that asks to share the
+    controller's verdict. True: a job without a verdict does not share. False: verdicts are not looked at, and the
+    node's own mode alone counts."""
+
+    verdict_field: Literal["extra", "comment"] = "extra"
+    """The field of a job in which the verdict travels, behind the user's own text. `comment` where SchedulerParameters
+    has extra_constraints, which reads `extra`. Hooks look in both. Read by job_submit.lua on the controller."""
+
+    remote_command: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "NODE")
+    """What `slurm-share status --cluster` puts before the command that it runs on each node; the word NODE stands for
+    the node's name."""
+
     exclusive_user_partitions: tuple[str, ...] = ()
     """Partitions in which every job holds its nodes for its user alone. Empty: only shared jobs do, so that installing
     the package changes nothing for anybody else. Read by job_submit.lua on the controller."""

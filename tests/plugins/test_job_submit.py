@@ -53,12 +53,13 @@ def test_the_decisions_hold():
 def test_its_words_are_those_of_names():
     """It runs in slurmctld, where neither Python nor the C header is at hand."""
     printed = lua(
-        "for _, key in ipairs({'CONFIG', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', 'MEM_MIN_MIB', "
-        "'MEM_BARE_MIN_MIB', "
+        "for _, key in ipairs({'CONFIG', 'VERDICT', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', "
+        "'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
         "'OPTION_MAX_BYTES'}) do print(share[key]) end"
     )
     assert printed.splitlines() == [
         str(CONFIG_FILE),
+        names.VERDICT,
         names.JOB_CONTROL_VARIABLE,
         names.JOB_CONTROL_DIRECT,
         names.OPTION_FORM,
@@ -94,8 +95,9 @@ while true do
   local settings = share.settings(size > 0 and io.read(size) or "")
   local words = {}
   if settings then
-    words = { settings.mode, string.format("%.0f", settings.shards_per_gpu) }
+    words = { settings.mode, string.format("%.0f", settings.shards_per_gpu), settings.verdict_field }
     for _, name in ipairs(settings.exclusive_user_partitions) do words[#words + 1] = "list:" .. hex(name) end
+    for _, name in ipairs(settings.exclusive_user_nodes) do words[#words + 1] = "node:" .. hex(name) end
     for name, mode in pairs(settings.partitions) do words[#words + 1] = "mode:" .. hex(name) .. ":" .. mode end
   end
   io.write(settings and table.concat(words, " ") or "nil", "\\n")
@@ -103,8 +105,9 @@ while true do
 end
 """
 
-Reading = tuple[str, int, tuple[str, ...], dict[str, str]]
-"""mode, shards_per_gpu, exclusive_user_partitions, and the mode of each partition named."""
+Reading = tuple[str, int, str, tuple[str, ...], tuple[str, ...], dict[str, str]]
+"""mode, shards_per_gpu, verdict_field, exclusive_user_partitions, exclusive_user_nodes, and the mode of each partition
+named."""
 
 
 class LuaReader:
@@ -126,8 +129,10 @@ class LuaReader:
         if answer == ["nil"]:
             return None
         found = [bytes.fromhex(word[5:]).decode() for word in answer if word.startswith("list:")]
+        nodes = [bytes.fromhex(word[5:]).decode() for word in answer if word.startswith("node:")]
         pairs = [word.split(":") for word in answer if word.startswith("mode:")]
-        return answer[0], int(answer[1]), tuple(found), {bytes.fromhex(name).decode(): mode for _, name, mode in pairs}
+        modes = {bytes.fromhex(name).decode(): mode for _, name, mode in pairs}
+        return answer[0], int(answer[1]), answer[2], tuple(found), tuple(nodes), modes
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +152,9 @@ def read_in_python(text: str) -> Reading | None:
     except ConfigError:
         return None
     modes = {name: of.mode for name, of in found.partitions.items()}
-    return found.settings.mode, found.settings.shards_per_gpu, found.settings.exclusive_user_partitions, modes
+    of = found.settings
+    lists = (of.exclusive_user_partitions, of.exclusive_user_nodes)
+    return of.mode, of.shards_per_gpu, of.verdict_field, *lists, modes
 
 
 def is_toml(text: str) -> bool:
@@ -177,6 +184,12 @@ TEXTS = [
     "memory_reserve_percent = 2e0", "memory_reserve_percent = 2.0E-1", "memory_reserve_percent = 2.",
     "memory_reserve_percent = 2._5", "memory_reserve_percent = 02.5", "memory_reserve_percent = +2.5e+0_1",
     "memory_reserve_percent = nan", "memory_reserve_percent = 2e", "memory_reserve_percent = 2ee1",
+    "switched_off = true", "switched_off = true\nmode = 'on'\n[partition.gpu]\nmode = 'on'",
+    "switched_off = false\nmode = 'on'", "switched_off = 'true'\nmode = 'on'", "switched_off = True",
+    "switched_off = 1",
+    "switched_off = []", "verdict_field = 'comment'", "verdict_field = 'extra'", "verdict_field = 'admin_comment'",
+    "verdict_field = ''", "verdict_field = []", "exclusive_user_nodes = ['n1', 'n[2-3]']",
+    "exclusive_user_nodes = 'n1'",
     "simulated_gpus = false", "simulated_gpus = False", "exclusive_user_partitions = []",
     "exclusive_user_partitions = ['gpu', \"debug\",]", "exclusive_user_partitions = [,]",
     "exclusive_user_partitions = ['a',,'b']", "exclusive_user_partitions = [ # x\n'a', # y\n\n]",

@@ -22,6 +22,12 @@ static void the_mode_is_the_partitions_or_the_sites(void)
 		{ "mode = \"on\"\n[partition]\ngpu.mode = \"off\"\n", "gpu", SS_MODE_OFF },
 		{ "mode = \"on\"\npartition.gpu.mode = \"off\"\n", "gpu", SS_MODE_OFF },
 		{ "[partition.gpu]\nmode = \"on\"\n[partition.gpux]\nmode = \"off\"\n", "gpu", SS_MODE_ON },
+		/* slurm-share off: whatever else is there */
+		{ "switched_off = true\nmode = \"on\"\n[partition.gpu]\nmode = \"on\"\n", "gpu", SS_MODE_OFF },
+		{ "mode = \"on\"\n switched_off=true # by slurm-share off\n", NULL, SS_MODE_OFF },
+		{ "switched_off = false\nmode = \"on\"\n", "gpu", SS_MODE_ON },
+		{ "switched_off = \"true\"\nmode = \"on\"\n", "gpu", SS_MODE_ON },
+		{ "mode = \"on\"\n[partition.gpu]\nswitched_off = true\n", "gpu", SS_MODE_ON },
 		/* no mode of ours */
 		{ "mode = \"on\"\n[[partition.gpu]]\nmode = \"off\"\n", "gpu", SS_MODE_ON },
 		{ "mode = \"on\"\n[partition.gpu.more]\nmode = \"off\"\n", "gpu", SS_MODE_ON },

@@ -33,7 +33,7 @@ def test_each_value_says_where_it_came_from(tmp_path):
     ("text", "sentence"),
     [
         ("max_shares = 8", "max_shares: unknown key; did you mean max_share?"),
-        ("zzz = 1", "zzz: unknown key; the keys are mode, exclusive_user_partitions,"),
+        ("zzz = 1", "zzz: unknown key; the keys are mode, switched_off,"),
         ('max_share = "8"', "max_share: Expected `int`, got `str`; it says '8'"),
         ("max_share = true", "max_share: Expected `int`, got `bool`"),
         ("max_share = 0", "max_share: must be from 1 to 60; it says 0"),
@@ -92,3 +92,24 @@ def test_what_is_wrong_in_a_partitions_table_is_named_with_the_table(text, sente
     with pytest.raises(ConfigError) as caught:
         config.parse(text, "x")
     assert str(caught.value).startswith(f"x: {sentence}")
+
+
+def test_switched_off_is_off_in_every_partition_and_forgets_no_mode():
+    """Without the line every mode is what it was."""
+    text = 'mode = "on"\n[partition.gpu]\nmode = "on"\n[partition.debug]\nmode = "observe"\n'
+    off, again = config.parse("switched_off = true\n" + text, "/etc/x.toml"), config.parse(text, "/etc/x.toml")
+    assert off.modes() == {"": "off", "gpu": "off", "debug": "off"}
+    assert again.modes() == {"": "on", "gpu": "on", "debug": "observe"}
+
+
+@pytest.mark.parametrize("command", ['["ssh", "-x"]', '["NODE", "ssh"]', "[]"])
+def test_a_remote_command_needs_a_program_and_the_nodes_place(command):
+    """Otherwise one host would be asked again and again."""
+    with pytest.raises(ConfigError, match="remote_command: needs a program and the word NODE"):
+        config.parse(f"remote_command = {command}", "/etc/x.toml")
+
+
+def test_a_mode_file_is_an_absolute_path():
+    """slurmd starts hooks in a folder of its own."""
+    with pytest.raises(ConfigError, match="mode_file: must be an absolute path"):
+        config.parse('mode_file = "shared/mode"', "/etc/x.toml")
