@@ -247,6 +247,23 @@ local function problem_of(job, n, text, shards_per_gpu)
   if is_part(job, n) then return problem_of_part(job, n, text, shards_per_gpu) end
 end
 
+-- Nodes without slurm-share -----------------------------------------------------------------------------------------------
+
+-- A job's constraint with the site's feature in it; nil and a sentence where Slurm has no form for both. Slurm takes no
+-- parentheses in parentheses, and does not hold each of several counts ([a*2&b*2]) to a feature beside them (26.05 tried).
+function M.with_feature(features, feature)
+  if not features or features == "" or features == feature then return feature end
+  local outside = string.gsub(string.gsub(features, "%b()", ""), "%b[]", "")
+  local has_groups = outside ~= features
+  if string.find(features, "*", 1, true) or (has_groups and string.find(outside, "|", 1, true)) then
+    return nil, "slurm-share: here only nodes with the feature " .. feature .. " have slurm-share, and it cannot be joined to"
+      .. " --constraint=" .. shown(features, 80) .. "; write a constraint without counts (*), and with | only in one pair of"
+      .. " parentheses, for example --constraint='(a|b)'"
+  end
+  if string.find(outside, "|", 1, true) then features = "(" .. features .. ")" end
+  return feature .. "&" .. features
+end
+
 -- What the job gets ------------------------------------------------------------------------------------------------------
 
 -- The names in job.partition ("a,b"), or the default partition of this user where the job names none.
@@ -677,6 +694,8 @@ end
 
 local function settings_in(has)
   local settings = { mode = mode_in(has, "observe"), shards_per_gpu = 0, partitions = {} }
+  settings.node_feature = has.node_feature or ""
+  if type(settings.node_feature) ~= "string" or not string.find(settings.node_feature, "^[A-Za-z0-9_.-]*$") then fail() end
   local shards = has.shards_per_gpu
   if shards ~= nil then
     if type(shards) ~= "number" or shards < 0 or shards > M.SHARDS_MAX then fail() end
@@ -703,7 +722,7 @@ local function settings_in(has)
 end
 
 -- What config.toml says of what is decided here: { mode, shards_per_gpu, exclusive_user_partitions, exclusive_user_nodes,
--- verdict_field, partitions = { NAME = mode } }; nil where the text was not understood.
+-- verdict_field, node_feature, partitions = { NAME = mode } }; nil where the text was not understood.
 function M.settings(text)
   local understood, settings = pcall(function() return settings_in(read_file(text)) end)
   return understood and settings or nil
@@ -791,9 +810,14 @@ function M.submit(job, partitions, _uid)
     return slurm.SUCCESS
   end
   if n then problem = problem_of(job, n, text, settings.shards_per_gpu) end
+  local constraint
+  if not problem and settings.node_feature ~= "" then
+    constraint, problem = M.with_feature(job.features, settings.node_feature)
+  end
   local wish, what
   if not problem then
     wish, what = M.wish_for(job, n, text, settings.shards_per_gpu, M.cpus_of_a_node(job, partitions))
+    wish.features = constraint
   end
   if mode == "observe" then
     local refusal = problem and "refuse it: " .. string.gsub(problem, "^slurm%-share: ", "")
@@ -821,6 +845,7 @@ function M.modify(job, old, _partitions, uid)
   local asked = (job.partition ~= nil and job.partition ~= old.partition and "its partition")
     or (job.num_tasks ~= slurm.NO_VAL and "its tasks") or (job.ntasks_per_node ~= slurm.NO_VAL16 and "its tasks per node")
     or (job.shared ~= slurm.NO_VAL16 and "how exclusive it is")
+    or (job.features ~= nil and current_settings().node_feature ~= "" and "its constraint")
   for _, field in ipairs(GPU_FIELDS) do
     if job[field] ~= nil then asked = asked or "its GPUs" end
   end

@@ -144,6 +144,12 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
         raise ConfigError(
             file, f"needs a program and the word {REMOTE_NODE} behind it; it says {said!r}", where + "remote_command"
         )
+    if not re.fullmatch(r"[A-Za-z0-9_.-]*", settings.node_feature):
+        raise ConfigError(
+            file,
+            f"must be one feature (letters, digits, _ . -), or empty; it says {settings.node_feature!r}",
+            where + "node_feature",
+        )
     try:
         share_option.parse_sm(settings.sm)
     except OptionError as error:

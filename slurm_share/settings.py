@@ -55,6 +55,10 @@ class Settings(Struct, frozen=True):
     no shards, and such a job is answered with the lines that are missing. 720720 divides by 1 to 16. Read by
     job_submit.lua on the controller."""
 
+    node_feature: str = ""
+    """A feature of slurm.conf that exactly the nodes with slurm-share have, where not all have it: job_submit.lua adds
+    it to the constraint of every shared job. Empty: all nodes have slurm-share. Read on the controller."""
+
     max_share: int = names.SHARE_MAX
     """The largest N of --share-gpu=N here. The default is what MPS carries; lower it where GPUs are small."""
 

@@ -283,6 +283,32 @@ share.submit(d, {}, 2001)
 equal("four shards", "tres_per_node", d.tres_per_node, "gres/shard:1")
 configure(ON)
 
+-- nodes without slurm-share -----------------------------------------------------------------------------------------
+local constraints = { -- the user's, and the job's; none: there is no form for both
+  { "nothing", "here" }, { "", "here" }, { "here", "here" }, { "a", "here&a" }, { "a&b", "here&a&b" },
+  { "a|b", "here&(a|b)" }, { "a&b|c", "here&(a&b|c)" }, { "(a|b)&c", "here&(a|b)&c" }, { "[a|b]", "here&[a|b]" },
+  { "a|(b&c)" }, { "[a*1&b*1]" }, { "a*2" },
+}
+configure(ON .. 'node_feature = "here"\n')
+for _, row in ipairs(constraints) do
+  d = with("4", { features = row[1] })
+  hush()
+  equal("constraint " .. row[1], "answer", share.submit(d, {}, 2001), row[2] and slurm.SUCCESS or slurm.ERROR)
+  equal("constraint " .. row[1], "features", d.features, row[2] or row[1])
+  equal("constraint " .. row[1], "sentence", has(said, "cannot be joined to --constraint=" .. row[1]), row[2] == nil)
+end
+d = job({ features = "a" })
+share.submit(d, {}, 2001)
+equal("an ordinary job", "features", d.features, "a")
+local shared_job = { partition = "gpu", admin_comment = "share-gpu=4" }
+local unchanged = { num_tasks = slurm.NO_VAL, ntasks_per_node = slurm.NO_VAL16, shared = slurm.NO_VAL16, features = "a" }
+equal("a changed constraint", "answer", share.modify(unchanged, shared_job, {}, 2001), slurm.ERROR)
+configure(ON)
+equal("where all nodes have slurm-share", "answer", share.modify(unchanged, shared_job, {}, 2001), slurm.SUCCESS)
+d = with("4", { features = "a|(b&c)" })
+share.submit(d, {}, 2001)
+equal("where all nodes have slurm-share", "features", d.features, "a|(b&c)")
+
 -- what stays to be read ---------------------------------------------------------------------------------------------
 for comment, wanted in pairs({ [""] = "share-gpu=4,mem=8192M", ["ticket 7"] = "ticket 7;share-gpu=4,mem=8192M" }) do
   d = with("4,mem=8192M", { admin_comment = comment })

@@ -221,6 +221,7 @@ TEXTS = [
     "mode = 'on'\n[mode]", "[mode]\nmode = 'on'",
     "[partition.gpu]\nclean_up = ['shm',\n 'tmp'] # x\nsm = '30%'\n[partition.'']\nmode='on'", "[]", "[partition.]",
     "[.partition]", "[partition..gpu]", "log_file = ''\nmax_share = 0x10\nhook_deadline_s = 1e0\nmode = 'on'",
+    "node_feature = 'gpu-share_1.x'", "node_feature = 'a&b'", "node_feature = 1", "node_feature = ''",
     "date = 2026-11-20", "a = 1", "a = [1, {b = [2]}]\nmode = 'on'", "[x]\nmode = 'on'", "\ufeffmode = 'on'",
     "mode = '\ud7ff'", "é = 1", "-_9 = 1", "= 1", "a.'b\nc' = 1", '"""a""" = 1',
 ]  # fmt: skip

@@ -42,6 +42,7 @@ def test_each_value_says_where_it_came_from(tmp_path):
         ("max_share = ", "is not TOML"),
         ("x = " + "[" * 3000, "is not TOML"),
         ("max_share = " + "9" * 5000, "is not TOML"),
+        ("node_feature = 'a&b'", "node_feature: must be one feature"),
         ('log_file = "/var/log/x\\u0000y"', "log_file: must be an absolute path, or empty"),
         ('mps_control = "nvidia-cuda-mps-control"', "mps_control: must be an absolute path, or empty"),
         ('sm = "most"', "sm: sm= is a percentage"),
