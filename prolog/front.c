@@ -43,6 +43,9 @@
 #ifndef PYTHON_FOLDER
 #define PYTHON_FOLDER "/opt/slurm-share/libexec"
 #endif
+#ifndef VERSION
+#define VERSION "(not installed)"
+#endif
 #ifndef HOOK
 #define HOOK "prolog"
 #endif
@@ -262,7 +265,10 @@ static bool is_open(int fd) {
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-int main(void) {
+int main(int count, char **words) {
+	/* slurmd starts it without words. */
+	if (count == 2 && strcmp(words[1], "--version") == 0)
+		return puts("slurm-share-" HOOK " of slurm-share " VERSION) < 0 || fflush(stdout) != 0;
 	if (!has_work())
 		return SS_EXIT_OK;
 	/* What is opened next must not become one of the three. */

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from slurm_share.cli import llload_words
+from slurm_share.cli import llload_words, version
 from slurm_share.errors import UsageError
 from slurm_share.sources.opening import DEMO_NODES, Origin, moment
 
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    version.add_to(words)
     llload_words.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]")
     origin = llload_words.add_origin(words, replay="a recording (llload --record makes one)")
     origin.add_argument("--interval", metavar="S", help=f"seconds between two looks ({INTERVAL_S:g})")

@@ -165,6 +165,7 @@ def _fronts(build: Build, tree: Path) -> None:
     """What slurmd starts: two small programs, each linked with all that it needs."""
     scratch = build.work / "fronts"
     argv = ["make", "-s", "-C", str(CHECKOUT / "prolog"), f"BUILD={scratch}", f"HOME_FOLDER=/{HOME}", "all"]
+    argv.append(f"VERSION={build.version}")
     # What -g writes would be stripped below; and where this checkout lies is nobody's business.
     argv.append(f"CFLAGS=-O2 -ffile-prefix-map={CHECKOUT}=.")
     process.run(argv)

@@ -34,7 +34,9 @@ def make(build: Build, extra_headers: list[Path], say: Say) -> list[str]:
         if source.suffix in (".c", ".h", ".lds") or source.name == "Makefile":
             base.put(source, tree / PLUGIN_SOURCE / source.name)
     base.put(PACKAGING / "share/libexec/slurm-confs", tree / PLUGIN_HOME / "slurm-confs", 0o755)
-    base.put(PACKAGING / "share/libexec/slurm-share-plugin", tree / "usr/sbin/slurm-share-plugin", 0o755)
+    chooser = tree / "usr/sbin/slurm-share-plugin"
+    base.put(PACKAGING / "share/libexec/slurm-share-plugin", chooser, 0o755)
+    chooser.write_text(chooser.read_text(encoding="utf-8").replace("@VERSION@", build.version), encoding="utf-8")
     base.documents(tree, SPANK)
     return sorted(headers)
 

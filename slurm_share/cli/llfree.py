@@ -17,7 +17,7 @@ from ..decide.free import FreeKind
 from ..errors import UsageError, shown
 from ..readers import slurm
 from ..records import ClusterName
-from . import screen
+from . import screen, version
 from .door import enter
 
 PROGRAM = "llfree"
@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
     words.add_argument("--json", action="store_true", help="for programs")
     words.add_argument("--help", action="help", help="show this help message and exit")
+    version.add_to(words)
     return words
 
 

@@ -14,7 +14,7 @@ from ..decide import queue
 from ..decide.queue import Chosen, Target
 from ..errors import SlurmShareError, StateError, UsageError, shown
 from ..readers import proc, slurm
-from . import screen
+from . import screen, version
 from .door import enter
 
 PROGRAM = "llkill"
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("what", nargs="*", metavar="JOB|FOLDER", help="jobs, or the folder of a run")
     words.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")
     words.add_argument("--all", action="store_true", help="all my jobs")
+    version.add_to(words)
     return words
 
 

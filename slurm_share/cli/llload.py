@@ -27,6 +27,7 @@ from ..snapshot import Advice, AdviceReport, Survey, render
 from ..sources import opening
 from ..sources.opening import DEMO_NODES, Advisor, Looker, Origin
 from . import llload_notes, llload_plain, llload_table, llload_values, llload_view, llload_watch, llload_words, screen
+from . import version as version_option
 from .door import EXIT_FAILED, enter
 from .llload_cells import fold, wrapped
 from .llload_view import View
@@ -81,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    version_option.add_to(words)
     what = words.add_argument_group("what")
     what.add_argument("-g", "--gpu", action="store_true", help="with the GPUs")
     what.add_argument("--detail", action="store_true", help="a line for each GPU, then the jobs")

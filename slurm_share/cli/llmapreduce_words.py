@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib.metadata
 import os
 import shlex
 import shutil
@@ -18,6 +17,7 @@ from ..decide import mapreduce, triples
 from ..decide.mapreduce import Naming, Wish
 from ..errors import UsageError, shown
 from ..work import DISTRIBUTIONS, Triple
+from . import version
 
 PREFIX = "MAPRED"
 """Beginning of the run folder's name."""
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = top.add_argument
-    add("--version", action="version", version=f"llmapreduce of slurm-share {_version()}")
+    version.add_to(top)
     add("--mapper", metavar="PROGRAM", help="called with `input output`, or the words of the list's line")
     add("--input", metavar="FOLDER|LIST", help="a folder of files, or a text file with an input on each line")
     add("--output", metavar="FOLDER", help="where the outputs go; it is made if it is not there")
@@ -100,13 +100,6 @@ def parser() -> argparse.ArgumentParser:
     add("--wait", action="store_true", help="return when all is done, with 0 if it went well")
     add("--dry-run", action="store_true", help="say what would be submitted, and make nothing")
     return top
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("slurm-share")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def read(argv: Sequence[str]) -> Request:

@@ -17,7 +17,7 @@ from ..decide.queue import Target
 from ..errors import SlurmShareError, StateError, UsageError, shown
 from ..readers import proc, slurm
 from ..records import ClusterName, QueuedJob
-from . import screen
+from . import screen, version
 from .door import enter
 
 PROGRAM = "llstat"
@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
     words.add_argument("--json", action="store_true", help="for programs: all of it, unknown is null")
     words.add_argument("--help", action="help", help="show this help message and exit")
+    version.add_to(words)
     return words
 
 

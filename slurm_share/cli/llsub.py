@@ -26,7 +26,7 @@ from ..readers import script as script_reader
 from ..readers.script import Script
 from ..records import NodeKind, QueuedJob
 from ..work import DISTRIBUTIONS, ENV_TASK, Core, Run, Triple
-from . import follow
+from . import follow, version
 from .door import enter, forget_output
 
 PROGRAM = "llsub"
@@ -83,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    version.add_to(top)
     top.add_argument("words", nargs="*", metavar="SCRIPT [N,P,T]", help="script or program, and a triple")
     job = top.add_argument_group("the job")
     job.add_argument("-s", "--slots", type=_positive, metavar="K", help="cores (of a job without a triple)")

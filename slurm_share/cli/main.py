@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import agent, archive, config, doctor, install, launch, report, sample, signal_task, status
+from . import agent, archive, config, doctor, install, launch, report, sample, signal_task, status, version
 from .door import enter
 
 
@@ -15,6 +15,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="slurm-share", description="GPUs shared between the tasks of one Slurm user: what is shared on this node."
     )
+    version.add_to(top)
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     status.add_to(commands)
     config.add_to(commands)

@@ -65,7 +65,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     if shards_per_gpu:
         wanted += [
             _list_with(present, "GresTypes", "shard", lambda have: "shard" in have),
-            site_shards.node_edits(present.slurm, present.texts, shards_per_gpu),
+            site_shards.node_edits(present.slurm, present.gres, present.texts, shards_per_gpu),
             site_shards.gres_edits(present.slurm, present.gres, present.texts, shards_per_gpu),
         ]
     for each in wanted:
@@ -117,6 +117,11 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
         yield (
             f"--shards: no node of {present.slurm.file} has GPUs, so there are no parts of one to write; give the "
             "nodes that have GPUs Gres=gpu:NUMBER on their NodeName line first, or leave --shards away"
+        )
+    elif shards_per_gpu and not site_shards.has_nvidia(present.slurm, present.gres):
+        yield (
+            f"--shards: no GPU of {present.slurm.file} is NVIDIA's, as far as it and {present.gres.file} tell, and "
+            "only those can be shared; leave --shards away"
         )
     lua = present.texts.get(present.lua_file)
     if lua is not None and site_rules.script_of(lua) == "the site's own":
@@ -199,6 +204,7 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
             "a node to one user; without, slurm-share does so for shared jobs only (see policy.md)"
         )
     if shards_per_gpu:
+        yield from _others_gpus(present)
         yield f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}"
     keys = ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")
     limits = {key: site_rules.parse_seconds(slurm.value(key) or "") for key in keys}
@@ -209,6 +215,15 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
         )
     if any(edit.key == "GresTypes" for edit in edits):
         yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
+
+
+def _others_gpus(present: Present) -> Iterator[str]:
+    try:
+        others = site_shards.of_others(present.slurm, present.gres)
+    except Unclear:  # which is among the refusals
+        return
+    if others:
+        yield f"NodeName={', NodeName='.join(others)}: these GPUs are not NVIDIA's and get no shards"
 
 
 def _is_open(line: ConfLine) -> bool:

@@ -132,6 +132,21 @@ def test_installed_used_removed_and_purged(clean: CleanRoot, packages: Path) -> 
     assert left(clean) == set()
 
 
+def test_every_program_says_its_version(installed: CleanRoot) -> None:
+    """Commands, hooks and the chooser of the plugin, by each of their names."""
+    script = """
+    for file in $(cat /var/lib/dpkg/info/slurm-share*.list); do
+        case $file in */bin/* | */sbin/*) [ "${file##*/}" = python ] || echo "${file##*/}: $($file --version)" ;; esac
+    done
+    """
+    version = installed.run("dpkg-query", "-W", "-f", "${source:Upstream-Version}", "slurm-share")
+    said = dict(line.split(": ", 1) for line in installed.shell(script).splitlines())
+    names = {*COMMANDS, *SPELLINGS, "slurm-share-prolog", "slurm-share-epilog", "slurm-share-plugin"}
+    assert said.keys() == names
+    wrong = {name: text for name, text in said.items() if text.lower() != f"{name} of slurm-share {version}".lower()}
+    assert wrong == {}
+
+
 def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:

@@ -221,6 +221,46 @@ def test_a_gres_that_nobody_can_read_is_a_sentence(shards):
     assert any("is not gpu[:TYPE][:COUNT]" in said for said in lines.refusals) == bool(shards)
 
 
+OTHERS = [
+    ("gpu:mi300x:8", ""),
+    ("gpu:max1550:4", "Name=gpu File=/dev/nvidia[0-3]\n"),
+    ("gpu:8", "AutoDetect=rsmi\n"),
+    ("gpu:8", "NodeName=gpu[01-02] AutoDetect=oneapi\n"),
+    ("gpu:8", "NodeName=gpu02 Name=gpu File=/dev/dri/renderD[128-135]\n"),
+    ("gpu:8", "Name=gpu Type=mi250 File=/dev/dri/renderD[128-135]\n"),
+]
+"""Gres of a node, and a gres.conf by which its GPUs are not NVIDIA's."""
+
+
+@pytest.mark.parametrize(("gres", "conf"), OTHERS)
+def test_no_shards_of_another_vendors_gpus(gres, conf):
+    """Beside nodes with NVIDIA's they stay as they are, and are named."""
+    text = PLAIN.replace("gpu:h200:4", gres)
+    alone = site_lines(present(text, gres=conf), 720720)
+    assert any("no GPU of /e/slurm.conf is NVIDIA's" in said for said in alone.refusals)
+    assert not any("shard" in edit.add for edit in alone.edits if edit.key != "GresTypes")
+    both = present(
+        text.replace("PartitionName", "NodeName=n1 Gres=gpu:h100:2\nPartitionName"),
+        gres=conf + "NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-1]\n",
+    )
+    texts = after(both, 720720)
+    assert f"Gres={gres} State=UNKNOWN" in texts[SLURM]
+    assert "NodeName=n1 Gres=gpu:h100:2,shard:h100:1441440\n" in texts[SLURM]
+    assert [line for line in texts[GRES].splitlines() if "shard" in line and "#" not in line] == [
+        "NodeName=n1 Name=shard Type=h100 Count=1441440"
+    ]
+    said = "NodeName=gpu[01-02]: these GPUs are not NVIDIA's and get no shards"
+    assert said in site_lines(both, 720720).advice
+
+
+def test_a_default_for_nodes_of_two_vendors_gets_no_shards():
+    """It would give them to both."""
+    text = "NodeName=DEFAULT Gres=gpu:2\nNodeName=a[1-2]\nNodeName=b[1-2]\n"
+    lines = site_lines(present(text, gres="NodeName=b[1-2] AutoDetect=rsmi\nNodeName=a[1-2] AutoDetect=nvml\n"), 4)
+    assert [edit.add for edit in lines.edits if "Name=shard" in edit.add] == ["NodeName=a[1-2] Name=shard Count=8"]
+    assert not any("shard" in edit.add for edit in lines.edits if edit.add.startswith("NodeName=DEFAULT"))
+
+
 def test_no_gpus_no_shards():
     """Whatever kind of resource a node has besides."""
     site = present(PLAIN.replace("gpu:h200:4", "nic:2"))
