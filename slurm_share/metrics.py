@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from .snapshot import Activity, GpuLoad, GpuSums, JobLoad, Means, Reasons, Snapshot, UserLoad
+from .records import MPS_NAME
+from .snapshot import Activity, GpuLoad, GpuSums, JobLoad, Means, ProcessLoad, Reasons, Snapshot, UserLoad
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -208,7 +209,7 @@ def render(snapshot: Snapshot) -> bytes:
     node = {"node": snapshot.node}
     _node(page, node, snapshot)
     for gpu in snapshot.gpus:
-        _gpu(page, node, gpu)
+        _gpu(page, node, gpu, snapshot.processes)
     for job in snapshot.jobs:
         _job(page, node, job)
     for user in snapshot.users:
@@ -251,7 +252,7 @@ def _node(page: _Page, node: Mapping[str, str], snapshot: Snapshot) -> None:
     page.add("node_problems", "Things that do not work on this node; the log has them.", node, len(snapshot.problems))
 
 
-def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad) -> None:
+def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> None:
     labels = {**node, "gpu": gpu.uuid, "index": str(gpu.index)}
     info = {
         **labels,
@@ -267,6 +268,7 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad) -> None:
             "gpu_unusable", "A GPU that is not to be used.", {**labels, "problem": gpu.problem[:_TEXT_MAX] or "?"}, 1
         )
     page.columns("gpu", GPU, labels, gpu)
+    page.add("gpu_mps_servers", "MPS servers on the GPU.", labels, _mps_servers(gpu, processes))
     for field, metric, text, unit in GPU_MEANS:
         page.means(f"gpu_{metric}", text, labels, getattr(gpu, field), unit)
     for field in Activity.__struct_fields__:
@@ -279,10 +281,19 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad) -> None:
         )
 
 
+def _mps_servers(gpu: GpuLoad, processes: Iterable[ProcessLoad]) -> int | None:
+    """None: the driver does not say which processes are on the GPU."""
+    if gpu.clients is None:
+        return None
+    servers = (process for process in processes if process.name.startswith(MPS_NAME))
+    return sum(on.uuid == gpu.uuid for process in servers for on in process.gpus)
+
+
 def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
     labels = {**node, "jobid": str(job.job), "user": job.user}
     info = {**labels, "uid": str(job.uid), "share": _text(job.share), "slots": _text(job.slots)}
     page.add("job_info", "A job on the node.", info, 1)
+    page.add("job_slots", "Slots of the job's share on this node.", labels, job.slots)
     page.columns("job", JOB, labels, job)
     for field, metric, text, unit in JOB_MEANS:
         page.means(f"job_{metric}", text, labels, getattr(job, field), unit)

@@ -201,6 +201,29 @@ def test_processes_make_no_series():
     assert metrics.snapshots(scraped(with_them))["n1"].unknown["processes"] == metrics.NOT_KEPT
 
 
+def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
+    """Of a GPU whose processes the driver does not list nothing is said; the tasks are no servers."""
+    on = (OnGpu(uuid="GPU-0"),)
+    server = ProcessLoad(pid=4711, name="nvidia-cuda-mps", uid=2001, user="alice", gpus=on)
+    gpus = (
+        GpuLoad(uuid="GPU-0", index=0, name="Fake", clients=3),
+        GpuLoad(uuid="GPU-1", index=1, name="Fake", clients=0),
+        GpuLoad(uuid="GPU-2", index=2, name="Fake"),
+    )
+    page = metrics.render(msgspec.structs.replace(BUSY, gpus=gpus, processes=(*BUSY.processes, server))).decode()
+    counts = [line.partition(" ")[0::2] for line in page.splitlines() if line.startswith("slurm_share_gpu_mps_servers")]
+    assert [(name.partition('gpu="')[2][:5], count) for name, count in counts] == [("GPU-0", "1.0"), ("GPU-1", "0.0")]
+    assert "4711" not in page
+
+
+def test_slots_can_be_added_up():
+    """As a number; a job without a share has none."""
+    jobs = (JobLoad(job=7, uid=1, user="a", share=4, slots=16), JobLoad(job=8, uid=1, user="a"))
+    page = metrics.render(msgspec.structs.replace(BUSY, jobs=jobs)).decode()
+    slots = [line for line in page.splitlines() if line.startswith("slurm_share_job_slots")]
+    assert slots == ['slurm_share_job_slots{jobid="7",node="n1",user="a"} 16.0']
+
+
 def test_unknown_is_no_series_and_never_zero():
     """And comes back as unknown, with a reason."""
     page = metrics.render(BUSY).decode()
