@@ -77,14 +77,13 @@ made-by = slurm-share
 SHARED = {
     "packaging/share/libexec/configure": (f"{HOME}/libexec/configure", 0o755),
     "packaging/share/libexec/slurm-confs": (f"{HOME}/libexec/slurm-confs", 0o755),
-    "packaging/share/config.toml": ("etc/slurm-share/config.toml", 0o644),
+    "packaging/share/config.toml": ("usr/share/slurm-share/config.toml", 0o644),
     "packaging/share/logrotate/slurm-share": ("etc/logrotate.d/slurm-share", 0o644),
     "packaging/share/enroot/50-slurm-share.fstab": ("etc/enroot/mounts.d/50-slurm-share.fstab", 0o644),
     "packaging/share/sysusers/slurm-share.conf": ("usr/lib/sysusers.d/slurm-share.conf", 0o644),
     "packaging/share/tmpfiles/slurm-share.conf": ("usr/lib/tmpfiles.d/slurm-share.conf", 0o644),
 }
 CONFIGURATION = (
-    "etc/slurm-share/config.toml",
     "etc/logrotate.d/slurm-share",
     "etc/enroot/mounts.d/50-slurm-share.fstab",
 )
@@ -122,6 +121,7 @@ def make(build: Build, say: Say) -> None:
         _fronts(build, tree)
         for source, (place, mode) in SHARED.items():
             put(CHECKOUT / source, tree / place, mode)
+        (tree / "etc/slurm-share").mkdir()
         _units(tree)
         documents(tree, "slurm-share")
         manual.write(tree / "usr/share/doc/slurm-share")

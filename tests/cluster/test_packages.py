@@ -22,7 +22,6 @@ INSTALL = "dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb /mnt/slur
 COMMANDS = ("llfree", "llkill", "llload", "llload-tui", "llmapreduce", "llstat", "llsub", "slurm-share")
 SPELLINGS = ("LLMapReduce", "LLfree", "LLkill", "LLload", "LLstat", "LLsub")
 CONFIGURATION = (
-    "/etc/slurm-share/config.toml",
     "/etc/logrotate.d/slurm-share",
     "/etc/enroot/mounts.d/50-slurm-share.fstab",
 )
@@ -165,12 +164,112 @@ def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     )
     after = {path for path in trixie.changes() if not RECORDS.fullmatch(path)}
     differ = {path for path in before ^ after if "slurm_share-" not in path}
-    assert differ == set()
+    assert differ == {"+/etc/slurm-share/config.toml"}
     assert (trixie.upper / "etc/slurm-share/config.toml").read_text() == 'mode = "on"\n'
     version = "import importlib.metadata; print(importlib.metadata.version('slurm-share'))"
     assert trixie.run("/opt/slurm-share/bin/python", "-I", "-c", version) == "99.1\n"
     stale = "import slurm_share.names as n, importlib.util as u, pathlib as p; print(p.Path(n.__cached__).exists())"
     assert trixie.run("/opt/slurm-share/bin/python", "-IB", "-c", stale) == "True\n"
+
+
+OLD_CONTROL = """\
+Package: slurm-share
+Version: 0.0.1-1
+Architecture: all
+Maintainer: tests <root@localhost>
+Description: as it was while config.toml was a conffile
+"""
+OLD_SPEC = """\
+Name: slurm-share
+Version: 0.0.1
+Release: 1
+Summary: as it was while config.toml was of the package
+License: none
+BuildArch: noarch
+%description
+%install
+mkdir -p %{buildroot}/etc/slurm-share
+echo '# none' >%{buildroot}/etc/slurm-share/config.toml
+%files
+%dir /etc/slurm-share
+%config(noreplace) /etc/slurm-share/config.toml
+"""
+SETTINGS = """\
+settings() { (cd /etc/slurm-share && for file in $(ls -A); do echo "$file: $(cat $file | base64 -w0)"; done) }
+is_kept() { [ "$(settings)" = "$before" ] || { echo "after $*: $(settings)"; exit 1; }; }
+"""
+
+
+@pytest.fixture
+def with_old(packages: Path, tmp_path: Path) -> Path:
+    """A folder with our packages, and with old.deb and old.rpm, in which config.toml was the package's."""
+    folder = tmp_path / "packages"
+    shutil.copytree(packages, folder)
+    tree = tmp_path / "old"
+    for name, text in (
+        ("DEBIAN/control", OLD_CONTROL),
+        ("DEBIAN/conffiles", "/etc/slurm-share/config.toml\n"),
+        ("etc/slurm-share/config.toml", "# none\n"),
+    ):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    process.run(["dpkg-deb", "--root-owner-group", "-b", str(tree), str(folder / "old.deb")])
+    (tmp_path / "old.spec").write_text(OLD_SPEC)
+    defines = ["--define", f"_topdir {tmp_path}/rpm", "--define", f"_dbpath {tmp_path}/db"]
+    process.run(["rpmbuild", "-bb", "--quiet", *defines, str(tmp_path / "old.spec")])
+    [old] = (tmp_path / "rpm/RPMS").rglob("*.rpm")
+    old.rename(folder / "old.rpm")
+    return folder
+
+
+@pytest.mark.parametrize("mount", ["", "shared", "shared,ro"])
+@pytest.mark.parametrize("way", ["upgrade", "removed before"])
+def test_no_package_changes_or_removes_the_sites_settings(
+    trixie: CleanRoot, with_old: Path, mount: str, way: str
+) -> None:
+    """Upgraded from a release whose conffile config.toml was, removed and purged: every file in the folder is the same,
+    none is beside it, and nobody is asked; also where the folder is mounted, and where nobody may write there."""
+    script = """
+    dpkg -i /mnt/old.deb
+    [ -z "$1" ] || mount -t tmpfs shared /etc/slurm-share
+    printf 'mode = "on"\r\n\\303' >/etc/slurm-share/config.toml
+    echo secret >/etc/slurm-share/agent.token
+    [ "$1" != shared,ro ] || mount -o remount,ro /etc/slurm-share
+    before=$(settings)
+    [ "$2" = upgrade ] || { dpkg -r slurm-share; is_kept removal of the old; }
+    dpkg -i /mnt/slurm-share_*.deb </dev/null
+    is_kept upgrade
+    if dpkg-query -W -f '${Conffiles}' slurm-share | grep config.toml; then exit 1; fi
+    [ -z "$(dpkg-divert --list '*slurm-share*')" ]
+    dpkg -i /mnt/slurm-share_*.deb </dev/null
+    dpkg -r slurm-share
+    is_kept removal
+    dpkg -P slurm-share
+    is_kept purge
+    """
+    trixie.shell(SETTINGS + script, with_old, words=(mount, way))
+
+
+def test_the_settings_go_where_somebody_says_so(installed: CleanRoot) -> None:
+    """And an empty folder goes by itself."""
+    installed.shell("echo >/etc/slurm-share/config.toml; dpkg -r slurm-share-tui; dpkg -r slurm-share")
+    assert installed.shell(
+        "SLURM_SHARE_PURGE_SETTINGS=1 dpkg -P slurm-share >/dev/null; ls -d /etc/slurm* || true"
+    ) == ("/etc/slurm\n")
+
+
+def test_no_rpm_changes_or_removes_the_sites_settings(trixie: CleanRoot, with_old: Path) -> None:
+    """As with dpkg: upgraded from a release whose own config.toml was, and erased."""
+    rpm_inside(trixie, with_old, "--nodeps", "-i", "old.rpm")
+    [new] = [file.name for file in with_old.glob("slurm-share-[0-9]*.rpm")]
+    text = b'mode = "on"\r\n\303'
+    folder = trixie.upper / "etc/slurm-share"
+    (folder / "config.toml").write_bytes(text)
+    (folder / "agent.token").write_text("secret\n")
+    for words in (("-U", new), ("-e", "slurm-share")):
+        rpm_inside(trixie, with_old, "--nodeps", *words)
+        assert sorted(path.name for path in folder.iterdir()) == ["agent.token", "config.toml"], words
+        assert (folder / "config.toml").read_bytes() == text, words
 
 
 def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanRoot) -> None:

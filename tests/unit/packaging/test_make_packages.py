@@ -68,14 +68,13 @@ def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
 
 def test_folders_of_the_system_are_not_listed_for_rpm(tmp_path: Path) -> None:
     """Ours are, and others' that may be there without us alone; settings are marked."""
-    for file in ("etc/slurm-share/config.toml", "usr/bin/llload", "opt/slurm-share/lib/python3/x.py", "etc/enroot/x"):
+    for file in ("etc/enroot/mounts.d/50-slurm-share.fstab", "usr/bin/llload", "opt/slurm-share/lib/python3/x.py"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).touch()
     assert rpm.file_list(tmp_path) == [
         '%dir "/etc/enroot"',
-        '"/etc/enroot/x"',
-        '%dir "/etc/slurm-share"',
-        '%config(noreplace) "/etc/slurm-share/config.toml"',
+        '%dir "/etc/enroot/mounts.d"',
+        '%config(noreplace) "/etc/enroot/mounts.d/50-slurm-share.fstab"',
         '%dir "/opt/slurm-share"',
         '%dir "/opt/slurm-share/lib"',
         '%dir "/opt/slurm-share/lib/python3"',
