@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from .. import names
+from .. import names, slurm_home
 from ..errors import SlurmShareError, UsageError
 
 EXIT_FAILED = 1
@@ -16,6 +16,7 @@ EXIT_INTERRUPTED = 130
 def enter(program: str, run: Callable[[], int]) -> int:
     """What `run` answers: 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
     _fill_streams()
+    slurm_home.add_to_path()
     try:
         if sys.stdout is None:
             raise UsageError("standard output is closed; there is nowhere to write to")

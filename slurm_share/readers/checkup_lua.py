@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..checkup import Unseen
+from ..slurm_home import named_homes
 from . import checkup_host
 
 OBJECT = "job_submit_lua.so"
 _PLUGIN_FOLDERS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm",
-                  "/usr/local/lib/slurm", "/opt/slurm/lib/slurm")  # fmt: skip
+                  "/usr/local/lib/slurm", "/usr/local/lib64/slurm", "/opt/slurm/lib/slurm", "/opt/slurm/lib64/slurm",
+                  "/cm/shared/apps/slurm/current/lib64/slurm", "/cm/shared/apps/slurm/current/lib/slurm")  # fmt: skip
 """Where Debian's, SchedMD's and Slurms that were built by hand keep their plugins."""
 _LIBRARY = re.compile(r"liblua[-0-9.]*\.so[.0-9]*")
 _LIBRARIES = ("/usr/lib/*/liblua5.[1-4].so*", "/usr/lib64/liblua*.so*", "/usr/lib/liblua*.so*")
@@ -21,7 +23,8 @@ _LIBRARIES = ("/usr/lib/*/liblua5.[1-4].so*", "/usr/lib64/liblua*.so*", "/usr/li
 
 def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
     """Path of Slurm's plugin for Lua; empty: its plugins are here, and that one is not. `told`: PluginDir."""
-    patterns = told.split(":") if told else _PLUGIN_FOLDERS
+    homes = [f"{home}/{lib}" for home in named_homes(None, root) for lib in ("lib/slurm", "lib64/slurm")]
+    patterns = told.split(":") if told else (*homes, *_PLUGIN_FOLDERS)
     folders = [folder for pattern in patterns for folder in sorted(root.glob(pattern.lstrip("/")))]
     if not any(True for folder in folders for _ in folder.glob("job_submit_*.so")):
         return Unseen("Slurm's plugins were not found on this host")

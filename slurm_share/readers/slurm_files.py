@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..conf_text import ConfLine, ConfText, parse
 from ..errors import ConfigError
+from ..slurm_home import named_homes
 
 _DEPTH = 16
 """Slurm follows includes without counting; a file that includes itself would never end."""
@@ -17,22 +18,32 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 _PLACES = tuple(
     Path(folder, "slurm.conf")
-    for folder in ("/etc/slurm", "/run/slurm/conf", "/etc/slurm-llnl", "/usr/local/etc", "/opt/slurm/etc")
+    for folder in (
+        "/etc/slurm",
+        "/run/slurm/conf",
+        "/etc/slurm-llnl",
+        "/usr/local/etc",
+        "/opt/slurm/etc",
+        "/cm/shared/apps/slurm/var/etc/slurm",
+    )
 )
-"""Where Debian and SchedMD's packages have it, a configless slurmd or sackd puts it, Debian had it before bullseye, and
-where a Slurm looks that was built into /usr/local or /opt/slurm, which slurm-share-plugin knows too."""
+"""Where Debian and SchedMD's packages have it, a configless slurmd or sackd puts it, Debian had it before bullseye,
+where a Slurm looks that was built into /usr/local or /opt/slurm, and where Bright has its first cluster's."""
 
 
 def slurm_conf_path(
     given: Path | None = None, environ: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> Path:
-    """Where slurm.conf is, or would be: what the caller says, what SLURM_CONF says, the first usual place that has one.
+    """Where slurm.conf is, or would be: what the caller says, what SLURM_CONF says, etc in the folder that
+    SLURM_SHARE_SLURM names (slurm_home.py), the first usual place that has one.
     `root`: of the file system that is looked at; the answer is a path below it as a process there has it."""
     if given is not None:
         return given
-    if named := (os.environ if environ is None else environ).get("SLURM_CONF"):
-        return Path(named)
-    return next((place for place in _PLACES if is_there(root / place.relative_to("/"))), _PLACES[0])
+    if conf := (os.environ if environ is None else environ).get("SLURM_CONF"):
+        return Path(conf)
+    named = (Path(home, etc, "slurm.conf") for home in named_homes(environ, root) for etc in ("etc", "etc/slurm"))
+    places = (*named, *_PLACES)
+    return next((place for place in places if is_there(root / place.relative_to("/"))), _PLACES[0])
 
 
 def is_there(file: Path) -> bool:
