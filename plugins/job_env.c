@@ -57,6 +57,7 @@ void ss_env_give_batch(spank_t sp, const struct ss_plan *plan)
 	struct ss_batch_env what = { plan->job, plan->gpus, plan->slot_count, ss_env_has(sp, "SLURM_SHARDS_ON_NODE") };
 
 	ss_batch_env_give(&step, &what);
+	set(sp, SS_ENV_REQUEST, plan->share, true);
 }
 
 /* Moves the task to its cores and writes down what the kernel made of it (ConstrainCores cuts the mask to the step's cpuset;
@@ -83,6 +84,7 @@ void ss_env_give_task(spank_t sp, const struct ss_plan *plan, const struct ss_sl
 	for (size_t i = 0; i < slot->variables; i++)
 		set(sp, slot->environment[i].name, slot->environment[i].value, !slot->environment[i].unless_set);
 	set_number(sp, SS_ENV_JOB, plan->job, true);
+	set(sp, SS_ENV_REQUEST, plan->share, true);
 	set_number(sp, SS_ENV_RANK, rank, true);
 	set_number(sp, SS_ENV_SIZE, step->total_tasks, true);
 	pin(sp, plan, step, deal);

@@ -217,6 +217,21 @@ static uint32_t read_gpus(spank_t sp, const char *list, bool *listed)
 	return now.slots.gpus;
 }
 
+/* A GPU of the step is none of the plan's: the job's first step here was on some of its nodes, and slurmd told the Prolog the GPUs
+ * that the job has on another one (seen on 24.11 and 26.05, without PrologFlags=Alloc). */
+static bool is_of_other_gpus(spank_t sp)
+{
+	char text[SS_PLAN_MAX_LINE];
+	bool listed[SS_PLAN_MAX_SLOTS];
+	uint32_t words = 1;
+
+	if (now.nodes < 2 || !ss_env_get(sp, "SLURM_STEP_GPUS", text, sizeof text) || text[0] == '\0')
+		return false;
+	for (const char *at = text; *at != '\0'; at++)
+		words += *at == ',';
+	return ss_slots_listed(now.plan, &now.slots, text, listed) < words;
+}
+
 /* Slurm deals the step's GPUs to its tasks (--gpu-bind, --gpus-per-task, --ntasks-per-gpu, --tres-bind), or the step has only
  * some of the job's: which ones a task can open is known in the task alone. */
 static bool chooses_late(spank_t sp)
@@ -268,6 +283,14 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	int taken = 0;
 
 	ss_slots_of_plan(now.plan, &now.slots);
+	if (is_of_other_gpus(sp)) {
+		now.verdict = REFUSE;
+		now.is_loss = true;
+		decide_sentence("job %u has other GPUs on node %s than its plan there: its first step on that node was on some of its %u nodes, "
+				"and of such a step Slurm tells a node the GPUs of another one; submit the job again, and begin with a step on "
+				"all nodes (srun -N%u -n%u true)", now.step.job, now.plan->node, now.nodes, now.nodes, now.nodes);
+		return;
+	}
 	now.late = chooses_late(sp);
 	now.leases = ss_leases_open(now.slots_folder, now.plan->slot_count, now.step.local_tasks, step_id, now.late, why,
 				    sizeof why);
@@ -353,7 +376,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 		decide_with_plan(sp, asked, batch, step_id);
 		break;
 	}
-	if (asked != NULL || now.verdict == GIVE_BATCH || now.verdict == GIVE_SLOTS)
+	if (asked != NULL || now.verdict == GIVE_BATCH || now.verdict == GIVE_SLOTS || is_below_shared_batch(sp, now.step.job))
 		ss_env_forget_option(sp);
 	(void)spank_unsetenv(sp, SS_SHELL_VARIABLE);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inside.h"
 #include "job_env.h"
 #include "names.h"
 
@@ -70,10 +71,25 @@ int ss_submit_option(const char *text, struct ss_request *request)
 	return 0;
 }
 
+/* The share of the job that this srun is in: a node's Prolog runs with the job's first step there, and is told what that srun
+ * tells, not what sbatch or salloc did, unless PrologFlags=Alloc. It is the job's in a step without a slot, too. */
+static bool find_jobs_own(struct ss_request *request)
+{
+	char sentence[SS_SENTENCE_SIZE];
+	const char *text = getenv(SS_OPTION_INHERITED); /* in salloc's shell on the login host */
+
+	if (text == NULL && ss_inside_shared_step())
+		text = getenv(SS_ENV_REQUEST);
+	return text != NULL && ss_request_parse(text, request, sentence, sizeof sentence) == 0 && !request->off;
+}
+
 void ss_submit_hand_over(spank_t sp, const struct ss_request *request)
 {
 	char canonical[SS_CANONICAL_SIZE];
+	struct ss_request own;
 
+	if (spank_context() == S_CTX_LOCAL && ss_inside_job() != 0 && (request == NULL || request->off) && find_jobs_own(&own))
+		request = &own;
 	if (request == NULL || request->off || ss_request_render(request, canonical, sizeof canonical) != 0) {
 		/* sbatch takes SLURM_SPANK_* of its environment over into the new job (init_spank_env in sbatch's opt.c) */
 		(void)spank_job_control_unsetenv(sp, SS_JOB_CONTROL_VARIABLE);

@@ -13,7 +13,8 @@ void ss_submit_forget_outer_job(void);
 /* The option callback of the submitting side: 0, or -1 after a sentence on stderr, and the command ends. */
 int ss_submit_option(const char *text, struct ss_request *request);
 
-/* The request to Prolog, Epilog and job_submit.lua, as SPANK_SHARE_GPU. NULL or off: no such variable, whoever set one. */
+/* The request to Prolog, Epilog and job_submit.lua, as SPANK_SHARE_GPU. NULL or off: no such variable, whoever set one; but in
+ * a job that shares, srun repeats the job's own. */
 void ss_submit_hand_over(spank_t sp, const struct ss_request *request);
 
 #endif

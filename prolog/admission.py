@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from slurm_share import mps_control, mps_processes
 from slurm_share.actuators import devices, mps, state, user_folder
 from slurm_share.decide import owners, reconcile
 from slurm_share.decide.leftovers import FIRST_ORDINARY_UID
-from slurm_share.errors import ConfigError, DriverError, StateError
+from slurm_share.errors import ConfigError, DriverError, StateError, UsageError
 from slurm_share.node import driver as nvml
 from slurm_share.paths import CONFIG_FILE, Paths
 from slurm_share.process import Deadline
@@ -51,7 +52,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
-    job = hook_env.read(environ)
+    job = read_job(environ)
     deadline = Deadline.after(settings.hook_deadline_s)
     last = Deadline(deadline.at + mps.UNDO_S)
     if is_anothers(job, paths, last):
@@ -81,6 +82,23 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if isinstance(decision, Refusal):
         well = hook.count_refusal(WHO, paths, job.job_id, decision.cause) and well
     return well
+
+
+def read_job(environ: Mapping[str, str]) -> JobContext:
+    """Return the job in `environ`, and whether its GPUs are surely those of this node.
+
+    Raises HookEnvError for an environment that is not slurmd's.
+    """
+    job = hook_env.read(environ)
+    if job.nodes in (None, 1) or job.node_list is None:
+        return job
+    from slurm_share.decide import node_names  # only for jobs of several nodes: the import takes time
+
+    try:
+        has_all = len(node_names.unfold(job.node_list)) >= job.nodes
+    except UsageError:
+        has_all = False
+    return job if has_all else replace(job, has_sure_gpus=False)
 
 
 def make_slots(decision: Plan | Refusal, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:
@@ -311,13 +329,15 @@ def judge(
     """
     plan = decision if isinstance(decision, Plan) else None
     granted = [gpu.uuid for gpu in plan.gpus] if plan is not None else granted_uuids(job) if ledger.jobs else []
-    over = reconcile.stale(ledger, job, plan, granted, [one.job_id for one in live], now)
+    if not job.has_sure_gpus:
+        granted = []  # they prove nothing about the jobs that have them
+    over = reconcile.stale(ledger, job, plan if job.has_sure_gpus else None, granted, [one.job_id for one in live], now)
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:
         return Judged(owners.refuse(job, neighbours, shown), over, neighbours)
     if plan is not None and reconcile.is_crowded(left, plan):
-        return Judged(allocation.crowd_refusal(plan), over)
+        return Judged(allocation.crowd_refusal(plan) if job.has_sure_gpus else allocation.unsure_refusal(job), over)
     return Judged(decision, over)
 
 

@@ -24,7 +24,7 @@ WHO = "observe"
 
 def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> None:
     """The decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
-    job = hook_env.read(environ)
+    job = admission.read_job(environ)
     guarded = job.share is not None or admission.is_listed(job.node, settings)
     if not guarded and job.share_problem is None:
         return

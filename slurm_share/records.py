@@ -60,6 +60,11 @@ class JobContext(Struct, frozen=True):
     nodes: int | None = None
     direct: bool = False
     """srun alone asked for this job, and its one step asks for what the job was given."""
+    node_list: str | None = None
+    """The nodes that slurmd names. Without PrologFlags=Alloc they are those of the step that came here first."""
+    has_sure_gpus: bool = True
+    """False: `granted` may be the GPUs that the job has on another node. Of a step on some of the job's nodes slurmd
+    takes the node's place in the step for its place in the job (seen on 24.11 and 26.05). The plugin compares."""
 
 
 class Gpu(Struct, frozen=True):

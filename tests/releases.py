@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packaging/demo"))
 from localcluster.records import RELEASES
 
 PROFILES = {
-    "cgroup": "cgroup v1: memory and devices confined",
+    "cgroup": "cgroup v1: memory and devices confined; `PrologFlags=Contain`",
     "auth": "`auth/slurm` in munge's place, sackd on the login host",
     "uuids": "`AutoDetect=nvidia`: UUIDs in Prolog's `CUDA_VISIBLE_DEVICES` on 26.05, numbers on 24.11",
     "exclusive": "one user on a node by Slurm alone: `Exclusive=USER` on 26.05, `ExclusiveUser=YES` on 24.11",

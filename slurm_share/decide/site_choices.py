@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 
 from ..conf_text import ConfText
-from ..installed import PROLOG_NAME
 from . import site_rules
 
 ALLOC, INTERACTIVE_STEP = "alloc", "interactive-step"
@@ -31,14 +30,15 @@ def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
     flags, parameters = (
         frozenset(word.lower() for word in slurm.words(key)) for key in ("PrologFlags", "LaunchParameters")
     )
-    if ALLOC not in taken and not site_rules.has_alloc(flags) and _has_other_prolog(slurm):
+    if ALLOC not in taken and not site_rules.has_alloc(flags):
         yield Choice(
             ALLOC,
             "PrologFlags=Alloc",
-            "the site's own Prolog, too, then runs when a job is given its nodes, on all of them at once, and no "
-            "longer with the job's first step on each. Shares need it: without it a node learns of a job with that "
-            "job's first step, and until then takes itself for free though another user has been given it",
-            is_needed=True,
+            "the Prolog of every job, the site's own too, then runs when the job is given its nodes, on all of them at "
+            "once, and srun and salloc of everybody wait for it: 0.1 s more each, and a further second where a Prolog "
+            "takes longer than that. Shares do without. With it, a job of several nodes that has unlike GPUs on them "
+            "may begin with a step on some of its nodes",
+            is_needed=False,
         )
     if INTERACTIVE_STEP not in taken and not site_rules.has_interactive_step(parameters):
         yield Choice(
@@ -48,8 +48,3 @@ def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
             "without: where the shell stays on the login node, each srun in it shares",
             is_needed=False,
         )
-
-
-def _has_other_prolog(slurm: ConfText) -> bool:
-    """Whether anything but ours is there for Alloc to run earlier. A pattern counts: what it finds differs by node."""
-    return any(value.rpartition("/")[2] != PROLOG_NAME for value in slurm.values("Prolog") if value)

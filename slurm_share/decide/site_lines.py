@@ -10,7 +10,7 @@ from ..conf_text import ConfLine, ConfText, Edit
 from ..installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ..settings import Settings
 from . import site_rules, site_shards
-from .site_choices import INTERACTIVE_STEP, Choice, open_choices
+from .site_choices import ALLOC, INTERACTIVE_STEP, Choice, open_choices
 from .site_values import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
@@ -57,9 +57,10 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     slurm = str(present.slurm.file)
     wanted: list[Iterable[Edit]] = [
         _hooks(present),
-        _list_with(present, "PrologFlags", "Alloc", site_rules.has_alloc),
         _list_with(present, "JobSubmitPlugins", "lua", site_rules.has_lua),
     ]
+    if ALLOC in taken:
+        wanted.append(_list_with(present, "PrologFlags", "Alloc", site_rules.has_alloc))
     if INTERACTIVE_STEP in taken:
         wanted.append(_list_with(present, "LaunchParameters", "use_interactive_step", site_rules.has_interactive_step))
     if shards_per_gpu:

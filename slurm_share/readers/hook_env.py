@@ -50,6 +50,7 @@ def read(environ: Mapping[str, str]) -> JobContext:
         tasks=_optional_number(environ, "SLURM_JOB_NTASKS"),
         nodes=_optional_number(environ, "SLURM_JOB_NUM_NODES"),
         direct=environ.get(names.HOOK_DIRECT) == "1",
+        node_list=environ.get("SLURM_JOB_NODELIST"),
     )
 
 

@@ -391,6 +391,7 @@ def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster)
     """Another file system lies over /run/slurm-share/user/mps, as in a container or with private folders."""
     node = Node(cluster, "n2")
     script = "until [ -e go ]; do sleep 0.1; done; rm go; srun -n1 echo IT RAN; echo code $?"
+    script += "; until [ -e gone ]; do sleep 0.1; done; rm gone"  # or its Epilog would not see the daemon either
     job = start(cluster, f"echo up\n{script}", *ONE_GPU)
     node.run("mount", "-t", "tmpfs", "tmpfs", f"{USER}/mps")
     try:
@@ -398,6 +399,7 @@ def test_row_15_a_task_that_cannot_see_the_pipe_does_not_begin(cluster: Cluster)
         until(lambda: "code" in said(cluster, job), "the step's end")
     finally:
         node.run("umount", f"{USER}/mps")
+        cluster.as_user("alice", ["touch", "gone"], check=True)
     cluster.wait(job)
     output = cluster.output(job)
     assert f"code {names.EXIT_REFUSED}" in output

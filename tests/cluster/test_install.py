@@ -108,9 +108,10 @@ function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
     (site.conf / "job_submit.lua").write_text(f"{lines[0]}\n" + own.replace("  -- here", "\n".join(lines[1:])))
     mine = files(site)
 
-    assert "slurm-share install --apply --with alloc" in install(site, "--apply", code=2)  # their Prolog runs earlier
-    assert files(site) == mine
+    assert "--with alloc" in install(site, "--apply")  # theirs to choose
+    assert "PrologFlags" not in (site.conf / "slurm.conf").read_text()
     install(site, "--apply", "--with", "alloc")
+    assert "PrologFlags=Alloc\n" in (site.conf / "slurm.conf").read_text()
     reconfigure(site)
     job = site.sbatch("alice", "srun true", "--share-gpu=2")
     assert site.wait(job) == "COMPLETED"
@@ -239,7 +240,7 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
 
 def test_lines_changed_by_hand_are_not_taken_back(site: Cluster, before: dict[str, bytes]) -> None:
     """They are shown; the site's own new lines are no hindrance, and stay."""
-    install(site, "--apply")
+    install(site, "--apply", "--with", "alloc")
     slurm = site.conf / "slurm.conf"
     slurm.write_text(slurm.read_text().replace("PrologFlags=Alloc", "PrologFlags=Alloc,DeferBatch") + "KillWait=3\n")
     mine = files(site)

@@ -45,7 +45,7 @@ class Profile:
 
 
 PROFILES = {
-    "cgroup": Profile({"cgroup": True}),
+    "cgroup": Profile({"cgroup": True}, dict.fromkeys(RELEASES, "PrologFlags=Contain")),
     "auth": Profile({"auth": "slurm"}),
     "uuids": Profile({"uuids": True}, dict.fromkeys(RELEASES, f"Prolog={WITNESS}")),
     "exclusive": Profile(conf={"26.05": f"{PARTITION} Exclusive=USER", "24.11": f"{PARTITION} ExclusiveUser=YES"}),
@@ -195,6 +195,7 @@ def _cgroup(cluster: Cluster) -> None:
     assert re.search(rf"/slurm(_\w+)?/uid_2001/job_{job}/step_0", text), text
     assert "'/dev/nvidia0' for reading: No such device or address" in text
     assert "'/dev/nvidia1' for reading: Operation not permitted" in text
+    _contain(cluster)
 
 
 def _cgroup2(cluster: Cluster) -> None:
@@ -226,6 +227,16 @@ def _cgroup2(cluster: Cluster) -> None:
     assert f"0::/system.slice/n2_slurmstepd.scope/{name}/step_0/user/task_0\n" in text, text
     assert "'/dev/nvidia0' for reading: No such device or address" in text
     assert "'/dev/nvidia1' for reading: Operation not permitted" in text
+
+
+def _contain(cluster: Cluster) -> None:
+    """The Prolog runs, and a step of Slurm's own is there, as soon as the job has its node."""
+    before = Node(cluster, "n2").log()
+    steps = "sleep 1; squeue -s -h -j $SLURM_JOB_ID -o %i"
+    done = cluster.as_user("alice", ["salloc", "-wn2", "--share-gpu=2", "bash", "-c", steps])
+    assert done.returncode == 0, done.stderr
+    assert ".extern" in done.stdout
+    assert ": 4 slots, 4 under MPS" in Node(cluster, "n2").log().removeprefix(before)
 
 
 def _auth(cluster: Cluster) -> None:

@@ -743,3 +743,36 @@ def test_what_killed_hooks_left_goes_with_the_next(node):
     assert "2998" not in left
     assert list(node.paths.earlier_mps.iterdir()) == []
     assert not (node.paths.root / ".ledger.4242").exists()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "listed", "is_sure"),
+    [
+        (None, "n[1-2]", True),
+        ("1", "n2", True),
+        ("2", None, True),
+        ("2", "n[1-2]", True),
+        ("2", "n1,m2", True),
+        ("2", "n2", False),
+        ("12", "n[1-3,5-12]", False),
+        ("2", "n[2", False),
+    ],
+)
+def test_gpus_are_sure_where_slurmd_names_all_nodes_of_the_job(nodes, listed, is_sure):
+    """Those of a step on some of its nodes may be another node's."""
+    given = {"SLURM_JOB_NUM_NODES": nodes, "SLURM_JOB_NODELIST": listed}
+    more = {key: value for key, value in given.items() if value is not None}
+    assert admission.read_job({**ENVIRON, **more}).has_sure_gpus is is_sure
+
+
+def test_gpus_that_may_be_another_nodes_end_no_other_job_of_the_user(node):
+    """Its entry stays, with or without a step; a job that is told all its nodes ends one that is over."""
+    shared = {**ENVIRON, "SPANK_SHARE_GPU": "4", "SLURM_JOB_NUM_NODES": "2"}
+    admission.admit_job(ENVIRON, node.paths, node.settings, 1000.0)
+    second = {**shared, "SLURM_JOB_ID": "4712", "SLURM_JOB_NODELIST": "n2"}
+    admission.admit_job(second, node.paths, node.settings, 1000.0 + 3600)
+    assert [entry.job_id for entry in node.ledger().jobs] == [4711]
+    assert "begin with a step on all nodes" in node.log[-1]
+    whole = {**second, "SLURM_JOB_ID": "4713", "SLURM_JOB_NODELIST": "n[1-2]"}
+    admission.admit_job(whole, node.paths, node.settings, 1000.0 + 7200)
+    assert [entry.job_id for entry in node.ledger().jobs] == [4713]

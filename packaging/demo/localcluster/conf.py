@@ -183,7 +183,7 @@ def slurm_conf(
     if "plugin" in parts:
         lines.append("PlugStackConfig=/etc/slurm/plugstack.conf")
     if "python" in parts:
-        lines += ["PrologFlags=Alloc", f"Prolog={HOOKS}/slurm-share-prolog", f"Epilog={HOOKS}/slurm-share-epilog"]
+        lines += [f"Prolog={HOOKS}/slurm-share-prolog", f"Epilog={HOOKS}/slurm-share-epilog"]
     lines += [_node_line(host, shards_per_gpu) for host in nodes]
     lines += [
         f"PartitionName=gpu Nodes={names} Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP",

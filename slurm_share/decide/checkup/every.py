@@ -18,7 +18,7 @@ THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
 )
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)
 FORESEES: dict[int, tuple[str, ...]] = {
-    1: ("ledger-lock",), 2: ("prolog-flags",), 5: ("gpu-processes",), 6: ("mps-health",),
+    1: ("ledger-lock",), 5: ("gpu-processes",), 6: ("mps-health",),
     7: ("state-folder", "mps-daemons"), 9: ("state-folder", "users-folder", "job-folders"),
     10: ("mps-daemons", "exclusive"),
     11: ("foreign-mps",), 12: ("mps-health",), 14: ("mps-daemons",),

@@ -11,21 +11,6 @@ from .verdicts import COMPUTE, CONTROLLER, check, fail, named, ok, seconds, skip
 
 
 @check(
-    "prolog-flags",
-    CONTROLLER,
-    asks="PrologFlags has Alloc (or Contain, which implies it)",
-    why="without it a node's Prolog runs with the first step that comes there, and Epilogs run where no Prolog did",
-    fix="slurm.conf: add Alloc to PrologFlags, then `scontrol reconfigure`",
-)
-def prolog_flags(facts: Facts) -> Sequence[Verdict]:
-    found = words(facts, "PrologFlags")
-    if isinstance(found, Unseen):
-        return skip(found)
-    said = ",".join(found) or "nothing"
-    return ok(f"PrologFlags={said}") if site_rules.has_alloc(found) else fail(f"PrologFlags says {said}")
-
-
-@check(
     "run-in-job",
     CONTROLLER,
     asks="PrologFlags has no RunInJob",
@@ -204,4 +189,4 @@ def task_prolog(facts: Facts) -> Sequence[Verdict]:
     return ok("TaskProlog leaves them alone")
 
 
-CHECKS = (prolog_flags, run_in_job, prolog, epilog, hook_files, hook_owner, hook_order, hook_time, task_prolog)
+CHECKS = (run_in_job, prolog, epilog, hook_files, hook_owner, hook_order, hook_time, task_prolog)

@@ -31,13 +31,15 @@ def admit(
     share = job.share
     if share.per_gpu > settings.max_share:
         return refusal(job, f"this site shares a GPU among at most {settings.max_share} tasks (max_share)")
+    found, unknown = granted.granted_gpus(job.granted, gpus)
+    if unknown and not job.has_sure_gpus:
+        return unsure_refusal(job)
     if not job.granted:
         return refusal(
             job,
             "Slurm granted the job no GPU here; ask for some (--gres=gpu:1) or for a partition that has. If it asked "
             "for some, submit it again: a node's jobs get none until it has registered with a slurmctld just started",
         )
-    found, unknown = granted.granted_gpus(job.granted, gpus)
     if unknown:
         return refusal(
             job,
@@ -211,6 +213,16 @@ def refusal(job: JobContext, why: str, *, cause: str = drain.JOB) -> Refusal:
         return Refusal(job, f"{job.node} cannot run its processes: {why}", cause)
     share = share_option.render(job.share)
     return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", cause)
+
+
+def unsure_refusal(job: JobContext) -> Refusal:
+    """Return the Refusal for a job that seems to have other GPUs than it can have here: they are another node's."""
+    return refusal(
+        job,
+        f"its first step here is on some of its {job.nodes} nodes, and of such a step Slurm tells a node the GPUs that "
+        f"the job has on another one; submit it again, and begin with a step on all nodes (srun -N{job.nodes} "
+        f"-n{job.nodes} true)",
+    )
 
 
 def driver_refusal(job: JobContext, reason: str) -> Refusal:

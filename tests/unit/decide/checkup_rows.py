@@ -149,11 +149,6 @@ ROWS = (
     row("config", "FAIL", "mode 0666", config_file=file(mode=0o666)),
     row("config", "PASS", "only observe", config_file=None),
     # --- hooks
-    row("prolog-flags", "FAIL", "says nothing", slurm__live__prologflags=None),
-    row("prolog-flags", "FAIL", "says serial", slurm__live__prologflags=("Serial",)),
-    row("prolog-flags", "PASS", "contain", slurm__live__prologflags=("Contain",)),
-    row("prolog-flags", "PASS", "alloc", **NO_CONTROLLER),
-    row("prolog-flags", "SKIP", "nobody says", **NO_CONF),
     row("run-in-job", "FAIL", "RunInJob", slurm__live__prologflags=("Alloc,RunInJob",)),
     row("run-in-job", "SKIP", "nobody says", **NO_CONF),
     row("prolog", "FAIL", "none of it is slurm-share-prolog", slurm__prologs=(hook(file("/a")),)),

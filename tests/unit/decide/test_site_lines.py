@@ -49,7 +49,7 @@ def test_a_plain_site_gets_every_line():
     assert texts[SLURM].startswith(PLAIN)
     assert values(texts[SLURM], "Prolog") == (PROLOG,)
     assert values(texts[SLURM], "Epilog") == (EPILOG,)
-    assert values(texts[SLURM], "PrologFlags") == ("Alloc",)
+    assert values(texts[SLURM], "PrologFlags") == ()
     assert values(texts[SLURM], "LaunchParameters") == ()
     assert values(texts[SLURM], "JobSubmitPlugins") == ("lua",)
     assert texts[PLUG] == f"optional {PLUGIN}\n"
@@ -131,7 +131,7 @@ def test_included_files_are_changed_in_their_place():
 )
 def test_what_only_a_person_can_decide_is_said(text, more, says):
     """With what to do."""
-    assert says in " ".join(site_lines(present(f"{text}{PLAIN}", **more)).refusals)
+    assert says in " ".join(site_lines(present(f"{text}{PLAIN}", **more), taken=WORDS).refusals)
 
 
 def test_a_script_that_calls_ours_is_left_alone():
@@ -191,25 +191,23 @@ def test_open_partitions_are_named_with_the_word_of_the_release():
 @pytest.mark.parametrize(
     ("line", "open_ones"),
     [
-        ("", {"interactive-step": False}),
-        ("LaunchParameters=use_interactive_step", {}),
-        (f"Prolog={PROLOG}", {"interactive-step": False}),
-        ("Prolog=/s/p.sh", {"alloc": True, "interactive-step": False}),
-        (f"Prolog=/s/p.d/*\nProlog={PROLOG}\nPrologFlags=Serial", {"alloc": True, "interactive-step": False}),
+        ("", {"alloc": False, "interactive-step": False}),
+        ("LaunchParameters=use_interactive_step\nPrologFlags=X11", {}),
+        ("PrologFlags=Serial", {"alloc": False, "interactive-step": False}),
         ("Prolog=/s/p.sh\nPrologFlags=Contain", {"interactive-step": False}),
     ],
 )
 def test_what_changes_other_peoples_jobs_is_theirs_to_choose(line, open_ones):
-    """Only where somebody is concerned; what shares need is among the lines, what they do not is not."""
+    """What the site has already is chosen; what shares do without is not among the lines."""
     lines = site_lines(present(f"{line}\n{PLAIN}"))
     assert {choice.word: choice.is_needed for choice in lines.choices} == open_ones
-    assert "LaunchParameters" not in {edit.key for edit in lines.edits}
+    assert not {"LaunchParameters", "PrologFlags"} & {edit.key for edit in lines.edits}
     assert site_lines(present(f"{line}\n{PLAIN}"), taken=WORDS).choices == ()
 
 
 def test_what_is_unclear_hides_no_other_line():
     """One value cannot be changed without guessing; the rest is shown all the same."""
-    lines = site_lines(present(f"PrologFlags=Serial,\\\nDeferBatch\n{PLAIN}"), 4)
+    lines = site_lines(present(f"PrologFlags=Serial,\\\nDeferBatch\n{PLAIN}"), 4, WORDS)
     assert [said for said in lines.refusals if "is not on one line" in said]
     assert {"Prolog", "Epilog", "JobSubmitPlugins", "GresTypes", "Gres"} <= {edit.key for edit in lines.edits}
 
@@ -296,7 +294,7 @@ def conf_of(text):
 @pytest.mark.parametrize("shards", [0, 720720])
 def test_what_was_put_in_comes_out_to_the_byte(text, shards):
     """Whatever the file looked like."""
-    edits = [edit for edit in site_lines(present(text), shards).edits if edit.file == SLURM]
+    edits = [edit for edit in site_lines(present(text), shards, WORDS).edits if edit.file == SLURM]
     new = put_in(text, edits)
     assert new != text
     assert take_out(new, conf_of(new), edits) == (text, ())
@@ -304,7 +302,7 @@ def test_what_was_put_in_comes_out_to_the_byte(text, shards):
 
 def test_other_lines_that_changed_since_stay_changed():
     """Lines more at the top, at the end and in between."""
-    edits = [edit for edit in site_lines(present(SITES[1])).edits if edit.file == SLURM]
+    edits = [edit for edit in site_lines(present(SITES[1]), taken=WORDS).edits if edit.file == SLURM]
     new = "# new\n" + put_in(SITES[1], edits).replace("CPUs=64", "CPUs=128") + "KillWait=5\n"
     text, changed = take_out(new, conf_of(new), edits)
     assert changed == ()
@@ -313,7 +311,7 @@ def test_other_lines_that_changed_since_stay_changed():
 
 def test_a_line_of_ours_changed_by_hand_is_named():
     """And one that was taken out by hand is not."""
-    edits = [edit for edit in site_lines(present()).edits if edit.file == SLURM]
+    edits = [edit for edit in site_lines(present(), taken=WORDS).edits if edit.file == SLURM]
     new = put_in(PLAIN, edits)
     by_hand = new.replace("PrologFlags=Alloc", "PrologFlags=Alloc,Serial").replace(f"Epilog={EPILOG}\n", "")
     _, changed = take_out(by_hand, conf_of(by_hand), edits)

@@ -13,7 +13,7 @@ from slurm_share.decide.site_lines import site_lines
 from slurm_share.installed import LUA
 from slurm_share.settings import Settings
 
-ABOUT = {"prolog-flags", "run-in-job", "prolog", "epilog", "plugstack", "job-submit", "gres"}
+ABOUT = {"run-in-job", "prolog", "epilog", "plugstack", "job-submit", "gres"}
 """Checks of doctor that are about lines of install."""
 CALLS = (
     f'dofile("{LUA}")',

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from slurm_share.records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest
 from slurm_share.settings import Settings
-from slurm_share.share.rules import allocation
+from slurm_share.share.rules import allocation, drain
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, i, "H100", 81920) for i in range(4))
 CORES = tuple((core,) for core in range(8))
@@ -111,6 +111,17 @@ def test_simulated_gpus_are_shared_where_the_site_says_so_and_the_output_says_it
     plan = decide(gpus=tuple(replace(g, simulated=True) for g in GPUS), settings=Settings(simulated_gpus=True))
     assert isinstance(plan, Plan)
     assert any("simulated" in note for note in plan.notes)
+
+
+def test_gpus_that_are_another_nodes_are_the_jobs_affair_and_not_this_nodes():
+    """A number that this node lacks says nothing against it, and the sentence says how to begin."""
+    job = replace(JOB, granted=("0", "9"), nodes=2, has_sure_gpus=False)
+    refusal = decide(job)
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause == drain.JOB
+    assert "srun -N2 -n2 true" in refusal.sentence
+    assert decide(replace(job, has_sure_gpus=True)).cause == drain.NO_SUCH_GPU
+    assert isinstance(decide(replace(job, granted=JOB.granted)), Plan)
 
 
 def test_a_driver_that_does_not_answer_is_a_sentence_too():
