@@ -142,8 +142,14 @@ class SharedJob(Struct, frozen=True):
 class SlurmFacts(Struct, frozen=True):
     """Slurm as this host knows it."""
 
+    commands: str = "/usr/bin"
+    """Folder of scontrol; empty: it was not found."""
+    are_in_path: bool = True
+    """Whether the caller's PATH has that folder."""
     file: str = ""
     """Path of its slurm.conf; empty: there is none."""
+    munge_problem: str = ""
+    """Why munged does not answer on this host; empty: it does, or Slurm does without it."""
     written: Values | Unseen = Unseen("not read")
     """What the file says, includes followed."""
     live: Values | Unseen = Unseen("not asked")
@@ -157,6 +163,14 @@ class SlurmFacts(Struct, frozen=True):
     nodes: tuple[SiteNode, ...] | Unseen = Unseen("not asked")
     """All of them on a controller, elsewhere this one alone."""
     partitions: tuple[SitePartition, ...] | Unseen = Unseen("not asked")
+    written_gres: Mapping[str, str] = {}
+    """By node: Gres= as slurm.conf has it. Empty: no node line was read."""
+    written_partitions: Mapping[str, Mapping[str, str]] = {}
+    """By partition: its line of slurm.conf, with lower-case keys. Empty: none was read."""
+    controller_mode: str | Unseen = Unseen("not asked")
+    """Whether the controller shares GPUs (on, observe, off), by what its job_submit.lua says of a refused job."""
+    asked_partition: str = ""
+    """The partition that it was asked about; empty: the default one."""
     skew_s: float | Unseen = Unseen("not asked")
     """This host's clock minus the controller's, to the second."""
     jobs_here: frozenset[int] | Unseen = Unseen("not asked")
@@ -202,6 +216,8 @@ class PluginFacts(Struct, frozen=True):
     """Folders beside it with an object for the release that they are named after: 26.05, built/26.05."""
     has_chooser: bool = False
     """Whether the package's slurm-share-plugin is here, which makes that link."""
+    load_problems: tuple[tuple[str, str], ...] | Unseen = Unseen("not tried")
+    """(Slurm's programs that do not load it, why): each was started with it in a process of its own."""
 
 
 # --- Facts: the host -------------------------------------------------------------------------------------------------
@@ -233,6 +249,8 @@ class HostFacts(Struct, frozen=True):
     """Files of PAM that name pam_slurm_adopt."""
     missed: str = ""
     """Why none of this could be read; empty: it was."""
+    shm_mode: int | None = None
+    """Permission bits of /dev/shm, the sticky bit among them; None: it is not to be seen."""
     shm_free_percent: int | None = None
     """Room left in /dev/shm: of bytes or of files, whichever is less."""
     container_files: tuple[tuple[str, bool], ...] = ()
@@ -355,6 +373,10 @@ class Facts(Struct, frozen=True):
     """Our own hook programs on this host by path."""
     package: FileFact | None = None
     """The folder that our Python package was loaded from."""
+    broken_modules: tuple[tuple[str, str], ...] | Unseen = ()
+    """(Python module of ours, or of a library that we bring, why it cannot be imported)."""
+    has_operators_group: bool | Unseen = True
+    """Whether this host knows the group that operators_group names."""
     host_facts: HostFacts = HostFacts()
     state: StateFacts = StateFacts("")
     gpus: GpuFacts = GpuFacts()

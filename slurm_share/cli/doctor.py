@@ -81,6 +81,10 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         raise
     except (SlurmShareError, OSError) as error:
         why = str(error)
+    except (ImportError, SyntaxError) as error:
+        file = getattr(error, "filename", None) or getattr(error, "path", None)
+        where = f" ({file})" if file and file not in str(error) else ""
+        why = f"a Python module cannot be loaded: {error}{where}; install slurm-share on this host anew"
     except Exception as error:  # noqa: BLE001  (the outermost of this command: see above)
         frames = [" ".join(frame.split()) for frame in traceback.format_tb(error.__traceback__)[-3:]]
         why = " | ".join(["a defect of slurm-share", f"{type(error).__name__}: {error}", *frames])

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..checkup import Check
 from ..decide.checkup.every import ALL, FORESEES, THEMES
+from ..decide.checkup.faults import FAULTS, Fault
 
 WIDTH = 119
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
@@ -38,7 +39,10 @@ only names.
 
 Five hundred nodes may run it at once. It sends slurmctld two pings and a question for its configuration; from a compute
 node one for the nodes and partitions, and for each job that the node knows of (from the fifth on: for all jobs at once)
-one more; from a controller one each for nodes and partitions. `--fix` asks for all jobs.
+one more; from a controller one each for nodes and partitions. `--fix` asks for all jobs. From login and compute nodes
+it also asks which mode the controller's job_submit.lua is in, by a job that is never queued: `sbatch --test-only` with
+a share of no GPU, which is refused before slurmctld looks for nodes (two messages, a third of a millisecond) and leaves
+a line in slurmctld's log.
 """
 FORESEEN = """\
 ## What it foresees
@@ -50,6 +54,16 @@ others befall one job in one moment, and nothing shows them before.
 |---|---|
 """
 
+PLANTED = """
+## Faults of real sites
+
+Each is planted on a cluster by a test, which compares what doctor says with this table, that it says nothing else, and
+that it is content when the remedy has been applied or the fault taken back.
+
+| fault | found by | remedy |
+|---|---|---|
+"""
+
 
 def page(only: Collection[str] = ()) -> str:
     """All checks by theme; or those that are named in `only`."""
@@ -59,7 +73,14 @@ def page(only: Collection[str] = ()) -> str:
     for theme, checks in THEMES:
         parts += [f"## {theme}\n", *(_described(check) for check in checks)]
     rows = (f"| {row} | {', '.join(names)} |\n" for row, names in FORESEES.items())
-    return "\n".join([*parts, FORESEEN + "".join(rows)])
+    return "\n".join([*parts, FORESEEN + "".join(rows) + PLANTED + "".join(_row(fault) for fault in FAULTS)])
+
+
+def _row(fault: Fault) -> str:
+    found = ", ".join(fault.checks) or f"exit code {fault.outcome}"
+    outcome = f" ({fault.outcome})" if fault.checks else ""
+    remedy = fault.remedy.replace("|", "\\|")
+    return f"| {fault.what} | {found}{outcome} | {remedy} |\n"
 
 
 def _described(check: Check) -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import signal
 
 EXIT_INTERRUPTED = 130
+EXIT_FAILED = 1
+EXIT_NOT_DONE = 3
+"""Of `slurm-share doctor`, whose 1 and 2 are findings (see cli/doctor.py; a test compares)."""
 
 
 def llsub() -> int:
@@ -62,13 +65,41 @@ def _run(module: str) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     import importlib
 
-    main = importlib.import_module(module).main
+    try:
+        main = importlib.import_module(module).main
+    except Exception as error:  # noqa: BLE001  (whatever a module that is torn does: there is nobody above)
+        return _broken(error)
     try:
         if heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return int(main())
+    except (ImportError, SyntaxError) as error:
+        return _broken(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     finally:
         if heard:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _broken(error: Exception) -> int:
+    """Say which module cannot be imported, and return the exit code. Nothing of ours is imported: it may be torn."""
+    import os
+    import sys
+
+    frame, file = error.__traceback__, getattr(error, "filename", None) or getattr(error, "path", None) or ""
+    while frame is not None and not file:
+        code = frame.tb_frame.f_code.co_filename
+        file = "" if frame.tb_next is not None or code.startswith("<") else code
+        frame = frame.tb_next
+    program = os.path.basename(sys.argv[0]) or "slurm-share"  # noqa: PTH119
+    is_doctor = program == "slurm-share" and sys.argv[1:2] == ["doctor"]
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    where = f" ({file})" if file and file not in what else ""
+    name = f"{program} doctor" if is_doctor else program
+    if sys.stderr is not None:
+        print(
+            f"{name}: its Python modules cannot be loaded: {what}{where}; install slurm-share on this host anew",
+            file=sys.stderr,
+        )
+    return EXIT_NOT_DONE if is_doctor else EXIT_FAILED

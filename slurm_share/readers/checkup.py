@@ -28,7 +28,7 @@ from ..conf_text import ConfText
 from ..errors import ConfigError, SlurmShareError, UsageError
 from ..installed import HOME, OBJECT, PLUGIN
 from ..settings import Configuration, Settings
-from . import checkup_host, checkup_programs, checkup_slurm, checkup_state
+from . import checkup_host, checkup_package, checkup_programs, checkup_slurm, checkup_state
 from .checkup_host import Ask
 
 LOOK_S = 40.0
@@ -55,7 +55,10 @@ def read_facts(
     answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
     is mended, and not only for those that the node knows of. Raises UsageError for a SLURM_CONF that leads nowhere.
     """
-    ask = ask or checkup_slurm.asker(environ)
+    is_here = root == Path("/")
+    modules = _begin(checkup_package.read_broken_modules, Unseen) if is_here else None
+    beside = checkup_host.read_daemon_folders(root)
+    ask = ask or checkup_slurm.asker(environ, beside)
     host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip().split(".")[0]
     system = _within(lambda: checkup_host.read_host(ask, names.STATE_ROOT, root), checkup_host.missed)
     file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
@@ -68,13 +71,25 @@ def read_facts(
         lambda: checkup_slurm.read_slurm(ask, file, text, node, roles, root, system.mounts, jobs),
         lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
     )
+    if is_here:
+        commands, are_in_path = checkup_slurm.find_commands(environ, beside)
+        slurm = replace(slurm, commands=commands, are_in_path=are_in_path)
     configuration = _within(lambda: read_configuration(root), Unseen)
     settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
-    package = str(Path(__file__).parent.parent)
+    package, group = str(Path(__file__).parent.parent), settings.operators_group
 
     def file_fact(path: str) -> FileFact | None:
         return _within(lambda: checkup_programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
 
+    plugin = _within(
+        lambda: checkup_programs.read_plugin(plugin_path(slurm), root, system.mounts),
+        lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
+        FILE_S,
+    )
+    if is_here and plugin.file is not None:
+        folders = checkup_slurm.search_path(environ, beside)
+        problems = _within(lambda: checkup_package.read_load_problems(plugin.path, roles, folders), Unseen)
+        plugin = replace(plugin, load_problems=problems)
     facts = Facts(
         host=node,
         roles=roles,
@@ -82,16 +97,15 @@ def read_facts(
         slurm=slurm,
         config=configuration,
         config_file=file_fact(names.CONFIG_FILE),
-        plugin=_within(
-            lambda: checkup_programs.read_plugin(plugin_path(slurm), root, system.mounts),
-            lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
-            FILE_S,
-        ),
+        plugin=plugin,
         hooks=read_hook_programs(hook_paths(slurm), file_fact),
         package=file_fact(package),
         host_facts=system,
+        has_operators_group=_within(lambda: checkup_package.has_group(group), Unseen, FILE_S),
     )
-    return facts if "compute" not in roles else _with_node(facts, settings, root, look_at_gpus, ask_agent)
+    if "compute" in roles:
+        facts = _with_node(facts, settings, root, look_at_gpus, ask_agent)
+    return facts if modules is None else replace(facts, broken_modules=modules())
 
 
 def _with_node(
@@ -201,6 +215,11 @@ def _agent_wanted(settings: Settings, root: Path) -> str:
 def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Seen:
     """What `look` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
     that hangs cannot be called back: its thread is left, and ends with this program."""
+    return _begin(look, late, seconds)()
+
+
+def _begin(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Callable[[], Seen]:
+    """The same, begun now; what is returned waits for the end of it."""
     seen: list[Seen] = []
     mistake: list[UsageError] = []
     why = [f"no answer within {seconds:g} s: something hangs"]
@@ -215,9 +234,12 @@ def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: floa
         except Exception as error:  # noqa: BLE001  (outermost of its thread: a defect is called one, and not a hang)
             why[0] = f"a defect of slurm-share kept it from being read: {type(error).__name__}: {error}"
 
+    def result() -> Seen:
+        thread.join(seconds)
+        if mistake:
+            raise mistake[0]
+        return seen[0] if seen else late(why[0])
+
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(seconds)
-    if mistake:
-        raise mistake[0]
-    return seen[0] if seen else late(why[0])
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
         removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
         adopt_files=_adopting(root),
         selinux=_label(state_root, root),
+        shm_mode=_mode(root / "dev/shm"),
         shm_free_percent=read_free_percent(root / "dev/shm"),
         container_files=_containers(state_root, root),
     )
@@ -62,6 +64,19 @@ def _plain(point: str) -> str:
 def find_daemon(name: str, root: Path = Path("/")) -> int | None:
     """The pid of one of Slurm's daemons; None: it does not run here."""
     return _running(root / "proc").get(name)
+
+
+def read_daemon_folders(root: Path = Path("/")) -> list[str]:
+    """Return the folders of the daemons of Slurm that run here, with the bin beside each: where its commands are."""
+    found: list[str] = []
+    for name, pid in _running(root / "proc").items():
+        try:
+            folder = str((root / f"proc/{pid}/exe").readlink().parent)
+        except OSError:
+            continue  # another user's
+        if name != "systemd-logind":
+            found += [folder, f"{folder.rpartition('/')[0]}/bin"]
+    return list(dict.fromkeys(found))
 
 
 def _running(proc: Path) -> dict[str, int]:
@@ -148,6 +163,13 @@ def missed(why: str) -> HostFacts:
     """What is known where none of it could be read."""
     not_seen = Unseen(why)
     return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, unheld=not_seen, removes_ipc=not_seen)
+
+
+def _mode(folder: Path) -> int | None:
+    try:
+        return stat.S_IMODE(folder.stat().st_mode)
+    except OSError:
+        return None
 
 
 def read_free_percent(folder: Path) -> int | None:

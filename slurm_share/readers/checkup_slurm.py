@@ -5,6 +5,8 @@ from __future__ import annotations
 import calendar
 import os
 import re
+import shutil
+import socket
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,13 +36,36 @@ _FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 _PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 
 
-def asker(environ: Mapping[str, str]) -> Ask:
-    """Runs a program with what Slurm needs of the caller's environment, and nothing that changes its answers."""
-    kept = {key: value for key, value in environ.items() if not key.startswith(("SLURM_", "SQUEUE_", "SINFO_"))}
-    kept |= {"TZ": "UTC", "LC_ALL": "C"}
+FOLDERS = (
+    "/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/slurm/bin", "/opt/slurm/sbin",
+    "/usr/local/slurm/bin", "/cm/shared/apps/slurm/current/bin", "/cm/local/apps/slurm/current/bin",
+)  # fmt: skip
+"""Where Slurm's commands are, beside the caller's PATH: a cron job's, or sudo's, may have none of them."""
+
+
+def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
+    """Runs a program with what Slurm needs of the caller's environment, and nothing that changes its answers. `more`:
+    folders in which a program is looked for after those of the caller's PATH."""
+    own = ("SLURM_", "SQUEUE_", "SINFO_", "SBATCH_", "SPANK_")
+    kept = {key: value for key, value in environ.items() if not key.startswith(own)}
+    kept |= {"TZ": "UTC", "LC_ALL": "C", "PATH": ":".join(search_path(environ, more))}
     if "SLURM_CONF" in environ:
         kept["SLURM_CONF"] = environ["SLURM_CONF"]
     return lambda argv: finish(argv, timeout_s=COMMAND_S, env=kept)
+
+
+def search_path(environ: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
+    """Absolute folders in which a program is looked for, those of the caller first."""
+    told = [folder for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
+    return list(dict.fromkeys([*told, *more, *FOLDERS]))
+
+
+def find_commands(environ: Mapping[str, str], more: Sequence[str] = ()) -> tuple[str, bool]:
+    """The folder of scontrol, and whether the caller's PATH has it; an empty name: it is nowhere."""
+    if found := shutil.which("scontrol", path=environ.get("PATH", "")):
+        return os.path.dirname(found), True  # noqa: PTH120
+    found = shutil.which("scontrol", path=":".join(search_path(environ, more)))
+    return (os.path.dirname(found), False) if found else ("", False)  # noqa: PTH120
 
 
 def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
@@ -72,6 +97,30 @@ def values_of(text: ConfText) -> Values:
             name = key.lower()
             found[name] = (*found.get(name, ()), value) if name in SEVERAL else (value,)
     return found
+
+
+def gres_of(text: ConfText) -> dict[str, str]:
+    """Gres= of each node that slurm.conf names; a line for DEFAULT counts for those after it."""
+    found: dict[str, str] = {}
+    default = ""
+    for line in text.lines_of("NodeName"):
+        names = line.get("NodeName") or ""
+        if names.upper() == "DEFAULT":
+            default = line.get("Gres") or default
+        else:
+            found |= dict.fromkeys(expand(names), line.get("Gres") or default)
+    return found
+
+
+def options_of(text: ConfText) -> dict[str, dict[str, str]]:
+    """What slurm.conf says of each partition, with lower-case keys; several lines of one are put together."""
+    found: dict[str, dict[str, str]] = {}
+    for line in text.lines_of("PartitionName"):
+        name = line.get("PartitionName") or ""
+        name = name.upper() if name.upper() == "DEFAULT" else name
+        known = found.get(name, found.get("DEFAULT", {}))
+        found[name] = {**known, **{key.lower(): value for key, value in line.pairs}}
+    return {name: options for name, options in found.items() if name != "DEFAULT"}
 
 
 def parse_config(text: str) -> Values:
@@ -153,6 +202,10 @@ def read_slurm(
     those that Slurm is asked about, None: about whatever is on this node."""
     written: Values | Unseen = text if isinstance(text, Unseen) else values_of(text)
     facts = SlurmFacts(file=file, written=written, version=_version(ask))
+    if isinstance(text, ConfText):
+        if (text.value("AuthType") or "auth/munge").lower() == "auth/munge":
+            facts = replace(facts, munge_problem=read_munge(text.value("AuthInfo") or "", root))
+        facts = replace(facts, written_gres=gres_of(text), written_partitions=options_of(text))
     facts = _asked(facts, ask, node, roles, jobs)
     source = facts.live if not isinstance(facts.live, Unseen) else written
     if isinstance(source, Unseen):
@@ -178,6 +231,23 @@ def read_slurm(
         owned=checkup_files.read_owned(folder, stack, text, root),
         slurm_uid=checkup_files.uid_of(source.get("slurmuser", ("root",))[-1]),
     )
+
+
+MUNGE = "/run/munge/munge.socket.2"
+_SOCKET = re.compile(r"(?:^|,)socket=([^,]+)")
+
+
+def read_munge(info: str, root: Path = Path("/")) -> str:
+    """Why munged does not answer; empty: it does. `info`: AuthInfo of slurm.conf, which may name another socket."""
+    told = _SOCKET.search(info)
+    path = told[1] if told else MUNGE
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(COMMAND_S)
+            one.connect(str(root / path.lstrip("/")))
+    except OSError as error:
+        return f"munged does not answer at {path} ({error.strerror or error})"
+    return ""
 
 
 NOT_HERE = Unseen("this is no controller")
@@ -216,6 +286,8 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
             facts = replace(
                 facts, nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node", node], "not found"))
             )
+        if "controller" not in roles:
+            facts = _with_mode(facts, ask, node)
         return _with_jobs(facts, ask, node, jobs) if "compute" in roles else facts
     except CommandError as error:
         return _unasked(facts, str(error), ())
@@ -251,6 +323,39 @@ def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | N
     here = tuple(job for job, nodes, _ in parse_jobs(text) if node in expand(nodes))
     shared = tuple(shared for job, _, shared in parse_jobs(text) if shared is not None and job in here)
     return replace(facts, jobs_here=frozenset(here), shared_here=shared, are_all_jobs=not few)
+
+
+QUESTION = ("sbatch", "--test-only", "--share-gpu=1", "--gres=gpu:0", "--reservation=slurm-share-doctor")
+"""A job that is refused in every mode: by our job_submit.lua where it shares (a share of no GPU), by slurmctld else
+(there is no such reservation). It is refused before slurmctld looks for nodes: a third of a millisecond (sdiag)."""
+ANSWERS = {"shares nothing": "on", "only observes": "observe", "is switched off": "off"}
+"""What of the sentences of job_submit.lua tells its mode (a test compares)."""
+
+
+def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
+    """No file of the controller's is seen from elsewhere, so its job_submit.lua is asked."""
+    partition = ""
+    if not isinstance(facts.nodes, Unseen) and (here := next((one for one in facts.nodes if one.name == node), None)):
+        if "gpu" not in here.gres or not here.partitions:
+            return replace(facts, controller_mode=Unseen("no partition of this node has GPUs"))
+        partition = here.partitions[0]
+    where = ("-p", partition) if partition else ()
+    try:
+        done = ask([*QUESTION, *where, "--wrap", "true"])
+    except CommandError as error:
+        return replace(facts, controller_mode=Unseen(str(error)))
+    return replace(facts, controller_mode=parse_mode(done.stderr), asked_partition=partition)
+
+
+def parse_mode(said: str) -> str | Unseen:
+    """The controller's mode, of what `sbatch` says to the question."""
+    found = next((mode for words, mode in ANSWERS.items() if words in said), None)
+    if found is not None:
+        return found
+    if "option" in said and "share-gpu" in said:
+        return Unseen("sbatch on this host does not know --share-gpu, by which the controller would be asked")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return Unseen(f"the controller's job_submit.lua does not tell its mode: {lines[-1] if lines else 'no answer'}")
 
 
 FEW_JOBS = 4

@@ -318,7 +318,8 @@ def test_a_slurm_conf_that_is_wrong_is_told_line_by_line(cluster: Cluster) -> No
     wrong = filled.wrong()
     assert "/etc/slurm/prolog.d/10-last is writable by others (mode 0775)" in wrong["hook-owner"][0]
     assert (
-        "/etc/slurm/slurm.conf differs, in launchparameters [copy the controller's slurm.conf" in wrong["same-conf"][0]
+        "/etc/slurm/slurm.conf differs from what the controller runs with, in launchparameters [copy the"
+        in wrong["same-conf"][0]
     )
     assert "hook-files" not in wrong
 
@@ -567,8 +568,9 @@ def test_what_one_doctor_costs_the_controller(cluster: Cluster) -> None:
         return {name: count for name, count in found.items() if name not in known}
 
     least = {"REQUEST_PING": 2, "REQUEST_BUILD_INFO": 1}
-    assert cost("login") == least
-    assert cost("n1") == {**least, "REQUEST_NODE_INFO": 1, "REQUEST_PARTITION_INFO": 1}
+    mode = {"REQUEST_FED_INFO": 1, "REQUEST_JOB_WILL_RUN": 1}
+    assert cost("login") == {**least, **mode}
+    assert cost("n1") == {**least, **mode, "REQUEST_NODE_INFO": 1, "REQUEST_PARTITION_INFO": 1}
     job = cluster.sbatch("alice", "srun -n1 sleep 600", "-wn1", "--share-gpu=2")
     n1 = Node(cluster, "n1")
     until(lambda: n1.jobs() == [job], "a job on n1")

@@ -104,6 +104,26 @@ def hook_files(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "hooks-once",
+    COMPUTE,
+    asks="each of our hooks is run once for a job",
+    why="the second run of a Prolog or Epilog costs every job its time, and its lines in the log",
+    fix="leave one of the lines of slurm.conf, links or scripts that are named",
+)
+def hooks_once(facts: Facts) -> Sequence[Verdict]:
+    both = _both(facts)
+    if isinstance(both, Unseen):
+        return skip(both)
+    found: list[Verdict] = []
+    for key in ("Prolog", "Epilog"):
+        ours = [file.path for of, hook in both for file in hook.files if of == key and file.is_ours]
+        if len(ours) > 1:
+            fix = f"leave one of them: take the {key} line out of slurm.conf, or remove the link or script"
+            found += warn(f"{len(ours)} files run our {key}: {named(ours)}", fix)
+    return found or ok("none runs twice")
+
+
+@check(
     "hook-owner",
     COMPUTE,
     asks="nobody but root can change a hook, nor a folder above it",
@@ -189,4 +209,4 @@ def task_prolog(facts: Facts) -> Sequence[Verdict]:
     return ok("TaskProlog leaves them alone")
 
 
-CHECKS = (run_in_job, prolog, epilog, hook_files, hook_owner, hook_order, hook_time, task_prolog)
+CHECKS = (run_in_job, prolog, epilog, hook_files, hooks_once, hook_owner, hook_order, hook_time, task_prolog)

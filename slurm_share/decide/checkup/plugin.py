@@ -35,14 +35,23 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
     ours = [line for line in lines if OBJECT in line]
     if not ours:
         return fail(f"{file} does not name it")
-    if ours[0].endswith(f"{OBJECT}\r"):
-        return fail(
-            f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
-            f"sed -i 's/\\r$//' {file} (or in the file it includes)",
-        )
-    if ours[0].split()[0].lower() != "optional":
-        return warn(f"it says `{ours[0]}`", f"plugstack.conf: optional {ours[0].split()[1]}")
-    return ok(ours[0])
+    found: list[Verdict] = []
+    for line in ours:
+        if line.endswith(f"{OBJECT}\r"):
+            found += fail(
+                f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
+                f"sed -i 's/\\r$//' {file} (or in the file it includes)",
+            )
+    optional = [line for line in ours if line.split()[0].lower() == "optional"]
+    for line in ours:
+        if line in optional:
+            continue
+        fix = f"take that line out of {file} (or of the file it includes)"
+        found += warn(f"it says `{line.rstrip()}`", fix if optional else f"plugstack.conf: optional {line.split()[1]}")
+    if len(optional) > 1:
+        said = f"it is loaded {len(optional)} times: `{named((one.rstrip() for one in optional), 2)}`"
+        found += warn(said, f"leave one of these lines in {file} and the files it includes")
+    return found or ok(ours[0])
 
 
 @check(
@@ -94,6 +103,31 @@ def plugin_release(facts: Facts) -> Sequence[Verdict]:
 
 
 @check(
+    "plugin-loads",
+    EVERYWHERE,
+    asks="every program of Slurm's on this host can load the plugin's object",
+    why="an object that is torn, or wants a library or a symbol that is not here, is left out without a word: every"
+    " share is then refused or unknown",
+    fix="install slurm-share-spank anew; one that was built on this host: slurm-share-plugin --again",
+)
+def plugin_loads(facts: Facts) -> Sequence[Verdict]:
+    problems = facts.plugin.load_problems
+    if facts.plugin.file is None:
+        return skip("there is no object")
+    if isinstance(problems, Unseen):
+        return skip(problems)
+    version = facts.slurm.version
+    if isinstance(facts.plugin.release, Unseen) or (
+        not isinstance(version, Unseen) and facts.plugin.release != release_of(version)
+    ):
+        return skip("see plugin-release")
+    if not problems:
+        return ok("they can")
+    whys = dict.fromkeys(why for _, why in problems)
+    return [one for why in whys for one in fail(f"{named(who for who, its in problems if its == why)}: {why}")]
+
+
+@check(
     "hook-programs",
     COMPUTE,
     asks="our Prolog and Epilog are installed here, with the Python that they run on",
@@ -112,6 +146,22 @@ def hook_programs(facts: Facts) -> Sequence[Verdict]:
         elif why := unsafe(file):
             found += fail(f"{path}: {why}", "chown root and chmod go-w what is named")
     return found or ok(named(facts.hooks))
+
+
+@check(
+    "modules",
+    EVERYWHERE,
+    asks="every Python module of slurm-share, and of the libraries that come with it, can be imported",
+    why="the command or the hook that needs it ends with an error, a Prolog too: the node drains with the next job",
+    fix="install slurm-share on this host anew",
+)
+def modules(facts: Facts) -> Sequence[Verdict]:
+    broken = facts.broken_modules
+    if isinstance(broken, Unseen):
+        return skip(broken)
+    whys = dict.fromkeys(why for _, why in broken)
+    found = [one for why in whys for one in fail(f"{named(name for name, its in broken if its == why)}: {why}")]
+    return found or ok("all of them can")
 
 
 @check(
@@ -145,4 +195,26 @@ def config(facts: Facts) -> Sequence[Verdict]:
     return fail(why, f"chown root and chmod go-w {facts.config_file.path}") if why else ok(facts.config_file.path)
 
 
-CHECKS = (plugstack, plugin, plugin_release, hook_programs, install_path, config)
+@check(
+    "operators-group",
+    EVERYWHERE,
+    asks="this host knows the group that operators_group names",
+    why="no operator sees the jobs of others in `slurm-share status`, and nobody is told why",
+    fix="groupadd it, or put operators_group in config.toml right; `getent group` lists what this host knows",
+)
+def operators_group(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    group = facts.config.settings.operators_group
+    if not group:
+        return ok("config.toml names none")
+    known = facts.has_operators_group
+    if isinstance(known, Unseen):
+        return skip(known)
+    fix = f"groupadd {group}, or put operators_group in config.toml right"
+    return ok(group) if known else warn(f"operators_group is {group!r}, and this host knows no such group", fix)
+
+
+CHECKS = (
+    plugstack, plugin, plugin_release, plugin_loads, hook_programs, modules, install_path, config, operators_group,
+)  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
-from .. import site_rules
+from ...errors import UsageError
+from .. import node_names, site_rules
 from . import lua
 from .verdicts import COMPUTE, CONTROLLER, check, fail, named, ok, skip, values, warn, words
 
@@ -106,12 +107,24 @@ def partitions(facts: Facts) -> Sequence[Verdict]:
         return skip("config.toml is not understood")
     if isinstance(known, Unseen):
         return skip(known)
+    found: list[Verdict] = []
+    for text in config.settings.exclusive_user_nodes:
+        try:
+            wanted = set(node_names.parse(text))
+        except UsageError as error:
+            found += warn(f"exclusive_user_nodes of config.toml: {error}", "write it as `sinfo -N` lists nodes")
+            continue
+        nodes = facts.slurm.nodes
+        gone = set() if isinstance(nodes, Unseen) else wanted - {node.name for node in nodes}
+        if gone:
+            said = f"exclusive_user_nodes of config.toml names {named(sorted(gone))}, and Slurm has no such node"
+            found += warn(said, "put the name right in config.toml; `sinfo -N` lists them")
     names = {one.name for one in known}
     missing = sorted({*config.partitions, *config.settings.exclusive_user_partitions} - names)
     if missing:
-        return warn(f"config.toml names {named(missing)}, and Slurm has no such partition")
+        found += warn(f"config.toml names {named(missing)}, and Slurm has no such partition")
     modes = {name: config.of(name).mode for name in sorted(names)}
-    return ok("; ".join(f"{name}: {mode}" for name, mode in modes.items()) or "Slurm has no partition")
+    return found or ok("; ".join(f"{name}: {mode}" for name, mode in modes.items()) or "Slurm has no partition")
 
 
 @check(
@@ -145,6 +158,39 @@ def modes(facts: Facts) -> Sequence[Verdict]:
             found += fail(f"{said}: the controller has another config.toml", "copy the controller's config.toml here")
     return found or ok(
         "; ".join(f"{name}: {mode}" for name, mode in sorted(by_name.items())) or "no partition has GPUs"
+    )
+
+
+@check(
+    "controller-mode",
+    (*COMPUTE, "login"),
+    asks="the controller's mode is the one that config.toml has here",
+    why="a job is shared only where both say on; where they differ it is refused or runs unshared, and its user cannot"
+    " see why",
+    fix="the same config.toml on the controller and on every other host",
+)
+def controller_mode(facts: Facts) -> Sequence[Verdict]:
+    config, there, name = facts.config, facts.slurm.controller_mode, facts.slurm.asked_partition
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    if "controller" in facts.roles:
+        return ok("this host is a controller itself")
+    if isinstance(there, Unseen):
+        return skip(there)
+    if not name and len(set(config.modes().values())) > 1:  # the default partition has no name here
+        if there in config.modes().values():
+            return ok(f"{there} on the controller; config.toml here has it, too")
+        here = " and ".join(sorted(set(config.modes().values())))
+    else:
+        here = config.of(name).mode
+    if here == there:
+        return ok(f"{here} here and on the controller")
+    where = f"partition {name}" if name else "the default partition"
+    said = f"{where} is {there} on the controller, and {here} by config.toml here"
+    if there == "on":
+        return fail(said, "copy the controller's config.toml here")
+    return warn(
+        f"{said}: no job is shared", "the same config.toml on the controller and here: the controller's decides"
     )
 
 
@@ -209,5 +255,5 @@ def gang(facts: Facts) -> Sequence[Verdict]:
 
 
 CHECKS = (
-    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, unlike_nodes, gang,
+    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, controller_mode, unlike_nodes, gang,
 )  # fmt: skip

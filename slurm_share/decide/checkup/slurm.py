@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
+from .. import site_rules
 from .verdicts import COMPUTE, CONTROLLER, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, warn
 
 TESTED = ("24.11", "26.05")
@@ -32,14 +33,54 @@ OURS = (
 
 
 @check(
+    "slurm-commands",
+    EVERYWHERE,
+    asks="Slurm's commands are in the PATH of whoever runs this",
+    why="llsub, llload and doctor ask Slurm by them, and so does whoever looks for what is wrong",
+    fix="add the folder of scontrol to PATH (sudo has one of its own: secure_path in /etc/sudoers), or install Slurm's"
+    " client programs on this host",
+)
+def slurm_commands(facts: Facts) -> Sequence[Verdict]:
+    folder = facts.slurm.commands
+    if not folder:
+        fix = "add the folder of scontrol to PATH, or install Slurm's client programs on this host (slurm-client)"
+        return fail("there is no scontrol in PATH, nor where Slurm is usually installed", fix)
+    if facts.slurm.are_in_path:
+        return ok(folder)
+    fix = f"PATH={folder}:$PATH (sudo has one of its own: secure_path in /etc/sudoers)"
+    return warn(f"scontrol is not in PATH; the one in {folder} was asked", fix)
+
+
+@check(
+    "munge",
+    EVERYWHERE,
+    asks="munged answers on this host, where Slurm's AuthType is munge",
+    why="no daemon and no command of Slurm's here can speak with another host",
+    fix="systemctl enable --now munge; /var/log/munge/munged.log says why it does not start (often the owner or mode of"
+    " /etc/munge/munge.key)",
+)
+def munge(facts: Facts) -> Sequence[Verdict]:
+    if not facts.slurm.munge_problem:
+        return ok("it answers, or Slurm does without it")
+    if isinstance(facts.slurm.live, Unseen):
+        return fail(facts.slurm.munge_problem)
+    return ok("Slurm has found it")  # it may be built with another place for its socket
+
+
+@check(
     "controller",
     EVERYWHERE,
     asks="every slurmctld answers",
     why="no job starts, and what only the controller knows cannot be checked",
-    fix="on the host that is named: `systemctl status slurmctld munge`; then the network between it and this host",
+    fix="on the host that is named: `systemctl status slurmctld munge`; then munge.key, which is the same on all hosts,"
+    " and the network between it and this host",
 )
 def controller(facts: Facts) -> Sequence[Verdict]:
     live = facts.slurm.live
+    if not facts.slurm.commands:
+        return skip("see slurm-commands")
+    if isinstance(live, Unseen) and facts.slurm.munge_problem:
+        return skip("see munge")
     if isinstance(live, Unseen):
         if facts.slurm.down:
             return fail(f"slurmctld on {named(facts.slurm.down)} does not answer")
@@ -135,14 +176,75 @@ def same_conf(facts: Facts) -> Sequence[Verdict]:
         return skip(written)
     if not facts.slurm.differs:
         return ok("slurm.conf is the controller's")
-    found = [key for key in OURS if key in written and not _plain(written[key]) <= _plain(live.get(key, ()))]
-    return warn(f"{facts.slurm.file} differs" + (f", in {named(found, 6)}" if found else ", in nothing of ours"))
+    file = facts.slurm.file
+    lost = [key for key in OURS if _ours(live.get(key, ())) - _plain(written.get(key, ()))]
+    others = [key for key in OURS if key not in lost and not _is_same(key, written.get(key, ()), live.get(key, ()))]
+    found = [*lost, *others, *_lines(facts)]
+    said = f"{file} differs from what the controller runs with, in {named(found, 6)}" if found else ""
+    if lost:
+        return fail(
+            f"{said}: shared jobs end with its next restart or `scontrol reconfigure`",
+            "slurm-share install shows the lines that are missing, --apply writes them; on another host than the"
+            " controller: copy the controller's slurm.conf here",
+        )
+    return warn(said or f"{file} differs from what the controller runs with, in nothing that slurm-share depends on")
+
+
+_OURS = ("slurm-share", "lua", "gpu")
+"""What a line of ours in slurm.conf names: our hooks, job_submit.lua, the resources."""
+
+
+def _ours(said: tuple[str, ...]) -> set[str]:
+    return {word for word in _plain(said) if any(one in word for one in _OURS)}
+
+
+_DEFAULTS = {
+    "selecttype": {"select/cons_tres"},
+    "proctracktype": {"proctrack/cgroup"},
+    "taskplugin": {"task/affinity", "task/cgroup"},
+    "preemptmode": {"off"},
+}
+"""What the controller says of a key that nobody wrote (slurm.conf(5)); of the others nothing, or a path of its own."""
+
+
+def _is_same(key: str, here: tuple[str, ...], there: tuple[str, ...]) -> bool:
+    """The controller adds what flags imply, so that more there than here is no difference of the files but where the
+    key is not here at all."""
+    if here:
+        return _plain(here) <= _plain(there)
+    if key == "plugstackconfig":
+        return all(one.endswith("/plugstack.conf") for one in there)
+    return _plain(there) <= _DEFAULTS.get(key, set())
+
+
+def _lines(facts: Facts) -> list[str]:
+    """Which NodeName and PartitionName lines hand out other GPUs, or other nodes to one user, than the controller's."""
+    nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
+    gres, options = facts.slurm.written_gres, facts.slurm.written_partitions
+    found = [
+        f"Gres of {node.name}"
+        for node in (() if isinstance(nodes, Unseen) else nodes)
+        if node.name in gres and _resources(gres[node.name]) != _resources(node.gres)
+    ]
+    found += [
+        f"partition {one.name}"
+        for one in (() if isinstance(partitions, Unseen) else partitions)
+        if one.name in options
+        and site_rules.keeps_one_user(options[one.name]) != site_rules.keeps_one_user(one.options)
+    ]
+    return found
+
+
+def _resources(gres: str) -> dict[str, int]:
+    """GPUs and shards; a count that is not to be read as none."""
+    words = [one for one in site_rules.parse_gres(gres) if one.name in ("gpu", "shard")]
+    return {name: sum(one.count or 0 for one in words if one.name == name) for name in {one.name for one in words}}
 
 
 def _plain(said: tuple[str, ...]) -> set[str]:
     """The words of a value. The controller adds what flags imply, and leaves out what is none."""
     words = ",".join(said).lower().replace(" ", "").split(",")
-    return {word for word in words if word and not word.endswith("none")}
+    return {word.removeprefix("job_submit/") for word in words if word and not word.endswith("none")}
 
 
 @check(
@@ -179,4 +281,7 @@ def clock(facts: Facts) -> Sequence[Verdict]:
     return warn(said) if abs(skew) >= SKEW_WARN_S else ok("to within a few seconds")
 
 
-CHECKS = (controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, conf_owner, clock)
+CHECKS = (
+    slurm_commands, munge, controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, conf_owner,
+    clock,
+)  # fmt: skip

@@ -194,6 +194,11 @@ def shared_memory(facts: Facts) -> Sequence[Verdict]:
         return warn(f"/dev/shm is on {mount.kind}")
     if "ro" in mount.options:
         return fail("/dev/shm is mounted read-only")
+    mode = facts.host_facts.shm_mode
+    if mode is not None and mode & 0o777 != 0o777:
+        return fail(f"/dev/shm has mode {mode:04o}: not every user can make files there", "chmod 1777 /dev/shm")
+    if mode is not None and not mode & 0o1000:
+        return warn(f"/dev/shm has mode {mode:04o}: a user can remove another user's files", "chmod 1777 /dev/shm")
     free = facts.host_facts.shm_free_percent
     if free is not None and free < SHM_WARN_PERCENT:
         return (fail if free < SHM_FAIL_PERCENT else warn)(f"/dev/shm has {free} % left", SHM_FIX)

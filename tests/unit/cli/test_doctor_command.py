@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_share.checkup import Facts, HostFacts, SlurmFacts, Unseen
-from slurm_share.cli import doctor, doctor_mend
+from slurm_share.cli import doctor, doctor_mend, start
 from slurm_share.cli.main import main
 from slurm_share.decide.checkup import every
 from slurm_share.decide.checkup.mending import Mend
@@ -160,6 +160,20 @@ def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, ca
     assert line.startswith("slurm-share doctor: ")
     assert line.endswith("nothing can be said of this host")
     assert any(word in line for word in ("'x'", "x ended", "broken disk", "KeyError: 'mine'")), line
+
+
+@pytest.mark.parametrize("error", [ImportError("no name x", path="/m.py"), SyntaxError("bad", ("/m.py", 3, 1, ""))])
+def test_a_doctor_without_its_modules_says_which(monkeypatch, capsys, error):
+    """Code 3, the file, and the way out."""
+
+    def look(roles, **more):
+        raise error
+
+    monkeypatch.setattr(doctor, "look", look)
+    assert main(["doctor"]) == 3 == start.EXIT_NOT_DONE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/m.py" in line
+    assert "install slurm-share on this host anew; nothing can be said of this host" in line
 
 
 @pytest.fixture

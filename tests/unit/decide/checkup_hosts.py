@@ -86,7 +86,7 @@ HEALTHY = Facts(
     roles=("controller", "compute"),
     slurm=SlurmFacts(
         file="/etc/slurm/slurm.conf",
-        written={"prologflags": ("Alloc",)},
+        written=LIVE,
         live=LIVE,
         version="26.05.5",
         nodes=(SiteNode("n1", "gpu:1", ("IDLE",), version="26.05.5"),),
@@ -108,7 +108,9 @@ HEALTHY = Facts(
     ),
     config=site(),
     config_file=file("/etc/slurm-share/config.toml", 0o644),
-    plugin=PluginFacts("/usr/lib/slurm-share/share_gpu.so", file("/usr/lib/slurm-share/share_gpu.so"), "26.05"),
+    plugin=PluginFacts(
+        "/usr/lib/slurm-share/share_gpu.so", file("/usr/lib/slurm-share/share_gpu.so"), "26.05", load_problems=()
+    ),
     hooks={one.path: one for one in (OURS_PROLOG, OURS_EPILOG)},
     package=file(file_system="ext4"),
     host_facts=HostFacts(
@@ -118,6 +120,7 @@ HEALTHY = Facts(
         ptrace_scope=1,
         unheld=(),
         removes_ipc=False,
+        shm_mode=0o1777,
         shm_free_percent=99,
     ),
     state=StateFacts(

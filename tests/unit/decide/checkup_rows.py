@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkup_hosts import (
+    LIVE,
     OLD,
     OURS_EPILOG,
     OURS_PROLOG,
@@ -65,6 +66,27 @@ def one_on(*more):
     return parse("\n".join(['[partition.gpu]\nmode = "on"', *more]), "/etc/slurm-share/config.toml")
 
 
+def asked(mode, partition):
+    """A compute node that observes in every partition but gpu; the controller's mode for that one."""
+    return {
+        "roles": ("compute",),
+        "config": one_on(),
+        "slurm__controller_mode": mode,
+        "slurm__asked_partition": partition,
+    }
+
+
+WRITTEN = {key: LIVE[key] for key in (
+    "prologflags", "prolog", "epilog", "selecttype", "grestypes", "jobsubmitplugins", "launchparameters", "preemptmode",
+    "proctracktype", "taskplugin",
+)}  # fmt: skip
+
+
+def without(*keys):
+    """What slurm.conf says, but for some keys."""
+    return {key: value for key, value in WRITTEN.items() if key not in keys}
+
+
 TWO_PARTITIONS = {"config": one_on(), "slurm__partitions": (partition("b"), partition(), partition("cpu", ("c1",)))}
 TWO = (SiteNode("n1", "gpu:a100:4(S:0-1)", ("IDLE",)), SiteNode("n2", "gpu:h100:4", ("IDLE",)))
 ROWS = (
@@ -95,11 +117,31 @@ ROWS = (
     row(
         "same-conf",
         "WARN",
-        "differs, in prologflags",
+        "runs with, in prologflags",
         slurm__differs="Different",
-        slurm__written={"prologflags": ("X11",)},
+        slurm__written={**WRITTEN, "prologflags": ("X11",)},
     ),
-    row("same-conf", "WARN", "in nothing of ours", slurm__differs="Different"),
+    row("same-conf", "WARN", "in prologflags", slurm__differs="Different", slurm__written=without("prologflags")),
+    row("same-conf", "FAIL", "in epilog: shared", slurm__differs="Different", slurm__written=without("epilog")),
+    row("same-conf", "FAIL", "in grestypes: shared", slurm__differs="Different", slurm__written=without("grestypes")),
+    row(
+        "same-conf",
+        "FAIL",
+        "in prolog, jobsubmitplugins, preemptmode: shared",
+        slurm__differs="Different",
+        slurm__written={**without("prolog", "jobsubmitplugins"), "preemptmode": ("SUSPEND",)},
+    ),
+    row("same-conf", "WARN", "in Gres of n1", slurm__differs="Different", slurm__written_gres={"n1": "gpu:2"}),
+    row("same-conf", "WARN", "in nothing that", slurm__differs="Different", slurm__written_gres={"n1": "gpu:a:1(S:0)"}),
+    row(
+        "same-conf",
+        "WARN",
+        "in partition gpu",
+        slurm__differs="Different",
+        slurm__written_partitions={"gpu": {"exclusive": "USER"}},
+    ),
+    row("same-conf", "WARN", "in nothing that", slurm__differs="Different"),
+    row("same-conf", "WARN", "in nothing that", slurm__differs="Different", slurm__written=without("selecttype")),
     row("same-conf", "SKIP", "no controller answers", **NO_CONTROLLER),
     row("same-conf", "SKIP", "nobody says", slurm__written=UNSEEN),
     row("clock", "WARN", "20 s behind", slurm__skew_s=-20.0),
@@ -111,7 +153,61 @@ ROWS = (
     row("conf-owner", "PASS", "1 files", slurm__owned=(file("/c", uid=64030),)),
     row("conf-owner", "SKIP", "no files of Slurm's", slurm__owned=()),
     row("daemons", "SKIP", "it hangs", **MISSED),
+    row(
+        "slurm-commands",
+        "WARN",
+        "the one in /opt/slurm/bin was asked",
+        slurm__are_in_path=False,
+        slurm__commands="/opt/slurm/bin",
+    ),
+    row("slurm-commands", "FAIL", "there is no scontrol", slurm__are_in_path=False, slurm__commands=""),
+    row("munge", "FAIL", "munged is gone", slurm__munge_problem="munged is gone", **NO_CONTROLLER),
+    row("munge", "PASS", "Slurm has found it", slurm__munge_problem="munged is gone"),
+    row("controller", "SKIP", "see munge", slurm__munge_problem="munged is gone", **NO_CONTROLLER),
+    row("controller", "SKIP", "see slurm-commands", slurm__commands="", **NO_CONTROLLER),
     # --- plugin, programs, settings
+    row(
+        "plugstack",
+        "WARN",
+        "`required /x/share_gpu.so`",
+        slurm__plugstack=("optional /x/share_gpu.so", "required /x/share_gpu.so"),
+    ),
+    row(
+        "plugstack",
+        "WARN",
+        "it is loaded 2 times",
+        slurm__plugstack=("optional /x/share_gpu.so", "optional\t/x/share_gpu.so "),
+    ),
+    row(
+        "plugin-loads",
+        "FAIL",
+        "srun, slurmd: undefined symbol: x",
+        plugin__load_problems=(("srun", "undefined symbol: x"), ("slurmd", "undefined symbol: x")),
+    ),
+    row("plugin-loads", "FAIL", "slurmd: file too short", plugin__load_problems=(("slurmd", "file too short"),)),
+    row("plugin-loads", "SKIP", "there is no object", plugin__file=None),
+    row("plugin-loads", "SKIP", "nobody says", plugin__load_problems=UNSEEN),
+    row("plugin-loads", "SKIP", "see plugin-release", plugin__load_problems=(("srun", "x"),), plugin__release="24.11"),
+    row("modules", "FAIL", "a.b, a.c: SyntaxError", broken_modules=(("a.b", "SyntaxError"), ("a.c", "SyntaxError"))),
+    row("modules", "SKIP", "nobody says", broken_modules=UNSEEN),
+    row(
+        "operators-group",
+        "WARN",
+        "operators_group is 'ops'",
+        config=site('operators_group = "ops"'),
+        has_operators_group=False,
+    ),
+    row("operators-group", "PASS", "ops", config=site('operators_group = "ops"')),
+    row("operators-group", "SKIP", "nobody says", config=site('operators_group = "ops"'), has_operators_group=UNSEEN),
+    row("operators-group", "SKIP", "not understood", **NO_CONFIG),
+    row(
+        "hooks-once",
+        "WARN",
+        "2 files run our Prolog: /a, /b",
+        slurm__prologs=(hook(file("/a", is_ours=True)), hook(file("/b", is_ours=True))),
+    ),
+    row("hooks-once", "WARN", "2 files run our Epilog", slurm__epilogs=(hook(OURS_EPILOG, OURS_EPILOG),)),
+    row("hooks-once", "SKIP", "nobody says", slurm__epilogs=UNSEEN),
     row("plugstack", "FAIL", "does not name it", slurm__plugstack=("optional /usr/lib/other.so",)),
     row("plugstack", "WARN", "`required /x/share_gpu.so`", slurm__plugstack=("required /x/share_gpu.so",)),
     row("plugstack", "SKIP", "nobody says", slurm__plugstack=UNSEEN),
@@ -323,6 +419,10 @@ ROWS = (
     row("exclusive", "SKIP", "not understood", **NO_CONFIG),
     row("partitions", "WARN", "names gpux", config=site('[partition.gpux]\nmode = "off"')),
     row("partitions", "WARN", "names night", config=site('exclusive_user_partitions = ["night"]')),
+    row("partitions", "WARN", "names n2, and Slurm has no such node", config=site('exclusive_user_nodes = ["n[1-2]"]')),
+    row("partitions", "PASS", "gpu: on", config=site('exclusive_user_nodes = ["n1"]')),
+    row("partitions", "WARN", "is no list of nodes", config=site('exclusive_user_nodes = ["n["]')),
+    row("partitions", "WARN", "is no list of nodes", config=site('exclusive_user_nodes = [""]')),
     row("partitions", "PASS", "gpu: observe", config=site('[partition.gpu]\nmode = "observe"')),
     row("partitions", "SKIP", "nobody says", slurm__partitions=UNSEEN),
     row("partitions", "SKIP", "not understood", **NO_CONFIG),
@@ -333,6 +433,17 @@ ROWS = (
         slurm__nodes=TWO,
         slurm__partitions=(partition(nodes=("n1", "n2")),),
     ),
+    row("controller-mode", "FAIL", "partition b is on on the controller, and observe", **asked("on", "b")),
+    row("controller-mode", "WARN", "partition gpu is off on the controller, and on by", **asked("off", "gpu")),
+    row("controller-mode", "PASS", "on here and on the controller", **asked("on", "gpu")),
+    row("controller-mode", "PASS", "observe on the controller", **asked("observe", "")),
+    row(
+        "controller-mode", "WARN", "default partition is off on the controller, and observe and on", **asked("off", "")
+    ),
+    row("controller-mode", "FAIL", "default partition is on on", **{**asked("on", ""), "config": parse("", "f")}),
+    row("controller-mode", "PASS", "a controller itself", slurm__controller_mode=UNSEEN),
+    row("controller-mode", "SKIP", "nobody says", roles=("login",), slurm__controller_mode=UNSEEN),
+    row("controller-mode", "SKIP", "not understood", **NO_CONFIG),
     row("unlike-nodes", "SKIP", "nobody says", slurm__nodes=UNSEEN),
     row("unlike-nodes", "SKIP", "nobody says", slurm__partitions=UNSEEN),
     row("gang", "WARN", "PreemptMode=gang,suspend", slurm__live__preemptmode=("GANG,SUSPEND",)),
@@ -400,6 +511,9 @@ ROWS = (
     row("hidepid", "SKIP", "not among", host_facts__mounts=()),
     row("shared-memory", "FAIL", "no mount of its own", host_facts__mounts=()),
     row("shared-memory", "FAIL", "read-only", host_facts__mounts=(Mount("/dev/shm", "tmpfs", ("ro",)),)),
+    row("shared-memory", "FAIL", "mode 0700: not every user", host_facts__shm_mode=0o700),
+    row("shared-memory", "FAIL", "mode 1775: not every user", host_facts__shm_mode=0o1775),
+    row("shared-memory", "WARN", "mode 0777: a user can remove", host_facts__shm_mode=0o777),
     row("shared-memory", "WARN", "ext4", host_facts__mounts=(Mount("/dev/shm", "ext4"),)),
     row("selinux", "WARN", "tmpfs_t", host_facts__selinux="system_u:object_r:tmpfs_t:s0"),
     row("selinux", "WARN", "nothing", host_facts__selinux=""),

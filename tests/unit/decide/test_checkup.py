@@ -57,7 +57,8 @@ def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
 
 
 NEVER_SKIPS = {
-    "controller", "plugin", "hook-programs", "install-path", "config", "foreign-mps", "state-folder", "ledger-lock",
+    "slurm-commands", "munge", "plugin", "hook-programs", "install-path", "config", "foreign-mps", "state-folder",
+    "ledger-lock",
 }  # fmt: skip
 """What is seen wherever it is looked at."""
 

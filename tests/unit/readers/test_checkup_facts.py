@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from pathlib import Path
 
@@ -331,8 +332,15 @@ def test_behind_a_hook_that_is_no_script_there_is_one_in_python(root):
 @pytest.mark.parametrize(
     ("roles", "asked"),
     [
-        (("login",), []),
-        (("compute",), ["scontrol -o show node n1", "squeue -h -a --states=HERE -O COLUMNS -j 4711"]),
+        (("login",), ["QUESTION --wrap true"]),
+        (
+            ("compute",),
+            [
+                "scontrol -o show node n1",
+                "QUESTION -p gpu --wrap true",
+                "squeue -h -a --states=HERE -O COLUMNS -j 4711",
+            ],
+        ),
         (("controller",), ["scontrol -o show node", "scontrol -o -a show partition"]),
     ],
 )
@@ -341,7 +349,9 @@ def test_a_controller_is_asked_what_the_role_wants_and_no_more(root, roles, aske
     slurm = Slurm()
     read(root, slurm, roles)
     always = ["scontrol --version", "scontrol ping", "scontrol show config"]
-    said = [one.replace(checkup_slurm.HERE, "HERE").replace(checkup_slurm.COLUMNS, "COLUMNS") for one in slurm.asked]
+    question = " ".join(checkup_slurm.QUESTION)
+    said = [one.replace(question, "QUESTION") for one in slurm.asked]
+    said = [one.replace(checkup_slurm.HERE, "HERE").replace(checkup_slurm.COLUMNS, "COLUMNS") for one in said]
     assert said == always + asked
 
 
@@ -600,3 +610,93 @@ def test_a_slurmd_that_was_told_its_node_is_that_node(root, told):
     """Several on a host, dynamic nodes, hosts of another name."""
     (root / "proc/57/cmdline").write_text(f"/usr/sbin/slurmd\0-D\0{told}\0")
     assert read(root).host == "gpu7"
+
+
+# --- the controller's mode, and what slurm.conf says of nodes and partitions -----------------------------------------
+
+
+LUA = Path(__file__).resolve().parents[3] / "plugins/job_submit.lua"
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [
+        ("sbatch: error: slurm-share: --share-gpu=1 with no GPU shares nothing; ask", "on"),
+        ("sbatch: error: x has no effect yet: partition gpu only observes; the\nallocation failure: no", "observe"),
+        ("sbatch: error: x has no effect: sharing is switched off in partition gpu; the", "off"),
+    ],
+)
+def test_the_controllers_mode_is_heard_from_its_script(said, mode):
+    """The words are those of the script."""
+    assert checkup_slurm.parse_mode(said) == mode
+    assert [words for words in checkup_slurm.ANSWERS if words not in LUA.read_text()] == []
+
+
+def test_an_answer_without_a_mode_is_not_taken_for_one():
+    """Another script's, no answer, or an sbatch without our plugin."""
+    assert checkup_slurm.parse_mode("x\nallocation failure: no account\n") == Unseen(
+        "the controller's job_submit.lua does not tell its mode: allocation failure: no account"
+    )
+    assert "no answer" in checkup_slurm.parse_mode("").why
+    assert "does not know" in checkup_slurm.parse_mode("sbatch: unrecognized option '--share-gpu=1'").why
+
+
+def test_a_node_without_gpus_asks_for_no_mode(root):
+    """No partition of its shares any."""
+    slurm = Slurm(**{"scontrol -o show node": NODE.replace("gpu:a100:4(S:0-1),shard:48", "(null)")})
+    facts = read(root, slurm, ("compute",))
+    assert "has GPUs" in facts.slurm.controller_mode.why
+    assert not [one for one in slurm.asked if one.startswith("sbatch")]
+
+
+def test_lines_of_nodes_and_partitions(root):
+    """Defaults count for the lines after them; several lines of one partition are put together."""
+    (root / "etc/slurm/slurm.conf").write_text(
+        "ClusterName=x\nNodeName=a Gres=gpu:1\nNodeName=DEFAULT Gres=gpu:4\nNodeName=n[1-2]\nNodeName=c Gres=gpu:2\n"
+        "PartitionName=p Nodes=a\nPartitionName=default Exclusive=USER\nPartitionName=q Nodes=c\n"
+        "PartitionName=q State=UP\n"
+    )
+    facts = read(root)
+    assert facts.slurm.written_gres == {"a": "gpu:1", "n1": "gpu:4", "n2": "gpu:4", "c": "gpu:2"}
+    assert facts.slurm.written_partitions["p"].get("exclusive") is None
+    assert facts.slurm.written_partitions["q"]["exclusive"] == "USER"
+    assert (facts.slurm.written_partitions["q"]["nodes"], set(facts.slurm.written_partitions)) == ("c", {"p", "q"})
+
+
+def test_munge_is_asked_where_slurm_uses_it(root, monkeypatch):
+    """At the socket that AuthInfo names; not where Slurm has its own key."""
+    assert "munged does not answer at /run/munge/munge.socket.2" in read(root).slurm.munge_problem
+    (root / "run/m").mkdir(parents=True)
+    conf = root / "etc/slurm/slurm.conf"
+    conf.write_text(conf.read_text() + "AuthInfo=ttl=60,socket=/run/m/s\n")
+    assert "munged does not answer at /run/m/s" in read(root).slurm.munge_problem
+    with socket.socket(socket.AF_UNIX) as munged:
+        monkeypatch.chdir(root / "run/m")  # the path of a socket is short
+        munged.bind("s")
+        munged.listen()
+        assert checkup_slurm.read_munge("socket=/s", Path()) == ""
+    conf.write_text(conf.read_text() + "AuthType=auth/slurm\n")
+    assert read(root).slurm.munge_problem == ""
+
+
+def test_slurms_commands_are_found_beside_the_path(tmp_path, monkeypatch):
+    """Those of the caller's PATH first; folders without a root are none."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scontrol").write_text("#!/bin/sh\necho $0\n")
+        (tmp_path / name / "scontrol").chmod(0o755)
+    monkeypatch.setattr(checkup_slurm, "FOLDERS", (str(tmp_path / "there"),))
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    assert checkup_slurm.find_commands({"PATH": f"{here}:/x"}) == (here, True)
+    assert checkup_slurm.find_commands({"PATH": "/x"}) == (there, False)
+    assert checkup_slurm.find_commands({}, [here]) == (here, False)
+    monkeypatch.setattr(checkup_slurm, "FOLDERS", ())
+    assert checkup_slurm.find_commands({"PATH": "/x:"}) == ("", False)
+    assert checkup_slurm.search_path({"PATH": f"bin:{here}::"}, ["/y"]) == [here, "/y"]
+    assert checkup_slurm.asker({"PATH": "/x"}, [there])(["scontrol"]).stdout == f"{there}/scontrol\n"
+
+
+def test_daemons_of_slurm_tell_where_its_commands_are(root):
+    """slurmd in a folder of its own has them beside it."""
+    (root / "proc/57/exe").symlink_to("/opt/slurm-26/sbin/slurmd")
+    assert checkup_host.read_daemon_folders(root) == ["/opt/slurm-26/sbin", "/opt/slurm-26/bin"]

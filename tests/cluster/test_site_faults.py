@@ -1,0 +1,767 @@
+"""Faults of real sites: each is planted on a cluster as it comes about, doctor names it and nothing else, and finds
+nothing when its remedy has been applied. slurm_share/decide/checkup/faults.py says what is to be named, and how."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import name_for
+from hooked import LOG, STATE, Node, until
+
+from localcluster import Cluster
+from slurm_share.decide.checkup.faults import FAULTS, Fault
+from slurm_share.readers.checkup_programs import read_release
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("site-faults")]
+
+OBJECT = "/usr/lib/slurm-share/share_gpu.so"
+BIN = "/opt/slurm-share/bin"
+INSTALL_PAGE = Path(__file__).resolve().parents[2] / "packaging/docs/install.md"
+HOSTS = ("ctl", "login", "n1")
+WELL = {"idle", "mixed", "allocated", "completing"}
+
+Said = dict[str, list[dict[str, str]]]
+"""FAIL and WARN by check."""
+Planter = Generator[None, list[dict[str, str]], None]
+"""Plants the fault, is sent the findings, and applies the remedy."""
+
+
+class Site:
+    """A cluster whose files are put back, and what its doctors say."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.n1 = Node(cluster, "n1")
+        self.conf, self.site = cluster.conf, cluster.site
+        self.env: dict[str, str] = {}
+        """What the caller of doctor has set besides."""
+        self.code = 0
+        self.stderr = ""
+
+    def sh(self, host: str, script: str) -> str:
+        """A piece of shell as root; it must end with 0."""
+        return self.cluster.exec(host, ["bash", "-ec", script], check=True, timeout=120).stdout
+
+    def root(self, host: str, path: str) -> Path:
+        return self.cluster.root(host) / path.lstrip("/")
+
+    def doctor(self, host: str, *words: str) -> Said:
+        """What is wrong there. `code` and `stderr` are kept."""
+        argv = ["/usr/local/bin/slurm-share", "doctor", "--json", *words]
+        done = self.cluster.exec(host, argv, env=self.env, timeout=120)
+        assert "Traceback" not in done.stderr, done.stderr
+        self.code, self.stderr = done.returncode, done.stderr
+        found: Said = {}
+        for one in json.loads(done.stdout)["findings"] if done.stdout else ():
+            if one["outcome"] in ("FAIL", "WARN"):
+                found.setdefault(one["check"], []).append(one)
+        return found
+
+    def doctors(self, hosts: tuple[str, ...]) -> dict[str, Said]:
+        with ThreadPoolExecutor() as pool:
+            return dict(zip(hosts, pool.map(self.doctor, hosts), strict=True))
+
+    def write(self, file: Path, text: str, mode: int = 0o644) -> None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+
+    def change(self, file: Path, old: str, new: str) -> None:
+        text = file.read_text()
+        assert old in text, (file, old)
+        file.write_text(text.replace(old, new))
+
+    def setting(self, line: str) -> None:
+        """A line of config.toml, in the place of the one with its key."""
+        file = self.site / "config.toml"
+        key = line.split(" =")[0]
+        kept = [one for one in file.read_text().splitlines() if not one.startswith(f"{key} =")]
+        file.write_text("\n".join([line, *kept]) + "\n")
+
+    @contextmanager
+    def slurm_conf(self, *lines: str, without: str = "") -> Iterator[None]:
+        """slurm.conf with further lines, and without those that begin so, in force for as long as the block lasts."""
+        file = self.conf / "slurm.conf"
+        before = file.read_text()
+        kept = [line for line in before.splitlines() if not (without and line.startswith(without))]
+        file.write_text("\n".join([*kept, *lines, ""]))
+        self.reconfigure()
+        try:
+            yield
+        finally:
+            file.write_text(before)
+            self.reconfigure()
+
+    def reconfigure(self) -> None:
+        self.cluster.exec("ctl", ["scontrol", "reconfigure"], check=True)
+        self.settle()
+
+    def settle(self) -> None:
+        until(lambda: set(self.cluster.status().nodes.values()) <= WELL, "nodes in service")
+
+    def packages(self) -> str:
+        """The folder of slurm-share's Python modules on a host."""
+        return self.sh("n1", "dirname /opt/slurm-share/lib/python3*/site-packages/slurm_share").strip()
+
+
+@pytest.fixture(scope="module")
+def site(can_make_clusters: None) -> Iterator[Site]:
+    with Cluster.up(name_for("faults"), agents=True, nodes=1) as made:
+        yield Site(made)
+
+
+@pytest.fixture(scope="module")
+def healthy(site: Site) -> dict[str, Said]:
+    """What is so on this cluster on purpose: no cgroups."""
+    said = site.doctors(HOSTS)
+    assert {host: set(one) for host, one in said.items()} == {
+        "ctl": {"process-tracking", "confined-devices"}, "login": set(), "n1": {"daemon-limits"},
+    }  # fmt: skip
+    return said
+
+
+PLANTED: dict[str, tuple[tuple[str, ...], Callable[[Site], Planter]]] = {}
+
+
+def planted(name: str, *hosts: str) -> Callable[[Callable[[Site], Planter]], Callable[[Site], Planter]]:
+    """The fault of that name, and the hosts that doctor runs on: the first one names it, of the others none says
+    anything else."""
+
+    def keep(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
+        PLANTED[name] = hosts, plant
+        return plant
+
+    return keep
+
+
+def first_of(fix: str) -> str:
+    """The command that a fix begins with."""
+    return re.split(r" \(|, |: ", fix)[0]
+
+
+def narrow(site: Site, host: str, fix: str) -> None:
+    """As `chown root and chmod go-w PATH` says."""
+    path = shlex.quote(fix.rpartition(" ")[2])
+    site.sh(host, f"chown root {path}; chmod go-w {path}")
+
+
+# --- plugstack.conf and the plugin -----------------------------------------------------------------------------------
+
+
+@planted("required-line", "login", "n1", "ctl")
+def required_line(site: Site) -> Planter:
+    with (site.conf / "plugstack.conf").open("a") as file:
+        file.write(f"required {OBJECT}\n")
+    (found,) = yield
+    line = re.search(r"`(.*)`", found["what"])
+    assert line
+    site.change(site.conf / "plugstack.conf", line[1] + "\n", "")
+
+
+@planted("carriage-return", "login", "n1")
+def carriage_return(site: Site) -> Planter:
+    site.sh("ctl", "sed -i 's/$/\\r/' /etc/slurm/plugstack.conf")
+    (found,) = yield
+    site.sh("ctl", first_of(found["fix"]))
+
+
+@contextmanager
+def other_object(site: Site, old: bytes, new: bytes) -> Iterator[None]:
+    """The plugin's object with other bytes in it; put there as a package does, in a file of its own."""
+    site.sh("n1", f"cp -p {OBJECT} /root/object.so")
+    data = site.root("n1", OBJECT).read_bytes()
+    assert old in data
+    site.root("n1", OBJECT + ".new").write_bytes(data.replace(old, new))
+    site.sh("n1", f"chmod 644 {OBJECT}.new; mv {OBJECT}.new {OBJECT}")
+    try:
+        yield
+    finally:
+        site.sh("n1", f"mv /root/object.so {OBJECT}")
+
+
+@planted("undefined-symbol", "n1")
+def undefined_symbol(site: Site) -> Planter:
+    with other_object(site, b"\0spank_get_item\0", b"\0spank_get_itex\0"):
+        found = yield
+        said = " ".join(one["what"] for one in found)
+        assert all(word in said for word in ("srun", "sbatch", "salloc", "slurmd", "undefined symbol: spank_get_itex"))
+
+
+@planted("missing-object", "n1")
+def missing_object(site: Site) -> Planter:
+    site.sh("n1", f"mv {OBJECT} /root/object.so")
+    yield
+    site.sh("n1", f"mv /root/object.so {OBJECT}")
+
+
+@planted("old-object", "n1")
+def old_object(site: Site) -> Planter:
+    folder = Path(OBJECT).parent
+    release = ".".join(site.cluster.slurm_version.split(".")[:2])
+    numbers = [int(word) for word in re.findall(r"\d+", site.cluster.slurm_version)[:3]]
+    data = site.root("n1", OBJECT).read_bytes()
+    number = (numbers[0] << 16 | numbers[1] << 8 | numbers[2]).to_bytes(4, "little")
+    old = site.root("n1", f"{folder}/20.02/share_gpu.so")
+    old.parent.mkdir()
+    old.write_bytes(data.replace(number, (20 << 16 | 2 << 8 | 7).to_bytes(4, "little")))
+    assert read_release(old) == "20.02"
+    site.sh("n1", f"cd {folder}; mkdir {release}; mv share_gpu.so {release}; ln -s 20.02/share_gpu.so share_gpu.so")
+    (found,) = yield
+    site.sh("n1", first_of(found["fix"]) + " >/dev/null || true")
+    assert site.sh("n1", f"readlink {OBJECT}").strip() == f"{release}/share_gpu.so"
+    assert "plugin-release" not in site.doctor("n1")
+    site.sh("n1", f"cd {folder}; mv {release}/share_gpu.so share_gpu.so; rm -r 20.02 {release}")
+
+
+# --- slurm.conf ------------------------------------------------------------------------------------------------------
+
+
+OURS = ("PrologFlags", "Prolog", "Epilog", "JobSubmitPlugins", "PlugStackConfig")
+
+
+@planted("reverted-conf", "ctl", "login", "n1")
+def reverted_conf(site: Site) -> Planter:
+    file = site.conf / "slurm.conf"
+    kept = [line for line in file.read_text().splitlines() if line.split("=")[0] not in OURS]
+    file.write_text("\n".join(kept) + "\n")
+    (found,) = yield
+    assert all(word in found["what"] for word in ("prolog,", "epilog", "jobsubmitplugins")), found
+    site.sh("ctl", "slurm-share install --apply >/dev/null")
+    site.reconfigure()
+
+
+@planted("empty-folder", "n1", "ctl")
+def empty_folder(site: Site) -> Planter:
+    (site.conf / "prolog.d").mkdir()
+    with site.slurm_conf("Prolog=/etc/slurm/prolog.d/*"):
+        yield
+
+
+@planted("wrapper-without-ours", "n1", "ctl")
+def wrapper_without_ours(site: Site) -> Planter:
+    text = f"#!/bin/sh\n# {BIN}/slurm-share-prolog  (off for now)\nexit 0\n"
+    site.write(site.conf / "site-prolog", text, 0o755)
+    with site.slurm_conf("Prolog=/etc/slurm/site-prolog", without="Prolog="):
+        yield
+        site.change(site.conf / "site-prolog", "exit 0", f"exec {BIN}/slurm-share-prolog")
+        assert "prolog" not in site.doctor("n1")
+
+
+@planted("no-epilog", "n1", "ctl")
+def no_epilog(site: Site) -> Planter:
+    with site.slurm_conf(without="Epilog="):
+        yield
+
+
+@planted("hooks-twice", "n1", "ctl")
+def hooks_twice(site: Site) -> Planter:
+    (site.conf / "prolog.d").mkdir()
+    (site.conf / "prolog.d/zz-slurm-share").symlink_to(f"{BIN}/slurm-share-prolog")
+    with site.slurm_conf("Prolog=/etc/slurm/prolog.d/*"):
+        yield
+
+
+@planted("epilog-second", "n1", "ctl")
+def epilog_second(site: Site) -> Planter:
+    site.write(site.conf / "epilog.d/zzz-site", "#!/bin/sh\nexit 0\n", 0o755)
+    link = site.conf / "epilog.d/50-slurm-share"
+    link.symlink_to(f"{BIN}/slurm-share-epilog")
+    (site.conf / "epilog.d").chmod(0o755)
+    with site.slurm_conf("Epilog=/etc/slurm/epilog.d/*", without="Epilog="):
+        yield
+        (site.conf / "epilog.d/zzz-site").rename(site.conf / "epilog.d/50-site")
+        link.rename(site.conf / "epilog.d/zz-slurm-share")
+        assert "hook-order" not in site.doctor("n1")
+
+
+@planted("run-in-job", "ctl", "n1")
+def run_in_job(site: Site) -> Planter:
+    with site.slurm_conf("PrologFlags=Alloc,RunInJob", without="PrologFlags="):
+        yield
+
+
+@planted("short-timeout", "ctl", "n1")
+def short_timeout(site: Site) -> Planter:
+    with site.slurm_conf("PrologEpilogTimeout=5"):
+        (_, found) = yield
+        needs = re.search(r"ours may take (\d+) s", found["what"])
+        assert needs
+        with site.slurm_conf(f"PrologEpilogTimeout={needs[1]}", without="PrologEpilogTimeout="):
+            assert "hook-time" not in site.doctor("ctl")
+
+
+@planted("task-prolog", "n1")
+def task_prolog(site: Site) -> Planter:
+    text = "#!/bin/sh\necho export CUDA_VISIBLE_DEVICES=0\n"
+    site.write(site.conf / "task-prolog", text, 0o755)
+    with site.slurm_conf("TaskProlog=/etc/slurm/task-prolog"):
+        yield
+        site.change(site.conf / "task-prolog", "echo", '[ -n "$SLURM_SHARE_SLOT" ] || echo')
+        assert "task-prolog" not in site.doctor("n1")
+
+
+@planted("private-shm", "ctl", "n1")
+def private_shm(site: Site) -> Planter:
+    with site.slurm_conf("NamespaceType=namespace/tmpfs", "PrologFlags=Contain", without="PrologFlags="):
+        yield
+        site.write(site.conf / "namespace.yaml", 'defaults:\n  base_path: "/var/tmp/jobs"\n  dirs: "/tmp"\n')
+        assert "private-shm" not in site.doctor("ctl")
+        (site.conf / "namespace.yaml").unlink()
+
+
+@planted("oversubscribe-force", "ctl", "n1")
+def oversubscribe_force(site: Site) -> Planter:
+    with site.slurm_conf("PartitionName=packed Nodes=n1 OverSubscribe=FORCE:2"):
+        (found,) = yield
+        table = re.search(r'`\[(.*)\] (mode = "off")`', found["fix"])
+        assert table
+        with (site.site / "config.toml").open("a") as file:
+            file.write(f"[{table[1]}]\n{table[2]}\n")
+        assert "exclusive" not in site.doctor("ctl")
+
+
+@planted("writable-conf", "ctl", "login", "n1")
+def writable_conf(site: Site) -> Planter:
+    site.sh("ctl", "chmod 664 /etc/slurm/slurm.conf")
+    (found,) = yield
+    narrow(site, "ctl", f"{first_of(found['fix']).split(' what')[0]} {found['what'].split()[0]}")
+
+
+# --- job_submit.lua --------------------------------------------------------------------------------------------------
+
+
+@planted("torn-lua", "ctl")
+def torn_lua(site: Site) -> Planter:
+    file = site.conf / "job_submit.lua"
+    file.write_text(file.read_text()[:20000])
+    yield
+
+
+@planted("lua-of-the-site", "ctl")
+def lua_of_the_site(site: Site) -> Planter:
+    file = site.conf / "job_submit.lua"
+    ours = file.read_text()
+    text = "function slurm_job_submit(job, partitions, uid) return slurm.SUCCESS end\n"
+    file.write_text(text + "function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end\n")
+    yield
+    site.sh("ctl", "cp /usr/lib/slurm-share/job_submit.lua /etc/slurm/job_submit.lua")
+    assert file.read_text() == ours
+
+
+@planted("no-lua-plugin", "ctl")
+def no_lua_plugin(site: Site) -> Planter:
+    path = site.sh("ctl", "ls /usr/lib/*/slurm-wlm/job_submit_lua.so /usr/lib/*/slurm/job_submit_lua.so"
+                   " 2>/dev/null | head -n1").strip()  # fmt: skip
+    site.sh("ctl", f"mv {path} /root/job_submit_lua.so")
+    yield
+    site.sh("ctl", f"mv /root/job_submit_lua.so {path}")
+
+
+# --- config.toml -----------------------------------------------------------------------------------------------------
+
+
+@planted("unknown-key", "n1", "login", "ctl")
+def unknown_key(site: Site) -> Planter:
+    site.setting('operator_group = "staff"')
+    yield
+    done = site.cluster.exec("n1", ["slurm-share", "config", "print"])
+    assert "operator_group" in done.stdout + done.stderr
+
+
+@planted("writable-config", "n1", "login")
+def writable_config(site: Site) -> Planter:
+    site.sh("ctl", "chmod 666 /etc/slurm-share/config.toml")
+    (found,) = yield
+    narrow(site, "n1", found["fix"])
+
+
+@planted("link-to-nowhere", "n1", "login")
+def link_to_nowhere(site: Site) -> Planter:
+    file = site.site / "config.toml"
+    file.rename(site.site / "real.toml")
+    file.symlink_to("/srv/slurm-share/config.toml")
+    yield
+    file.unlink()
+    (site.site / "real.toml").rename(file)
+
+
+@contextmanager
+def own_config(site: Site, host: str) -> Iterator[None]:
+    """On that host /etc/slurm-share is a folder of its own."""
+    site.sh(host, "cp -a /etc/slurm-share /root/own; mount --bind /root/own /etc/slurm-share")
+    try:
+        yield
+    finally:
+        site.sh(host, "umount /etc/slurm-share; rm -r /root/own")
+
+
+@planted("other-mode", "n1", "ctl", "login")
+def other_mode(site: Site) -> Planter:
+    with own_config(site, "n1"):
+        site.sh("n1", "sed -i 's/^mode = .*/mode = \"observe\"/' /etc/slurm-share/config.toml")
+        yield
+        text = site.sh("ctl", "cat /etc/slurm-share/config.toml")
+        site.cluster.exec("n1", ["tee", "/etc/slurm-share/config.toml"], input=text, check=True)
+        assert "controller-mode" not in site.doctor("n1")
+
+
+@planted("unknown-node", "ctl", "n1", "login")
+def unknown_node(site: Site) -> Planter:
+    site.setting('exclusive_user_nodes = ["n[1-2]"]')
+    (found,) = yield
+    assert "names n2, and" in found["what"]
+
+
+@planted("unknown-partition", "ctl", "n1", "login")
+def unknown_partition(site: Site) -> Planter:
+    site.setting('exclusive_user_partitions = ["gpus"]')
+    yield
+
+
+@planted("unknown-group", "n1", "ctl", "login")
+def unknown_group(site: Site) -> Planter:
+    site.setting('operators_group = "gpu-people"')
+    (found,) = yield
+    for host in HOSTS:
+        site.sh(host, first_of(found["fix"]))
+    assert all("operators-group" not in said for said in site.doctors(HOSTS).values())
+    for host in HOSTS:
+        site.sh(host, "groupdel gpu-people")
+
+
+@planted("other-shards", "ctl", "n1")
+def other_shards(site: Site) -> Planter:
+    site.setting("shards_per_gpu = 12")
+    yield
+
+
+# --- the host --------------------------------------------------------------------------------------------------------
+
+
+@planted("closed-shm", "n1")
+def closed_shm(site: Site) -> Planter:
+    site.sh("n1", "chmod 0700 /dev/shm")
+    (found,) = yield
+    site.sh("n1", found["fix"])
+
+
+@planted("hidepid", "n1")
+def hidepid(site: Site) -> Planter:
+    site.sh("n1", "mount -o remount,hidepid=2 /proc")
+    yield
+    site.sh("n1", "mount -o remount,hidepid=2,gid=$(id -g slurm-share) /proc")
+    assert "hidepid" not in site.doctor("n1")
+    site.sh("n1", "mount -o remount,hidepid=0,gid=0 /proc")
+
+
+def restart_slurmd(site: Site, start: str) -> None:
+    site.sh("n1", "kill $(cat /run/slurmd.pid); while pgrep -x slurmd >/dev/null; do sleep 0.02; done")
+    site.sh("n1", f"{start} </dev/null >/dev/null 2>&1")
+    site.settle()
+
+
+@planted("open-files", "n1")
+def open_files(site: Site) -> Planter:
+    restart_slurmd(site, "(ulimit -Sn 1024; ulimit -Hn 1024; slurmd)")
+    yield
+    restart_slurmd(site, "slurmd")
+
+
+@planted("pam-adopt", "n1")
+def pam_adopt(site: Site) -> Planter:
+    site.sh("n1", "mkdir -p /etc/pam.d; echo 'account required pam_slurm_adopt.so' >/etc/pam.d/slurm-test")
+    yield
+    with site.slurm_conf("PrologFlags=Alloc,Contain", without="PrologFlags="):
+        assert "pam-adopt" not in site.doctor("n1")
+    site.sh("n1", "rm /etc/pam.d/slurm-test")
+
+
+@planted("enroot", "n1")
+def enroot(site: Site) -> Planter:
+    site.sh(
+        "n1", "mkdir -p /etc/enroot/mounts.d; echo /home /home none x-create=dir,bind >/etc/enroot/mounts.d/10.fstab"
+    )
+    yield
+    text = (INSTALL_PAGE.parents[1] / "share/enroot/50-slurm-share.fstab").read_text()
+    site.cluster.exec("n1", ["tee", "/etc/enroot/mounts.d/50-slurm-share.fstab"], input=text, check=True)
+    assert "containers" not in site.doctor("n1")
+    site.sh("n1", "rm -r /etc/enroot")
+
+
+@planted("full-log", "n1")
+def full_log(site: Site) -> Planter:
+    site.sh("n1", f"mount -t tmpfs -o size=1M t /var/log; touch {LOG}; chmod 640 {LOG}")
+    site.sh("n1", "head -c 1020K /dev/zero >/var/log/messages || true")
+    yield
+    site.sh("n1", "rm /var/log/messages")
+    assert "log" not in site.doctor("n1")
+    site.sh("n1", "umount /var/log")
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+@planted("no-path", "login", "n1")
+def no_path(site: Site) -> Planter:
+    site.env = {"PATH": "/usr/local/bin"}
+    (found,) = yield
+    folder = re.match(r"PATH=(\S+):\$PATH", found["fix"])
+    assert folder
+    site.env = {"PATH": f"{folder[1]}:/usr/local/bin"}
+
+
+@planted("no-scontrol", "login")
+def no_scontrol(site: Site) -> Planter:
+    site.sh("login", "mv /usr/bin/scontrol /root/scontrol")
+    yield
+    site.sh("login", "mv /root/scontrol /usr/bin/scontrol")
+
+
+@planted("wrong-slurm-conf", "login")
+def wrong_slurm_conf(site: Site) -> Planter:
+    site.env = {"SLURM_CONF": "/etc/slurm-llnl/slurm.conf"}
+    yield
+    site.env = {"SLURM_CONF": "/etc/slurm/slurm.conf"}
+
+
+def torn(site: Site, file: str, script: str) -> Planter:
+    """A file of the package is as an installation leaves it that ran out of room; the remedy brings it back."""
+    path = f"{site.packages()}/{file}"
+    site.sh("n1", f"cp -p {path} /root/whole; {script} {path}")
+    yield
+    site.sh("n1", f"cp -p /root/whole {path}")
+
+
+@planted("torn-command", "n1")
+def torn_command(site: Site) -> Planter:
+    yield from torn(site, "slurm_share/cli/main.py", "truncate -s 700")
+
+
+@planted("torn-library", "n1")
+def torn_library(site: Site) -> Planter:
+    yield from torn(site, "msgspec/__init__.py", "truncate -s 0")
+
+
+@planted("torn-hook", "n1")
+def torn_hook(site: Site) -> Planter:
+    yield from torn(site, "slurm_share_hooks/release.py", "truncate -s 9000")
+
+
+@planted("no-python", "n1")
+def no_python(site: Site) -> Planter:
+    file = "/opt/slurm-share/libexec/slurm-share-prolog"
+    site.sh("n1", f"cp -p {file} /root/whole; sed -i '1s,^#!.*,#!/usr/bin/python3.9 -ISB,' {file}")
+    yield
+    site.sh("n1", f"cp -p /root/whole {file}")
+
+
+@planted("not-executable", "n1")
+def not_executable(site: Site) -> Planter:
+    site.sh("n1", f"chmod 644 {BIN}/slurm-share-epilog")
+    found = yield
+    site.sh("n1", found[0]["fix"])
+
+
+@planted("writable-hooks", "n1")
+def writable_hooks(site: Site) -> Planter:
+    site.sh("n1", f"chmod 775 {BIN}")
+    found = yield
+    narrow(site, "n1", found[0]["what"].split()[0])
+
+
+# --- daemons ---------------------------------------------------------------------------------------------------------
+
+
+@planted("no-munge", "n1")
+def no_munge(site: Site) -> Planter:
+    site.sh("n1", "kill $(cat /run/munge/munged.pid); while [ -e /run/munge/munged.pid ]; do sleep 0.02; done")
+    yield
+    site.sh("n1", "setpriv --reuid munge --regid munge --init-groups /usr/sbin/munged </dev/null >/dev/null 2>&1")
+
+
+@planted("no-slurmd", "n1")
+def no_slurmd(site: Site) -> Planter:
+    site.sh("n1", "kill $(cat /run/slurmd.pid); while pgrep -x slurmd >/dev/null; do sleep 0.02; done")
+    yield
+    site.sh("n1", "slurmd </dev/null >/dev/null 2>&1")
+    site.settle()
+
+
+@planted("no-slurmctld", "ctl", "login", "n1")
+def no_slurmctld(site: Site) -> Planter:
+    site.sh("ctl", "kill $(cat /run/slurm/slurmctld.pid); while pgrep -x slurmctld >/dev/null; do sleep 0.02; done")
+    yield
+    site.sh("ctl", "slurmctld </dev/null >/dev/null 2>&1; until scontrol ping | grep -q 'is UP'; do sleep 0.05; done")
+    site.settle()
+
+
+@planted("drained", "n1")
+def drained(site: Site) -> Planter:
+    site.sh("ctl", "scontrol update nodename=n1 state=drain reason='Prolog error'")
+    (found,) = yield
+    site.sh("n1", found["fix"].partition("; then ")[2])
+
+
+@planted("helper-stopped", "n1")
+def helper_stopped(site: Site) -> Planter:
+    site.n1.prolog(9201)
+    site.n1.epilog(9201)
+    site.sh("n1", "until pid=$(pgrep -f -- '--[h]elper'); do sleep 0.05; done; kill -STOP $pid")
+    (found,) = yield
+    pid = re.search(r"process (\d+)", found["what"])
+    assert pid
+    site.sh("n1", f"kill -9 {pid[1]}")
+    until(lambda: not site.n1.alive(int(pid[1])), "the end of the helper")
+
+
+# --- GPUs and MPS ----------------------------------------------------------------------------------------------------
+
+
+@planted("gpu-lost", "n1")
+def gpu_lost(site: Site) -> Planter:
+    with site.n1.gpu_file(3, None):
+        yield
+
+
+@planted("no-mps-server", "n1")
+def no_mps_server(site: Site) -> Planter:
+    site.sh("n1", "mv /usr/local/bin/nvidia-cuda-mps-server /root/")
+    yield
+    site.sh("n1", "mv /root/nvidia-cuda-mps-server /usr/local/bin/")
+
+
+@planted("foreign-mps", "n1")
+def foreign_mps(site: Site) -> Planter:
+    site.sh(
+        "n1",
+        "mkdir -p /tmp/site-mps/logs; export CUDA_MPS_PIPE_DIRECTORY=/tmp/site-mps;"
+        " CUDA_MPS_LOG_DIRECTORY=/tmp/site-mps/logs nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1",
+    )
+    (found,) = yield
+    site.sh("n1", found["fix"])
+    until(lambda: not site.n1.mps(), "the end of the daemon")
+
+
+@planted("compute-mode", "n1")
+def compute_mode(site: Site) -> Planter:
+    with site.n1.gpu_file(1, "compute_mode=3"):
+        yield
+
+
+# --- what slurm-share keeps ------------------------------------------------------------------------------------------
+
+
+@planted("no-tmpfs", "n1")
+def no_tmpfs(site: Site) -> Planter:
+    site.sh("n1", f"umount {STATE}/user {STATE}; mkdir -p {STATE}/user; chmod 711 {STATE}/user")
+    yield
+    lines = re.findall(r"^tmpfs (\S+) tmpfs (\S+) 0 0$", INSTALL_PAGE.read_text(), re.MULTILINE)
+    assert len(lines) == 2
+    site.sh(
+        "n1", f"rm -rf {STATE}; " + "; ".join(f"mkdir -p {at}; mount -t tmpfs -o {how} t {at}" for at, how in lines)
+    )
+
+
+@planted("killed-epilog", "n1")
+def killed_epilog(site: Site) -> Planter:
+    site.n1.prolog(9202)
+    site.sh("n1", f'sed -i \'s/"since":[0-9.]*/"since":1.0/g\' {STATE}/ledger')
+    (found,) = yield
+    site.sh("n1", found["fix"].split(":")[0] + " >/dev/null || true")
+    assert site.n1.mps() == []
+
+
+@planted("open-token", "n1")
+def open_token(site: Site) -> Planter:
+    site.sh("n1", "chmod o+r /etc/slurm-share/agent.token")
+    (found,) = yield
+    site.sh("n1", found["fix"])
+
+
+# --- the test --------------------------------------------------------------------------------------------------------
+
+
+def kept(site: Site) -> dict[Path, tuple[bytes, int]]:
+    """Every file of Slurm's and of ours, with its mode."""
+    files = [file for folder in (site.conf, site.site) for file in folder.rglob("*") if file.is_file()]
+    return {file: (file.read_bytes(), file.stat().st_mode) for file in files}
+
+
+def put_back(site: Site, was: Mapping[Path, tuple[bytes, int]]) -> None:
+    """As it was, and Slurm with it where its own file is another one now."""
+    is_other = (site.conf / "slurm.conf").read_bytes() != was[site.conf / "slurm.conf"][0]
+    for folder in (site.conf, site.site):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_symlink() or (path.is_file() and path not in was):
+                path.unlink()
+            elif path.is_dir():
+                path.rmdir()
+    for file, (data, mode) in was.items():
+        if not file.exists() or file.read_bytes() != data:
+            file.write_bytes(data)
+        file.chmod(mode & 0o7777)
+    if is_other:
+        site.reconfigure()
+
+
+def news(said: Said, before: Said) -> Said:
+    """Findings that were not there before."""
+    old = Counter(json.dumps(one) for found in before.values() for one in found)
+    new: Said = {}
+    for check, found in said.items():
+        for one in found:
+            if old[json.dumps(one)]:
+                old[json.dumps(one)] -= 1
+            else:
+                new.setdefault(check, []).append(one)
+    return new
+
+
+def test_the_list_and_what_is_planted_are_the_same() -> None:
+    """At least 35 faults; none without a line of the table, no line without a fault."""
+    assert [fault.name for fault in FAULTS] == list(PLANTED)
+    assert len(FAULTS) >= 35
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
+def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
+    site: Site, healthy: dict[str, Said], fault: Fault
+) -> None:
+    """On every host that is looked at; afterwards all is as before."""
+    hosts, plant = PLANTED[fault.name]
+    was = kept(site)
+    planter = plant(site)
+    try:
+        next(planter)
+        if fault.checks:
+            said = site.doctors(hosts)
+            new = {host: news(one, healthy[host]) for host, one in said.items()}
+            found = new[hosts[0]]
+            assert {
+                host: set(one) - set(fault.checks) for host, one in new.items() if set(one) - set(fault.checks)
+            } == {}
+            assert set(found) == set(fault.checks), found
+            main = found[fault.checks[0]]
+            assert fault.outcome in {one["outcome"] for one in main}, main
+            assert any(fault.remedy in one["fix"] for one in main), main
+        else:
+            main = []
+            assert site.doctor(hosts[0]) == {}
+            assert (site.code, fault.remedy in site.stderr) == (fault.outcome, True), (site.code, site.stderr)
+            assert site.stderr.count("\n") == 1, site.stderr
+        with pytest.raises(StopIteration):
+            planter.send(main)
+    finally:
+        planter.close()
+        put_back(site, was)
+        after = site.doctors(hosts)
+        site.env = {}
+    assert {host: news(one, healthy[host]) for host, one in after.items() if news(one, healthy[host])} == {}
