@@ -11,7 +11,9 @@ from ..installed import version
 
 def add_to(words: argparse.ArgumentParser) -> None:
     """Add the option to a command's words."""
-    words.add_argument("--version", nargs=0, action=_Print, help="print the version and exit")
+    words.add_argument(
+        "--version", nargs=0, action=_Print, default=argparse.SUPPRESS, help="print the version and exit"
+    )
 
 
 class _Print(argparse.Action):
