@@ -154,6 +154,8 @@ class SlurmFacts(Struct, frozen=True):
     """What the file says, includes followed."""
     live: Values | Unseen = Unseen("not asked")
     """What the controller runs with."""
+    is_silent: bool = False
+    """Whether it was asked, and did not answer in time."""
     down: Shown = ()
     """Controllers that did not answer, backups too."""
     version: str | Unseen = Unseen("not asked")
@@ -235,7 +237,9 @@ class HostFacts(Struct, frozen=True):
     """The operating system, as far as shares and MPS feel it."""
 
     daemons: frozenset[str] = frozenset()
-    """Which of slurmctld, slurmd, sackd and systemd-logind run."""
+    """Which of slurmctld, slurmd, sackd, munged and systemd-logind run."""
+    stopped: Mapping[str, int] = {}
+    """Those among them that were stopped (SIGSTOP), and their process numbers."""
     mounts: tuple[Mount, ...] = ()
     node: str = ""
     """The node that slurmd was told to be; empty: it was told none."""

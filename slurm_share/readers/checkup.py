@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ LOOK_S = 40.0
 """For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
 FILE_S = 10.0
 """For a look at a file: one on a file server that hangs is as good as not there."""
+MOST_BYTES = 1 << 20
+"""Of config.toml: the plugin reads no more (site_mode.c)."""
 AGENT_UNIT = "slurm-share-agent.service"
 Seen = TypeVar("Seen")
 
@@ -150,8 +153,16 @@ def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
     for place in (file.parent, file):
         if place.is_symlink() and not place.exists():
             return Unseen(f"/{place.relative_to(root)} is a link to {place.readlink()}, and nothing is there")
-    if not file.exists():
+    try:
+        seen = file.stat()
+        if not stat.S_ISREG(seen.st_mode):
+            return Unseen(f"{names.CONFIG_FILE} is no plain file")
+        if seen.st_size > MOST_BYTES:
+            return Unseen(f"{names.CONFIG_FILE} is larger than {MOST_BYTES} bytes; that is no configuration file")
+    except FileNotFoundError:
         return config.parse("", names.CONFIG_FILE)
+    except OSError as error:
+        return Unseen(f"{names.CONFIG_FILE} cannot be read ({error.strerror})")
     try:
         return config.load(file)
     except ConfigError as error:

@@ -11,11 +11,11 @@ from pathlib import Path
 from ..checkup import HostFacts, Mount, Unseen
 from ..errors import CommandError
 from ..process import Finished
-from . import daemon_limits
+from . import checkup_mps, daemon_limits
 
 Ask = Callable[[Sequence[str]], Finished]
 """Runs a program for at most some seconds. Raises CommandError where it is not there or does not end."""
-DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "systemd-logind"})
+DAEMONS = frozenset({"slurmctld", "slurmd", "sackd", "munged", "systemd-logind"})
 _OPEN_FILES = re.compile(rb"^Max open files\s+(\d+|unlimited)\s", re.MULTILINE)
 _UNLIMITED = 1 << 30
 _UID = re.compile(r"^Uid:\t(\d+)\t", re.MULTILINE)
@@ -30,6 +30,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
     daemons = frozenset(running)
     return HostFacts(
         daemons=daemons,
+        stopped={name: pid for name, pid in running.items() if checkup_mps.is_stopped(pid, str(root / "proc"))},
         mounts=read_mounts(root),
         node=_node_of(running.get("slurmd"), root),
         open_files=_open_files(running.get("slurmd"), root),
@@ -74,7 +75,7 @@ def read_daemon_folders(root: Path = Path("/")) -> list[str]:
             folder = str((root / f"proc/{pid}/exe").readlink().parent)
         except OSError:
             continue  # another user's
-        if name != "systemd-logind":
+        if name.startswith("s") and name != "systemd-logind":
             found += [folder, f"{folder.rpartition('/')[0]}/bin"]
     return list(dict.fromkeys(found))
 

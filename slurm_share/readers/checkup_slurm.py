@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -233,6 +234,10 @@ def read_slurm(
     )
 
 
+SILENT = "no answer within"
+"""What a command that took too long ends with (see process.finish)."""
+MOST_BYTES = 4 << 20
+"""Of a script that is looked at: a larger one is none."""
 MUNGE = "/run/munge/munge.socket.2"
 _SOCKET = re.compile(r"(?:^|,)socket=([^,]+)")
 
@@ -290,6 +295,9 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
             facts = _with_mode(facts, ask, node)
         return _with_jobs(facts, ask, node, jobs) if "compute" in roles else facts
     except CommandError as error:
+        if error.code is None and error.stderr.startswith(SILENT):
+            why = f"slurmctld has not answered `{' '.join(error.argv)}` within {COMMAND_S:g} s"
+            return replace(_unasked(facts, why, ()), is_silent=True)
         return _unasked(facts, str(error), ())
 
 
@@ -412,8 +420,12 @@ def _containers(folder: str, root: Path) -> str | Unseen:
 
 def _seen(path: str, root: Path) -> str | Unseen | None:
     """A file's text; None: it is not there."""
+    file = root / path.lstrip("/")
     try:
-        return (root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace")
+        if not stat.S_ISREG(file.stat().st_mode):
+            return Unseen(f"{path} is no plain file")
+        with file.open("rb") as stream:
+            return stream.read(MOST_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -87,11 +87,11 @@ class Site:
         file.write_text("\n".join([line, *kept]) + "\n")
 
     @contextmanager
-    def slurm_conf(self, *lines: str, without: str = "") -> Iterator[None]:
+    def slurm_conf(self, *lines: str, without: str | tuple[str, ...] = ()) -> Iterator[None]:
         """slurm.conf with further lines, and without those that begin so, in force for as long as the block lasts."""
         file = self.conf / "slurm.conf"
         before = file.read_text()
-        kept = [line for line in before.splitlines() if not (without and line.startswith(without))]
+        kept = [line for line in before.splitlines() if not line.startswith(without)]
         file.write_text("\n".join([*kept, *lines, ""]))
         self.reconfigure()
         try:
@@ -147,6 +147,15 @@ def first_of(fix: str) -> str:
     return re.split(r" \(|, |: ", fix)[0]
 
 
+def stop_slurmd(site: Site) -> None:
+    site.sh("n1", "kill $(cat /run/slurmd.pid); while pgrep -x slurmd >/dev/null; do sleep 0.02; done")
+
+
+def start_slurmd(site: Site, how: str = "slurmd") -> None:
+    site.sh("n1", f"{how} </dev/null >/dev/null 2>&1")
+    site.settle()
+
+
 def narrow(site: Site, host: str, fix: str) -> None:
     """As `chown root and chmod go-w PATH` says."""
     path = shlex.quote(fix.rpartition(" ")[2])
@@ -164,6 +173,32 @@ def required_line(site: Site) -> Planter:
     line = re.search(r"`(.*)`", found["what"])
     assert line
     site.change(site.conf / "plugstack.conf", line[1] + "\n", "")
+
+
+@contextmanager
+def sent_by_the_controller(site: Site, without: str | tuple[str, ...] = ()) -> Iterator[None]:
+    """The node has what the controller sends, and no file of Slurm's."""
+    with site.slurm_conf("SlurmctldParameters=enable_configless", without=without):
+        stop_slurmd(site)
+        site.sh("n1", "mount -t tmpfs -o mode=755 none /etc/slurm")
+        try:
+            start_slurmd(site, "slurmd --conf-server ctl:6817")
+            yield
+        finally:
+            stop_slurmd(site)
+            site.sh("n1", "umount /etc/slurm")
+            start_slurmd(site)
+
+
+@planted("path-not-sent", "n1", "login")
+def path_not_sent(site: Site) -> Planter:
+    with sent_by_the_controller(site):
+        yield
+        job = site.cluster.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
+        assert site.cluster.wait(job) != "COMPLETED"  # it is as doctor says
+        site.change(site.conf / "slurm.conf", "PlugStackConfig=", "#PlugStackConfig=")
+        site.reconfigure()
+        assert "plugstack" not in site.doctor("n1")
 
 
 @planted("carriage-return", "login", "n1")
@@ -383,6 +418,13 @@ def writable_config(site: Site) -> Planter:
     narrow(site, "n1", found["fix"])
 
 
+@planted("closed-config", "n1", "ctl")
+def closed_config(site: Site) -> Planter:
+    site.sh("ctl", "chmod 600 /etc/slurm-share/config.toml")
+    found = yield
+    site.sh("n1", found[0]["fix"])
+
+
 @planted("link-to-nowhere", "n1", "login")
 def link_to_nowhere(site: Site) -> Planter:
     file = site.site / "config.toml"
@@ -462,17 +504,13 @@ def hidepid(site: Site) -> Planter:
     site.sh("n1", "mount -o remount,hidepid=0,gid=0 /proc")
 
 
-def restart_slurmd(site: Site, start: str) -> None:
-    site.sh("n1", "kill $(cat /run/slurmd.pid); while pgrep -x slurmd >/dev/null; do sleep 0.02; done")
-    site.sh("n1", f"{start} </dev/null >/dev/null 2>&1")
-    site.settle()
-
-
 @planted("open-files", "n1")
 def open_files(site: Site) -> Planter:
-    restart_slurmd(site, "(ulimit -Sn 1024; ulimit -Hn 1024; slurmd)")
+    stop_slurmd(site)
+    start_slurmd(site, "(ulimit -Sn 1024; ulimit -Hn 1024; slurmd)")
     yield
-    restart_slurmd(site, "slurmd")
+    stop_slurmd(site)
+    start_slurmd(site)
 
 
 @planted("pam-adopt", "n1")
@@ -589,10 +627,30 @@ def no_munge(site: Site) -> Planter:
 
 @planted("no-slurmd", "n1")
 def no_slurmd(site: Site) -> Planter:
-    site.sh("n1", "kill $(cat /run/slurmd.pid); while pgrep -x slurmd >/dev/null; do sleep 0.02; done")
+    stop_slurmd(site)
     yield
-    site.sh("n1", "slurmd </dev/null >/dev/null 2>&1")
+    start_slurmd(site)
+
+
+@planted("slurmctld-stopped", "ctl", "n1")
+def slurmctld_stopped(site: Site) -> Planter:
+    site.sh("ctl", "kill -STOP $(cat /run/slurm/slurmctld.pid)")
+    try:
+        (found,) = yield
+        site.sh("ctl", found["fix"])
+    finally:
+        site.sh("ctl", "kill -CONT $(cat /run/slurm/slurmctld.pid)")
     site.settle()
+
+
+@planted("munge-stopped", "n1")
+def munge_stopped(site: Site) -> Planter:
+    site.sh("n1", "kill -STOP $(cat /run/munge/munged.pid)")
+    try:
+        (found,) = yield
+        site.sh("n1", found["fix"])
+    finally:
+        site.sh("n1", "kill -CONT $(cat /run/munge/munged.pid)")
 
 
 @planted("no-slurmctld", "ctl", "login", "n1")
@@ -765,3 +823,131 @@ def test_a_fault_is_named_with_its_remedy_and_nothing_else_is(
         after = site.doctors(hosts)
         site.env = {}
     assert {host: news(one, healthy[host]) for host, one in after.items() if news(one, healthy[host])} == {}
+
+
+# --- sites on which all is well --------------------------------------------------------------------------------------
+
+
+WELL_MADE: dict[str, Callable[[Site], Planter]] = {}
+
+
+def well_made(plant: Callable[[Site], Planter]) -> Callable[[Site], Planter]:
+    """A kind of site; its name is the function's."""
+    WELL_MADE[plant.__name__] = plant
+    return plant
+
+
+def script(site: Site, path: str, text: str) -> None:
+    site.write(site.conf / path, f"#!/bin/sh\n{text}\n", 0o755)
+    site.conf.joinpath(path).parent.chmod(0o755)
+
+
+@well_made
+def hooks_of_its_own(site: Site) -> Planter:
+    """Prolog, Epilog, TaskProlog, plugstack.conf.d and job_submit.lua, each of which calls ours or leaves it alone."""
+    script(site, "site-prolog", f"logger began; [ ! -x {BIN}/slurm-share-prolog ] || exec {BIN}/slurm-share-prolog")
+    script(site, "site-epilog", f"{BIN}/slurm-share-epilog; code=$?; rm -rf /tmp/scratch; exit $code")
+    script(site, "task-prolog", "echo export OMP_NUM_THREADS=1")
+    site.write(site.conf / "plugstack.conf", "# of the site\ninclude /etc/slurm/plugstack.conf.d/*.conf\n")
+    (site.conf / "plugstack.conf.d").mkdir()
+    site.write(site.conf / "plugstack.conf.d/share.conf", f"  Optional\t{OBJECT}  # ours\n")
+    site.write(site.conf / "plugstack.conf.d/other.conf", "optional /usr/lib/of-the-site.so x=1\n")
+    site.write(
+        site.conf / "job_submit.lua",
+        """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
+function slurm_job_submit(job, partitions, uid)
+  local code = share.submit(job, partitions, uid)
+  if code ~= slurm.SUCCESS then return code end
+  job.comment = "of the site"
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, old, partitions, uid) return share.modify(job, old, partitions, uid) end
+""",
+    )
+    lines = ("Prolog=/etc/slurm/site-prolog", "Epilog=/etc/slurm/site-epilog", "TaskProlog=/etc/slurm/task-prolog")
+    with site.slurm_conf(*lines, without=("Prolog=", "Epilog=")):
+        yield
+
+
+@well_made
+def links_in_folders(site: Site) -> Planter:
+    """prolog.d and epilog.d with links to ours beside the site's scripts."""
+    for which in ("prolog", "epilog"):
+        script(site, f"{which}.d/10-site", "exit 0")
+        (site.conf / f"{which}.d/zz-slurm-share").symlink_to(f"{BIN}/slurm-share-{which}")
+    lines = ("Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+    with site.slurm_conf(*lines, without=("Prolog=", "Epilog=")):
+        yield
+
+
+@well_made
+def configless(site: Site) -> Planter:
+    """The node has what the controller sends, and no file of Slurm's."""
+    with sent_by_the_controller(site, without="PlugStackConfig="):
+        yield
+
+
+@well_made
+def observing(site: Site) -> Planter:
+    """As it is installed."""
+    site.setting('mode = "observe"')
+    yield
+
+
+@well_made
+def off(site: Site) -> Planter:
+    """Switched off."""
+    site.setting('mode = "off"')
+    yield
+
+
+@well_made
+def partition_by_partition(site: Site) -> Planter:
+    """One partition shares, the others say that they do not."""
+    site.setting('mode = "observe"')
+    with (site.site / "config.toml").open("a") as file:
+        file.write('[partition.gpu]\nmode = "on"\n[partition.plain]\nmode = "off"\n')
+    yield
+
+
+@well_made
+def programs_elsewhere(site: Site) -> Planter:
+    """Slurm is in /opt/slurm, which is in everybody's PATH."""
+    for host in HOSTS:
+        site.sh(host, "mkdir -p /opt/slurm/bin; for one in scontrol sbatch srun salloc sinfo squeue; do"
+                " ln -s $(readlink -f /usr/bin/$one) /opt/slurm/bin/$one; done")  # fmt: skip
+    site.env = {"PATH": "/opt/slurm/bin:/usr/local/bin"}
+    yield
+    site.env = {}
+    for host in HOSTS:
+        site.sh(host, "rm -r /opt/slurm")
+
+
+@well_made
+def shared_jobs_at_work(site: Site) -> Planter:
+    """A shared job runs, a second one is pending, an ordinary one is held."""
+    job = site.cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "--share-gpu=2")
+    site.cluster.sbatch("alice", "srun true", "--share-gpu=2", "--exclusive")
+    site.cluster.sbatch("bob", "srun true", "--hold")
+    until(lambda: site.n1.mps("server"), "a job with its MPS server")
+    until(lambda: f'"job_id":{job}' in site.sh("n1", f"cat {STATE}/ledger"), "the job in the ledger")
+    yield
+    site.cluster.cancel_all()
+    until(lambda: not site.n1.mps(), "the end of the job")
+
+
+@pytest.mark.parametrize("kind", list(WELL_MADE))
+def test_a_site_on_which_all_is_well_hears_nothing(site: Site, healthy: dict[str, Said], kind: str) -> None:
+    """On every host."""
+    was = kept(site)
+    planter = WELL_MADE[kind](site)
+    try:
+        next(planter)
+        said = site.doctors(HOSTS)
+        assert {host: new for host, one in said.items() if (new := news(one, healthy[host]))} == {}
+        with pytest.raises(StopIteration):
+            planter.send([])
+    finally:
+        planter.close()
+        put_back(site, was)
+        site.env = {}

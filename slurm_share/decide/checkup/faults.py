@@ -28,6 +28,8 @@ FAULTS = (
     # --- plugstack.conf and the plugin
     Fault("required-line", "plugstack.conf has a second line for the plugin, `required`", ("plugstack",), "WARN",
           "take that line out of /etc/slurm/plugstack.conf"),
+    Fault("path-not-sent", "PlugStackConfig names a path, and the nodes are configless", ("plugstack",), "FAIL",
+          "take PlugStackConfig out"),
     Fault("carriage-return", "plugstack.conf was edited on Windows", ("plugstack",), "FAIL", "sed -i 's/\\r$//'"),
     Fault("undefined-symbol", "the plugin's object wants a symbol that Slurm here does not have", ("plugin-loads",),
           "FAIL", "install slurm-share-spank anew"),
@@ -66,6 +68,8 @@ FAULTS = (
     # --- config.toml
     Fault("unknown-key", "a key of config.toml is misspelt", ("config",), "FAIL", "slurm-share config print"),
     Fault("writable-config", "config.toml is writable by everybody", ("config",), "FAIL", "chown root and chmod go-w"),
+    Fault("closed-config", "config.toml can be read by root alone", ("config",), "FAIL",
+          "chmod a+r /etc/slurm-share/config.toml"),
     Fault("link-to-nowhere", "config.toml is a link to a file server that is not mounted", ("config",), "FAIL",
           "slurm-share config print"),
     Fault("other-mode", "one node has an old config.toml, which only observes", ("controller-mode",), "FAIL",
@@ -111,6 +115,9 @@ FAULTS = (
     # --- daemons
     Fault("no-munge", "munged is stopped on a node", ("munge",), "FAIL", "systemctl enable --now munge"),
     Fault("no-slurmd", "slurmd is stopped", ("daemons",), "FAIL", "`systemctl start` what is named"),
+    Fault("slurmctld-stopped", "slurmctld hangs: it was stopped with SIGSTOP", ("daemons", "controller"), "FAIL",
+          "kill -CONT"),
+    Fault("munge-stopped", "munged hangs: it was stopped with SIGSTOP", ("munge",), "FAIL", "kill -CONT"),
     Fault("no-slurmctld", "slurmctld is stopped", ("controller", "daemons"), "FAIL", "systemctl status slurmctld"),
     Fault("drained", "the node is drained since a Prolog failed", ("node-state",), "WARN",
           "scontrol update nodename=n1 state=resume"),

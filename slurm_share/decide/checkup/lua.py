@@ -30,6 +30,8 @@ def _without_lua(facts: Facts) -> list[Verdict] | None:
 )
 def job_submit(facts: Facts) -> Sequence[Verdict]:
     found = words(facts, "JobSubmitPlugins")
+    if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
+        return ok("config.toml has job_submit = false: the site does without it")
     if isinstance(found, Unseen):
         return skip(found)
     if not site_rules.has_lua(found):

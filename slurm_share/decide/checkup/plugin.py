@@ -31,6 +31,12 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
         sent = words(facts, "SlurmctldParameters")
         if facts.roles == ("controller",) and (isinstance(sent, Unseen) or "enable_configless" not in sent):
             return skip(f"there is no {file}, and a controller that sends none needs none")
+        folder = facts.slurm.file.rpartition("/")[0]
+        if folder not in ("", file.rpartition("/")[0]) and not isinstance(sent, Unseen) and "enable_configless" in sent:
+            fix = "slurm.conf: take PlugStackConfig out: nodes then take the plugstack.conf that the controller sends"
+            return fail(
+                f"there is no {file}, which PlugStackConfig names; what the controller sends is in {folder}", fix
+            )
         return fail(f"there is no {file}")
     ours = [line for line in lines if OBJECT in line]
     if not ours:
@@ -182,7 +188,7 @@ def install_path(facts: Facts) -> Sequence[Verdict]:
 @check(
     "config",
     EVERYWHERE,
-    asks="/etc/slurm-share/config.toml is understood, and root's alone",
+    asks="/etc/slurm-share/config.toml is understood, everybody may read it, and it is root's alone to write",
     why="with a file that is wrong no job is shared, and the hooks' log says so for each",
     fix="`slurm-share config print` names the line",
 )
@@ -191,8 +197,14 @@ def config(facts: Facts) -> Sequence[Verdict]:
         return fail(facts.config.why)
     if facts.config_file is None:
         return ok("there is none: all defaults, which only observe")
-    why = unsafe(facts.config_file)
-    return fail(why, f"chown root and chmod go-w {facts.config_file.path}") if why else ok(facts.config_file.path)
+    if why := unsafe(facts.config_file):
+        return fail(why, f"chown root and chmod go-w {facts.config_file.path}")
+    for step in facts.config_file.chain:
+        bits = "r" if step is facts.config_file.chain[-1] else "x"
+        if not step.mode & {"r": 0o004, "x": 0o001}[bits]:
+            said = f"{step.path} has mode {step.mode & 0o7777:04o}: neither job_submit.lua, which SlurmUser runs, nor"
+            return fail(f"{said} users' commands can read the settings", f"chmod a+{bits} {step.path}")
+    return ok(facts.config_file.path)
 
 
 @check(

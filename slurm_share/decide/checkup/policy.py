@@ -175,6 +175,8 @@ def controller_mode(facts: Facts) -> Sequence[Verdict]:
         return skip("config.toml is not understood")
     if "controller" in facts.roles:
         return ok("this host is a controller itself")
+    if not config.settings.job_submit:
+        return ok("config.toml has job_submit = false: each node's own mode counts")
     if isinstance(there, Unseen):
         return skip(there)
     if not name and len(set(config.modes().values())) > 1:  # the default partition has no name here

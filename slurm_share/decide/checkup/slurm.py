@@ -60,6 +60,9 @@ def slurm_commands(facts: Facts) -> Sequence[Verdict]:
     " /etc/munge/munge.key)",
 )
 def munge(facts: Facts) -> Sequence[Verdict]:
+    if "munged" in facts.host_facts.stopped:
+        pid = facts.host_facts.stopped["munged"]
+        return fail(f"munged, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
     if not facts.slurm.munge_problem:
         return ok("it answers, or Slurm does without it")
     if isinstance(facts.slurm.live, Unseen):
@@ -79,11 +82,13 @@ def controller(facts: Facts) -> Sequence[Verdict]:
     live = facts.slurm.live
     if not facts.slurm.commands:
         return skip("see slurm-commands")
-    if isinstance(live, Unseen) and facts.slurm.munge_problem:
+    if isinstance(live, Unseen) and (facts.slurm.munge_problem or "munged" in facts.host_facts.stopped):
         return skip("see munge")
     if isinstance(live, Unseen):
         if facts.slurm.down:
             return fail(f"slurmctld on {named(facts.slurm.down)} does not answer")
+        if facts.slurm.is_silent:
+            return fail(live.why, "on the controller: `systemctl status slurmctld`; kill -CONT one that is stopped")
         return fail(live.why, "`scontrol ping` here says it again: this host's slurm.conf, its munge, or the network")
     if facts.slurm.down:
         return warn(f"slurmctld on {named(facts.slurm.down)} does not answer; another one does")
@@ -102,7 +107,11 @@ def daemons(facts: Facts) -> Sequence[Verdict]:
         return skip(facts.host_facts.missed)
     wanted = {"controller": "slurmctld", "compute": "slurmd"}
     missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in facts.host_facts.daemons]
-    return fail(f"{named(missing)} does not run here") if missing else ok("they run")
+    found = fail(f"{named(missing)} does not run here") if missing else []
+    for name, pid in facts.host_facts.stopped.items():
+        if name in wanted.values():
+            found += fail(f"{name}, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
+    return found or ok("they run")
 
 
 @check(

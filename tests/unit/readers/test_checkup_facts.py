@@ -281,8 +281,8 @@ def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
         (root / "etc/slurm" / name).unlink(missing_ok=True)
         (root / "etc/slurm" / name).mkdir()
     slurm = read(root, Slurm(**{"scontrol show config": Finished(1, "", "no controller")})).slurm
-    assert slurm.lua == Unseen("/etc/slurm/job_submit.lua cannot be read (Is a directory)")
-    assert slurm.task_prolog == Unseen("/etc/slurm/task.sh cannot be read (Is a directory)")
+    assert slurm.lua == Unseen("/etc/slurm/job_submit.lua is no plain file")
+    assert slurm.task_prolog == Unseen("/etc/slurm/task.sh is no plain file")
 
 
 def test_a_host_without_slurm_is_nothing(root):
@@ -700,3 +700,20 @@ def test_daemons_of_slurm_tell_where_its_commands_are(root):
     """slurmd in a folder of its own has them beside it."""
     (root / "proc/57/exe").symlink_to("/opt/slurm-26/sbin/slurmd")
     assert checkup_host.read_daemon_folders(root) == ["/opt/slurm-26/sbin", "/opt/slurm-26/bin"]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda file: os.mkfifo(file), "is no plain file"),
+        (lambda file: file.mkdir(), "is no plain file"),
+        (lambda file: os.truncate(os.open(file, os.O_CREAT | os.O_RDWR), 1 << 32), "is larger than"),
+    ],
+    ids=["fifo", "folder", "huge"],
+)
+def test_a_configuration_that_is_no_file_is_not_waited_for(root, make, why):
+    """A sentence, at once."""
+    file = root / names.CONFIG_FILE.lstrip("/")
+    file.parent.mkdir(parents=True)
+    make(file)
+    assert why in read(root).config.why
