@@ -29,6 +29,7 @@ EXCUSED = {
         "needs agents, and an operator: test_agent.py and test_sources.py"
     ),
     r".*: slurm-share (archive|report).*": "needs a week of history: test_history.py",
+    r"emergency\.md: slurm-share (off|on|status --cluster)( .*)?": "switches every node: the tests of the mode do that",
     r".*: sacct .*": "needs accounting: test_accounting.py",
     r".*: llload(-tui)? .*--(replay|record) .*": "needs a recording of its own: test_llload.py, test_tui.py",
     r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
@@ -44,6 +45,7 @@ ON_A_NODE = r"slurm-share (status|sample)\b.*"
 CODES = {
     r"slurm-share install( --check.*)?": {0, 1},
     r"llload --advise": {0, 1},  # 1: nobody has watched the job for long enough
+    r"(grep|pkill) .*": {0, 1},  # 1: there is nothing of the kind
     r"slurm-share doctor.*": {0, 1, 2},  # what is there to be found on a simulated cluster is test_doctor.py's business
 }
 WORK = "work"
@@ -140,6 +142,8 @@ def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run
             reconfigure(site)
     elif any(line.text.startswith("llload") for line in lines):
         have_work(site)
+    if any(re.fullmatch(r"scontrol update .* state=resume", line.text) for line in lines):
+        site.exec("ctl", ["scontrol", "update", "nodename=n1", "state=drain", "reason=Prolog error"], check=True)
     wrong = [why for line in dict.fromkeys(lines) if (why := run(site, line)) is not None]
     have_run.update(line.text for line in lines)
     assert wrong == []
