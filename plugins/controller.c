@@ -34,6 +34,10 @@ static int describe(const slurm_job_info_t *record, struct ss_job_gpus *job)
 	}
 	slurm_hostlist_destroy(names);
 	ss_job_gpus_mark(job, record->admin_comment);
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
+	ss_job_gpus_hear(job, record->extra, record->restart_cnt);
+#endif
+	ss_job_gpus_hear(job, record->comment, record->restart_cnt);
 	return rc == 0 && job->nodes > 0 ? 0 : -1;
 }
 

@@ -48,6 +48,36 @@ void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment)
 	}
 }
 
+/* The words behind a verdict's mode: ",runs=2,tasks=4" up to `end`. */
+static bool is_over(const char *words, const char *end, uint32_t restarts)
+{
+	static const char runs[] = ",runs=";
+	uint32_t most;
+
+	for (const char *at = words; at < end; at += 1 + strcspn(at + 1, ",;")) {
+		size_t length = 1 + strcspn(at + 1, ",;");
+		if (length > strlen(runs) && strncmp(at, runs, strlen(runs)) == 0)
+			return ss_number_parse(at + strlen(runs), length - strlen(runs), 0, 999999, &most) == 0 && restarts >= most;
+	}
+	return false;
+}
+
+void ss_job_gpus_hear(struct ss_job_gpus *job, const char *text, uint32_t restarts)
+{
+	static const char mark[] = SS_VERDICT "=", on[] = "on";
+
+	for (const char *at = text; at != NULL && *at != '\0';) {
+		size_t length = strcspn(at, ";");
+		if (strncmp(at, mark, strlen(mark)) == 0) {
+			const char *mode = at + strlen(mark), *end = at + length;
+			size_t word = strcspn(mode, ",;");
+			if (word != strlen(on) || strncmp(mode, on, word) != 0 || is_over(mode + word, end, restarts))
+				job->per_gpu = 0;
+		}
+		at += length + (at[length] == ';');
+	}
+}
+
 /* The fewest GPUs on the nodes that a list like n1,n3 names, and which node that is; NULL where it has brackets, or names no
  * node that we know. */
 static const struct ss_job_node *fewest_of(const struct ss_job_gpus *job, const char *list)

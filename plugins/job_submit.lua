@@ -766,6 +766,95 @@ function M.mode_for(names, settings)
   return mode
 end
 
+-- The verdict ---------------------------------------------------------------------------------------------------------
+-- What the hooks on the nodes are told about the job's share: slurm_share/decide/verdict.py has the form. It is the last item
+-- of `extra` or `comment`. A user's own is taken out: of all jobs, since an ordinary one's counts on the nodes of
+-- exclusive_user_nodes.
+
+local ITEM = M.VERDICT .. "="
+
+-- The items of a text that are verdicts, and those that are not, each joined again; nil for none.
+local function parted(text)
+  local verdicts, others = {}, {}
+  for part in string.gmatch((text or "") .. ";", "([^;]*);") do
+    local list = string.sub(part, 1, #ITEM) == ITEM and verdicts or others
+    list[#list + 1] = part
+  end
+  return #verdicts > 0 and table.concat(verdicts, ";") or nil, table.concat(others, ";")
+end
+
+-- The text of a field with this verdict behind it; or nil and a sentence, where Slurm would refuse so long a one.
+local function with_verdict(text, item, field)
+  local _, own = parted(text)
+  local whole = own == "" and item or own .. ";" .. item
+  if #whole <= M.FIELD_MAX_BYTES then return whole end
+  return nil, "slurm-share: --" .. field .. " has " .. #own .. " bytes, and Slurm takes " .. M.FIELD_MAX_BYTES .. ", of which "
+    .. (#item + 1) .. " are needed for what the nodes are told about the job's share; make it shorter"
+end
+
+local function forget_verdicts(job)
+  for field in pairs(M.FIELDS) do
+    local verdict, own = parted(job[field])
+    if verdict then job[field] = own end
+  end
+end
+
+-- Whether the field had room for the verdict; its user is told where it had none.
+local function give_verdict(job, settings, words)
+  local text, problem = with_verdict(job[settings.verdict_field], ITEM .. words, settings.verdict_field)
+  if not text then
+    slurm.log_user("%s", problem)
+    return false
+  end
+  job[settings.verdict_field] = text
+  return true
+end
+
+-- What the hooks need to know to say what they would do with a job that is left as it was.
+local function observed(wish)
+  if not wish then return "observe,refused" end
+  local words = { "observe" }
+  if wish.shared == NODE then words[#words + 1] = "whole" end
+  if string.find(wish.tres_per_node or "", "gres/shard", 1, true) then words[#words + 1] = "part" end
+  if wish.ntasks_per_node then words[#words + 1] = "tasks=" .. wish.ntasks_per_node end
+  return table.concat(words, ",")
+end
+
+-- slurmctld's own user, which is SlurmUser: slurm.conf is not told to a script.
+function M.controllers_uid()
+  local status = io.open("/proc/self/status", "r")
+  local uid = status and string.match(status:read("*a"), "\nUid:%s+(%d+)")
+  if status then status:close() end
+  return tonumber(uid)
+end
+
+local function may_administer(uid) return uid == 0 or uid == M.controllers_uid() end
+
+local function is_pending(old) return old.job_state % 256 == 0 end
+
+-- A verdict without the number of runs that it holds for.
+local function of_all_runs(verdict) return (string.gsub(verdict or "", ",runs=%d+", "")) end
+
+-- A sentence for a change of the verdict that cannot be; nil for all others. A text without one keeps the job's.
+local function problem_of_verdict(job, old, uid)
+  for field in pairs(M.FIELDS) do
+    if job[field] ~= nil then
+      local was, now = parted(old[field]), (parted(job[field]))
+      if now == nil and was ~= nil then
+        local text, problem = with_verdict(job[field], was, field)
+        if not text then return problem end
+        job[field] = text
+      elseif now ~= was and not may_administer(uid) then
+        return "slurm-share: " .. shown(now, 60) .. " in " .. field .. " is for your administrators to say; leave it away, and"
+          .. " the job keeps " .. (was and shown(was, 60) or "none")
+      elseif now ~= was and not is_pending(old) and of_all_runs(now) ~= of_all_runs(was) then
+        return "slurm-share: the job runs and keeps what it was given; " .. shown(now, 60) .. " can be set while a job is"
+          .. " pending"
+      end
+    end
+  end
+end
+
 -- What Slurm calls ---------------------------------------------------------------------------------------------------------
 
 -- For a sentence; a user without a default partition may have named none.
@@ -798,16 +887,19 @@ function M.submit(job, partitions, _uid)
   local settings = current_settings()
   local names = M.partitions_of(job, partitions)
   local n, text, problem = M.share(job.spank_job_env)
+  local mode = M.mode_for(names, settings)
+  forget_verdicts(job)
   if not n and not problem then
     keep_to_one_user(job, names, settings)
+    local keeps_nodes = #settings.exclusive_user_partitions > 0 or #settings.exclusive_user_nodes > 0
+    if mode == "off" and keeps_nodes and not give_verdict(job, settings, mode) then return slurm.ERROR end
     return slurm.SUCCESS
   end
-  local mode = M.mode_for(names, settings)
   local no_effect = "slurm-share: --share-gpu=" .. text .. " has no effect"
   if mode == "off" then
     local off = ": sharing is switched off in " .. place(names) .. "; the job runs as if it were not there"
     slurm.log_user("%s", no_effect .. off)
-    return slurm.SUCCESS
+    return give_verdict(job, settings, mode) and slurm.SUCCESS or slurm.ERROR
   end
   if n then problem = problem_of(job, n, text, settings.shards_per_gpu) end
   local constraint
@@ -824,12 +916,13 @@ function M.submit(job, partitions, _uid)
     log_would(job, names, refusal or what .. " (" .. render(wish) .. ")")
     local only = " yet: " .. place(names) .. " only observes; the job runs as if it were not there"
     slurm.log_user("%s", no_effect .. only)
-    return slurm.SUCCESS
+    return give_verdict(job, settings, observed(wish)) and slurm.SUCCESS or slurm.ERROR
   end
   if problem then
     slurm.log_user("%s", problem)
     return slurm.ERROR
   end
+  if not give_verdict(job, settings, mode) then return slurm.ERROR end
   local lines = hints(job, n, wish, settings.shards_per_gpu)
   apply(job, wish)
   for _, line in ipairs(lines) do slurm.log_user("%s", line) end
@@ -840,8 +933,13 @@ end
 -- slots, and one that moves to another partition may come to a node that is not kept for its user. root may. A job without a
 -- share that is moved to a listed partition is not made exclusive: the hooks on the node look at who is there.
 function M.modify(job, old, _partitions, uid)
+  local wrong = problem_of_verdict(job, old, uid)
+  if wrong then
+    slurm.log_user("%s", wrong)
+    return slurm.ERROR
+  end
   local text = string.match(";" .. (old.admin_comment or ""), ";share%-gpu=([^;]*)")
-  if not text or uid == 0 then return slurm.SUCCESS end
+  if not text or may_administer(uid) then return slurm.SUCCESS end
   local asked = (job.partition ~= nil and job.partition ~= old.partition and "its partition")
     or (job.num_tasks ~= slurm.NO_VAL and "its tasks") or (job.ntasks_per_node ~= slurm.NO_VAL16 and "its tasks per node")
     or (job.shared ~= slurm.NO_VAL16 and "how exclusive it is")

@@ -232,6 +232,10 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 		plan->refused = take(reader, "refused");
 		return plan->refused ? take_end(reader) : -1;
 	}
+	if (follows(reader, "unshared")) {
+		plan->unshared = take(reader, "unshared");
+		return plan->unshared ? take_end(reader) : -1;
+	}
 	if (take_share(reader, plan) != 0 || take_number(reader, "gpus", 1, SS_PLAN_MAX_SLOTS, &plan->gpus) != 0 ||
 	    take_number(reader, "slots", 1, SS_PLAN_MAX_SLOTS, &plan->slot_count) != 0 || take_cores(reader, &plan->cores) != 0)
 		return -1;

@@ -26,7 +26,8 @@ struct ss_slot {
 struct ss_plan {
 	uint32_t job, uid;
 	const char *node;
-	const char *refused; /* the sentence for the user, or NULL: then the rest is filled */
+	const char *refused; /* the sentence for the user, or NULL */
+	const char *unshared; /* why the job runs as if it had not asked to share, or NULL: then the rest is filled */
 	const char *share;   /* the request, canonical */
 	uint32_t per_gpu;    /* its N */
 	uint32_t gpus;

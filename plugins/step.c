@@ -165,34 +165,54 @@ static bool was_to_share(spank_t sp)
 	       ss_number_parse(start, strlen(start), 1, UINT32_MAX, &start_s) != 0 || site.changed_s < (int64_t)start_s;
 }
 
-static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node)
+/* Why the Prolog let the job run unshared; false: it did not. What is there instead and cannot be read says nothing. */
+static bool runs_unshared(const char *state_root, const struct ss_plan_owner *owner, char *reason, size_t size)
+{
+	struct ss_plan *note = NULL;
+	char path[512], why[SS_SENTENCE_SIZE];
+
+	(void)snprintf(path, sizeof path, "%s/" SS_UNSHARED_FOLDER "/%u", state_root, owner->job);
+	if (ss_plan_read(path, owner, &note, why, sizeof why) != SS_PLAN_READ)
+		return false;
+	bool found = note->unshared != NULL;
+	if (found)
+		(void)snprintf(reason, size, "%s", note->unshared);
+	ss_plan_free(note);
+	return found;
+}
+
+/* `unshared`: why the Prolog let the job run unshared; NULL: it did not say so. */
+static void decide_without_plan(spank_t sp, const struct ss_request *asked, bool batch, const char *node, const char *unshared)
 {
 	bool asks = asked != NULL && !asked->off;
+	bool lacks_plan = asks && unshared == NULL && was_to_share(sp);
 
 	/* llsub's launchers, too: without a plan they would deal out GPUs that other jobs may have */
-	if (!batch && wants_no_slot(sp, asked) && !(asks && was_to_share(sp)))
+	if (!batch && wants_no_slot(sp, asked) && !lacks_plan)
 		return;
-	if (!batch && is_from_outside(sp)) {
-		/* the number of its tasks is that of the slots it was to have */
-		now.verdict = REFUSE;
-		decide_sentence("job %u was to share its GPUs, but node %s does not share them: your administrators have sharing "
-				"switched off or only observed there, or its Prolog's log says why; say what this srun takes, for "
-				"example srun --" SS_OPTION "=" SS_OPTION_OFF " -n1 --gres=gpu:1", now.step.job, node);
-	} else if (!batch && is_below_shared_batch(sp, now.step.job)) {
+	/* of several nodes another may share: one program, part of it with slots and part without, is not what was meant */
+	if (!batch && is_below_shared_batch(sp, now.step.job) && (now.nodes > 1 || !is_from_outside(sp))) {
 		now.verdict = REFUSE;
 		decide_sentence("job %u shares its GPUs, but node %s has no plan for it: its tasks here have no slot; leave the node out "
 				"(srun --exclude=%s), and tell your administrators: slurm-share's Prolog is off there, or its log says why",
 				now.step.job, node, node);
-	} else if (asks && was_to_share(sp)) {
+	} else if (lacks_plan && !batch && is_from_outside(sp)) {
+		now.verdict = REFUSE;
+		/* the number of its tasks is that of the slots it was to have */
+		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: its Prolog could not make one, and its log "
+				"there says why; submit the job again, or say what this srun takes, for example srun --" SS_OPTION "="
+				SS_OPTION_OFF " -n1 --gres=gpu:1", now.step.job, node);
+	} else if (lacks_plan) {
 		now.verdict = REFUSE;
 		decide_sentence("job %u is to share its GPUs, but node %s has no plan for it: its Prolog could not make one, and its log "
 				"there says why; without a plan nothing is run; tell your administrators, and submit the job again",
 				now.step.job, node);
 	} else if (asks) {
 		now.verdict = SAY_UNSHARED;
-		decide_sentence("job %u asked for --" SS_OPTION "=%d, but node %s does not share its GPUs: this runs unshared; your "
-				"administrators have sharing switched off or only observed there, or its Prolog's log says why",
-				now.step.job, asked->per_gpu, node);
+		decide_sentence("job %u asked for --" SS_OPTION "=%d, but node %s does not share its GPUs: this runs unshared; %s",
+				now.step.job, asked->per_gpu, node,
+				unshared ? unshared : "your administrators have sharing switched off or only observed there, or its "
+						      "Prolog's log says why");
 	}
 }
 
@@ -345,7 +365,7 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 {
 	/* slurmd sets it for its slurmsteps; the step's own environment is the user's to write */
 	const char *node = getenv("SLURMD_NODENAME");
-	char path[512], why[SS_SENTENCE_SIZE] = "";
+	char path[512], why[SS_SENTENCE_SIZE] = "", unshared[SS_SENTENCE_SIZE];
 	struct ss_plan_owner owner = { .node = node };
 	uint32_t step_id;
 
@@ -362,7 +382,8 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 
 	switch (ss_plan_read(path, &owner, &now.plan, why, sizeof why)) {
 	case SS_PLAN_ABSENT:
-		decide_without_plan(sp, asked, batch, node);
+		decide_without_plan(sp, asked, batch, node,
+				    runs_unshared(state_root, &owner, unshared, sizeof unshared) ? unshared : NULL);
 		break;
 	case SS_PLAN_BAD:
 		/* an ordinary job is not to suffer from a damaged state folder */

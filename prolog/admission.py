@@ -58,6 +58,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if is_anothers(job, paths, last):
         hook.report(WHO, f"job {job.job_id} lives here, and not as one of uid {job.uid}: nothing is done for it")
         return True
+    state.remove_unshared(paths, job.job_id)
     state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may follow an earlier run's plan
     decision = decide(job, paths, settings)
     well = True

@@ -23,6 +23,7 @@ def main() -> int:
 
 def work() -> bool:
     """For a job that was given something here, whatever the mode is by now. False: the node is unwell."""
+    _forget_unshared()
     settings = hook.load_settings_or_defaults("epilog")
     from slurm_share.paths import Paths
     from slurm_share.share.rules import drain
@@ -40,9 +41,21 @@ def work() -> bool:
         call_off()
 
 
+def _forget_unshared() -> None:
+    """Take away the Prolog's note that the job runs unshared."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if job.isascii() and job.isdecimal():
+        try:
+            os.unlink(f"{names.STATE_ROOT}/{names.UNSHARED_FOLDER}/{job}")  # noqa: PTH108
+        except OSError:
+            pass  # there is none
+
+
 def watch_only() -> bool:
     """For a job that was given nothing: a site that observes is told what would have been done."""
     from slurm_share.errors import ConfigError
+
+    _forget_unshared()
 
     try:
         settings = hook.load_settings()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn, ParamSpec, TypeVar
 
+    from slurm_share.decide.verdict import InForce, Mode, Verdict
     from slurm_share.paths import Paths
     from slurm_share.records import Ledger, ProcessIdentity
     from slurm_share.settings import Settings
@@ -185,15 +186,70 @@ def report(who: str, text: str) -> None:
     log.line(Settings().log_file if _log_file is None else _log_file, who, text)
 
 
-def load_settings() -> Settings:
-    """Return the settings for this job's partition. Raises ConfigError where the site's file is wrong."""
-    global _log_file, _settings
+why_not_on = ""
+"""What says that this hook's job is not shared on a node whose own mode is `on`; empty: nothing."""
+
+
+def load_settings(*, decides: bool = True) -> Settings:
+    """Return the settings for this job's partition, with the mode that is in force for this job (decide/verdict.py);
+    where the hook `decides` nothing, with the node's own. Raises ConfigError where the site's file is wrong."""
+    global _log_file, _settings, why_not_on
+    from msgspec.structs import replace
+
     from slurm_share import config
 
     configuration = config.load()
     _log_file = configuration.settings.log_file
-    _settings = configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
+    settings = configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
+    _settings, why_not_on = settings, ""
+    if decides:
+        in_force = _in_force(settings)
+        if in_force.mode != settings.mode:
+            _settings = replace(settings, mode=in_force.mode)
+            why_not_on = in_force.why if settings.mode == "on" else ""
     return _settings
+
+
+def read_verdict() -> Verdict | None:
+    """Return what the controller said about this hook's job; None: nothing."""
+    from slurm_share.decide import verdict
+
+    return verdict.read(os.environ.get(names.VERDICT_EXTRA), os.environ.get(names.VERDICT_COMMENT))
+
+
+def _in_force(settings: Settings) -> InForce:
+    from slurm_share.decide import verdict
+
+    restarts = os.environ.get("SLURM_JOB_RESTART_COUNT", "")
+    found = read_verdict()
+    shares = names.HOOK_VARIABLE in os.environ
+    # Nothing can switch on again what is off here: the file server need not be asked.
+    asks = settings.mode_file and settings.mode != "off" and (not shares or found is None or found.mode != "off")
+    return verdict.in_force(
+        settings.mode,
+        found,
+        _everywhere(settings.mode_file) if asks else None,
+        restart_count=int(restarts) if restarts.isascii() and restarts.isdecimal() else None,
+        shares=shares,
+        uses_job_submit=settings.job_submit,
+    )
+
+
+def _everywhere(path: str) -> Mode | None:
+    """Return the word of the site's mode file; None: it has none for this job. One that was written after the job had
+    begun is not for it: on its other nodes the job may share already."""
+    from slurm_share.decide import verdict
+    from slurm_share.readers import mode_file
+
+    found = mode_file.read(path)
+    if found.problem is not None:
+        report(
+            "hooks", f"{path} cannot be read ({found.problem}): this node's own settings and the verdict count alone"
+        )
+    start = os.environ.get("SLURM_JOB_START_TIME", "")
+    if found.text is None or (start.isascii() and start.isdecimal() and found.changed_s >= int(start) + 1):
+        return None
+    return verdict.word_of_file(found.text)
 
 
 def load_settings_or_defaults(who: str) -> Settings:
@@ -203,7 +259,7 @@ def load_settings_or_defaults(who: str) -> Settings:
     from slurm_share.settings import Settings
 
     try:
-        return load_settings()
+        return load_settings(decides=False)
     except ConfigError as error:
         report(who, f"{error}; going on with the defaults")
         return Settings()

@@ -1,5 +1,9 @@
 """What the hooks would do, for a site that wants to see it first: one line a decision in the log, and nothing else.
 
+Where the controller only observes as well, Slurm gave the job what its user wrote. job_submit.lua says in its verdict
+what it would have asked for, and the job is judged as if it had been given that: on nodes of its user alone, for which
+it would have waited in the queue.
+
 Nothing is written that the hooks of such a site read again; so of jobs that are here at once each is judged as if the
 others had been let in as Slurm did it.
 """
@@ -8,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from slurm_share.decide import leftovers, owners
+from slurm_share.decide.verdict import Verdict
 from slurm_share.errors import DriverError, StateError
 from slurm_share.node import driver as nvml
 from slurm_share.paths import Paths
 from slurm_share.process import Deadline
 from slurm_share.readers import hook_env, ledger_file, proc, scratch
-from slurm_share.records import Ledger, LedgerJob, Plan, Refusal
+from slurm_share.records import JobContext, Ledger, LedgerJob, Plan, Refusal
 from slurm_share.settings import Settings
 
 from . import admission, hook, release
@@ -28,6 +35,15 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     guarded = job.share is not None or admission.is_listed(job.node, settings)
     if not guarded and job.share_problem is None:
         return
+    said = hook.read_verdict() if job.share is not None else None
+    is_as_written = said is not None and said.mode == "observe"
+    if said is not None and is_as_written:
+        if said.refused:
+            hook.report(
+                WHO, f"job {job.job_id} of uid {job.uid}: would be refused at submission (slurmctld's log: why)"
+            )
+            return
+        job = _as_asked_for(job, said)
     decision = admission.decide(job, paths, settings)
     ledger = _read_ledger(paths)
     live = release.jobs_at_work()
@@ -35,6 +51,11 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     if judged.neighbours:
         shown = admission.read_names(judged.uids(), environ)
         judged = admission.judge(job, decision, ledger, live, now, shown, guarded=guarded)
+    waits = ""
+    if is_as_written and judged.neighbours:
+        others = ", ".join(str(one.job_id) for one in judged.neighbours)
+        waits = f", when other users' jobs have left the node ({others})"
+        judged = admission.judge(job, decision, ledger, live, now, {}, guarded=False)
     decision = judged.decision
     for entry in judged.over:
         hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
@@ -44,7 +65,20 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     elif isinstance(decision, Refusal):
         hook.report(WHO, f"would be {admission.sentence(job, decision)}")
     else:
-        hook.report(WHO, f"would be shared: {admission.sentence(job, decision)}; {_mps(decision)}")
+        hook.report(WHO, f"would be shared: {admission.sentence(job, decision)}; {_mps(decision)}{waits}")
+
+
+def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
+    """Return the job as Slurm would have described it if job_submit.lua had asked for what it worked out."""
+    if said.whole:
+        try:
+            gpus = hook.ask_driver(nvml.read_driver).gpus
+        except DriverError:
+            return job  # it is refused for that
+        return replace(job, exclusive="node", granted=tuple(gpu.uuid for gpu in gpus if not gpu.mig_parent))
+    if said.part:
+        return replace(job, exclusive="user", tasks=1, nodes=1)
+    return replace(job, exclusive=job.exclusive or "user", tasks=said.tasks or job.tasks)
 
 
 def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
@@ -53,6 +87,11 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
     listed = admission.is_listed(job.node, settings)
     if job.share is None and not listed:
         return
+    said = hook.read_verdict() if job.share is not None else None
+    if said is not None and said.mode == "observe":
+        if said.refused:
+            return
+        job = _as_asked_for(job, said)
     live = release.jobs_at_work()
     over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
     if job.uid not in owners.departed(over, _read_ledger(paths), live):

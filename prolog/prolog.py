@@ -35,10 +35,25 @@ def _drop_plan() -> None:
     """Where no plan is made: one of the job's earlier run must not send tasks to GPUs it no longer has."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if job.isascii() and job.isdecimal():
-        try:
-            os.unlink(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}")  # noqa: PTH108
-        except OSError:
-            pass  # there is none
+        for path in (f"{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}", f"{names.UNSHARED_FOLDER}/{job}"):
+            try:
+                os.unlink(f"{names.STATE_ROOT}/{path}")  # noqa: PTH108
+            except OSError:
+                pass  # there is none
+
+
+def _note_unshared() -> None:
+    """Where a job asked to share and does not, on a node whose own mode is `on`: its tasks run unshared, and are told
+    why. Without this note the plugin would take a plan for missing, and refuse them."""
+    if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
+        return
+    from slurm_share.actuators import state
+    from slurm_share.paths import Paths
+    from slurm_share.readers import hook_env
+    from slurm_share.records import PlanFile
+
+    job = hook_env.read(os.environ)
+    state.write_unshared(Paths(), PlanFile(job.job_id, job.uid, job.node, unshared=hook.why_not_on), job.gid)
 
 
 def _refuse(error: Exception) -> None:
@@ -59,8 +74,10 @@ def work() -> bool:
     shares = False
     try:
         settings = hook.load_settings()
-        if settings.mode == "off":
+        if settings.mode != "on":
             _drop_plan()
+            _note_unshared()
+        if settings.mode == "off":
             return True
         from slurm_share.paths import Paths
 
@@ -77,7 +94,6 @@ def work() -> bool:
             if settings.mode == "observe":
                 from . import observe
 
-                _drop_plan()
                 observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
                 return True
             shares = names.HOOK_VARIABLE in os.environ

@@ -25,9 +25,10 @@ launcher carry it out. It is text, so that C can read it without a library and a
 * Printable ASCII, lines end in one newline, at most PLAN_MAX_LINE bytes each and PLAN_MAX_BYTES in all. The first line
   is PLAN_MAGIC, the last is `end`: a file without it is torn and counts as unreadable.
 * `job`, `uid`, `node`, in this order, say whose plan it is; a reader compares them with what Slurm told it.
-* A plan goes on in one of two ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and the
-  sentence is for the user. Or `share` (the request, canonical), `gpus` (how many the job has here), `slots`, `cores`,
-  any number of `note SENTENCE` (said once in the job's output) and the slot lines, 0 to slots-1 in order.
+* A plan goes on in one of three ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and
+  the sentence is for the user. `unshared WHY` (then `end`): the job asked to share and runs as one that did not; such a
+  plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical), `gpus` (how many the job has here), `slots`,
+  `cores`, any number of `note SENTENCE` (said once in the job's output) and the slot lines, 0 to slots-1 in order.
 * `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
   of its hardware threads, joined by commas.
 * `part=I/P` in a slot line: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step

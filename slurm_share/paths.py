@@ -47,6 +47,10 @@ class Paths(Struct, frozen=True):
         """The job's plan; root's, readable by its user alone."""
         return self.job(job_id) / names.PLAN_FILE
 
+    def unshared(self, job_id: int) -> Path:
+        """That a job which asked to share runs unshared here; root's, readable by its user alone."""
+        return self.root / names.UNSHARED_FOLDER / str(job_id)
+
     @property
     def user(self) -> Path:
         """What users can write to, on a file system of its own; root's, 0711."""

@@ -20,6 +20,8 @@ def render(plan: PlanFile) -> str:
     lines = [names.PLAN_MAGIC, f"job {plan.job_id}", f"uid {plan.uid}", f"node {plan.node}"]
     if plan.refused is not None:
         lines.append(f"refused {_sentence(plan.refused)}")
+    elif plan.unshared is not None:
+        lines.append(f"unshared {_sentence(plan.unshared)}")
     elif plan.share is not None:
         lines += [f"share {share_option.render(plan.share)}", f"gpus {plan.gpus}", f"slots {len(plan.slots)}"]
         lines.append("cores " + " ".join(",".join(map(str, core)) for core in plan.cores))
@@ -76,6 +78,10 @@ class _Reader:
             refused = self.word("refused")
             self.finish()
             return PlanFile(job_id, uid, node, refused=refused)
+        if self.lines[self.at + 1].startswith("unshared "):
+            unshared = self.word("unshared")
+            self.finish()
+            return PlanFile(job_id, uid, node, unshared=unshared)
         share, gpus, count = self.share(), self.number("gpus"), self.number("slots")
         cores = tuple(tuple(self.numbers(word)) for word in self.word("cores").split())
         notes = []

@@ -197,6 +197,8 @@ class PlanFile(Struct, frozen=True):
     cores: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
     slots: tuple[PlanSlot, ...] = ()
+    unshared: str | None = None
+    """Why a job that asked to share runs unshared here."""
 
 
 class LiveJob(Struct, frozen=True):

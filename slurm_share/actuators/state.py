@@ -72,10 +72,26 @@ def make_job_folder(paths: Paths, job_id: int) -> None:
 
 
 def write_plan(paths: Paths, plan: PlanFile, gid: int) -> None:
-    """Put the job's plan in place, root's, for its user alone to read. Raises OSError as `write_ledger` does.
+    """Put the job's plan in place, root's, for its user alone to read. Raises OSError as `write_ledger` does."""
+    _put_plan(paths.plan(plan.job_id), plan, gid)
 
-    Where the file system has no access lists, the file is its user's own.
-    """
+
+def write_unshared(paths: Paths, plan: PlanFile, gid: int) -> None:
+    """Note that a job which asked to share runs unshared. Not in the folder of the jobs that share: while there is one,
+    the hooks of ordinary jobs have work. Raises OSError as `write_ledger` does."""
+    file = paths.unshared(plan.job_id)
+    for folder, mode in ((paths.root, 0o755), (file.parent, 0o711)):
+        folder.mkdir(mode=mode, exist_ok=True)
+    _put_plan(file, plan, gid)
+
+
+def remove_unshared(paths: Paths, job_id: int) -> None:
+    """Remove that note; nothing to do where there is none."""
+    paths.unshared(job_id).unlink(missing_ok=True)
+
+
+def _put_plan(file: Path, plan: PlanFile, gid: int) -> None:
+    """Where the file system has no access lists, the file is its user's own."""
 
     def give(fd: int) -> None:
         if os.geteuid() == 0 and plan.uid != 0:
@@ -88,7 +104,7 @@ def write_plan(paths: Paths, plan: PlanFile, gid: int) -> None:
             os.fchown(fd, plan.uid, gid)
         os.fchmod(fd, 0o400)
 
-    _write_whole(paths.plan(plan.job_id), plan_text.render(plan).encode("ascii"), give)
+    _write_whole(file, plan_text.render(plan).encode("ascii"), give)
 
 
 def _for_one_reader(uid: int) -> bytes:

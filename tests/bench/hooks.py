@@ -44,7 +44,7 @@ def run(hook, job, share):
     env = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": "2001", "SLURM_JOB_GID": "2001", "SLURMD_NODENAME": "n1",
            "SLURM_JOB_USER": "alice", "SLURM_JOB_PARTITION": "gpu"}
     if share:
-        env |= {"SPANK_SHARE_GPU": "4", "CUDA_VISIBLE_DEVICES": share}
+        env |= {"SPANK_SHARE_GPU": "4", "SLURM_JOB_EXTRA": "slurm-share=on", "CUDA_VISIBLE_DEVICES": share}
     open(LOG, "a").close()
     at = os.path.getsize(LOG)
     begin = time.perf_counter()

@@ -104,7 +104,8 @@ def helper_s():
     return spent
 def run(program, job, devices):
     env = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": "2001", "SLURM_JOB_GID": "2001", "SLURMD_NODENAME": "n1",
-           "SLURM_JOB_USER": "alice", "SPANK_SHARE_GPU": "4", "CUDA_VISIBLE_DEVICES": devices}
+           "SLURM_JOB_USER": "alice", "SPANK_SHARE_GPU": "4", "SLURM_JOB_EXTRA": "slurm-share=on",
+           "CUDA_VISIBLE_DEVICES": devices}
     helped = helper_s()
     begin, before = time.perf_counter(), os.times()
     code = subprocess.run([program], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode

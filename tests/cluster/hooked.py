@@ -102,6 +102,7 @@ class Node:
     ) -> list[str]:
         """The hook as slurmd would start it: nothing in its environment but what slurmd sets."""
         environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_UID": str(uid), "SLURM_JOB_GID": str(uid)}
+        environ |= {"SLURM_JOB_EXTRA": "slurm-share=on"}
         environ |= {"SLURMD_NODENAME": self.name, "SLURM_JOB_USER": USERS[uid], "CUDA_VISIBLE_DEVICES": gpus}
         environ |= {} if share is None else {"SPANK_SHARE_GPU": share}
         environ |= more

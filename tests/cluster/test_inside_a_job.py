@@ -182,16 +182,17 @@ def test_where_nothing_is_shared_srun_runs_as_if_nothing_was_there(cluster: Clus
 
 
 @pytest.mark.release
-def test_a_share_that_the_controller_made_and_the_node_does_not_know_is_not_run_unshared(cluster: Cluster) -> None:
-    """Switched off between submission and start: all tasks of the share on one GPU is not what was meant."""
-    with configured(cluster, 'mode = "off"'), allocation(cluster, "--share-gpu=2", "--gres=gpu:1", "-w", "n2") as job:
-        cluster.exec("ctl", ["scontrol", "update", f"job={job}", "admincomment=ours;share-gpu=2"], check=True)
+def test_a_share_whose_plan_is_lost_is_not_run_unshared(cluster: Cluster) -> None:
+    """The controller and the node share, and there is no plan: all tasks on one GPU is not what was meant."""
+    with allocation(cluster, "--share-gpu=2", "--gres=gpu:1", "-w", "n2") as job:
+        cluster.exec("n2", ["rm", f"/run/slurm-share/jobs/{job}/plan"], check=True)
+        cluster.exec("n2", ["touch", "-d", "1 minute ago", "/etc/slurm-share/config.toml"], check=True)
         done = srun(cluster, job, "hostname")
         assert (done.returncode, done.stdout) == (names.EXIT_REFUSED, "")
-        assert f"job {job} was to share its GPUs, but node n2 does not share them" in done.stderr
+        assert f"job {job} is to share its GPUs, but node n2 has no plan for it" in done.stderr
         way = re.search(r"for example srun (.*)$", done.stderr, re.MULTILINE)
         assert way
-        assert srun(cluster, job, *way[1].split(), "hostname").stdout == "n2\n"
+        assert "it was to share" not in srun(cluster, job, *way[1].split(), "hostname").stdout
 
 
 # --- unlike nodes --------------------------------------------------------------------------------------------------

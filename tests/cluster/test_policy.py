@@ -125,7 +125,7 @@ def test_shared_jobs_are_guarded_on_every_node(cluster: Cluster, n2: Node) -> No
     before = lua.read_text()
     try:
         lua.write_text("function slurm_job_submit() return 0 end\nfunction slurm_job_modify() return 0 end\n")
-        with configured(cluster, "exclusive_user_partitions = []"):
+        with configured(cluster, "exclusive_user_partitions = []", "job_submit = false"):
             start(cluster, "-pplain", "--share-gpu=2", "--gres=gpu:1")
             job = cluster.sbatch("bob", "srun echo ran", "-pplain", "-wn2", "--share-gpu=2", "--gres=gpu:1")
             assert cluster.wait(job) == "FAILED"

@@ -401,7 +401,7 @@ def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str,
 def test_a_hostile_value_that_reaches_the_prolog_is_logged_and_does_nothing(cluster: Cluster, value: str) -> None:
     """The hook as slurmd would start it: exit 0, one line in the log, no file anywhere else."""
     environ = {"SLURM_JOB_ID": "777", "SLURM_JOB_UID": "2002", "SLURM_JOB_GID": "2002", "SLURMD_NODENAME": "n2"}
-    environ |= {"CUDA_VISIBLE_DEVICES": "0,1", names.HOOK_VARIABLE: value}
+    environ |= {"CUDA_VISIBLE_DEVICES": "0,1", names.HOOK_VARIABLE: value, names.VERDICT_EXTRA: "slurm-share=on"}
     cluster.exec("n2", ["truncate", "-s0", "/var/log/slurm-share.log"])
     argv = ["env", "-i", *(f"{key}={text}" for key, text in environ.items()), "/opt/slurm-share/bin/slurm-share-prolog"]
     assert cluster.exec("n2", argv).returncode == 0

@@ -30,6 +30,7 @@ PLAN = PlanFile(
         for n, part in enumerate((0, 2, 1, 3))
     ),
 )
+UNSHARED = PlanFile(4711, UID, "n2", unshared="the controller has sharing switched off")
 REFUSED = PlanFile(4711, UID, "n2", refused="job 4711 cannot share: node n2 belongs to another user; wait")
 
 
@@ -60,6 +61,8 @@ def as_c_prints(plan: PlanFile) -> str:
     lines = [f"job {plan.job_id} uid {plan.uid} node {plan.node}"]
     if plan.refused is not None:
         return "\n".join([*lines, f"refused {plan.refused}", ""])
+    if plan.unshared is not None:
+        return "\n".join([*lines, f"unshared {plan.unshared}", ""])
     lines.append(f"share {share_option.render(plan.share)} gpus {plan.gpus} slots {len(plan.slots)}")
     lines += [f"core {k} cpu {cpu}" for k, core in enumerate(plan.cores) for cpu in core]
     lines += [f"note {note}" for note in plan.notes]
@@ -69,9 +72,9 @@ def as_c_prints(plan: PlanFile) -> str:
     return "\n".join([*lines, ""])
 
 
-@pytest.mark.parametrize("plan", [PLAN, REFUSED], ids=["carried out", "refused"])
+@pytest.mark.parametrize("plan", [PLAN, REFUSED, UNSHARED], ids=["carried out", "refused", "unshared"])
 def test_c_reads_what_python_writes(program, tmp_path, plan):
-    """Every field of both kinds of plan."""
+    """Every field of every kind of plan."""
     assert read(program, written(tmp_path, plan)) == (READ, as_c_prints(plan))
 
 

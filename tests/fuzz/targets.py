@@ -330,6 +330,7 @@ _PLANS = tuple(
     plan_text.render(plan).encode()
     for plan in (
         PlanFile(4711, 2001, "n2", refused="job 4711 has no GPU here"),
+        PlanFile(4711, 2001, "n2", unshared="the controller has sharing switched off"),
         PlanFile(
             job_id=4711,
             uid=2001,

@@ -436,7 +436,7 @@ def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(
     """What the watchdog's exit code is, as the hooks give it along; elsewhere a hang is nothing of the node's."""
     given = []
     monkeypatch.setattr(hook, "watch", lambda who, seconds, code: given.append(code) or (lambda: None))
-    monkeypatch.setattr(hook, "load_settings", lambda: node.settings)
+    monkeypatch.setattr(hook, "load_settings", lambda **_: node.settings)
     monkeypatch.setattr(admission, "admit_job", lambda *_: True)
     monkeypatch.setattr(release, "release_job", lambda *_: True)
     monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
@@ -679,7 +679,7 @@ def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
     monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr("slurm_share.actuators.user_folder.lacks_mount", lambda paths: False)
-    monkeypatch.setattr(hook, "load_settings", lambda: node.settings)
+    monkeypatch.setattr(hook, "load_settings", lambda **_: node.settings)
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
 

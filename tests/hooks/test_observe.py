@@ -55,6 +55,7 @@ class Site:
             "SLURM_JOB_GID": str(uid),
             "SLURMD_NODENAME": "n2",
             "CUDA_VISIBLE_DEVICES": "0",
+            names.VERDICT_EXTRA: "slurm-share=on",
             **others,
         }
         with self.monkeypatch.context() as setting:

@@ -70,6 +70,7 @@ class Node:
             "SLURM_JOB_GID": str(uid),
             "SLURMD_NODENAME": "n2",
             "CUDA_VISIBLE_DEVICES": gpus,
+            names.VERDICT_EXTRA: "slurm-share=on",
             **others,
         }
         return found if share is None else {**found, names.HOOK_VARIABLE: share}

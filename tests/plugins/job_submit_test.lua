@@ -93,7 +93,7 @@ local rows = {
 local untouched = { "min_mem_per_node", "cpus_per_tres", "tres_per_job", "max_nodes" }
 -- what job_submit/lua lets a script set, of what we set
 local settable = {}
-local fields = "shared min_mem_per_node ntasks_per_node min_cpus pn_min_cpus cpus_per_tres tres_per_node tres_per_job "
+local fields = "extra comment shared min_mem_per_node ntasks_per_node min_cpus pn_min_cpus cpus_per_tres tres_per_node tres_per_job "
   .. "tres_per_task tres_per_socket num_tasks min_nodes max_nodes admin_comment environment"
 for field in string.gmatch(fields, "%S+") do settable[field] = true end
 for _, row in ipairs(rows) do
@@ -386,15 +386,15 @@ for _, row in ipairs(scripts) do equal(string.sub(row[1], 1, 60), "framework", s
 
 -- modes ---------------------------------------------------------------------------------------------------------------
 local both = { gpu = { flag_default = 1 }, plain = { flag_default = 0 } }
-local asked = { -- mode, what was asked, and a word of what slurmctld would log
-  { {}, "whole nodes (admin_comment=share-gpu=4 min_mem_per_node=0 shared=0)" },
-  { { tres_per_node = "gres/gpu:1" }, "4 tasks per node on nodes of one user (" },
-  { { tres_per_job = "gres/gpu:2" }, "the GPUs it names on nodes of one user (" },
-  { { tres_per_node = "gres/gpu:1", num_tasks = 1 }, "a part of a GPU as gres/shard:180180 (" },
-  { { tres_per_job = "gres/gpu:1", num_tasks = 1, environment = { SLURM_GPUS = "1" } }, "SLURM_GPUS= " },
-  { { tres_per_node = "gres/gpu:h\n%s:1", num_tasks = 1 }, "gres/shard:h?%s:180180" },
-  { { tres_per_node = "gres/shard:1" }, "refuse it: --gres=shard does not go" },
-  { { het_job_offset = 0 }, "refuse it: a heterogeneous job" },
+local asked = { -- what was asked, a word of what slurmctld would log, and what the nodes are told
+  { {}, "whole nodes (admin_comment=share-gpu=4 min_mem_per_node=0 shared=0)", "observe,whole" },
+  { { tres_per_node = "gres/gpu:1" }, "4 tasks per node on nodes of one user (", "observe,tasks=4" },
+  { { tres_per_job = "gres/gpu:2" }, "the GPUs it names on nodes of one user (", "observe" },
+  { { tres_per_node = "gres/gpu:1", num_tasks = 1 }, "a part of a GPU as gres/shard:180180 (", "observe,part" },
+  { { tres_per_job = "gres/gpu:1", num_tasks = 1, environment = { SLURM_GPUS = "1" } }, "SLURM_GPUS= ", "observe,part" },
+  { { tres_per_node = "gres/gpu:h\n%s:1", num_tasks = 1 }, "gres/shard:h?%s:180180", "observe,part" },
+  { { tres_per_node = "gres/shard:1" }, "refuse it: --gres=shard does not go", "observe,refused" },
+  { { het_job_offset = 0 }, "refuse it: a heterogeneous job", "observe,refused" },
 }
 for _, mode in ipairs({ "off", "observe" }) do
   configure('shards_per_gpu = 720720\nmode = "on"\n[partition.gpu]\nmode = "' .. mode .. '"\n')
@@ -404,8 +404,9 @@ for _, mode in ipairs({ "off", "observe" }) do
     hush()
     equal(name, "answer", share.submit(d, both, 2001), slurm.SUCCESS)
     for key, value in pairs(d) do
-      if type(value) ~= "table" then equal(name, key, value, untouched[key]) end
+      if type(value) ~= "table" and key ~= "extra" then equal(name, key, value, untouched[key]) end
     end
+    equal(name, "extra", d.extra, "slurm-share=" .. (mode == "off" and "off" or row[3]))
     for key in pairs(untouched) do equal(name, key .. " is there", d[key] ~= nil, true) end
     equal(name, "SLURM_GPUS", d.environment.SLURM_GPUS, row[1].environment and "1")
     equal(name, "lines", #lines, 1)
@@ -645,4 +646,88 @@ for _, changed in ipairs({ { partition = "plain" }, { num_tasks = 4 }, { ntasks_
 end
 equal("update of the time limit", "a share", update({ time_limit = 10 }), slurm.SUCCESS)
 equal("update of the partition to itself", "a share", update({ partition = "gpu" }), slurm.SUCCESS)
+
+-- the verdict ----------------------------------------------------------------------------------------------------------
+local verdicts = {
+  -- the configuration, share, extra, comment: what becomes of extra and comment; "refused": the submission
+  { 'mode = "on"', "4", nil, nil, "slurm-share=on", nil },
+  { 'mode = "on"', "4", "mine;too", "c", "mine;too;slurm-share=on", "c" },
+  { 'mode = "on"', "4", '{"a":";"}', nil, '{"a":";"};slurm-share=on', nil },
+  { 'mode = "off"', "4", "mine", nil, "mine;slurm-share=off", nil },
+  { 'switched_off = true\nmode = "on"\n[partition.gpu]\nmode = "on"', "4", "mine", nil, "mine;slurm-share=off", nil },
+  { 'mode = "on"\nverdict_field = "comment"', "4", "x=1", "mine", "x=1", "mine;slurm-share=on" },
+  -- a user's own
+  { 'mode = "off"', "4", "slurm-share=on", "slurm-share=on", "slurm-share=off", "" },
+  { 'mode = "on"', "4", "a;slurm-share=off;b;slurm-share=on", nil, "a;b;slurm-share=on", nil },
+  { 'mode = "on"', nil, "slurm-share=off", "slurm-share=off;b", "", "b" },
+  { 'mode = "on"', "4", "a slurm-share=off", nil, "a slurm-share=off;slurm-share=on", nil },
+  -- ordinary jobs, where the hooks look at them
+  { 'mode = "off"', nil, "mine", nil, "mine", nil },
+  { 'mode = "off"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine;slurm-share=off", nil },
+  { 'mode = "off"\nexclusive_user_partitions = ["x"]', nil, nil, nil, "slurm-share=off", nil },
+  { 'mode = "on"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine", nil },
+  { 'mode = "observe"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine", nil },
+  -- Slurm takes 1024 bytes
+  { 'mode = "on"', "4", string.rep("x", 1009), nil, string.rep("x", 1009) .. ";slurm-share=on", nil },
+  { 'mode = "on"', "4", string.rep("x", 1010), nil, "refused" },
+  { 'mode = "off"', "4", string.rep("x", 1024), nil, "refused" },
+  { 'mode = "on"', nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil },
+}
+for number, row in ipairs(verdicts) do
+  local text, n, extra, comment, extra_wanted, comment_wanted = unpack(row, 1, 6)
+  local name, d = "verdict " .. number, n and with(n) or job({})
+  configure(text)
+  d.partition, d.extra, d.comment = "gpu", extra, comment
+  hush()
+  local answer = share.submit(d, both, 2001)
+  equal(name, "answer", answer, extra_wanted == "refused" and slurm.ERROR or slurm.SUCCESS)
+  if extra_wanted == "refused" then
+    equal(name, "why", has(said, "Slurm takes 1024"), true)
+  else
+    equal(name, "extra", d.extra, extra_wanted)
+    equal(name, "comment", d.comment, comment_wanted)
+  end
+end
+
+share.controllers_uid = function() return 64030 end
+local RUNNING, REQUEUED = 1, 0 + 32768
+local changes = { -- of, to, by whom, the job's state: the new text; "refused"
+  { "mine;slurm-share=on", "yours", 2001, 0, "yours;slurm-share=on" },
+  { "mine;slurm-share=on", "", 2001, 0, "slurm-share=on" },
+  { "mine;slurm-share=on", "yours;slurm-share=on", 2001, 0, "yours;slurm-share=on" },
+  { "mine;slurm-share=on", "yours;slurm-share=on", 2001, RUNNING, "yours;slurm-share=on" },
+  { "slurm-share=off", "slurm-share=on", 2001, 0, "refused" },
+  { "slurm-share=on", "slurm-share=off", 2001, 0, "refused" },
+  { "slurm-share=on", "slurm-share=on;slurm-share=off", 2001, 0, "refused" },
+  { nil, "slurm-share=off", 2001, 0, "refused" },
+  { nil, "yours", 2001, 0, "yours" },
+  { "slurm-share=on", "yours", 2001, RUNNING, "yours;slurm-share=on" },
+  { "slurm-share=on", "slurm-share=off", 0, 0, "slurm-share=off" },
+  { "slurm-share=on", "slurm-share=off", 64030, 0, "slurm-share=off" },
+  { "slurm-share=on", "slurm-share=off", 64030, REQUEUED, "slurm-share=off" },
+  { "slurm-share=on", "yours", 0, 0, "yours;slurm-share=on" },
+  { "slurm-share=on", "slurm-share=off", 0, RUNNING, "refused" },
+  { "slurm-share=on", "slurm-share=off", 64030, RUNNING, "refused" },
+  { "slurm-share=on", "slurm-share=on,runs=1", 0, RUNNING, "slurm-share=on,runs=1" },
+  { "slurm-share=on", "slurm-share=on,runs=1", 2001, RUNNING, "refused" },
+  { "slurm-share=on,runs=1", "slurm-share=on", 0, RUNNING, "slurm-share=on" },
+  { "slurm-share=off", "slurm-share=on,runs=1", 0, RUNNING, "refused" },
+  { "mine;slurm-share=on", string.rep("x", 1020), 2001, 0, "refused" },
+}
+for number, row in ipairs(changes) do
+  for field in pairs(share.FIELDS) do
+    local was, now, uid, state, wanted = unpack(row, 1, 5)
+    local name = "change " .. number .. " of " .. field
+    local d = { [field] = now, num_tasks = slurm.NO_VAL, ntasks_per_node = slurm.NO_VAL16, shared = slurm.NO_VAL16 }
+    hush()
+    local answer = share.modify(d, { [field] = was, job_state = state }, {}, uid)
+    equal(name, "answer", answer, wanted == "refused" and slurm.ERROR or slurm.SUCCESS)
+    if wanted == "refused" then
+      equal(name, "lines", #lines, 1)
+    else
+      equal(name, "text", d[field], wanted)
+    end
+  end
+end
+equal("update of the time limit", "by SlurmUser", update({ num_tasks = 4 }, nil, 64030), slurm.SUCCESS)
 os.exit(failures == 0 and 0 or 1)

@@ -12,6 +12,10 @@ static void print_plan(const struct ss_plan *plan)
 		printf("refused %s\n", plan->refused);
 		return;
 	}
+	if (plan->unshared != NULL) {
+		printf("unshared %s\n", plan->unshared);
+		return;
+	}
 	printf("share %s gpus %u slots %u\n", plan->share, plan->gpus, plan->slot_count);
 	for (size_t core = 0; core < plan->cores.count; core++)
 		for (size_t n = plan->cores.first[core]; n < plan->cores.first[core + 1]; n++)

@@ -42,8 +42,8 @@ WELL = (
 BROKE = "CUDA_ERROR_MPS_RPC_FAILURE: the MPS server is gone"
 AWAY = "srun: error: Unable to contact slurm controller"
 UNSHARED = (
-    "node n1 does not share them: your administrators have sharing switched off or only observed there, or its "
-    "Prolog's log says why; say what this srun takes"
+    "node n1 has no plan for it: its Prolog could not make one, and its log there says why; submit the job again, or "
+    "say what this srun takes"
 )
 NO_GPU = "slurm-share: job 7 cannot have --share-gpu=2 on n1: Slurm granted the job no GPU here"
 
@@ -238,7 +238,7 @@ def test_a_deed_that_cannot_end_a_job_so_explains_nothing(deed: str, rec: Record
         ("cut_power", "n1", failed("NODE_FAIL", "0:1"), "requeue job JobId=7 due to failure of node n1"),
         ("reboot", "n1", failed(), "Batch JobId=7 missing from batch node n1"),
         ("fill_state", "n1", failed(code="69:0"), "/run/slurm-share cannot be written (No space left on device)"),
-        ("fill_state", "n1", failed(code="69:0"), f"slurm-share: job 7 was to share its GPUs, but {UNSHARED}"),
+        ("fill_state", "n1", failed(code="69:0"), f"slurm-share: job 7 is to share its GPUs, but {UNSHARED}"),
         ("fill_spool", "n1", failed(), "No space left on device"),
         (
             "fill_spool",

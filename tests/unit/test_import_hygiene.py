@@ -64,6 +64,7 @@ SHARED_JOB = {
     "SLURM_JOB_GID": "2001",
     "SLURMD_NODENAME": "n1",
     "SPANK_SHARE_GPU": "2",
+    "SLURM_JOB_EXTRA": "hers;slurm-share=on",
     "CUDA_VISIBLE_DEVICES": "0",
 }
 
