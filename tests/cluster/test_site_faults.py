@@ -376,7 +376,8 @@ def writable_conf(site: Site) -> Planter:
 @planted("torn-lua", "ctl")
 def torn_lua(site: Site) -> Planter:
     file = site.conf / "job_submit.lua"
-    file.write_text(file.read_text()[:20000])
+    whole, _, _ = file.read_text().partition("function M.submit(")
+    file.write_text(f"{whole}function M.submit(")
     yield
 
 
@@ -420,7 +421,8 @@ def writable_config(site: Site) -> Planter:
 
 @planted("closed-config", "n1", "ctl")
 def closed_config(site: Site) -> Planter:
-    site.sh("ctl", "chmod 600 /etc/slurm-share/config.toml")
+    # slurmctld, which loads a script anew that has been touched, has not read the settings before.
+    site.sh("ctl", "chmod 600 /etc/slurm-share/config.toml; sleep 1; touch /etc/slurm/job_submit.lua")
     found = yield
     site.sh("n1", found[0]["fix"])
 
@@ -666,6 +668,7 @@ def drained(site: Site) -> Planter:
     site.sh("ctl", "scontrol update nodename=n1 state=drain reason='Prolog error'")
     (found,) = yield
     site.sh("n1", found["fix"].partition("; then ")[2])
+    until(lambda: "node-state" not in site.doctor("n1"), "an answer of the node, which slurmctld asks after that")
 
 
 @planted("helper-stopped", "n1")

@@ -68,10 +68,10 @@ FAULTS = (
     # --- config.toml
     Fault("unknown-key", "a key of config.toml is misspelt", ("config",), "FAIL", "slurm-share config print"),
     Fault("writable-config", "config.toml is writable by everybody", ("config",), "FAIL", "chown root and chmod go-w"),
-    Fault("closed-config", "config.toml can be read by root alone", ("config",), "FAIL",
+    Fault("closed-config", "config.toml can be read by root alone", ("config", "controller-mode"), "FAIL",
           "chmod a+r /etc/slurm-share/config.toml"),
     Fault("link-to-nowhere", "config.toml is a link to a file server that is not mounted", ("config",), "FAIL",
-          "slurm-share config print"),
+          "mount what the link points to"),
     Fault("other-mode", "one node has an old config.toml, which only observes", ("controller-mode",), "FAIL",
           "copy the controller's config.toml here"),
     Fault("unknown-node", "exclusive_user_nodes names a node that Slurm does not have", ("partitions",), "WARN",

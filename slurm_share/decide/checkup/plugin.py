@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
 from ...installed import HOME, LIB, OBJECT, PLUGIN
+from ...names import CONFIG_FILE
 from .verdicts import COMPUTE, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, values, warn, words
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -194,7 +195,10 @@ def install_path(facts: Facts) -> Sequence[Verdict]:
 )
 def config(facts: Facts) -> Sequence[Verdict]:
     if isinstance(facts.config, Unseen):
-        return fail(facts.config.why)
+        why = facts.config.why
+        fix = "mount what the link points to, or put the file in its place" if "is a link to" in why else ""
+        fix = fix or (f"chmod a+r {CONFIG_FILE}, and a+x the folders above it" if "cannot be read" in why else "")
+        return fail(why, fix)
     if facts.config_file is None:
         return ok("there is none: all defaults, which only observe")
     if why := unsafe(facts.config_file):
