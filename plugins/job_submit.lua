@@ -1,14 +1,16 @@
 -- What a --share-gpu job is allocated, and which jobs have their nodes to themselves. Runs in slurmctld (Lua 5.1).
 --
 -- Use it as the site's job_submit.lua, or from the site's own:
---   local share = dofile("/usr/lib/slurm-share/job_submit.lua")     -- first: it defines the two functions Slurm looks for
---   function slurm_job_submit(job, partitions, uid)                  -- then yours, which replaces them
---     local code = share.submit(job, partitions, uid)
+--   local found, share = pcall(dofile, "/usr/lib/slurm-share/job_submit.lua")   -- first: it defines Slurm's two functions
+--   function slurm_job_submit(job, partitions, uid)                              -- then yours, which replace them
+--     local code = found and share.submit(job, partitions, uid) or slurm.SUCCESS
 --     if code ~= slurm.SUCCESS then return code end
 --     ...
 --     return slurm.SUCCESS
 --   end
---   function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
+--   function slurm_job_modify(job, old, partitions, uid)
+--     return found and share.modify(job, old, partitions, uid) or slurm.SUCCESS
+--   end
 
 local M = {}
 

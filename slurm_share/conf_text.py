@@ -114,6 +114,11 @@ def parse(text: str, file: Path) -> tuple[ConfLine, ...]:
     return tuple(lines)
 
 
+def parse_named(text: str, name: str = "") -> tuple[ConfLine, ...]:
+    """`parse` for a file whose path is at hand as a string."""
+    return parse(text, Path(name))
+
+
 def _add(lines: list[ConfLine], parts: list[str], file: Path, first: int, last: int) -> None:
     """Put what was collected among the lines, unless there is nothing but blanks, and begin anew."""
     whole = _ESCAPE.sub(r"\1", "".join(parts)).strip()

@@ -44,6 +44,8 @@ class Change(Struct, frozen=True):
     """Every line of ours in it, of earlier applies too, in the order in which they were put there."""
     first: bytes | None = None
     """What it held before the first of them; None: it was not there."""
+    mode: int = 0o644
+    """Of a file that is new."""
 
 
 class Journal(Struct, frozen=True):

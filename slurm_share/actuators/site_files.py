@@ -99,7 +99,7 @@ def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collectio
             for copy in change.copies:
                 if copy not in kept and change.before is not None:
                     _write_whole(Path(copy), change.before, like=_target(change.file))
-            _put(change.file, change.after)
+            _put(change.file, change.after, change.mode)
         _write_journal(folder, Journal("applied", date, going))
     except StateError as error:
         settle(folder, known)
@@ -144,8 +144,9 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
                 "was changed while a slurm-share install was interrupted; make it what it is to be, by hand (a copy of "
                 f"the old one: {copy}), and then remove {folder / site_journal.NAME}",
             )
-    for change in journal.changes:
-        _put(change.file, change.before if back else change.after)
+    # A program that a file names is there before that file names it, and as long as it does.
+    for change in reversed(journal.changes) if back else journal.changes:
+        _put(change.file, change.before if back else change.after, change.mode)
     kept = _copies(journal.earlier)
     for change in journal.changes:
         _remove(_beside(_target(change.file)))
@@ -160,7 +161,13 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
     return "an interrupted --apply was taken back" if back else "an interrupted --undo was finished"
 
 
-def _put(name: str, data: bytes | None) -> None:
+def remove(file: Path) -> None:
+    """Remove a file that nothing names any more. Raises StateError."""
+    _remove(file)
+    _sync(file.parent)
+
+
+def _put(name: str, data: bytes | None, mode: int) -> None:
     """Give a file this content, or none; nothing is written where it has it."""
     file = _target(name)
     if _read(file) == data:
@@ -169,7 +176,7 @@ def _put(name: str, data: bytes | None) -> None:
         _remove(file)
         _sync(file.parent)
     else:
-        _write_whole(file, data, like=file)
+        _write_whole(file, data, like=file, mode=mode)
 
 
 def _expect(name: str, data: bytes | None) -> None:

@@ -5,25 +5,31 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from .. import names
 from ..actuators import site_files
-from ..conf_text import Edit
+from ..conf_text import ConfText, Edit
 from ..decide.site_choices import WORDS
-from ..decide.site_edits import difference, put_in, take_out
-from ..decide.site_lines import Present
+from ..decide.site_edits import difference, put_in
+from ..decide.site_lines import Present, SiteLines
+from ..decide.site_partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals
 from ..decide.site_shards import SHARDS_PER_GPU
+from ..decide.site_undo import undone
 from ..errors import StateError, UsageError
 from ..installed import EPILOG, LUA, PROLOG
+from ..readers.remote_hosts import read_hooks_in_force
 from ..readers.slurm_files import read_conf, read_text, slurm_conf_path
 from ..site_journal import NAME, Change, copy_of
 from . import install_words
+from .install_nodes import nodes_with, see_nodes
 from .install_present import known_files, named_hooks, named_lua, read_present, read_shares, without_lua
-from .install_trial import validate
-from .install_words import Wanted, harmless, one_by_one, say
+from .install_report import FileReport, Report, as_json
+from .install_trial import validate, validate_undo
+from .install_words import Wanted, harmless, say
 
 EXIT_MISSING = 1
 CONFIGLESS = Path("/run/slurm/conf")
@@ -70,6 +76,14 @@ def add_to(commands: Any) -> None:
         default=[],
         help="also a line that changes other people's jobs; --check says which a site lacks, and what each changes",
     )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="with --undo: take out whole lines of ours, also where somebody has added words to them since",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object instead of words, errors too; install.md has its fields"
+    )
     parser.add_argument("--conf", type=Path, metavar="FILE", help="another slurm.conf than the one Slurm uses here")
     parser.set_defaults(run=run)
 
@@ -77,6 +91,15 @@ def add_to(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises UsageError where somebody has to choose, and where a file cannot be read or written: 1 means that lines
     are missing, and nothing else."""
+    report = Report("undo" if arguments.undo else "apply" if arguments.apply else "check", sorted(set(arguments.taken)))
+    return as_json(report, lambda: _run(arguments, report)) if arguments.json else _run(arguments, report)
+
+
+def _run(arguments: argparse.Namespace, report: Report) -> int:
+    if arguments.json and (arguments.names_hooks or arguments.names_lua):
+        raise UsageError("--json belongs to --check, --apply and --undo")
+    if arguments.force and not arguments.undo:
+        raise UsageError("--force belongs to --undo")
     if not 0 <= arguments.shards < 2**32:
         raise UsageError(f"--shards={arguments.shards}: from 1 to {2**32 - 1}; without a number it is {SHARDS_PER_GPU}")
     named = slurm_conf_path(arguments.conf).absolute()
@@ -84,15 +107,16 @@ def run(arguments: argparse.Namespace) -> int:
         conf = named.parent.resolve() / named.name  # one folder, one journal, whatever way leads there
         if arguments.names_hooks or arguments.names_lua:
             return tell_named(conf, named_lua(conf) if arguments.names_lua else named_hooks(conf))
+        report.slurm_conf = str(conf)
         if arguments.undo:
-            return undo(conf)
+            return undo(conf, report, force=arguments.force)
         wanted = Wanted(arguments.shards, frozenset(arguments.taken), arguments.conf)
-        return apply(conf, wanted) if arguments.apply else check(conf, wanted)
+        return apply(conf, wanted, report) if arguments.apply else check(conf, wanted, report)
     except (StateError, UsageError) as error:
         raise UsageError(harmless(str(error))) from error
 
 
-def check(conf: Path, wanted: Wanted) -> int:
+def check(conf: Path, wanted: Wanted, report: Report) -> int:
     """Show what is missing."""
     _refuse_a_copy(conf)
     # root's alone: a user is shown the lines, and not whether an --apply was interrupted
@@ -105,9 +129,11 @@ def check(conf: Path, wanted: Wanted) -> int:
         )
     present = read_present(conf)
     lines = wanted.lines(present)
-    install_words.show(present, lines, _after(present, lines.edits))
-    if lines.refusals:
-        raise UsageError(one_by_one("nothing can be written before this is settled:", lines.refusals))
+    _show(present, lines, _after(present, lines.edits), report)
+    # the site's remote command is root's to use, and a check starts no job
+    refusals = [*lines.refusals, *(_others(present, lines, wanted, report) if os.geteuid() == 0 else [])]
+    if refusals:
+        raise report.refuse("nothing can be written before this is settled:", refusals)
     if journal is not None:
         say(install_words.shares_now(read_shares()))
     if lines.edits:
@@ -117,7 +143,7 @@ def check(conf: Path, wanted: Wanted) -> int:
     return names.EXIT_OK
 
 
-def apply(conf: Path, wanted: Wanted) -> int:
+def apply(conf: Path, wanted: Wanted, report: Report) -> int:
     """Write what is missing."""
     _refuse_a_copy(conf)
     with site_files.alone(conf.parent):
@@ -126,20 +152,22 @@ def apply(conf: Path, wanted: Wanted) -> int:
         present = read_present(conf)
         lines = wanted.lines(present)
         after = _after(present, lines.edits)
-        install_words.show(present, lines, after)
+        _show(present, lines, after, report)
         refusals = [*lines.refusals, *_absent(), *without_lua(present.slurm)]
+        refusals += _others(present, lines, wanted, report, by_jobs=True)
         if any(choice.is_needed for choice in lines.choices):
-            refusals.append(f"this changes other people's jobs, see above; if it may:  {wanted.command(lines)}")
+            refusals.append(f"this is for you to choose, see above; if it may:  {wanted.command(lines)}")
         if refusals:
-            raise UsageError(one_by_one("nothing was written:", refusals))
+            raise report.refuse("nothing was written:", refusals)
         if not lines.edits:
             say("no line is missing; nothing was written")
             return names.EXIT_OK
-        validate(present, after, lines.edits, wanted)
+        validate(present, after, lines.edits, wanted, report)
         number = _number(known)
         changes = tuple(_change(present, name, text, lines.edits, number) for name, text in after.items())
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         site_files.apply(conf.parent, changes, date, known | after.keys())
+    report.wrote({change.file: change.copies[0] for change in changes if change.copies})
     for change in changes:
         say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
     print(install_words.DONE)
@@ -154,37 +182,79 @@ def _refuse_a_copy(conf: Path) -> None:
         )
 
 
-def undo(conf: Path) -> int:
+def undo(conf: Path, report: Report, *, force: bool = False) -> int:
     """Take back what --apply wrote."""
     with site_files.alone(conf.parent):
         known = known_files(conf)
         settled = _say_settled(conf.parent, known)
         journal = site_files.read_journal(conf.parent, known)
         if journal is None:
-            say("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
+            if not _remove_wrappers(conf, report):
+                say("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
             return names.EXIT_OK
-        changes, by_hand = [], []
-        for done in journal.changes:
-            now = read_text(Path(done.file)) if Path(done.file).exists() else ""
-            text, changed = take_out(now, read_conf(Path(done.file), {done.file: now}), done.edits)
-            by_hand += [(edit, now) for edit in changed]
-            here = now.encode("utf-8", "surrogateescape") if Path(done.file).exists() else None
-            # One that somebody has removed meanwhile stays so.
-            changes.append(Change(done.file, here, None if here is None else _like_first(text, done.first)))
-        if by_hand:
-            for edit, now in by_hand:
-                say(_as_changed(edit, now))
+        texts = {file: read_text(Path(file)) for file in sorted(known) if Path(file).exists()}
+        slurm = read_conf(conf) if str(conf) in texts else ConfText(conf, ())
+        files = tuple(map(str, slurm.files))
+        edits = {change.file: change.edits for change in journal.changes}
+        for change in journal.changes:
+            if is_wrapper(change.file, texts.get(change.file, "")):
+                edits.pop(change.file)  # slurmd runs it until the reconfigure, and without it drains the node
+        without = undone(edits, texts, files, str(conf.with_name("job_submit.lua")), force=force)
+        if without.by_hand:
+            for edit in without.by_hand:
+                say(_as_changed(edit, texts.get(edit.file, "")))
             raise UsageError(
-                "nothing was taken back: the lines above are ours and were changed by hand since. Make each what the + "
-                "says, or take it out, then write --undo again"
+                "nothing was taken back: the lines above are ours and were changed by hand since, so that our words "
+                "are not told from yours. Make each what the + says, or take it out, then write --undo again; "
+                "--undo --force takes out each of them whole"
             )
+        validate_undo(slurm, without.texts, report)
+        first = {change.file: change.first for change in journal.changes}
+        # One that somebody has removed meanwhile stays so.
+        changes = [
+            Change(
+                file,
+                _bytes(now),
+                None if now is None else _like_first(without.texts.get(file, now), first.get(file, _bytes(now))),
+            )
+            for file in dict.fromkeys([*edits, *without.texts])
+            for now in (texts.get(file),)
+        ]
         site_files.undo(conf.parent, journal, tuple(changes), known)
     for change in changes:
         if change.before != change.after:
             say(f"{'removed' if change.after is None else 'took our lines out of'} {change.file}")
+            before, after = ((data or b"").decode("utf-8", "surrogateescape") for data in (change.before, change.after))
+            report.files.append(FileReport(change.file, False, (), difference(change.file, before, after)))
+            report.changed = True
+    _remove_wrappers(conf, report)
+    for note in without.notes:
+        report.note(note)
     say(install_words.shares_now(read_shares()))
     print(install_words.UNDONE)
     return names.EXIT_OK
+
+
+def _remove_wrappers(conf: Path, report: Report) -> bool:
+    """Remove the wrappers that neither slurm.conf nor the configuration in force names; whether there was one."""
+    ours = [conf.with_name(name) for name in WRAPPERS.values()]
+    there = [file for file in ours if file.exists() and is_wrapper(str(file), read_text(file))]
+    if not there:
+        return False
+    named = {value for key in WRAPPERS for value in read_conf(conf).values(key)} if conf.exists() else set()
+    in_force = read_hooks_in_force()
+    for file in there:
+        if file.name in named or in_force is None or file.name in in_force:
+            why = "Slurm does not answer, and " if in_force is None else ""
+            report.note(
+                f"{file} stays, for {why}slurmd runs it until the reconfigure; after that `slurm-share install --undo` "
+                "removes it"
+            )
+        else:
+            site_files.remove(file)
+            report.changed = True
+            say(f"removed {file}")
+    return True
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:
@@ -207,6 +277,27 @@ def _absent() -> list[str]:
     ]
 
 
+def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
+    """Show what is missing, and keep it."""
+    report.lacks(present.texts, after, lines.edits)
+    report.choices = lines.choices
+    for note in install_words.show(present, lines, after):
+        report.note(note)
+
+
+def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False) -> list[str]:
+    """Say which other hosts lack what the lines name; why nothing may be written therefore."""
+    if not any(edit.key in WRAPPERS for edit in lines.edits):
+        return []
+    feature = present.settings.node_feature
+    featured = nodes_with(present.slurm, feature) if feature else []
+    seen = see_nodes(present, by_jobs=by_jobs)
+    report.saw(seen)
+    for note in node_notes(seen, wanted.taken, feature, featured):
+        report.note(note)
+    return list(node_refusals(seen, wanted.taken, feature, featured))
+
+
 def _number(known: frozenset[str]) -> int:
     """Of this apply's copies: one that no copy has, whoever made it."""
     return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
@@ -216,10 +307,11 @@ def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], num
     old = present.texts.get(name)
     return Change(
         name,
-        None if old is None else old.encode("utf-8", "surrogateescape"),
+        _bytes(old),
         text.encode("utf-8", "surrogateescape"),
         () if old is None else (copy_of(name, number),),
         tuple(edit for edit in edits if edit.file == name),
+        mode=MODE if is_wrapper(name, text) else 0o644,
     )
 
 
@@ -229,6 +321,10 @@ def _like_first(text: str, first: bytes | None) -> bytes | None:
     if first is None:
         return data if text.strip() else None
     return first if data.rstrip(b"\n") == first.rstrip(b"\n") else data
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def _as_changed(edit: Edit, now: str) -> str:

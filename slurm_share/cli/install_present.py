@@ -7,6 +7,7 @@ from pathlib import Path
 from .. import config, names
 from ..conf_text import ConfText
 from ..decide.site_lines import Present
+from ..decide.site_partial import WRAPPERS, is_wrapper
 from ..decide.site_rules import script_of
 from ..errors import CommandError, ConfigError
 from ..installed import EPILOG, PROLOG
@@ -27,7 +28,7 @@ def read_present(conf: Path) -> Present:
     gres = conf.with_name("gres.conf")
     lua = conf.with_name("job_submit.lua")
     plugstack, gres_text = (read_conf(file) if file.exists() else ConfText(file, ()) for file in (plug, gres))
-    files = {*slurm.files, *plugstack.files, *gres_text.files, lua}
+    files = {*slurm.files, *plugstack.files, *gres_text.files, lua, *_wrappers(conf)}
     texts = {str(file): read_text(file) for file in files if file.exists()}
     return Present(
         slurm, plugstack, gres_text, texts, str(lua), read_release(), _started(slurm), _configuration().settings
@@ -43,13 +44,18 @@ def read_shares() -> tuple[QueuedJob, ...] | None:
     return tuple(job for job in jobs if job.share is not None)
 
 
+def _wrappers(conf: Path) -> list[Path]:
+    return [conf.with_name(name) for name in WRAPPERS.values()]
+
+
 def known_files(conf: Path) -> frozenset[str]:
     """Every file that an --apply here may write: slurm.conf, what is beside it, and what these include."""
     files = {conf, conf.with_name("plugstack.conf"), conf.with_name("gres.conf"), conf.with_name("job_submit.lua")}
+    files |= set(_wrappers(conf))
     try:
         slurm = read_conf(conf)
         files |= {*slurm.files, beside(conf, slurm.value("PlugStackConfig") or "plugstack.conf")}
-        for file in [one for one in files if one != conf and one.exists() and one.suffix != ".lua"]:
+        for file in [one for one in files if one != conf and one.exists() and one.suffix not in (".lua", ".sh")]:
             files |= set(read_conf(file).files)
     except ConfigError:
         pass  # whoever needs the file itself says so
@@ -80,13 +86,15 @@ def _started(slurm: ConfText) -> dict[str, tuple[str, ...]]:
 
 
 def named_hooks(conf: Path) -> list[str]:
-    """Lines of slurm.conf that start our hooks here."""
+    """Lines of slurm.conf that start our hooks here, and fail without them."""
     slurm = read_conf(conf)
     started = _started(slurm)
+    without = [file.name for file in _wrappers(conf) if file.exists() and is_wrapper(str(file), read_text(file))]
     return [
         f"{key}={value}"
         for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG))
         for value in slurm.values(key)
+        if value not in without
         if ours in started[value] or value.rpartition("/")[2] == ours.rpartition("/")[2]
     ]
 

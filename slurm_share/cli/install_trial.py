@@ -12,13 +12,14 @@ from ..decide.site_lines import Present
 from ..errors import CommandError, UsageError
 from ..readers import slurm_trial
 from ..readers.slurm_files import read_conf
-from .install_words import Wanted, one_by_one, say
+from .install_report import Report
+from .install_words import Wanted, one_by_one
 
 _NODES = 8
 """As many different nodes are tried, of those whose lines in gres.conf are new."""
 
 
-def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: Wanted) -> None:
+def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: Wanted, report: Report) -> None:
     """Nothing is to be written that Slurm's own programs, or a second look, find wanting. Raises UsageError."""
     slurm = read_conf(present.slurm.file, after)
     plugstack, gres = (
@@ -34,40 +35,56 @@ def validate(present: Present, after: Mapping[str, str], edits: Sequence[Edit], 
         if objection := slurm_trial.read_objection(slurm):
             raise UsageError(f"nothing was written: Slurm would not take the new lines ({objection})")
     except CommandError:
-        say("note: there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
-    if objections := [*_plugstack(present, again, after), *_gres(present, again, edits)]:
+        report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
+    if objections := [*_plugstack(present, again, after, report), *_gres(present, again, edits, report)]:
         raise UsageError(one_by_one("nothing was written: Slurm would not take the new lines:", objections))
     if left := wanted.lines(again).edits:
         raise UsageError(f"nothing was written: {left[0].file} would still lack {left[0].add}; put it there by hand")
 
 
-def _plugstack(before: Present, after: Present, texts: Mapping[str, str]) -> Iterator[str]:
+def validate_undo(slurm: ConfText, after: Mapping[str, str], report: Report) -> None:
+    """Slurm takes what an --undo leaves, or did not take what is there. Raises UsageError."""
+    if not slurm.lines:
+        return
+    try:
+        if slurm_trial.read_objection(slurm) is None and (
+            objection := slurm_trial.read_objection(read_conf(slurm.file, after))
+        ):
+            raise UsageError(
+                f"nothing was taken back: Slurm would not take {slurm.file} without our lines ({objection}); change "
+                "that, then write --undo again"
+            )
+    except CommandError:
+        report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
+
+
+def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report: Report) -> Iterator[str]:
     if not {str(file) for file in after.plugstack.files} & texts.keys():
         return
     try:
         if said := slurm_trial.read_plugstack_objection(before.slurm, before.plugstack, after.plugstack):
             yield f"{after.plugstack.file}: {said} (srun --help)"
     except CommandError:
-        say("note: there is no srun on this host to try plugstack.conf with; on a login node: srun --help")
+        report.note("there is no srun on this host to try plugstack.conf with; on a login node: srun --help")
 
 
-def _gres(before: Present, after: Present, edits: Sequence[Edit]) -> Iterator[str]:
+def _gres(before: Present, after: Present, edits: Sequence[Edit], report: Report) -> Iterator[str]:
     nodes = list(_nodes(after.gres, edits))
     if nodes and not slurm_trial.can_try_gres(after.gres):
-        say("note: gres.conf has AutoDetect, so it can be tried on a node only; when it is there: slurmd -G")
+        report.note("gres.conf has AutoDetect, so it can be tried on a node only; when it is there: slurmd -G")
         return
     for node in nodes:
         try:
             if fault := slurm_trial.read_gres_fault(before.slurm, before.gres, node):
-                say(
-                    f"note: slurmd on this host does not take {before.gres.file} as it is ({fault}), so the new lines "
+                report.note(
+                    f"slurmd on this host does not take {before.gres.file} as it is ({fault}), so the new lines "
                     f"cannot be tried here. Where {node} does not take it either (slurmd -G there), put that right "
                     "before the reconfigure: a slurmd that knows of no shards is drained"
                 )
                 return
             said = slurm_trial.read_gres_objection((before.slurm, before.gres), (after.slurm, after.gres), node)
         except CommandError:
-            say("note: there is no slurmd on this host to try gres.conf with; on a node, when it is there: slurmd -G")
+            report.note("there is no slurmd on this host to try gres.conf with; on a node, when it is there: slurmd -G")
             return
         if said:
             yield f"{after.gres.file}: {said} (slurmd -G -N {node})"

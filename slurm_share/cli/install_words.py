@@ -16,7 +16,8 @@ from .screen import print_lines, safe
 
 DONE = """\
 next:
-  0. a node without our Prolog is drained by its next job:  clush -a test -x /opt/slurm-share/bin/slurm-share-prolog
+  0. a node that was not checked and has no Prolog of ours is drained by its next job:
+     clush -a test -x /opt/slurm-share/bin/slurm-share-prolog
   1. where Slurm's files are neither on a shared file system nor sent by the controller: copy them to every host
   2. on the controller:  scontrol reconfigure       (slurmctld and every slurmd; jobs run on, nothing need be restarted)
      where it answers with an error the old configuration stays in force, slurmctld's log says why, and
@@ -72,8 +73,8 @@ def one_by_one(heading: str, sentences: Sequence[str]) -> str:
     return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])
 
 
-def show(present: Present, lines: SiteLines, after: Mapping[str, str]) -> None:
-    """The diff of every file, what is for somebody to choose, then what is worth a look."""
+def show(present: Present, lines: SiteLines, after: Mapping[str, str]) -> list[str]:
+    """Say the diff of every file and what is for somebody to choose; what is worth a look, to be said then."""
     for name, text in after.items():
         say(difference(name, present.texts.get(name, ""), text).removesuffix("\n"))
     for choice in lines.choices:
@@ -82,10 +83,9 @@ def show(present: Present, lines: SiteLines, after: Mapping[str, str]) -> None:
             f"({'needed' if choice.is_needed else 'not needed, and not written without the word'})\n"
             f"  {choice.line}: {choice.consequence}"
         )
-    for advice in lines.advice:
-        say(f"note: {advice}")
-    if not Path(PLUGIN).exists():
-        say(f"note: {PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)")
+    here = Path(PLUGIN).exists()
+    missing = f"{PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)"
+    return [*lines.advice, *([] if here else [missing])]
 
 
 def shares_now(jobs: Sequence[QueuedJob] | None) -> str:

@@ -10,8 +10,9 @@ from ..conf_text import ConfText
 from . import site_rules
 
 ALLOC, INTERACTIVE_STEP = "alloc", "interactive-step"
-WORDS = (ALLOC, INTERACTIVE_STEP)
-"""As `--with` takes them."""
+PARTIAL, MANAGED = "partial", "managed"
+WORDS = (ALLOC, INTERACTIVE_STEP, PARTIAL, MANAGED)
+"""As `--with` takes them. `partial`: not all nodes have the package. `managed`: write also where another tool does."""
 
 
 class Choice(Struct, frozen=True):

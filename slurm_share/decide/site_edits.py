@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from ..conf_text import ConfLine, ConfText, Edit, parse
+from ..conf_text import ConfLine, Edit, parse_named
+from .site_values import shortened
 
 
 def put_in(text: str, edits: Sequence[Edit]) -> str:
@@ -20,36 +21,65 @@ def put_in(text: str, edits: Sequence[Edit]) -> str:
     return "".join(f"{line}\n" for line in body)
 
 
-def take_out(text: str, now: ConfText, edits: Sequence[Edit]) -> tuple[str, tuple[Edit, ...]]:
-    """(the text without our edits, those that somebody has changed by hand). `now` is the same text, taken apart.
+def take_out(text: str, edits: Sequence[Edit], file: str, *, force: bool = False) -> tuple[str, tuple[Edit, ...]]:
+    """(the text without our edits, those that somebody has changed so that ours is not told from theirs).
 
-    An edit whose word no line says any more has been taken back already. Where one has been changed the text is to be
-    left as it is: what it should be is not ours to guess.
+    A line as we wrote it goes whole; of one that has been changed since go our words. An edit whose word no line says
+    any more has been taken back already. `force`: a changed line goes whole, too.
     """
     lines = text.split("\n")
     others = []
     for edit in reversed(edits):
-        places = [number for number, line in enumerate(lines) if line.rstrip("\r") == edit.add.rstrip("\r")]
+        size = edit.add.count("\n") + 1  # a file of ours that is one edit
+        add = [line.rstrip("\r") for line in edit.add.split("\n")]
+        bare = [line.rstrip("\r") for line in lines]
+        places = [number for number in range(len(lines)) if bare[number : number + size] == add]
         if places:
             # Of several the last: ours was put at the end, or is the one that counts.
-            lines[places[-1] : places[-1] + 1] = edit.instead
+            lines[places[-1] : places[-1] + size] = edit.instead
         else:
             others.append(edit)
     # Of what is left: a line of ours that has just gone says nothing of another one's word.
     left = "\n".join(lines)
-    rest = parse(left, now.file)
-    return left, tuple(edit for edit in reversed(others) if _says(rest, edit, now))
+    by_hand = []
+    for edit in others:
+        if not (said := _saying(parse_named(left, file), edit)):
+            continue
+        without = _whole_line(left, said[-1], edit) if force else _words_out(left, said[-1], edit)
+        if without is None:
+            by_hand.append(edit)
+        else:
+            left = without
+    return left, tuple(reversed(by_hand))
 
 
-def _says(lines: Sequence[ConfLine], edit: Edit, whole: ConfText) -> bool:
+def _saying(lines: Sequence[ConfLine], edit: Edit) -> list[ConfLine]:
+    """The lines that say an edit's word."""
     if not edit.word:
-        return False
+        return []
     if not edit.key:
-        return any(edit.word in line.text for line in lines)
-    (ours, *_) = parse(edit.add, whole.file) or (None,)
+        return [line for line in lines if edit.word in line.text]
+    (ours, *_) = parse_named(edit.add) or (None,)
     if ours is not None and ours.is_block:  # about one node: what stands on another's line is not ours
         lines = [line for line in lines if line.pairs[:1] == ours.pairs[:1]]
-    return any(edit.word in value for line in lines for key, value in line.pairs if key.lower() == edit.key.lower())
+    key, word = edit.key.lower(), edit.word.lower()
+    return [line for line in lines if any(word in value.lower() for name, value in line.pairs if name.lower() == key)]
+
+
+def _whole_line(text: str, line: ConfLine, edit: Edit) -> str:
+    lines = text.split("\n")
+    lines[line.number - 1 : line.last] = edit.instead
+    return "\n".join(lines)
+
+
+def _words_out(text: str, line: ConfLine, edit: Edit) -> str | None:
+    """The text without our words on a line; None: they are not told from other people's."""
+    if edit.key:
+        (old, *_) = parse_named("\n".join(edit.instead)) or (None,)
+        return shortened(text, line, edit.key, edit.word, (old.get(edit.key) if old is not None else None) or "")
+    # A line about our plugin, or about shards that we wrote: all of it belongs to that. Of a script nothing is known.
+    is_about_it = line.text.startswith(edit.word) or edit.word in line.text.split()[1:2]
+    return _whole_line(text, line, edit) if is_about_it and not edit.file.endswith(".lua") else None
 
 
 def difference(name: str, before: str, after: str) -> str:

@@ -9,8 +9,8 @@ from msgspec import Struct
 from ..conf_text import ConfLine, ConfText, Edit
 from ..installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ..settings import Settings
-from . import site_rules, site_shards
-from .site_choices import ALLOC, INTERACTIVE_STEP, Choice, open_choices
+from . import site_lua, site_managed, site_partial, site_rules, site_shards
+from .site_choices import ALLOC, INTERACTIVE_STEP, PARTIAL, Choice, open_choices
 from .site_values import Unclear, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
@@ -55,8 +55,12 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     refusals = list(_refusals(present, shards_per_gpu))
     edits: list[Edit] = []
     slurm = str(present.slurm.file)
+    folder = slurm.rpartition("/")[0]
+    if PARTIAL in taken:  # before the lines that name them
+        edits += site_partial.wrapper_edits(folder, present.texts)
+        refusals += site_partial.foreign_wrappers(folder, present.texts)
     wanted: list[Iterable[Edit]] = [
-        _hooks(present),
+        _hooks(present, is_partial=PARTIAL in taken),
         _list_with(present, "JobSubmitPlugins", "lua", site_rules.has_lua),
     ]
     if ALLOC in taken:
@@ -78,7 +82,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
         edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
     lua = present.texts.get(present.lua_file)
     if lua is None:
-        edits.append(Edit(present.lua_file, f'dofile("{LUA}")', word=LUA))
+        edits.append(Edit(present.lua_file, site_rules.OWN_LUA, word=LUA))
     if twice := _twice(edits):
         refusals.append(
             f"{twice.file}, line {twice.at}, holds several values that have to change; put each on a line of its own, "
@@ -89,7 +93,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
         tuple(edits),
         tuple(dict.fromkeys(refusals)),
         tuple(_advice(present, edits, shards_per_gpu)),
-        tuple(open_choices(present.slurm, taken)),
+        (*open_choices(present.slurm, taken), *site_managed.choices(edits, present.texts, taken)),
     )
 
 
@@ -128,19 +132,25 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
     if lua is not None and site_rules.script_of(lua) == "the site's own":
         yield (
             f"{present.lua_file} is the site's own and does not call ours; put this line first in it\n"
-            f'    local share = dofile("{LUA}")\n'
+            f"    {site_lua.LOAD}\n"
             "and these at the top of its slurm_job_submit(job, partitions, uid), under the names it has there\n"
-            "    local code = share.submit(job, partitions, uid)\n"
-            "    if code ~= slurm.SUCCESS then return code end\n"
-            "then write this again"
+            + "".join(f"    {line}\n" for line in site_lua.IN_SUBMIT)
+            + "and these at the top of its slurm_job_modify(job, old, partitions, uid)\n"
+            + "".join(f"    {line}\n" for line in site_lua.IN_MODIFY)
+            + "then write this again. They work without our package, too: the script then runs as before"
         )
 
 
-def _hooks(present: Present) -> Iterator[Edit]:
+def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
     """Our Epilog runs before the site's own, which could fail and keep it from running; our Prolog after them, when
     they have made the GPUs ready. Slurm runs several lines in their order, the files of one pattern in reverse."""
-    for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG)):
-        if any(_starts(present, value, ours) for value in present.slurm.values(key)):
+    for key, hook in (("Prolog", PROLOG), ("Epilog", EPILOG)):
+        ours = site_partial.WRAPPERS[key] if is_partial else hook
+        direct = [line for line in present.slurm.lines_of(key) if line.get(key) == hook]
+        if is_partial and direct:
+            yield extended(present.texts, direct[-1], key, ours, ours)
+            continue
+        if any(_starts(present, value, hook) for value in present.slurm.values(key)):
             continue
         others = present.slurm.lines_of(key)
         if not others:
@@ -153,12 +163,14 @@ def _hooks(present: Present) -> Iterator[Edit]:
 
 def _starts(present: Present, value: str, ours: str) -> bool:
     name = ours.rsplit("/", 1)[1]
+    if value in site_partial.WRAPPERS.values():
+        return value == site_partial.WRAPPERS["Prolog" if ours == PROLOG else "Epilog"]
     return any(path.rsplit("/", 1)[-1] == name for path in (value, *present.hook_globs.get(value, ())))
 
 
 def _beside(present: Present, line: ConfLine, add: str, key: str, word: str, *, after: bool) -> Edit:
     file = str(line.file)
-    at = line.last + 1 if after else line.number
+    at = site_managed.moved_out(present.texts[file], line.last + 1 if after else line.number, after=after)
     return Edit(file, add, key, word, at=0 if at > end_of(present.texts[file]) else at)
 
 

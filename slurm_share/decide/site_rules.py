@@ -8,8 +8,15 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ..installed import LUA
 from ..settings import Settings
 
+OWN_LUA = (
+    f'do local found, why = pcall(dofile, "{LUA}") if not found then slurm.log_error("%s", tostring(why)) '
+    "slurm_job_submit = function() return slurm.SUCCESS end slurm_job_modify = slurm_job_submit end end"
+)
+"""All of job_submit.lua where the site has none. slurmctld does not start with a script that fails, nor with one that
+lacks either function: without the package this one takes every job as it is, and says so in slurmctld's log."""
 _ALLOC = frozenset({"alloc", "contain", "x11", "nohold", "forcerequeueonfail", "runinjob"})
 """Flags that make a Prolog run on every node when the job is given it: slurmctld shows Alloc beside each of the others
 (seen on 24.11 and 26.05). DeferBatch does so from 26.05 on only (24.11.5 tried)."""
@@ -62,7 +69,7 @@ def code_of(lua: str) -> str:
 
 def replaces_ours(lua: str) -> bool:
     """Whether a script that loads ours puts a function of its own in the place of ours and never calls ours."""
-    code = code_of(lua)
+    code = code_of(lua.replace(OWN_LUA, ""))
     return bool(_DEFINES_SUBMIT.search(code)) and not _CALLS_SUBMIT.search(code)
 
 

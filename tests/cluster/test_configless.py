@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bare_site import files, reconfigure, strip
+from bare_site import files, put_back, reconfigure, strip
 from conftest import name_for
-from hooked import Node
+from hooked import Node, until
 
 from localcluster import RELEASES, Cluster
 
@@ -27,11 +27,12 @@ def site(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cl
     """Our packages everywhere, none of our lines; the node has no file of Slurm's but what the controller sends."""
     release = request.param
     extra = "SlurmctldParameters=enable_configless\n"
-    with Cluster.up(name_for(f"configless{release}"), release, nodes=1, slurm_conf_extra=extra) as made:
+    with Cluster.up(name_for(f"configless{release}"), release, nodes=2, slurm_conf_extra=extra) as made:
         if made.slurm_release != release:
             pytest.skip(f"NOT TESTED on Slurm {release}: only {made.slurm_version} can be made on this machine today")
         strip(made)
-        made.exec("n1", ["bash", "-ec", START + "slurmd --conf-server ctl:6817"], check=True)
+        for node in ("n1", "n2"):
+            made.exec(node, ["bash", "-ec", START + "slurmd --conf-server ctl:6817"], check=True)
         reconfigure(made)
         yield made
 
@@ -66,7 +67,7 @@ def test_written_on_the_controller_used_on_the_nodes(site: Cluster) -> None:
         site.exec("n1", ["mv", f"{file}.away", file], check=True)
     said = doctor(site)
     assert "FAIL  " not in said, said
-    job = site.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2")
+    job = site.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2", "-wn1")
     assert site.wait(job) == "COMPLETED", site.job(job)
     assert sorted(site.output(job).split()[-8:]) == list("01234567"), site.output(job)
     assert node.remains() == []
@@ -75,3 +76,84 @@ def test_written_on_the_controller_used_on_the_nodes(site: Cluster) -> None:
     reconfigure(site)
     plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
     assert site.wait(plain) == "COMPLETED"
+
+
+AWAY = "for folder in /opt/slurm-share /usr/lib/slurm-share; do mv $folder $folder.away; done"
+HERE = "for folder in /opt/slurm-share /usr/lib/slurm-share; do mv $folder.away $folder; done"
+FEATURE = "sed -i '1i node_feature = \"here\"' /etc/slurm-share/config.toml"
+
+
+@pytest.fixture
+def partly(site: Cluster) -> Iterator[Cluster]:
+    """The second node has no package; afterwards all is as it was."""
+    before = files(site)
+    settings = site.exec("ctl", ["cat", "/etc/slurm-share/config.toml"], check=True).stdout
+    site.exec("n2", ["bash", "-ec", AWAY], check=True)
+    yield site
+    site.cancel_all()
+    site.exec("n2", ["bash", "-ec", HERE], check=True)
+    site.exec("ctl", ["bash", "-c", "cat >/etc/slurm-share/config.toml"], input=settings, check=True)
+    if site.status().nodes["n2"].startswith("drain"):
+        site.exec("ctl", ["scontrol", "update", "node=n2", "state=resume"], check=True)
+    put_back(site, before)
+
+
+def install(cluster: Cluster, *words: str, code: int = 0) -> str:
+    """What the command says on the controller."""
+    done = cluster.exec("ctl", ["slurm-share", "install", *words])
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_node_without_the_package_is_found_before_it_is_drained(partly: Cluster) -> None:
+    """By a job of a moment, for the controller has no ssh here. What it is refused for does happen: anybody's job."""
+    mine = files(partly)
+    said = install(partly, "--apply", code=2)
+    assert "n2 lack /opt/slurm-share/bin/slurm-share-prolog" in said
+    assert "anybody's next job there would drain the node" in said
+    assert "n1" not in said.split("nothing was written:")[1]
+    assert files(partly) == mine
+    with (partly.conf / "slurm.conf").open("a") as file:
+        file.write(f"PrologFlags=Alloc\nProlog={PROLOG}\n")
+    reconfigure(partly)
+    partly.sbatch("alice", "srun true", "-wn2")
+    until(lambda: partly.status().nodes["n2"].startswith("drain"), "the node's drain")
+
+
+def test_nodes_without_the_package_take_ordinary_jobs_and_no_shared_ones(partly: Cluster) -> None:
+    """The hooks are wrappers, sent with slurm.conf; shared jobs keep to the feature's nodes; all of it comes out."""
+    slurm = partly.conf / "slurm.conf"
+    text = slurm.read_text()
+    slurm.write_text(text.replace("NodeName=n1 ", "NodeName=n1 Feature=here "))
+    partly.exec("ctl", ["scontrol", "reconfigure"], check=True)
+    mine = files(partly)
+    said = install(partly, "--apply", "--with", "partial", code=2)
+    assert 'node_feature = "share"' in said
+    assert files(partly) == mine
+    partly.exec("ctl", ["bash", "-ec", FEATURE], check=True)
+    said = install(partly, "--apply", "--with", "partial")
+    assert "without the package, and left alone: n2" in said
+    wrapper = partly.conf / "slurm-share-prolog.sh"
+    assert wrapper.stat().st_mode & 0o777 == 0o755
+    assert "Prolog=slurm-share-prolog.sh\n" in slurm.read_text()
+    assert "no line is missing" in install(partly, "--check", "--with", "partial")
+    reconfigure(partly)
+    plain = partly.sbatch("alice", "srun true", "-wn2")
+    assert partly.wait(plain) == "COMPLETED"
+    shared = [partly.sbatch("alice", "srun printenv SLURM_SHARE_SLOT", "--share-gpu=2") for _ in range(2)]
+    for job in shared:
+        assert partly.wait(job) == "COMPLETED", partly.job(job)
+        assert "NodeList=n1" in partly.job(job)
+        assert sorted(partly.output(job).split()[-8:]) == list("01234567")
+    refused = partly.as_user("alice", ["sbatch", "-wn2", "--share-gpu=2", "--wrap", "true"])
+    assert refused.returncode != 0, refused.stdout
+    assert set(partly.status().nodes.values()) == {"idle"}
+    assert "FAIL  " not in doctor(partly), doctor(partly)
+    said = install(partly, "--undo")
+    assert "/etc/slurm/slurm-share-prolog.sh stays" in said
+    assert wrapper.exists()  # slurmd has it until the reconfigure
+    assert partly.wait(partly.sbatch("alice", "srun true", "-wn2")) == "COMPLETED"
+    reconfigure(partly)
+    assert "removed /etc/slurm/slurm-share-prolog.sh" in install(partly, "--undo")
+    assert files(partly) == mine

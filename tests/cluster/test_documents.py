@@ -43,7 +43,8 @@ ROOTS = r"slurm-share (install|doctor|config|status|sample --all)\b.*|scontrol r
 ON_A_NODE = r"slurm-share (status|sample)\b.*"
 """Where it does not say where: on a compute node; else root is on the controller, and users on the login node."""
 CODES = {
-    r"slurm-share install( --check.*)?": {0, 1},
+    r"slurm-share install --check --with partial": {2},  # no node here has a feature, and it says so
+    r"slurm-share install( --json)?( --check.*)?": {0, 1},
     r"llload --advise": {0, 1},  # 1: nobody has watched the job for long enough
     r"(grep|pkill) .*": {0, 1},  # 1: there is nothing of the kind
     r"slurm-share doctor.*": {0, 1, 2},  # what is there to be found on a simulated cluster is test_doctor.py's business

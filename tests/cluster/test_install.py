@@ -104,8 +104,8 @@ function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
     assert "nothing was written" in said
     assert files(site) == mine
     lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
-    assert len(lines) == 3, said
-    (site.conf / "job_submit.lua").write_text(f"{lines[0]}\n" + own.replace("  -- here", "\n".join(lines[1:])))
+    assert len(lines) == 5, said
+    (site.conf / "job_submit.lua").write_text(f"{lines[0]}\n" + own.replace("  -- here", "\n".join(lines[1:3])))
     mine = files(site)
 
     assert "--with alloc" in install(site, "--apply")  # theirs to choose
@@ -238,16 +238,122 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
         assert files(site) == before
 
 
-def test_lines_changed_by_hand_are_not_taken_back(site: Cluster, before: dict[str, bytes]) -> None:
-    """They are shown; the site's own new lines are no hindrance, and stay."""
-    install(site, "--apply", "--with", "alloc")
+def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, before: dict[str, bytes]) -> None:
+    """What the site has added to them stays, its own new lines are no hindrance, and Slurm takes what is left. A value
+    in which ours is not told from theirs is shown, and goes by --force alone."""
+    install(site, "--apply", "--shards", "--with", "alloc")
     slurm = site.conf / "slurm.conf"
-    slurm.write_text(slurm.read_text().replace("PrologFlags=Alloc", "PrologFlags=Alloc,DeferBatch") + "KillWait=3\n")
-    mine = files(site)
+    epilog = "Epilog=/opt/slurm-share/bin/slurm-share-epilog"
+    text = slurm.read_text().replace("PrologFlags=Alloc", "PrologFlags=Alloc,DeferBatch")
+    text = text.replace("JobSubmitPlugins=lua", "JobSubmitPlugins=lua,all_partitions # since May")
+    mine = text.replace(epilog, f"{epilog}-of-ours") + "KillWait=3\n"
+    slurm.write_text(mine)
     said = install(site, "--undo", code=2)
-    assert "-PrologFlags=Alloc,DeferBatch" in said
-    assert "+PrologFlags=Alloc" in said
-    assert files(site) == mine
-    slurm.write_text(slurm.read_text().replace("Alloc,DeferBatch", "Alloc"))
+    assert f"-{epilog}-of-ours" in said
+    assert f"+{epilog}\n" in said
+    assert "--undo --force" in said
+    assert slurm.read_text() == mine
+    slurm.write_text(mine.replace("-of-ours", ""))
     install(site, "--undo")
-    assert slurm.read_bytes() == before["slurm.conf"] + b"KillWait=3\n"
+    words = "PrologFlags=DeferBatch\nJobSubmitPlugins=all_partitions # since May\nKillWait=3\n"
+    assert slurm.read_text() == before["slurm.conf"].decode() + words
+    assert files(site).keys() == before.keys()
+    reconfigure(site)
+    restart(site)
+    plain = site.sbatch("alice", "srun true", "--gres=gpu:1")
+    assert site.wait(plain) == "COMPLETED"
+
+
+def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, before: dict[str, bytes]) -> None:
+    """The site has made our script its own, with a function that ours lacks then, and has other shards than we wrote:
+    what they need stays and is named, and slurmctld starts."""
+    install(site, "--apply", "--shards")
+    slurm, script = site.conf / "slurm.conf", site.conf / "job_submit.lua"
+    shards = re.search(r"shard:simulated:\d+", slurm.read_text())
+    assert shards is not None
+    slurm.write_text(slurm.read_text().replace(shards[0], "shard:simulated:8"))
+    gres = site.conf / "gres.conf"
+    gres.write_text(re.sub(r"(Name=shard .*Count=)\d+", r"\g<1>8", gres.read_text()))
+    more = "local of_ours = slurm_job_submit\nfunction slurm_job_submit(j, p, u) return of_ours(j, p, u) end\n"
+    script.write_text(script.read_text() + more)
+    mine = script.read_text()
+    reconfigure(site)  # slurmd takes its shards from the new files
+    said = install(site, "--undo")
+    assert script.read_text() == mine
+    assert "JobSubmitPlugins keeps lua" in said
+    assert "GresTypes keeps shard" in said
+    assert "slurm-share-prolog" not in slurm.read_text()
+    reconfigure(site)
+    restart(site)
+    job = site.sbatch("alice", "true")
+    assert site.wait(job) == "COMPLETED"
+
+
+def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
+    site: Cluster, before: dict[str, bytes]
+) -> None:
+    """As install gives them. Those of before this release are named one by one at the removal, with what to write."""
+    own = "function slurm_job_submit(job, partitions, uid)\n  -- here\n  return slurm.SUCCESS\nend\n"
+    own += "function slurm_job_modify(job, old, partitions, uid)\n  -- there\n  return slurm.SUCCESS\nend\n"
+    script = site.conf / "job_submit.lua"
+    script.write_text(own)
+    slurm = site.conf / "slurm.conf"
+    slurm.write_text(slurm.read_text() + "JobSubmitPlugins=lua\n")
+    said = install(site, "--apply", code=2)
+    lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
+    assert len(lines) == 5, said
+    safe = f"{lines[0]}\n" + own.replace("-- here", "\n".join(lines[1:3])).replace("-- there", "\n".join(lines[3:]))
+    script.write_text(safe)
+    install(site, "--apply")
+    reconfigure(site)
+    job = site.sbatch("alice", "srun true", "--share-gpu=2")
+    assert site.wait(job) == "COMPLETED"
+    assert "OverSubscribe=NO" in site.job(job)
+    said = install(site, "--undo")
+    assert "works without it; these lines may stay" in said
+    script.write_text(safe.replace(lines[0], 'local share = dofile("/usr/lib/slurm-share/job_submit.lua")'))
+    install(site, "--apply")
+    said = install(site, "--undo")
+    assert "before you remove slurm-share-spank take out" in said
+    assert '    1: local share = dofile("' in said
+    assert lines[0] in said
+    script.write_text(safe)
+    reconfigure(site)
+    ours = "/usr/lib/slurm-share/job_submit.lua"
+    site.exec("ctl", ["mv", ours, f"{ours}.away"], check=True)
+    try:
+        restart(site)
+        job = site.sbatch("alice", "true")
+        assert site.wait(job) == "COMPLETED"
+    finally:
+        site.exec("ctl", ["mv", f"{ours}.away", ours], check=True)
+
+
+@pytest.mark.parametrize("folder", ["/cm/shared/apps/slurm/current", "/sw/slurm"])
+def test_a_slurm_that_is_elsewhere_is_found(site: Cluster, before: dict[str, bytes], folder: str) -> None:
+    """By itself where Bright has it, else by a line in /etc/default/slurm-share. PATH has none of its programs."""
+    programs = "scontrol srun squeue sinfo"
+    there = f"mkdir -p {folder}/bin; for name in {programs}; do mv /usr/bin/$name {folder}/bin/; done"
+    back = f"mv {folder}/bin/* /usr/bin/; rm -rf {folder} /etc/default/slurm-share"
+    site.exec("ctl", ["bash", "-ec", there], check=True)
+    try:
+        if folder == "/sw/slurm":
+            assert "there is no scontrol on this host" in install(site, "--apply")
+            install(site, "--undo")
+            line = f"echo 'SLURM_SHARE_SLURM={folder}' >/etc/default/slurm-share"
+            site.exec("ctl", ["bash", "-ec", line], check=True)
+        said = install(site, "--apply")
+        assert "on this host to try" not in said
+        assert "did not answer" not in said
+        assert "no shared job runs" in install(site, "--undo")
+    finally:
+        site.exec("ctl", ["bash", "-ec", back], check=True)
+
+
+def restart(cluster: Cluster) -> None:
+    """slurmctld ends, and starts with the files as they are."""
+    script = "kill $(cat /run/slurm/slurmctld.pid); while pgrep -x slurmctld >/dev/null; do sleep 0.05; done; slurmctld"
+    cluster.exec("ctl", ["bash", "-ec", script], check=True)
+    up = ["bash", "-c", "scontrol ping | grep -q 'is UP'"]
+    until(lambda: cluster.exec("ctl", up).returncode == 0, "slurmctld")
+    until(lambda: set(cluster.status().nodes.values()) <= {"idle", "mixed"}, "a node in service")

@@ -44,9 +44,15 @@ def changes(folder, old=OLD, new=NEW, number=1):
     )
 
 
+def with_wrapper(folder):
+    """The same with a program beside them, which is there before the file that names it."""
+    wrapper = folder / "hook.sh"
+    return (Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755), *changes(folder))
+
+
 def known(folder):
     """What install may write there."""
-    return {str(folder / name) for name in (*OLD, "a")}
+    return {str(folder / name) for name in (*OLD, "a", "hook.sh")}
 
 
 def back(folder):
@@ -125,6 +131,32 @@ def test_whoever_is_killed_while_he_applies_has_done_all_or_nothing(folder):
             site_files.undo(folder, journal, back(folder), known(folder))
     assert step > 20
     assert state(folder) == NEW
+
+
+def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
+    """Killed at every step, of setting it right too: where slurm.conf is new, so is the program, with its mode."""
+    before, wrapper = content(folder), folder / "hook.sh"
+    step = 0
+    while True:
+        step += 1
+        was_killed = killed_at(step, lambda: site_files.apply(folder, with_wrapper(folder), "d", known(folder)))
+        if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
+            assert wrapper.read_bytes() == b"#!/bin/sh\n", step
+            assert wrapper.stat().st_mode & 0o777 == 0o755, step
+        if not was_killed:
+            break
+        again = 0
+        while killed_at(again := again + 1, lambda: site_files.settle(folder, known(folder))):
+            if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
+                assert wrapper.exists(), (step, again)
+        journal = site_files.read_journal(folder, known(folder))
+        if journal is None:
+            assert content(folder) == before, step
+        else:
+            assert state(folder) == NEW
+            gone = Change(str(wrapper), b"#!/bin/sh\n", None)
+            site_files.undo(folder, journal, (*back(folder), gone), known(folder))
+    assert step > 20
 
 
 def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from slurm_share import site_journal
 from slurm_share.cli import install, install_present
+from slurm_share.cli.install_report import InstallReport
 from slurm_share.cli.main import main
 from slurm_share.conf_text import ConfText, Edit, parse
 from slurm_share.records import QueuedJob
+from slurm_share.settings import Configuration, Settings
 from slurm_share.site_journal import Change, Journal
 
 PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gpu:2\nPartitionName=gpu Nodes=n1\n"
@@ -326,3 +331,128 @@ def test_shards_of_a_node_that_is_gone_keep_nobody_from_an_undo(conf):
         file.write_text("\n".join(kept) + "\n")
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert conf.read_text() == both.replace("NodeName=n1 Gres=gpu:2\n", "")
+
+
+def as_json(capsys, *words):
+    """(the record, the exit code, standard error)."""
+    capsys.readouterr()
+    code = main(["install", "--json", *words])
+    said = capsys.readouterr()
+    return msgspec.json.decode(said.out, type=InstallReport), code, said.err
+
+
+def test_what_is_missing_refused_chosen_and_written_as_a_record(conf, capsys):
+    """The same exit codes as in words; every file with its lines, and where the old one is."""
+    text = f"# Ansible managed\nProlog=/site/prolog\n{PLAIN}"
+    conf.write_text(text)
+    found, code, _ = as_json(capsys, "--check", "--conf", str(conf))
+    assert (found.action, found.exit_code, code, found.changed) == ("check", 1, 1, False)
+    assert found.slurm_conf == str(conf)
+    (slurm,) = (file for file in found.files if file.file == str(conf))
+    assert (slurm.is_new, slurm.copy) == (False, "")
+    prolog = next(line for line in slurm.lines if line.key == "Prolog")
+    assert (prolog.line, prolog.at) == ("Prolog=/opt/slurm-share/bin/slurm-share-prolog", 3)
+    assert "+JobSubmitPlugins=lua" in slurm.diff
+    assert [choice.word for choice in found.choices if choice.is_needed] == ["managed"]
+    assert "not checked, for they did not answer: n1" in " ".join(found.notes)
+    assert found.nodes.not_checked == ("n1",)
+
+    found, code, err = as_json(capsys, "--apply", "--conf", str(conf))
+    assert (found.exit_code, code, found.changed) == (2, 2, False)
+    assert "--with managed" in found.refusals[-1]
+    assert found.error
+    assert found.error in err
+    assert conf.read_text() == text
+
+    found, code, _ = as_json(capsys, "--apply", "--with", "managed", "--conf", str(conf))
+    assert (found.exit_code, code, found.changed, found.chosen) == (0, 0, True, ("managed",))
+    assert {file.file: file.copy for file in found.files}[str(conf)] == f"{conf}.slurm-share-1"
+    found, code, _ = as_json(capsys, "--apply", "--with", "managed", "--conf", str(conf))
+    assert (code, found.changed, found.files) == (0, False, ())
+    found, code, _ = as_json(capsys, "--undo", "--conf", str(conf))
+    assert (found.action, code, found.changed) == ("undo", 0, True)
+    assert "-JobSubmitPlugins=lua" in next(file.diff for file in found.files if file.file == str(conf))
+    assert conf.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "words", [["--conf", "/nowhere/slurm.conf"], ["--force"], ["--shards", "-1"], ["--names-hooks"]]
+)
+def test_an_error_is_a_record_too(capsys, words):
+    """With the sentence of standard error."""
+    found, code, err = as_json(capsys, *words)
+    assert (found.exit_code, code) == (2, 2)
+    assert found.error
+    assert found.error in err
+
+
+def test_bytes_that_are_no_text_are_escaped_in_the_record(conf, capsys):
+    """A comment of the nineties."""
+    conf.write_bytes(PLAIN.encode() + b"# f\xfcr alle\nPrologFlags=Serial # \xfc\n")
+    assert main(["install", "--json", "--conf", str(conf)]) == 1
+    out = capsys.readouterr().out
+    assert "\\udcfc" in out
+    assert out.isascii()
+
+
+def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeypatch):
+    """Files that can be run, before the line that names them; --undo leaves them until slurmd names them no more."""
+    settings = Settings(node_feature="here")
+    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
+    before = content(conf)
+    assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
+    assert conf.read_text().count("\nProlog=slurm-share-prolog.sh\n") == 1
+    assert "/opt/slurm-share" not in conf.read_text()
+    for key in ("prolog", "epilog"):
+        wrapper = conf.with_name(f"slurm-share-{key}.sh")
+        assert wrapper.stat().st_mode & 0o777 == 0o755
+        done = subprocess.run([wrapper], env={}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert f"hook=/opt/slurm-share/bin/slurm-share-{key}\n" in wrapper.read_text()
+    assert main(["install", "--check", "--conf", str(conf)]) == 0
+    assert main(["install", "--names-hooks", "--conf", str(conf)]) == 0
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert "slurm-share-prolog.sh stays, for Slurm does not answer" in capsys.readouterr().out
+    monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"slurm-share-epilog.sh"}))
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert content(conf).keys() == {"slurm.conf", "slurm-share-epilog.sh"}
+    monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"/site/epilog"}))
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert content(conf) == before
+
+
+def test_lines_that_were_written_for_all_nodes_become_wrappers(conf, monkeypatch):
+    """And --undo goes back through both."""
+    settings = Settings(node_feature="here")
+    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
+    before = conf.read_text()
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
+    assert [line for line in conf.read_text().splitlines() if line.startswith(("Prolog=", "Epilog="))] == [
+        "Prolog=slurm-share-prolog.sh",
+        "Epilog=slurm-share-epilog.sh",
+    ]
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert conf.read_text() == before
+
+
+def test_a_managed_file_is_not_written_without_the_word(conf, capsys):
+    """The lines are shown with where they belong."""
+    conf.write_text(f"# Ansible managed\n{PLAIN}")
+    assert main(["install", "--apply", "--conf", str(conf)]) == 2
+    said = "".join(capsys.readouterr())
+    assert "Ansible writes that, and its next run takes out" in said
+    assert "    at the end:  Prolog=/opt/slurm-share/bin/slurm-share-prolog\n" in said
+    assert "slurm-share install --apply --with managed" in said
+    assert conf.read_text() == f"# Ansible managed\n{PLAIN}"
+    assert main(["install", "--apply", "--with", "managed", "--conf", str(conf)]) == 0
+    assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert conf.read_text() == f"# Ansible managed\n{PLAIN}"
+
+
+def test_the_schema_that_is_shipped_is_the_records():
+    """packaging/docs/install.schema.json, which `python -c` of this test's line brings up to date."""
+    shipped = Path(__file__).resolve().parents[3] / "packaging/docs/install.schema.json"
+    assert json.loads(shipped.read_text()) == json.loads(json.dumps(msgspec.json.schema(InstallReport)))

@@ -297,6 +297,8 @@ ROWS = (
     row("hook-owner", "FAIL", "writable by others", slurm__epilogs=(hook(file(mode=0o757)),)),
     row("hook-owner", "FAIL", "/ is writable", slurm__epilogs=(hook(file(above=0o777)),)),
     row("hook-owner", "PASS", "root's", slurm__epilogs=(hook(file(above=0o1777)),)),
+    row("hook-owner", "PASS", "root's", slurm__epilogs=(hook(file("/etc/slurm/e", uid=64)),), slurm__slurm_uid=64),
+    row("hook-owner", "FAIL", "to uid 64", slurm__epilogs=(hook(file("/srv/e", uid=64)),), slurm__slurm_uid=64),
     row("hook-owner", "SKIP", "nobody says", slurm__prologs=UNSEEN),
     row("hook-order", "WARN", "/etc/zzz before", slurm__epilogs=(hook(file("/etc/zzz")), hook(OURS_EPILOG))),
     row("hook-order", "PASS", "first", slurm__prologs=(hook(file("/etc/zzz"), OURS_PROLOG),)),

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from slurm_share.conf_text import ConfText, parse
-from slurm_share.decide.site_choices import WORDS
+from slurm_share.decide.site_choices import ALLOC, INTERACTIVE_STEP
 from slurm_share.decide.site_edits import difference, put_in, take_out
 from slurm_share.decide.site_lines import EPILOG, LUA, PLUGIN, PROLOG, Present, site_lines
+from slurm_share.decide.site_rules import OWN_LUA
 
 PLAIN = """\
 ClusterName=site
@@ -28,7 +29,10 @@ def present(slurm=PLAIN, plugstack=None, gres="Name=gpu File=/dev/nvidia[0-3]\n"
     return Present(*confs, {name: text for name, text in texts.items() if text is not None}, LUA_FILE, **more)
 
 
-def after(site, shards=0, taken=WORDS):
+TAKEN = (ALLOC, INTERACTIVE_STEP)
+
+
+def after(site, shards=0, taken=TAKEN):
     """The texts with what is missing in them, with no refusal on the way."""
     lines = site_lines(site, shards, taken)
     assert lines.refusals == ()
@@ -53,7 +57,7 @@ def test_a_plain_site_gets_every_line():
     assert values(texts[SLURM], "LaunchParameters") == ()
     assert values(texts[SLURM], "JobSubmitPlugins") == ("lua",)
     assert texts[PLUG] == f"optional {PLUGIN}\n"
-    assert texts[LUA_FILE] == f'dofile("{LUA}")\n'
+    assert texts[LUA_FILE] == f"{OWN_LUA}\n"
     assert GRES not in texts
 
 
@@ -131,7 +135,7 @@ def test_included_files_are_changed_in_their_place():
 )
 def test_what_only_a_person_can_decide_is_said(text, more, says):
     """With what to do."""
-    assert says in " ".join(site_lines(present(f"{text}{PLAIN}", **more), taken=WORDS).refusals)
+    assert says in " ".join(site_lines(present(f"{text}{PLAIN}", **more), taken=TAKEN).refusals)
 
 
 def test_a_script_that_calls_ours_is_left_alone():
@@ -202,12 +206,12 @@ def test_what_changes_other_peoples_jobs_is_theirs_to_choose(line, open_ones):
     lines = site_lines(present(f"{line}\n{PLAIN}"))
     assert {choice.word: choice.is_needed for choice in lines.choices} == open_ones
     assert not {"LaunchParameters", "PrologFlags"} & {edit.key for edit in lines.edits}
-    assert site_lines(present(f"{line}\n{PLAIN}"), taken=WORDS).choices == ()
+    assert site_lines(present(f"{line}\n{PLAIN}"), taken=TAKEN).choices == ()
 
 
 def test_what_is_unclear_hides_no_other_line():
     """One value cannot be changed without guessing; the rest is shown all the same."""
-    lines = site_lines(present(f"PrologFlags=Serial,\\\nDeferBatch\n{PLAIN}"), 4, WORDS)
+    lines = site_lines(present(f"PrologFlags=Serial,\\\nDeferBatch\n{PLAIN}"), 4, TAKEN)
     assert [said for said in lines.refusals if "is not on one line" in said]
     assert {"Prolog", "Epilog", "JobSubmitPlugins", "GresTypes", "Gres"} <= {edit.key for edit in lines.edits}
 
@@ -285,37 +289,72 @@ SITES = [
 ]
 
 
-def conf_of(text):
-    """A text taken apart."""
-    return ConfText(Path(SLURM), parse(text, Path(SLURM)))
-
-
 @pytest.mark.parametrize("text", SITES)
 @pytest.mark.parametrize("shards", [0, 720720])
 def test_what_was_put_in_comes_out_to_the_byte(text, shards):
     """Whatever the file looked like."""
-    edits = [edit for edit in site_lines(present(text), shards, WORDS).edits if edit.file == SLURM]
+    edits = [edit for edit in site_lines(present(text), shards, TAKEN).edits if edit.file == SLURM]
     new = put_in(text, edits)
     assert new != text
-    assert take_out(new, conf_of(new), edits) == (text, ())
+    assert take_out(new, edits, SLURM) == (text, ())
 
 
 def test_other_lines_that_changed_since_stay_changed():
     """Lines more at the top, at the end and in between."""
-    edits = [edit for edit in site_lines(present(SITES[1]), taken=WORDS).edits if edit.file == SLURM]
+    edits = [edit for edit in site_lines(present(SITES[1]), taken=TAKEN).edits if edit.file == SLURM]
     new = "# new\n" + put_in(SITES[1], edits).replace("CPUs=64", "CPUs=128") + "KillWait=5\n"
-    text, changed = take_out(new, conf_of(new), edits)
+    text, changed = take_out(new, edits, SLURM)
     assert changed == ()
     assert text == "# new\n" + SITES[1].replace("CPUs=64", "CPUs=128") + "KillWait=5\n"
 
 
-def test_a_line_of_ours_changed_by_hand_is_named():
-    """And one that was taken out by hand is not."""
-    edits = [edit for edit in site_lines(present(), taken=WORDS).edits if edit.file == SLURM]
-    new = put_in(PLAIN, edits)
-    by_hand = new.replace("PrologFlags=Alloc", "PrologFlags=Alloc,Serial").replace(f"Epilog={EPILOG}\n", "")
-    _, changed = take_out(by_hand, conf_of(by_hand), edits)
-    assert [edit.key for edit in changed] == ["PrologFlags"]
+def test_our_words_go_from_a_line_that_was_changed_by_hand():
+    """And one that was taken out by hand is no hindrance."""
+    edits = [edit for edit in site_lines(present(), taken=TAKEN).edits if edit.file == SLURM]
+    by_hand = (
+        put_in(PLAIN, edits).replace("PrologFlags=Alloc", "PrologFlags=Alloc,Serial").replace(f"Epilog={EPILOG}\n", "")
+    )
+    assert take_out(by_hand, edits, SLURM) == (f"{PLAIN}PrologFlags=Serial\n", ())
+
+
+@pytest.mark.parametrize(
+    ("site", "ours", "changed", "left", "forced"),
+    [
+        ("", "PrologFlags=Alloc", "PrologFlags=Serial,Alloc,DeferBatch", "PrologFlags=Serial,DeferBatch\n", ""),
+        ("PrologFlags=Serial\n", "PrologFlags=Serial,Alloc", "PrologFlags=Alloc", "PrologFlags=Serial\n", None),
+        ("PrologFlags=Serial\n", "PrologFlags=Serial,Alloc", "PrologFlags=X11,Alloc", "PrologFlags=X11\n", None),
+        ("", "PrologFlags=Alloc", 'prologflags = "alloc,Serial" # c', 'prologflags = "Serial" # c\n', ""),
+        ("", "PrologFlags=Alloc", "PrologFlags=Alloc # since May", "# since May\n", ""),
+        ("", "PrologFlags=Alloc", "PrologFlags=Alloc KillWait=3", "KillWait=3\n", ""),
+        ("", "PrologFlags=Alloc", "PrologFlags=Serial,\\\nAlloc", None, ""),
+        (
+            "",
+            "JobSubmitPlugins=lua",
+            "JobSubmitPlugins=require_timelimit,lua",
+            "JobSubmitPlugins=require_timelimit\n",
+            "",
+        ),
+        ("", f"Prolog={PROLOG}", f"Prolog=/s/p Prolog={PROLOG}", "Prolog=/s/p\n", ""),
+        ("", f"Prolog={PROLOG}", f"Prolog={PROLOG}-of-ours", None, ""),
+    ],
+)
+def test_what_goes_from_a_changed_line(site, ours, changed, left, forced):
+    """Our words only, and where they cannot be told the whole line by force alone. None: nothing, or as the site's."""
+    edits = [one for one in site_lines(present(f"{site}{PLAIN}"), taken=TAKEN).edits if one.add == ours]
+    assert len(edits) == 1, edits
+    new = put_in(f"{site}{PLAIN}", edits).replace(f"{ours}\n", f"{changed}\n")
+    before = new if left is None else new.replace(f"{changed}\n", left)
+    assert take_out(new, edits, SLURM) == (before, () if left is not None else (*edits,))
+    assert take_out(new, edits, SLURM, force=True) == (f"{site}{PLAIN}" if forced is None else PLAIN, ())
+
+
+def test_the_line_of_our_plugin_goes_whatever_it_says():
+    """Its arguments, and `required`, belong to it. Another plugin's argument does not."""
+    (edit,) = (one for one in site_lines(present()).edits if one.file == PLUG)
+    for line in (f"required {PLUGIN}", f"optional  {PLUGIN} state=/x # c"):
+        assert take_out(f"optional /x/a.so\n{line}\n", [edit], PLUG) == ("optional /x/a.so\n", ())
+    other = f"optional /x/wrap.so {PLUGIN}\n"
+    assert take_out(other, [edit], PLUG) == (other, (edit,))
 
 
 def test_a_difference_names_file_and_lines():

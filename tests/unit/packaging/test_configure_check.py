@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_share.decide import site_partial
+
 PROGRAM = Path(__file__).resolve().parents[3] / "packaging/share/libexec/configure"
 OURS = "/opt/slurm-share/bin/slurm-share-epilog"
 
@@ -81,6 +83,16 @@ def test_a_script_of_the_site_that_calls_ours_is_found(tmp_path: Path, script: s
     (tmp_path / "hooks.d/zz").unlink()
     wrapper.write_text(f"#!/bin/sh\nPATH=/usr/bin\n# {OURS}\n/bin/true\n")
     assert check(conf).returncode == 0
+
+
+def test_our_wrapper_holds_nothing_up(tmp_path: Path) -> None:
+    """It ends with 0 where the package is not. Without the line that says so it is a script like any other."""
+    wrapper, conf = tmp_path / site_partial.WRAPPERS["Epilog"], tmp_path / "slurm.conf"
+    conf.write_text(f"Epilog={wrapper.name}\n")
+    wrapper.write_text(f"{site_partial.wrapper('Epilog')}\n")
+    assert check(conf).returncode == 0
+    wrapper.write_text(wrapper.read_text().replace(site_partial.MARK, ""))
+    assert "which calls our hooks" in check(conf).stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_share.decide.site_lua import LOAD
+from slurm_share.decide.site_rules import OWN_LUA
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAM = CHECKOUT / "packaging/share/libexec/slurm-share-plugin"
 CONFS = CHECKOUT / "packaging/share/libexec/slurm-confs"
@@ -236,7 +239,11 @@ def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: st
     assert done.returncode == 1
     assert f"{lua} still runs the script of this package" in done.stderr
     assert "install --undo" in done.stderr
+    assert '1:local share = dofile("/usr/lib/slurm-share/job_submit.lua")\nor make them' in done.stderr
     assert host.choose("--check", **environ, SLURM_SHARE_REMOVE_ANYWAY="1").returncode == 0
+    for safe in (LOAD, OWN_LUA):
+        lua.write_text(f"{safe}\n")
+        assert host.choose("--check", **environ).returncode == 0
     lua.write_text('-- dofile("/usr/lib/slurm-share/job_submit.lua")\n')
     assert host.choose("--check", **environ).returncode == 0
     lua.unlink()

@@ -1,0 +1,67 @@
+"""Whether the nodes, and the other controllers, have what the new lines name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..conf_text import ConfText
+from ..decide.node_names import unfold
+from ..decide.site_lines import Present
+from ..decide.site_partial import NodesSeen
+from ..errors import UsageError
+from ..installed import EPILOG, PLUGIN, PROLOG
+from ..process import Deadline
+from ..readers import remote_hosts
+
+DEADLINE_S = 60.0
+"""For all nodes together; those that have not answered by then are named."""
+_NEEDED = (PROLOG, EPILOG, PLUGIN)
+
+
+def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
+    """Which nodes have the package: through the site's remote command, and, `by_jobs`, where that has no answer,
+    through a job of a moment on each node that takes one at once."""
+    partitions = remote_hosts.read_nodes()
+    nodes = list(partitions) or nodes_of(present.slurm)
+    deadline = Deadline.after(DEADLINE_S)
+    there = remote_hosts.read_there(
+        nodes, _NEEDED, lambda node: remote_hosts.remote_argv(present.settings, node), deadline
+    )
+    if by_jobs:
+        free = {node: place for node, place in partitions.items() if place is not None and node not in there}
+        there |= remote_hosts.read_there(free, _NEEDED, lambda node: remote_hosts.srun_argv(node, free[node]), deadline)
+    lacking = {node: tuple(file for file in _NEEDED if file not in there[node]) for node in nodes if node in there}
+    return NodesSeen(
+        tuple(node for node, files in lacking.items() if not files),
+        {node: files for node, files in lacking.items() if files},
+        tuple(node for node in nodes if node not in there),
+    )
+
+
+def nodes_of(slurm: ConfText) -> list[str]:
+    """The nodes that slurm.conf names."""
+    return _named(line.pairs[0][1] for line in slurm.lines_of("NodeName"))
+
+
+def nodes_with(slurm: ConfText, feature: str) -> list[str]:
+    """Those to which it gives a feature; a line without Feature= has that of the last NodeName=DEFAULT before it."""
+    default, found = "", []
+    for line in slurm.lines_of("NodeName"):
+        features = line.get("Feature") or line.get("Features")
+        if line.pairs[0][1].upper() == "DEFAULT":
+            default = default if features is None else features
+        elif feature in (features if features is not None else default).split(","):
+            found.append(line.pairs[0][1])
+    return _named(found)
+
+
+def _named(lists: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for one in lists:
+        if one.upper() == "DEFAULT":
+            continue
+        try:
+            found += unfold(one)
+        except UsageError:
+            found.append(one)
+    return list(dict.fromkeys(found))

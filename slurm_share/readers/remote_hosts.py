@@ -1,0 +1,94 @@
+"""Which files other hosts have: asked through the site's remote command, and of nodes through Slurm itself."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import CommandError
+from ..process import Deadline, finish
+from ..settings import Settings
+from .checkup_slurm import parse_nodes
+
+AT_ONCE = 32
+_ONE_S = 15.0
+"""The longest that one host is waited for."""
+_SHOW_S = 30.0
+_TAKES_JOBS = {"IDLE", "MIXED", "ALLOCATED", "COMPLETING"}
+_TAKES_NONE = {"DOWN", "DRAIN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP",
+               "MAINTENANCE", "RESERVED", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUESTED"}  # fmt: skip
+_HOOK = re.compile(r"(?:Prolog|Epilog)(?:\[\d+\])?")
+_ALWAYS = "/"
+"""There on every host: who does not list it has not answered."""
+
+
+def read_there(
+    hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+) -> dict[str, frozenset[str]]:
+    """Which of the files are on each host that answers. `argv_of`: what goes before a command for a host.
+
+    The command is plain words, so that a remote shell, which gets them joined, and a program, which gets them one by
+    one, do the same.
+    """
+
+    def ask(host: str) -> tuple[str, frozenset[str] | None]:
+        left = deadline.at_most(_ONE_S).left()
+        if left <= 0:
+            return host, None
+        try:
+            done = finish([*argv_of(host), "ls", "-d", _ALWAYS, *files], timeout_s=left, env=_environment())
+        except CommandError:
+            return host, None
+        lines = {line.strip() for line in done.stdout.splitlines()}
+        return host, frozenset(lines & set(files)) if _ALWAYS in lines else None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return {host: there for host, there in pool.map(ask, list(hosts)) if there is not None}
+
+
+def remote_argv(settings: Settings, host: str) -> list[str]:
+    """The site's remote command for a host."""
+    return [host if word == "NODE" else word for word in settings.remote_command]
+
+
+def srun_argv(node: str, partition: str) -> list[str]:
+    """A job of one task for a moment, now or not at all."""
+    return [
+        *("srun", "--quiet", "--immediate=5", "--time=1", "--nodes=1", "--ntasks=1", "--job-name=slurm-share-install"),
+        *(f"--nodelist={node}", f"--partition={partition}", "--chdir=/"),
+    ]
+
+
+def read_nodes() -> Mapping[str, str | None]:
+    """Every node, with a partition where a job may start now; None: there is none. Empty: Slurm does not answer."""
+    try:
+        done = finish(["scontrol", "-o", "show", "node"], timeout_s=_SHOW_S)
+        nodes = parse_nodes(done.stdout) if done.code == 0 else ()
+    except CommandError:
+        return {}
+    return {
+        node.name: node.partitions[0]
+        if node.partitions and set(node.states) & _TAKES_JOBS and not set(node.states) & _TAKES_NONE
+        else None
+        for node in nodes
+    }
+
+
+def _environment() -> dict[str, str]:
+    """Without the variables by which a shell of a job would have srun start a step of that job."""
+    kept = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "KRB5CCNAME")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def read_hooks_in_force() -> frozenset[str] | None:
+    """The values of Prolog and Epilog that slurmctld runs with; None: it does not answer."""
+    try:
+        done = finish(["scontrol", "show", "config"], timeout_s=_SHOW_S)
+    except CommandError:
+        return None
+    if done.code != 0:
+        return None
+    pairs = (line.partition("=") for line in done.stdout.splitlines())
+    return frozenset(value.strip() for key, _, value in pairs if _HOOK.fullmatch(key.strip()))
