@@ -236,7 +236,7 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
         raise UsageError(f"{option} takes no script, no triple and no arguments; leave {word} away")
     top = parser()
     for action in top._actions:
-        if action.dest in ("help", "words", *taken) or option in action.option_strings:
+        if action.dest in ("help", "version", "words", *taken) or option in action.option_strings:
             continue
         if getattr(arguments, action.dest) != action.default:
             raise UsageError(f"{action.option_strings[0]} has no effect beside {option}; leave it away")
