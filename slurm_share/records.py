@@ -201,6 +201,44 @@ class PlanFile(Struct, frozen=True):
     """Why a job that asked to share runs unshared here."""
 
 
+class Switchable(Struct, frozen=True):
+    """A job of the queue, as far as switching sharing off and on concerns it."""
+
+    which: str
+    """As scontrol names it: 7, or 7_[3-9] for the elements of an array that wait."""
+    partitions: tuple[str, ...]
+    is_pending: bool
+    was_shaped: bool
+    """job_submit.lua worked out what it asks for from its share."""
+    restarts: int
+    extra: str
+    comment: str
+
+
+class VerdictUpdate(Struct, frozen=True):
+    """A change of the controller's word on some jobs: their field gets this text."""
+
+    jobs: tuple[str, ...]
+    """As scontrol names them."""
+    field: str
+    text: str
+
+
+class NodeShares(Struct, frozen=True):
+    """What one node said about itself to `slurm-share status --cluster`."""
+
+    node: str
+    mode: str | None = None
+    """None: it did not say."""
+    partition_modes: dict[str, str] = {}
+    jobs: tuple[int, ...] = ()
+    """Those that share."""
+    slots: int = 0
+    daemons: int = 0
+    """GPUs with an MPS daemon of ours."""
+    problem: str | None = None
+
+
 class LiveJob(Struct, frozen=True):
     """A job that has a step on this node: its slurmstepd is there."""
 

@@ -179,6 +179,13 @@ def _put(name: str, data: bytes | None, mode: int) -> None:
         _write_whole(file, data, like=file, mode=mode)
 
 
+def replace(name: str, before: bytes | None, after: bytes | None) -> None:
+    """Give one file other content, whole, with its owner and mode; None: there is no such file. Raises StateError where
+    it cannot be written, or is no longer what it was `before`."""
+    _expect(name, before)
+    _put(name, after)
+
+
 def _expect(name: str, data: bytes | None) -> None:
     if _read(Path(name)) != data:
         raise StateError(name, "was changed by somebody else at this moment; nothing was done, write this again")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import agent, archive, config, doctor, install, launch, report, sample, signal_task, status, version
+from . import agent, archive, config, doctor, install, launch, report, sample, signal_task, status, switch, version
 from .door import enter
 
 
@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
     version.add_to(top)
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     status.add_to(commands)
+    switch.add_to(commands)
     config.add_to(commands)
     install.add_to(commands)
     doctor.add_to(commands)

@@ -22,7 +22,7 @@ from ..paths import Paths
 from ..readers import leases, ledger_file, nvml, proc, slurm
 from ..readers import mps as mps_reader
 from ..records import MPS_NAME, GpuReading, LedgerJob, NodeProcess, Owner
-from . import screen
+from . import cluster_status, screen
 
 SCHEMA = 1
 FULL_UUID_WIDTH = 110
@@ -56,11 +56,16 @@ def add_to(commands: Any) -> None:
         "status", help="the shared jobs of this node, their users, GPUs and slots"
     )
     parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--cluster", action="store_true", help="mode, shares and MPS daemons of all nodes, a line for each"
+    )
     parser.set_defaults(run=print_status)
 
 
 def print_status(arguments: argparse.Namespace) -> int:
     """Exit 0 also where nothing is shared; 1 where a source did not answer, with the rest shown."""
+    if arguments.cluster:
+        return cluster_status.print_status(as_json=arguments.json)
     status = read_status()
     if arguments.json:
         print(json.dumps(as_json(status), indent=2))

@@ -23,7 +23,8 @@ from ..typed import Literal
 Mode = Literal["off", "observe", "on"]
 MODES: tuple[Mode, ...] = ("off", "observe", "on")
 """In the order of what they do."""
-_ITEM = f"{names.VERDICT}="
+NAME = names.VERDICT
+_ITEM = f"{NAME}="
 _DIGITS = 6
 
 

@@ -218,7 +218,7 @@ class Node:
 
     def remains(self) -> list[str]:
         """Whatever of a share is still on the node: nothing, when all jobs have left."""
-        known = ("ledger", "ledger.lock", "jobs", "user", "user/jobs", "user/mps", "no-mps")
+        known = ("ledger", "ledger.lock", "jobs", "unshared", "user", "user/jobs", "user/mps", "no-mps")
         others = " ".join(f"! -path ./{path}" for path in known)
         script = f"""{MPS}
             echo ----; cd {STATE} 2>/dev/null && find . -mindepth 1 {others}; find /dev/shm -mindepth 1

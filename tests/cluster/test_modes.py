@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 
 import pytest
-from hooked import Node, configured
+from hooked import Node, configured, until
 
 from localcluster import Cluster
 
@@ -136,5 +137,215 @@ def test_the_verdict_is_the_administrators_to_change(cluster: Cluster) -> None:
         assert cluster.wait(job) == "COMPLETED"
         assert slots(cluster, job) == ["slot 0", "slot 1"]
     finally:
+        cluster.exec("ctl", ["scancel", str(job)])
+        cluster.wait(job)
+
+
+# --- one command ---------------------------------------------------------------------------------------------------
+
+SEQUENCES = [
+    ("ctl off",),
+    ("n2 off",),
+    ("ctl off", "n2 off"),
+    ("n2 off", "ctl off"),
+    ("ctl off", "ctl on"),
+    ("ctl off", "n2 off", "ctl on"),
+    ("n2 off", "ctl off", "n2 on"),
+    ("ctl off", "n2 off", "n2 on", "ctl on"),
+    ("n2 off", "ctl off", "ctl on", "n2 on"),
+]
+"""Who switches what, one after the other."""
+
+
+def switch(cluster: Cluster, host: str, word: str, *options: str, code: int = 0) -> str:
+    """What `slurm-share off` or `on` says there."""
+    done = cluster.exec(host, ["slurm-share", word, *options])
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def held(cluster: Cluster) -> int:
+    """alice's shared job that has all of n2, and its tasks there when there is a file `go`."""
+    cluster.as_user("alice", "rm -f go", check=True)
+    job = cluster.sbatch("alice", f"echo up; until [ -e go ]; do sleep .1; done; {SLOTS}", *WHOLE)
+    until(lambda: "up\n" in said(cluster, job), "a job that runs")
+    return job
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=", ".join)
+def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
+    cluster: Cluster, n2: Node, sequence: tuple[str, ...]
+) -> None:
+    """The running job has its slots to the end, the pending one those that both then give it; none fails."""
+    with configured(cluster), own_configuration(n2):
+        running = held(cluster)
+        pending = cluster.sbatch("alice", SLOTS, *WHOLE, "--extra=hers")
+        state = {"ctl": "on", "n2": "on"}
+        for step in sequence:
+            host, word = step.split()
+            switch(cluster, host, word, *(["--cluster"] if host == "ctl" else []))
+            state[host] = word
+        assert extra(cluster, pending) == f"hers;slurm-share={state['ctl']}"
+        cluster.as_user("alice", "touch go", check=True)
+        assert [cluster.wait(job) for job in (running, pending)] == ["COMPLETED", "COMPLETED"]
+    assert slots(cluster, running) == [f"slot {slot}" for slot in range(4)]
+    is_shared = state == {"ctl": "on", "n2": "on"}
+    assert slots(cluster, pending) == ([f"slot {slot}" for slot in range(4)] if is_shared else ["slot none"])
+    assert n2.run("find", "/run/slurm-share/jobs", "/run/slurm-share/unshared", "-mindepth", "1").stdout == ""
+
+
+@pytest.mark.release
+def test_off_and_on_leave_every_line_of_the_file_as_it_was(cluster: Cluster) -> None:
+    """A partition that is on is off with the others, and is on again."""
+    with configured(cluster, 'mode = "observe"  # for now', '[partition.gpu]\nmode = "on"   # ours'):
+        before = (cluster.site / "config.toml").read_text()
+        words = switch(cluster, "ctl", "off", "--cluster")
+        assert "switched_off = true; before: mode observe, mode on in partition gpu" in words
+        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")
+        assert cluster.wait(job) == "COMPLETED"
+        assert slots(cluster, job) == ["slot none"]
+        assert "nothing is changed" in switch(cluster, "ctl", "off", "--cluster")
+        words = switch(cluster, "ctl", "on", "--cluster")
+        assert "now again: mode observe, mode on in partition gpu" in words
+        assert (cluster.site / "config.toml").read_text() == before
+        assert "nothing is changed" in switch(cluster, "ctl", "on", "--cluster")
+        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "-pgpu")
+        assert cluster.wait(job) == "COMPLETED"
+        assert slots(cluster, job) == ["slot 0", "slot 1"]
+
+
+@pytest.mark.release
+def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Node) -> None:
+    """Elements that wait get the word, those that run do not; a job that ran when it was said, and comes back, does not
+    share."""
+    with configured(cluster):
+        running = held(cluster)
+        array = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--array=1-6:2,9%2", "-oarray-%a.out")
+        words = switch(cluster, "ctl", "off", "--cluster")
+        assert "1 job runs shared" in words
+        assert "4 pending jobs will run unshared" in words
+        assert extra(cluster, running) == "slurm-share=on,runs=1"
+        assert extra(cluster, array) == "slurm-share=off"
+        done = cluster.exec("ctl", ["scontrol", "update", f"jobid={running}", "extra=slurm-share=off"])
+        assert "the job runs and keeps what it was given" in done.stdout + done.stderr
+        cluster.as_user("alice", "touch go", check=True)
+        cluster.exec("ctl", ["scontrol", "requeue", str(running)], check=True)
+        assert cluster.wait(array) == "COMPLETED"
+        assert cluster.wait(running) == "COMPLETED"
+        assert slots(cluster, running) == ["slot none"]
+        found = cluster.as_user("alice", "cat array-*.out").stdout
+        assert set(re.findall("^slot .*", found, re.MULTILINE)) == {"slot none"}
+
+
+@pytest.mark.release
+def test_switching_says_where_and_by_whom_it_can_be_done(cluster: Cluster) -> None:
+    """A node is not the controller; a user may not."""
+    assert "where slurmctld runs (ctl), and this is n1" in switch(cluster, "n1", "off", "--cluster", code=2)
+    done = cluster.as_user("alice", ["slurm-share", "off"])
+    assert done.returncode == 1
+    assert "run this as root" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- the mode file -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.release
+def test_a_mode_file_switches_nodes_off_and_hurts_no_job_where_it_cannot_be_read(cluster: Cluster, n2: Node) -> None:
+    """Missing, no file, hanging and unreadable it says nothing; what it says counts, and what is no word is off."""
+    file = "/home/site-mode"
+    rows = {
+        "rm -rf $f": "slot 0",
+        "echo on > $f": "slot 0",
+        "echo off > $f": "slot none",
+        "echo observe > $f": "slot none",
+        "echo of > $f": "slot none",
+        "rm $f; mkdir $f": "slot 0",
+        "rmdir $f; mkfifo $f": "slot 0",
+    }
+    with configured(cluster, f'mode_file = "{file}"'):
+        try:
+            for change, expected in rows.items():
+                cluster.exec(
+                    "ctl", ["bash", "-c", f"f={file}; {change}; touch -d '1 minute ago' $f 2>&-; true"], check=True
+                )
+                if change.startswith("rm -rf"):
+                    cluster.exec("ctl", ["rm", file])
+                job = cluster.sbatch("alice", SLOTS, *ONE_GPU)
+                assert cluster.wait(job) == "COMPLETED", said(cluster, job)
+                assert slots(cluster, job)[0] == expected, change
+            cluster.exec("ctl", ["rm", "-rf", file])
+            assert f"{file}: off" in switch(cluster, "ctl", "off", "--cluster")
+            assert cluster.exec("n2", ["cat", file]).stdout == "off\n"
+            switch(cluster, "ctl", "on", "--cluster")
+            assert cluster.exec("n2", ["cat", file]).stdout == "on\n"
+        finally:
+            cluster.exec("ctl", ["rm", "-rf", file])
+
+
+# --- all nodes -----------------------------------------------------------------------------------------------------
+
+REMOTE = """\
+import socket, subprocess
+server = socket.create_server(("", 7999))
+while True:
+    caller, _ = server.accept()
+    words = caller.recv(65536).decode().split("\\0")
+    done = subprocess.run(words, capture_output=True)
+    caller.sendall(bytes([done.returncode]) + done.stdout)
+    caller.close()
+"""
+CALL = """\
+import socket, sys
+with socket.create_connection((sys.argv[1], 7999), 5) as node:
+    node.sendall("\\0".join(sys.argv[2:]).encode())
+    data = b"".join(iter(lambda: node.recv(65536), b""))
+sys.stdout.write(data[1:].decode())
+sys.exit(data[0])
+"""
+"""What ssh does: a command on a node, its output and its exit code here."""
+
+
+@pytest.fixture
+def remote(cluster: Cluster) -> Iterator[dict[str, int]]:
+    """A way to run a command on each node of this cluster, and who answers there."""
+    (cluster.root("ctl") / "var/call.py").write_text(CALL)
+    servers = {}
+    for name in ("n1", "n2", "n3"):
+        (cluster.root(name) / "var/serve.py").write_text(REMOTE)
+        servers[name] = Node(cluster, name).background(["python3", "/var/serve.py"])
+    yield servers
+    for name, pid in servers.items():
+        cluster.exec(name, ["kill", "-9", str(pid)])
+
+
+@pytest.mark.release
+def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_differ(
+    cluster: Cluster, n2: Node, remote: dict[str, int]
+) -> None:
+    """Mode, shares, daemons; a node that does not answer has a reason, and the exit code says so."""
+    call = 'remote_command = ["python3", "/var/call.py", "NODE"]'
+    with configured(cluster, call), own_configuration(n2, 'mode = "observe"'):
+        job = cluster.sbatch("alice", "echo up; sleep 60", "-wn3", *ONE_GPU[1:])
+        until(lambda: "up\n" in said(cluster, job), "a job that runs")
+        done = cluster.exec("ctl", ["slurm-share", "status", "--cluster"])
+        assert done.returncode == 0, done.stderr
+        lines = [line.split() for line in done.stdout.splitlines()]
+        assert lines[0] == ["ctl:", "mode", "on"]
+        assert [line[:1] + line[2:] for line in lines[2:5]] == [
+            ["n1", "on", "0", "0", "0"],
+            ["n2", "observe", "0", "0", "0"],
+            ["n3", "on", "1", "2", "1"],
+        ]
+        assert "another mode than ctl's: observe on n2; the lesser one counts there" in done.stdout
+        cluster.exec("n1", ["kill", "-9", str(remote["n1"])])
+        done = cluster.exec("ctl", ["slurm-share", "status", "--cluster", "--json"])
+        assert done.returncode == 1
+        answer = json.loads(done.stdout)
+        assert (answer["mode"], answer["differ"]) == ("on", ["n2"])
+        n1, _, n3 = answer["nodes"]
+        assert n1["mode"] is None
+        assert "refused" in n1["problem"].lower()
+        assert (n3["jobs"], n3["slots"], n3["daemons"], n3["problem"]) == ([job], 2, 1, None)
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)

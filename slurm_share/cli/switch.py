@@ -1,0 +1,225 @@
+"""`slurm-share off` and `slurm-share on`: sharing switched off and on again, with one command and no restart."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import config, names, process
+from ..actuators import site_files, verdicts
+from ..config import Configuration
+from ..decide import switch
+from ..decide.verdict import MODES, Mode
+from ..errors import UsageError
+from ..paths import CONFIG_FILE
+from ..readers import slurm_verdicts
+from ..records import Switchable
+
+EXIT_NOT_ALL = 1
+ROUNDS = 20
+"""How often the queue is listed until no job of the earlier mode is left in it."""
+MODE_FILE_S = 20.0
+
+
+def add_to(commands: Any) -> None:
+    """Add `off` and `on`."""
+    for word, what in (("off", "switch sharing off on this host"), ("on", "take `slurm-share off` back on this host")):
+        parser: argparse.ArgumentParser = commands.add_parser(
+            word, help=f"{what}, or with --cluster everywhere; running jobs keep what they have"
+        )
+        parser.add_argument(
+            "--cluster",
+            action="store_true",
+            help="on the controller: for the whole cluster, jobs that wait in the queue included",
+        )
+        parser.set_defaults(run=run_off if word == "off" else run_on)
+
+
+def run_off(arguments: argparse.Namespace) -> int:
+    """Switch sharing off. 1: done here, and not everywhere."""
+    return _switch(off=True, cluster=arguments.cluster)
+
+
+def run_on(arguments: argparse.Namespace) -> int:
+    """Take that back. 1: done here, and not everywhere, or the site's own settings say off or observe."""
+    return _switch(off=False, cluster=arguments.cluster)
+
+
+def _switch(*, off: bool, cluster: bool) -> int:
+    if cluster:
+        _require_controller()
+    before = config.load()
+    after = _write(before, off=off)
+    _say_modes(before, after, off=off)
+    if not cluster:
+        if off:
+            print("jobs that run here keep what they have; jobs that come run unshared")
+        return _code(after, off=off)
+    problems = _write_mode_file(after, off=off)
+    problems += _change_jobs(after, off=off)
+    for problem in problems:
+        print(f"slurm-share: {problem}", file=sys.stderr)
+    return EXIT_NOT_ALL if problems else _code(after, off=off)
+
+
+def _code(after: Configuration, *, off: bool) -> int:
+    return names.EXIT_OK if off or "on" in after.modes().values() else EXIT_NOT_ALL
+
+
+def _require_controller() -> None:
+    """Raise UsageError on another host, whose config.toml job_submit.lua does not read."""
+    found = slurm_verdicts.read_controllers()
+    here = os.uname().nodename.split(".")[0]
+    if found and here not in {name.split(".")[0] for name in found}:
+        raise UsageError(
+            f"--cluster is for the host where slurmctld runs ({', '.join(found)}), and this is {here}; run it there, "
+            "or leave --cluster away to switch this host alone"
+        )
+
+
+# ---- config.toml ----------------------------------------------------------------------------------------------------
+
+
+def _write(before: Configuration, *, off: bool) -> Configuration:
+    """Write the line, or take it out, and return what the file says then. Raises StateError where it cannot be written,
+    UsageError where the line cannot be found."""
+    file = Path(before.file or CONFIG_FILE)
+    if before.settings.switched_off == off:
+        return before
+    try:
+        old: bytes | None = file.read_bytes()
+    except FileNotFoundError:
+        old = None
+    text = (old or b"").decode("utf-8")
+    new = switch.switched_off(text) if off else switch.switched_on(text)
+    if _others(new) != _others(text) or bool(tomllib.loads(new).get("switched_off")) != off:
+        raise UsageError(
+            f"{file}: write `switched_off = {str(off).lower()}` there by hand: it stands in no usual place"
+        )
+    site_files.replace(str(file), old, new.encode())
+    return config.load()
+
+
+def _others(text: str) -> dict[str, Any]:
+    return {key: value for key, value in tomllib.loads(text).items() if key != "switched_off"}
+
+
+def _say_modes(before: Configuration, after: Configuration, *, off: bool) -> None:
+    file = before.file or CONFIG_FILE
+    if before.settings.switched_off == off:
+        print(f"{file}: nothing is changed, sharing {'is' if off else 'was not'} switched off by `slurm-share off`")
+    elif off:
+        print(f"{file}: switched_off = true; before: {_modes(before)}")
+    else:
+        print(f"{file}: switched_off is taken out; now again: {_modes(after)}")
+    if not off and "on" not in after.modes().values():
+        print(f'slurm-share: nothing is shared: {file} says so; write mode = "on" there', file=sys.stderr)
+
+
+def _modes(configuration: Configuration) -> str:
+    return ", ".join(
+        f"mode {mode}" + (f" in partition {name}" if name else "") for name, mode in configuration.modes().items()
+    )
+
+
+# ---- The mode file --------------------------------------------------------------------------------------------------
+
+
+def _write_mode_file(after: Configuration, *, off: bool) -> list[str]:
+    """Write the site's word for all nodes where it has a file for that; return what went wrong."""
+    path = after.settings.mode_file
+    if not path:
+        return []
+    word = "off" if off else "on"
+    answer = process.in_time(lambda: _put_word(path, word), MODE_FILE_S)
+    if answer == b"":
+        print(f"{path}: {word}, for every node that sees it")
+        return []
+    why = "no answer" if answer is None else answer.decode("utf-8", "replace")
+    return [f"{path} cannot be written ({why}): nodes that see it have its old word until you write {word} there"]
+
+
+def _put_word(path: str, word: str) -> bytes:
+    """Write whole, beside and renamed: a hook may read at any moment. Return what went wrong."""
+    part = f"{path}.slurm-share-{os.getpid()}"
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+            os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+            file.write(f"{word}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)  # noqa: PTH105
+    except OSError as error:
+        Path(part).unlink(missing_ok=True)
+        return (error.strerror or "error").encode()
+    return b""
+
+
+# ---- The queue ------------------------------------------------------------------------------------------------------
+
+
+def _change_jobs(after: Configuration, *, off: bool) -> list[str]:
+    """Give the jobs of the queue their new verdict, list after list, until there is none of the old; return what went
+    wrong. A job that was being submitted meanwhile is in the next list."""
+    mode_of = _mode_of(after)
+    jobs: tuple[Switchable, ...] = ()
+    switched: set[str] = set()
+    refused: list[str] = []
+    for _ in range(ROUNDS):
+        jobs = slurm_verdicts.read()
+        changes = switch.updates(jobs, mode_of, off=off)
+        if not changes:
+            _say_jobs(jobs, switched, off=off)
+            return []
+        shared = {job.which for job in jobs if job.is_pending and (switch.shares(job) or not off)}
+        refused = []
+        for change in changes:
+            said = verdicts.change(change)
+            if said is None:
+                switched |= shared.intersection(change.jobs)
+            else:
+                refused.append(f"{', '.join(change.jobs)[:200]}: {said[:300]}")
+    _say_jobs(jobs, switched, off=off)
+    return [f"the queue is not done: {one}; run this again" for one in refused]
+
+
+def _say_jobs(jobs: Sequence[Switchable], switched: set[str], *, off: bool) -> None:
+    running = sum(not job.is_pending and switch.shares(job) for job in jobs)
+    waiting = sum(_count(which) for which in switched)
+    if off:
+        print(f"{_number(running, 'job runs', 'jobs run')} shared, to the end: a requeued one is not shared any more")
+        print(f"{_number(waiting, 'pending job', 'pending jobs')} will run unshared")
+    else:
+        print(f"{_number(waiting, 'pending job', 'pending jobs')} will share again")
+
+
+def _count(which: str) -> int:
+    """How many jobs an array's 7_[1-3,9,20-30:5] are."""
+    found = 0
+    for part in which.partition("[")[2].rstrip("]").split(","):
+        first, _, rest = part.partition("-")
+        last, _, step = rest.partition(":")
+        if last.isdecimal() and first.isdecimal():
+            found += len(range(int(first), int(last) + 1, int(step or 1)))
+        else:
+            found += 1
+    return found
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _mode_of(configuration: Configuration) -> Callable[[Sequence[str]], Mode]:
+    """As job_submit.lua: of several partitions the mode that does more."""
+
+    def mode_of(partitions: Sequence[str]) -> Mode:
+        return max((configuration.of(name).mode for name in partitions), key=MODES.index)
+
+    return mode_of

@@ -1,0 +1,109 @@
+"""Reads the queue for what the controller said about each job's share, and the cluster's nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+
+from .. import process
+from ..errors import CommandError
+from ..records import Switchable
+from . import slurm
+
+_SHAPED = re.compile(r"(?:^|;)share-gpu=")
+_OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
+QUEUE_S = 300.0
+"""A queue of a hundred thousand jobs is some hundred MB."""
+
+
+class _Number(msgspec.Struct):
+    set: bool = False
+    number: int = 0
+
+
+class _Job(msgspec.Struct):
+    job_id: int
+    array_job_id: _Number
+    array_task_id: _Number
+    array_task_string: str
+    partition: str
+    job_state: list[str]
+    admin_comment: str
+    extra: str
+    comment: str
+    restart_cnt: int
+
+
+class _Answer(msgspec.Struct):
+    jobs: list[_Job]
+
+
+def argv() -> list[str]:
+    """Return the question for all jobs that wait or run."""
+    return ["squeue", "--all", f"--json={slurm.DATA_PARSER}"]
+
+
+def parse(text: str) -> tuple[Switchable, ...]:
+    """Return the jobs of squeue's JSON that have not ended. Raises CommandError for another answer."""
+    try:
+        found = msgspec.json.decode(text, type=_Answer).jobs
+    except msgspec.DecodeError as error:
+        raise CommandError(tuple(argv()), 0, f"an answer that is not squeue's JSON: {error}") from error
+    return tuple(_job(one) for one in found if not _OVER.intersection(one.job_state))
+
+
+def _job(one: _Job) -> Switchable:
+    elements = one.array_task_string.partition("%")[0]
+    is_many = one.array_job_id.number and not one.array_task_id.set and elements
+    return Switchable(
+        which=f"{one.array_job_id.number}_[{elements}]" if is_many else str(one.job_id),
+        partitions=tuple(one.partition.split(",")),
+        is_pending="PENDING" in one.job_state,
+        was_shaped=_SHAPED.search(one.admin_comment) is not None,
+        restarts=one.restart_cnt,
+        extra=one.extra,
+        comment=one.comment,
+    )
+
+
+def read() -> tuple[Switchable, ...]:
+    """Return the jobs of the queue. Raises CommandError where squeue does not answer."""
+    found = process.run(
+        argv(), timeout_s=QUEUE_S, env=slurm.queue_environment(os.environ), check=slurm.patience(argv())
+    )
+    return parse(found)
+
+
+# --- Hosts -----------------------------------------------------------------------------------------------------------
+
+
+def nodes_argv() -> list[str]:
+    """Return the question for every node, its generic resources and its state."""
+    return ["sinfo", "--all", "--noheader", "--Node", "--format=%N|%G|%T"]
+
+
+def parse_nodes(text: str) -> dict[str, tuple[bool, str]]:
+    """Return of each node whether it has GPUs, and its state in Slurm's word."""
+    rows = (line.split("|") for line in text.splitlines() if line.count("|") == 2)
+    return {name: (re.search(r"(^|,)gpu\b", gres) is not None, state) for name, gres, state in rows}
+
+
+def read_nodes() -> dict[str, tuple[bool, str]]:
+    """Return the same from Slurm. Raises CommandError where it does not answer."""
+    argv = nodes_argv()
+    return parse_nodes(
+        process.run(argv, timeout_s=60.0, env=slurm.queue_environment(os.environ), check=slurm.patience(argv))
+    )
+
+
+def parse_controllers(text: str) -> tuple[str, ...]:
+    """Return the controllers' hosts in the text of `scontrol ping`, the primary first."""
+    return tuple(re.findall(r"^Slurmctld\([a-z0-9]+\) at (\S+) is ", text, re.MULTILINE))
+
+
+def read_controllers() -> tuple[str, ...]:
+    """Return the same from Slurm. Raises CommandError where there is no scontrol."""
+    argv = slurm.ping_text_argv()
+    return parse_controllers(process.finish(argv, timeout_s=30.0, env=slurm.queue_environment(os.environ)).stdout)

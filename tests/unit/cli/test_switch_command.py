@@ -1,0 +1,176 @@
+"""What `slurm-share off` and `on` make of a file and of a queue, and what nodes may send to a terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from slurm_share import config
+from slurm_share.actuators import verdicts
+from slurm_share.cli import cluster_status as page
+from slurm_share.cli import switch as command
+from slurm_share.decide import switch
+from slurm_share.readers import cluster_status, slurm_verdicts
+from slurm_share.records import Switchable, VerdictUpdate
+
+TEXTS = [
+    "",
+    "# ours\nmode = 'on'\n",
+    "mode = 'on'\n\n[partition.gpu]\nmode = 'on'\n",
+    "switched_off = false # by hand\nmode = 'on'\n",
+    "mode = 'on'\r\n",
+    'log_file = """\n/var/log/x"""\n[partition.gpu]\n',
+    "mode = 'on'",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_off_and_on_again_is_the_same_file(text):
+    """Every byte, and in between everything is off."""
+    off = switch.switched_off(text)
+    assert config.parse(off, "x").settings.switched_off
+    assert set(config.parse(off, "x").modes().values()) == {"off"}
+    assert switch.switched_off(off) == off
+    assert switch.switched_on(off) == text
+
+
+def test_a_line_of_the_sites_own_is_not_taken_away():
+    """It says false."""
+    assert switch.switched_on("switched_off = true\nmode = 'on'\n") == "switched_off = false\nmode = 'on'\n"
+
+
+def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
+    """One of the queue."""
+    return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
+
+
+@pytest.mark.parametrize(
+    ("one", "off", "text"),
+    [
+        (job(), True, "slurm-share=off"),
+        (job(extra="hers;slurm-share=on"), True, "hers;slurm-share=off"),
+        (job(extra="slurm-share=observe,whole"), True, "slurm-share=off"),
+        (job(extra="slurm-share=off"), True, None),
+        (job(extra="hers"), True, None),
+        (job(pending=False), True, "slurm-share=on,runs=1"),
+        (job(pending=False, restarts=2), True, "slurm-share=on,runs=3"),
+        (job(pending=False, extra="slurm-share=on,runs=1"), True, None),
+        (job(pending=False, extra="slurm-share=off"), True, None),
+        (job(extra="slurm-share=on,runs=1", restarts=1), True, "slurm-share=off"),
+        (job(extra="hers;slurm-share=off"), False, "hers;slurm-share=on"),
+        (job(extra="slurm-share=off", shaped=False), False, None),
+        (job(extra="slurm-share=off", pending=False), False, None),
+        (job(extra="slurm-share=on,runs=1", pending=False), False, "slurm-share=on"),
+        (job(extra="slurm-share=on,runs=1", restarts=1), False, "slurm-share=on"),
+        (job(), False, None),
+        (job(extra="slurm-share=observe"), False, None),
+    ],
+)
+def test_a_job_gets_the_word_that_its_state_allows(one, off, text):
+    """Pending ones the new one; running ones keep what they have, for this run."""
+    found = switch.updates([one], lambda partitions: "on", off=off)
+    assert found == (() if text is None else (VerdictUpdate(("7",), "extra", text),))
+
+
+def test_a_job_gets_back_no_more_than_its_partition_has():
+    """It was shaped while the partition was on."""
+    one = job(extra="slurm-share=off")
+    assert switch.updates([one], lambda partitions: "off", off=False) == ()
+    (update,) = switch.updates([one], lambda partitions: "observe", off=False)
+    assert update.text == "slurm-share=observe"
+
+
+def test_jobs_with_the_same_text_go_together_and_elements_of_arrays_alone():
+    """scontrol takes a list of jobs; a list with brackets has commas of its own."""
+    jobs = [job(str(number)) for number in range(1, 251)] + [
+        job("300_[1,3-9]"),
+        job("301", comment="slurm-share=on", extra=""),
+    ]
+    found = switch.updates(jobs, lambda partitions: "on", off=True)
+    assert [(len(one.jobs), one.field) for one in found] == [
+        (100, "extra"), (100, "extra"), (50, "extra"), (1, "extra"), (1, "comment")
+    ]  # fmt: skip
+    assert verdicts.argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
+
+
+def test_a_queue_is_read_as_scontrol_names_its_jobs():
+    """Elements that wait are one line of it, those that run are jobs of their own."""
+    none = {"set": False, "infinite": False, "number": 0}
+    common = {
+        "partition": "gpu,debug",
+        "admin_comment": "ours;share-gpu=4",
+        "extra": "",
+        "comment": "",
+        "restart_cnt": 1,
+    }
+
+    def one(job_id, state, array=0, element=none, elements=""):
+        many = {"set": True, "infinite": False, "number": array}
+        return {"job_id": job_id, "array_job_id": many, "array_task_id": element, "array_task_string": elements,
+                "job_state": state, **common}  # fmt: skip
+
+    element = {"set": True, "infinite": False, "number": 3}
+    jobs = [
+        one(7, ["PENDING"]),
+        one(9, ["PENDING"], 9, none, "4-8%2"),
+        one(10, ["RUNNING"], 9, element),
+        one(11, ["COMPLETED"]),
+        one(12, ["PENDING", "REQUEUED"]),
+    ]
+    found = slurm_verdicts.parse(json.dumps({"jobs": jobs}))
+    assert [(each.which, each.is_pending) for each in found] == [
+        ("7", True), ("9_[4-8]", True), ("10", False), ("12", True)
+    ]  # fmt: skip
+    assert found[0].partitions == ("gpu", "debug")
+    assert all(each.was_shaped and each.restarts == 1 for each in found)
+
+
+@pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
+def test_elements_of_an_array_are_counted(which, count):
+    """What the person is told."""
+    assert command._count(which) == count
+
+
+def test_controllers_are_those_that_ping_names():
+    """The backup's, too."""
+    text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
+    assert slurm_verdicts.parse_controllers(text) == ("ctl", "ctl2.site")
+
+
+# --- status --cluster ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"mode": 1}', '{"jobs": []}', '{"mode": "on", "jobs": [{}]}'])
+def test_a_node_that_answers_something_else_has_a_problem(text):
+    """And no mode."""
+    found = cluster_status.parse("n1", text)
+    assert found.mode is None
+    assert "slurm-share status --json" in (found.problem or "")
+
+
+def test_what_a_node_sends_moves_no_cursor(monkeypatch, capsys):
+    """An escape in any of its texts is written as text."""
+    evil = "\x1b[2J"
+    sent = {"mode": evil, "partition_modes": {evil: "on"}, "problems": [f"{evil}\nn9 on"], "jobs": [], "gpus": []}
+    monkeypatch.setattr(page.config, "load", lambda: config.parse("mode = 'on'", "x"))
+    monkeypatch.setattr(page.slurm_verdicts, "read_nodes", lambda: {"n1": (True, "idle")})
+    monkeypatch.setattr(
+        page.cluster_status, "read", lambda remote, nodes: {"n1": cluster_status.parse("n1", json.dumps(sent))}
+    )
+    for as_json in (False, True):
+        assert page.print_status(as_json=as_json) == 1
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+    assert json.loads(out)["nodes"][0]["mode"] == evil
+
+
+def test_a_command_that_fails_or_hangs_is_a_problem_of_its_node_alone(monkeypatch):
+    """The others are shown."""
+    monkeypatch.setattr(cluster_status, "NODE_S", 0.5)
+    script = 'case $0 in n1) echo \'{"mode": "on"}\';; n2) sleep 9;; n3) echo why >&2; exit 255;; esac'
+    found = cluster_status.read(["sh", "-c", script, "NODE"], ["n1", "n2", "n3"])
+    assert (found["n1"].mode, found["n1"].problem) == ("on", None)
+    assert found["n2"].problem == "no answer within 0.5 s"
+    assert found["n3"].problem == "code 255: why"
+    assert "No such file" in (cluster_status.read(["/nowhere", "NODE"], ["n4"])["n4"].problem or "")
