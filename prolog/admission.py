@@ -449,12 +449,15 @@ def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
             hook.report(WHO, f"job {plan.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
 
 
-def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
-    """Return the decision in words, for the log."""
+def sentence(job: JobContext, decision: Plan | Refusal | None, *, is_carried_out: bool = True) -> str:
+    """Return the decision in words, for the log. A plan that is not carried out has no daemons: it is told with those
+    that it wants."""
     if isinstance(decision, Refusal):
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):
         where = ", ".join(gpu.uuid for gpu in decision.gpus)
         under = sum(slot.pipe is not None for slot in decision.slots)
+        if decision.wants_mps and not is_carried_out:
+            under = len(decision.slots)
         return f"job {job.job_id} of uid {job.uid}: {len(decision.slots)} slots, {under} under MPS, on {where}"
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'no share was asked'}"

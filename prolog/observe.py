@@ -65,7 +65,8 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
     elif isinstance(decision, Refusal):
         hook.report(WHO, f"would be {admission.sentence(job, decision)}")
     else:
-        hook.report(WHO, f"would be shared: {admission.sentence(job, decision)}; {_mps(decision)}{waits}")
+        said_of = admission.sentence(job, decision, is_carried_out=False)
+        hook.report(WHO, f"would be shared: {said_of}; {_mps(decision)}{waits}")
 
 
 def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:

@@ -349,3 +349,77 @@ def test_status_of_the_cluster_has_a_line_for_each_node_and_names_modes_that_dif
         assert (n3["jobs"], n3["slots"], n3["daemons"], n3["problem"]) == ([job], 2, 1, None)
         cluster.exec("ctl", ["scancel", str(job)])
         cluster.wait(job)
+
+
+# --- what observing predicts ---------------------------------------------------------------------------------------
+
+SUBMISSIONS = [
+    ("--share-gpu=4",),
+    ("--share-gpu=4", "-n3"),
+    ("--share-gpu=2,mem=8G",),
+    ("--share-gpu=4", "--gres=gpu:1"),
+    ("--share-gpu=4", "--gres=gpu:2"),
+    ("--share-gpu=4", "--gres=gpu:1", "-n1"),
+    ("--share-gpu=1", "--gres=gpu:1", "-n1"),
+    ("--share-gpu=2", "--gpus=1"),
+    ("--share-gpu=2", "--gpus=2"),
+    ("--share-gpu=2", "--gpus-per-task=1", "-n2"),
+    ("--share-gpu=2,mps=off", "--gres=gpu:1"),
+    ("--share-gpu=8", "--gres=gpu:1"),  # more than max_share
+    ("--share-gpu=2", "--gres=shard:1"),
+    ("--share-gpu=2", "--gres=gpu:0"),
+]
+PREDICTED = {
+    r"observe: would be shared: job \d+ of uid \d+: (\d+ slots, \d+ under MPS), on ([^;]*);": "shared",
+    r"observe: would be refused: (job \d+ cannot have .*)()": "refused",
+    r"observe: job \d+ of uid \d+: would be refused at submission()()": "at submission",
+}
+DONE = {
+    r"prolog: job \d+ of uid \d+: (\d+ slots, \d+ under MPS), on (.*)": "shared",
+    r"prolog: refused: (job \d+ cannot have .*)()": "refused",
+}
+
+
+def outcome(log: str, forms: dict[str, str]) -> tuple[str, str, int]:
+    """What a log says of one job: the decision, its words, how many GPUs."""
+    for form, word in forms.items():
+        found = re.search(form, log)
+        if found:
+            return word, re.sub(r"job \d+", "job", found[1]), found[2].count("GPU-")
+    return "nothing", log, 0
+
+
+@pytest.mark.release
+def test_what_observing_predicts_is_what_on_does(cluster: Cluster, n2: Node) -> None:
+    """The same submissions, observed and then shared: the same decision, slots, daemons and number of GPUs."""
+    found: dict[str, list[tuple[str, str, int]]] = {"observe": [], "on": []}
+    for mode, forms in (("observe", PREDICTED), ("on", DONE)):
+        with configured(cluster, f'mode = "{mode}"', "max_share = 6"):
+            for options in SUBMISSIONS:
+                n2.forget_log()
+                n2.forget_refusals()
+                argv = ["sbatch", "--parsable", "-wn2", "-pgpu", *options, "--wrap=true"]
+                done = cluster.as_user("alice", argv)
+                if done.returncode == 0:
+                    cluster.wait(int(done.stdout))
+                    found[mode].append(outcome(n2.log(), forms))
+                else:
+                    found[mode].append(("at submission", "", 0))
+    told = dict(zip(SUBMISSIONS, found["observe"], strict=True))
+    assert told == dict(zip(SUBMISSIONS, found["on"], strict=True))
+    assert [word for word, _, _ in told.values()] == ["shared"] * 11 + ["refused", "at submission", "at submission"]
+
+
+def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job(cluster: Cluster, n2: Node) -> None:
+    """On a node that it would have waited for: the prediction says for whom."""
+    with configured(cluster, 'mode = "observe"'):
+        other = cluster.sbatch("bob", "echo up; sleep 60", "-pplain", "-wn2")
+        until(lambda: "up\n" in said(cluster, other, "bob"), "bob's job")
+        n2.forget_log()
+        cluster.wait(cluster.sbatch("alice", "true", "-pplain", "-wn2", "--share-gpu=4"))
+        line = next(line for line in n2.log().splitlines() if "would be" in line)
+        cluster.exec("ctl", ["scancel", str(other)])
+        cluster.wait(other)
+    assert "would be shared: " in line
+    assert ": 8 slots, 8 under MPS, on " in line
+    assert line.endswith(f"with MPS, when other users' jobs have left the node ({other})")
