@@ -14,6 +14,7 @@ from .. import names
 from ..actuators import site_files
 from ..conf_text import ConfText, Edit
 from ..decide.site_choices import WORDS
+from ..decide.site_controllers import controller_notes, controller_refusals
 from ..decide.site_edits import difference, put_in
 from ..decide.site_lines import Present, SiteLines
 from ..decide.site_partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals
@@ -25,7 +26,7 @@ from ..readers.remote_hosts import read_hooks_in_force
 from ..readers.slurm_files import read_conf, read_text, slurm_conf_path
 from ..site_journal import NAME, Change, copy_of
 from . import install_words
-from .install_nodes import nodes_with, see_nodes
+from .install_nodes import nodes_with, see_controllers, see_nodes
 from .install_present import known_files, named_hooks, named_lua, read_present, read_shares, without_lua
 from .install_report import FileReport, Report, as_json
 from .install_trial import validate, validate_undo
@@ -287,15 +288,21 @@ def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: 
 
 def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False) -> list[str]:
     """Say which other hosts lack what the lines name; why nothing may be written therefore."""
-    if not any(edit.key in WRAPPERS for edit in lines.edits):
+    if not lines.edits:
         return []
+    controllers = see_controllers(present)
+    for note in controller_notes(controllers, list(dict.fromkeys(edit.file for edit in lines.edits))):
+        report.note(note)
+    refusals = list(controller_refusals(controllers))
+    if not any(edit.key in WRAPPERS for edit in lines.edits):
+        return refusals
     feature = present.settings.node_feature
     featured = nodes_with(present.slurm, feature) if feature else []
     seen = see_nodes(present, by_jobs=by_jobs)
     report.saw(seen)
     for note in node_notes(seen, wanted.taken, feature, featured):
         report.note(note)
-    return list(node_refusals(seen, wanted.taken, feature, featured))
+    return [*refusals, *node_refusals(seen, wanted.taken, feature, featured)]
 
 
 def _number(known: frozenset[str]) -> int:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable
 
 from ..conf_text import ConfText
 from ..decide.node_names import unfold
+from ..decide.site_controllers import ControllersSeen, controllers, is_same_host
 from ..decide.site_lines import Present
 from ..decide.site_partial import NodesSeen
 from ..errors import UsageError
-from ..installed import EPILOG, PLUGIN, PROLOG
+from ..installed import EPILOG, LUA, PLUGIN, PROLOG
 from ..process import Deadline
 from ..readers import remote_hosts
 
 DEADLINE_S = 60.0
 """For all nodes together; those that have not answered by then are named."""
+CONTROLLERS_S = 15.0
 _NEEDED = (PROLOG, EPILOG, PLUGIN)
 
 
@@ -35,6 +39,34 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
         tuple(node for node, files in lacking.items() if not files),
         {node: files for node, files in lacking.items() if files},
         tuple(node for node in nodes if node not in there),
+    )
+
+
+def see_controllers(present: Present) -> ControllersSeen:
+    """The other controllers, through the site's remote command: whether they have job_submit.lua and the same files."""
+    all_of_them = controllers(present.slurm)
+    here = os.uname().nodename
+    others = [host for host in all_of_them if not is_same_host(host, here)]
+    if len(all_of_them) < 2:
+        return ControllersSeen()
+    files = sorted(present.texts)
+    sums = remote_hosts.read_sums(
+        others,
+        [LUA, *files],
+        lambda host: remote_hosts.remote_argv(present.settings, host),
+        Deadline.after(CONTROLLERS_S),
+    )
+    ours = {
+        file: hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+        for file, text in present.texts.items()
+    }
+    differing = {host: tuple(file for file in files if found.get(file) != ours[file]) for host, found in sums.items()}
+    return ControllersSeen(
+        tuple(others),
+        len(others) < len(all_of_them),
+        tuple(host for host, found in sums.items() if LUA not in found),
+        {host: names for host, names in differing.items() if names},
+        tuple(host for host in others if host not in sums),
     )
 
 

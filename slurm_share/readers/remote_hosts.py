@@ -22,30 +22,49 @@ _TAKES_NONE = {"DOWN", "DRAIN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DO
 _HOOK = re.compile(r"(?:Prolog|Epilog)(?:\[\d+\])?")
 _ALWAYS = "/"
 """There on every host: who does not list it has not answered."""
+_EMPTY = "/dev/null"
+"""The same for sums."""
+_SUM = re.compile(r"^([0-9a-f]{64})  (.+)$", re.M)
 
 
 def read_there(
     hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
 ) -> dict[str, frozenset[str]]:
-    """Which of the files are on each host that answers. `argv_of`: what goes before a command for a host.
+    """Which of the files are on each host that answers. `argv_of`: what goes before a command for a host."""
+    said = _ask(hosts, ["ls", "-d", _ALWAYS, *files], argv_of, deadline)
+    lines = {host: {line.strip() for line in text.splitlines()} for host, text in said.items()}
+    return {host: frozenset(found & set(files)) for host, found in lines.items() if _ALWAYS in found}
 
-    The command is plain words, so that a remote shell, which gets them joined, and a program, which gets them one by
-    one, do the same.
+
+def read_sums(
+    hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+) -> dict[str, dict[str, str]]:
+    """The SHA-256 of each of the files that is there, on each host that answers."""
+    said = _ask(hosts, ["sha256sum", _EMPTY, *files], argv_of, deadline)
+    sums = {host: {name: digest for digest, name in _SUM.findall(text)} for host, text in said.items()}
+    return {host: found for host, found in sums.items() if found.pop(_EMPTY, None) is not None}
+
+
+def _ask(
+    hosts: Iterable[str], words: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+) -> dict[str, str]:
+    """What a command said on each host on which it could be started, or may have been.
+
+    It is plain words, so that a remote shell, which gets them joined, and a program, which gets them one by one, do the
+    same.
     """
 
-    def ask(host: str) -> tuple[str, frozenset[str] | None]:
+    def ask(host: str) -> tuple[str, str]:
         left = deadline.at_most(_ONE_S).left()
         if left <= 0:
-            return host, None
+            return host, ""
         try:
-            done = finish([*argv_of(host), "ls", "-d", _ALWAYS, *files], timeout_s=left, env=_environment())
+            return host, finish([*argv_of(host), *words], timeout_s=left, env=_environment()).stdout
         except CommandError:
-            return host, None
-        lines = {line.strip() for line in done.stdout.splitlines()}
-        return host, frozenset(lines & set(files)) if _ALWAYS in lines else None
+            return host, ""
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return {host: there for host, there in pool.map(ask, list(hosts)) if there is not None}
+        return dict(pool.map(ask, list(hosts)))
 
 
 def remote_argv(settings: Settings, host: str) -> list[str]:
