@@ -88,6 +88,12 @@ def node_notes(seen: NodesSeen, taken: Collection[str], feature: str, featured: 
             if PARTIAL not in taken
             else f"not checked, for they did not answer: {fold(seen.silent)}"
         )
+    if PARTIAL in taken:
+        yield (
+            f"{' and '.join(WRAPPERS.values())} have to be beside slurm.conf on each node before the reconfigure, with "
+            "mode 0755: a configless controller sends them, on a shared file system they are there; elsewhere copy "
+            "them with slurm.conf, or put the text above into the nodes' image"
+        )
     if PARTIAL in taken and seen.lacking:
         yield f"without the package, and left alone: {fold(seen.lacking)}"
     if PARTIAL in taken and feature and (left := [node for node in seen.having if node not in featured]):

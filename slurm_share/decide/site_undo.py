@@ -9,7 +9,7 @@ from msgspec import Struct
 from ..conf_text import ConfLine, Edit, parse_named
 from . import site_lua, site_rules, site_shards
 from .site_edits import take_out
-from .site_values import without_words
+from .site_values import Unclear, without_words
 
 
 class Undone(Struct, frozen=True):
@@ -119,11 +119,14 @@ def _is_of(edit: Edit, shards: Sequence[ConfLine]) -> bool:
     (line, *_) = parse_named(edit.add) or (None,)
     if line is None or (line.get("Name") or "").lower() != "shard":
         return False
-    return any(
-        site_shards.overlap(line.get("NodeName") or "", one.pairs[0][1])
-        for one in shards
-        if one.pairs[0][0].lower() == "nodename" and one.get("Gres")
-    )
+    try:
+        return any(
+            site_shards.overlap(line.get("NodeName") or "", one.pairs[0][1])
+            for one in shards
+            if one.pairs[0][0].lower() == "nodename" and one.get("Gres")
+        )
+    except Unclear:  # what is no list that can be read may be of those nodes
+        return True
 
 
 def _has_shards(line: ConfLine) -> bool:

@@ -255,7 +255,7 @@ def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, be
     assert slurm.read_text() == mine
     slurm.write_text(mine.replace("-of-ours", ""))
     install(site, "--undo")
-    words = "PrologFlags=DeferBatch\nJobSubmitPlugins=all_partitions # since May\nKillWait=3\n"
+    words = "JobSubmitPlugins=all_partitions # since May\nPrologFlags=DeferBatch\nKillWait=3\n"
     assert slurm.read_text() == before["slurm.conf"].decode() + words
     assert files(site).keys() == before.keys()
     reconfigure(site)

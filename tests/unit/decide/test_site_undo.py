@@ -130,6 +130,9 @@ def test_the_shards_of_gres_conf_stay_with_those_of_their_nodes():
     found = undone({SLURM: (TYPES, NODES), GRES: lines}, {SLURM: slurm, GRES: gres}, [SLURM], SCRIPT)
     assert dict(found.texts) == {SLURM: slurm, GRES: "NodeName=n1 Name=shard Count=9\n"}
     assert "gres.conf the lines of the same nodes" in found.notes[0]
+    unclear = slurm.replace("NodeName=n1 ", "NodeName=n[1 ")
+    found = undone({SLURM: (TYPES, NODES), GRES: lines}, {SLURM: unclear, GRES: gres}, [SLURM], SCRIPT)
+    assert found.texts[GRES] == gres
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,24 @@ def test_the_object_of_the_installed_release(host: Host) -> None:
     assert (again.returncode, again.stderr) == (0, "")
 
 
+def test_a_slurm_on_brights_shared_file_system_is_found(host: Host) -> None:
+    """By itself; another one where a file, and before that the environment, says so."""
+    host.brings("24.11", "26.05")
+    host.slurm("24.11.5", "cm/shared/apps/slurm/current/sbin/slurmd")
+    host.choose()
+    assert host.link == "24.11/share_gpu.so"
+    host.slurm("26.05.1", "sw/slurm/sbin/slurmd")
+    said = host.choose(SLURM_SHARE_SLURM="/sw/slurm").stderr
+    assert host.link == "26.05/share_gpu.so"
+    assert "echo 'SLURM_SHARE_SLURM=\"/sw/slurm\"' >>/etc/default/slurm-share" in said
+    host.choose()
+    assert host.link == "24.11/share_gpu.so"
+    (host.root / "etc/default").mkdir(parents=True)
+    (host.root / "etc/default/slurm-share").write_text("SLURM_SHARE_SLURM=/sw/slurm\n")
+    assert "/etc/default" not in host.choose().stderr
+    assert host.link == "26.05/share_gpu.so"
+
+
 def test_an_upgrade_of_slurm_changes_the_link(host: Host) -> None:
     """From 24.11 to 26.05."""
     host.brings("24.11", "26.05")
