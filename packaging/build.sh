@@ -1,22 +1,71 @@
 #!/usr/bin/env bash
 # Builds the packages of slurm-share, .deb and .rpm, from this checkout: slurm-share, slurm-share-spank, slurm-share-tui.
-# Needs no root where the tools are there. Usage: packaging/build.sh [--out DIR] (default: build/packages), --help for all;
-# --install-tools as the first word installs what it needs and does not find (Debian, as root).
+# Fetches what they are made of besides (make/fetch.py), then calls dpkg-buildpackage and rpmbuild. Needs no root where the
+# tools are there.
 set -euo pipefail
-export SLURM_SHARE_CALLER=$PWD
+caller=$PWD
 cd "$(dirname "$0")/.."
+usage="usage: packaging/build.sh [--install-tools] [--out DIR] [--version VERSION] [--only deb|rpm]
+                          [--slurm-include DIR]... [--leave-out SUITE]...
 
-# command -> Debian package
-tools="python3:python3 gcc:gcc make:make dpkg-deb:dpkg apt-get:apt"
-case " $* " in *" --only deb "* | *" --only=deb "*) ;; *) tools="$tools rpmbuild:rpm" ;; esac
-install=''
+Build .deb and .rpm of slurm-share from this checkout.
+
+  --install-tools       the first word: install what it needs and does not find (Debian, as root)
+  --out DIR             folder of the packages (default: build/packages)
+  --version VERSION     another version than the checkout's: 1.2.3, 1.2.3~rc1
+  --only deb|rpm        one kind
+  --slurm-include DIR   the plugin for the Slurm of these headers as well (the folder above slurm/spank.h); may be repeated
+  --leave-out SUITE     no plugin for the Slurm of this Debian suite (trixie: 24.11, forky: 26.05), whose headers nobody
+                        asks for then; may be repeated
+  -h, --help            this text"
+
+fail() {
+	echo "packaging/build.sh: $*" >&2
+	exit 2
+}
+
+install='' out=build/packages version='' only='' from=$PWD fetch=()
 if [ "${1:-}" = --install-tools ]; then
 	install=yes
 	shift
 fi
+help=''
+while [ $# -gt 0 ]; do
+	case $1 in --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
+	case $1 in
+	-h | --help)
+		help=yes
+		shift
+		continue
+		;;
+	--out | --version | --only | --slurm-include | --leave-out) [ $# -gt 1 ] || fail "$1 needs a value; see --help" ;;
+	*) fail "there is no option $1; see --help" ;;
+	esac
+	case $1 in
+	--out) out=$2 from=$caller ;;
+	--version) version=$2 ;;
+	--only) only=$2 ;;
+	--slurm-include) fetch+=("$1" "$(cd "$caller" && realpath -m "$2")") ;;
+	--leave-out)
+		[[ $2 =~ ^(trixie|forky)$ ]] || fail "--leave-out: '$2' is neither trixie nor forky"
+		fetch+=("$1" "$2")
+		;;
+	esac
+	shift 2
+done
+[[ $only =~ ^(deb|rpm)?$ ]] || fail "--only: '$only' is neither deb nor rpm"
+own=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+version=${version:-$own}
+# dpkg and rpm both take it, and order it alike
+[[ $version =~ ^[0-9]+(\.[0-9]+)*(~?[a-z]+[0-9]+)?$ ]] || fail "'$version' is no version; write it as 1.2.3 or 1.2.3~rc1"
+
+# command or file that shows it is there -> Debian package
+tools="python3:python3 gcc:gcc make:make /usr/include/stdlib.h:libc6-dev"
+[ "$only" = rpm ] || tools="$tools dpkg-deb:dpkg apt-get:apt dpkg-buildpackage:dpkg-dev dh:debhelper"
+[ "$only" = deb ] || tools="$tools rpmbuild:rpm"
 missing=()
 for tool in $tools; do
-	command -v "${tool%%:*}" >/dev/null 2>&1 || missing+=("${tool##*:}")
+	[ -e "${tool%%:*}" ] || command -v "${tool%%:*}" >/dev/null 2>&1 || missing+=("${tool##*:}")
 done
 if [ ${#missing[@]} -gt 0 ]; then
 	if [ -z "$install" ]; then
@@ -30,8 +79,101 @@ if [ ${#missing[@]} -gt 0 ]; then
 		apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 	}
 fi
+if [ -n "$help" ]; then
+	echo "$usage"
+	exit 0
+fi
 
-# The interpreter of the checkout where there is one: it has pip.
-python=python3
-if [ -x .venv/bin/python ]; then python=$PWD/.venv/bin/python; fi
-PYTHONPATH=$PWD/packaging:$PWD/packaging/demo exec "$python" -B -m make_packages "$@"
+# Red Hat's family has no apt to fetch Debian's headers with.
+command -v apt-get >/dev/null || fetch+=(--leave-out trixie --leave-out forky)
+
+# The interpreter of the checkout where there is one: it has pip. RHEL's python3 is too old.
+python=''
+for candidate in "$PWD/.venv/bin/python" python3 python3.14 python3.13 python3.12 python3.11; do
+	python=$(command -v "$candidate") && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' && break
+	python=''
+done
+[ -n "$python" ] || fail "Python 3.11 or newer is needed, and there is none"
+umask 022
+out=$(cd "$from" && mkdir -p "$out" && cd "$out" && pwd)
+work=$(mktemp -d -p "$out" .making-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+# What the files' times say: SOURCE_DATE_EPOCH, else the commit's time, else, in sources without git, the newest file's.
+# The same sources then give the same packages, byte by byte.
+parts=(pyproject.toml README.md slurm_share prolog tui plugins packaging)
+if [ -z "${SOURCE_DATE_EPOCH:-}" ] && [ -e .git ]; then
+	# a checkout of somebody else's, as under sudo, is as good to read a time from
+	SOURCE_DATE_EPOCH=$(git -c "safe.directory=$PWD" log -1 --format=%ct 2>/dev/null || true)
+fi
+if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
+	SOURCE_DATE_EPOCH=$(find "${parts[@]}" -type f -printf '%T@\n' | sort -n | tail -n 1 | cut -d. -f1)
+fi
+export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 TZ=UTC
+
+# The source tree: this checkout's, without what editors, Python and compilers leave beside the sources
+source=$work/slurm-share-$version
+mkdir "$source"
+leave_out=(__pycache__ .DS_Store '*~' '.*.sw[a-p]' '*.bak' '*.orig' '*.rej' '*.pyc' '*.o' '*.so' '#*#' '.#*' '*.egg-info'
+	plugins/build prolog/build packaging/demo)
+tar -c "${leave_out[@]/#/--exclude=}" "${parts[@]}" | tar -x -C "$source" --no-same-owner --no-same-permissions
+chmod -R u=rwX,go=rX "$source"
+sed -i "s/^version = .*/version = \"${version//\~/}\"/" "$source/pyproject.toml"
+PYTHONPATH=packaging/demo "$python" -B packaging/make/fetch.py "$source/vendor" "${fetch[@]}"
+
+put() {
+	mv -t "$out" "$@"
+	printf '%s\n' "${@##*/}" >>"$work/made"
+}
+
+deb() {
+	cp -r "$source" "$work/deb"
+	cp -r "$source/packaging/deb" "$work/deb/debian"
+	# whom Debian's own tools are told of, else root of this host
+	by="${DEBFULLNAME:-slurm-share} <${DEBEMAIL:-root@localhost}>"
+	sed -i "s/^Maintainer: .*/Maintainer: $by/" "$work/deb/debian/control"
+	printf 'slurm-share (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md beside this file.\n\n -- %s  %s\n' \
+		"$version" "$by" "$(date -R -d "@$SOURCE_DATE_EPOCH")" >"$work/deb/debian/changelog"
+	# -d: what it needs was looked for above, and the interpreter may be the checkout's
+	(cd "$work/deb" && PYTHON=$python VERSION=$version dpkg-buildpackage -jauto -b -us -uc -d --no-pre-clean)
+	put "$work"/*.deb
+}
+
+rpm() {
+	mkdir "$work/rpm"
+	tar -c --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 -C "$work" -f "$work/rpm/${source##*/}.tar" "${source##*/}"
+	cp "$source/packaging/rpm/slurm-share.spec" "$work/rpm"
+	# gzip: rpm of RHEL 8 and every later one reads it. Without the rest every build is another, by its hour and its host.
+	local words=("share_version $version" "share_python $python" "_topdir $work/rpm" "_sourcedir $work/rpm"
+		"_rpmdir $work/rpm/made" "_binary_payload w6.gzdio" "use_source_date_epoch_as_buildtime 1"
+		"clamp_mtime_to_source_date_epoch 1" "_buildhost localhost")
+	# Debian's rpm knows nothing of what is installed here
+	[ -e /etc/redhat-release ] || words+=("_dbpath $work/rpm/db")
+	local argv=()
+	for word in "${words[@]}"; do argv+=(--define "$word"); done
+	[ -e /etc/redhat-release ] || argv+=(--nodeps)
+	rpmbuild -bb --quiet "${argv[@]}" "$work/rpm/slurm-share.spec"
+	put "$work"/rpm/made/*/*.rpm
+}
+
+# Both at once; what they say is shown where one fails.
+began=$SECONDS
+failed='' pids=()
+kinds=(deb rpm)
+[ -z "$only" ] || kinds=("$only")
+for kind in "${kinds[@]}"; do
+	("$kind") >"$work/$kind.log" 2>&1 &
+	pids+=($!)
+done
+for at in "${!kinds[@]}"; do
+	wait "${pids[$at]}" || {
+		tail -n 60 "$work/${kinds[$at]}.log" >&2
+		failed="$failed ${kinds[$at]}"
+	}
+done
+if [ -n "$failed" ]; then
+	echo "packaging/build.sh: not built:$failed" >&2
+	exit 1
+fi
+echo "  packages: $((SECONDS - began)) s" >&2
+sort "$work/made" | sed "s|^|$out/|"

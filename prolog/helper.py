@@ -50,7 +50,7 @@ MOST_HOOKS = 128
 """That run at once. Slurm starts as many as there are jobs that begin or end on a node at one moment."""
 HEAD_BYTES = 64
 UNPACKING, UNPACKING_S = "/run/slurm-share.unpacking", 60.0
-"""As in packaging/make_packages/base.py: the mark of an upgrade, and how old it may be."""
+"""As in packaging/share/hook.in: the mark of an upgrade, and how old it may be."""
 NAMESPACES = ("mnt", "pid", "user", "net", "ipc", "uts", "cgroup")
 RIGHTS = (b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb", b"NoNewPrivs", b"Seccomp")
 """Lines of /proc/PID/status (proc_pid_status(5)) that say what a process of root's may do."""

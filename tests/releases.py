@@ -52,6 +52,15 @@ slurmd refuses; there it is shown v2 alone (`packaging/demo/localcluster/only-v2
 and CPUs. Whose a process is by its place in v2, and that folders of a user's making say nothing, is tested daily
 (`tests/cluster/test_cgroup_paths.py`); the figures of such a job's memory, from recorded files
 (`tests/unit/readers/test_cgroups.py`).
+
+## Packages
+
+What runs daily (`tests/cluster/test_packages*.py`, `test_install_page.py`): the commands of install.md as written in
+a clean root of Debian 12, 13 and forky, upgrades, removals and purges; the `.spec` built by rpmbuild on Debian, its
+files, scripts and dependencies compared with the `.deb`'s, installed, upgraded and erased by rpm in a root of Debian;
+lintian by hand. Not run anywhere here: rpmbuild, dnf and the packages on Rocky, Alma or RHEL 8 and 9; SELinux, which
+may keep slurmd or systemd from files in `/opt`; Ubuntu and DGX OS. Debian 12 carries Slurm 22.05, which slurm-share
+refuses: there the packages are installed and removed, and nothing of them runs in a job.
 """
 
 

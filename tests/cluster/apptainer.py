@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clean_roots import SUITES
-from make_packages import debian
+from make import debian
 
 from localcluster import Cluster, locks, paths, process, progress, rootfs, tools
 from localcluster.errors import CommandFailed

@@ -6,15 +6,11 @@ import os
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from localcluster import process, progress, rootfs
+from localcluster import paths, process, progress, rootfs
 from localcluster.records import RELEASES, Release, Root
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "packaging"))
-from make_packages import recipe, rpm
 
 SUITES = {
     "bookworm": Release("22.05", "bookworm", (22, 5), (23, 0)),
@@ -98,14 +94,24 @@ def newer(packages: Path, folder: Path, version: str) -> Path:
 
 def newer_rpms(packages: Path, folder: Path, version: str, without: str) -> Path:
     """The same as .rpm; their slurm-share lacks the folder `without` of our site-packages. Returns their folder."""
-    debs = newer(packages, folder, version)
-    build = recipe.Build(version, folder, folder, folder)
-    for package in recipe.PACKAGES:
-        [deb] = debs.glob(f"{package}_*.deb")
-        build.tree(package).mkdir(parents=True)
-        process.run(["dpkg-deb", "-x", str(deb), str(build.tree(package))])
-    shutil.rmtree(build.tree(recipe.BASE) / recipe.HOME / recipe.SITE_PACKAGES / without)
-    rpm.wrap(build)
+    tree = folder / "tree"
+    for deb in newer(packages, folder, version).glob("*.deb"):
+        process.run(["dpkg-deb", "-x", str(deb), str(tree)])
+    shutil.rmtree(tree / "opt/slurm-share/lib/python3/site-packages" / without)
+    for file in [*tree.glob("usr/share/doc/*/copyright"), *tree.glob("usr/share/doc/*/changelog.Debian.gz")]:
+        file.unlink()
+    (tree / "usr/share/zsh/vendor-completions").rename(tree / "usr/share/zsh/site-functions")
+    # the package's own spec, with these files in the place of a build
+    packaging = paths.CHECKOUT / "packaging"
+    whole = (packaging / "rpm/slurm-share.spec").read_text()
+    begin, end = whole.index("%prep\n"), whole.index("%pre\n")
+    files = f"%prep\nmkdir -p packaging\ncp {packaging}/LICENSE packaging\n%install\ncp -a {tree}/. %{{buildroot}}/\n"
+    (folder / "newer.spec").write_text(f"{whole[:begin]}{files}{whole[end:]}")
+    defines = (f"_topdir {folder}/rpm", f"_dbpath {folder}/db", f"share_version {version}", "_binary_payload w1.gzdio")
+    words = [word for define in defines for word in ("--define", define)]
+    process.run(["rpmbuild", "-bb", "--quiet", "--nodeps", *words, str(folder / "newer.spec")])
+    for file in (folder / "rpm/RPMS").rglob("*.rpm"):
+        file.rename(folder / file.name)
     return folder
 
 

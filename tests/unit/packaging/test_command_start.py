@@ -12,7 +12,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from make_packages import base
 
 CHECKOUT = Path(__file__).parents[3]
 HOOKS = ("slurm-share-prolog", "slurm-share-epilog")
@@ -40,10 +39,11 @@ def targets() -> dict[str, str]:
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The commands as the packages install them, on this Python."""
     tree = tmp_path_factory.mktemp("commands")
-    (tree / "home/bin").mkdir(parents=True)
+    template = (CHECKOUT / "packaging/share/command.in").read_text()
     for name, target in targets().items():
-        base.command(tree, "home", name, target)
-    return {name: tree / "home/bin" / name for name in targets()}
+        module, _, function = target.partition(":")
+        (tree / name).write_text(template.replace("@MODULE@", module).replace("@FUNCTION@", function))
+    return {name: tree / name for name in targets()}
 
 
 def start(script: Path, *words: str, code: str = "") -> subprocess.Popen[str]:

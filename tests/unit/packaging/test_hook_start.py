@@ -8,66 +8,68 @@ import sys
 from pathlib import Path
 
 import pytest
-from make_packages import base
 from slurm_share_hooks import helper
 
 LONG_S = 60
+TEMPLATE = (Path(__file__).resolve().parents[3] / "packaging/share/hook.in").read_text()
+MARK = '"/run/slurm-share.unpacking", 60'
+PATIENCE = "PAUSE_S, TRIES = 0.5, 12"
 
 
 class Installed:
     """A hook in an environment of its own, whose code is one line that ends with 7."""
 
-    def __init__(self, home: Path) -> None:
-        base.environment(home)
+    def __init__(self, home: Path, mark: Path, tries: int) -> None:
         python = Path(sys.executable).resolve()
+        self.code = home / "lib/python3/site-packages/thing.py"
+        self.code.parent.mkdir(parents=True)
+        (home / "bin").mkdir()
         (home / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
         (home / "bin/python").symlink_to(python)
-        self.code = home / base.SITE_PACKAGES / "thing.py"
+        self.mark = mark
         self.works = "import sys\ndef program(): sys.exit(7)\n"
-        base.command(Path("/"), str(home).lstrip("/"), base.HOOKS[0], "thing:program")
-        self.hook = home / "libexec" / base.HOOKS[0]
+        self.hook = home / "slurm-share-prolog"
+        assert TEMPLATE.count(MARK) == TEMPLATE.count(PATIENCE) == 1
+        text = TEMPLATE.replace(MARK, f'"{mark}", 60').replace(PATIENCE, f"PAUSE_S, TRIES = 0.02, {tries}")
+        for word, value in (("@HOME@", str(home)), ("@MODULE@", "thing"), ("@FUNCTION@", "program")):
+            text = text.replace(word, value)
+        self.hook.write_text(text)
+        self.hook.chmod(0o755)
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen([self.hook], env={}, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installed:
+def installed(tmp_path: Path) -> Installed:
     """The hook, which looks for the mark of an upgrade in this test's folder."""
-    monkeypatch.setattr(base, "UNPACKING", str(tmp_path / "unpacking"))
-    monkeypatch.setattr(base, "PAUSE_S", 0.02)
-    monkeypatch.setattr(base, "TRIES", 5)
-    return Installed(tmp_path / "home")
+    return Installed(tmp_path / "home", tmp_path / "unpacking", 5)
 
 
 def test_the_helper_knows_the_same_mark_of_an_upgrade() -> None:
     """It runs no hook while files are being replaced."""
-    assert (helper.UNPACKING, helper.UNPACKING_S) == (base.UNPACKING, base.UNPACKING_S)
+    assert f'"{helper.UNPACKING}", {helper.UNPACKING_S:g}' == MARK
 
 
 def test_the_code_of_the_hook_is_its_own(installed: Installed) -> None:
     """And an upgrade that was killed holds nobody up."""
     installed.code.write_text(installed.works)
-    mark = Path(base.UNPACKING)
-    mark.touch()
-    os.utime(mark, (1, 1))
+    installed.mark.touch()
+    os.utime(installed.mark, (1, 1))
     with installed.start() as hook:
         assert hook.wait(LONG_S) == 7
 
 
-def test_a_hook_waits_for_files_that_fit_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_waits_for_files_that_fit_each_other(tmp_path: Path) -> None:
     """It is there before they are, and does its work when they are."""
-    monkeypatch.setattr(base, "UNPACKING", str(tmp_path / "unpacking"))
-    monkeypatch.setattr(base, "PAUSE_S", 0.02)
-    monkeypatch.setattr(base, "TRIES", 10000)
-    installed = Installed(tmp_path / "home")
+    installed = Installed(tmp_path / "home", tmp_path / "unpacking", 10000)
     installed.code.write_text("from nowhere import thing\n")
-    Path(base.UNPACKING).touch()
+    installed.mark.touch()
     with installed.start() as hook:
         with pytest.raises(subprocess.TimeoutExpired):
             hook.wait(0.3)
         installed.code.write_text(installed.works)
-        Path(base.UNPACKING).unlink()
+        installed.mark.unlink()
         assert hook.wait(LONG_S) == 7
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from make_packages import manual
+from make import manual
 
 
 def dead(folder: Path) -> list[str]:

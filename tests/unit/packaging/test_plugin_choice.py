@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from slurm_share.decide.site_lines import OLDEST
 from slurm_share.decide.site_lua import LOAD
 from slurm_share.decide.site_rules import OWN_LUA
 
@@ -200,21 +203,64 @@ def test_what_was_built_here_stays_where_it_cannot_be_built_anew(host: Host) -> 
     assert "no object for Slurm 27.05" in done.stderr
 
 
+def headers_of_2505(folder: Path) -> None:
+    """This machine's headers, as those of a release for which the package brings no object: with its number, and with
+    the one member that Debian 12's lack."""
+    shutil.copytree(HEADERS, folder / "slurm", dirs_exist_ok=True)
+    file = folder / "slurm/slurm_version.h"
+    file.write_text(re.sub(r"(SLURM_VERSION_NUMBER) 0x\w+", r"\1 0x190500", file.read_text()))
+    file = folder / "slurm/slurm.h"
+    text = file.read_text()
+    job = text[text.index("typedef struct job_info {") :].partition("}")[0]
+    if "*extra;" not in job:
+        file.write_text(text.replace(job, job.replace("{", "{\n\tchar *extra;", 1)))
+
+
 def test_an_object_is_built_against_the_headers_that_are_here(host: Host) -> None:
     """And goes with --remove, as the link does; what the package brought stays."""
-    number = (HEADERS / "slurm_version.h").read_text().partition("SLURM_VERSION_NUMBER ")[2].split()[0]
-    release = f"{int(number, 16) >> 16}.{int(number, 16) >> 8 & 255:02}"
     host.brings("1.01")
-    host.slurm(f"{release}.9")
-    for folder, target in (("usr/include", HEADERS), ("usr/src", CHECKOUT / "plugins")):
-        (host.root / folder).mkdir(parents=True)
-        (host.root / folder / ("slurm" if target == HEADERS else "slurm-share-spank")).symlink_to(target)
+    host.slurm("25.05.9")
+    headers_of_2505(host.root / "usr/include")
+    (host.root / "usr/src").mkdir(parents=True)
+    (host.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
     done = host.choose()
-    assert (done.returncode, host.link) == (0, f"built/{release}/share_gpu.so"), done.stderr
-    assert (host.home / f"built/{release}/share_gpu.so").read_bytes().startswith(b"\x7fELF")
-    assert f"its object: built/{release}/share_gpu.so" in host.choose("--show").stdout
+    assert (done.returncode, host.link) == (0, "built/25.05/share_gpu.so"), done.stderr
+    assert (host.home / "built/25.05/share_gpu.so").read_bytes().startswith(b"\x7fELF")
+    assert "its object: built/25.05/share_gpu.so" in host.choose("--show").stdout
     host.choose("--remove")
     assert sorted(path.name for path in host.home.iterdir()) == ["1.01", "slurm-confs"]
+
+
+def test_one_command_builds_it_against_headers_from_anywhere(host: Host, tmp_path: Path) -> None:
+    """As from a site's own build of Slurm; a folder without headers is a mistake."""
+    host.brings("24.11", "26.05")
+    host.slurm("25.05.9")
+    headers_of_2505(tmp_path / "elsewhere")
+    (host.root / "usr/src").mkdir(parents=True)
+    (host.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
+    wrong = host.choose("--build", str(tmp_path))
+    assert (wrong.returncode, host.link) == (2, None)
+    assert "has no Slurm headers: name the folder above slurm/spank.h" in wrong.stderr
+    done = host.choose("--build", str(tmp_path / "elsewhere"))
+    assert (done.returncode, host.link) == (0, "built/25.05/share_gpu.so"), done.stderr
+    host.slurm("26.05.1")
+    assert (host.choose("--build").returncode, host.link) == (0, "26.05/share_gpu.so")
+
+
+@pytest.mark.parametrize("version", ["22.05.8", "24.05.4", "9.11"])
+def test_a_release_that_install_refuses_gets_no_plugin(host: Host, version: str) -> None:
+    """Even where an object is there; one of another release goes."""
+    release = ".".join(version.split(".")[:2])
+    host.brings("26.05", release)
+    (host.home / "share_gpu.so").symlink_to("26.05/share_gpu.so")
+    host.slurm(version)
+    done = host.choose()
+    assert (done.returncode, host.link) == (1, None)
+    assert f"this is Slurm {release}, and slurm-share needs 24.11 or newer" in done.stderr
+
+
+def test_the_oldest_release_is_that_of_install() -> None:
+    assert f"oldest={'.'.join(map(str, OLDEST))} " in PROGRAM.read_text()
 
 
 def test_a_wrong_word_is_a_mistake(host: Host) -> None:
@@ -226,11 +272,10 @@ def test_a_wrong_word_is_a_mistake(host: Host) -> None:
 
 def test_a_build_that_cannot_be_put_in_place_leaves_nothing_behind(host: Host) -> None:
     """Here: something else stands where its folder should be."""
-    number = (HEADERS / "slurm_version.h").read_text().partition("SLURM_VERSION_NUMBER ")[2].split()[0]
-    host.slurm(f"{int(number, 16) >> 16}.{int(number, 16) >> 8 & 255:02}.9")
-    for folder, target in (("include/slurm", HEADERS), ("src/slurm-share-spank", CHECKOUT / "plugins")):
-        (host.root / "usr" / folder).parent.mkdir(parents=True)
-        (host.root / "usr" / folder).symlink_to(target)
+    host.slurm("25.05.9")
+    headers_of_2505(host.root / "usr/include")
+    (host.root / "usr/src").mkdir(parents=True)
+    (host.root / "usr/src/slurm-share-spank").symlink_to(CHECKOUT / "plugins")
     (host.home / "built").write_text("")
     assert (host.choose().returncode, host.link) == (1, None)
     assert [path.name for path in host.root.iterdir()] == ["usr"]

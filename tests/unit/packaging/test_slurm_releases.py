@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from make_packages.recipe import SUITES
+from make.fetch import SUITES
 
 from localcluster.pyslurm import FITS
 from localcluster.records import CURRENT, RELEASES, STABLE
@@ -23,7 +23,10 @@ def test_what_doctor_knows_is_what_is_tested():
 
 def test_the_packages_have_an_object_for_each():
     """From the Debian suite that the local cluster has it from."""
-    assert {SUITES[release.suite] for release in RELEASES.values()} == set(RELEASES)
+    assert {release.suite: name for name, release in RELEASES.items()} == SUITES
+    build = (CHECKOUT / "packaging/build.sh").read_text()
+    assert f"=~ ^({'|'.join(SUITES)})$" in build
+    assert f"({', '.join(f'{suite}: {release}' for suite, release in SUITES.items())})" in build
 
 
 def test_the_oldest_is_the_oldest_that_install_takes():

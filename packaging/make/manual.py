@@ -1,20 +1,23 @@
-"""The documents as they lie on a host: README, pages and pictures in one folder, and every link leads somewhere."""
+"""The documents as they lie on a host: README, pages and pictures in one folder, and every link leads somewhere.
+
+`python manual.py TARGET` writes them there.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path, PurePosixPath
 
-from .recipe import CHECKOUT, PACKAGING, files
-
+CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = PurePosixPath("packaging/docs")
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
 def write(folder: Path) -> None:
     """Put every document and picture into `folder`."""
-    for source in [CHECKOUT / "README.md", *files(PACKAGING / "docs")]:
+    for source in [CHECKOUT / "README.md", *sorted((CHECKOUT / DOCS).rglob("*.*"))]:
         where = PurePosixPath(source.relative_to(CHECKOUT))
         target = folder / str(installed(where))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,3 +55,7 @@ def with_links(text: str, where: PurePosixPath) -> str:
         return f"{picture}[{words}]({os.path.relpath(place, own.parent)}{part})"
 
     return _LINK.sub(there, text)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,23 +1,21 @@
-"""The build of the packages: what is laid out, listed and said, with values alone."""
+"""The build of the packages: what is fetched, unpacked and said, with values alone."""
 
 from __future__ import annotations
 
 import argparse
-import time
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from make_packages import __main__ as build
-from make_packages import deb, debian, parsers, recipe, rpm, spank, wheels
+from make import debian, fetch, pages, unpack
 
 from localcluster import tools
 from localcluster.errors import ClusterError, CommandFailed
 from slurm_share import config
 from slurm_share.settings import Settings
 
-SHARE = recipe.PACKAGING / "share"
+SHARE = Path(__file__).resolve().parents[3] / "packaging/share"
 
 
 def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
@@ -47,7 +45,7 @@ def test_compiled_modules_of_every_python_lie_side_by_side(tmp_path: Path) -> No
         )
         for tag, module in (("cp311", "cpython-311-x86_64"), ("cp314", "cpython-314-x86_64"))
     ]
-    wheels.laid_out(made, tmp_path / "out")
+    unpack.unpack(made, tmp_path / "out")
     assert sorted(
         str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()
     ) == [
@@ -62,42 +60,8 @@ def test_compiled_modules_of_every_python_lie_side_by_side(tmp_path: Path) -> No
 def test_two_packages_with_one_file_are_refused(tmp_path: Path) -> None:
     """Each would overwrite the other's."""
     made = [wheel(tmp_path, f"{name}-1-py3-none-any.whl", {"same.py": name}) for name in ("a", "b")]
-    with pytest.raises(ClusterError, match=r"b-1-.* different same\.py"):
-        wheels.laid_out(made, tmp_path / "out")
-
-
-def test_folders_of_the_system_are_not_listed_for_rpm(tmp_path: Path) -> None:
-    """Ours are, and others' that may be there without us alone; settings are marked."""
-    for file in ("etc/enroot/mounts.d/50-slurm-share.fstab", "usr/bin/llload", "opt/slurm-share/lib/python3/x.py"):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).touch()
-    assert rpm.file_list(tmp_path) == [
-        '%dir "/etc/enroot"',
-        '%dir "/etc/enroot/mounts.d"',
-        '%config(noreplace) "/etc/enroot/mounts.d/50-slurm-share.fstab"',
-        '%dir "/opt/slurm-share"',
-        '%dir "/opt/slurm-share/lib"',
-        '%dir "/opt/slurm-share/lib/python3"',
-        '"/opt/slurm-share/lib/python3/x.py"',
-        '"/usr/bin/llload"',
-    ]
-
-
-def test_every_package_has_its_fields() -> None:
-    """With machine and version filled in."""
-    for package in recipe.PACKAGES:
-        text = deb.stanza(package, "1.2-1", "arm64")
-        assert text.startswith(f"Package: {package}\n")
-        assert "${" not in text
-        assert ("Architecture: all" in text) == (package == recipe.SCREEN)
-    assert "Depends: slurm-share (= 1.2-1)\n" in deb.stanza(recipe.SCREEN, "1.2-1", "arm64")
-
-
-def test_a_site_says_who_made_its_packages() -> None:
-    """With the variables of Debian's own tools."""
-    said = {"DEBFULLNAME": "HPC team", "DEBEMAIL": "hpc@site.example"}
-    assert deb.maintainer(said) == "HPC team <hpc@site.example>"
-    assert deb.maintainer({}) == "slurm-share <root@localhost>"
+    with pytest.raises(ValueError, match=r"b-1-.* different same\.py"):
+        unpack.unpack(made, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("number", "release"), [("0x160508", "22.05"), ("0x180b05", "24.11"), ("0x1a0500", "26.05")])
@@ -105,25 +69,17 @@ def test_the_release_of_headers(tmp_path: Path, number: str, release: str) -> No
     """As slurm_version.h counts."""
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm/slurm_version.h").write_text(f"#define SLURM_VERSION_NUMBER {number}\n")
-    assert spank.release_of(tmp_path) == release
+    assert fetch.release_of(tmp_path) == release
 
 
 def test_headers_without_a_version_are_named(tmp_path: Path) -> None:
     """And so is a folder without any."""
     with pytest.raises(ClusterError, match="has no Slurm headers"):
-        spank.release_of(tmp_path)
+        fetch.release_of(tmp_path)
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm/slurm_version.h").write_text("/* */")
     with pytest.raises(ClusterError, match="names no version"):
-        spank.release_of(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "fits"), [("1.2.3", True), ("1.2~rc1", True), ("1.2-3", False), ("v1", False), ("", False)]
-)
-def test_versions_that_both_kinds_order_alike(text: str, fits: bool) -> None:
-    """A dash is the packaging's own; rpm refuses it."""
-    assert recipe.is_version(text) is fits
+        fetch.release_of(tmp_path)
 
 
 def test_the_shipped_settings_are_all_comments_and_all_right() -> None:
@@ -145,22 +101,6 @@ def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
     assert names.LISTING_SETTING.encode() not in (SHARE / "config.toml").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "name", ["x.conf~", ".x.conf.swp", ".x.conf.swo", "#x.conf#", ".#x.conf", "x.conf.orig", "x.rej", "__pycache__/x"]
-)
-def test_what_editors_leave_is_not_packaged(tmp_path: Path, name: str) -> None:
-    """A backup of a unit or an example is no unit and no example."""
-    (tmp_path / "50-x.conf").touch()
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).touch()
-    assert recipe.files(tmp_path) == [tmp_path / "50-x.conf"]
-
-
-def build_of(folder: Path, *suites: str) -> recipe.Build:
-    """A build in that folder, for these suites."""
-    return recipe.Build("1.0", folder, folder, folder, suites)
-
-
 @pytest.mark.parametrize("said", ["E: Unable to locate package libslurm-dev", ""])
 def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     """Its object would be missing on somebody's hosts: which, why, and the way out."""
@@ -171,7 +111,7 @@ def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(debian, "unpacked", fail)
     monkeypatch.setattr(tools, "debian_mirror", lambda: "http://mirror.example/debian")
     with pytest.raises(ClusterError) as caught:
-        spank.debian_headers(build_of(tmp_path, "forky"), lambda _: None)
+        fetch.debian_headers(["forky"], tmp_path, lambda _: None)
     words = str(caught.value)
     assert "no headers of Slurm 26.05 from Debian forky at http://mirror.example/debian" in words
     assert (said or "code 100") in words
@@ -181,17 +121,9 @@ def test_a_suite_that_cannot_be_had_ends_the_build(tmp_path: Path, monkeypatch: 
 def test_a_suite_that_is_left_out_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a build without any Slurm is none."""
     monkeypatch.setattr(tools, "debian_mirror", lambda: pytest.fail("asked"))
-    assert spank.debian_headers(build_of(tmp_path), lambda _: None) == {}
+    assert fetch.debian_headers([], tmp_path, lambda _: None) == {}
     with pytest.raises(ClusterError, match="no Slurm to build the plugin for"):
-        spank.make(build_of(tmp_path), [], lambda _: None)
-
-
-def test_the_time_of_a_build_is_that_of_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told, or the commit's; never the hour."""
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert build.source_time() == 1700000000
-    monkeypatch.delenv("SOURCE_DATE_EPOCH")
-    assert build.source_time() == build.source_time() < time.time()
+        fetch.fetch(tmp_path, [], [], tmp_path, lambda _: None)
 
 
 def words() -> argparse.ArgumentParser:
@@ -205,13 +137,13 @@ def words() -> argparse.ArgumentParser:
     config = commands.add_parser("config", help="settings").add_subparsers()
     config.add_parser("print", help="all of them").add_argument("--file", metavar="F")
     commands.add_parser("inner").add_argument("--deep")
-    parsers.forget_hidden(top)
+    pages.forget_hidden(top)
     return top
 
 
 def test_fish_knows_options_words_and_sub_commands() -> None:
     """Each where it may stand; what help hides is hidden."""
-    text = parsers.fish_words(words(), "thing")
+    text = pages.fish_words(words(), "thing")
     assert "-n 'not __fish_seen_subcommand_from show config' -f -a show -d 'it\\'s shown'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -s j -l json -d '100% for programs'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -l view -x -a 'a b'\n" in text

@@ -1,7 +1,8 @@
 """Manual pages and completion out of the commands' own parsers, so that they say what the commands do.
 
 Run as a program of its own, so that what is imported is the packaged code:
-`python -I parsers.py TOOLS TARGET VERSION SITE... -- NAME=MODULE:FUNCTION...`; writes below TARGET.
+`python -I pages.py TOOLS TARGET VERSION SITE... -- NAME=MODULE:FUNCTION...`, each command as pyproject.toml has it;
+writes below TARGET.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from pathlib import Path
 
 ADMIN_COMMANDS = ("slurm-share",)
 """Section 8; all others are for users, section 1."""
+PARSERS = {
+    "llmapreduce": "slurm_share.cli.llmapreduce_words",
+    "slurm_share": "slurm_share.cli.main",
+    "llload_tui": "slurm_share_tui.words",
+}
+"""The module of a command's parser, by its function in `slurm_share.cli.start`, where it is not of the same name."""
 _HIDDEN = argparse.SUPPRESS
 _FILES = re.compile("FILE|FOLDER|SCRIPT|PROGRAM|COMMAND|INPUT|LLSUB")
 """Words in the name of an argument that takes a file or a folder."""
@@ -46,8 +53,8 @@ def main() -> None:
 
 
 def _parser(where: str) -> argparse.ArgumentParser:
-    module, _, function = where.partition(":")
-    made = getattr(importlib.import_module(module), function)()
+    function = where.partition(":")[2]
+    made = importlib.import_module(PARSERS.get(function, f"slurm_share.cli.{function}")).parser()
     assert isinstance(made, argparse.ArgumentParser)
     forget_hidden(made)
     return made

@@ -1,0 +1,192 @@
+"""Fetch what the packages are made of besides this checkout: wheels, tools of the build, and headers of Slurm.
+
+`python fetch.py TARGET [--leave-out SUITE]... [--slurm-include DIR]...`, with packaging/demo in PYTHONPATH. Puts run/
+and tui/ (wheels of the library, and those that the dashboard needs besides), tools/ and slurm-RELEASE/ into TARGET.
+What was fetched once is kept: a second build needs no network, and has the same wheels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from localcluster import layers, locks, modes, paths, process
+from localcluster import tools as machine_tools
+from localcluster.errors import ClusterError, CommandFailed
+from localcluster.progress import Say, stage, to_stderr
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from make import debian
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""One package serves them all: pure Python is the same file, compiled modules lie side by side, for their file names
+carry the version."""
+SUITES = {"trixie": "24.11", "forky": "26.05"}
+"""Debian suites whose Slurm headers can be had from any mirror; the release is what each carries at least."""
+TOOLS = ("argparse-manpage>=4.6", "setuptools>=77", "shtab>=1.7")
+"""For the build alone: manual pages, our own wheel, completion."""
+_PURE = "-none-any.whl"
+_VERSION = re.compile(r"^#define SLURM_VERSION_NUMBER (0x[0-9a-fA-F]+)", re.MULTILINE)
+
+
+@modes.usual_umask()
+def main() -> int:
+    """Fetch; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    words = argparse.ArgumentParser(prog="packaging/build.sh")
+    words.add_argument("target", type=Path)
+    words.add_argument("--leave-out", choices=SUITES, action="append", default=[])
+    words.add_argument("--slurm-include", type=Path, action="append", default=[])
+    given = words.parse_args()
+    try:
+        suites = [suite for suite in SUITES if suite not in given.leave_out]
+        fetch(given.target, suites, given.slurm_include, cache(), to_stderr)
+    except ClusterError as error:
+        to_stderr(f"packaging/build.sh: {error}")
+        return error.exit_code
+    except OSError as error:
+        to_stderr(f"packaging/build.sh: {error}")
+        return 1
+    return 0
+
+
+def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: Path, say: Say) -> None:
+    """Put everything into `target`. Raises ClusterError where a part cannot be had: a package that lacks an object
+    would leave hosts without --share-gpu."""
+    if not suites and not includes:
+        raise ClusterError("no Slurm to build the plugin for: leave fewer suites out, or name headers: --slurm-include")
+    headers = {release_of(folder): folder for folder in includes}
+    _, run, show = layers.requirements((paths.CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    with ThreadPoolExecutor() as pool:
+        library = pool.submit(wheels, run, kept, say)
+        # Resolved together, so that both packages have one release of what both need.
+        both = pool.submit(wheels, [*run, *show], kept, say)
+        build = pool.submit(tools, kept, say)
+        of_suites = pool.submit(debian_headers, suites, kept, say)
+        for release, folder in {**of_suites.result(), **headers}.items():
+            shutil.copytree(folder / "slurm", target / f"slurm-{release}/slurm")
+        there = {wheel.name.split("-")[0] for wheel in library.result()}
+        dashboard = [wheel for wheel in both.result() if wheel.name.split("-")[0] not in there]
+        for name, found in (("run", library.result()), ("tui", dashboard)):
+            (target / name).mkdir()
+            for wheel in found:
+                shutil.copyfile(wheel, target / name / wheel.name)
+        shutil.copytree(build.result(), target / "tools", ignore=shutil.ignore_patterns("__pycache__", "bin"))
+
+
+def cache() -> Path:
+    """Downloads are kept beside the local clusters' where that can be written, else in the checkout."""
+    place = paths.cache()
+    folder = place if os.access(place if place.exists() else place.parent, os.W_OK) else paths.CHECKOUT / "build/cache"
+    folder = folder / "packages"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def wheels(wanted: Sequence[str], kept: Path, say: Say) -> list[Path]:
+    """Wheels of `wanted` and all that they need: pure ones once, compiled ones for each of PYTHONS. Cached."""
+    key = hashlib.sha256(json.dumps([sorted(wanted), PYTHONS, platform.machine()]).encode()).hexdigest()[:16]
+    home = kept / f"wheels-{key}"
+    with locks.waiting(kept / f"wheels-{key}.lock", say):
+        if not home.exists():
+            making = kept / f".making-{home.name}"
+            shutil.rmtree(making, ignore_errors=True)
+            making.mkdir(parents=True)
+            with stage(say, f"{len(wanted)} Python packages and what they need, for {', '.join(PYTHONS)}"):
+                _download(wanted, making)
+            making.rename(home)
+    return sorted(home.glob("*.whl"))
+
+
+def _download(wanted: Sequence[str], target: Path) -> None:
+    words = target / "wanted.txt"
+    words.write_text("\n".join(wanted) + "\n")
+    machine = platform.machine()
+    # The oldest Python needs the most: what newer ones have built in is a package there.
+    process.run(layers.download_argv(sys.executable, PYTHONS[0], machine, target, [words]))
+    compiled = [wheel.name.split("-")[:2] for wheel in target.glob("*.whl") if not wheel.name.endswith(_PURE)]
+    exact = target / "compiled.txt"
+    exact.write_text("".join(f"{name}=={version}\n" for name, version in compiled))
+
+    def of(python: str) -> None:
+        process.run([*layers.download_argv(sys.executable, python, machine, target, [exact]), "--no-deps"])
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(of, PYTHONS[1:]))
+
+
+def tools(kept: Path, say: Say) -> Path:
+    """A folder with the build's own Python packages. Cached."""
+    key = hashlib.sha256(json.dumps([TOOLS, sys.version_info[:2]]).encode()).hexdigest()[:16]
+    home = kept / f"build-tools-{key}"
+    with locks.waiting(kept / "build-tools.lock", say):
+        if not home.exists():
+            making = kept / f".making-{home.name}"
+            shutil.rmtree(making, ignore_errors=True)
+            with stage(say, "tools for manual pages and completion"):
+                process.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(making), *TOOLS])
+            making.rename(home)
+    return home
+
+
+def release_of(include: Path) -> str:
+    """The Slurm release of a folder with slurm/slurm_version.h, for example 26.05. Raises ClusterError."""
+    try:
+        found = _VERSION.search((include / "slurm/slurm_version.h").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ClusterError(f"{include} has no Slurm headers: {error}") from error
+    if not found:
+        raise ClusterError(f"{include}/slurm/slurm_version.h names no version")
+    number = int(found[1], 16)
+    return f"{number >> 16 & 255}.{number >> 8 & 255:02}"
+
+
+def debian_headers(suites: Sequence[str], kept: Path, say: Say) -> dict[str, Path]:
+    """Headers of Debian's suites by release, from libslurm-dev, which is unpacked and never installed. Cached."""
+    mirror = machine_tools.debian_mirror() if any(not _home(suite, kept).exists() for suite in suites) else ""
+
+    def of(suite: str) -> Path:
+        home = _home(suite, kept)
+        with locks.waiting(kept / f"{home.name}.lock", say):
+            if not home.exists():
+                try:
+                    _headers(suite, mirror, home)
+                except CommandFailed as error:
+                    lines = error.output.strip().splitlines() or [f"code {error.returncode}"]
+                    why = next((line for line in lines if "Failed to fetch" in line), lines[-1])
+                    raise ClusterError(
+                        f"no headers of Slurm {SUITES[suite]} from Debian {suite} at {mirror}: {why}; try again, "
+                        f"or build packages without that plugin: --leave-out {suite}"
+                    ) from error
+        return home / "include"
+
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(of, suites))
+    return {release_of(include): include for include in found}
+
+
+def _home(suite: str, kept: Path) -> Path:
+    return kept / f"slurm-headers-{suite}"
+
+
+def _headers(suite: str, mirror: str, home: Path) -> None:
+    root = home.with_name(f".root-{home.name}")
+    debian.unpacked(suite, mirror, "libslurm-dev", root)
+    whole = home.with_name(f".whole-{home.name}")
+    shutil.rmtree(whole, ignore_errors=True)
+    whole.mkdir()
+    (root / "usr/include").rename(whole / "include")
+    shutil.rmtree(root)
+    whole.rename(home)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
