@@ -9,7 +9,7 @@ import pytest
 from booted import Booted, booted
 from clean_roots import CleanRoot
 
-from localcluster import packaged, progress
+from localcluster import packaged, process, progress
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-under-systemd")]
 
@@ -21,7 +21,42 @@ systemctl disable slurmd slurmctld
 """Slurm's daemons have no configuration here, and would look for one for minutes."""
 UNITS = ("slurm-share-agent.service", "slurm-share-archive.service", "slurm-share-archive.timer")
 MOUNT = "run-slurm\\x2dshare.mount"
+USERS_MOUNT = "run-slurm\\x2dshare-user.mount"
 AGENT = "slurm-share-agent.service"
+ARCHIVE = "slurm-share-archive.service"
+SITE = """\
+groupadd --system gpu-operators
+usermod -aG gpu-operators slurm-share
+cd /etc/slurm-share
+printf '%s\\n' 'operators_group = "gpu-operators"' 'agent_http = ":594"' "load_source = \\"$1\\"" >config.toml
+install -m 0640 -g gpu-operators /dev/null agent.token
+echo 0123456789abcdef0123456789abcdef >agent.token
+for unit in agent archive; do
+    mkdir -p /etc/systemd/system/slurm-share-$unit.service.d
+    printf '[Service]\\nSupplementaryGroups=gpu-operators\\n' >/etc/systemd/system/slurm-share-$unit.service.d/site.conf
+done
+systemctl daemon-reload
+systemctl restart slurm-share-agent
+"""
+"""As agent.md and history.md have it."""
+SLURM = """\
+# Slurm asks for addresses of a kind that the host has, and 127.0.0.1 does not count.
+ip address add 192.0.2.1/32 dev lo
+echo 192.0.2.1 booted >>/etc/hosts
+printf '%s\\n' ClusterName=booted SlurmctldHost=booted SlurmUser=slurm ProctrackType=proctrack/linuxproc \\
+    TaskPlugin=task/none StateSaveLocation=/var/lib/slurm/slurmctld SlurmdSpoolDir=/var/lib/slurm/slurmd \\
+    SlurmctldPidFile=/run/slurmctld.pid SlurmdPidFile=/run/slurmd.pid ReturnToService=2 \\
+    'NodeName=booted State=UNKNOWN' 'PartitionName=all Nodes=ALL Default=YES' >/etc/slurm/slurm.conf
+echo CgroupPlugin=disabled >/etc/slurm/cgroup.conf
+install -d -o slurm /var/lib/slurm/slurmctld /var/lib/slurm/slurmd
+systemctl start munge
+slurmctld
+slurmd
+until [ "$(sinfo -h -o %t)" = idle ]; do sleep 0.1; done
+sbatch --output=/dev/null --wrap 'sleep 600'
+until [ "$(squeue -h -o %t)" = R ]; do sleep 0.1; done
+"""
+"""A cluster of this one host, with a job of root's."""
 ASK = """\
 import socket
 with socket.socket(socket.AF_UNIX) as one, one.makefile("rwb") as line:
@@ -51,7 +86,7 @@ def host(installed: CleanRoot) -> Iterator[Booted]:
 def test_systemd_finds_no_fault_in_the_units(installed: CleanRoot) -> None:
     """Neither in the words, nor in what they start and want; users and folders come to be."""
     said = installed.shell(
-        'cd /usr/lib/systemd/system; systemd-analyze verify --man=no "$@" 2>&1', words=[*UNITS, MOUNT]
+        'cd /usr/lib/systemd/system; systemd-analyze verify --man=no "$@" 2>&1', words=[*UNITS, MOUNT, USERS_MOUNT]
     )
     assert said == ""
     script = "systemd-tmpfiles --create slurm-share.conf; stat -c '%a %U' /run/slurm-share"
@@ -69,8 +104,14 @@ def test_slurmd_brings_the_file_system_of_shared_jobs(host: Booted) -> None:
     assert words.startswith("tmpfs ")
     for option in ("size=65536k", "nosuid", "nodev", "noexec"):
         assert option in words
+    host.until(USERS_MOUNT, "active")
+    words = host.run("findmnt", "-n", "-o", "FSTYPE,OPTIONS", "/run/slurm-share/user").stdout
+    assert words.startswith("tmpfs ")
+    for option in ("mode=711", "size=65536k", "nosuid", "nodev", "noexec"):
+        assert option in words
     for when in ("Wants", "After"):
-        assert "slurm-share.mount" in host.state("slurmd.service", when).replace("\\\\x2d", "-")
+        units = host.state("slurmd.service", when).replace('"', "").replace("\\\\", "\\").split()
+        assert {MOUNT, USERS_MOUNT} <= set(units)
 
 
 def test_the_agent_runs_and_answers(host: Booted) -> None:
@@ -98,6 +139,38 @@ def test_the_timer_calls_the_archive(host: Booted) -> None:
     assert "the source srun does not show everybody's load; write --source " in said
     folder = host.run("stat", "-c", "%a %U", "/var/lib/slurm-share/archive").stdout
     assert folder == "750 slurm-share\n"
+
+
+def exposure(host: Booted, unit: str) -> float:
+    """What systemd says of a unit: 0 is confined in every way that there is, 10 in none."""
+    said = host.run("systemd-analyze", "security", "--no-pager", "--json=short", unit).stdout
+    return sum(float(one["exposure"] or 0) for one in json.loads(said))
+
+
+def test_the_archive_is_confined_as_the_agent_is(host: Booted) -> None:
+    """By systemd's own measure."""
+    assert exposure(host, ARCHIVE) <= exposure(host, AGENT)
+
+
+@pytest.mark.parametrize("source", ["agents", "local"])
+def test_the_archive_does_its_work_confined(host: Booted, source: str) -> None:
+    """It asks Slurm and the node, and its file is the operators' group's."""
+    if not host.run("pgrep", "-x", "slurmctld").stdout:
+        done = host.run("bash", "-ec", SLURM)
+        assert done.returncode == 0, done.stderr
+    done = host.run("bash", "-c", SITE, "bash", source)
+    host.until(AGENT, "active")
+    host.run("bash", "-c", "rm -rf /var/lib/slurm-share/archive/*; journalctl --rotate --vacuum-time=1s")
+    ask = ("/opt/slurm-share/bin/python", "-I", "-c", ASK)
+    process.wait_until(lambda: '"interval_s":5' in host.run(*ask).stdout, "the agent's second sample", 60, every_s=0.5)
+    done = host.run("systemctl", "start", ARCHIVE)
+    said = host.run("journalctl", "--no-pager", "-o", "cat", "-u", ARCHIVE).stdout
+    assert done.returncode == 0, said
+    assert "1 of 1 nodes answered" in said
+    lines = host.run("bash", "-c", "cat /var/lib/slurm-share/archive/*.tsv").stdout.splitlines()
+    assert any("\tbooted\troot\t1\t" in line for line in lines), lines
+    files = host.run("bash", "-c", "stat -c '%a %U %G' /var/lib/slurm-share/archive/*.tsv").stdout
+    assert files == "640 slurm-share gpu-operators\n"
 
 
 def test_an_upgrade_starts_the_agent_anew_and_a_removal_ends_it(host: Booted) -> None:
