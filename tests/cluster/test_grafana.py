@@ -205,6 +205,23 @@ def test_every_alert_finds_what_it_is_for(scene: Scene) -> None:
     scene.ask({name: (left[name], 0.0) for name in BY_PROMTOOL_ALONE})
 
 
+def test_a_hostile_name_is_a_label_and_nothing_else(scene: Scene) -> None:
+    """A user database may have any name: it makes no series of its own, and the node's page is read whole."""
+    name = r'ev"il\" 1 {jobid="7"} \n #'
+    n3 = Node(scene.cluster, "n3")
+    n3.run("bash", "-c", 'printf "%s:x:2010:2010::/:/bin/sh\n" "$1" >>/etc/passwd', "-", name)
+    setpriv = ["setpriv", "--reuid=2010", "--regid=2010", "--clear-groups", "--"]
+    pid = n3.background([*setpriv, "simgpu-task", "--memory", "100M", "--seconds", "600"])
+    try:
+        found = scene.answered({"": ('slurm_share_user_gpu_memory_bytes{user=~"ev.*"}', 0.0)}, "the user")[""]
+        assert [(labels["user"], labels["node"]) for labels, _ in found] == [(name, "n3")]
+        asked = {"jobs": ('slurm_share_job_info{jobid="7"}', 0.0), "up": ('up{instance="n3:594"}', 0.0)}
+        answers = scene.ask(asked)
+        assert (answers["jobs"], [value for _, value in answers["up"]]) == ([], ["1"])
+    finally:
+        n3.run("kill", str(pid))
+
+
 def test_agents_that_end_are_seen(scene: Scene) -> None:
     """One, on the dashboard, where another cluster is not chosen, and as an alert; then all of them."""
     rules = {rule["alert"]: rule["expr"] for rule in alerts()}
