@@ -11,7 +11,7 @@ enough for a line per node: eleven series, however many GPUs.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -212,8 +212,11 @@ def render(snapshot: Snapshot) -> bytes:
         _gpu(page, node, gpu, snapshot.processes)
     for job in snapshot.jobs:
         _job(page, node, job)
+    accounts = Counter(user.user for user in snapshot.users)
     for user in snapshot.users:
-        labels = {**node, "user": user.user}
+        # Two accounts may have one name, and Prometheus drops the second of two series with the same labels.
+        name = user.user if accounts[user.user] == 1 else f"{user.user} (uid {user.uid})"
+        labels = {**node, "user": name}
         page.add("user_info", "A user with something on the node.", {**labels, "uid": str(user.uid)}, 1)
         page.columns("user", USER, labels, user)
         for uuid in user.gpus:

@@ -240,6 +240,16 @@ def test_a_name_that_is_no_text_is_written_as_an_escape():
     assert rb'user="b\\udcf6b"' in page
 
 
+def test_two_accounts_of_one_name_are_told_apart():
+    """Prometheus drops a series whose labels are another's, and complains about the page at each scrape."""
+    users = tuple(UserLoad(uid=uid, user=name, gpu_memory_mib=1) for uid, name in ((1, "a"), (2, "a"), (3, "b")))
+    page = metrics.render(msgspec.structs.replace(BUSY, users=users)).decode()
+    series = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(set(series)) == len(series)
+    named = [line for line in series if line.startswith("slurm_share_user_gpu_memory_bytes")]
+    assert [line.partition('user="')[2] for line in named] == ['a (uid 1)"}', 'a (uid 2)"}', 'b"}']
+
+
 def test_problems_are_counted_and_told_where_to_read_them():
     """Their words are no labels: they have numbers in them."""
     page = metrics.render(msgspec.structs.replace(BUSY, problems=("pid 4711 is gone", "GPU 1 is lost")))
