@@ -102,3 +102,17 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
     assert cluster.wait(job) == "COMPLETED", cluster.output(job)
     assert "n3 0\n" in cluster.output(job)
     cluster.cancel_all()
+
+
+def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
+    """To a node srun's word is the user's. An ordinary job that says it is refused where another user is, whose job
+    runs on, and nothing of it stays."""
+    forged = "export SLURM_SHARE_JOB_ID=$SLURM_JOB_ID SLURM_SHARE_REQUEST=2;"
+    plain = ("-pplain", "-n2", "-wn2", "--gres=gpu:1")
+    other = cluster.sbatch("bob", "until [ -e go ]; do sleep 0.1; done; rm go", *plain)
+    cluster.wait_running(other)
+    done = cluster.as_user("alice", ["salloc", *plain, "bash", "-c", f"{forged} srun {SLOT}"])
+    cluster.as_user("bob", "touch go", check=True)
+    assert cluster.wait(other) == "COMPLETED"
+    assert slots(done.stdout) == []
+    assert "keeps this node to one user at a time" in done.stderr
