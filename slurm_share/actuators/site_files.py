@@ -167,7 +167,7 @@ def remove(file: Path) -> None:
     _sync(file.parent)
 
 
-def _put(name: str, data: bytes | None, mode: int) -> None:
+def _put(name: str, data: bytes | None, mode: int = 0o644) -> None:
     """Give a file this content, or none; nothing is written where it has it."""
     file = _target(name)
     if _read(file) == data:
