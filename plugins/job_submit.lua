@@ -8,7 +8,7 @@
 --     ...
 --     return slurm.SUCCESS
 --   end
---   function slurm_job_modify(job, old, partitions, uid)
+--   function slurm_job_modify(job, old, partitions, uid)              -- without it a user may change his job's verdict
 --     return found and share.modify(job, old, partitions, uid) or slurm.SUCCESS
 --   end
 

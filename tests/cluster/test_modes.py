@@ -423,3 +423,42 @@ def test_the_headline_command_is_not_said_to_be_refused_beside_another_users_job
     assert "would be shared: " in line
     assert ": 8 slots, 8 under MPS, on " in line
     assert line.endswith(f"with MPS, when other users' jobs have left the node ({other})")
+
+
+# --- where the word stands, and for whom ---------------------------------------------------------------------------
+
+
+@pytest.mark.release
+def test_the_verdict_may_travel_in_the_comment(cluster: Cluster) -> None:
+    """Where `extra` is a condition on nodes."""
+    with configured(cluster, 'verdict_field = "comment"'):
+        job = cluster.sbatch("alice", SLOTS, *ONE_GPU, "--comment=hers", "--extra=other")
+        assert cluster.wait(job) == "COMPLETED"
+        assert extra(cluster, job) == "other"
+        assert "Comment=hers;slurm-share=on" in cluster.job(job)
+    assert slots(cluster, job) == ["slot 0", "slot 1"]
+
+
+def test_an_ordinary_job_is_let_in_where_the_controller_is_off_and_its_node_is_not(cluster: Cluster, n2: Node) -> None:
+    """The node alone keeps a second user out of a listed node."""
+    listed = 'exclusive_user_nodes = ["n2"]'
+    with own_configuration(n2, 'mode = "on"', listed):
+        first = cluster.sbatch("alice", "echo up; sleep 60", "-pplain", "-wn2")
+        until(lambda: "up\n" in said(cluster, first), "alice's job")
+        with configured(cluster, listed, "exclusive_user_partitions = []"):
+            assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "FAILED"
+            n2.forget_refusals()
+        with configured(cluster, 'mode = "off"', listed):
+            forged = "--extra=slurm-share=on"
+            assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2", forged)) == "COMPLETED"
+        cluster.exec("ctl", ["scancel", str(first)])
+        cluster.wait(first)
+
+
+def test_a_program_does_not_run_half_with_slots_and_half_without(cluster: Cluster) -> None:
+    """Of two nodes one is off: its tasks end with a sentence, and nobody takes the half result for the whole."""
+    with own_configuration(Node(cluster, "n3"), 'mode = "off"'):
+        job = cluster.sbatch("alice", SLOTS, "-N2", "-wn2,n3", "--share-gpu=1", "--gres=gpu:1", "--ntasks-per-node=1")
+        assert cluster.wait(job) == "FAILED"
+    assert slots(cluster, job) == ["slot 0"]
+    assert "but node n3 has no plan for it: its tasks here have no slot" in said(cluster, job)

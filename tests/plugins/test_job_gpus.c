@@ -65,6 +65,37 @@ static void the_controllers_mark_is_one_item_of_the_comment(void)
 	}
 }
 
+static void a_verdict_that_is_not_on_takes_the_mark_away(void)
+{
+	static const struct { const char *text; uint32_t restarts, per_gpu; } rows[] = {
+		{ NULL, 0, 4 },
+		{ "", 0, 4 },
+		{ "mine;too", 0, 4 },
+		{ "slurm-share=on", 9, 4 },
+		{ "mine;slurm-share=on", 0, 4 },
+		{ "slurm-share=on,later=1", 0, 4 },
+		{ "slurm-share=off", 0, 0 },
+		{ "mine;slurm-share=off", 0, 0 },
+		{ "slurm-share=observe,whole", 0, 0 },
+		{ "slurm-share=On", 0, 0 },
+		{ "slurm-share=", 0, 0 },
+		{ "slurm-share=on;slurm-share=off", 0, 0 },
+		{ "slurm-share=off;slurm-share=on", 0, 0 },
+		{ "slurm-share=on,runs=2", 1, 4 },
+		{ "slurm-share=on,runs=2", 2, 0 },
+		{ "slurm-share=on,later=1,runs=1;mine", 1, 0 },
+		{ "slurm-share=on;mine,runs=0", 1, 4 },
+		{ "x slurm-share=off", 0, 4 },
+		{ "slurm-share-mode=off", 0, 4 },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		make_job((const int[]){ 1, -1 }, "share-gpu=4");
+		ss_job_gpus_hear(&job, rows[i].text, rows[i].restarts);
+		CHECK(rows[i].text ? rows[i].text : "NULL", job.per_gpu == rows[i].per_gpu);
+	}
+}
+
 static void alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how(void)
 {
 	enum { ALIKE, UNLIKE, FEW_FIRST, WITHOUT };
@@ -168,6 +199,7 @@ int main(void)
 {
 	nodes_are_counted_and_compared();
 	the_controllers_mark_is_one_item_of_the_comment();
+	a_verdict_that_is_not_on_takes_the_mark_away();
 	alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how();
 	nobody_is_asked_where_it_does_not_matter();
 	a_sentence_shows_one_node_of_each_kind_and_not_too_many();

@@ -54,7 +54,7 @@ def test_the_shell_scripts_that_are_shipped_are_those_of_the_page() -> None:
     files = [file for folder in shipped for file in (ROOT / folder).rglob("*") if file.is_file()]
     scripts = [file for file in files if re.match(rb"#!.*\b(?:ba|da|z|k)?sh\b", file.read_bytes()[:80])]
     others = {file.name for file in scripts if file.parent.name != "deb"}
-    assert others == {"configure", "slurm-confs", "slurm-share-plugin"}
+    assert others == {"configure", "slurm-confs", "slurm-share-health", "slurm-share-plugin"}
     assert len(scripts) > len(others)
     assert [name for name in others if name not in named] == []
 
