@@ -379,6 +379,8 @@ class Facts(Struct, frozen=True):
     """The folder that our Python package was loaded from."""
     broken_modules: tuple[tuple[str, str], ...] | Unseen = ()
     """(Python module of ours, or of a library that we bring, why it cannot be imported)."""
+    mode_file: str | Unseen = ""
+    """What the file says that mode_file names; empty: it is not there, or none is named."""
     has_operators_group: bool | Unseen = True
     """Whether this host knows the group that operators_group names."""
     host_facts: HostFacts = HostFacts()

@@ -104,6 +104,7 @@ def read_facts(
         hooks=read_hook_programs(hook_paths(slurm), file_fact),
         package=file_fact(package),
         host_facts=system,
+        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
         has_operators_group=_within(lambda: checkup_package.has_group(group), Unseen, FILE_S),
     )
     if "compute" in roles:
@@ -167,6 +168,24 @@ def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
         return config.load(file)
     except ConfigError as error:
         return Unseen(str(error))
+
+
+def _read_mode_file(path: str, root: Path) -> str | Unseen:
+    """Its first bytes; on a file server that hangs it is given up, as hooks do."""
+    if not path:
+        return ""
+    try:
+        file = os.open(root / path.lstrip("/"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return Unseen(f"{path} cannot be read ({error.strerror})")
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return Unseen(f"{path} is no plain file")
+        return os.read(file, 256).decode("utf-8", "replace")
+    finally:
+        os.close(file)
 
 
 def plugin_path(slurm: SlurmFacts) -> str:

@@ -20,6 +20,7 @@ from ..conf_text import ConfText
 from ..errors import CommandError, ConfigError, UsageError, shown
 from ..installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ..process import Finished, finish
+from ..slurm_home import slurm_homes
 from . import checkup_files, checkup_lua, checkup_programs, slurm_nodes
 from .checkup_host import Ask
 from .slurm_files import is_there, read_conf, read_text, slurm_conf_path
@@ -37,13 +38,6 @@ _FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
 _PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 
 
-FOLDERS = (
-    "/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/slurm/bin", "/opt/slurm/sbin",
-    "/usr/local/slurm/bin", "/cm/shared/apps/slurm/current/bin", "/cm/local/apps/slurm/current/bin",
-)  # fmt: skip
-"""Where Slurm's commands are, beside the caller's PATH: a cron job's, or sudo's, may have none of them."""
-
-
 def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
     """Runs a program with what Slurm needs of the caller's environment, and nothing that changes its answers. `more`:
     folders in which a program is looked for after those of the caller's PATH."""
@@ -58,7 +52,8 @@ def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
 def search_path(environ: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
     """Absolute folders in which a program is looked for, those of the caller first."""
     told = [folder for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
-    return list(dict.fromkeys([*told, *more, *FOLDERS]))
+    usual = [f"{home}/{name}" for home in slurm_homes(environ) for name in ("bin", "sbin")]
+    return list(dict.fromkeys([*told, *more, *usual, "/usr/bin", "/usr/sbin"]))
 
 
 def find_commands(environ: Mapping[str, str], more: Sequence[str] = ()) -> tuple[str, bool]:

@@ -392,6 +392,27 @@ def lua_of_the_site(site: Site) -> Planter:
     assert file.read_text() == ours
 
 
+@planted("old-lua", "ctl")
+def old_lua(site: Site) -> Planter:
+    file = site.conf / "job_submit.lua"
+    ours = file.read_text()
+    file.write_text(ours.replace("VERDICT", "ANSWER"))  # earlier releases had none
+    (found,) = yield
+    source = re.search(r"copy (\S+) over it", found["fix"])
+    assert source
+    site.sh("ctl", f"cp {source[1]} /etc/slurm/job_submit.lua")
+    assert file.read_text() == ours
+
+
+@planted("extra-constraints", "ctl", "n1")
+def extra_constraints(site: Site) -> Planter:
+    line = next(one for one in (site.conf / "slurm.conf").read_text().splitlines() if one.startswith("SchedulerP"))
+    with site.slurm_conf(f"{line},extra_constraints", without="SchedulerParameters="):
+        (found,) = yield
+        site.setting(found["fix"].removeprefix("config.toml: "))
+        assert "verdict-field" not in site.doctor("ctl")
+
+
 @planted("no-lua-plugin", "ctl")
 def no_lua_plugin(site: Site) -> Planter:
     path = site.sh("ctl", "ls /usr/lib/*/slurm-wlm/job_submit_lua.so /usr/lib/*/slurm/job_submit_lua.so"
@@ -468,6 +489,15 @@ def unknown_node(site: Site) -> Planter:
 def unknown_partition(site: Site) -> Planter:
     site.setting('exclusive_user_partitions = ["gpus"]')
     yield
+
+
+@planted("mode-file", "n1", "ctl")
+def mode_file(site: Site) -> Planter:
+    site.write(site.site / "mode", "of\n")
+    site.setting('mode_file = "/etc/slurm-share/mode"')
+    yield
+    site.write(site.site / "mode", "on\n")
+    assert "mode-file" not in site.doctor("n1")
 
 
 @planted("unknown-group", "n1", "ctl", "login")
@@ -549,13 +579,23 @@ def full_log(site: Site) -> Planter:
 # --- programs --------------------------------------------------------------------------------------------------------
 
 
-@planted("no-path", "login", "n1")
-def no_path(site: Site) -> Planter:
-    site.env = {"PATH": "/usr/local/bin"}
-    (found,) = yield
-    folder = re.match(r"PATH=(\S+):\$PATH", found["fix"])
-    assert folder
-    site.env = {"PATH": f"{folder[1]}:/usr/local/bin"}
+@planted("unusual-place", "n1")
+def unusual_place(site: Site) -> Planter:
+    stop_slurmd(site)
+    programs = "scontrol srun sbatch salloc squeue sinfo"
+    site.sh("n1", "mkdir -p /apps/slurm/bin /apps/slurm/sbin; cp -L /usr/sbin/slurmd /apps/slurm/sbin;"
+            f" cd /usr/bin; mv {programs} /apps/slurm/bin")  # fmt: skip
+    start_slurmd(site, "/apps/slurm/sbin/slurmd")
+    try:
+        (found,) = yield
+        line = re.search(r'SLURM_SHARE_SLURM="\S+"', found["fix"])
+        assert line
+        site.sh("n1", f"mkdir -p /etc/default; echo '{line[0]}' >/etc/default/slurm-share")
+        assert "slurm-commands" not in site.doctor("n1")
+    finally:
+        stop_slurmd(site)
+        site.sh("n1", "mv /apps/slurm/bin/* /usr/bin; rm -rf /apps /etc/default/slurm-share")
+        start_slurmd(site)
 
 
 @planted("no-scontrol", "login")
@@ -593,6 +633,15 @@ def torn_library(site: Site) -> Planter:
 @planted("torn-hook", "n1")
 def torn_hook(site: Site) -> Planter:
     yield from torn(site, "slurm_share_hooks/release.py", "truncate -s 9000")
+
+
+@planted("umask", "login")
+def umask(site: Site) -> Planter:
+    site.sh("login", f"chmod 700 $(dirname {OBJECT}) /opt/slurm-share")
+    assert site.cluster.exec("login", ["runuser", "-u", "alice", "--", "llsub", "--help"]).returncode != 0
+    found = yield
+    site.sh("login", f"{found[0]['fix']}; chmod -R a+rX $(dirname {OBJECT})")
+    assert site.cluster.exec("login", ["runuser", "-u", "alice", "--", "llsub", "--help"]).returncode == 0
 
 
 @planted("no-python", "n1")
@@ -924,6 +973,13 @@ def programs_elsewhere(site: Site) -> Planter:
     site.env = {}
     for host in HOSTS:
         site.sh(host, "rm -r /opt/slurm")
+
+
+@well_made
+def no_path(site: Site) -> Planter:
+    """A cron job, or sudo, has a PATH without Slurm's commands; ours find them."""
+    site.env = {"PATH": "/usr/local/bin"}
+    yield
 
 
 @well_made

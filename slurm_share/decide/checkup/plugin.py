@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...checkup import Facts, Unseen, Verdict
 from ...installed import HOME, LIB, OBJECT, PLUGIN
 from ...names import CONFIG_FILE
-from .verdicts import COMPUTE, EVERYWHERE, check, fail, named, ok, release_of, skip, unsafe, values, warn, words
+from .verdicts import COMPUTE, EVERYWHERE, check, closed, fail, named, ok, release_of, skip, unsafe, values, warn, words
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "9p", "wekafs", "panfs", "pvfs2",
@@ -61,10 +61,18 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
     return found or ok(ours[0])
 
 
+def _opened(why: str) -> str:
+    """How to let users in. What is ours came all the same way, with a umask that keeps them out; nothing else is
+    opened beyond the folder itself."""
+    path = why.split()[0]
+    home = next((one for one in (HOME, LIB) if path == one or path.startswith(f"{one}/")), "")
+    return f"chmod -R a+rX {home}" if home else f"chmod a+rX {path}"
+
+
 @check(
     "plugin",
     EVERYWHERE,
-    asks="the plugin's object is on this host, root's alone",
+    asks="the plugin's object is on this host, root's alone, and everybody may read it",
     why="slurm.conf and plugstack.conf reach a configless node, the object does not: --share-gpu is then an unknown"
     " option here, or a job's tasks get no slot",
     fix="install slurm-share-spank on this host",
@@ -77,8 +85,11 @@ def plugin(facts: Facts) -> Sequence[Verdict]:
         configless = not isinstance(shipped, Unseen) and any("enable_configless" in one for one in shipped)
         note = "; configless Slurm ships plugstack.conf and not the object" if configless else ""
         return fail(f"there is no {facts.plugin.path}{link}{note}")
-    why = unsafe(file)
-    return fail(why, f"chown root and chmod go-w {file.path}") if why else ok(file.path)
+    if why := unsafe(file):
+        return fail(why, f"chown root and chmod go-w {file.path}")
+    if why := closed(file):
+        return fail(f"{why}: srun and sbatch of users cannot load it", _opened(why))
+    return ok(file.path)
 
 
 @check(
@@ -158,7 +169,7 @@ def hook_programs(facts: Facts) -> Sequence[Verdict]:
 @check(
     "modules",
     EVERYWHERE,
-    asks="every Python module of slurm-share, and of the libraries that come with it, can be imported",
+    asks="every Python module of slurm-share, and of the libraries that come with it, can be imported, by users too",
     why="the command or the hook that needs it ends with an error, a Prolog too: the node drains with the next job",
     fix="install slurm-share on this host anew",
 )
@@ -168,6 +179,8 @@ def modules(facts: Facts) -> Sequence[Verdict]:
         return skip(broken)
     whys = dict.fromkeys(why for _, why in broken)
     found = [one for why in whys for one in fail(f"{named(name for name, its in broken if its == why)}: {why}")]
+    if facts.package is not None and (why := closed(facts.package)):
+        found += fail(f"{why}: users' commands, and their tasks' launcher, cannot be started", _opened(why))
     return found or ok("all of them can")
 
 
@@ -203,11 +216,9 @@ def config(facts: Facts) -> Sequence[Verdict]:
         return ok("there is none: all defaults, which only observe")
     if why := unsafe(facts.config_file):
         return fail(why, f"chown root and chmod go-w {facts.config_file.path}")
-    for step in facts.config_file.chain:
-        bits = "r" if step is facts.config_file.chain[-1] else "x"
-        if not step.mode & {"r": 0o004, "x": 0o001}[bits]:
-            said = f"{step.path} has mode {step.mode & 0o7777:04o}: neither job_submit.lua, which SlurmUser runs, nor"
-            return fail(f"{said} users' commands can read the settings", f"chmod a+{bits} {step.path}")
+    if why := closed(facts.config_file):
+        said = f"{why}: neither job_submit.lua, which SlurmUser runs, nor users' commands can read the settings"
+        return fail(said, f"chmod a+rX {why.split()[0]}")
     return ok(facts.config_file.path)
 
 

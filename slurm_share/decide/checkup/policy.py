@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
 from ...errors import UsageError
-from .. import node_names, site_rules
+from .. import node_names, site_rules, verdict
 from . import lua
 from .verdicts import COMPUTE, CONTROLLER, check, fail, named, ok, skip, values, warn, words
 
@@ -196,6 +196,49 @@ def controller_mode(facts: Facts) -> Sequence[Verdict]:
     )
 
 
+@check(
+    "mode-file",
+    (*CONTROLLER, *COMPUTE),
+    asks="the file that mode_file names can be read here, and says off, observe or on",
+    why="hooks take any other word for off; a node that cannot read it does not hear of `slurm-share off --cluster`",
+    fix="slurm-share off --cluster, or on, writes it anew; mount what it is on",
+)
+def mode_file(facts: Facts) -> Sequence[Verdict]:
+    config, text = facts.config, facts.mode_file
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    path = config.settings.mode_file
+    if not path:
+        return ok("config.toml names none")
+    if isinstance(text, Unseen):
+        return warn(text.why)
+    if not text:
+        return ok(f"there is no {path}: the other settings count alone")
+    word = text.strip()
+    if word not in verdict.MODES:
+        return warn(f"{path} says {word[:40]!r}, which hooks take for off: no job is shared")
+    return ok(f"{path}: {word}")
+
+
+@check(
+    "verdict-field",
+    CONTROLLER,
+    asks="the field of a job in which the controller's verdict travels is not one that Slurm reads itself",
+    why="with extra_constraints Slurm takes `extra` for a demand on nodes, and none meets it: shared jobs stay pending",
+    fix='config.toml: verdict_field = "comment"',
+)
+def verdict_field(facts: Facts) -> Sequence[Verdict]:
+    parameters = words(facts, "SchedulerParameters")
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    if isinstance(parameters, Unseen):
+        return skip(parameters)
+    field = facts.config.settings.verdict_field
+    if facts.config.settings.job_submit and field == "extra" and "extra_constraints" in parameters:
+        return fail("SchedulerParameters has extra_constraints, and verdict_field is extra")
+    return ok(field)
+
+
 def _partitions_of(facts: Facts) -> tuple[str, ...] | Unseen:
     """Partitions that have GPUs: on a controller all of them, elsewhere those of this node."""
     nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
@@ -257,5 +300,6 @@ def gang(facts: Facts) -> Sequence[Verdict]:
 
 
 CHECKS = (
-    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, controller_mode, unlike_nodes, gang,
+    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, controller_mode, mode_file, verdict_field,
+    unlike_nodes, gang,
 )  # fmt: skip

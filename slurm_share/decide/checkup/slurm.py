@@ -35,20 +35,20 @@ OURS = (
 @check(
     "slurm-commands",
     EVERYWHERE,
-    asks="Slurm's commands are in the PATH of whoever runs this",
-    why="llsub, llload and doctor ask Slurm by them, and so does whoever looks for what is wrong",
-    fix="add the folder of scontrol to PATH (sudo has one of its own: secure_path in /etc/sudoers), or install Slurm's"
-    " client programs on this host",
+    asks="Slurm's commands are in PATH, in a usual place, or in the one that /etc/default/slurm-share names",
+    why="llsub, llload and doctor ask Slurm by them",
+    fix='SLURM_SHARE_SLURM="/the/folder/above/bin" in /etc/default/slurm-share, or install Slurm\'s client programs',
 )
 def slurm_commands(facts: Facts) -> Sequence[Verdict]:
     folder = facts.slurm.commands
     if not folder:
-        fix = "add the folder of scontrol to PATH, or install Slurm's client programs on this host (slurm-client)"
-        return fail("there is no scontrol in PATH, nor where Slurm is usually installed", fix)
+        return fail("there is no scontrol in PATH, nor where Slurm is usually installed")
     if facts.slurm.are_in_path:
         return ok(folder)
-    fix = f"PATH={folder}:$PATH (sudo has one of its own: secure_path in /etc/sudoers)"
-    return warn(f"scontrol is not in PATH; the one in {folder} was asked", fix)
+    fix = (
+        f'a line SLURM_SHARE_SLURM="{folder.removesuffix("/bin")}" in /etc/default/slurm-share, or PATH={folder}:$PATH'
+    )
+    return warn(f"scontrol is not in PATH; the one beside a daemon, in {folder}, was asked", fix)
 
 
 @check(

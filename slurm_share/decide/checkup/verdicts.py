@@ -83,6 +83,15 @@ def unsafe(file: FileFact, trusted: Iterable[int] = (0,)) -> str:
     return ""
 
 
+def closed(file: FileFact) -> str:
+    """The part of a path that users cannot read or pass; empty: they can."""
+    for step in file.chain:
+        wanted = 0o004 if step is file.chain[-1] and file.is_file else 0o001 if step is not file.chain[-1] else 0o005
+        if step.mode & wanted != wanted:
+            return f"{step.path} has mode {step.mode & 0o7777:04o}"
+    return ""
+
+
 def release_of(version: str) -> str:
     """26.05 of 26.05.5: what Slurm compares when it loads a plugin."""
     return ".".join(version.split(".")[:2])

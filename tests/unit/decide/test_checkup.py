@@ -56,6 +56,21 @@ def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
         assert (found.fix == "kill -CONT 77") == woken
 
 
+@pytest.mark.parametrize(
+    ("path", "fix"),
+    [
+        ("/opt/slurm-share/lib", "chmod -R a+rX /opt/slurm-share"),
+        ("/usr/lib/slurm-share", "chmod -R a+rX /usr/lib/slurm-share"),
+        ("/opt", "chmod a+rX /opt"),
+        ("/", "chmod a+rX /"),
+    ],
+)
+def test_nothing_is_opened_beyond_what_is_ours(path, fix):
+    """A folder above it is opened by itself, without what else is in it."""
+    (found,) = say(changed(HEALTHY, "package", file(path, 0o700, is_file=False)), "modules")
+    assert found.fix == fix
+
+
 NEVER_SKIPS = {
     "slurm-commands", "munge", "plugin", "hook-programs", "install-path", "config", "foreign-mps", "state-folder",
     "ledger-lock",

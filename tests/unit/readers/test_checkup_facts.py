@@ -679,20 +679,19 @@ def test_munge_is_asked_where_slurm_uses_it(root, monkeypatch):
     assert read(root).slurm.munge_problem == ""
 
 
-def test_slurms_commands_are_found_beside_the_path(tmp_path, monkeypatch):
+def test_slurms_commands_are_found_beside_the_path(tmp_path):
     """Those of the caller's PATH first; folders without a root are none."""
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
+    for name in ("here", "there/bin"):
+        (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "scontrol").write_text("#!/bin/sh\necho $0\n")
         (tmp_path / name / "scontrol").chmod(0o755)
-    monkeypatch.setattr(checkup_slurm, "FOLDERS", (str(tmp_path / "there"),))
-    here, there = str(tmp_path / "here"), str(tmp_path / "there")
-    assert checkup_slurm.find_commands({"PATH": f"{here}:/x"}) == (here, True)
-    assert checkup_slurm.find_commands({"PATH": "/x"}) == (there, False)
-    assert checkup_slurm.find_commands({}, [here]) == (here, False)
-    monkeypatch.setattr(checkup_slurm, "FOLDERS", ())
-    assert checkup_slurm.find_commands({"PATH": "/x:"}) == ("", False)
-    assert checkup_slurm.search_path({"PATH": f"bin:{here}::"}, ["/y"]) == [here, "/y"]
+    here, there = str(tmp_path / "here"), str(tmp_path / "there/bin")
+    named = {"SLURM_SHARE_SLURM": str(tmp_path / "there")}
+    assert checkup_slurm.find_commands({"PATH": f"{here}:/x", **named}) == (here, True)
+    assert checkup_slurm.find_commands({"PATH": "/x", **named}) == (there, False)
+    assert checkup_slurm.find_commands(named, [here]) == (here, False)
+    assert checkup_slurm.find_commands({"PATH": "/x:", "SLURM_SHARE_SLURM": "/nowhere"})[1] is False
+    assert checkup_slurm.search_path({"PATH": f"bin:{here}::"}, ["/y"])[:2] == [here, "/y"]
     assert checkup_slurm.asker({"PATH": "/x"}, [there])(["scontrol"]).stdout == f"{there}/scontrol\n"
 
 
