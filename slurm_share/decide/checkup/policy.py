@@ -149,7 +149,7 @@ def modes(facts: Facts) -> Sequence[Verdict]:
                 found += warn(f"partition {name} is {mode}, which config.toml does not say, while others are on")
     ledger = facts.state.ledger
     ours = set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs}
-    for job in facts.slurm.shared_here:
+    for job in () if config.settings.switched_off else facts.slurm.shared_here:
         mode = config.of(job.partition).mode
         if mode != "on" and job.job_id not in ours:
             said = (

@@ -412,6 +412,13 @@ ROWS = (
     row(
         "modes",
         "PASS",
+        "gpu: off",
+        config=parse("switched_off = true", ""),
+        slurm__shared_here=(SharedJob(7, "2", "gpu"),),
+    ),
+    row(
+        "modes",
+        "PASS",
         "gpu: observe",
         config=parse("", ""),
         slurm__shared_here=(SharedJob(4711, "2", "gpu"),),
