@@ -31,7 +31,9 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     there = remote_hosts.read_there(
         nodes, _NEEDED, lambda node: remote_hosts.remote_argv(present.settings, node), deadline
     )
-    if by_jobs:
+    in_force = remote_hosts.read_hooks_in_force()
+    # Where slurmd has to start our hooks already, the job that asks would be the one that drains the node.
+    if by_jobs and in_force is not None and not in_force & {PROLOG, EPILOG}:
         free = {node: place for node, place in partitions.items() if place is not None and node not in there}
         there |= remote_hosts.read_there(free, _NEEDED, lambda node: remote_hosts.srun_argv(node, free[node]), deadline)
     lacking = {node: tuple(file for file in _NEEDED if file not in there[node]) for node in nodes if node in there}
