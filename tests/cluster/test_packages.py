@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clean_roots import SUITES, CleanRoot, newer, newer_rpms, rpm_inside
+from documents import DOCUMENTS
 
 from localcluster import packaged, paths, process, progress
 from localcluster.errors import CommandFailed
@@ -407,6 +408,53 @@ def test_the_dependencies_are_those_of_the_objects(packages: Path, tmp_path: Pat
         if name == "slurm-share":
             assert "python3 (>= 3.11) | python3.11 | python3.12" in fields
             assert "(python3.12 or python3.11 or " in asked
+
+
+@pytest.mark.parametrize(
+    ("there", "will_do"),
+    [
+        ({"python3": "3.11.2-1"}, True),
+        ({"python3": "3.14.0-1"}, True),
+        ({"python3": "3.10.6-1", "python3.11": "3.11.0~rc1-1"}, True),
+        ({"python3": "3.15.1-1", "python3.13": "3.13.5-1"}, True),
+        ({"python3": "3.10.6-1"}, False),
+        ({"python3": "3.15.1-1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_python_that_there_are_modules_for_will_do(
+    packages: Path, tmp_path: Path, there: dict[str, str], will_do: bool
+) -> None:
+    """As the host's own, or beside it, as on Ubuntu 22.04 and DGX OS 6; by dpkg's own reading of the dependencies."""
+    [deb] = packages.glob("slurm-share_*.deb")
+    needs = process.run(["dpkg-deb", "-f", str(deb), "Depends"]).stdout.strip()
+    (tmp_path / "status").write_text(
+        "".join(
+            f"Package: {name}\nStatus: install ok installed\nVersion: {version}\nArchitecture: {architecture()}\n\n"
+            for name, version in {"libc6": "2.36-9", "passwd": "1:4.13", **there}.items()
+        )
+    )
+    (tmp_path / "control").write_text("Source: x\nMaintainer: x\n\nPackage: x\nArchitecture: any\nDescription: x\n")
+    argv = ["dpkg-checkbuilddeps", "-I", f"--admindir={tmp_path}", "-d", needs, str(tmp_path / "control")]
+    done = process.run(argv, check=False)
+    assert (done.returncode == 0) == will_do, done.stderr
+    assert will_do or "python3 (>= 3.11)" in done.stderr or "python3 (<< 3.15)" in done.stderr
+
+
+def architecture() -> str:
+    """This machine's, as dpkg has it."""
+    return process.run(["dpkg", "--print-architecture"]).stdout.strip()
+
+
+def test_what_documents_name_in_the_packages_is_there(packages: Path) -> None:
+    """Below the folders that only our packages have; a folder counts where something is in it."""
+    files = {file for name in PACKAGES for file in deb_files(packages, f"{name}_")}
+    there = files | {str(folder) for file in files for folder in Path(file).parents}
+    named = re.compile(r"/(?:opt|usr/lib|usr/src|usr/share|usr/share/doc)/slurm-share(?:-spank|-tui)?(?:/[\w./-]*\w)?")
+    found = {word for page in DOCUMENTS for word in named.findall(page.read_text())}
+    made_here = {"/opt/slurm-share/bin/python", "/usr/lib/slurm-share/share_gpu.so"}
+    assert "/usr/share/slurm-share/grafana" in found
+    assert sorted(found - there - made_here) == []
 
 
 def version_of(text: str) -> tuple[int, ...]:

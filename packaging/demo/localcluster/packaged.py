@@ -11,7 +11,20 @@ from . import layers, locks, paths, process
 from .errors import ClusterError, CommandFailed
 from .progress import Say, stage
 
-_MADE_OF = ("build.sh", "Makefile", "make", "deb", "rpm", "share", "man", "systemd", "docs", "CHANGELOG.md", "LICENSE")
+_MADE_OF = (
+    "build.sh",
+    "Makefile",
+    "make",
+    "deb",
+    "rpm",
+    "share",
+    "man",
+    "systemd",
+    "grafana",
+    "docs",
+    "CHANGELOG.md",
+    "LICENSE",
+)
 _READY_VARIABLE = "SLURM_SHARE_PACKAGES"
 _KEEP = 4
 """Builds kept; an older one goes."""
