@@ -56,6 +56,7 @@ kill %1
 """
 """The site, then the lines: `# ` as root where the packages lie, with a y for whom asks; `$ ` as a user at home."""
 CODES = {
+    r"slurm-share install --check --with partial": 2,  # no node here has a feature, and it says so
     r"slurm-share install --check.*": 1,  # lines are missing
     r"slurm-share doctor --quiet": None,  # a controller without a slurmd has remarks of its own
 }
