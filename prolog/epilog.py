@@ -13,10 +13,12 @@ from . import hook
 def main() -> int:
     """The Epilog of every job; one without a folder of ours costs a look for it."""
     hook.set_out()
-    folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{os.environ.get('SLURM_JOB_ID', 'none')}"
-    if os.path.lexists(folder):
+    job = os.environ.get("SLURM_JOB_ID", "none")
+    if os.path.lexists(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}"):
         return hook.run("epilog", work)
-    if names.HOOK_VARIABLE in os.environ or hook.site_may_list_nodes():
+    # The Prolog at a step is told what its srun says, the Epilog what the controller knows: nothing, perhaps.
+    has_note = os.path.lexists(f"{names.STATE_ROOT}/{names.UNSHARED_FOLDER}/{job}")
+    if has_note or names.HOOK_VARIABLE in os.environ or hook.site_may_list_nodes():
         return hook.run("epilog", watch_only)
     return names.EXIT_OK
 

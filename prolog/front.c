@@ -86,16 +86,18 @@ static bool site_may_list_nodes(void) {
 	return size > 0 && memmem(config, (size_t)size, SS_LISTING_SETTING, strlen(SS_LISTING_SETTING)) != NULL;
 }
 
-static bool has_job_folder(void) {
+static bool has_of_job(const char *folder) {
 	const char *job = getenv("SLURM_JOB_ID");
 	char path[4096];
-	int size = snprintf(path, sizeof path, "%s/%s/%s", STATE_ROOT, SS_JOBS_FOLDER, job == NULL ? "none" : job);
+	int size = snprintf(path, sizeof path, "%s/%s/%s", STATE_ROOT, folder, job == NULL ? "none" : job);
 	struct stat found;
 	return size > 0 && (size_t)size < sizeof path && lstat(path, &found) == 0;
 }
 
 static bool has_work(void) {
-	bool knows_jobs = strcmp(HOOK, "epilog") == 0 ? has_job_folder() : has_entries(STATE_ROOT "/" SS_JOBS_FOLDER);
+	bool is_epilog = strcmp(HOOK, "epilog") == 0;
+	bool knows_jobs = is_epilog ? has_of_job(SS_JOBS_FOLDER) || has_of_job(SS_UNSHARED_FOLDER)
+				    : has_entries(STATE_ROOT "/" SS_JOBS_FOLDER);
 	return knows_jobs || getenv(SS_HOOK_VARIABLE) != NULL || site_may_list_nodes();
 }
 

@@ -9,6 +9,7 @@ import pytest
 from hooked import Node, until, why_not_idle
 
 from localcluster import Cluster
+from slurm_share import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
@@ -105,8 +106,8 @@ def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, no
 
 
 def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
-    """To a node srun's word is the user's. An ordinary job that says it is refused where another user is, whose job
-    runs on, and nothing of it stays."""
+    """To a node srun's word is the user's. In an ordinary job it brings no slot, and nothing of it stays; the job of
+    another user runs on."""
     forged = "export SLURM_SHARE_JOB_ID=$SLURM_JOB_ID SLURM_SHARE_REQUEST=2;"
     plain = ("-pplain", "-n2", "-wn2", "--gres=gpu:1")
     other = cluster.sbatch("bob", "until [ -e go ]; do sleep 0.1; done; rm go", *plain)
@@ -115,4 +116,4 @@ def test_a_share_that_only_srun_tells_of_concerns_nobody_else(cluster: Cluster, 
     cluster.as_user("bob", "touch go", check=True)
     assert cluster.wait(other) == "COMPLETED"
     assert slots(done.stdout) == []
-    assert "keeps this node to one user at a time" in done.stderr
+    assert f"exit code {names.EXIT_REFUSED}" in done.stderr
