@@ -141,9 +141,9 @@ def try_plan(data: bytes) -> None:
         is_line(str(error))
         raise
     longest = max(map(len, data.splitlines()))
-    if (
-        plan.refused is None and not plan.notes and longest < names.PLAN_MAX_LINE - 100
-    ):  # sentences are cut when written
+    # sentences are cut when written
+    has_sentence = plan.refused is not None or plan.unshared is not None or plan.notes
+    if not has_sentence and longest < names.PLAN_MAX_LINE - 100:
         assert plan_text.parse(plan_text.render(plan)) == plan
     reconcile.rebuild(BOOT, (plan,))
 
