@@ -1,11 +1,12 @@
 """What slurm-share costs jobs that have nothing to do with it: python tests/bench/ordinary.py [ROUNDS] (root).
 
-Four local clusters of one node each are up at once: one without slurm-share (no plugin, no hooks, no job_submit.lua),
-one that observes, one that shares, and for the record one that shares with PrologFlags=Alloc. In every round each
+Five local clusters of one node each are up at once: one without slurm-share (no plugin, no hooks, no job_submit.lua),
+one that observes and one that shares. For the record there are one that shares with PrologFlags=Alloc, and one without
+slurm-share whose Prolog and Epilog are /bin/true: what slurmd itself takes to run any. In every round each
 command runs once on each of them, one cluster after the other, in an order that changes from round to round. So what
 else the machine does hits all of them alike. The figures are ratios of medians to the cluster without slurm-share.
 
-Three minutes with the usual 40 rounds.
+Four minutes with the usual 40 rounds.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ WARM_UP = 3
 """Rounds that do not count: the first starts of every program read it from the disk."""
 BAR = 1.10
 PLAIN, OBSERVES, SHARES, ALLOC = "without slurm-share", "mode observe", "mode on", "mode on, PrologFlags=Alloc"
+TRUE = "without slurm-share, Prolog=/bin/true"
 SRUN, SALLOC, SBATCH = "srun -N1 true", "salloc -N1 true", "sbatch to the script's start"
 BATCH = """\
 begin=$(date +%s%N)
@@ -46,9 +48,10 @@ SCRIPTS = {SRUN: TIMED.format(command=SRUN), SALLOC: TIMED.format(command=SALLOC
 
 
 def bring_up(stack: contextlib.ExitStack) -> dict[str, Cluster]:
-    """The four clusters, each on its own, and the modes set."""
+    """The clusters, each on its own, and the modes set."""
     kinds = {PLAIN: ("plain", "", ("plugin", "python")), OBSERVES: ("observe", "", ()), SHARES: ("on", "", ())}
     kinds[ALLOC] = ("alloc", "PrologFlags=Alloc", ())
+    kinds[TRUE] = ("true", "Prolog=/bin/true\nEpilog=/bin/true", ("plugin", "python"))
     found = {}
     for what, (name, extra, without) in kinds.items():
         unique = f"bench{os.getpid()}-{name}"
@@ -95,8 +98,8 @@ def main() -> int:
     for what in SCRIPTS:
         base = median(found[what, PLAIN])
         rows.append(Row(f"{what}: {PLAIN}, median of {rounds}", base, "ms"))
-        for kind in (OBSERVES, SHARES, ALLOC):
-            bar = BAR if kind != ALLOC and what != SBATCH else None
+        for kind in (OBSERVES, SHARES, ALLOC, TRUE):
+            bar = BAR if kind in (OBSERVES, SHARES) and what != SBATCH else None
             rows.append(Row(f"{what}: {kind}, ratio", median(found[what, kind]) / base, "x", bar))
     print(f"{time.monotonic() - begin:.0f} s")
     return 0 if report("ordinary", version, rows) else 1
