@@ -129,6 +129,11 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
             "only those can be shared; leave --shards away"
         )
     lua = present.texts.get(present.lua_file)
+    if lua is not None and site_rules.tells_no_mode(lua):
+        yield (
+            f"{present.lua_file} is a copy of ours from a release that tells the nodes no mode, so that jobs which ask "
+            f"to share would run unshared; copy {LUA} over it, then write this again"
+        )
     if lua is not None and site_rules.script_of(lua) == "the site's own":
         yield (
             f"{present.lua_file} is the site's own and does not call ours; put this line first in it\n"

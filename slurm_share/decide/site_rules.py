@@ -24,6 +24,7 @@ PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 5.0
 """What our Prolog and Epilog may take beyond their settings before they end themselves (prolog/admission.py and
 prolog/release.py, SLACK_S; tests compare)."""
 _LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)
+_GIVES_VERDICT = re.compile(r"\bVERDICT\s*=")
 _DEFINES_SUBMIT = re.compile(r"\bfunction\s+slurm_job_submit\b|\bslurm_job_submit\s*=[^=]")
 _CALLS_SUBMIT = re.compile(r"[.:\]]\s*submit\b|\[\s*[\"']submit[\"']\s*\]")
 _COUNT = re.compile(r"\d+")
@@ -60,6 +61,12 @@ def script_of(lua: str, of_package: str | None = None) -> Script:
     if "slurm-share/job_submit.lua" in code:
         return "calls ours"
     return "another release's" if re.search(r'\bVARIABLE\s*=\s*"SHARE_GPU"', code) else "the site's own"
+
+
+def tells_no_mode(lua: str) -> bool:
+    """Whether a script is a copy of ours from a release that wrote no verdict: every job that asks to share then runs
+    unshared on nodes of this release."""
+    return script_of(lua) == "another release's" and not _GIVES_VERDICT.search(code_of(lua))
 
 
 def code_of(lua: str) -> str:

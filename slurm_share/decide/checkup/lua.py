@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ...checkup import Facts, Unseen, Verdict
@@ -10,7 +9,6 @@ from ...installed import LIB, LUA
 from .. import site_rules
 from .verdicts import CONTROLLER, check, fail, ok, skip, warn, words
 
-_GIVES_VERDICT = re.compile(r"\bVERDICT\s*=")
 SPANK = "install slurm-share-spank on this host"
 
 
@@ -59,7 +57,7 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
     if what == "another release's":
         if ours is None:
             return skip(f"this package has no job_submit.lua to compare with in {LIB}")
-        if not _GIVES_VERDICT.search(site_rules.code_of(text)):
+        if site_rules.tells_no_mode(text):
             said = "job_submit.lua is of a release that tells the nodes no mode: jobs that ask to share run unshared"
             return fail(said, f"copy {LUA} over it, or call it by dofile")
         return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")

@@ -131,6 +131,7 @@ def test_included_files_are_changed_in_their_place():
         ("", {"release": (23, 11)}, "needs 24.11"),
         ("", {"lua": "function slurm_job_submit() return 0 end\n"}, "share.submit(job, partitions, uid)"),
         ("", {"lua": f'-- dofile("{LUA}")\n'}, "is the site's own"),
+        ("", {"lua": 'M.VARIABLE = "SHARE_GPU"\n'}, "tells the nodes no mode"),
     ],
 )
 def test_what_only_a_person_can_decide_is_said(text, more, says):
@@ -140,7 +141,7 @@ def test_what_only_a_person_can_decide_is_said(text, more, says):
 
 def test_a_script_that_calls_ours_is_left_alone():
     """Under whatever name, and a copy of ours too."""
-    for lua in (f'local share = dofile("{LUA}")\n', 'M.VARIABLE = "SHARE_GPU"\n'):
+    for lua in (f'local share = dofile("{LUA}")\n', 'M.VARIABLE = "SHARE_GPU"\nM.VERDICT = "slurm-share"\n'):
         assert LUA_FILE not in after(present(lua=lua))
 
 

@@ -20,7 +20,7 @@ CALLS = (
     f"dofile('{LUA}')",
     f'local f = "{LUA}" local share = dofile(f)',
     f'-- ours\nlocal share = dofile( "{LUA}" ) -- so',
-    'M.VARIABLE = "SHARE_GPU" -- an older copy',
+    'M.VARIABLE = "SHARE_GPU" M.VERDICT = "slurm-share" -- an older copy',
 )
 LINES = (
     "",
@@ -60,12 +60,18 @@ def test_a_site_that_lacks_nothing_has_no_fail_about_its_lines(line, lua):
 
 
 @pytest.mark.parametrize(
-    "lua", ["function slurm_job_submit() end", f'-- dofile("{LUA}")', f'--[==[\ndofile("{LUA}")\n]==]']
+    "lua",
+    [
+        "function slurm_job_submit() end",
+        f'-- dofile("{LUA}")',
+        f'--[==[\ndofile("{LUA}")\n]==]',
+        'M.VARIABLE = "SHARE_GPU" -- a copy that writes no verdict',
+    ],
 )
 def test_a_script_that_does_not_call_ours_is_wrong_for_both(lua):
     """Install refuses, doctor fails."""
     assert site_lines(present(lua=lua)).refusals
-    facts = changed(HEALTHY, "slurm.lua", lua)
+    facts = changed(changed(HEALTHY, "slurm.lua", lua), "slurm.lua_of_package", "ours")
     assert [one.outcome for one in every.examine(facts) if one.check == "job-submit"] == ["FAIL"]
 
 
