@@ -72,7 +72,7 @@ def updates(
 
 
 def _parts(jobs: Sequence[str]) -> list[list[str]]:
-    """Elements of an array have commas of their own, and go alone."""
-    alone = [[one] for one in jobs if "_" in one]
-    plain = [one for one in jobs if "_" not in one]
+    """A list of an array's elements has commas of its own, and goes alone."""
+    alone = [[one] for one in jobs if "[" in one]
+    plain = [one for one in jobs if "[" not in one]
     return [*(plain[at : at + BATCH] for at in range(0, len(plain), BATCH)), *alone]

@@ -55,10 +55,8 @@ def parse(text: str) -> tuple[Switchable, ...]:
 
 
 def _job(one: _Job) -> Switchable:
-    elements = one.array_task_string.partition("%")[0]
-    is_many = one.array_job_id.number and not one.array_task_id.set and elements
     return Switchable(
-        which=f"{one.array_job_id.number}_[{elements}]" if is_many else str(one.job_id),
+        which=_which(one),
         partitions=tuple(one.partition.split(",")),
         is_pending="PENDING" in one.job_state,
         was_shaped=_SHAPED.search(one.admin_comment) is not None,
@@ -66,6 +64,18 @@ def _job(one: _Job) -> Switchable:
         extra=one.extra,
         comment=one.comment,
     )
+
+
+def _which(one: _Job) -> str:
+    """Return the job as scontrol names it. The number of an array's last element is that of the array, and would name
+    all of its elements."""
+    array = one.array_job_id.number
+    if not array:
+        return str(one.job_id)
+    if one.array_task_id.set:
+        return f"{array}_{one.array_task_id.number}"
+    elements = one.array_task_string.partition("%")[0]
+    return f"{array}_[{elements}]" if elements else str(one.job_id)
 
 
 def read() -> tuple[Switchable, ...]:

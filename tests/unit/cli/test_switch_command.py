@@ -81,21 +81,23 @@ def test_a_job_gets_back_no_more_than_its_partition_has():
     assert update.text == "slurm-share=observe"
 
 
-def test_jobs_with_the_same_text_go_together_and_elements_of_arrays_alone():
+def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
     """scontrol takes a list of jobs; a list with brackets has commas of its own."""
     jobs = [job(str(number)) for number in range(1, 251)] + [
         job("300_[1,3-9]"),
+        job("300_2"),
         job("301", comment="slurm-share=on", extra=""),
     ]
     found = switch.updates(jobs, lambda partitions: "on", off=True)
     assert [(len(one.jobs), one.field) for one in found] == [
-        (100, "extra"), (100, "extra"), (50, "extra"), (1, "extra"), (1, "comment")
+        (100, "extra"), (100, "extra"), (51, "extra"), (1, "extra"), (1, "comment")
     ]  # fmt: skip
     assert verdicts.argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
 
 
 def test_a_queue_is_read_as_scontrol_names_its_jobs():
-    """Elements that wait are one line of it, those that run are jobs of their own."""
+    """Elements that wait are one line of it. One that runs has its element's name: the number of the last one is that
+    of the whole array, and scontrol would change all of it."""
     none = {"set": False, "infinite": False, "number": 0}
     common = {
         "partition": "gpu,debug",
@@ -115,12 +117,13 @@ def test_a_queue_is_read_as_scontrol_names_its_jobs():
         one(7, ["PENDING"]),
         one(9, ["PENDING"], 9, none, "4-8%2"),
         one(10, ["RUNNING"], 9, element),
+        one(9, ["RUNNING"], 9, {**element, "number": 9}),
         one(11, ["COMPLETED"]),
         one(12, ["PENDING", "REQUEUED"]),
     ]
     found = slurm_verdicts.parse(json.dumps({"jobs": jobs}))
     assert [(each.which, each.is_pending) for each in found] == [
-        ("7", True), ("9_[4-8]", True), ("10", False), ("12", True)
+        ("7", True), ("9_[4-8]", True), ("9_3", False), ("9_9", False), ("12", True)
     ]  # fmt: skip
     assert found[0].partitions == ("gpu", "debug")
     assert all(each.was_shaped and each.restarts == 1 for each in found)
