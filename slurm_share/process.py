@@ -68,13 +68,18 @@ class Deadline(Struct, frozen=True):
 
 
 def run(
-    argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, check: Check | None = None
+    argv: Sequence[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    check: Check | None = None,
+    errors: str = "replace",
 ) -> str:
-    """Run `argv` without input and return its standard output. `check`: as for `finish`.
+    """Run `argv` without input and return its standard output. `check`, `errors`: as for `finish`.
 
     Raises CommandError when the program is not there, takes longer than `timeout_s`, or ends with a code other than 0.
     """
-    done = finish(argv, timeout_s=timeout_s, env=env, check=check)
+    done = finish(argv, timeout_s=timeout_s, env=env, check=check, errors=errors)
     if done.code != 0:
         raise CommandError(tuple(argv), done.code, done.stderr)
     return done.stdout
@@ -86,12 +91,14 @@ def finish(
     timeout_s: float | None,
     env: Mapping[str, str] | None = None,
     check: Check | None = None,
+    errors: str = "replace",
 ) -> Finished:
     """Wait until `argv`, which is given no input, has ended in the caller's folder. Whatever it ends with is an answer.
 
     Raises CommandError when the program is not there (the cause is the OSError), or takes longer than `timeout_s` and
     was killed. With `check`, a program that is still running after `check.after_s` is only waited for if
-    `check.is_worth_it` returns; what that raises ends the program and reaches the caller.
+    `check.is_worth_it` returns; what that raises ends the program and reaches the caller. `errors`: what becomes of
+    bytes of its standard output that are no UTF-8; "surrogateescape" keeps them.
     """
     import subprocess
 
@@ -111,8 +118,7 @@ def finish(
         raise CommandError(command, None, str(error)) from error
     # Not as the locale has it, and never an error: any user can give a job a name that is no UTF-8, and squeue shows it
     # to everybody.
-    stdout, stderr = (data.decode("utf-8", "replace") for data in (out, err))
-    return Finished(child.returncode, stdout, stderr)
+    return Finished(child.returncode, out.decode("utf-8", errors), err.decode("utf-8", "replace"))
 
 
 def _communicate(child: subprocess.Popen[bytes], timeout_s: float | None, check: Check | None) -> tuple[bytes, bytes]:

@@ -48,7 +48,9 @@ def argv() -> list[str]:
 def parse(text: str) -> tuple[Switchable, ...]:
     """Return the jobs of squeue's JSON that have not ended. Raises CommandError for another answer."""
     try:
-        found = msgspec.json.decode(text, type=_Answer).jobs
+        # byte for byte: JSON that has bytes which are no UTF-8 is none, and any user can write some into a job
+        bytewise = text.encode("utf-8", "surrogateescape").decode("latin-1")
+        found = msgspec.json.decode(bytewise, type=_Answer).jobs
     except msgspec.DecodeError as error:
         raise CommandError(tuple(argv()), 0, f"an answer that is not squeue's JSON: {error}") from error
     return tuple(_job(one) for one in found if not _OVER.intersection(one.job_state))
@@ -61,9 +63,17 @@ def _job(one: _Job) -> Switchable:
         is_pending="PENDING" in one.job_state,
         was_shaped=_SHAPED.search(one.admin_comment) is not None,
         restarts=one.restart_cnt,
-        extra=one.extra,
-        comment=one.comment,
+        extra=_words(one.extra),
+        comment=_words(one.comment),
     )
+
+
+def _words(bytewise: str) -> str:
+    """Return a user's text as it is to go back to scontrol."""
+    try:
+        return bytewise.encode("latin-1").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return bytewise  # it has characters that the JSON wrote by their numbers
 
 
 def _which(one: _Job) -> str:
@@ -81,7 +91,11 @@ def _which(one: _Job) -> str:
 def read() -> tuple[Switchable, ...]:
     """Return the jobs of the queue. Raises CommandError where squeue does not answer."""
     found = process.run(
-        argv(), timeout_s=QUEUE_S, env=slurm.queue_environment(os.environ), check=slurm.patience(argv())
+        argv(),
+        timeout_s=QUEUE_S,
+        env=slurm.queue_environment(os.environ),
+        check=slurm.patience(argv()),
+        errors="surrogateescape",
     )
     return parse(found)
 

@@ -129,6 +129,26 @@ def test_a_queue_is_read_as_scontrol_names_its_jobs():
     assert all(each.was_shaped and each.restarts == 1 for each in found)
 
 
+def test_what_a_user_wrote_in_no_utf8_stays_as_it_is(tmp_path, monkeypatch):
+    """Slurm takes any bytes: each of them goes back as it came, and takes no more room."""
+    bytes_of_hers = b"caf\xe9 \xff " + "é→".encode()
+    common = {
+        "job_id": 7, "array_job_id": {}, "array_task_id": {}, "array_task_string": "", "job_state": ["PENDING"],
+        "partition": "gpu", "admin_comment": "share-gpu=4", "extra": "HERS\n;slurm-share=on", "comment": "",
+        "restart_cnt": 0,
+    }  # fmt: skip
+    answer = json.dumps({"jobs": [common]}).encode().replace(b"HERS", bytes_of_hers)
+    (tmp_path / "answer").write_bytes(answer)
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\nprintf %s "$3" >{tmp_path}/said\n')
+    for name in ("squeue", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (update,) = switch.updates(slurm_verdicts.read(), lambda partitions: "on", off=True)
+    assert verdicts.change(update) is None
+    assert (tmp_path / "said").read_bytes() == b"extra=" + bytes_of_hers + b"\n;slurm-share=off"
+
+
 @pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
 def test_elements_of_an_array_are_counted(which, count):
     """What the person is told."""
