@@ -774,6 +774,8 @@ end
 -- exclusive_user_nodes.
 
 local ITEM = M.VERDICT .. "="
+-- slurm-share off and on write others in its place later: there is room for each.
+local ROOM = #ITEM + #"on,runs=999999"
 
 -- The items of a text that are verdicts, and those that are not, each joined again; nil for none.
 local function parted(text)
@@ -785,13 +787,15 @@ local function parted(text)
   return #verdicts > 0 and table.concat(verdicts, ";") or nil, table.concat(others, ";")
 end
 
--- The text of a field with this verdict behind it; or nil and a sentence, where Slurm would refuse so long a one.
+-- The text of a field with this verdict behind it; or nil and a sentence, where Slurm would refuse so long a one, or one
+-- with the verdict that the job has later.
 local function with_verdict(text, item, field)
   local _, own = parted(text)
-  local whole = own == "" and item or own .. ";" .. item
-  if #whole <= M.FIELD_MAX_BYTES then return whole end
+  local room = math.max(#item, ROOM) + 1
+  if own == "" then return item end
+  if #own + room <= M.FIELD_MAX_BYTES then return own .. ";" .. item end
   return nil, "slurm-share: --" .. field .. " has " .. #own .. " bytes, and Slurm takes " .. M.FIELD_MAX_BYTES .. ", of which "
-    .. (#item + 1) .. " are needed for what the nodes are told about the job's share; make it shorter"
+    .. room .. " are needed for what the nodes are told about the job's share; make it shorter"
 end
 
 local function forget_verdicts(job)
@@ -842,7 +846,7 @@ local function problem_of_verdict(job, old, uid)
   for field in pairs(M.FIELDS) do
     if job[field] ~= nil then
       local was, now = parted(old[field]), (parted(job[field]))
-      if now == nil and was ~= nil then
+      if was ~= nil and (now == nil or (now == was and not may_administer(uid))) then
         local text, problem = with_verdict(job[field], was, field)
         if not text then return problem end
         job[field] = text

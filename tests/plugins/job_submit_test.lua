@@ -667,9 +667,10 @@ local verdicts = {
   { 'mode = "off"\nexclusive_user_partitions = ["x"]', nil, nil, nil, "slurm-share=off", nil },
   { 'mode = "on"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine", nil },
   { 'mode = "observe"\nexclusive_user_nodes = ["n1"]', nil, "mine", nil, "mine", nil },
-  -- Slurm takes 1024 bytes
-  { 'mode = "on"', "4", string.rep("x", 1009), nil, string.rep("x", 1009) .. ";slurm-share=on", nil },
-  { 'mode = "on"', "4", string.rep("x", 1010), nil, "refused" },
+  -- Slurm takes 1024 bytes, and each verdict that follows must have room, up to slurm-share=on,runs=999999
+  { 'mode = "on"', "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=on", nil },
+  { 'mode = "on"', "4", string.rep("x", 998), nil, "refused" },
+  { 'mode = "off"', "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
   { 'mode = "off"', "4", string.rep("x", 1024), nil, "refused" },
   { 'mode = "on"', nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil },
 }
@@ -712,7 +713,10 @@ local changes = { -- of, to, by whom, the job's state: the new text; "refused"
   { "slurm-share=on", "slurm-share=on,runs=1", 2001, RUNNING, "refused" },
   { "slurm-share=on,runs=1", "slurm-share=on", 0, RUNNING, "slurm-share=on" },
   { "slurm-share=off", "slurm-share=on,runs=1", 0, RUNNING, "refused" },
-  { "mine;slurm-share=on", string.rep("x", 1020), 2001, 0, "refused" },
+  { "mine;slurm-share=on", string.rep("x", 997), 2001, 0, string.rep("x", 997) .. ";slurm-share=on" },
+  { "mine;slurm-share=on", string.rep("x", 998), 2001, 0, "refused" },
+  { "mine;slurm-share=on", string.rep("x", 998) .. ";slurm-share=on", 2001, 0, "refused" },
+  { "mine;slurm-share=on", string.rep("x", 998) .. ";slurm-share=on", 2001, RUNNING, "refused" },
 }
 for number, row in ipairs(changes) do
   for field in pairs(share.FIELDS) do
