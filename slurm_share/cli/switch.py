@@ -98,7 +98,7 @@ def _write(before: Configuration, *, off: bool) -> Configuration:
         old = None
     text = (old or b"").decode("utf-8")
     new = switch.switched_off(text) if off else switch.switched_on(text)
-    if _others(new) != _others(text) or bool(tomllib.loads(new).get("switched_off")) != off:
+    if not _differs_in_that_alone(text, new, off=off):
         raise UsageError(
             f"{file}: write `switched_off = {str(off).lower()}` there by hand: it stands in no usual place"
         )
@@ -106,8 +106,17 @@ def _write(before: Configuration, *, off: bool) -> Configuration:
     return config.load()
 
 
-def _others(text: str) -> dict[str, Any]:
-    return {key: value for key, value in tomllib.loads(text).items() if key != "switched_off"}
+def _differs_in_that_alone(old: str, new: str, *, off: bool) -> bool:
+    before = tomllib.loads(old)
+    try:
+        after = tomllib.loads(new)
+    except tomllib.TOMLDecodeError:
+        return False  # the key is there in another form, such as in quotes
+    return bool(after.get("switched_off")) == off and _others(before) == _others(after)
+
+
+def _others(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "switched_off"}
 
 
 def _say_modes(before: Configuration, after: Configuration, *, off: bool) -> None:

@@ -9,6 +9,7 @@ import pytest
 from slurm_share import config
 from slurm_share.actuators import verdicts
 from slurm_share.cli import cluster_status as page
+from slurm_share.cli import main
 from slurm_share.cli import switch as command
 from slurm_share.decide import switch
 from slurm_share.readers import cluster_status, slurm_verdicts
@@ -38,6 +39,18 @@ def test_off_and_on_again_is_the_same_file(text):
 def test_a_line_of_the_sites_own_is_not_taken_away():
     """It says false."""
     assert switch.switched_on("switched_off = true\nmode = 'on'\n") == "switched_off = false\nmode = 'on'\n"
+
+
+@pytest.mark.parametrize("word", ["off", "on"])
+def test_a_line_that_is_not_found_is_to_be_changed_by_hand(tmp_path, monkeypatch, capsys, word):
+    """TOML has other ways to write a key: the file stays as it is."""
+    text = f'"switched_off" = {"false" if word == "off" else "true"}\nmode = "on"\n'
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    monkeypatch.setattr(command.config, "load", lambda: config.parse(text, str(file)))
+    assert main.main([word]) == 2
+    assert f"write `switched_off = {'true' if word == 'off' else 'false'}` there by hand" in capsys.readouterr().err
+    assert file.read_text() == text
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
