@@ -155,7 +155,8 @@ def _write_mode_file(after: Configuration, *, off: bool) -> list[str]:
 
 
 def _put_word(path: str, word: str) -> bytes:
-    """Write whole, beside and renamed: a hook may read at any moment. Return what went wrong."""
+    """Write whole, beside and renamed: a hook may read at any moment. A link stays one. Return what went wrong."""
+    path = os.path.realpath(path)
     part = f"{path}.slurm-share-{os.getpid()}"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:

@@ -53,6 +53,20 @@ def test_a_line_that_is_not_found_is_to_be_changed_by_hand(tmp_path, monkeypatch
     assert file.read_text() == text
 
 
+@pytest.mark.parametrize("before", ["on\n", None])
+def test_the_mode_file_behind_a_link_is_written(tmp_path, before):
+    """Each node may have a link of its own to it: another file in the link's place would reach no other node."""
+    (tmp_path / "shared").mkdir()
+    file, link = tmp_path / "shared" / "mode", tmp_path / "mode"
+    if before is not None:
+        file.write_text(before)
+    link.symlink_to("shared/mode")
+    assert command._put_word(str(link), "off") == b""
+    assert file.read_text() == "off\n"
+    assert link.is_symlink()
+    assert [each.name for each in file.parent.iterdir()] == ["mode"]
+
+
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
     """One of the queue."""
     return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
