@@ -151,8 +151,10 @@ def in_time(call: Callable[[], bytes], seconds: float) -> bytes | None:
         finally:
             os._exit(0)
     os.close(writing)
+    answer = b""
     try:
-        answer = os.read(reading, 4097) if _is_readable(reading, seconds) else b""
+        if _is_readable(reading, seconds):
+            answer = os.read(reading, 4097)
     finally:
         os.close(reading)
         os.kill(child, signal.SIGKILL)
