@@ -29,7 +29,7 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     nodes = list(partitions) or nodes_of(present.slurm)
     deadline = Deadline.after(DEADLINE_S)
     there = remote_hosts.read_there(
-        nodes, _NEEDED, lambda node: remote_hosts.remote_argv(present.settings, node), deadline
+        nodes, _NEEDED, lambda node: remote_hosts.remote_argv(present.settings.remote_command, node), deadline
     )
     in_force = remote_hosts.read_hooks_in_force()
     # Where slurmd has to start our hooks already, the job that asks would be the one that drains the node.
@@ -55,7 +55,7 @@ def see_controllers(present: Present) -> ControllersSeen:
     sums = remote_hosts.read_sums(
         others,
         [LUA, *files],
-        lambda host: remote_hosts.remote_argv(present.settings, host),
+        lambda host: remote_hosts.remote_argv(present.settings.remote_command, host),
         Deadline.after(CONTROLLERS_S),
     )
     ours = {

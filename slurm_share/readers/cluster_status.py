@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from ..config import REMOTE_NODE
 from ..errors import CommandError
 from ..process import finish
 from ..records import NodeShares
+from .remote_hosts import AT_ONCE, remote_argv
 
-AT_ONCE = 32
 NODE_S = 20.0
 """For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
 _MOST_BYTES = 4 * 1024 * 1024
@@ -40,7 +39,7 @@ class _Status(msgspec.Struct):
 
 def argv(remote: Sequence[str], node: str) -> list[str]:
     """Return the command that asks one node."""
-    return [*(node if word == REMOTE_NODE else word for word in remote), *COMMAND]
+    return [*remote_argv(remote, node), *COMMAND]
 
 
 def parse(node: str, text: str) -> NodeShares:

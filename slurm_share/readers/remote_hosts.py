@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ..config import REMOTE_NODE
 from ..errors import CommandError
 from ..process import Deadline, finish
-from ..settings import Settings
 from .checkup_slurm import parse_nodes
 
 AT_ONCE = 32
@@ -67,9 +67,9 @@ def _ask(
         return dict(pool.map(ask, list(hosts)))
 
 
-def remote_argv(settings: Settings, host: str) -> list[str]:
+def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
     """The site's remote command for a host."""
-    return [host if word == "NODE" else word for word in settings.remote_command]
+    return [host if word == REMOTE_NODE else word for word in remote_command]
 
 
 def srun_argv(node: str, partition: str) -> list[str]:

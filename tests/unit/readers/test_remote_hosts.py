@@ -7,22 +7,19 @@ import time
 
 from slurm_share.process import Deadline
 from slurm_share.readers import remote_hosts
-from slurm_share.settings import Settings
 
-SETTINGS = Settings(
-    remote_command=("sh", "-c", 'case $0 in gone) exit 255 ;; hung) exec sleep 60 ;; *) exec "$@" ;; esac', "NODE")
-)
+REMOTE = ("sh", "-c", 'case $0 in gone) exit 255 ;; hung) exec sleep 60 ;; *) exec "$@" ;; esac', "NODE")
 
 
 def argv_of(host):
     """As install does it."""
-    return remote_hosts.remote_argv(SETTINGS, host)
+    return remote_hosts.remote_argv(REMOTE, host)
 
 
 def test_the_word_for_the_host_is_replaced_wherever_it_stands():
     """As the setting says; nothing else is."""
-    settings = Settings(remote_command=("ssh", "-J", "NODE", "NODE", "NODES"))
-    assert remote_hosts.remote_argv(settings, "n1") == ["ssh", "-J", "n1", "n1", "NODES"]
+    remote = ("ssh", "-J", "NODE", "NODE", "NODES")
+    assert remote_hosts.remote_argv(remote, "n1") == ["ssh", "-J", "n1", "n1", "NODES"]
 
 
 def test_who_answers_says_what_is_there_and_nobody_is_waited_for(tmp_path):
