@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -242,10 +242,10 @@ def _remove_wrappers(conf: Path, report: Report) -> bool:
     there = [file for file in ours if file.exists() and is_wrapper(str(file), read_text(file))]
     if not there:
         return False
-    named = {value for key in WRAPPERS for value in read_conf(conf).values(key)} if conf.exists() else set()
+    named = _names(value for key in WRAPPERS for value in read_conf(conf).values(key)) if conf.exists() else set()
     in_force = read_hooks_in_force()
     for file in there:
-        if file.name in named or in_force is None or file.name in in_force:
+        if file.name in named or in_force is None or file.name in _names(in_force):
             why = "Slurm does not answer, and " if in_force is None else ""
             report.note(
                 f"{file} stays, for {why}slurmd runs it until the reconfigure; after that `slurm-share install --undo` "
@@ -256,6 +256,11 @@ def _remove_wrappers(conf: Path, report: Report) -> bool:
             report.changed = True
             say(f"removed {file}")
     return True
+
+
+def _names(values: Iterable[str]) -> set[str]:
+    """File names without their folders: a site may have written the wrapper's whole path."""
+    return {value.rpartition("/")[2] for value in values}
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:

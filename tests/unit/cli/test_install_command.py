@@ -414,7 +414,7 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
     assert main(["install", "--names-hooks", "--conf", str(conf)]) == 0
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert "slurm-share-prolog.sh stays, for Slurm does not answer" in capsys.readouterr().out
-    monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"slurm-share-epilog.sh"}))
+    monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"/etc/slurm/slurm-share-epilog.sh"}))
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert content(conf).keys() == {"slurm.conf", "slurm-share-epilog.sh"}
     monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"/site/epilog"}))
