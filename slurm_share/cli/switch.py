@@ -52,8 +52,7 @@ def run_on(arguments: argparse.Namespace) -> int:
 
 
 def _switch(*, off: bool, cluster: bool) -> int:
-    if cluster:
-        _require_controller()
+    others = _other_controllers() if cluster else ()
     before = config.load()
     after = _write(before, off=off)
     _say_modes(before, after, off=off)
@@ -61,19 +60,34 @@ def _switch(*, off: bool, cluster: bool) -> int:
         if off:
             print("jobs that run here keep what they have; jobs that come run unshared")
         return _code(after, off=off)
-    problems = _write_mode_file(after, off=off)
-    problems += _change_jobs(after, off=off)
+    if others:
+        print(
+            f"other controllers: {', '.join(others)}. One whose config.toml is not this file has its old mode when it "
+            f"takes over: run `slurm-share {_word(off)}` there as well"
+        )
+    problems = [*_untold_nodes(after, off=off), *_write_mode_file(after, off=off)]
+    _say_problems(problems)  # before squeue, which may not answer
+    left = _change_jobs(after, off=off)
+    _say_problems(left)
+    return EXIT_NOT_ALL if problems or left else _code(after, off=off)
+
+
+def _word(off: bool) -> str:
+    return "off" if off else "on"
+
+
+def _say_problems(problems: Sequence[str]) -> None:
     for problem in problems:
         print(f"slurm-share: {problem}", file=sys.stderr)
-    return EXIT_NOT_ALL if problems else _code(after, off=off)
 
 
 def _code(after: Configuration, *, off: bool) -> int:
     return names.EXIT_OK if off or "on" in after.modes().values() else EXIT_NOT_ALL
 
 
-def _require_controller() -> None:
-    """Raise UsageError on another host, whose config.toml job_submit.lua does not read."""
+def _other_controllers() -> tuple[str, ...]:
+    """Return the hosts of the other controllers. Raises UsageError on a host that is none, whose config.toml
+    job_submit.lua does not read."""
     found = slurm_verdicts.read_controllers()
     here = os.uname().nodename.split(".")[0]
     if found and here not in {name.split(".")[0] for name in found}:
@@ -81,6 +95,17 @@ def _require_controller() -> None:
             f"--cluster is for the host where slurmctld runs ({', '.join(found)}), and this is {here}; run it there, "
             "or leave --cluster away to switch this host alone"
         )
+    return tuple(name for name in found if name.split(".")[0] != here)
+
+
+def _untold_nodes(after: Configuration, *, off: bool) -> list[str]:
+    """Say so where nothing that is written on the controller reaches a node."""
+    if after.settings.job_submit or after.settings.mode_file:
+        return []
+    return [
+        "the nodes are not told: config.toml has job_submit = false, so that no job has a verdict, and no mode_file; "
+        f"run `slurm-share {_word(off)}` on each node"
+    ]
 
 
 # ---- config.toml ----------------------------------------------------------------------------------------------------
@@ -145,7 +170,7 @@ def _write_mode_file(after: Configuration, *, off: bool) -> list[str]:
     path = after.settings.mode_file
     if not path:
         return []
-    word = "off" if off else "on"
+    word = _word(off)
     answer = process.in_time(lambda: _put_word(path, word), MODE_FILE_S)
     if answer == b"":
         print(f"{path}: {word}, for every node that sees it")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 
 import pytest
 
@@ -186,6 +188,23 @@ def test_controllers_are_those_that_ping_names():
     """The backup's, too."""
     text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
     assert slurm_verdicts.parse_controllers(text) == ("ctl", "ctl2.site")
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"), [("", 0), ("job_submit = false", 1), ("job_submit = false\nmode_file = '/mode'", 0)]
+)
+def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkeypatch, capsys, lines, code):
+    """Without verdicts and without a mode file the nodes go on sharing, and the exit code says so."""
+    here = os.uname().nodename
+    settings = config.parse(f"switched_off = true\n{lines}\n", "x")
+    monkeypatch.setattr(command.config, "load", lambda: settings)
+    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: (here, "backup.site"))
+    monkeypatch.setattr(command.slurm_verdicts, "read", lambda: ())
+    monkeypatch.setattr(command, "_put_word", lambda path, word: b"")
+    assert command.run_off(argparse.Namespace(cluster=True)) == code
+    said = capsys.readouterr()
+    assert "other controllers: backup.site." in said.out
+    assert ("run `slurm-share off` on each node" in said.err) == (code == 1)
 
 
 # --- status --cluster ------------------------------------------------------------------------------------------------
