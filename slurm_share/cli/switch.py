@@ -208,7 +208,7 @@ def _change_jobs(after: Configuration, *, off: bool) -> list[str]:
     refused: list[str] = []
     for _ in range(ROUNDS):
         jobs = slurm_verdicts.read()
-        changes = switch.updates(jobs, mode_of, off=off)
+        changes = switch.updates(jobs, mode_of, off=off, field=after.settings.verdict_field)
         if not changes:
             _say_jobs(jobs, switched, off=off)
             return []

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ..records import Switchable, VerdictUpdate
+from ..typed import Literal
 from . import verdict
 from .verdict import Mode
 
@@ -38,10 +39,14 @@ def shares(job: Switchable) -> bool:
 def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bool) -> str | None:
     """Return the verdict that the job is to have instead of its own; None: it keeps it.
 
-    A job that runs keeps what it has; switched off, it is not shared any more if it is requeued.
+    A job that runs keeps what it has; switched off, it is not shared any more if it is requeued. Switched on, one that
+    was worked out for a share and has no verdict gets one: it was submitted under a release that gave none.
     """
     said = verdict.read(job.extra, job.comment)
-    if said is None or (off and said.mode == "off"):
+    if said is None:
+        mode = mode_of(job.partitions) if not off and job.is_pending and job.was_shaped else "off"
+        return None if mode == "off" else mode
+    if off and said.mode == "off":
         return None
     if off and job.is_pending:
         return "off"
@@ -55,20 +60,31 @@ def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bo
 
 
 def updates(
-    jobs: Sequence[Switchable], mode_of: Callable[[Sequence[str]], Mode], *, off: bool
+    jobs: Sequence[Switchable],
+    mode_of: Callable[[Sequence[str]], Mode],
+    *,
+    off: bool,
+    field: Literal["extra", "comment"] = "extra",
 ) -> tuple[VerdictUpdate, ...]:
-    """Return the changes for these jobs, those with the same text together."""
+    """Return the changes for these jobs, those with the same text together. `field`: of a job without a verdict."""
     found: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         word = wanted(job, mode_of, off=off)
         if word is None:
             continue
-        field = "comment" if verdict.item(job.extra) is None and verdict.item(job.comment) is not None else "extra"
-        text = verdict.replaced(job.comment if field == "comment" else job.extra, f"{verdict.NAME}={word}")
-        found.setdefault((field, text), []).append(job.which)
+        its = _field_of(job) or field
+        text = verdict.replaced(job.comment if its == "comment" else job.extra, f"{verdict.NAME}={word}")
+        found.setdefault((its, text), []).append(job.which)
     return tuple(
-        VerdictUpdate(tuple(part), field, text) for (field, text), named in found.items() for part in _parts(named)
+        VerdictUpdate(tuple(part), its, text) for (its, text), named in found.items() for part in _parts(named)
     )
+
+
+def _field_of(job: Switchable) -> str | None:
+    """The field in which the job's verdict is; None: it has none."""
+    if verdict.read(job.extra, job.comment) is None:
+        return None
+    return "comment" if verdict.item(job.extra) is None and verdict.item(job.comment) is not None else "extra"
 
 
 def _parts(jobs: Sequence[str]) -> list[list[str]]:
