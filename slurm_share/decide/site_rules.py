@@ -25,8 +25,8 @@ PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 5.0
 prolog/release.py, SLACK_S; tests compare)."""
 _LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)
 _GIVES_VERDICT = re.compile(r"\bVERDICT\s*=")
-_DEFINES_SUBMIT = re.compile(r"\bfunction\s+slurm_job_submit\b|\bslurm_job_submit\s*=[^=]")
-_CALLS_SUBMIT = re.compile(r"[.:\]]\s*submit\b|\[\s*[\"']submit[\"']\s*\]")
+_DEFINES = r"\bfunction\s+slurm_job_{0}\b|\bslurm_job_{0}\s*=[^=]"
+_CALLS = r"[.:\]]\s*{0}\b|\[\s*[\"']{0}[\"']\s*\]"
 _COUNT = re.compile(r"\d+")
 
 Script = Literal["ours", "calls ours", "another release's", "the site's own"]
@@ -74,10 +74,12 @@ def code_of(lua: str) -> str:
     return "\n".join(line.split("--", 1)[0] for line in _LONG_COMMENT.sub("", lua).splitlines())
 
 
-def replaces_ours(lua: str) -> bool:
-    """Whether a script that loads ours puts a function of its own in the place of ours and never calls ours."""
+def replaces_ours(lua: str, function: Literal["submit", "modify"]) -> bool:
+    """Whether a script that loads ours puts a slurm_job_submit, or slurm_job_modify, of its own in the place of ours
+    and never calls ours."""
     code = code_of(lua.replace(OWN_LUA, ""))
-    return bool(_DEFINES_SUBMIT.search(code)) and not _CALLS_SUBMIT.search(code)
+    is_defined = re.search(_DEFINES.format(function), code) is not None
+    return is_defined and re.search(_CALLS.format(function), code) is None
 
 
 class CutOff(Struct, frozen=True):

@@ -375,7 +375,7 @@ function slurm_job_submit(job, partitions, uid)
   %s
   return slurm.SUCCESS
 end
-function slurm_job_modify(job, old, partitions, uid) return slurm.SUCCESS end
+function slurm_job_modify(job, old, partitions, uid) return share.modify(job, old, partitions, uid) end
 """
 
 

@@ -44,11 +44,18 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
     what = site_rules.script_of(text, ours)
     if what == "calls ours" and ours is None:
         return fail(f"job_submit.lua calls {LUA}, which is not there: slurmctld's next start refuses every job", SPANK)
-    if what == "calls ours" and site_rules.replaces_ours(text):
+    if what == "calls ours" and site_rules.replaces_ours(text, "submit"):
         return fail(
             "job_submit.lua loads ours, has a slurm_job_submit of its own, and never calls ours from it",
             "job_submit.lua: `local code = share.submit(job, partitions, uid)` first in your slurm_job_submit; the head"
             f" of {LUA} has all of it",
+        )
+    if what == "calls ours" and site_rules.replaces_ours(text, "modify"):
+        return warn(
+            "job_submit.lua has a slurm_job_modify of its own that never calls ours: users can change whether their"
+            " jobs share, also where sharing is switched off",
+            "job_submit.lua: `local code = share.modify(job, old, partitions, uid)` first in your slurm_job_modify; the"
+            f" head of {LUA} has all of it",
         )
     if what == "calls ours":
         return ok("the site's own calls ours")

@@ -53,6 +53,7 @@ function slurm_job_submit(job, partitions, uid)
   return slurm.SUCCESS
 end
 """
+MODIFY = "function slurm_job_modify(job, old, p, uid) return slurm.SUCCESS end\n"
 NO_CONFIG = {"config": Unseen("config.toml: must be")}
 LOST = {
     "state__ledger": Ledger("b", (job(),)),
@@ -380,6 +381,19 @@ ROWS = (
     row("job-submit", "FAIL", "never calls ours from it", slurm__lua=SITES_OWN),
     row("job-submit", "PASS", "calls ours", slurm__lua=SITES_OWN.replace("-- return", "return")),
     row("job-submit", "PASS", "calls ours", slurm__lua=SITES_OWN.partition("function")[0]),
+    row(
+        "job-submit",
+        "WARN",
+        "a slurm_job_modify of its own",
+        slurm__lua=SITES_OWN.replace("-- return", "return") + MODIFY,
+    ),
+    row(
+        "job-submit",
+        "PASS",
+        "calls ours",
+        slurm__lua=SITES_OWN.replace("-- return", "return")
+        + MODIFY.replace("slurm.SUCCESS", "share.modify(job, old, p, uid)"),
+    ),
     row("job-submit", "SKIP", "nobody says", slurm__lua=UNSEEN),
     row("lua-plugin", "FAIL", "without job_submit_lua.so", slurm__lua_object=""),
     row("lua-plugin", "SKIP", "nobody says", slurm__lua_object=UNSEEN),
