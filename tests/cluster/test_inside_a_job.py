@@ -185,6 +185,7 @@ def test_where_nothing_is_shared_srun_runs_as_if_nothing_was_there(cluster: Clus
 def test_a_share_whose_plan_is_lost_is_not_run_unshared(cluster: Cluster) -> None:
     """The controller and the node share, and there is no plan: all tasks on one GPU is not what was meant."""
     with allocation(cluster, "--share-gpu=2", "--gres=gpu:1", "-w", "n2") as job:
+        assert srun(cluster, job, "true").returncode == 0  # the Prolog, which writes the plan, runs with the first step
         cluster.exec("n2", ["rm", f"/run/slurm-share/jobs/{job}/plan"], check=True)
         cluster.exec("n2", ["touch", "-d", "1 minute ago", "/etc/slurm-share/config.toml"], check=True)
         done = srun(cluster, job, "hostname")
