@@ -171,7 +171,8 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> int:
     report.wrote({change.file: change.copies[0] for change in changes if change.copies})
     for change in changes:
         say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
-    print(install_words.DONE)
+    does_without = WRAPPERS["Prolog"] in read_conf(conf).values("Prolog")
+    print(install_words.done(does_without=does_without))
     return names.EXIT_OK
 
 

@@ -14,10 +14,11 @@ from ..installed import PLUGIN
 from ..records import QueuedJob
 from .screen import print_lines, safe
 
-DONE = """\
-next:
+_LOOK = """\
   0. a node that was not checked and has no Prolog of ours is drained by its next job:
      clush -a test -x /opt/slurm-share/bin/slurm-share-prolog
+"""
+_DONE = """\
   1. where Slurm's files are neither on a shared file system nor sent by the controller: copy them to every host
   2. on the controller:  scontrol reconfigure       (slurmctld and every slurmd; jobs run on, nothing need be restarted)
      where it answers with an error the old configuration stays in force, slurmctld's log says why, and
@@ -33,6 +34,11 @@ next:
   4. on every node where a shared job ran then, when it has ended, and 2 minutes after it began at the earliest:
      slurm-share doctor --fix"""
 _SHARES_NAMED = 10
+
+
+def done(*, does_without: bool) -> str:
+    """What comes after --apply. `does_without`: the hooks' wrappers end with 0 on a node that has no package."""
+    return "next:\n" + ("" if does_without else _LOOK) + _DONE
 
 
 class Wanted(Struct, frozen=True):

@@ -422,6 +422,22 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
     assert content(conf) == before
 
 
+def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, capsys, monkeypatch):
+    """A node that has none is not drained there."""
+    settings = Settings(node_feature="here")
+    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
+    assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
+    said = capsys.readouterr().out
+    assert "\nnext:\n  1. where Slurm's files" in said
+    assert "has no Prolog of ours is drained" not in said
+    assert main(["install", "--apply", "--shards", "100", "--conf", str(conf)]) == 0
+    assert "has no Prolog of ours is drained" not in capsys.readouterr().out
+    assert main(["install", "--undo", "--force", "--conf", str(conf)]) == 0
+    assert main(["install", "--apply", "--conf", str(conf)]) == 0
+    assert "\nnext:\n  0. a node that was not checked" in capsys.readouterr().out
+
+
 def test_lines_that_were_written_for_all_nodes_become_wrappers(conf, monkeypatch):
     """And --undo goes back through both."""
     settings = Settings(node_feature="here")
