@@ -17,7 +17,7 @@ from ..decide.site_choices import WORDS
 from ..decide.site_controllers import controller_notes, controller_refusals
 from ..decide.site_edits import difference, put_in
 from ..decide.site_lines import Present, SiteLines
-from ..decide.site_partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals
+from ..decide.site_partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals, wrapper
 from ..decide.site_shards import SHARDS_PER_GPU
 from ..decide.site_undo import undone
 from ..errors import StateError, UsageError
@@ -191,7 +191,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> int:
         settled = _say_settled(conf.parent, known)
         journal = site_files.read_journal(conf.parent, known)
         if journal is None:
-            if not _remove_wrappers(conf, report):
+            if not _remove_wrappers(conf, report, force=force):
                 say("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
             return names.EXIT_OK
         texts = {file: read_text(Path(file)) for file in sorted(known) if Path(file).exists()}
@@ -229,7 +229,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> int:
             before, after = ((data or b"").decode("utf-8", "surrogateescape") for data in (change.before, change.after))
             report.files.append(FileReport(change.file, False, (), difference(change.file, before, after)))
             report.changed = True
-    _remove_wrappers(conf, report)
+    _remove_wrappers(conf, report, force=force)
     for note in without.notes:
         report.note(note)
     say(install_words.shares_now(read_shares()))
@@ -237,9 +237,10 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> int:
     return names.EXIT_OK
 
 
-def _remove_wrappers(conf: Path, report: Report) -> bool:
-    """Remove the wrappers that neither slurm.conf nor the configuration in force names; whether there was one."""
-    ours = [conf.with_name(name) for name in WRAPPERS.values()]
+def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
+    """Remove the wrappers that neither slurm.conf nor the configuration in force names; whether there was one. One that
+    somebody has changed stays, where it is not to go by `force`."""
+    ours = {conf.with_name(name): wrapper(key) for key, name in WRAPPERS.items()}
     there = [file for file in ours if file.exists() and is_wrapper(str(file), read_text(file))]
     if not there:
         return False
@@ -251,6 +252,10 @@ def _remove_wrappers(conf: Path, report: Report) -> bool:
             report.note(
                 f"{file} stays, for {why}slurmd runs it until the reconfigure; after that `slurm-share install --undo` "
                 "removes it"
+            )
+        elif not force and read_text(file).strip() != ours[file]:
+            report.note(
+                f"{file} stays, for it is not as slurm-share wrote it; `slurm-share install --undo --force` removes it"
             )
         else:
             site_files.remove(file)

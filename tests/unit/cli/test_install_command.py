@@ -422,6 +422,26 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
     assert content(conf) == before
 
 
+def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monkeypatch):
+    """They are nowhere else. --force takes it."""
+    settings = Settings(node_feature="here")
+    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    monkeypatch.setattr(install, "read_hooks_in_force", frozenset)
+    conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
+    assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
+    wrapper = conf.with_name("slurm-share-prolog.sh")
+    theirs = wrapper.read_text().replace("#!/bin/sh\n", "#!/bin/sh\n/site/check\n")
+    wrapper.write_text(theirs)
+    for _ in range(2):
+        capsys.readouterr()
+        assert main(["install", "--undo", "--conf", str(conf)]) == 0
+        assert "slurm-share-prolog.sh stays, for it is not as slurm-share wrote it" in capsys.readouterr().out
+        assert content(conf).keys() == {"slurm.conf", "slurm-share-prolog.sh"}
+    assert wrapper.read_text() == theirs
+    assert main(["install", "--undo", "--force", "--conf", str(conf)]) == 0
+    assert content(conf).keys() == {"slurm.conf"}
+
+
 def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, capsys, monkeypatch):
     """A node that has none is not drained there."""
     settings = Settings(node_feature="here")
