@@ -58,7 +58,7 @@ def _locked(file: Path) -> int:
         except BlockingIOError as error:
             os.close(fd)
             raise StateError(
-                str(file.parent), "another slurm-share install is at work there: wait for it (`lslocks` names it)"
+                str(file.parent), "another slurm-share is at work there: wait for it (`lslocks` names it)"
             ) from error
         except FileNotFoundError:
             pass  # the one that had it has just ended, and took it away
@@ -181,9 +181,10 @@ def _put(name: str, data: bytes | None, mode: int = 0o644) -> None:
 
 def replace(name: str, before: bytes | None, after: bytes | None) -> None:
     """Give one file other content, whole, with its owner and mode; None: there is no such file. Raises StateError where
-    it cannot be written, or is no longer what it was `before`."""
-    _expect(name, before)
-    _put(name, after)
+    it cannot be written, is no longer what it was `before`, or is being written by another one."""
+    with alone(_target(name).parent):
+        _expect(name, before)
+        _put(name, after)
 
 
 def _expect(name: str, data: bytes | None) -> None:

@@ -390,3 +390,22 @@ def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
     with pytest.raises(StateError, match="every file is as it was before"):
         site_files.apply(folder, changes(folder), "d", known(folder))
     assert state(folder) == OLD
+
+
+def test_a_file_that_two_write_at_once_is_whole(tmp_path, monkeypatch):
+    """The one that comes second does nothing, while the first one's new file is half written beside it, too."""
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"old")
+    rename, said = os.replace, []
+
+    def meanwhile(part, place):
+        with pytest.raises(StateError, match="another slurm-share is at work there") as found:
+            site_files.replace(str(file), b"old", b"another")
+        said.append(found.value)
+        rename(part, place)
+
+    monkeypatch.setattr(site_files.os, "replace", meanwhile)
+    site_files.replace(str(file), b"old", b"new")
+    assert len(said) == 1
+    assert file.read_bytes() == b"new"
+    assert [each.name for each in tmp_path.iterdir()] == ["config.toml"]
