@@ -21,6 +21,7 @@ M.FIELDS = { extra = true, comment = true }
 M.VERDICT = "slurm-share"
 M.FIELD_MAX_BYTES = 1024
 M.SHARDS_MAX = 4294967293
+M.QUESTION = "slurm-share-doctor" -- the reservation that doctor names in the job by which it asks for the mode
 M.VARIABLE = "SHARE_GPU"
 M.DIRECT = "SHARE_GPU_SRUN"
 M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
@@ -869,7 +870,9 @@ local function place(names)
   return "partition " .. shown(table.concat(names, ","), 80)
 end
 
+-- Not for the question of `slurm-share doctor`, which every node asks: an administrator reads these lines to decide.
 local function log_would(job, names, what)
+  if job.reservation == M.QUESTION then return end
   slurm.log_info("slurm-share: would: for the job of uid %s in %s: %s", tostring(job.user_id), place(names), shown(what, 2048))
 end
 

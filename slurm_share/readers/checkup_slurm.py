@@ -328,7 +328,9 @@ def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | N
     return replace(facts, jobs_here=frozenset(here), shared_here=shared, are_all_jobs=not few)
 
 
-QUESTION = ("sbatch", "--test-only", "--share-gpu=1", "--gres=gpu:0", "--reservation=slurm-share-doctor")
+QUESTION_NAME = "slurm-share-doctor"
+"""By which job_submit.lua knows the question, and logs nothing about it."""
+QUESTION = ("sbatch", "--test-only", "--share-gpu=1", "--gres=gpu:0", f"--reservation={QUESTION_NAME}")
 """A job that is refused in every mode: by our job_submit.lua where it shares (a share of no GPU), by slurmctld else
 (there is no such reservation). It is refused before slurmctld looks for nodes: a third of a millisecond (sdiag)."""
 ANSWERS = {"shares nothing": "on", "only observes": "observe", "is switched off": "off"}

@@ -423,6 +423,11 @@ for _, mode in ipairs({ "off", "observe" }) do
       equal(name, "one line", string.find(logged[1], "[^ -~]"), nil)
     end
   end
+  hush() -- doctor's question
+  equal(mode .. ", doctor", "answer", share.submit(with("1", { reservation = share.QUESTION, tres_per_node = "gres/gpu:0" }), both, 0),
+    slurm.SUCCESS)
+  equal(mode .. ", doctor", "told", said ~= nil, true)
+  equal(mode .. ", doctor", "logged", #logged, 0)
   hush() -- a value that nobody checked
   equal(mode .. ", a bad value", "answer", share.submit(with("4;\n%s"), both, 2001), slurm.SUCCESS)
   equal(mode .. ", a bad value", "line", has(said, "slurm-share: --share-gpu=4;?%s has no effect"), true)

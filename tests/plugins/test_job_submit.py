@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from slurm_share import config, names, share_option
 from slurm_share.errors import ConfigError, OptionError
 from slurm_share.paths import CONFIG_FILE
+from slurm_share.readers import checkup_slurm
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE.parents[1] / "plugins" / "job_submit.lua"
@@ -53,13 +54,14 @@ def test_the_decisions_hold():
 def test_its_words_are_those_of_names():
     """It runs in slurmctld, where neither Python nor the C header is at hand."""
     printed = lua(
-        "for _, key in ipairs({'CONFIG', 'VERDICT', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', 'MEM_MAX_MIB', "
-        "'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
+        "for _, key in ipairs({'CONFIG', 'VERDICT', 'QUESTION', 'VARIABLE', 'DIRECT', 'FORM', 'SHARE_MAX', "
+        "'MEM_MAX_MIB', 'MEM_MIN_MIB', 'MEM_BARE_MIN_MIB', "
         "'OPTION_MAX_BYTES'}) do print(share[key]) end"
     )
     assert printed.splitlines() == [
         str(CONFIG_FILE),
         names.VERDICT,
+        checkup_slurm.QUESTION_NAME,
         names.JOB_CONTROL_VARIABLE,
         names.JOB_CONTROL_DIRECT,
         names.OPTION_FORM,
