@@ -103,7 +103,9 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
         for name in NODES:  # for the tests that come after this one
             cluster.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=resume"])
         raise AssertionError(f"{error}: {why}") from error
-    assert {name: Node(cluster, name).remains() for name in NODES} == {name: [] for name in NODES}
+    left = {name: Node(cluster, name).remains() for name in NODES}
+    logs = [Node(cluster, name).run("tail", "-n40", "/var/log/slurm-share.log").stdout for name in NODES if left[name]]
+    assert left == {name: [] for name in NODES}, "\n".join(logs)
 
 
 @pytest.mark.slow

@@ -27,6 +27,10 @@ _OF_A_NODE = re.compile(rf"{_NEVER_ASKED}|{_NO_ROOM}|{re.escape(_STATE_UNWRITABL
 _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
 _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
+_PROLOG_FAILED = "Prolog or job env setup failure on node"
+_GIVEN_UP = re.compile(r"_job_requeue_op|_slurm_rpc_requeue|_job_complete")
+GIVEN_UP_S = 2.0
+"""Between the line of the node and that of the job."""
 OUTPUT_MOST = 2000
 """Of a job's output the end."""
 
@@ -68,9 +72,15 @@ class Evidence:
         return any(_ALLOTTED.search(text) for text in self.about(job, begin, end))
 
     def hook_failed(self, job: int, node: str, since: float) -> bool:
-        """Whether slurmctld says since then that the job's Prolog failed, or its Epilog on that node."""
+        """Whether slurmctld says since then that the job's Prolog failed, or its Epilog on that node.
+
+        Of a Prolog that runs with the first step it names the node alone, as that registers again; the job is given up
+        at the same moment."""
+        if any("Prolog launch failure" in one or f"epilog error on {node}," in one for one in self.about(job, since)):
+            return True
+        drains = [line.at for line in self.log if line.at >= since and f"{_PROLOG_FAILED} {node}," in line.text]
         return any(
-            "Prolog launch failure" in one or f"epilog error on {node}," in one for one in self.about(job, since)
+            _GIVEN_UP.search(text) for at in drains for text in self.about(job, at - GIVEN_UP_S, at + GIVEN_UP_S)
         )
 
     def forgot_run(self, job: int, begin: float, end: float) -> bool:

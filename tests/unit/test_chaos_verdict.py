@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -447,6 +448,25 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
     late = replace(drains[0], at=500.0)
     assert judge([], [kill], [], {}, [late], log).drained == 0
     assert judge([], [kill], [], {}, [replace(late, node="n2")], log).drained == 1
+
+
+def test_a_prolog_that_is_killed_at_a_first_step_drains_the_node_that_slurmctld_names() -> None:
+    """Lines of 26.05: the node's has no job, and the job's no node."""
+    drain = Drain(106.0, "n1", "Prolog error")
+    kill = done("kill_hook", said="killed slurm-share-pro 9 of root, job 7")
+    drained = "error: validate_node_specs: Prolog or job env setup failure on node n1, draining the node"
+    given_up = (105.4, "debug:  _job_requeue_op: JobId=7 state 0x8000 reason 0 priority 1")
+
+    def judged(*lines: tuple[float, str], deeds: Sequence[Done] = (kill,)) -> int:
+        return judge([], deeds, [], {}, [drain], told("", *lines)).drained
+
+    assert judged(given_up, (105.5, drained)) == 0
+    assert judged(given_up, (105.5, drained), deeds=()) == 1
+    assert judged((105.5, drained)) == 1
+    assert judged(given_up) == 1
+    assert judged(given_up, (105.5, drained.replace("n1", "n11"))) == 1
+    assert judged((101.0, given_up[1]), (105.5, drained)) == 1
+    assert judged((105.4, given_up[1].replace("=7", "=77")), (105.5, drained)) == 1
 
 
 def test_a_drain_for_state_that_was_full_is_as_it_should_be() -> None:
