@@ -28,7 +28,7 @@ _OURS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000) (.*)")
 _ALLOTTED = re.compile(r"sched: Allocate|_slurm_rpc_allocate_resources")
 _TAKEN = re.compile(r"_slurm_rpc_submit_batch_job: JobId=(\d+)")
 _PROLOG_FAILED = "Prolog or job env setup failure on node"
-_GIVEN_UP = re.compile(r"_job_requeue_op|_slurm_rpc_requeue|_job_complete")
+_GIVEN_UP = re.compile(r"^Requeuing |_slurm_rpc_requeue: |_job_complete: ")
 GIVEN_UP_S = 2.0
 """Between the line of the node and that of the job."""
 OUTPUT_MOST = 2000
@@ -161,6 +161,7 @@ def what_matters(evidence: Evidence, jobs: Iterable[int]) -> Evidence:
 
     def matters(line: Said) -> bool:
         is_of_all = _STARTED.search(line.text) or _REGISTERED.search(line.text) or _OF_A_NODE.search(line.text)
+        is_of_all = is_of_all or _PROLOG_FAILED in line.text
         return bool(is_of_all) or not wanted.isdisjoint(numbers(line.text))
 
     outputs = {(tag, job): text[-OUTPUT_MOST:] for (tag, job), text in evidence.outputs.items() if job in wanted}

@@ -451,22 +451,25 @@ def test_a_drain_for_a_hook_is_ours_unless_the_hook_was_killed() -> None:
 
 
 def test_a_prolog_that_is_killed_at_a_first_step_drains_the_node_that_slurmctld_names() -> None:
-    """Lines of 26.05: the node's has no job, and the job's no node."""
+    """Lines of 26.05, as they are read and kept: the node's has no job, and the job's no node."""
+    drained = "[{}] error: validate_node_specs: Prolog or job env setup failure on node n1, draining the node"
+    given_up = "[{}] Requeuing JobId=7"
+    first, second, late = (f"1970-01-01T00:01:{second}" for second in ("45.400", "45.500", "49.500"))
     drain = Drain(106.0, "n1", "Prolog error")
     kill = done("kill_hook", said="killed slurm-share-pro 9 of root, job 7")
-    drained = "error: validate_node_specs: Prolog or job env setup failure on node n1, draining the node"
-    given_up = (105.4, "debug:  _job_requeue_op: JobId=7 state 0x8000 reason 0 priority 1")
 
-    def judged(*lines: tuple[float, str], deeds: Sequence[Done] = (kill,)) -> int:
-        return judge([], deeds, [], {}, [drain], told("", *lines)).drained
+    def judged(*lines: str, deeds: Sequence[Done] = (kill,)) -> int:
+        said = evidence.what_matters(Evidence(evidence.parse_log("\n".join(lines))), [7, 77])
+        return judge([], deeds, [], {}, [drain], said).drained
 
-    assert judged(given_up, (105.5, drained)) == 0
-    assert judged(given_up, (105.5, drained), deeds=()) == 1
-    assert judged((105.5, drained)) == 1
-    assert judged(given_up) == 1
-    assert judged(given_up, (105.5, drained.replace("n1", "n11"))) == 1
-    assert judged((101.0, given_up[1]), (105.5, drained)) == 1
-    assert judged((105.4, given_up[1].replace("=7", "=77")), (105.5, drained)) == 1
+    known = (drained.format(first), given_up.format(second))
+    assert judged(*known) == 0
+    assert judged(*known, deeds=()) == 1
+    assert judged(known[0]) == 1
+    assert judged(known[1]) == 1
+    assert judged(known[0].replace("n1", "n11"), known[1]) == 1
+    assert judged(known[0], given_up.format(late)) == 1
+    assert judged(known[0], known[1].replace("=7", "=77")) == 1
 
 
 def test_a_drain_for_state_that_was_full_is_as_it_should_be() -> None:
