@@ -6,6 +6,10 @@ slurm-share whose Prolog and Epilog are /bin/true: what slurmd itself takes to r
 command runs once on each of them, one cluster after the other, in an order that changes from round to round. So what
 else the machine does hits all of them alike. The figures are ratios of medians to the cluster without slurm-share.
 
+srun waits for the Prolog of its node, and slurmd takes more than 10 ms for any: behind each it waits that long between
+SIGTERM and SIGKILL for what the script left (_kill_pg of src/common/run_command.c, 26.05), besides the fork of slurmd.
+So the ratios to the cluster with /bin/true are what slurm-share itself costs a site.
+
 Four minutes with the usual 40 rounds.
 """
 
@@ -101,6 +105,11 @@ def main() -> int:
         for kind in (OBSERVES, SHARES, ALLOC, TRUE):
             bar = BAR if kind in (OBSERVES, SHARES) and what != SBATCH else None
             rows.append(Row(f"{what}: {kind}, ratio", median(found[what, kind]) / base, "x", bar))
+        if what != SBATCH:
+            any_prolog = median(found[what, TRUE])
+            for kind in (OBSERVES, SHARES):
+                beside = f"{what}: {kind}, ratio to the same with Prolog=/bin/true"
+                rows.append(Row(beside, median(found[what, kind]) / any_prolog, "x", BAR))
     print(f"{time.monotonic() - begin:.0f} s")
     return 0 if report("ordinary", version, rows) else 1
 
