@@ -6,6 +6,7 @@ import argparse
 import os
 import stat
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,14 +17,16 @@ from ..actuators import site_files, verdicts
 from ..config import Configuration
 from ..decide import switch
 from ..decide.verdict import MODES, Mode
-from ..errors import UsageError
+from ..errors import CommandError, SlurmSilentError, UsageError
 from ..paths import CONFIG_FILE
 from ..readers import slurm_verdicts
-from ..records import Switchable
+from ..records import Switchable, VerdictUpdate
 
 EXIT_NOT_ALL = 1
 ROUNDS = 20
 """How often the queue is listed until no job of the earlier mode is left in it."""
+SETTLE_S = 1.0
+"""A submission that was under way when config.toml was written is in the queue after so long."""
 MODE_FILE_S = 20.0
 
 
@@ -201,27 +204,58 @@ def _put_word(path: str, word: str) -> bytes:
 
 def _change_jobs(after: Configuration, *, off: bool) -> list[str]:
     """Give the jobs of the queue their new verdict, list after list, until there is none of the old; return what went
-    wrong. A job that was being submitted meanwhile is in the next list."""
+    wrong. A job that was being submitted meanwhile is in a later list: there is one more after the first that is
+    done."""
+    again = f"run `slurm-share {_word(off)} --cluster` again"
     mode_of = _mode_of(after)
-    jobs: tuple[Switchable, ...] = ()
+
+    def listed() -> tuple[tuple[Switchable, ...], tuple[VerdictUpdate, ...]]:
+        found = slurm_verdicts.read()
+        return found, switch.updates(found, mode_of, off=off, field=after.settings.verdict_field)
+
     switched: set[str] = set()
     refused: list[str] = []
-    for _ in range(ROUNDS):
-        jobs = slurm_verdicts.read()
-        changes = switch.updates(jobs, mode_of, off=off, field=after.settings.verdict_field)
-        if not changes:
-            _say_jobs(jobs, switched, off=off)
-            return []
-        shared = {job.which for job in jobs if job.is_pending and (switch.shares(job) or not off)}
-        refused = []
-        for change in changes:
-            said = verdicts.change(change)
-            if said is None:
-                switched |= shared.intersection(change.jobs)
-            else:
-                refused.append(f"{', '.join(change.jobs)[:200]}: {said[:300]}")
+    try:
+        jobs, changes = listed()
+        for _ in range(ROUNDS):
+            if not changes:
+                time.sleep(SETTLE_S)
+                jobs, changes = listed()
+                if not changes:
+                    break
+            shared = {job.which for job in jobs if job.is_pending and (switch.shares(job) or not off)}
+            is_slow, refused = False, []
+            for change in changes:
+                said, in_time = _change(change)
+                is_slow = is_slow or not in_time
+                if said is None:
+                    switched |= shared.intersection(change.jobs)
+                else:
+                    refused.append(f"{', '.join(change.jobs)[:200]}: {said[:300]}")
+            jobs, changes = listed()
+            if is_slow and changes:
+                break  # a minute for each: not all of them twenty times
+    except CommandError as error:
+        return [
+            f"the queue is not done: {error}. Jobs that wait still have the verdict of before, and start with it: "
+            f"{again} when slurmctld answers"
+        ]
     _say_jobs(jobs, switched, off=off)
-    return [f"the queue is not done: {one}; run this again" for one in refused]
+    if not changes:
+        return []
+    left = sum(_count(which) for change in changes for which in change.jobs)
+    return [*refused, f"the queue is not done: {_number(left, 'job was', 'jobs were')} not changed; {again}"]
+
+
+def _change(change: VerdictUpdate) -> tuple[str | None, bool]:
+    """Return what scontrol said where it did not change all of these jobs, and whether it answered in time. Raises
+    CommandError where no controller answers, or there is no scontrol."""
+    try:
+        return verdicts.change(change), True
+    except CommandError as error:
+        if isinstance(error, SlurmSilentError) or isinstance(error.__cause__, OSError):
+            raise
+        return str(error), False
 
 
 def _say_jobs(jobs: Sequence[Switchable], switched: set[str], *, off: bool) -> None:

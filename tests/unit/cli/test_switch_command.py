@@ -14,6 +14,7 @@ from slurm_share.cli import cluster_status as page
 from slurm_share.cli import main
 from slurm_share.cli import switch as command
 from slurm_share.decide import switch
+from slurm_share.errors import CommandError, SlurmSilentError
 from slurm_share.readers import cluster_status, slurm_verdicts
 from slurm_share.records import Switchable, VerdictUpdate
 
@@ -216,6 +217,63 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     said = capsys.readouterr()
     assert "other controllers: backup.site." in said.out
     assert ("run `slurm-share off` on each node" in said.err) == (code == 1)
+
+
+def switch_off(monkeypatch, capsys, lists, change):
+    """Run `off --cluster` where squeue gives these lists, the last one for ever; its code, and what it wrote."""
+    settings = config.parse("switched_off = true", "x")
+    monkeypatch.setattr(command, "SETTLE_S", 0.0)
+    monkeypatch.setattr(command.config, "load", lambda: settings)
+    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: (os.uname().nodename,))
+    monkeypatch.setattr(command.slurm_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
+    monkeypatch.setattr(command.verdicts, "change", change)
+    code = command.run_off(argparse.Namespace(cluster=True))
+    return code, capsys.readouterr()
+
+
+@pytest.mark.parametrize("before", [(), (job("7", extra="slurm-share=off"),)])
+def test_a_job_that_comes_after_an_empty_list_is_changed_too(monkeypatch, capsys, before):
+    """Its submission was under way when config.toml was written."""
+    changed = []
+    lists = [before, (job("8"),), ()]
+    code, said = switch_off(monkeypatch, capsys, lists, lambda update: changed.append(update.jobs))
+    assert (code, changed) == (0, [("8",)])
+    assert "1 pending job will run unshared" in said.out
+
+
+def test_a_change_that_is_not_answered_does_not_keep_the_others_from_theirs(monkeypatch, capsys):
+    """It is not tried twenty times, for it takes a minute; how many are left is said."""
+    changed = []
+
+    def change(update):
+        changed.append(update.jobs)
+        if update.jobs == ("7_[1-3]",):
+            raise CommandError(("scontrol",), None, "no answer within 60 s")
+
+    lists = [(job("7_[1-3]"), job("8", extra="hers;slurm-share=on")), (job("7_[1-3]"),)]
+    code, said = switch_off(monkeypatch, capsys, lists, change)
+    assert code == 1
+    assert sorted(changed) == [("7_[1-3]",), ("8",)]
+    assert "1 pending job will run unshared" in said.out
+    assert "7_[1-3]: scontrol did not run: no answer within 60 s" in said.err
+    assert "3 jobs were not changed; run `slurm-share off --cluster` again" in said.err
+
+
+@pytest.mark.parametrize("silent", ["squeue", "scontrol"])
+def test_without_a_controller_the_jobs_that_wait_are_said_to_keep_their_verdict(monkeypatch, capsys, silent):
+    """config.toml is written, and it is said what is to be done later."""
+
+    def no_answer(*_):
+        raise SlurmSilentError((silent,), 10.0)
+
+    class Lists(list):
+        def __getitem__(self, index):
+            return no_answer() if silent == "squeue" else super().__getitem__(index)
+
+    code, said = switch_off(monkeypatch, capsys, Lists([(job(),)]), no_answer)
+    assert code == 1
+    assert "Jobs that wait still have the verdict of before" in said.err
+    assert "run `slurm-share off --cluster` again when slurmctld answers" in said.err
 
 
 # --- status --cluster ------------------------------------------------------------------------------------------------
