@@ -8,7 +8,7 @@ import stat
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def run_on(arguments: argparse.Namespace) -> int:
 
 
 def _switch(*, off: bool, cluster: bool) -> int:
-    others = _other_controllers() if cluster else ()
+    controllers = _controllers() if cluster else {}
     before = config.load()
     after = _write(before, off=off)
     _say_modes(before, after, off=off)
@@ -63,12 +63,13 @@ def _switch(*, off: bool, cluster: bool) -> int:
         if off:
             print("jobs that run here keep what they have; jobs that come run unshared")
         return _code(after, off=off)
+    others = [name for name in controllers if _short(name) != _here()]
     if others:
         print(
             f"other controllers: {', '.join(others)}. One whose config.toml is not this file has its old mode when it "
             f"takes over: run `slurm-share {_word(off)}` there as well"
         )
-    problems = [*_untold_nodes(after, off=off), *_write_mode_file(after, off=off)]
+    problems = [*_other_serves(controllers, off=off), *_untold_nodes(after, off=off), *_write_mode_file(after, off=off)]
     _say_problems(problems)  # before squeue, which may not answer
     left = _change_jobs(after, off=off)
     _say_problems(left)
@@ -88,17 +89,36 @@ def _code(after: Configuration, *, off: bool) -> int:
     return names.EXIT_OK if off or "on" in after.modes().values() else EXIT_NOT_ALL
 
 
-def _other_controllers() -> tuple[str, ...]:
-    """Return the hosts of the other controllers. Raises UsageError on a host that is none, whose config.toml
-    job_submit.lua does not read."""
+def _short(host: str) -> str:
+    return host.split(".")[0]
+
+
+def _here() -> str:
+    return _short(os.uname().nodename)
+
+
+def _controllers() -> dict[str, bool]:
+    """Return the controllers' hosts, and whether each answers. Raises UsageError on a host that is none, whose
+    config.toml job_submit.lua does not read."""
     found = slurm_verdicts.read_controllers()
-    here = os.uname().nodename.split(".")[0]
-    if found and here not in {name.split(".")[0] for name in found}:
+    if found and _here() not in map(_short, found):
         raise UsageError(
-            f"--cluster is for the host where slurmctld runs ({', '.join(found)}), and this is {here}; run it there, "
-            "or leave --cluster away to switch this host alone"
+            f"--cluster is for the host where slurmctld runs ({', '.join(found)}), and this is {_here()}; run it "
+            "there, or leave --cluster away to switch this host alone"
         )
-    return tuple(name for name in found if name.split(".")[0] != here)
+    return found
+
+
+def _other_serves(controllers: Mapping[str, bool], *, off: bool) -> list[str]:
+    """Say so where jobs to come get their verdict on another host: of several controllers the first that answers
+    serves."""
+    acting = next((name for name, is_up in controllers.items() if is_up), None)
+    if acting is None or _short(acting) == _here():
+        return []
+    return [
+        f"{acting} serves, and not {_here()}: jobs to come have the mode of its config.toml; run "
+        f"`slurm-share {_word(off)} --cluster` there"
+    ]
 
 
 def _untold_nodes(after: Configuration, *, off: bool) -> list[str]:

@@ -12,6 +12,7 @@ from ..errors import CommandError
 from ..records import Switchable
 from . import slurm
 
+_CONTROLLER = re.compile(r"^Slurmctld\([a-z0-9]+\) at (\S+) is (\w+)", re.MULTILINE)
 _SHAPED = re.compile(r"(?:^|;)share-gpu=")
 _OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
 QUEUE_S = 300.0
@@ -122,12 +123,12 @@ def read_nodes() -> dict[str, tuple[bool, str]]:
     )
 
 
-def parse_controllers(text: str) -> tuple[str, ...]:
-    """Return the controllers' hosts in the text of `scontrol ping`, the primary first."""
-    return tuple(re.findall(r"^Slurmctld\([a-z0-9]+\) at (\S+) is ", text, re.MULTILINE))
+def parse_controllers(text: str) -> dict[str, bool]:
+    """Return the controllers' hosts in the text of `scontrol ping`, the primary first, and whether each answers."""
+    return {host: word == "UP" for host, word in _CONTROLLER.findall(text)}
 
 
-def read_controllers() -> tuple[str, ...]:
+def read_controllers() -> dict[str, bool]:
     """Return the same from Slurm. Raises CommandError where there is no scontrol."""
     argv = slurm.ping_text_argv()
     return parse_controllers(process.finish(argv, timeout_s=30.0, env=slurm.queue_environment(os.environ)).stdout)

@@ -199,7 +199,7 @@ def test_elements_of_an_array_are_counted(which, count):
 def test_controllers_are_those_that_ping_names():
     """The backup's, too."""
     text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
-    assert slurm_verdicts.parse_controllers(text) == ("ctl", "ctl2.site")
+    assert slurm_verdicts.parse_controllers(text) == {"ctl": True, "ctl2.site": False}
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     here = os.uname().nodename
     settings = config.parse(f"switched_off = true\n{lines}\n", "x")
     monkeypatch.setattr(command.config, "load", lambda: settings)
-    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: (here, "backup.site"))
+    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: {here: True, "backup.site": True})
     monkeypatch.setattr(command.slurm_verdicts, "read", lambda: ())
     monkeypatch.setattr(command, "_put_word", lambda path, word: b"")
     assert command.run_off(argparse.Namespace(cluster=True)) == code
@@ -219,12 +219,12 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     assert ("run `slurm-share off` on each node" in said.err) == (code == 1)
 
 
-def switch_off(monkeypatch, capsys, lists, change):
+def switch_off(monkeypatch, capsys, lists, change=None, controllers=None):
     """Run `off --cluster` where squeue gives these lists, the last one for ever; its code, and what it wrote."""
     settings = config.parse("switched_off = true", "x")
     monkeypatch.setattr(command, "SETTLE_S", 0.0)
     monkeypatch.setattr(command.config, "load", lambda: settings)
-    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: (os.uname().nodename,))
+    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: controllers or {os.uname().nodename: True})
     monkeypatch.setattr(command.slurm_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
     monkeypatch.setattr(command.verdicts, "change", change)
     code = command.run_off(argparse.Namespace(cluster=True))
@@ -274,6 +274,18 @@ def test_without_a_controller_the_jobs_that_wait_are_said_to_keep_their_verdict(
     assert code == 1
     assert "Jobs that wait still have the verdict of before" in said.err
     assert "run `slurm-share off --cluster` again when slurmctld answers" in said.err
+
+
+@pytest.mark.parametrize(("primary", "backup", "code"), [(True, True, 1), (False, True, 0), (False, False, 0)])
+def test_a_backup_controller_that_does_not_serve_says_who_does(monkeypatch, capsys, primary, backup, code):
+    """The jobs to come get their verdict there; those that wait are changed from here."""
+    here = os.uname().nodename
+    controllers = {"primary.site": primary, f"{here}.site": backup}
+    found, said = switch_off(monkeypatch, capsys, [()], controllers=controllers)
+    assert found == code
+    assert ("run `slurm-share off --cluster` there" in said.err) == (code == 1)
+    assert ("primary.site serves, and not" in said.err) == (code == 1)
+    assert "0 pending jobs will run unshared" in said.out
 
 
 # --- status --cluster ------------------------------------------------------------------------------------------------
