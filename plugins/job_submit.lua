@@ -817,6 +817,18 @@ local function give_verdict(job, settings, words)
   return true
 end
 
+-- An ordinary job is not refused where the field has no room: each node's own settings count for it then.
+local function give_ordinary_verdict(job, settings, words)
+  local field = settings.verdict_field
+  local text = with_verdict(job[field], ITEM .. words, field)
+  if text then
+    job[field] = text
+  else
+    slurm.log_info("slurm-share: the job of uid %s has no room in its %s for %s; the nodes go by their own settings",
+      tostring(job.user_id), field, ITEM .. words)
+  end
+end
+
 -- What the hooks need to know to say what they would do with a job that is left as it was.
 local function observed(wish)
   if not wish then return "observe,refused" end
@@ -901,7 +913,7 @@ function M.submit(job, partitions, _uid)
   if not n and not problem then
     keep_to_one_user(job, names, settings)
     local keeps_nodes = #settings.exclusive_user_partitions > 0 or #settings.exclusive_user_nodes > 0
-    if mode == "off" and keeps_nodes and not give_verdict(job, settings, mode) then return slurm.ERROR end
+    if mode == "off" and keeps_nodes then give_ordinary_verdict(job, settings, mode) end
     return slurm.SUCCESS
   end
   local no_effect = "slurm-share: --share-gpu=" .. text .. " has no effect"

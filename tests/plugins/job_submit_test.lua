@@ -678,9 +678,13 @@ local verdicts = {
   { 'mode = "off"', "4", string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
   { 'mode = "off"', "4", string.rep("x", 1024), nil, "refused" },
   { 'mode = "on"', nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil },
+  -- an ordinary job is not refused for it; slurmctld's log has a line
+  { 'mode = "off"\nexclusive_user_nodes = ["n1"]', nil, string.rep("x", 997), nil, string.rep("x", 997) .. ";slurm-share=off", nil },
+  { 'mode = "off"\nexclusive_user_nodes = ["n1"]', nil, string.rep("x", 998), nil, string.rep("x", 998), nil, 1 },
+  { 'mode = "off"\nexclusive_user_partitions = ["x"]', nil, string.rep("x", 1024), nil, string.rep("x", 1024), nil, 1 },
 }
 for number, row in ipairs(verdicts) do
-  local text, n, extra, comment, extra_wanted, comment_wanted = unpack(row, 1, 6)
+  local text, n, extra, comment, extra_wanted, comment_wanted, in_log = unpack(row, 1, 7)
   local name, d = "verdict " .. number, n and with(n) or job({})
   configure(text)
   d.partition, d.extra, d.comment = "gpu", extra, comment
@@ -692,6 +696,7 @@ for number, row in ipairs(verdicts) do
   else
     equal(name, "extra", d.extra, extra_wanted)
     equal(name, "comment", d.comment, comment_wanted)
+    equal(name, "log", in_log == nil or (#logged == in_log and has(logged[1], "no room in its extra for slurm-share=off")), true)
   end
 end
 
