@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import config, names
@@ -29,18 +30,22 @@ COLUMNS = (
 
 
 def print_status(*, as_json: bool) -> int:
-    """Ask all nodes and print. 1 where one did not answer, or only in part."""
+    """Ask all nodes and print. 1 where one did not answer, or only in part, or the mode file cannot be read."""
     here = config.load()
     known = slurm_verdicts.read_nodes()
     nodes = sorted(known, key=natural)
     found = cluster_status.read(here.settings.remote_command, nodes)
     shown = {node: _without_gpus(found[node], has_gpus=known[node][0]) for node in nodes}
-    file = _mode_file(here)
+    file, problem = _mode_file(here)
+    problems = [] if problem is None else [problem]
     if as_json:
-        print(json.dumps(_as_json(here, file, {node: known[node][1] for node in nodes}, shown), indent=2))
+        print(json.dumps(_as_json(here, file, problems, {node: known[node][1] for node in nodes}, shown), indent=2))
     else:
         _print(here, file, {node: known[node][1] for node in nodes}, shown)
-    return EXIT_NOT_ALL if any(one.problem is not None for one in shown.values()) else names.EXIT_OK
+    for said in problems:
+        print(f"slurm-share: {screen.safe(said)}", file=sys.stderr)
+    is_whole = not problems and all(one.problem is None for one in shown.values())
+    return names.EXIT_OK if is_whole else EXIT_NOT_ALL
 
 
 def _without_gpus(one: NodeShares, *, has_gpus: bool) -> NodeShares:
@@ -61,11 +66,18 @@ def _own(here: Configuration) -> str:
     return _modes(modes[""], {name: mode for name, mode in modes.items() if name})
 
 
-def _mode_file(here: Configuration) -> str | None:
-    """The word in force of the site's mode file; None: there is none."""
+def _mode_file(here: Configuration) -> tuple[str | None, str | None]:
+    """The word in force of the site's mode file (None: it has none), and why it cannot be read."""
     path = here.settings.mode_file
-    found = mode_file.read(path) if path else None
-    return None if found is None or found.text is None else word_of_file(found.text)
+    if not path:
+        return None, None
+    found = mode_file.read(path)
+    if found.problem is not None:
+        return None, (
+            f"the mode file {path} cannot be read here ({found.problem}); a node that cannot read it goes by its own "
+            "mode and the job's verdict"
+        )
+    return None if found.text is None else word_of_file(found.text), None
 
 
 def _differing(here: Configuration, found: Mapping[str, NodeShares]) -> dict[str, list[str]]:
@@ -83,7 +95,11 @@ def _host() -> str:
 
 
 def _as_json(
-    here: Configuration, file: str | None, states: Mapping[str, str], found: Mapping[str, NodeShares]
+    here: Configuration,
+    file: str | None,
+    problems: Sequence[str],
+    states: Mapping[str, str],
+    found: Mapping[str, NodeShares],
 ) -> dict[str, Any]:
     modes = here.modes()
     return {
@@ -93,6 +109,7 @@ def _as_json(
         "partition_modes": {name: mode for name, mode in modes.items() if name},
         "switched_off": here.settings.switched_off,
         "mode_file": file,
+        "problems": list(problems),
         "differ": sorted((node for nodes in _differing(here, found).values() for node in nodes), key=natural),
         "nodes": [
             {

@@ -68,6 +68,8 @@ def _ask(remote: Sequence[str], node: str) -> NodeShares:
         done = finish(argv(remote, node), timeout_s=NODE_S)
     except CommandError as error:
         why = f"no answer within {NODE_S:g} s" if "no answer within" in error.stderr else error.stderr
+        if isinstance(error.__cause__, FileNotFoundError):
+            why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
         return NodeShares(node, problem=why[:_MOST_WORDS])
     if not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

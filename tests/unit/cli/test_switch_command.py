@@ -323,4 +323,23 @@ def test_a_command_that_fails_or_hangs_is_a_problem_of_its_node_alone(monkeypatc
     assert (found["n1"].mode, found["n1"].problem) == ("on", None)
     assert found["n2"].problem == "no answer within 0.5 s"
     assert found["n3"].problem == "code 255: why"
-    assert "No such file" in (cluster_status.read(["/nowhere", "NODE"], ["n4"])["n4"].problem or "")
+
+
+def test_a_remote_command_that_is_not_there_is_said_with_the_way_out():
+    """The site may have another than ssh."""
+    assert cluster_status.read(["no-such-ssh", "NODE"], ["n4"])["n4"].problem == (
+        "no-such-ssh is not on this host: install it, or set remote_command in config.toml"
+    )
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_mode_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, capsys, make):
+    """It may be what the nodes cannot read either."""
+    make(tmp_path / "mode")
+    monkeypatch.setattr(page.config, "load", lambda: config.parse(f"mode_file = '{tmp_path}/mode'", "x"))
+    monkeypatch.setattr(page.slurm_verdicts, "read_nodes", dict)
+    monkeypatch.setattr(page.cluster_status, "read", lambda remote, nodes: {})
+    assert page.print_status(as_json=True) == 1
+    said = capsys.readouterr()
+    assert f"the mode file {tmp_path}/mode cannot be read here (not a regular file)" in said.err
+    assert (json.loads(said.out)["mode_file"], len(json.loads(said.out)["problems"])) == (None, 1)
