@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Mapping
 
-from ..process import Finished, finish
+from ..process import Check, finish
 from ..records import VerdictUpdate
 
 UPDATE_S = 60.0
@@ -16,8 +15,9 @@ def argv(update: VerdictUpdate) -> list[str]:
     return ["scontrol", "update", f"jobid={','.join(update.jobs)}", f"{update.field}={update.text}"]
 
 
-def change(update: VerdictUpdate, run: Callable[..., Finished] = finish) -> str | None:
-    """Change these jobs; return what scontrol said where it did not change all of them. One that has begun or ended
-    since it was listed is refused, and the others are changed. Raises CommandError where scontrol does not end."""
-    done = run(argv(update), timeout_s=UPDATE_S, env=dict(os.environ))
+def change(update: VerdictUpdate, environ: Mapping[str, str], check: Check | None = None) -> str | None:
+    """Change these jobs of the cluster that `environ` leads to; return what scontrol said where it did not change all
+    of them. One that has begun or ended since it was listed is refused, and the others are changed. Raises CommandError
+    where scontrol does not end; `check`: as for `finish`."""
+    done = finish(argv(update), timeout_s=UPDATE_S, env=environ, check=check)
     return None if done.code == 0 else done.stderr.strip()

@@ -19,7 +19,7 @@ from ..decide import switch
 from ..decide.verdict import MODES, Mode
 from ..errors import CommandError, SlurmSilentError, UsageError
 from ..paths import CONFIG_FILE
-from ..readers import slurm_verdicts
+from ..readers import slurm, slurm_verdicts
 from ..records import Switchable, VerdictUpdate
 
 EXIT_NOT_ALL = 1
@@ -271,7 +271,8 @@ def _change(change: VerdictUpdate) -> tuple[str | None, bool]:
     """Return what scontrol said where it did not change all of these jobs, and whether it answered in time. Raises
     CommandError where no controller answers, or there is no scontrol."""
     try:
-        return verdicts.change(change), True
+        check = slurm.patience(verdicts.argv(change))
+        return verdicts.change(change, slurm_verdicts.environment(), check), True
     except CommandError as error:
         if isinstance(error, SlurmSilentError) or isinstance(error.__cause__, OSError):
             raise

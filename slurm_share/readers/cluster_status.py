@@ -10,7 +10,7 @@ import msgspec
 from ..errors import CommandError
 from ..process import finish
 from ..records import NodeShares
-from .remote_hosts import AT_ONCE, remote_argv
+from .remote_hosts import AT_ONCE, environment, remote_argv
 
 NODE_S = 20.0
 """For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
@@ -65,7 +65,7 @@ def parse(node: str, text: str) -> NodeShares:
 
 def _ask(remote: Sequence[str], node: str) -> NodeShares:
     try:
-        done = finish(argv(remote, node), timeout_s=NODE_S)
+        done = finish(argv(remote, node), timeout_s=NODE_S, env=environment())
     except CommandError as error:
         why = f"no answer within {NODE_S:g} s" if "no answer within" in error.stderr else error.stderr
         if isinstance(error.__cause__, FileNotFoundError):

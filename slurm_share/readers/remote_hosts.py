@@ -59,7 +59,7 @@ def _ask(
         if left <= 0:
             return host, ""
         try:
-            return host, finish([*argv_of(host), *words], timeout_s=left, env=_environment()).stdout
+            return host, finish([*argv_of(host), *words], timeout_s=left, env=environment()).stdout
         except CommandError:
             return host, ""
 
@@ -95,7 +95,7 @@ def read_nodes() -> Mapping[str, str | None]:
     }
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Without the variables by which a shell of a job would have srun start a step of that job."""
     kept = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "KRB5CCNAME")
     return {name: os.environ[name] for name in kept if name in os.environ}

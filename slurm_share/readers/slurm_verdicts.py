@@ -12,6 +12,8 @@ from ..errors import CommandError
 from ..records import Switchable
 from . import slurm
 
+_OF_THE_SHELL = ("SLURM_CLUSTERS",)
+"""By which a person's squeue and scontrol ask another cluster."""
 _CONTROLLER = re.compile(r"^Slurmctld\([a-z0-9]+\) at (\S+) is (\w+)", re.MULTILINE)
 _SHAPED = re.compile(r"(?:^|;)share-gpu=")
 _OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
@@ -39,6 +41,12 @@ class _Job(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     jobs: list[_Job]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for the commands that ask, and change, this host's own cluster."""
+    kept = slurm.queue_environment(os.environ)
+    return {name: value for name, value in kept.items() if name not in _OF_THE_SHELL}
 
 
 def argv() -> list[str]:
@@ -94,7 +102,7 @@ def read() -> tuple[Switchable, ...]:
     found = process.run(
         argv(),
         timeout_s=QUEUE_S,
-        env=slurm.queue_environment(os.environ),
+        env=environment(),
         check=slurm.patience(argv()),
         errors="surrogateescape",
     )
@@ -118,9 +126,7 @@ def parse_nodes(text: str) -> dict[str, tuple[bool, str]]:
 def read_nodes() -> dict[str, tuple[bool, str]]:
     """Return the same from Slurm. Raises CommandError where it does not answer."""
     argv = nodes_argv()
-    return parse_nodes(
-        process.run(argv, timeout_s=60.0, env=slurm.queue_environment(os.environ), check=slurm.patience(argv))
-    )
+    return parse_nodes(process.run(argv, timeout_s=60.0, env=environment(), check=slurm.patience(argv)))
 
 
 def parse_controllers(text: str) -> dict[str, bool]:
@@ -131,4 +137,4 @@ def parse_controllers(text: str) -> dict[str, bool]:
 def read_controllers() -> dict[str, bool]:
     """Return the same from Slurm. Raises CommandError where there is no scontrol."""
     argv = slurm.ping_text_argv()
-    return parse_controllers(process.finish(argv, timeout_s=30.0, env=slurm.queue_environment(os.environ)).stdout)
+    return parse_controllers(process.finish(argv, timeout_s=30.0, env=environment()).stdout)

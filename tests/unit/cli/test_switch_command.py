@@ -186,8 +186,26 @@ def test_what_a_user_wrote_in_no_utf8_stays_as_it_is(tmp_path, monkeypatch):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (update,) = switch.updates(slurm_verdicts.read(), lambda partitions: "on", off=True)
-    assert verdicts.change(update) is None
+    assert verdicts.change(update, slurm_verdicts.environment()) is None
     assert (tmp_path / "said").read_bytes() == b"extra=" + bytes_of_hers + b"\n;slurm-share=off"
+
+
+def test_what_the_callers_shell_says_about_clusters_and_jobs_changes_nothing(tmp_path, monkeypatch):
+    """The queue is asked and changed of this cluster, and a node gets what a remote command needs."""
+    for name in ("squeue", "scontrol", "far"):
+        (tmp_path / name).write_text(f'#!/bin/sh\nenv >{tmp_path}/env.{name}\necho \'{{"jobs": [], "mode": "on"}}\'\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for name in ("SLURM_CLUSTERS", "SQUEUE_STATES", "SLURM_JOB_ID"):
+        monkeypatch.setenv(name, "theirs")
+    monkeypatch.setenv("SLURM_CONF", "/ours")
+    slurm_verdicts.read()
+    assert verdicts.change(VerdictUpdate(("7",), "extra", "x"), slurm_verdicts.environment()) is None
+    assert cluster_status.read(["far", "NODE"], ["n1"])["n1"].problem is None
+    seen = {name: (tmp_path / f"env.{name}").read_text() for name in ("squeue", "scontrol", "far")}
+    assert all("SLURM_CONF=/ours" in text for text in seen.values())
+    assert not any("SLURM_CLUSTERS" in text or "SQUEUE_STATES" in text for text in seen.values())
+    assert "SLURM_JOB_ID" not in seen["far"]
 
 
 @pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
@@ -209,6 +227,7 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     """Without verdicts and without a mode file the nodes go on sharing, and the exit code says so."""
     here = os.uname().nodename
     settings = config.parse(f"switched_off = true\n{lines}\n", "x")
+    monkeypatch.setattr(command, "SETTLE_S", 0.0)
     monkeypatch.setattr(command.config, "load", lambda: settings)
     monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: {here: True, "backup.site": True})
     monkeypatch.setattr(command.slurm_verdicts, "read", lambda: ())
@@ -236,7 +255,7 @@ def test_a_job_that_comes_after_an_empty_list_is_changed_too(monkeypatch, capsys
     """Its submission was under way when config.toml was written."""
     changed = []
     lists = [before, (job("8"),), ()]
-    code, said = switch_off(monkeypatch, capsys, lists, lambda update: changed.append(update.jobs))
+    code, said = switch_off(monkeypatch, capsys, lists, lambda update, *_: changed.append(update.jobs))
     assert (code, changed) == (0, [("8",)])
     assert "1 pending job will run unshared" in said.out
 
@@ -245,7 +264,7 @@ def test_a_change_that_is_not_answered_does_not_keep_the_others_from_theirs(monk
     """It is not tried twenty times, for it takes a minute; how many are left is said."""
     changed = []
 
-    def change(update):
+    def change(update, *_):
         changed.append(update.jobs)
         if update.jobs == ("7_[1-3]",):
             raise CommandError(("scontrol",), None, "no answer within 60 s")
@@ -274,6 +293,22 @@ def test_without_a_controller_the_jobs_that_wait_are_said_to_keep_their_verdict(
     assert code == 1
     assert "Jobs that wait still have the verdict of before" in said.err
     assert "run `slurm-share off --cluster` again when slurmctld answers" in said.err
+
+
+def test_scontrol_is_not_waited_for_once_no_controller_is_up(tmp_path, monkeypatch, capsys):
+    """It would try for a minute, for each change."""
+    (tmp_path / "scontrol").write_text(
+        '#!/bin/sh\n[ "$1" = ping ] || exec sleep 60\necho "Slurmctld(primary) at ctl is DOWN"\n'
+    )
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(command.slurm, "CHECK_AFTER_S", 0.2)
+    monkeypatch.setattr(verdicts, "UPDATE_S", 20.0)
+    jobs = (job("7_[1-3]"), job("8_[1-3]"))
+    code, said = switch_off(monkeypatch, capsys, [jobs], verdicts.change)
+    assert code == 1
+    assert "no word from its controller within 0.2 s" in said.err
+    assert "again when slurmctld answers" in said.err
 
 
 @pytest.mark.parametrize(("primary", "backup", "code"), [(True, True, 1), (False, True, 0), (False, False, 0)])
