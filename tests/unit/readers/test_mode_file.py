@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,24 @@ def test_an_answer_in_time_is_given_back(text, expected):
 def test_a_call_that_fails_gives_nothing():
     """Its traceback goes nowhere."""
     assert process.in_time(lambda: bytes(1 // 0), 10.0) is None
+
+
+@pytest.mark.parametrize("call", [lambda: time.sleep(60), lambda: bytes(1 // 0)])
+def test_a_child_without_an_answer_leaves_no_zombie(call):
+    """A program that lives on would keep one for each look."""
+    before = _zombies()
+    assert process.in_time(call, 0.2) is None
+    assert _zombies() == before
+
+
+def _zombies():
+    """Of this process."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = file.read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if words[0] == b"Z" and int(words[1]) == os.getpid():
+            found.add(file)
+    return found
