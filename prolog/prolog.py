@@ -44,7 +44,8 @@ def _drop_plan() -> None:
 
 def _note_unshared() -> None:
     """Where a job asked to share and does not, on a node whose own mode is `on`: its tasks run unshared, and are told
-    why. Without this note the plugin would take a plan for missing, and refuse them."""
+    why. Without this note the plugin takes a plan for missing, and refuses them; that is so where there is no room for
+    it."""
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.actuators import state
@@ -53,7 +54,13 @@ def _note_unshared() -> None:
     from slurm_share.records import PlanFile
 
     job = hook_env.read(os.environ)
-    state.write_unshared(Paths(), PlanFile(job.job_id, job.uid, job.node, unshared=hook.why_not_on), job.gid)
+    note = PlanFile(job.job_id, job.uid, job.node, unshared=hook.why_not_on)
+    try:
+        state.write_unshared(Paths(), note, job.gid)
+    except OSError as error:
+        if error.errno not in hook.NO_ROOM:
+            raise
+        hook.report("prolog", f"{hook.explain(error)}: the tasks of job {job.job_id}, which is unshared, are refused")
 
 
 def _refuse(error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from slurm_share_hooks import admission, epilog, hook, prolog, release
+from slurm_share_hooks import admission, epilog, hook, observe, prolog, release
 from strangers import started
 
 from slurm_share import names, process
@@ -696,6 +697,28 @@ def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
     monkeypatch.setattr(state, "write_plan", lambda *_: 1 / 0)
     assert prolog.main() == 0
     assert node.plan() is None  # the plugin then ends the job's tasks
+
+
+def test_a_note_for_which_there_is_no_room_keeps_no_prolog_from_its_work(node, monkeypatch):
+    """What follows is done, and the log says what becomes of the job."""
+    log, seen = [], []
+    monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
+    monkeypatch.setattr(hook, "load_settings", lambda **_: Settings(mode="observe", log_file="", mps_control=""))
+    monkeypatch.setattr(hook, "why_not_on", "sharing is switched off")
+    monkeypatch.setattr(hook, "report", lambda who, text: log.append(text))
+    monkeypatch.setattr(observe, "arrival", lambda *_: seen.append(True))
+    for key, value in ENVIRON.items():
+        monkeypatch.setenv(key, value)
+
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/run/x/unshared")
+
+    monkeypatch.setattr(state, "write_unshared", no_room)
+    assert prolog.main() == 0
+    assert seen == [True]
+    (line,) = log
+    assert "/run/x/unshared cannot be written" in line
+    assert "job 4711, which is unshared, are refused" in line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: somebody else's plan takes root")
