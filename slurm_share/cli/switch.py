@@ -17,7 +17,7 @@ from ..actuators import site_files, verdicts
 from ..config import Configuration
 from ..decide import switch
 from ..decide.verdict import MODES, Mode
-from ..errors import CommandError, SlurmSilentError, UsageError
+from ..errors import CommandError, ConfigError, SlurmSilentError, UsageError
 from ..paths import CONFIG_FILE
 from ..readers import slurm, slurm_verdicts
 from ..records import Switchable, VerdictUpdate
@@ -56,7 +56,7 @@ def run_on(arguments: argparse.Namespace) -> int:
 
 def _switch(*, off: bool, cluster: bool) -> int:
     controllers = _controllers() if cluster else {}
-    before = config.load()
+    before = _load(off=off, cluster=cluster)
     after = _write(before, off=off)
     _say_modes(before, after, off=off)
     if not cluster:
@@ -74,6 +74,21 @@ def _switch(*, off: bool, cluster: bool) -> int:
     left = _change_jobs(after, off=off)
     _say_problems(left)
     return EXIT_NOT_ALL if problems or left else _code(after, off=off)
+
+
+def _load(*, off: bool, cluster: bool) -> Configuration:
+    """Raises ConfigError, with the way out, for a file that is not understood: no line is written into one."""
+    try:
+        return config.load()
+    except ConfigError as error:
+        again = f"`slurm-share {_word(off)}{' --cluster' if cluster else ''}`"
+        emergency = '; or keep a copy, and make `mode = "off"` its only line' if off else ""
+        raise ConfigError(
+            error.file,
+            f"{error.why}. Nothing is changed, and slurmctld goes on with what it last understood: mend the file "
+            f"(`slurm-share config print` says what is wrong) and run {again}{emergency}",
+            error.key,
+        ) from error
 
 
 def _word(off: bool) -> str:

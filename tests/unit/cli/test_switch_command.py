@@ -56,6 +56,20 @@ def test_a_line_that_is_not_found_is_to_be_changed_by_hand(tmp_path, monkeypatch
     assert file.read_text() == text
 
 
+@pytest.mark.parametrize("text", ["mode = on\n", "mood = 'on'\n"])
+def test_a_file_that_is_not_understood_stays_and_the_way_out_is_said(tmp_path, monkeypatch, capsys, text):
+    """No line is written into it: where it belongs is not known."""
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    load = config.load
+    monkeypatch.setattr(command.config, "load", lambda: load(file))
+    assert main.main(["off"]) == 2
+    said = capsys.readouterr().err
+    assert "`slurm-share config print` says what is wrong) and run `slurm-share off`; or keep a copy" in said
+    assert 'make `mode = "off"` its only line' in said
+    assert file.read_text() == text
+
+
 @pytest.mark.parametrize("before", ["on\n", None])
 def test_the_mode_file_behind_a_link_is_written(tmp_path, before):
     """Each node may have a link of its own to it: another file in the link's place would reach no other node."""
