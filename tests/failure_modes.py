@@ -167,7 +167,8 @@ ROWS = (
         28,
         "slurmd restarts, the node loses power, the package is upgraded in mid-job",
         "go on, or are requeued by Slurm; their daemons are joined, not doubled",
-        "what is over is told by who lives; in service",
+        "what is over is told by who lives; in service. A slurmd that is killed between a job's Prolog and its first"
+        " step runs no Epilog for it: the next job's Prolog clears what is left",
         ("test_a_suspended_jobs_stopped_tasks_end_with_the_job",),
     ),
     Row(
