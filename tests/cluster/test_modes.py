@@ -172,6 +172,10 @@ def held(cluster: Cluster) -> int:
     return job
 
 
+def waits(cluster: Cluster, job: int) -> bool:
+    return "JobState=PENDING " in cluster.exec("ctl", ["scontrol", "-o", "show", "job", str(job)]).stdout
+
+
 @pytest.mark.parametrize("sequence", SEQUENCES, ids=", ".join)
 def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
     cluster: Cluster, n2: Node, sequence: tuple[str, ...]
@@ -231,6 +235,9 @@ def test_arrays_and_requeued_jobs_are_switched_as_well(cluster: Cluster, n2: Nod
         cluster.as_user("alice", "touch go", check=True)
         cluster.exec("ctl", ["scontrol", "requeue", str(running)], check=True)
         assert cluster.wait(array) == "COMPLETED"
+        # Slurm lets it wait for two minutes; its new credential has to be younger than the end of the old one
+        until(lambda: waits(cluster, running), "a requeued job that waits")
+        cluster.exec("ctl", ["scontrol", "update", f"jobid={running}", "StartTime=now+2"], check=True)
         assert cluster.wait(running) == "COMPLETED"
         assert slots(cluster, running) == ["slot none"]
         found = cluster.as_user("alice", "cat array-*.out").stdout
