@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.decide.site_lines import OLDEST
-from slurm_share.decide.site_lua import LOAD
+from slurm_share.decide.site_lua import IN_MODIFY, IN_SUBMIT, LOAD, survives
 from slurm_share.decide.site_rules import OWN_LUA
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -311,3 +311,49 @@ def test_no_removal_while_the_controllers_script_calls_ours(host: Host, file: st
     assert host.choose("--check", **environ).returncode == 0
     lua.unlink()
     assert host.choose("--check", **environ).returncode == 0
+
+
+_PATH = "/usr/lib/slurm-share/job_submit.lua"
+_USES = "local code = share.submit(job, partitions, uid)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_safe"),
+    [
+        ((LOAD, *IN_SUBMIT, *IN_MODIFY), True),
+        ((OWN_LUA,), True),
+        (("-- " + _USES,), True),
+        ((f'local share = dofile("{_PATH}")', _USES), False),
+        ((f'found, share = pcall(dofile, "{_PATH}")', "return found and share.submit(job)"), False),
+        ((LOAD, _USES), False),
+        ((LOAD, *IN_SUBMIT, "return share.modify(job, old, partitions, uid)"), False),
+        ((LOAD, "if found then return share.submit(job, partitions, uid) end"), True),
+        ((LOAD, 'return share["submit"](job, partitions, uid) -- found'), False),
+        ((LOAD, "sharing.of(job)", "ashare.of(job)"), True),
+        ((f"local ok,ours=pcall( dofile , '{_PATH}')", "return ok and ours.submit(job)"), True),
+        ((f"local ok,ours=pcall( dofile , '{_PATH}')", "local found = ours.submit(job)"), False),
+    ],
+)
+def test_the_packages_script_and_install_agree_on_what_survives(
+    host: Host, lines: tuple[str, ...], is_safe: bool
+) -> None:
+    """Ours is used only where it was found: else every job is refused once the package is gone."""
+    lua = host.root / "etc/slurm/job_submit.lua"
+    lua.parent.mkdir(parents=True)
+    lua.write_text("\n".join(lines) + "\n")
+    assert survives(lua.read_text()) is is_safe
+    done = host.choose("--check")
+    assert (done.returncode, done.stderr == "") == (0 if is_safe else 1, is_safe), done.stderr
+    assert is_safe or f"\n{len(lines)}:{lines[-1].split(' --')[0]}" in done.stderr or f"\n1:{lines[0]}" in done.stderr
+
+
+def test_an_upgrade_says_what_the_controller_needs(host: Host) -> None:
+    """Where a script runs ours, and nowhere else: slurmctld has loaded the old one."""
+    assert "scontrol reconfigure" not in host.choose("--again").stderr
+    lua = host.root / "etc/slurm/job_submit.lua"
+    lua.parent.mkdir(parents=True)
+    for text, expected in ((LOAD, 1), (OWN_LUA, 1), (f"-- {LOAD}", 0), ("return 0", 0)):
+        lua.write_text(f"{text}\n")
+        assert host.choose("--again").stderr.count(f"{lua} runs the script of this package") == expected
+    lua.write_text(LOAD)
+    assert "scontrol reconfigure" not in host.choose().stderr
