@@ -10,7 +10,7 @@ from ..conf_text import ConfText
 from ..decide.node_names import unfold
 from ..decide.site_controllers import ControllersSeen, controllers, is_same_host
 from ..decide.site_lines import Present
-from ..decide.site_partial import NodesSeen
+from ..decide.site_partial import NodesSeen, starts_ours
 from ..errors import UsageError
 from ..installed import EPILOG, LUA, PLUGIN, PROLOG
 from ..process import Deadline
@@ -33,7 +33,7 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     )
     in_force = remote_hosts.read_hooks_in_force()
     # Where slurmd has to start our hooks already, the job that asks would be the one that drains the node.
-    if by_jobs and in_force is not None and not in_force & {PROLOG, EPILOG}:
+    if by_jobs and in_force is not None and not starts_ours(in_force):
         free = {node: place for node, place in partitions.items() if place is not None and node not in there}
         there |= remote_hosts.read_there(free, _NEEDED, lambda node: remote_hosts.srun_argv(node, free[node]), deadline)
     lacking = {node: tuple(file for file in _NEEDED if file not in there[node]) for node in nodes if node in there}

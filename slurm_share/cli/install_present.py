@@ -31,7 +31,15 @@ def read_present(conf: Path) -> Present:
     files = {*slurm.files, *plugstack.files, *gres_text.files, lua, *_wrappers(conf)}
     texts = {str(file): read_text(file) for file in files if file.exists()}
     return Present(
-        slurm, plugstack, gres_text, texts, str(lua), read_release(), _started(slurm), _configuration().settings
+        slurm,
+        plugstack,
+        gres_text,
+        texts,
+        str(lua),
+        read_release(),
+        _started(slurm),
+        _configuration().settings,
+        frozenset(str(file) for file in _wrappers(conf) if _is_unrunnable(file, texts.get(str(file)))),
     )
 
 
@@ -46,6 +54,11 @@ def read_shares() -> tuple[QueuedJob, ...] | None:
 
 def _wrappers(conf: Path) -> list[Path]:
     return [conf.with_name(name) for name in WRAPPERS.values()]
+
+
+def _is_unrunnable(file: Path, text: str | None) -> bool:
+    """Whether a file is a wrapper of ours that not even root may run."""
+    return text is not None and is_wrapper(str(file), text) and not file.stat().st_mode & 0o111
 
 
 def known_files(conf: Path) -> frozenset[str]:

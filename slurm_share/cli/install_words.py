@@ -27,7 +27,7 @@ _DONE = """\
 UNDONE = """\
 next:
   1. where every host has its own files: copy these
-  2. let shared jobs end, if that can wait (mode = "off" in config.toml: no further one begins): from the reconfigure on
+  2. let shared jobs end, if that can wait (slurm-share off --cluster: no further one begins): from the reconfigure on
      their tasks run on as they are, but a later srun of theirs has no share, its tasks see all GPUs of the job, and no
      Epilog ends their MPS daemons
   3. on the controller:  scontrol reconfigure

@@ -34,6 +34,8 @@ class Present(Struct, frozen=True):
     """What each value of Prolog= and Epilog= starts on this host: files, what is behind links, what scripts name."""
     settings: Settings = Settings()
     """Of config.toml: how long our hooks may take."""
+    unrunnable: frozenset[str] = frozenset()
+    """Wrappers of ours that are there without a mode to be run."""
 
 
 class SiteLines(Struct, frozen=True):
@@ -59,6 +61,8 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     if PARTIAL in taken:  # before the lines that name them
         edits += site_partial.wrapper_edits(folder, present.texts)
         refusals += site_partial.foreign_wrappers(folder, present.texts)
+    if PARTIAL in taken or _names_a_wrapper(present.slurm):
+        refusals += site_partial.unrunnable_wrappers(present.unrunnable)
     wanted: list[Iterable[Edit]] = [
         _hooks(present, is_partial=PARTIAL in taken),
         _list_with(present, "JobSubmitPlugins", "lua", site_rules.has_lua),
@@ -171,6 +175,11 @@ def _starts(present: Present, value: str, ours: str) -> bool:
     if value in site_partial.WRAPPERS.values():
         return value == site_partial.WRAPPERS["Prolog" if ours == PROLOG else "Epilog"]
     return any(path.rsplit("/", 1)[-1] == name for path in (value, *present.hook_globs.get(value, ())))
+
+
+def _names_a_wrapper(slurm: ConfText) -> bool:
+    named = (value for key in site_partial.WRAPPERS for value in slurm.values(key))
+    return any(value.rpartition("/")[2] in site_partial.WRAPPERS.values() for value in named)
 
 
 def _beside(present: Present, line: ConfLine, add: str, key: str, word: str, *, after: bool) -> Edit:

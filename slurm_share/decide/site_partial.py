@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -29,6 +30,12 @@ def is_wrapper(name: str, text: str) -> bool:
     return name.rpartition("/")[2] in WRAPPERS.values() and MARK in text.split("\n")
 
 
+def starts_ours(values: Iterable[str]) -> bool:
+    """Whether one of these values of Prolog= and Epilog= starts our hook, by itself or by a wrapper: a node that lacks
+    the file is drained by its next job."""
+    return any(value in (PROLOG, EPILOG) or value.rpartition("/")[2] in WRAPPERS.values() for value in values)
+
+
 def wrapper_edits(folder: str, texts: Mapping[str, str]) -> Iterator[Edit]:
     """The wrappers that are not there, each a whole file."""
     for key, name in WRAPPERS.items():
@@ -42,6 +49,15 @@ def foreign_wrappers(folder: str, texts: Mapping[str, str]) -> Iterator[str]:
         file = f"{folder}/{name}"
         if file in texts and not is_wrapper(file, texts[file]):
             yield f"{file} is not the wrapper that slurm-share writes; move it away, then write this again"
+
+
+def unrunnable_wrappers(files: Iterable[str]) -> Iterator[str]:
+    """Wrappers without a mode to be run: sentences."""
+    for file in sorted(files):
+        yield (
+            f"{file} has no mode to be run, and Slurm drains each node whose Prolog or Epilog it cannot run: "
+            f"chmod 755 {shlex.quote(file)}, then write this again"
+        )
 
 
 class NodesSeen(Struct, frozen=True):

@@ -78,12 +78,14 @@ def test_a_file_without_a_newline_at_its_end_has_none_again(conf):
     assert conf.read_text() == PLAIN.rstrip("\n")
 
 
-def test_lines_of_the_sites_own_in_a_file_that_we_made_stay(conf):
+def test_lines_of_the_sites_own_in_a_file_that_we_made_stay(conf, capsys):
     """plugstack.conf was not there before; now somebody else needs it."""
     plugstack = conf.with_name("plugstack.conf")
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     plugstack.write_text(plugstack.read_text() + "optional /x/pyxis.so\n")
+    capsys.readouterr()
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
+    assert "slurm-share off --cluster" in capsys.readouterr().out
     assert plugstack.read_text() == "optional /x/pyxis.so\n"
 
 
@@ -440,6 +442,25 @@ def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monk
     assert wrapper.read_text() == theirs
     assert main(["install", "--undo", "--force", "--conf", str(conf)]) == 0
     assert content(conf).keys() == {"slurm.conf"}
+
+
+def test_a_wrapper_that_slurm_cannot_run_is_named(conf, capsys, monkeypatch):
+    """As after a copy by hand: each node would be drained by its next job."""
+    settings = Settings(node_feature="here")
+    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
+    assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
+    wrapper = conf.with_name("slurm-share-epilog.sh")
+    wrapper.chmod(0o644)
+    for words in (["--check"], ["--check", "--with", "partial"], ["--apply", "--with", "partial"]):
+        capsys.readouterr()
+        assert main(["install", *words, "--conf", str(conf)]) == 2
+        said = capsys.readouterr()
+        assert f"chmod 755 {wrapper}, then write this again" in said.err
+        assert "slurm-share-prolog.sh has no mode" not in said.err
+        assert "no line is missing" not in said.out
+    wrapper.chmod(0o755)
+    assert main(["install", "--check", "--with", "partial", "--conf", str(conf)]) == 0
 
 
 def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, capsys, monkeypatch):

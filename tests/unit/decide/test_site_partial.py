@@ -12,6 +12,7 @@ from slurm_share.decide.site_partial import (
     is_wrapper,
     node_notes,
     node_refusals,
+    starts_ours,
     wrapper,
     wrapper_edits,
 )
@@ -63,3 +64,19 @@ def test_a_wrapper_is_known_by_its_name_and_its_line():
     (said,) = foreign_wrappers("/e", {"/e/slurm-share-prolog.sh": "#!/bin/sh\n"})
     assert "/e/slurm-share-prolog.sh is not the wrapper" in said
     assert not is_wrapper("/e/other.sh", wrapper("Prolog"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("/opt/slurm-share/bin/slurm-share-prolog", True),
+        ("/opt/slurm-share/bin/slurm-share-epilog", True),
+        ("slurm-share-prolog.sh", True),
+        ("/etc/slurm/slurm-share-epilog.sh", True),
+        ("/site/epilog", False),
+        ("(null)", False),
+    ],
+)
+def test_a_wrapper_in_force_starts_our_hook_as_well(value, expected):
+    """Then a job that asks a node what it has may be the one that drains it."""
+    assert starts_ours(["/site/prolog", value]) is expected
