@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "packaging/share/examples"
 PROGRAM = "/usr/local/sbin/slurm-share-health"
+LOCK = "/run/slurm-share-health.lock"
 MARK = "slurm-share-health: "
-LINES = (f"HealthCheckProgram={PROGRAM}", "HealthCheckInterval=1", "HealthCheckNodeState=CYCLE,ANY")
+LINES = (f"HealthCheckProgram={PROGRAM}", "HealthCheckInterval=2", "HealthCheckNodeState=CYCLE,ANY")
 NHC = 'die() { echo "$@"; exit 1; }; . /tmp/slurm-share.nhc; check_slurm_share && echo passed'
 """As NHC calls a check: `die` with an exit code and a sentence drains the node."""
 
@@ -32,6 +33,7 @@ def nodes(cluster: Cluster) -> Iterator[list[Node]]:
     yield made
     for node in made:
         node.run("rm", "-f", PROGRAM, "/tmp/slurm-share.nhc", "/tmp/doctor")
+        node.run("flock", LOCK, "true")  # until one that slurmd has started is at its end
         if "DRAIN" in state(node)[0]:
             node.run("scontrol", "update", f"nodename={node.name}", "state=resume")
         until(lambda node=node: not re.search("DRAIN|RESPOND", state(node)[0]), f"{node.name} in service")
@@ -106,6 +108,17 @@ def test_an_administrators_drain_outlives_the_check(nodes: list[Node]) -> None:
         assert (drained(n1), state(n1)[1]) == (True, "mine")
     assert health(n1) == (0, "")
     assert (drained(n1), state(n1)[1]) == (True, "mine")
+
+
+def test_one_check_at_a_time(nodes: list[Node]) -> None:
+    """slurmd starts the next while one still runs: they would pile up on a busy node. --check answers all the same."""
+    n1 = nodes[0]
+    with n1.gpu_file(3, "lost=1"):
+        done = n1.run("flock", LOCK, "env", "-i", f"SLURMD_NODENAME={n1.name}", PROGRAM)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert not drained(n1)
+        assert n1.run("flock", LOCK, PROGRAM, "--check").returncode == 2
+    assert health(n1) == (0, "")
 
 
 @pytest.mark.parametrize(
