@@ -38,7 +38,7 @@ exec unshare --uts --net --cgroup -- bash -ec '
     mount -t tmpfs -o mode=1777 tmp "$root/tmp"
     echo booted >"$root/etc/hostname"
     ip link set lo up
-    echo "$3" >"$2/pid"
+    echo "$3" >"$2/pid.new" && mv "$2/pid.new" "$2/pid"
     cd "$root"
     mkdir -p .old
     pivot_root . .old
