@@ -200,6 +200,9 @@ def attend(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         child = subprocess.Popen(command, env=env)
+        for number in asked:  # while it was being started
+            if number != signal.SIGINT:
+                child.send_signal(number)
         code = child.wait()
     except OSError as error:
         raise CommandError(command, None, str(error)) from error

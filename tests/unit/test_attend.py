@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,18 @@ def test_a_request_to_end_is_passed_on_and_waited_for(tmp_path: Path) -> None:
         child.terminate()
         assert child.wait(20) == 128 + 15
     assert (tmp_path / "said").read_text() == "ended\n"
+
+
+def test_a_request_that_comes_while_the_program_is_started_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there before the caller knows of it."""
+    start = subprocess.Popen
+
+    def slowly(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        child = start(*args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", slowly)
+    begin = time.monotonic()
+    assert attend(["/bin/sleep", "20"]) == 128 + 15
+    assert time.monotonic() - begin < 15
