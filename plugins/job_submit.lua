@@ -788,8 +788,8 @@ local function parted(text)
   return #verdicts > 0 and table.concat(verdicts, ";") or nil, table.concat(others, ";")
 end
 
--- The text of a field with this verdict behind it; or nil and a sentence, where Slurm would refuse so long a one, or one
--- with the verdict that the job has later.
+-- Returns the text of a field followed by this verdict. Returns nil and a sentence if Slurm would refuse a text of that
+-- length, now or with the longest verdict that the job may have later.
 local function with_verdict(text, item, field)
   local _, own = parted(text)
   local room = math.max(#item, ROOM) + 1

@@ -187,7 +187,7 @@ def report(who: str, text: str) -> None:
 
 
 why_not_on = ""
-"""What says that this hook's job is not shared on a node whose own mode is `on`; empty: nothing."""
+"""Why this hook's job is not shared on a node whose own mode is `on`. Empty: no reason against it."""
 
 
 def load_settings(*, decides: bool = True) -> Settings:

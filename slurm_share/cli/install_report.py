@@ -25,7 +25,7 @@ class LineReport(Struct, frozen=True):
     """One line of ours."""
 
     line: str
-    """Of a file that is ours alone: all of it."""
+    """The whole text if the file is ours alone."""
     key: str = ""
     """Its keyword; empty: a comment, or a file without keywords."""
     instead: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ EXIT_NOT_ALL = 1
 ROUNDS = 20
 """How often the queue is listed until no job of the earlier mode is left in it."""
 SETTLE_S = 1.0
-"""A submission that was under way when config.toml was written is in the queue after so long."""
+"""After this time a submission that was under way when config.toml was written is in the queue."""
 MODE_FILE_S = 20.0
 
 

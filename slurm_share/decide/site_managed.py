@@ -25,7 +25,7 @@ _HEADS = (
     ("another tool", re.compile(r"automatically generated|auto-?generated|do not edit", re.I)),
 )
 _HEAD_LINES = 20
-"""Of a file: what is said there is said of all of it."""
+"""The first lines of a file: a tool that names itself there manages the whole file."""
 
 
 class Part(Struct, frozen=True):
