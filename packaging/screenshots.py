@@ -26,8 +26,8 @@ from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.wire import Told
 from textual.pilot import Pilot
 
-from slurm_share.decide.advice import advise
-from slurm_share.sources.demo import Demo
+from slurm_share.load.rules.advice import advise
+from slurm_share.load.sources.demo import Demo
 
 FOLDER = Path(__file__).parent / "docs" / "pictures"
 NOW = 1_795_271_308.0

@@ -36,7 +36,7 @@ int ss_job_gpus_add(struct ss_job_gpus *job, const char *name, const char *gres)
 /* What job_submit.lua noted down where it did not only observe: the item share-gpu=... of the job's admin_comment. */
 void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment);
 
-/* What the controller says of the job's share, in the texts of `extra` and `comment` (slurm_share/decide/verdict.py): takes the mark
+/* What the controller says of the job's share, in the texts of `extra` and `comment` (slurm_share/share/rules/verdict.py): takes the mark
  * away where that is anything but "on" for the run after `restarts` requeues. A job without a verdict keeps it. */
 void ss_job_gpus_hear(struct ss_job_gpus *job, const char *text, uint32_t restarts);
 

@@ -14,7 +14,7 @@
 
 local M = {}
 
--- The vocabulary of slurm_share/names.py; tests/plugins/test_job_submit.py compares.
+-- The vocabulary of slurm_share/core/names.py; tests/plugins/test_job_submit.py compares.
 M.CONFIG = "/etc/slurm-share/config.toml"
 M.MODES = { off = true, observe = true, on = true }
 M.FIELDS = { extra = true, comment = true }
@@ -770,7 +770,7 @@ function M.mode_for(names, settings)
 end
 
 -- The verdict ---------------------------------------------------------------------------------------------------------
--- What the hooks on the nodes are told about the job's share: slurm_share/decide/verdict.py has the form. It is the last item
+-- What the hooks on the nodes are told about the job's share: slurm_share/share/rules/verdict.py has the form. It is the last item
 -- of `extra` or `comment`. A user's own is taken out: of all jobs, since an ordinary one's counts on the nodes of
 -- exclusive_user_nodes.
 

@@ -1,4 +1,4 @@
-/* The words shared with slurm_share/names.py: SS_X here is X there, compared by tests/contract/test_vocabulary.py.
+/* The words shared with slurm_share/core/names.py: SS_X here is X there, compared by tests/contract/test_vocabulary.py.
  * What each means, and the plan's format, stands in names.py. */
 #ifndef SLURM_SHARE_NAMES_H
 #define SLURM_SHARE_NAMES_H

@@ -1,7 +1,7 @@
 /* What a user may write after --share-gpu: text -> struct ss_request -> canonical text.
  *
  * Strings in, codes out: nothing here knows Slurm, so a plain C test links it. The twin in Python is
- * slurm_share/share_option.py; tests/contract/test_option_in_two_languages.py keeps their verdicts equal. */
+ * slurm_share/share/option.py; tests/contract/test_option_in_two_languages.py keeps their verdicts equal. */
 #ifndef SLURM_SHARE_OPTIONS_H
 #define SLURM_SHARE_OPTIONS_H
 

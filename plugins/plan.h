@@ -1,4 +1,4 @@
-/* The plan of one job on this node, as the Prolog wrote it. Its format stands in slurm_share/names.py.
+/* The plan of one job on this node, as the Prolog wrote it. Its format stands in slurm_share/core/names.py.
  *
  * Read whole, checked whole, then only looked at: the strings of a struct ss_plan point into its own copy of the text.
  * Nothing here knows Slurm. */

@@ -2,9 +2,9 @@
  *
  * All of it is byte-range locks on one file beside the slots' files (open file description locks, fcntl(2)): the kernel forgets a
  * waiter or a promise with the srun that held it, however that ended, and nothing has to be cleared away. Where which lock stands
- * is said in slurm_share/names.py. The file's few bytes say how much of a promise a step has used up.
+ * is said in slurm_share/core/names.py. The file's few bytes say how much of a promise a step has used up.
  *
- * srun and slurmstepd both run these functions; their twin in Python is slurm_share/actuators/slot_queue.py. Whoever joins, claims,
+ * srun and slurmstepd both run these functions; their twin in Python is slurm_share/share/slot_queue.py. Whoever joins, claims,
  * names a step or chooses holds SS_SLOTS_LOCK meanwhile. Nothing here knows Slurm. */
 #ifndef SLURM_SHARE_SLOT_QUEUE_H
 #define SLURM_SHARE_SLOT_QUEUE_H

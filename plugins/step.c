@@ -31,7 +31,7 @@ enum verdict {
 	GIVE_SLOTS,    /* a step of tasks */
 };
 
-/* In the environment of the launchers' step and of no task: launch.sh exports it (slurm_share/work.py, ENV_JOB_TASKS). */
+/* In the environment of the launchers' step and of no task: launch.sh exports it (slurm_share/triples/records.py, ENV_JOB_TASKS). */
 #define LAUNCHERS_VARIABLE "LLSUB_JOB_TASKS_PER_NODE"
 
 /* What ss_step_begin found out, for the tasks that slurmstepd forks afterwards. */

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from slurm_share import names
+from slurm_share.core import names
+from slurm_share.share import hook
 
-from . import hook
+from .program import be_program
 
 
 def main() -> int:
@@ -27,10 +28,9 @@ def work() -> bool:
     """For a job that was given something here, whatever the mode is by now. False: the node is unwell."""
     _forget_unshared()
     settings = hook.load_settings_or_defaults("epilog")
-    from slurm_share.paths import Paths
+    from slurm_share.core.paths import Paths
+    from slurm_share.share import release
     from slurm_share.share.rules import drain
-
-    from . import release
 
     def code(in_driver: bool) -> int:
         is_unwell = drain.drains([drain.of_hang(in_driver=in_driver, before_job=False)])
@@ -55,7 +55,7 @@ def _forget_unshared() -> None:
 
 def watch_only() -> bool:
     """For a job that was given nothing: a site that observes is told what would have been done."""
-    from slurm_share.errors import ConfigError
+    from slurm_share.core.errors import ConfigError
 
     _forget_unshared()
 
@@ -64,9 +64,8 @@ def watch_only() -> bool:
     except ConfigError:
         return True  # said by the job's Prolog
     if settings.mode == "observe":
-        from slurm_share.paths import Paths
-
-        from . import observe
+        from slurm_share.core.paths import Paths
+        from slurm_share.share import observe
 
         call_off = hook.watch("epilog", settings.release_deadline_s, lambda _: names.EXIT_OK)
         try:
@@ -78,7 +77,7 @@ def watch_only() -> bool:
 
 def program() -> None:
     """The program that slurmd starts."""
-    hook.be_program(main)
+    be_program(main)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,13 @@ import struct
 import sys
 import time
 
-from slurm_share import cgroup_tree, locks, names
-from slurm_share.process import Deadline
-from slurm_share.readers import proc
+from slurm_share.core import cgroup_paths, locks, names
+from slurm_share.core.process import Deadline
+from slurm_share.node import processes
 
 # What a hook imports in the middle of its work: here it is loaded once.
-from . import admission as admission
-from . import epilog, helper_start, hook, prolog
-from . import observe as observe
+from . import epilog, helper_start, prolog
+from .program import be_child
 
 TYPE_CHECKING = False  # as in hook.py
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ RIGHTS = (b"CapInh", b"CapPrm", b"CapEff", b"CapBnd", b"CapAmb", b"NoNewPrivs", 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
-    *("slurm_share.actuators.refusals", "slurm_share.config", "slurm_share.log", "slurm_share.readers.ledger_file"),
-    "slurm_share.readers.slurm_conf",
+    *("slurm_share.share.refusals", "slurm_share.core.config", "slurm_share.core.log", "slurm_share.share.ledger_file"),
+    *("slurm_share.slurm.private_data", "slurm_share.share.admission", "slurm_share.share.observe"),
 )
 """Modules that hooks import where they need them."""
 
@@ -238,7 +237,7 @@ class Helper:
         if uid != 0 or pid <= 0 or self._place is None or read_place(pid) != self._place:
             return False
         # A hook inside a job's own step finds that out by its ancestors; the helper's are others.
-        if len(self._requests) >= MOST_HOOKS or proc.read_runs_in_job(pid=pid):
+        if len(self._requests) >= MOST_HOOKS or processes.read_runs_in_job(pid=pid):
             return False
         try:
             return connection.send(names.HELPER_TAKES.encode()) == 1
@@ -310,7 +309,7 @@ class Helper:
             def tell(code: int) -> None:
                 os.write(answer, names.HELPER_ENDED.encode() + bytes([code & 0xFF]))
 
-            hook.be_child(MAINS[one.hook], tell)
+            be_child(MAINS[one.hook], tell)
         finally:
             os._exit(1)  # without an answer: the front runs the hook again, and shows what is wrong
 
@@ -397,7 +396,7 @@ def _kill_group(pid: int) -> None:
 def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
     """Go into a cgroup of root's beside those of MPS daemons: in slurmd's own one, the helper would keep a slurmd that
     is started anew from setting up its cgroups, and count for its limits."""
-    for _, ours in cgroup_tree.trees(root):
+    for _, ours in cgroup_paths.trees(root):
         try:
             for folder in (ours, f"{ours}/hooks"):
                 if not os.path.isdir(folder):  # noqa: PTH112

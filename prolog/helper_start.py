@@ -8,9 +8,8 @@ import stat
 import sys
 import time
 
-from slurm_share import names
-
-from .hook import HELPER_WORD
+from slurm_share.core import names
+from slurm_share.share import hook
 
 TYPE_CHECKING = False  # as in hook.py
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def start(report: Callable[[str], None]) -> None:
         os.utime(place(names.HELPER_STARTED))
         flags = ["-ISB" if sys.flags.no_site else "-IB"]
         null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
-        words = [sys.executable, *flags, sys.argv[0], HELPER_WORD]
+        words = [sys.executable, *flags, sys.argv[0], hook.HELPER_WORD]
         os.posix_spawn(sys.executable, words, {"PATH": "/usr/bin:/bin"}, file_actions=null, setsid=True)
     except (OSError, NotImplementedError) as error:
         report(f"no helper for hooks can be started: {error}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from slurm_share import names
+from slurm_share.core import names
+from slurm_share.share import hook
 
-from . import hook
+from .program import be_program
 
 TYPE_CHECKING = False  # as in hook.py
 if TYPE_CHECKING:
-    from slurm_share.paths import Paths
-    from slurm_share.settings import Settings
+    from slurm_share.core.paths import Paths
+    from slurm_share.core.settings import Settings
 
 
 def main() -> int:
@@ -48,10 +49,10 @@ def _note_unshared() -> None:
     it."""
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
-    from slurm_share.actuators import state
-    from slurm_share.paths import Paths
-    from slurm_share.readers import hook_env
-    from slurm_share.records import PlanFile
+    from slurm_share.core.paths import Paths
+    from slurm_share.share import state
+    from slurm_share.share.records import PlanFile
+    from slurm_share.slurm import hook_env
 
     job = hook_env.read(os.environ)
     note = PlanFile(job.job_id, job.uid, job.node, unshared=hook.why_not_on)
@@ -66,9 +67,8 @@ def _note_unshared() -> None:
 def _refuse(error: Exception) -> None:
     """Where a job that is to share could not be entered: its tasks are refused, for without a plan they would run
     unshared. The plugin does the same where not even that can be written."""
-    from slurm_share.paths import Paths
-
-    from . import admission
+    from slurm_share.core.paths import Paths
+    from slurm_share.share import admission
 
     try:
         admission.refuse_unentered(os.environ, Paths(), hook.explain_to_user(error))
@@ -86,9 +86,8 @@ def work() -> bool:
             _note_unshared()
         if settings.mode == "off":
             return True
-        from slurm_share.paths import Paths
-
-        from . import admission
+        from slurm_share.core.paths import Paths
+        from slurm_share.share import admission
 
         paths = Paths()
         is_on = settings.mode == "on"
@@ -99,7 +98,7 @@ def work() -> bool:
         call_off = hook.watch("prolog", settings.hook_deadline_s + admission.SLACK_S, code)
         try:
             if settings.mode == "observe":
-                from . import observe
+                from slurm_share.share import observe
 
                 observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
                 return True
@@ -117,9 +116,8 @@ def work() -> bool:
 def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
     """Answer as `work` does. State that cannot be written refuses the job, which then has no plan, or one that
     says so."""
+    from slurm_share.share import admission
     from slurm_share.share.rules import drain
-
-    from . import admission
 
     try:
         if shares:
@@ -159,7 +157,7 @@ def _job_id() -> int:
 
 def program() -> None:
     """The program that slurmd starts."""
-    hook.be_program(main)
+    be_program(main)
 
 
 if __name__ == "__main__":

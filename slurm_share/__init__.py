@@ -1,36 +1,37 @@
 """slurm-share: the GPUs of a node, shared between the tasks of one Slurm user.
 
-The names below are the front door. They are imported when first asked for, because every Prolog of a cluster imports
-this package and most of them ask for nothing.
+The names below are for programs of others. They are imported when they are first asked for, because every Prolog of a
+cluster imports this package and most of them ask for nothing.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
-    from .config import load as load_config  # noqa: F401  (a plainer name at the door)
-    from .errors import SlurmShareError as SlurmShareError
-    from .paths import Paths as Paths
-    from .records import Gpu as Gpu
-    from .records import GpuReading as GpuReading
-    from .records import JobContext as JobContext
-    from .records import Ledger as Ledger
-    from .records import Plan as Plan
-    from .records import Refusal as Refusal
-    from .records import ShareRequest as ShareRequest
-    from .settings import Settings as Settings
+    from .core.config import load as load_config  # noqa: F401  (a plainer name from outside)
+    from .core.errors import SlurmShareError as SlurmShareError
+    from .core.paths import Paths as Paths
+    from .core.records import ShareRequest as ShareRequest
+    from .core.settings import Settings as Settings
+    from .node.records import Gpu as Gpu
+    from .node.records import GpuReading as GpuReading
+    from .share.records import Ledger as Ledger
+    from .share.records import Plan as Plan
+    from .share.records import Refusal as Refusal
     from .share.rules.allocation import admit as admit
+    from .slurm.records import JobContext as JobContext
 
 _HOME = {
-    "load_config": ("config", "load"),
+    "load_config": ("core.config", "load"),
     "admit": ("share.rules.allocation", "admit"),
-    "SlurmShareError": ("errors", "SlurmShareError"),
-    "Paths": ("paths", "Paths"),
-    "Settings": ("settings", "Settings"),
-    **{
-        noun: ("records", noun)
-        for noun in ("Gpu", "GpuReading", "JobContext", "Ledger", "Plan", "Refusal", "ShareRequest")
-    },
+    "SlurmShareError": ("core.errors", "SlurmShareError"),
+    "Paths": ("core.paths", "Paths"),
+    "Settings": ("core.settings", "Settings"),
+    "ShareRequest": ("core.records", "ShareRequest"),
+    "Gpu": ("node.records", "Gpu"),
+    "GpuReading": ("node.records", "GpuReading"),
+    "JobContext": ("slurm.records", "JobContext"),
+    **{name: ("share.records", name) for name in ("Ledger", "Plan", "Refusal")},
 }
 
 __all__ = sorted(_HOME)

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from . import run_folder
-from .errors import DriverError
-from .records import Driver, Gpu, GpuProcess, GpuReading
-from .work import Run
+from .core.errors import DriverError
+from .node.records import Driver, Gpu, GpuProcess, GpuReading
+from .triples import run_folder
+from .triples.records import Run
 
 
 def make_run_folder(folder: Path, jobs: Sequence[int]) -> Path:
@@ -25,7 +25,7 @@ def make_run_folder(folder: Path, jobs: Sequence[int]) -> Path:
 
 @dataclass
 class FakeNvml:
-    """Stands in for `slurm_share.readers.nvml`: GPUs as given, or a driver that does not answer."""
+    """Stands in for `slurm_share.node.gpus.binding`: GPUs as given, or a driver that does not answer."""
 
     broken: str | None = None
     """The reason the driver gives for not answering."""

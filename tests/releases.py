@@ -51,7 +51,7 @@ requeue, and leaves out pyslurm, which has to be built. cgroup v2 is tested on k
 slurmd refuses; there it is shown v2 alone (`packaging/demo/localcluster/only-v2.c`), and v2 has no controller of memory
 and CPUs. Whose a process is by its place in v2, and that folders of a user's making say nothing, is tested daily
 (`tests/cluster/test_cgroup_paths.py`); the figures of such a job's memory, from recorded files
-(`tests/unit/readers/test_cgroups.py`).
+(`tests/unit/node/test_cgroups.py`).
 
 ## Packages
 

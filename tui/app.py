@@ -16,8 +16,8 @@ from textual.binding import BindingType
 from textual.notifications import Notify
 from textual.screen import Screen
 
-from slurm_share.cli import screen
-from slurm_share.errors import UsageError, shown
+from slurm_share.core import terminal
+from slurm_share.core.errors import UsageError, shown
 
 from . import keymap, themes, workarounds
 from .board import Board
@@ -33,7 +33,7 @@ from .widgets.status import Standing
 from .wire import Hold, Look, Told
 
 if TYPE_CHECKING:
-    from .commands import Commands
+    from .actions import Commands
 
 INTERVAL_S = 5.0
 KEEP_S = 2.0
@@ -164,7 +164,7 @@ class Dashboard(App[int]):
 
     def say(self, words: str, *, severity: str = "information") -> None:
         """A note in the corner that goes away by itself. Strangers' text in it stays text."""
-        self.notify(screen.safe(words), severity=severity, markup=False)  # type: ignore[arg-type]
+        self.notify(terminal.safe(words), severity=severity, markup=False)  # type: ignore[arg-type]
 
     def on_notify(self, event: Notify) -> None:
         """The same sentence stands there once, however often it is said, and never more than a few."""

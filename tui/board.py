@@ -16,7 +16,7 @@ from textual.widgets import ContentSwitcher
 
 from slurm_share.cli.llload_cells import count_words
 
-from . import acting, keymap, view_list
+from . import action_keys, keymap, view_list
 from .place import TITLES, Place, ViewName
 from .time_keys import TimeKeys
 from .user_config import choice_of, choose_again
@@ -328,19 +328,19 @@ class Board(TimeKeys, inherit_bindings=False):
 
     def action_cancel(self) -> None:
         """Cancel the job, or the marked ones, after a question."""
-        acting.cancel(self)
+        action_keys.cancel(self)
 
     def action_signal(self) -> None:
         """Send a signal to the task or process, after a question."""
-        acting.signal(self)
+        action_keys.signal(self)
 
     def action_output(self) -> None:
         """The end of the job's output, as it grows."""
-        acting.output(self)
+        action_keys.output(self)
 
     def action_copy(self) -> None:
         """Into the terminal's clipboard."""
-        acting.copy(self)
+        action_keys.copy(self)
 
     # --- What the last line shows -------------------------------------------------------------------------------------
 

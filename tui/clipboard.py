@@ -7,9 +7,9 @@ from typing import Any
 
 from textual.app import App
 
-from slurm_share.cli import screen
+from slurm_share.core import terminal
 
 
 def put(app: App[Any], lines: Iterable[str]) -> None:
     """These lines. One that a stranger wrote is not to press Enter, or more, in the shell into which it is put."""
-    app.copy_to_clipboard("\n".join(map(screen.safe, lines)))
+    app.copy_to_clipboard("\n".join(map(terminal.safe, lines)))

@@ -16,14 +16,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slurm_share.errors import CommandError, shown
-from slurm_share.process import Deadline, Stream, stream
-from slurm_share.sources.opening import Origin
+from slurm_share.core.errors import CommandError, shown
+from slurm_share.core.process import Deadline, Stream, stream
+from slurm_share.load.sources.opening import Origin
 
 from . import wire
 from .history import History
 from .picture import Picture, put_together
-from .wire import AskPast, Begin, Look, Part, Past, Said, Seek, Step, Subject, Told, Trouble
+from .wire import (
+    AskPast,
+    Begin,
+    Look,
+    Part,
+    Past,
+    Said,
+    Seek,
+    Step,
+    Subject,
+    Told,
+    Trouble,
+)
 
 if TYPE_CHECKING:
     from textual.message import Message

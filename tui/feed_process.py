@@ -19,15 +19,24 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from slurm_share import config
-from slurm_share.errors import CommandError, SlurmShareError, UsageError, shown
-from slurm_share.snapshot import Survey
-from slurm_share.sources.opening import Advisor, Origin
+from slurm_share.core import config
+from slurm_share.core.errors import CommandError, SlurmShareError, UsageError, shown
+from slurm_share.load.snapshot import Survey
+from slurm_share.load.sources.opening import Advisor, Origin
 
 from . import wire
-from .past import PastReader
+from .recorded_history import PastReader
 from .scenes import Scene, open_scene
-from .wire import AskPast, Begin, End, Hold, Look, Past, Told, Trouble
+from .wire import (
+    AskPast,
+    Begin,
+    End,
+    Hold,
+    Look,
+    Past,
+    Told,
+    Trouble,
+)
 
 TIMEOUT_S = 15.0
 """For a look, as llload has it."""

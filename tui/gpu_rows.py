@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from slurm_share.decide.figures import tasks_on
-from slurm_share.records import MPS_NAME
-from slurm_share.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+from slurm_share.load.rules.figures import tasks_on
+from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+from slurm_share.mps.records import MPS_NAME
 
 from .points import percent
 from .wire import NodeRow

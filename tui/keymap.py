@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from slurm_share.errors import UsageError, shown
+from slurm_share.core.errors import UsageError, shown
 
 from .widgets.signs import ARROWS, arrow
 

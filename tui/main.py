@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from slurm_share import names
-from slurm_share.cli.door import enter
-from slurm_share.errors import UsageError
-from slurm_share.readers import proc
+from slurm_share.core import names
+from slurm_share.core.command import enter
+from slurm_share.core.errors import UsageError
+from slurm_share.node import processes
 
 from . import words
 from .feed import Feed
@@ -86,13 +86,13 @@ def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
     """The dashboard, until somebody has seen enough."""
     gc.disable()  # what is loaded stays, and is not walked through again and again meanwhile
     from . import workarounds
+    from .actions import Commands
     from .app import Dashboard
-    from .commands import Commands
     from .place import Place
     from .widgets import signs
 
     workarounds.draw_on_a_terminal()
-    signs.choose(config.ascii, proc.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
+    signs.choose(config.ascii, processes.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
     remembered, trouble = read_remembered(memory_file())
     app = Dashboard(
         feed,

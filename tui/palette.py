@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from slurm_share.cli import screen
+from slurm_share.core import terminal
 
 from . import keymap, themes
 from .picture import Picture
@@ -71,7 +71,7 @@ class Things(Provider):
             at = name.casefold().find(wanted)
             if at < 0:
                 continue
-            shown = screen.shortened(name, 60)
+            shown = terminal.shortened(name, 60)
             lit = Content(shown)
             if shown == name:
                 lit = lit.stylize(self.matcher(query).match_style, at, at + len(query))
@@ -129,7 +129,7 @@ def _label(offer: Offer) -> str:
 def _plain(text: str) -> str:
     """The palette reads its help as markup; a stranger's brackets are to stay brackets. (`textual.markup.escape` lets
     [$primary] through.)"""
-    return screen.safe(text).replace("[", "\\[")
+    return terminal.safe(text).replace("[", "\\[")
 
 
 def _dashboard(provider: Provider) -> Dashboard:

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from slurm_share.decide import node_names
-from slurm_share.errors import UsageError
-from slurm_share.records import QueuedJob
-from slurm_share.snapshot import Advice, Snapshot, Survey
+from slurm_share.core import nodelist
+from slurm_share.core.errors import UsageError
+from slurm_share.load.snapshot import Advice, Snapshot, Survey
+from slurm_share.slurm.records import QueuedJob
 
 from .wire import Begin, NodeRow, Position, rows_of
 
@@ -80,7 +80,7 @@ def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[N
 def nodes_of(job: QueuedJob) -> tuple[str, ...]:
     """Names of its nodes; none for a list that is no list."""
     try:
-        return node_names.unfold(job.nodes)
+        return nodelist.unfold(job.nodes)
     except UsageError:
         return ()
 

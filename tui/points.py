@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from slurm_share.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
+from slurm_share.load.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
 
 from .wire import NodeRow, Point, Subject
 

@@ -23,7 +23,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .column import Column
-from .query_terms import EXAMPLES, YES, Asked, Cells, QueryError, all_of, any_of, compared, not_of, word
+from .query_terms import (
+    EXAMPLES,
+    YES,
+    Asked,
+    Cells,
+    QueryError,
+    all_of,
+    any_of,
+    compared,
+    not_of,
+    word,
+)
 
 LONGEST = 500
 """Characters. Nobody writes more."""

@@ -14,10 +14,11 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from slurm_share.decide import idle, queue
-from slurm_share.errors import UsageError
-from slurm_share.records import QueuedJob
-from slurm_share.snapshot import Advice, HeldGpu, JobLoad, UserLoad
+from slurm_share.core.errors import UsageError
+from slurm_share.load.rules import idle
+from slurm_share.load.snapshot import Advice, HeldGpu, JobLoad, UserLoad
+from slurm_share.share.rules import queue
+from slurm_share.slurm.records import QueuedJob
 
 from .picture import Picture, nodes_of
 from .points import percent

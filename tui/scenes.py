@@ -11,14 +11,23 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from slurm_share.decide import node_names
-from slurm_share.errors import StateError, UsageError, shown
-from slurm_share.settings import Settings
-from slurm_share.snapshot import NodeLoad, Survey
-from slurm_share.sources.opening import Looker, Origin, open_looker
-from slurm_share.sources.replay import Replay
+from slurm_share.core import nodelist
+from slurm_share.core.errors import StateError, UsageError, shown
+from slurm_share.core.settings import Settings
+from slurm_share.load.snapshot import NodeLoad, Survey
+from slurm_share.load.sources.opening import Looker, Origin, open_looker
+from slurm_share.load.sources.replay import Replay
 
-from .wire import Details, Every, Look, Position, Seek, Speed, Step, Told
+from .wire import (
+    Details,
+    Every,
+    Look,
+    Position,
+    Seek,
+    Speed,
+    Step,
+    Told,
+)
 
 LARGE_NODES = 1000
 """Of a larger cluster there is a line for each node, and more of it only when somebody wants to see that."""
@@ -96,7 +105,7 @@ class Live:
         origin = self._origin
         if not origin.demo or origin.demo_nodes > DEMO_PAST_NODES:
             return
-        from slurm_share.sources.demo import Demo
+        from slurm_share.load.sources.demo import Demo
 
         now = time.time()
         for ago_s in range(int(DEMO_PAST_S), 0, -int(DEMO_PAST_STEP_S)):
@@ -127,7 +136,7 @@ class Live:
             self._wanted = told.wanted
             return self._is_detailed and not self.details
         elif isinstance(told, Look):
-            from slurm_share.sources.surveyor import Surveyor
+            from slurm_share.load.sources.surveys import Surveyor
 
             for looker in self._lookers.values():
                 if isinstance(looker, Surveyor):
@@ -192,7 +201,7 @@ class Played:
         missing = next((name for name in self._named if name not in there), None)
         if missing is not None and self.position is None:
             raise UsageError(
-                f"there is no node {shown(missing)} in the recording; there are {shown(node_names.fold(there), 200)}"
+                f"there is no node {shown(missing)} in the recording; there are {shown(nodelist.fold(there), 200)}"
             )
         return tuple(node for node in survey.nodes if node.name in self._nodes)
 

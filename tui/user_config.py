@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from slurm_share.config import know_all, read_toml, typed
-from slurm_share.errors import ConfigError
+from slurm_share.core.config import know_all, read_toml, typed
+from slurm_share.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from .widgets.grid import Grid

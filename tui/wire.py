@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from slurm_share.decide import figures, flags, idle
-from slurm_share.decide.figures import Figures
-from slurm_share.decide.flags import Flag
-from slurm_share.records import QueuedJob
-from slurm_share.snapshot import Advice, NodeLoad, Survey
+from slurm_share.load.rules import figures, flags, idle
+from slurm_share.load.rules.figures import Figures
+from slurm_share.load.rules.flags import Flag
+from slurm_share.load.snapshot import Advice, NodeLoad, Survey
+from slurm_share.slurm.records import QueuedJob
 
 PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100
 """In one Part, a millisecond's work each."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from slurm_share.cli import llload_words, version
-from slurm_share.errors import UsageError
-from slurm_share.sources.opening import DEMO_NODES, Origin, moment
+from slurm_share.cli import llload_words
+from slurm_share.core import version
+from slurm_share.core.errors import UsageError
+from slurm_share.load.sources.opening import DEMO_NODES, Origin, moment
 
 from .place import ViewName
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ADMIN_COMMANDS = ("slurm-share",)
 """Section 8; all others are for users, section 1."""
 PARSERS = {
-    "llmapreduce": "slurm_share.cli.llmapreduce_words",
+    "llmapreduce": "slurm_share.cli.llmapreduce_options",
     "slurm_share": "slurm_share.cli.main",
     "llload_tui": "slurm_share_tui.words",
 }

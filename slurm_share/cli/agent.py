@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .. import config, names
-from ..errors import UsageError
+from ..core import config, names
+from ..core.errors import UsageError
 
 
 def add_to(commands: Any) -> None:
@@ -30,9 +30,9 @@ def run_agent(arguments: argparse.Namespace) -> int:
         )
     settings = config.load(arguments.config).settings
     # Here and not above: the other commands of `slurm-share` start without them.
-    from ..agent import service
-    from ..agent.watcher import this_node
-    from ..sampler import Sampler
+    from ..load.agent import service
+    from ..load.agent.watcher import this_node
+    from ..load.sampler import Sampler
 
     node = this_node(arguments.node)
     service.run(settings, lambda: Sampler(node))

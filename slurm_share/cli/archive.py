@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .. import config, history, names
-from ..errors import UsageError, shown
-from ..process import Deadline
-from ..readers import proc
-from ..settings import Settings
-from ..snapshot import Survey
-from .door import EXIT_FAILED
+from ..core import config, names
+from ..core.command import EXIT_FAILED
+from ..core.errors import UsageError, shown
+from ..core.process import Deadline
+from ..core.settings import Settings
+from ..history import records
+from ..load.snapshot import Survey
+from ..node import processes
 
 SOURCES = ("agents", "prometheus", "local")
 """Those that show everybody's load."""
@@ -42,7 +43,7 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--source", metavar="NAME", help=f"{', '.join(SOURCES)} (default: load_source)")
     parser.add_argument(
-        "--every", metavar="MIN", type=_minutes, default=history.INTERVAL_S // 60, help="minutes a look stands for (15)"
+        "--every", metavar="MIN", type=_minutes, default=records.INTERVAL_S // 60, help="minutes a look stands for (15)"
     )
     parser.add_argument("--folder", metavar="FOLDER", type=Path, help="instead of archive_folder")
     parser.set_defaults(run=archive)
@@ -57,16 +58,16 @@ def _minutes(text: str) -> int:
 def archive(arguments: argparse.Namespace) -> int:
     """Look, and append. Raises UsageError, StateError, CommandError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..actuators import archive as actuator
-    from ..decide import sampling
+    from ..history import archive_writer as actuator
+    from ..history.rules import samples
 
     configuration = config.load()
     settings = configuration.settings
     folder = folder_of(arguments.folder, settings)
     survey = _look(_source(arguments.source, settings), settings)
     interval_s = arguments.every * 60
-    found = sampling.samples(
-        survey, history.slot(survey.taken, interval_s), interval_s, settings, configuration.partitions
+    found = samples.samples(
+        survey, records.slot(survey.taken, interval_s), interval_s, settings, configuration.partitions
     )
     actuator.prepare(folder, settings.operators_group)
     done = actuator.append(folder, found, settings.operators_group, Deadline.after(LOCK_S))
@@ -102,10 +103,10 @@ def _source(given: str | None, settings: Settings) -> str:
 
 
 def _look(source: str, settings: Settings) -> Survey:
-    from ..sources.surveyor import Surveyor, open_source
+    from ..load.sources.surveys import Surveyor, open_source
 
     surveyor = Surveyor(
-        open_source(source, settings), user=proc.read_user_name(os.geteuid()), everybody=True, settings=settings
+        open_source(source, settings), user=processes.read_user_name(os.geteuid()), everybody=True, settings=settings
     )
     try:
         return surveyor.look(LOOK_S)

@@ -8,31 +8,30 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import config, names
-from ..config import Configuration
-from ..decide.natural import natural
-from ..decide.verdict import word_of_file
-from ..readers import cluster_status, mode_file, slurm_verdicts
-from ..records import NodeShares
-from . import screen
+from ..core import config, names, terminal
+from ..core.config import Configuration
+from ..core.natural import natural
+from ..share import cluster_status, mode_file, queue_verdicts
+from ..share.records import NodeShares
+from ..share.rules.verdict import word_of_file
 
 SCHEMA = 1
 EXIT_NOT_ALL = 1
 COLUMNS = (
-    screen.Column("NODE"),
-    screen.Column("STATE", goes=1),
-    screen.Column("MODE"),
-    screen.Column("JOBS", right=True),
-    screen.Column("SLOTS", right=True),
-    screen.Column("DAEMONS", right=True),
-    screen.Column("PROBLEM"),
+    terminal.Column("NODE"),
+    terminal.Column("STATE", goes=1),
+    terminal.Column("MODE"),
+    terminal.Column("JOBS", right=True),
+    terminal.Column("SLOTS", right=True),
+    terminal.Column("DAEMONS", right=True),
+    terminal.Column("PROBLEM"),
 )
 
 
 def print_status(*, as_json: bool) -> int:
     """Ask all nodes and print. 1 where one did not answer, or only in part, or the mode file cannot be read."""
     here = config.load()
-    known = slurm_verdicts.read_nodes()
+    known = queue_verdicts.read_nodes()
     nodes = sorted(known, key=natural)
     found = cluster_status.read(here.settings.remote_command, nodes)
     shown = {node: _without_gpus(found[node], has_gpus=known[node][0]) for node in nodes}
@@ -43,7 +42,7 @@ def print_status(*, as_json: bool) -> int:
     else:
         _print(here, file, {node: known[node][1] for node in nodes}, shown)
     for said in problems:
-        print(f"slurm-share: {screen.safe(said)}", file=sys.stderr)
+        print(f"slurm-share: {terminal.safe(said)}", file=sys.stderr)
     is_whole = not problems and all(one.problem is None for one in shown.values())
     return names.EXIT_OK if is_whole else EXIT_NOT_ALL
 
@@ -129,7 +128,7 @@ def _as_json(
 
 def _print(here: Configuration, file: str | None, states: Mapping[str, str], found: Mapping[str, NodeShares]) -> None:
     off = " (slurm-share off)" if here.settings.switched_off else ""
-    print(screen.safe(f"{_host()}: mode {_own(here)}{off}" + (f"; mode file: {file}" if file else "")))
+    print(terminal.safe(f"{_host()}: mode {_own(here)}{off}" + (f"; mode file: {file}" if file else "")))
     rows = [
         (
             node,
@@ -140,8 +139,10 @@ def _print(here: Configuration, file: str | None, states: Mapping[str, str], fou
         )
         for node, one in found.items()
     ]
-    lines, _ = screen.lay_out(COLUMNS, rows, screen.width())
+    lines, _ = terminal.lay_out(COLUMNS, rows, terminal.width())
     for line in lines:
         print(line.rstrip())
     for modes, nodes in _differing(here, found).items():
-        print(screen.safe(f"another mode than {_host()}'s: {modes} on {', '.join(nodes)}; the lesser one counts there"))
+        print(
+            terminal.safe(f"another mode than {_host()}'s: {modes} on {', '.join(nodes)}; the lesser one counts there")
+        )

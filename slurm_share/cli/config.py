@@ -11,13 +11,12 @@ from typing import Any
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from rich.table import Table
 
-from .. import names
-from ..config import Configuration, load
-from ..errors import ConfigError
-from ..paths import CONFIG_FILE
-from ..readers import slurm_pyslurm
-from ..settings import PER_PARTITION
-from . import screen
+from ..core import names, terminal
+from ..core.config import Configuration, load
+from ..core.errors import ConfigError
+from ..core.paths import CONFIG_FILE
+from ..core.settings import PER_PARTITION
+from ..slurm import pyslurm_jobs
 
 
 def add_to(commands: Any) -> None:
@@ -46,9 +45,9 @@ def print_config(arguments: argparse.Namespace) -> int:
         table.add_column(heading, overflow="fold")
     for key, value, source in rows:
         table.add_row(key, _toml(value), source)
-    screen.show(table)
-    if slurm_pyslurm.is_wanted(os.environ):
-        print(f"\n{slurm_pyslurm.backend(os.environ)}")
+    terminal.show(table)
+    if pyslurm_jobs.is_wanted(os.environ):
+        print(f"\n{pyslurm_jobs.backend(os.environ)}")
     return names.EXIT_OK
 
 

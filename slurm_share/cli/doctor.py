@@ -11,15 +11,14 @@ import traceback
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from .. import names
-from ..errors import SlurmShareError, StateError, UsageError
-from . import screen
-from .door import forget_output
+from ..core import names, terminal
+from ..core.command import forget_output
+from ..core.errors import SlurmShareError, StateError, UsageError
 
 if TYPE_CHECKING:
-    from ..checkup import Facts, Finding, Role
-    from ..settings import Settings
-    from .doctor_mend import Mended
+    from ..core.settings import Settings
+    from ..doctor.facts.records import Facts, Finding, Role
+    from ..doctor.fixes import Mended
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3
@@ -88,7 +87,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     except Exception as error:  # noqa: BLE001  (the outermost of this command: see above)
         frames = [" ".join(frame.split()) for frame in traceback.format_tb(error.__traceback__)[-3:]]
         why = " | ".join(["a defect of slurm-share", f"{type(error).__name__}: {error}", *frames])
-    print(f"slurm-share doctor: {screen.safe(why)}; nothing can be said of this host", file=sys.stderr)
+    print(f"slurm-share doctor: {terminal.safe(why)}; nothing can be said of this host", file=sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:
@@ -98,11 +97,11 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 def _examine(arguments: argparse.Namespace) -> int:
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..decide.checkup import every
-    from . import doctor_page
+    from ..doctor import page
+    from ..doctor.checks import every
 
     if arguments.explain is not None:
-        screen.print_lines(doctor_page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
+        terminal.print_lines(page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
         return names.EXIT_OK
     without = _known(word for given in arguments.without for word in given.split(",") if word)
     if arguments.fix and os.geteuid() != 0:
@@ -110,22 +109,22 @@ def _examine(arguments: argparse.Namespace) -> int:
     facts = look(tuple(arguments.role or ()), all_jobs=arguments.fix)
     mended: tuple[Mended, ...] = ()
     if arguments.fix:
-        from . import doctor_mend
+        from ..doctor import fixes
 
-        facts, mended = doctor_mend.mend_all(facts, lambda: look(facts.roles, all_jobs=True))
+        facts, mended = fixes.mend_all(facts, lambda: look(facts.roles, all_jobs=True))
     findings = every.examine(facts, without)
     if arguments.json:
         print(json.dumps(as_json(facts, findings, mended), indent=2))
     else:
-        screen.print_lines(as_lines(facts, findings, mended, quiet=arguments.quiet, verbose=arguments.verbose))
+        terminal.print_lines(as_lines(facts, findings, mended, quiet=arguments.quiet, verbose=arguments.verbose))
     return every.exit_code(findings)
 
 
 def look(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
     """The facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
-    from ..readers import checkup
+    from ..doctor.facts import host
 
-    facts = checkup.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
+    facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
     if not facts.roles:
         raise UsageError(
             "there is no slurm.conf on this host and no daemon of Slurm: run it on a controller, login or compute node,"
@@ -136,7 +135,7 @@ def look(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
 
 def _ask_agent(settings: Settings) -> str:
     """Why the agent of this node does not answer; empty: it does."""
-    from ..agent import client
+    from ..load.agent import client
 
     try:
         client.ask(settings.agent_socket, AGENT_S)
@@ -147,7 +146,7 @@ def _ask_agent(settings: Settings) -> str:
 
 def _known(given: Iterable[str]) -> tuple[str, ...]:
     """Names of checks. Raises UsageError for one that is none, with the one that may have been meant."""
-    from ..decide.checkup import every
+    from ..doctor.checks import every
 
     known = [check.name for check in every.ALL]
     found = tuple(given)
@@ -188,12 +187,12 @@ def as_lines(
     facts: Facts, findings: Collection[Finding], mended: Iterable[Mended], *, quiet: bool, verbose: bool
 ) -> list[str]:
     """The same for a person."""
-    from ..decide.checkup.every import ORDER
+    from ..doctor.checks.every import ORDER
 
     lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in mended]
     if quiet:
         wrong = [one for word in ("FAIL", "WARN") for one in findings if one.outcome == word]
-        return [screen.safe(line) for line in lines + [f"{one.outcome} {_said(one)}; {one.fix}" for one in wrong]]
+        return [terminal.safe(line) for line in lines + [f"{one.outcome} {_said(one)}; {one.fix}" for one in wrong]]
     version = facts.slurm.version
     slurm = f"Slurm {version}" if isinstance(version, str) else "Slurm's release unknown"
     who = "" if facts.is_root else ", not as root"
@@ -205,7 +204,7 @@ def as_lines(
             if one.outcome == word:
                 lines += [f"{word}  {_said(one)}", *([f"      fix: {one.fix}"] if one.fix else [])]
     lines.append(", ".join(f"{number} {word}" for word, number in counts(findings).items()))
-    return [screen.safe(line) for line in lines]
+    return [terminal.safe(line) for line in lines]
 
 
 def _said(one: Finding) -> str:

@@ -10,27 +10,41 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .. import names
-from ..actuators import site_files
-from ..conf_text import ConfText, Edit
-from ..decide.site_choices import WORDS
-from ..decide.site_controllers import controller_notes, controller_refusals
-from ..decide.site_edits import difference, put_in
-from ..decide.site_lines import Present, SiteLines
-from ..decide.site_partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals, wrapper
-from ..decide.site_shards import SHARDS_PER_GPU
-from ..decide.site_undo import undone
-from ..errors import StateError, UsageError
-from ..installed import EPILOG, LUA, PROLOG
-from ..readers.remote_hosts import read_hooks_in_force
-from ..readers.slurm_files import read_conf, read_text, slurm_conf_path
-from ..site_journal import NAME, Change, copy_of
-from . import install_words
-from .install_nodes import nodes_with, see_controllers, see_nodes
-from .install_present import known_files, named_hooks, named_lua, read_present, read_shares, without_lua
-from .install_report import FileReport, Report, as_json
-from .install_trial import validate, validate_undo
-from .install_words import Wanted, harmless, say
+from ..core import names
+from ..core.errors import StateError, UsageError
+from ..core.installed import EPILOG, LUA, PROLOG
+from ..install import files as install_files
+from ..install import text as install_text
+from ..install.journal import NAME, Change, copy_of
+from ..install.nodes import nodes_with, see_controllers, see_nodes
+from ..install.present import (
+    known_files,
+    named_hooks,
+    named_lua,
+    read_present,
+    read_shares,
+    without_lua,
+)
+from ..install.report import FileReport, Report, as_json
+from ..install.rules.choices import WORDS
+from ..install.rules.controllers import controller_notes, controller_refusals
+from ..install.rules.edits import difference, put_in
+from ..install.rules.lines import Present, SiteLines
+from ..install.rules.partial import (
+    MODE,
+    WRAPPERS,
+    is_wrapper,
+    node_notes,
+    node_refusals,
+    wrapper,
+)
+from ..install.rules.shards import SHARDS_PER_GPU
+from ..install.rules.undo import undone
+from ..install.text import Wanted, harmless, say
+from ..install.trial import validate, validate_undo
+from ..slurm.conf import read_conf, read_text, slurm_conf_path
+from ..slurm.conf_text import ConfText, Edit
+from ..slurm.remote_hosts import read_hooks_in_force
 
 EXIT_MISSING = 1
 CONFIGLESS = Path("/run/slurm/conf")
@@ -122,7 +136,7 @@ def check(conf: Path, wanted: Wanted, report: Report) -> int:
     _refuse_a_copy(conf)
     # root's alone: a user is shown the lines, and not whether an --apply was interrupted
     readable = os.access(conf.parent / NAME, os.R_OK)
-    journal = site_files.read_journal(conf.parent, known_files(conf)) if readable else None
+    journal = install_files.read_journal(conf.parent, known_files(conf)) if readable else None
     if journal is not None and journal.state != "applied":
         raise UsageError(
             f"an --{'apply' if journal.state == 'applying' else 'undo'} was interrupted here on {journal.date}; "
@@ -136,7 +150,7 @@ def check(conf: Path, wanted: Wanted, report: Report) -> int:
     if refusals:
         raise report.refuse("nothing can be written before this is settled:", refusals)
     if journal is not None:
-        say(install_words.shares_now(read_shares()))
+        say(install_text.shares_now(read_shares()))
     if lines.edits:
         say(f"to write these lines:  {wanted.command(lines)}")
         return EXIT_MISSING
@@ -147,7 +161,7 @@ def check(conf: Path, wanted: Wanted, report: Report) -> int:
 def apply(conf: Path, wanted: Wanted, report: Report) -> int:
     """Write what is missing."""
     _refuse_a_copy(conf)
-    with site_files.alone(conf.parent):
+    with install_files.alone(conf.parent):
         known = known_files(conf)
         _say_settled(conf.parent, known)
         present = read_present(conf)
@@ -167,12 +181,12 @@ def apply(conf: Path, wanted: Wanted, report: Report) -> int:
         number = _number(known)
         changes = tuple(_change(present, name, text, lines.edits, number) for name, text in after.items())
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        site_files.apply(conf.parent, changes, date, known | after.keys())
+        install_files.apply(conf.parent, changes, date, known | after.keys())
     report.wrote({change.file: change.copies[0] for change in changes if change.copies})
     for change in changes:
         say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
     does_without = WRAPPERS["Prolog"] in read_conf(conf).values("Prolog")
-    print(install_words.done(does_without=does_without))
+    print(install_text.done(does_without=does_without))
     return names.EXIT_OK
 
 
@@ -186,10 +200,10 @@ def _refuse_a_copy(conf: Path) -> None:
 
 def undo(conf: Path, report: Report, *, force: bool = False) -> int:
     """Take back what --apply wrote."""
-    with site_files.alone(conf.parent):
+    with install_files.alone(conf.parent):
         known = known_files(conf)
         settled = _say_settled(conf.parent, known)
-        journal = site_files.read_journal(conf.parent, known)
+        journal = install_files.read_journal(conf.parent, known)
         if journal is None:
             if not _remove_wrappers(conf, report, force=force):
                 say("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
@@ -222,7 +236,7 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> int:
             for file in dict.fromkeys([*edits, *without.texts])
             for now in (texts.get(file),)
         ]
-        site_files.undo(conf.parent, journal, tuple(changes), known)
+        install_files.undo(conf.parent, journal, tuple(changes), known)
     for change in changes:
         if change.before != change.after:
             say(f"{'removed' if change.after is None else 'took our lines out of'} {change.file}")
@@ -232,8 +246,8 @@ def undo(conf: Path, report: Report, *, force: bool = False) -> int:
     _remove_wrappers(conf, report, force=force)
     for note in without.notes:
         report.note(note)
-    say(install_words.shares_now(read_shares()))
-    print(install_words.UNDONE)
+    say(install_text.shares_now(read_shares()))
+    print(install_text.UNDONE)
     return names.EXIT_OK
 
 
@@ -258,7 +272,7 @@ def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
                 f"{file} stays, for it is not as slurm-share wrote it; `slurm-share install --undo --force` removes it"
             )
         else:
-            site_files.remove(file)
+            install_files.remove(file)
             report.changed = True
             say(f"removed {file}")
     return True
@@ -293,7 +307,7 @@ def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: 
     """Show what is missing, and keep it."""
     report.lacks(present.texts, after, lines.edits)
     report.choices = lines.choices
-    for note in install_words.show(present, lines, after):
+    for note in install_text.show(present, lines, after):
         report.note(note)
 
 
@@ -351,7 +365,7 @@ def _as_changed(edit: Edit, now: str) -> str:
 
 
 def _say_settled(folder: Path, known: frozenset[str]) -> bool:
-    said = site_files.settle(folder, known)
+    said = install_files.settle(folder, known)
     if said is not None:
         say(said)
     return said is not None

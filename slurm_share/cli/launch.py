@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .. import config, run_folder
-from ..errors import ConfigError
-from ..launcher import guard, report
-from ..paths import Paths
-from ..settings import Settings
-from ..work import Run
-from . import door, screen
+from ..core import command, config, terminal
+from ..core.errors import ConfigError
+from ..core.paths import Paths
+from ..core.settings import Settings
+from ..triples import run_folder
+from ..triples.launcher import guard, report
+from ..triples.records import Run
 
 
 def add_to(commands: Any) -> None:
@@ -49,9 +49,9 @@ def _summarize(folder: Path, run: Run) -> int:
     made = report.table(run, found)
     try:
         if made.row_count:
-            screen.show(made)
+            terminal.show(made)
     except OSError:
-        door.forget_output()  # the exit code says the same
+        command.forget_output()  # the exit code says the same
     for sentence in report.sentences(run, found, folder):
         _say(sentence)
     return 0 if found.account.done == found.account.tasks else 1
@@ -73,4 +73,4 @@ def _say(sentence: str) -> None:
         print(f"slurm-share launch: {sentence}")
         sys.stdout.flush()
     except OSError:
-        door.forget_output()
+        command.forget_output()

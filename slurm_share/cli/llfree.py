@@ -11,27 +11,26 @@ from typing import Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from .. import names
-from ..decide import free
-from ..decide.free import FreeKind
-from ..errors import UsageError, shown
-from ..readers import slurm
-from ..records import ClusterName
-from . import screen, version
-from .door import enter
+from ..core import names, terminal, version
+from ..core.command import enter
+from ..core.errors import UsageError, shown
+from ..slurm import jobs
+from ..slurm.records import ClusterName
+from ..slurm.rules import free
+from ..slurm.rules.free import FreeKind
 
 PROGRAM = "llfree"
 SCHEMA = 1
 COLUMNS = (
-    screen.Column("PARTITION", shrinks_to=12),
-    screen.Column("FEATURES", shrinks_to=8, goes=3),
-    screen.Column("GPU_TYPE", shrinks_to=20),
-    screen.Column("CORES", right=True, goes=2),
-    screen.Column("FREE_CORES", right=True),
-    screen.Column("NODES", right=True, goes=1),
-    screen.Column("FREE_NODES", right=True),
-    screen.Column("GPUS", right=True, goes=4),
-    screen.Column("FREE_GPUS", right=True),
+    terminal.Column("PARTITION", shrinks_to=12),
+    terminal.Column("FEATURES", shrinks_to=8, goes=3),
+    terminal.Column("GPU_TYPE", shrinks_to=20),
+    terminal.Column("CORES", right=True, goes=2),
+    terminal.Column("FREE_CORES", right=True),
+    terminal.Column("NODES", right=True, goes=1),
+    terminal.Column("FREE_NODES", right=True),
+    terminal.Column("GPUS", right=True, goes=4),
+    terminal.Column("FREE_GPUS", right=True),
 )
 """Fields 5 and 7 are where LLSC's own tools look for free cores and free nodes; no field holds a blank. On a terminal
 that is too narrow GPUS goes first: it is the product of two others."""
@@ -81,15 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def print_free(arguments: argparse.Namespace) -> int:
     """Ask Slurm, and show it. Raises UsageError for a partition that is not there, CommandError."""
-    held = free.held_by_others(slurm.read_queue()[1], os.getuid())
-    kinds = free.summarize(slurm.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
+    held = free.held_by_others(jobs.read_queue()[1], os.getuid())
+    kinds = free.summarize(jobs.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
     if arguments.partition is not None:
         kinds = in_partitions(kinds, arguments.partition.split(","))
-    cluster = slurm.read_cluster()
+    cluster = jobs.read_cluster()
     if arguments.json:
         print(json.dumps(as_json(cluster, kinds), indent=2))
     else:
-        screen.print_lines(as_lines(cluster, kinds, hide_header=arguments.hide_header, width=screen.width()))
+        terminal.print_lines(as_lines(cluster, kinds, hide_header=arguments.hide_header, width=terminal.width()))
     return names.EXIT_OK
 
 
@@ -104,8 +103,8 @@ def in_partitions(kinds: Sequence[FreeKind], wanted: Sequence[str]) -> tuple[Fre
 
 def as_lines(cluster: ClusterName, kinds: Sequence[FreeKind], *, hide_header: bool, width: int) -> list[str]:
     """For a person. The first line is LLSC's, and stays: its tools look for it under --hide-header too."""
-    first = f"LLGrid: {screen.safe(cluster.cluster)} (running slurm {screen.safe(cluster.version)})"
-    (headings, *rows), left_out = screen.lay_out(COLUMNS, [_row(kind) for kind in kinds], width)
+    first = f"LLGrid: {terminal.safe(cluster.cluster)} (running slurm {terminal.safe(cluster.version)})"
+    (headings, *rows), left_out = terminal.lay_out(COLUMNS, [_row(kind) for kind in kinds], width)
     note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
     return [first, *rows] if hide_header else [first, headings, *rows, *note]
 

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import names, run_folder
-from ..actuators import cancel
-from ..decide import queue
-from ..decide.queue import Chosen, Target
-from ..errors import SlurmShareError, StateError, UsageError, shown
-from ..readers import proc, slurm
-from . import screen, version
-from .door import enter
+from ..core import names, terminal, version
+from ..core.command import enter
+from ..core.errors import SlurmShareError, StateError, UsageError, shown
+from ..node import processes
+from ..share.rules import queue
+from ..share.rules.queue import Chosen, Target
+from ..slurm import cancel
+from ..slurm import jobs as slurm_jobs
+from ..triples import run_folder
 
 PROGRAM = "llkill"
 NAME_MOST = 40
@@ -67,13 +68,13 @@ def end_jobs(arguments: argparse.Namespace) -> int:
         raise UsageError("which jobs? Write their numbers or a run's folder, or -u USER, or --all: one of these")
     chosen, problems = _by_word(arguments.what) if arguments.what else _by_user(arguments.user)
     refused = cancel.cancel([one.id for one in chosen])
-    screen.print_lines(_ended(one) for one in chosen if one.id not in refused)
+    terminal.print_lines(_ended(one) for one in chosen if one.id not in refused)
     owners = {one.id: one.job for one in chosen}
     for job_id, why in refused.items():
         job = owners[job_id]
-        name = screen.shortened(job.name, NAME_MOST)
-        whose = "" if job.uid == os.geteuid() else f" of {screen.safe(job.user)}"
-        problems.append(f"job {job_id} ({name}){whose} was not ended; Slurm says: {screen.safe(why)}")
+        name = terminal.shortened(job.name, NAME_MOST)
+        whose = "" if job.uid == os.geteuid() else f" of {terminal.safe(job.user)}"
+        problems.append(f"job {job_id} ({name}){whose} was not ended; Slurm says: {terminal.safe(why)}")
     for problem in problems:
         print(f"{PROGRAM}: {problem}", file=sys.stderr)
     return 1 if problems else names.EXIT_OK
@@ -81,24 +82,24 @@ def end_jobs(arguments: argparse.Namespace) -> int:
 
 def _ended(one: Chosen) -> str:
     where = f"on {one.job.nodes}" if one.job.nodes else "waiting"
-    return f"ended {one.id} ({screen.shortened(one.job.name, NAME_MOST)}, {screen.safe(one.job.user)}, {where})"
+    return f"ended {one.id} ({terminal.shortened(one.job.name, NAME_MOST)}, {terminal.safe(one.job.user)}, {where})"
 
 
 def _by_user(name: str | None) -> tuple[list[Chosen], list[str]]:
-    uid = os.geteuid() if name is None else proc.read_user_id(name)
+    uid = os.geteuid() if name is None else processes.read_user_id(name)
     if uid is None:
         raise UsageError(f"there is no user {shown(name or '') or repr(name)} here; write a user's name, or its number")
-    _, jobs = slurm.read_queue(users=[str(uid)])
+    _, jobs = slurm_jobs.read_queue(users=[str(uid)])
     chosen = {one.id: one for job in jobs for one in queue.choose(Target(job.id, job.job_id), [job])}
     if not chosen:
-        print(f"nothing to end: no job of {proc.read_user_name(uid)} waits or runs")
+        print(f"nothing to end: no job of {processes.read_user_name(uid)} waits or runs")
     return list(chosen.values()), []
 
 
 def _by_word(words: Sequence[str]) -> tuple[list[Chosen], list[str]]:
     """(what is to be ended, what is wrong with the rest). Raises UsageError before anything has been ended."""
     asked = [(word, _targets(word)) for word in words]
-    _, jobs = slurm.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
+    _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
     chosen: dict[str, Chosen] = {}
     problems = []
     for word, targets in asked:
@@ -106,7 +107,7 @@ def _by_word(words: Sequence[str]) -> tuple[list[Chosen], list[str]]:
         chosen |= {one.id: one for each in found.values() for one in each}
         if _is_folder(word):
             if not any(found.values()):
-                problems.append(f"no job of {screen.safe(word)} is in Slurm's queue: they have ended")
+                problems.append(f"no job of {terminal.safe(word)} is in Slurm's queue: they have ended")
         else:
             problems += [f"job {job} is not in Slurm's queue: see llstat -a" for job, each in found.items() if not each]
     return list(chosen.values()), problems
@@ -128,12 +129,12 @@ def _targets(word: str) -> list[Target]:
     owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
     if owner is not None:  # its list of jobs says what somebody else wants to be ended
         raise UsageError(
-            f"{screen.safe(word)} is {proc.read_user_name(owner)}'s run, or a file in it is; write the numbers of your "
-            "own jobs: llstat shows them"
+            f"{terminal.safe(word)} is {processes.read_user_name(owner)}'s run, or a file in it is; write the "
+            "numbers of your own jobs: llstat shows them"
         )
     jobs = run_folder.read_jobs(folder)
     if not jobs:
-        raise SlurmShareError(f"no job was submitted from {screen.safe(word)}: nothing to end")
+        raise SlurmShareError(f"no job was submitted from {terminal.safe(word)}: nothing to end")
     return [Target(str(job), job) for job in jobs]
 
 

@@ -15,20 +15,29 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace as changed
 
-from .. import config, names, recording
-from ..decide import figures as numbers
-from ..decide import flags as flagging
-from ..decide import idle
-from ..decide.natural import natural
-from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
-from ..installed import version
-from ..settings import Settings
-from ..snapshot import Advice, AdviceReport, Survey, render
-from ..sources import opening
-from ..sources.opening import DEMO_NODES, Advisor, Looker, Origin
-from . import llload_notes, llload_plain, llload_table, llload_values, llload_view, llload_watch, llload_words, screen
-from . import version as version_option
-from .door import EXIT_FAILED, enter
+from ..core import config, names, terminal
+from ..core import version as version_option
+from ..core.command import EXIT_FAILED, enter
+from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..core.installed import version
+from ..core.natural import natural
+from ..core.settings import Settings
+from ..load import recording
+from ..load.rules import figures as numbers
+from ..load.rules import flags as flagging
+from ..load.rules import idle
+from ..load.snapshot import Advice, AdviceReport, Survey, render
+from ..load.sources import opening
+from ..load.sources.opening import DEMO_NODES, Advisor, Looker, Origin
+from . import (
+    llload_notes,
+    llload_plain,
+    llload_table,
+    llload_values,
+    llload_view,
+    llload_watch,
+    llload_words,
+)
 from .llload_cells import fold, wrapped
 from .llload_view import View
 
@@ -330,9 +339,9 @@ class Look:
 def _once(look: Look, wanted: Wanted) -> int:
     survey = look(TIMEOUT_S)
     if wanted.arguments.json and not wanted.advises:
-        screen.print_lines(_as_json(changed(choose(survey, wanted)[0], version=version()), wanted))
+        terminal.print_lines(_as_json(changed(choose(survey, wanted)[0], version=version()), wanted))
     else:
-        screen.print_lines(lines_of(survey, wanted, screen.width(), advisor=Advisor()))
+        terminal.print_lines(lines_of(survey, wanted, terminal.width(), advisor=Advisor()))
     return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
 
 
@@ -442,12 +451,12 @@ def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
         return ("no node is flagged: all that answered are within the bands of good load",)
     if survey.everybody:
         return ("no node is there to be shown",)
-    who = "you have" if wanted.arguments.user is None else f"{screen.safe(wanted.user)} has"
+    who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.user)} has"
     where = f" on {fold(wanted.nodes)}" if wanted.nodes else ""
     return (
         f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits, llfree "
         "what is free, and llload -g --demo what this looks like",
-        *(screen.safe(note) for note in survey.notes),
+        *(terminal.safe(note) for note in survey.notes),
     )
 
 
@@ -480,7 +489,7 @@ def _of_jobs(survey: Survey, jobs: Sequence[str], *, must_be: bool) -> Survey:
         return survey
     missing = set(jobs).difference(*(job.names for job in survey.jobs))
     if missing and must_be:
-        there = ", ".join(sorted({screen.safe(job.id) for job in survey.jobs}, key=natural)[:20])
+        there = ", ".join(sorted({terminal.safe(job.id) for job in survey.jobs}, key=natural)[:20])
         raise UsageError(
             f"job {min(missing)} is not in the recording at that time; there {f'are {there}' if there else 'is none'}"
         )

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
-from ..decide import node_names
-from ..decide.figures import Figures
-from ..snapshot import NodeLoad
-from . import screen
+from ..core import nodelist, terminal
+from ..load.rules.figures import Figures
+from ..load.snapshot import NodeLoad
 
 UNKNOWN = "?"
 NONE = "-"
@@ -109,14 +108,14 @@ def is_or_are(count: int) -> str:
 
 def why_silent(node: NodeLoad) -> str:
     """Why there is no snapshot, with Slurm's reason where it has one."""
-    why = screen.safe(node.why) or "no answer"
-    reason = "" if node.slurm is None else screen.safe(node.slurm.reason)
+    why = terminal.safe(node.why) or "no answer"
+    reason = "" if node.slurm is None else terminal.safe(node.slurm.reason)
     return f"{why} ({reason})" if reason and reason not in why else why
 
 
 def fold(names: Iterable[str]) -> str:
     """As Slurm writes them: n[1-3]."""
-    return screen.safe(node_names.fold(names))
+    return terminal.safe(nodelist.fold(names))
 
 
 def filled(text: str, width: int) -> str:

@@ -4,32 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..decide import figures as numbers
-from ..decide import idle, queue
-from ..snapshot import GpuLoad, HeldGpu, JobLoad, ProcessLoad, Snapshot, Survey
-from . import screen
-from .llload_cells import NONE, UNKNOWN, cut, gigabytes, idle_words, load_words, number, percent, wrapped
+from ..core import terminal
+from ..load.rules import figures as numbers
+from ..load.rules import idle
+from ..load.snapshot import (
+    GpuLoad,
+    HeldGpu,
+    JobLoad,
+    ProcessLoad,
+    Snapshot,
+    Survey,
+)
+from ..share.rules import queue
+from .llload_cells import (
+    NONE,
+    UNKNOWN,
+    cut,
+    gigabytes,
+    idle_words,
+    load_words,
+    number,
+    percent,
+    wrapped,
+)
 from .llload_view import Row
 
 _GPU_COLUMNS = (
-    screen.Column("HOSTNAME", shrinks_to=8),
-    screen.Column("GPU"),
-    screen.Column("LOAD", right=True),
-    screen.Column("BY", goes=2),
-    screen.Column("NOW", right=True, goes=8),
-    screen.Column("1MIN", right=True, goes=9),
-    screen.Column("15MIN", right=True, goes=10),
-    screen.Column("GPUMEM - USED = FREE", goes=1),
-    screen.Column("TASKS", right=True, goes=3),
-    screen.Column("OCC", right=True, goes=13),
-    screen.Column("TENSOR", right=True, goes=14),
-    screen.Column("DRAM", right=True, goes=12),
-    screen.Column("WATT", right=True, goes=6),
-    screen.Column("TEMP", right=True, goes=7),
-    screen.Column("JOBS", shrinks_to=8, goes=4),
-    screen.Column("USERS", shrinks_to=8, goes=5),
-    screen.Column("NAME", shrinks_to=10, goes=11),
-    screen.Column("NOTE", shrinks_to=6),
+    terminal.Column("HOSTNAME", shrinks_to=8),
+    terminal.Column("GPU"),
+    terminal.Column("LOAD", right=True),
+    terminal.Column("BY", goes=2),
+    terminal.Column("NOW", right=True, goes=8),
+    terminal.Column("1MIN", right=True, goes=9),
+    terminal.Column("15MIN", right=True, goes=10),
+    terminal.Column("GPUMEM - USED = FREE", goes=1),
+    terminal.Column("TASKS", right=True, goes=3),
+    terminal.Column("OCC", right=True, goes=13),
+    terminal.Column("TENSOR", right=True, goes=14),
+    terminal.Column("DRAM", right=True, goes=12),
+    terminal.Column("WATT", right=True, goes=6),
+    terminal.Column("TEMP", right=True, goes=7),
+    terminal.Column("JOBS", shrinks_to=8, goes=4),
+    terminal.Column("USERS", shrinks_to=8, goes=5),
+    terminal.Column("NAME", shrinks_to=10, goes=11),
+    terminal.Column("NOTE", shrinks_to=6),
 )
 """Load is a mean over 5 minutes, 1.0 is a GPU that is always busy; NOW, OCC, TENSOR and DRAM are percent."""
 
@@ -94,10 +112,10 @@ def _gpu_row(snapshot: Snapshot, gpu: GpuLoad, row: Row) -> tuple[str, ...]:
 
 
 def _laid_out(
-    columns: Sequence[screen.Column], rows: Sequence[Sequence[str]], width: int
+    columns: Sequence[terminal.Column], rows: Sequence[Sequence[str]], width: int
 ) -> tuple[list[str], list[str]]:
     """Where even the columns that stay are too wide, a sign at the end of the line."""
-    lines, left_out = screen.lay_out(columns, rows, width)
+    lines, left_out = terminal.lay_out(columns, rows, width)
     return [cut(line, width) for line in lines], left_out
 
 
@@ -112,39 +130,39 @@ def _lined_up(equations: Sequence[str]) -> list[str]:
 
 
 _JOB_COLUMNS = (
-    screen.Column("JOB", right=True),
-    screen.Column("USER", shrinks_to=8, goes=6),
-    screen.Column("HOSTNAME", shrinks_to=8),
-    screen.Column("SHARE", right=True, goes=8),
-    screen.Column("SLOTS", right=True, goes=9),
-    screen.Column("TASKS", right=True, goes=1),
-    screen.Column("GPUS", right=True, goes=7),
-    screen.Column("IDLE", right=True, goes=1),
-    screen.Column("GPULOAD", right=True),
-    screen.Column("GPUMEM", right=True, goes=2),
-    screen.Column("TASKPEAK", right=True, goes=3),
-    screen.Column("CPU", right=True, goes=4),
-    screen.Column("MEMORY", right=True, goes=5),
-    screen.Column("KILLED", right=True, goes=2),
-    screen.Column("TRIPLE", goes=11),
-    screen.Column("NAME", shrinks_to=8, goes=10),
+    terminal.Column("JOB", right=True),
+    terminal.Column("USER", shrinks_to=8, goes=6),
+    terminal.Column("HOSTNAME", shrinks_to=8),
+    terminal.Column("SHARE", right=True, goes=8),
+    terminal.Column("SLOTS", right=True, goes=9),
+    terminal.Column("TASKS", right=True, goes=1),
+    terminal.Column("GPUS", right=True, goes=7),
+    terminal.Column("IDLE", right=True, goes=1),
+    terminal.Column("GPULOAD", right=True),
+    terminal.Column("GPUMEM", right=True, goes=2),
+    terminal.Column("TASKPEAK", right=True, goes=3),
+    terminal.Column("CPU", right=True, goes=4),
+    terminal.Column("MEMORY", right=True, goes=5),
+    terminal.Column("KILLED", right=True, goes=2),
+    terminal.Column("TRIPLE", goes=11),
+    terminal.Column("NAME", shrinks_to=8, goes=10),
 )
 _PROCESS_COLUMNS = (
-    screen.Column("HOSTNAME", shrinks_to=8),
-    screen.Column("PID", right=True),
-    screen.Column("USER", shrinks_to=8, goes=5),
-    screen.Column("JOB", right=True, goes=3),
-    screen.Column("STEP", goes=10),
-    screen.Column("TASK", right=True, goes=11),
-    screen.Column("SLOT", right=True, goes=9),
-    screen.Column("GPU", right=True, goes=2),
-    screen.Column("SM", right=True, goes=1),
-    screen.Column("GPUMEM", right=True),
-    screen.Column("PEAK", right=True, goes=8),
-    screen.Column("CAP", right=True, goes=7),
-    screen.Column("CPU", right=True, goes=4),
-    screen.Column("MEMORY", right=True, goes=6),
-    screen.Column("NAME", shrinks_to=8, goes=5),
+    terminal.Column("HOSTNAME", shrinks_to=8),
+    terminal.Column("PID", right=True),
+    terminal.Column("USER", shrinks_to=8, goes=5),
+    terminal.Column("JOB", right=True, goes=3),
+    terminal.Column("STEP", goes=10),
+    terminal.Column("TASK", right=True, goes=11),
+    terminal.Column("SLOT", right=True, goes=9),
+    terminal.Column("GPU", right=True, goes=2),
+    terminal.Column("SM", right=True, goes=1),
+    terminal.Column("GPUMEM", right=True),
+    terminal.Column("PEAK", right=True, goes=8),
+    terminal.Column("CAP", right=True, goes=7),
+    terminal.Column("CPU", right=True, goes=4),
+    terminal.Column("MEMORY", right=True, goes=6),
+    terminal.Column("NAME", shrinks_to=8, goes=5),
 )
 
 

@@ -6,12 +6,19 @@ import re
 import time
 from collections.abc import Sequence
 
-from ..decide import flags as flagging
-from ..decide import idle
-from ..decide.spans import span_words
-from ..snapshot import Advice, Survey
-from . import screen
-from .llload_cells import UNKNOWN, count_words, fold, is_or_are, why_silent, wrapped
+from ..core import terminal
+from ..core.spans import span_words
+from ..load.rules import flags as flagging
+from ..load.rules import idle
+from ..load.snapshot import Advice, Survey
+from .llload_cells import (
+    UNKNOWN,
+    count_words,
+    fold,
+    is_or_are,
+    why_silent,
+    wrapped,
+)
 from .llload_view import Row, View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
@@ -29,9 +36,9 @@ _BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
 
 def header(survey: Survey, view: View, width: int) -> list[str]:
     """Cluster, user, nodes, time: LLSC's lines, and a banner where something is simulated."""
-    where = screen.safe(survey.cluster) or "this machine"
-    running = f" (running slurm {screen.safe(survey.slurm_version)})" if survey.slurm_version else ""
-    who = "all users" if survey.everybody else screen.safe(survey.user)
+    where = terminal.safe(survey.cluster) or "this machine"
+    running = f" (running slurm {terminal.safe(survey.slurm_version)})" if survey.slurm_version else ""
+    who = "all users" if survey.everybody else terminal.safe(survey.user)
     whole = view.whole or survey
     used = f"{len(whole.nodes)}"
     if survey.everybody:
@@ -42,7 +49,7 @@ def header(survey: Survey, view: View, width: int) -> list[str]:
     lines = wrapped([f"LLGrid: {where}{running}", f"Username: {who}, Nodes used: {used}, Time: {when}"], width)
     said = banner(whole)
     if said:
-        text = screen.shortened(said, width)
+        text = terminal.shortened(said, width)
         lines.insert(0, f"{_BANNER}{text}{_OFF}" if view.color else text)
     return lines
 
@@ -77,7 +84,7 @@ def footer(survey: Survey, view: View, rows: Sequence[Row]) -> list[str]:
     if view.gpus or view.detail:
         said += _gpu_load_note(rows)
     said.append(_source_words(whole))
-    said += [screen.safe(note) for note in whole.notes]
+    said += [terminal.safe(note) for note in whole.notes]
     return said + _advice_words(view.advice, view.advice_lines)
 
 
@@ -85,7 +92,7 @@ def _advice_words(found: Sequence[Advice], most: int) -> list[str]:
     """A line for each job, those first that should be changed."""
     ordered = sorted(found, key=lambda advice: ORDER.index(advice.verdict))
     said = [
-        f"advice{'' if advice.job is None else f' for job {advice.job}'}: {screen.safe(advice.sentence)}"
+        f"advice{'' if advice.job is None else f' for job {advice.job}'}: {terminal.safe(advice.sentence)}"
         for advice in ordered[:most]
     ]
     left = len(found) - most
@@ -111,10 +118,10 @@ def _problems(survey: Survey) -> list[str]:
         if node.snapshot is None:
             continue
         for problem in flagging.problems(node):
-            found.setdefault(screen.safe(problem), []).append(node.name)
+            found.setdefault(terminal.safe(problem), []).append(node.name)
         for gpu in node.snapshot.gpus:
             if gpu.problem is not None:
-                found.setdefault(f"GPU {gpu.index}: {screen.safe(gpu.problem)}", []).append(node.name)
+                found.setdefault(f"GPU {gpu.index}: {terminal.safe(gpu.problem)}", []).append(node.name)
         if node.slurm is not None and not node.slurm.answers:
             found.setdefault("it answers, but not to Slurm", []).append(node.name)
     return [f"{fold(names)}: {problem}" for problem, names in found.items()]
@@ -126,7 +133,7 @@ IDLE_LINES = 5
 
 def _idle_gpus(survey: Survey) -> list[str]:
     """Return a line for each job that leaves GPUs idle, the worst first."""
-    found = [screen.safe(said) for said in idle.sentences(survey)]
+    found = [terminal.safe(said) for said in idle.sentences(survey)]
     left = len(found) - IDLE_LINES
     return [*found[:IDLE_LINES], f"... and {count_words(left, 'more job')} with idle GPUs"] if left > 0 else found
 
@@ -182,9 +189,9 @@ def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
             f"  confidence: {advice.confidence}" + (f" ({'; '.join(advice.evidence)})" if advice.evidence else "")
         )
         lines += [f"  {resubmit_head(advice)}"] if advice.change else []
-        said += wrapped(map(screen.safe, lines), width)
+        said += wrapped(map(terminal.safe, lines), width)
         for line in advice.resubmit:
-            said += shell_lines(screen.safe(line), width)
+            said += shell_lines(terminal.safe(line), width)
     return said
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..decide import flags as flagging
-from ..snapshot import Survey
-from . import screen
+from ..core import terminal
+from ..load.rules import flags as flagging
+from ..load.snapshot import Survey
 from .llload_cells import (
     NONE,
     UNKNOWN,
@@ -22,7 +22,7 @@ from .llload_view import Row, View
 def as_plain(survey: Survey, view: View) -> list[str]:
     """The same as `label: value`, for a screen reader: no columns, one fact a line, a blank line between nodes."""
     lines = [line for line in (banner(view.whole or survey),) if line]
-    lines += header(survey, View(whole=view.whole), screen.WIDE)[len(lines) :]
+    lines += header(survey, View(whole=view.whole), terminal.WIDE)[len(lines) :]
     rows = [Row.of(node) for node in survey.nodes]
     if not rows:
         return [*lines, *view.nobody]
@@ -33,7 +33,7 @@ def as_plain(survey: Survey, view: View) -> list[str]:
 
 def _plain_node(row: Row, view: View) -> list[str]:
     one = row.figures
-    said = [f"node: {screen.safe(one.name)}"]
+    said = [f"node: {terminal.safe(one.name)}"]
     if row.node.snapshot is None:
         said.append(f"no answer: {why_silent(row.node)}")
 
@@ -63,14 +63,14 @@ def _plain_node(row: Row, view: View) -> list[str]:
             used, total = (
                 "unknown" if mib is None else gigabytes(mib) for mib in (gpu.memory_used_mib, gpu.memory_total_mib)
             )
-            said.append(f"GPU {gpu.index}: load {load}, memory {used} of {total} used, {screen.safe(gpu.name)}")
+            said.append(f"GPU {gpu.index}: load {load}, memory {used} of {total} used, {terminal.safe(gpu.name)}")
     if view.processes and snapshot is not None:
         for process in snapshot.processes:
             memory = gigabytes(sum(on.memory_mib or 0 for on in process.gpus))
             job = "no job" if process.job is None else f"job {process.job}"
             said.append(
-                f"process {process.pid}: {screen.safe(process.user)}, {job}, GPU memory {memory}, "
-                f"{screen.safe(process.name)}"
+                f"process {process.pid}: {terminal.safe(process.user)}, {job}, GPU memory {memory}, "
+                f"{terminal.safe(process.name)}"
             )
     said += [f"flag: {flagging.MEANINGS[code]}" for code in row.codes]
     return said

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
 
-from ..snapshot import Survey
-from . import screen
+from ..core import terminal
+from ..load.snapshot import Survey
 from .llload_cells import (
     Triple,
     core_words,
@@ -131,7 +131,7 @@ _SHAPES = (
 
 def _table(rows: Sequence[Row], view: View, width: int) -> tuple[list[str], list[str]]:
     """(lines with the headings first, headings that were left out)."""
-    names = [screen.safe(row.node.name) for row in rows]
+    names = [terminal.safe(row.node.name) for row in rows]
     mixed = len({row.figures.gpu_load_by for row in rows} - {""}) > 1 or any(
         row.figures.gpu_load_by == "both" for row in rows
     )

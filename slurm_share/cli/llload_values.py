@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from ..decide import figures as numbers
-from ..decide import flags as flagging
-from ..snapshot import NodeLoad, Survey
-from . import screen
+from ..core import terminal
+from ..load.rules import figures as numbers
+from ..load.rules import flags as flagging
+from ..load.snapshot import NodeLoad, Survey
 
 Of = Literal["nodes", "gpus", "processes"]
 Value = str | int | float | bool | None
@@ -171,7 +171,7 @@ def _processes(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
 def as_tsv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
     """A line for each row; what would break a line or a field is written as an escape."""
     for row in found:
-        yield "\t".join(screen.safe(_text(value)) for value in row)
+        yield "\t".join(terminal.safe(_text(value)) for value in row)
 
 
 def as_csv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
@@ -183,7 +183,7 @@ def as_csv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
 
 
 def _harmless(value: Value) -> str:
-    text = screen.safe(_text(value))
+    text = terminal.safe(_text(value))
     return f"'{text}" if isinstance(value, str) and text.lstrip().startswith(_FORMULA) else text
 
 

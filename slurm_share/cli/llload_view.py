@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from ..decide import figures as numbers
-from ..decide import flags as flagging
-from ..decide.figures import Figures
-from ..decide.flags import Flag
-from ..snapshot import Advice, NodeLoad, Survey
+from ..load.rules import figures as numbers
+from ..load.rules import flags as flagging
+from ..load.rules.figures import Figures
+from ..load.rules.flags import Flag
+from ..load.snapshot import Advice, NodeLoad, Survey
 from .llload_cells import why_silent
 
 ADVICE_LINES = 3

@@ -14,10 +14,10 @@ import tty
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Protocol
 
-from .. import names
-from ..errors import SlurmShareError, UsageError
-from ..snapshot import Survey
-from . import screen
+from ..core import names
+from ..core import terminal as core_terminal
+from ..core.errors import SlurmShareError, UsageError
+from ..load.snapshot import Survey
 
 _HOME, _CLEAR, _LINE_END, _REST = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 _QUIT = b"qQ"
@@ -62,12 +62,12 @@ def watch(look: Look, draw: Draw, *, every_s: float, timeout_s: float, in_place:
             except SlurmShareError as error:
                 if survey is None:
                     raise
-                trouble = f"no new figures: {screen.safe(str(error))}"
+                trouble = f"no new figures: {core_terminal.safe(str(error))}"
             if terminal:
                 _draw_in_place(draw, survey, trouble, clear=first)
             elif not trouble:
-                screen.print_lines([""] if apart and not first else [])
-                screen.print_lines(draw(survey, screen.width(), None, first))
+                core_terminal.print_lines([""] if apart and not first else [])
+                core_terminal.print_lines(draw(survey, core_terminal.width(), None, first))
             else:
                 print(trouble, file=sys.stderr)
             sys.stdout.flush()
@@ -83,14 +83,14 @@ def watch(look: Look, draw: Draw, *, every_s: float, timeout_s: float, in_place:
 
 def _draw_in_place(draw: Draw, survey: Survey, trouble: str, *, clear: bool) -> None:
     """Each line over the one that stood there: the screen does not flicker."""
-    width, height = screen.width(), shutil.get_terminal_size().lines
+    width, height = core_terminal.width(), shutil.get_terminal_size().lines
     room = max(LEAST_HEIGHT, height - 1 - bool(trouble))
     drawn = list(draw(survey, width, room, clear))
     if len(drawn) > room:
         drawn = [*drawn[: room - 1], "…"]
-    lines = [*drawn, *([screen.shortened(trouble, width)] if trouble else [])]
+    lines = [*drawn, *([core_terminal.shortened(trouble, width)] if trouble else [])]
     sys.stdout.write(_HOME + (_CLEAR if clear else ""))
-    screen.print_lines(f"{line}{_LINE_END}" for line in lines)
+    core_terminal.print_lines(f"{line}{_LINE_END}" for line in lines)
     sys.stdout.write(_REST)
 
 

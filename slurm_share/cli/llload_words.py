@@ -8,9 +8,9 @@ import os
 import re
 from pathlib import Path
 
-from ..errors import UsageError, shown
-from ..readers import proc
-from ..sources.opening import SOURCES
+from ..core.errors import UsageError, shown
+from ..load.sources.opening import SOURCES
+from ..node import processes
 
 Group = argparse._ArgumentGroup
 """argparse has no public name for it."""
@@ -44,24 +44,24 @@ def add_origin(words: argparse.ArgumentParser, *, replay: str) -> Group:
 def user(text: str | None, *, demo: bool) -> str:
     """The name of -u's user, by name or number; None: the caller's. Raises UsageError for one who is not there."""
     if demo:
-        from ..sources.demo import USER
+        from ..load.sources.demo import USER
 
         return USER if text is None else text
     if text is None:
-        return proc.read_user_name(os.geteuid())
-    uid = proc.read_user_id(text)
+        return processes.read_user_name(os.geteuid())
+    uid = processes.read_user_id(text)
     if uid is None:
         raise UsageError(f"there is no user {shown(text) or repr(text)} here; write a user's name, or its number")
-    return proc.read_user_name(uid)
+    return processes.read_user_name(uid)
 
 
 def nodes(text: str | None) -> tuple[str, ...]:
     """The nodes in `n[1-3,7]`. Raises UsageError."""
     if text is None:
         return ()
-    from ..decide import node_names
+    from ..core import nodelist
 
-    return node_names.parse(text)
+    return nodelist.parse(text)
 
 
 def jobs(text: str | None) -> tuple[str, ...]:

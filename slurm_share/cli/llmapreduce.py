@@ -1,8 +1,8 @@
 """`llmapreduce`: one program over many inputs, then another one over its outputs.
 
-The options are LLSC's, with their meanings (MIT SuperCloud documentation, "LLMapReduce"); `decide/mapreduce.py` says
-what was decided where that is silent. Inputs and outputs are given to the mapper with their whole paths, and so are
-the output folder and the reducer's file to the reducer.
+The options are LLSC's, with their meanings (MIT SuperCloud documentation, "LLMapReduce");
+`triples/rules/mapreduce.py` says what was decided where that is silent. Inputs and outputs are given to the mapper with
+their whole paths, and so are the output folder and the reducer's file to the reducer.
 
 Called by a task of llmapreduce or llsub, it is one of LLSC's nested calls: it runs in its caller's own place, in the
 foreground, so that the caller's task is over when the inner map and its reducer are.
@@ -19,24 +19,27 @@ from pathlib import Path
 
 import msgspec
 
-from .. import names, share_option
-from ..actuators import mapreduce_folder, run_files
-from ..actuators.submit import submit
-from ..decide import fitting, gpu_words, mapreduce, submission
-from ..decide.fitting import Sharing
-from ..decide.mapreduce import Folder, Item, Split
-from ..decide.standing import line as standing_line
-from ..errors import CommandError, SlurmShareError, UsageError, shown
-from ..process import attend
-from ..readers import allotment, inputs, slurm
-from ..records import NodeKind, ShareRequest
-from ..run_folder import JOBS, RUN
-from ..work import Run, Triple
-from .door import EXIT_FAILED, EXIT_INTERRUPTED, enter
-from .follow import Line as ProgressLine
-from .follow import StandingReader, state_of
-from .llmapreduce_failures import failures
-from .llmapreduce_words import PREFIX, Request, read
+from ..core import gpu_words, names
+from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter
+from ..core.errors import CommandError, SlurmShareError, UsageError, shown
+from ..core.process import attend
+from ..core.records import ShareRequest
+from ..share import option
+from ..slurm import cpu_limits
+from ..slurm import jobs as slurm_jobs
+from ..slurm.records import NodeKind
+from ..slurm.submit import submit
+from ..triples import inputs, mapreduce_folder, run_files
+from ..triples.follow import Line as ProgressLine
+from ..triples.follow import StandingReader, state_of
+from ..triples.map_failures import failures
+from ..triples.records import Run, Triple
+from ..triples.rules import fitting, mapreduce, submission
+from ..triples.rules.fitting import Sharing
+from ..triples.rules.mapreduce import Folder, Item, Split
+from ..triples.rules.progress import line as standing_line
+from ..triples.run_folder import JOBS, RUN
+from .llmapreduce_options import PREFIX, Request, read
 
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
 """One of these: a task's environment."""
@@ -102,7 +105,7 @@ def _make_and_start(request: Request, plan: _Plan, pairs: Sequence[str]) -> int:
         if command is None:
             script = submission.local_script(folder.path, sys.executable)
         else:
-            say_failures = (sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures", folder.path)
+            say_failures = (sys.executable, "-I", "-m", "slurm_share.triples.map_failures", folder.path)
             files[mapreduce.MAP_SCRIPT] = mapreduce.map_script(folder, plan.reduce is None, say_failures)
             script = _launch_script(request, plan, folder, run, command)
         if plan.reduce is not None:
@@ -134,8 +137,8 @@ def _plan(request: Request) -> _Plan:
     is_computed = False
     if split.triple is None:
         written = request.wish.share
-        share = None if written is None else share_option.parse(written)
-        plugin = written is not None and slurm.read_has_share_option()
+        share = None if written is None else option.parse(written)
+        plugin = written is not None and slurm_jobs.read_has_share_option()
         words = mapreduce.map_options(request.wish, split.processes, plugin)
     else:
         sharing, words = _triple_words(request, split.triple, kinds)
@@ -227,7 +230,7 @@ def _here(request: Request, count: int, inside: bool) -> tuple[Split, ShareReque
         split = msgspec.structs.replace(split, triple=one)
         _say(f"{whole} on one machine is {one}")
     if request.wish.share is not None:
-        return split, share_option.parse(request.wish.share)
+        return split, option.parse(request.wish.share)
     if inside and os.environ.get(names.ENV_VISIBLE_DEVICES, "NoDevFiles") not in ("", "NoDevFiles"):
         # The caller's GPU has a daemon already, where there is to be one: these are its clients like their caller.
         return split, ShareRequest(min(split.processes, names.SHARE_MAX), mps=False)
@@ -236,7 +239,7 @@ def _here(request: Request, count: int, inside: bool) -> tuple[Split, ShareReque
 
 def _read_kinds() -> tuple[NodeKind, ...]:
     try:
-        return slurm.read_node_kinds()
+        return slurm_jobs.read_node_kinds()
     except CommandError as error:
         if isinstance(error.__cause__, OSError):
             raise UsageError(f"{error}; submit where Slurm is, or run this here with --local") from error
@@ -254,7 +257,7 @@ def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]
     named = partition or next((kind.partition for kind in kinds if kind.is_default), None)
     room = mapreduce.room(kinds, partition, request.wish)
     if request.np is None and request.ndata is None:
-        limit = allotment.read_cpu_limit(named)
+        limit = cpu_limits.read_cpu_limit(named)
         mine = None if limit is None else max(limit // request.wish.map_slots, 1)
         room = min((one for one in (room, mine) if one is not None), default=None)
     return room, f"the partition {named}"
@@ -275,7 +278,7 @@ def _as_llsub(
     request: Request, triple: Triple, kinds: Sequence[NodeKind]
 ) -> tuple[Sharing, tuple[str, ...], tuple[str, ...]]:
     wish = request.wish
-    plugin = slurm.read_has_share_option()
+    plugin = slurm_jobs.read_has_share_option()
     gpus = () if wish.gpus is None else gpu_words.parse_gpus(wish.gpus)
     found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
     wishes = submission.Wishes(
@@ -460,7 +463,7 @@ def _follow(path: Path, run: Run, jobs: Sequence[int], line: ProgressLine) -> No
     reader = StandingReader(path, run, jobs[0])
     while True:
         try:
-            queued = slurm.read_queue(jobs=jobs)[1]
+            queued = slurm_jobs.read_queue(jobs=jobs)[1]
         except CommandError:
             queued = None
         if queued is not None:

@@ -11,33 +11,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import names, run_folder
-from ..decide import queue
-from ..decide.queue import Target
-from ..errors import SlurmShareError, StateError, UsageError, shown
-from ..readers import proc, slurm
-from ..records import ClusterName, QueuedJob
-from . import screen, version
-from .door import enter
+from ..core import names, terminal, version
+from ..core.command import enter
+from ..core.errors import SlurmShareError, StateError, UsageError, shown
+from ..node import processes
+from ..share.rules import queue
+from ..share.rules.queue import Target
+from ..slurm import jobs as slurm_jobs
+from ..slurm.records import ClusterName, QueuedJob
+from ..triples import run_folder
 
 PROGRAM = "llstat"
 SCHEMA = 1
 COLUMNS = (
-    screen.Column("JOBID", shrinks_to=16),
-    screen.Column("ARRAY_J", goes=7),
-    screen.Column("NAME", shrinks_to=10),
-    screen.Column("USER", goes=5),
-    screen.Column("START_TIME", goes=6),
-    screen.Column("PARTITION", goes=3),
-    screen.Column("CPUS", right=True, goes=4),
-    screen.Column("FEATURES", shrinks_to=8, goes=9),
-    screen.Column("MIN_MEMORY", right=True, goes=8),
-    screen.Column("ST"),
-    screen.Column("NODELIST(REASON)", shrinks_to=16),
-    screen.Column("GPUS", right=True),
-    screen.Column("SHARE", shrinks_to=8),
-    screen.Column("SLOTS", right=True),
-    screen.Column("TRIPLE"),
+    terminal.Column("JOBID", shrinks_to=16),
+    terminal.Column("ARRAY_J", goes=7),
+    terminal.Column("NAME", shrinks_to=10),
+    terminal.Column("USER", goes=5),
+    terminal.Column("START_TIME", goes=6),
+    terminal.Column("PARTITION", goes=3),
+    terminal.Column("CPUS", right=True, goes=4),
+    terminal.Column("FEATURES", shrinks_to=8, goes=9),
+    terminal.Column("MIN_MEMORY", right=True, goes=8),
+    terminal.Column("ST"),
+    terminal.Column("NODELIST(REASON)", shrinks_to=16),
+    terminal.Column("GPUS", right=True),
+    terminal.Column("SHARE", shrinks_to=8),
+    terminal.Column("SLOTS", right=True),
+    terminal.Column("TRIPLE"),
 )
 """LLSC's eleven first, so that a script finds the fields where they were."""
 EXAMPLES = """\
@@ -96,7 +97,7 @@ def print_jobs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(cluster, jobs), indent=2))
     else:
-        screen.print_lines(as_lines(cluster, jobs, hide_header=arguments.hide_header, width=screen.width()))
+        terminal.print_lines(as_lines(cluster, jobs, hide_header=arguments.hide_header, width=terminal.width()))
     for word in missing:
         print(f"{PROGRAM}: {word} in the queue", file=sys.stderr)
     return 1 if missing else names.EXIT_OK
@@ -108,19 +109,19 @@ def read_jobs(arguments: argparse.Namespace) -> tuple[ClusterName, list[QueuedJo
     if arguments.job is not None:
         folder = _folder(arguments.job)
         targets = queue.parse_targets(arguments.job) if folder is None else _submitted(folder)
-        cluster, found = slurm.read_queue(jobs=sorted({target.job for target in targets}))
+        cluster, found = slurm_jobs.read_queue(jobs=sorted({target.job for target in targets}))
         chosen = {id(one.job) for target in targets for one in queue.choose(target, found)}
         if folder is None:
             missing = [f"job {target.word} is not" for target in targets if not queue.choose(target, found)]
         elif not chosen:
-            missing = [f"no job of {screen.safe(arguments.job)} is"]
+            missing = [f"no job of {terminal.safe(arguments.job)} is"]
         found = tuple(job for job in found if id(job) in chosen)
     elif arguments.all:
-        cluster, found = slurm.read_queue()
+        cluster, found = slurm_jobs.read_queue()
     else:
-        cluster, found = slurm.read_queue(users=[str(uid) for uid in user_ids(arguments.user)])
+        cluster, found = slurm_jobs.read_queue(users=[str(uid) for uid in user_ids(arguments.user)])
     ordered = sorted(found, key=lambda job: (job.array or job.job_id, job.element is None, job.element or 0))
-    return cluster or slurm.read_cluster(), ordered, missing
+    return cluster or slurm_jobs.read_cluster(), ordered, missing
 
 
 def _folder(word: str) -> Path | None:
@@ -138,7 +139,7 @@ def _submitted(folder: Path) -> list[Target]:
         raise UsageError(str(error)) from error
     jobs = run_folder.read_jobs(folder)
     if not jobs:
-        raise SlurmShareError(f"no job was submitted from {screen.safe(str(folder))}")
+        raise SlurmShareError(f"no job was submitted from {terminal.safe(str(folder))}")
     return [Target(str(job), job) for job in jobs]
 
 
@@ -148,7 +149,7 @@ def user_ids(text: str | None) -> list[int]:
         return [os.geteuid()]
     found = []
     for name in text.split(","):
-        uid = proc.read_user_id(name)
+        uid = processes.read_user_id(name)
         if uid is None:
             raise UsageError(f"there is no user {shown(name) or repr(name)} here; write a user's name, or its number")
         found.append(uid)
@@ -157,10 +158,10 @@ def user_ids(text: str | None) -> list[int]:
 
 def as_lines(cluster: ClusterName, jobs: Sequence[QueuedJob], *, hide_header: bool, width: int) -> list[str]:
     """For a person. The first line is LLSC's, and stays: its tools look for it under --hide-header too."""
-    first = f"LLGrid: {screen.safe(cluster.cluster)} (running slurm {screen.safe(cluster.version)})"
+    first = f"LLGrid: {terminal.safe(cluster.cluster)} (running slurm {terminal.safe(cluster.version)})"
     if not jobs:
         return [first] if hide_header else [first, "no jobs"]
-    (headings, *rows), left_out = screen.lay_out(COLUMNS, [_row(job) for job in jobs], width)
+    (headings, *rows), left_out = terminal.lay_out(COLUMNS, [_row(job) for job in jobs], width)
     note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
     return [first, *rows] if hide_header else [first, headings, *rows, *note]
 

@@ -14,20 +14,23 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .. import names, run_folder
-from ..actuators import run_files, submit
-from ..decide import failing, fitting, gpu_words, submission, triples
-from ..decide.fitting import Grant, Sharing
-from ..decide.standing import all_done
-from ..decide.submission import Wishes
-from ..errors import CommandError, SlurmShareError, StateError, UsageError, shown
-from ..readers import proc, result_files, slurm
-from ..readers import script as script_reader
-from ..readers.script import Script
-from ..records import NodeKind, QueuedJob
-from ..work import DISTRIBUTIONS, ENV_TASK, Core, Run, Triple
-from . import follow, version
-from .door import enter, forget_output
+from ..core import gpu_words, names, version
+from ..core.command import enter, forget_output
+from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..node import processes as node_processes
+from ..node.records import Core
+from ..slurm import jobs as slurm_jobs
+from ..slurm import script as script_reader
+from ..slurm import submit
+from ..slurm.records import NodeKind, QueuedJob
+from ..slurm.script import Script
+from ..triples import follow, result_files, run_files, run_folder
+from ..triples.records import DISTRIBUTIONS, ENV_TASK, Run, Triple
+from ..triples.rules import failing, fitting, submission
+from ..triples.rules import triple as rule_triple
+from ..triples.rules.fitting import Grant, Sharing
+from ..triples.rules.progress import all_done
+from ..triples.rules.submission import Wishes
 
 PROGRAM = "llsub"
 ROWS = 32
@@ -251,7 +254,9 @@ def _ordinary(word: str | None, wishes: Wishes, arguments: argparse.Namespace, e
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait")
     for name in triples_only:
         if getattr(arguments, name):
-            raise UsageError(f"--{name.replace('_', '-')} goes with a triple: llsub {shown(word)} {triples.FORM} ...")
+            raise UsageError(
+                f"--{name.replace('_', '-')} goes with a triple: llsub {shown(word)} {rule_triple.FORM} ..."
+            )
     script = script_reader.read_script(word, to_execute=False)
     argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
     argv += extra
@@ -372,13 +377,13 @@ def _plan(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | Non
     written = said.get(names.OPTION, wishes.share)
     notes: list[str] = []
     try:
-        kinds = fitting.of_partition(slurm.read_node_kinds(), partition)
+        kinds = fitting.of_partition(slurm_jobs.read_node_kinds(), partition)
     except CommandError as error:
         kinds = ()
         notes.append(f"cannot look at the cluster ({error}); sbatch will say whether this fits")
     kinds = fitting.candidates(kinds, triple, gpus or ())
     kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
-    plugin = slurm.read_has_share_option()
+    plugin = slurm_jobs.read_has_share_option()
     sharing = fitting.sharing(triple, written, _gpus_of_a_node(gpus, kinds), plugin=plugin)
     if sharing.request is not None and not plugin:
         notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
@@ -495,7 +500,7 @@ def _layout(plan: _Plan) -> list[str]:
     gpus = sum(count for _, count in plan.grant.gpus) or kind.gpu_count
     cores = kind.cores if plan.grant.tasks is None else max(1, plan.grant.tasks // kind.threads_per_core)
     machine = [Core((number,)) for number in range(cores)]
-    layout = triples.lay_out(triple.per_node, triple.threads, machine, [None] * gpus)
+    layout = rule_triple.lay_out(triple.per_node, triple.threads, machine, [None] * gpus)
     lines = [f"on a node such as {kind.nodes[0]} ({cores} cores, {gpus} GPUs); {first}:"]
     for place in layout.places[:ROWS]:
         gpu = "no GPU" if place.gpu is None else f"GPU {place.gpu}"
@@ -561,8 +566,8 @@ def _own_folder(word: str) -> Path:
     owner = run_folder.read_foreign_owner(folder, os.geteuid())
     if owner is not None:
         raise UsageError(
-            f"{folder.name} is {proc.read_user_name(owner)}'s run, or a file in it is; a run is resumed by its owner, "
-            "and not by root either: submit the script anew"
+            f"{folder.name} is {node_processes.read_user_name(owner)}'s run, or a file in it is; a run is resumed by "
+            "its owner, and not by root either: submit the script anew"
         )
     return folder
 
@@ -653,7 +658,7 @@ def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
         return ()
     script = str(folder / run_folder.LAUNCH_SCRIPT)
     try:
-        queue = slurm.read_queue(users=[str(os.geteuid())])[1]
+        queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]
     except CommandError as error:
         raise SlurmShareError(
             f"cannot see whether the jobs of {folder.name} have ended ({error}); nothing was submitted"

@@ -6,8 +6,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import agent, archive, config, doctor, install, launch, report, sample, signal_task, status, switch, version
-from .door import enter
+from ..core import version
+from ..core.command import enter
+from . import (
+    agent,
+    archive,
+    config,
+    doctor,
+    install,
+    launch,
+    report,
+    sample,
+    signal_task,
+    status,
+    switch,
+)
 
 
 def parser() -> argparse.ArgumentParser:

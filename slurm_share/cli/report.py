@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from .. import config, names
-from ..errors import UsageError
-from . import screen
+from ..core import config, names, terminal
+from ..core.errors import UsageError
 from .archive import folder_of
 
 if TYPE_CHECKING:
-    from ..decide.report import Report
+    from ..history.rules.report import Report
 
 SCHEMA = 1
 EPILOG = """\
@@ -58,9 +57,9 @@ def add_to(commands: Any) -> None:
 def print_report(arguments: argparse.Namespace) -> int:
     """Read, add up, show. Raises UsageError, StateError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..decide import report as decide
-    from ..readers.archive import Archive
-    from . import report_words
+    from ..history import report_text
+    from ..history.archive_reader import Archive
+    from ..history.rules import report as decide
 
     if arguments.week is not None and (arguments.first or arguments.last):
         raise UsageError("--week is seven days by itself; leave --from and --to away, or --week")
@@ -75,7 +74,7 @@ def print_report(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(found, archive.skipped), indent=2))
     else:
-        screen.print_lines(report_words.as_lines(found, archive.skipped, screen.width()))
+        terminal.print_lines(report_text.as_lines(found, archive.skipped, terminal.width()))
         days = archive.days()
         if not found.covered_h and days:
             print(f"slurm-share: the archive has {days[0]} to {days[-1]}", file=sys.stderr)
@@ -85,16 +84,16 @@ def print_report(arguments: argparse.Namespace) -> int:
 
 
 def _write_drafts(folder: Path, found: Report, url: str) -> None:
-    from ..actuators import archive as actuator
-    from ..decide import report as decide
-    from . import report_words
+    from ..history import archive_writer as actuator
+    from ..history import report_text
+    from ..history.rules import report as decide
 
     uses = decide.to_write_to(found)
-    left_out = actuator.write_drafts(folder, report_words.drafts(uses, found, url), found.period.word)
+    left_out = actuator.write_drafts(folder, report_text.drafts(uses, found, url), found.period.word)
     count = len(uses) - len(left_out)
-    print(f"slurm-share: {count} draft{'s' * (count != 1)} in {screen.safe(str(folder))}", file=sys.stderr)
+    print(f"slurm-share: {count} draft{'s' * (count != 1)} in {terminal.safe(str(folder))}", file=sys.stderr)
     for user in left_out:
-        print(f"slurm-share: no draft for {screen.safe(user)}, which is no name of a file", file=sys.stderr)
+        print(f"slurm-share: no draft for {terminal.safe(user)}, which is no name of a file", file=sys.stderr)
 
 
 def as_json(found: Report, skipped: int) -> dict[str, Any]:

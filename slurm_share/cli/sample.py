@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import config, names
-from .. import snapshot as snapshots
-from ..agent.watcher import NodeWatcher, this_node
-from ..errors import UsageError
-from ..snapshot import Snapshot
-from ..sources import frames
+from ..core import config, names
+from ..core.errors import UsageError
+from ..load import snapshot as snapshots
+from ..load.agent.watcher import NodeWatcher, this_node
+from ..load.snapshot import Snapshot
+from ..load.sources import frames
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.2, 3600.0
 LEAST_SILENCE_S = 1.0

@@ -6,11 +6,11 @@ import argparse
 import os
 from typing import Any
 
-from .. import names
-from ..actuators import signal
-from ..errors import SlurmShareError
-from ..readers import proc
-from ..records import ProcessIdentity
+from ..core import names
+from ..core.errors import SlurmShareError
+from ..core.records import ProcessIdentity
+from ..node import processes
+from ..slurm import signals
 
 
 def add_to(commands: Any) -> None:
@@ -23,7 +23,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--pid", type=int, required=True)
     parser.add_argument("--start", type=int, required=True, metavar="TICKS", help="field 22 of /proc/PID/stat")
     parser.add_argument("--job", type=int, required=True, help="Slurm's number of the job that the process is in")
-    parser.add_argument("signal", choices=signal.NAMES)
+    parser.add_argument("signal", choices=signals.NAMES)
     parser.set_defaults(run=run)
 
 
@@ -31,11 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit 0: it was sent. Raises SlurmShareError where it was not."""
     # Of the caller's and no other, for root as well: whose process it is was decided where the question was answered.
     known = ProcessIdentity(arguments.pid, arguments.start, os.geteuid())
-    found = proc.read_process(arguments.pid)
+    found = processes.read_process(arguments.pid)
     # Its own environment may say anything; the kernel's word alone counts.
     if found is not None and not found.is_own_word and found.job_id not in (None, arguments.job):
         raise SlurmShareError(
             f"process {arguments.pid} is in job {found.job_id} and not in {arguments.job}; nothing was sent"
         )
-    signal.send(known, arguments.signal)
+    signals.send(known, arguments.signal)
     return names.EXIT_OK

@@ -15,14 +15,21 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from .. import config, mps_control, names
-from ..decide import reconcile
-from ..errors import CommandError, DriverError, MpsError
-from ..paths import Paths
-from ..readers import leases, ledger_file, nvml, proc, slurm
-from ..readers import mps as mps_reader
-from ..records import MPS_NAME, GpuReading, LedgerJob, NodeProcess, Owner
-from . import cluster_status, screen
+from ..core import config, names, terminal
+from ..core.errors import CommandError, DriverError, MpsError
+from ..core.paths import Paths
+from ..core.records import Owner
+from ..mps import control
+from ..mps import status as mps_reader
+from ..mps.records import MPS_NAME
+from ..node import processes
+from ..node.gpus import binding
+from ..node.records import GpuReading, NodeProcess
+from ..share import leases_read, ledger_file
+from ..share.records import LedgerJob
+from ..share.rules import reconcile
+from ..slurm import jobs as slurm_jobs
+from . import cluster_status
 
 SCHEMA = 1
 FULL_UUID_WIDTH = 110
@@ -70,7 +77,7 @@ def print_status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(status), indent=2))
     else:
-        screen.show(*as_tables(status))
+        terminal.show(*as_tables(status))
     for problem in status.problems:
         print(f"slurm-share: {problem}", file=sys.stderr)
     return 1 if status.problems else names.EXIT_OK
@@ -90,20 +97,20 @@ def read_status() -> Status:
         jobs, job_problems = _own_jobs(paths, node)
         problems += job_problems
     try:
-        gpus = nvml.read_gpu_readings()
+        gpus = binding.read_gpu_readings()
     except DriverError as error:
         gpus = ()
         problems.append(str(error))
     if not everything:
         own = {uuid for job in jobs for uuid in job.gpus}
         gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own)
-    seen = proc.read_processes(process.pid for reading in gpus for process in reading.processes)
+    seen = processes.read_processes(process.pid for reading in gpus for process in reading.processes)
     return Status(
         node,
         jobs,
         gpus,
         tasks={one.identity.pid: one for one in seen if not (one.identity.name or "").startswith(MPS_NAME)},
-        leased={job.job_id: leases.read_leased(paths, job.job_id, job.slots) for job in jobs},
+        leased={job.job_id: leases_read.read_leased(paths, job.job_id, job.slots) for job in jobs},
         mps={gpu: _mps(paths, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
         problems=tuple(problems),
@@ -113,8 +120,8 @@ def read_status() -> Status:
 
 def _mps(paths: Paths, uid: int, gpu: str) -> str | None:
     """From the kernel alone: a question to the daemon would keep a task's own from being heard."""
-    place = mps_control.node_place(paths, "", Owner(uid, uid), gpu)
-    places = (place, mps_control.earlier_place(paths, place))
+    place = control.node_place(paths, "", Owner(uid, uid), gpu)
+    places = (place, control.earlier_place(paths, place))
     try:
         found = (mps_reader.read_daemon(one) for one in places if one is not None)
         daemon = next((one for one in found if one is not None), None)
@@ -133,7 +140,7 @@ def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]
     if re.fullmatch("[0-9]{1,10}", os.environ.get("SLURM_JOB_ID", "")):
         ids.add(int(os.environ["SLURM_JOB_ID"]))
     try:
-        ids |= set(slurm.read_my_job_ids(node))
+        ids |= set(slurm_jobs.read_my_job_ids(node))
     except CommandError as error:
         problems.append(f"cannot ask Slurm for your jobs here: {error}")
     plans = [(job_id, ledger_file.read_plan(paths, job_id)) for job_id in sorted(ids)]
@@ -162,7 +169,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "jobs": [
             {
                 "job_id": job.job_id,
-                "user": job.user or proc.read_user_name(job.uid),
+                "user": job.user or processes.read_user_name(job.uid),
                 "uid": job.uid,
                 "partition": job.partition,
                 "share": job.share or None,
@@ -188,7 +195,7 @@ def as_json(status: Status) -> dict[str, Any]:
                 "processes": [
                     {
                         "pid": p.pid,
-                        "user": proc.read_owner(p.pid),
+                        "user": processes.read_owner(p.pid),
                         "job_id": status.tasks[p.pid].job_id,
                         "memory_used_mib": p.memory_used_mib,
                     }
@@ -233,7 +240,7 @@ def _job_table(status: Status) -> Table:
     for job in status.jobs:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
         gpus = ",".join(index_of.get(uuid, "?") for uuid in job.gpus)
-        user = job.user or proc.read_user_name(job.uid)
+        user = job.user or processes.read_user_name(job.uid)
         if job.share:
             slots = str(job.slots) if job.on_gpu is None else f"no. {job.on_gpu}"
             used = _known(_count(status.leased[job.job_id]))
@@ -249,7 +256,7 @@ def _gpu_table(status: Status) -> Table:
     # Where it is narrow the name is cut, with a sign, and nothing is folded: eight GPUs stay eight lines.
     table.columns[1].no_wrap, table.columns[1].min_width = True, 13
     table.columns[2].no_wrap, table.columns[2].overflow = True, "ellipsis"
-    in_full = screen.width() >= FULL_UUID_WIDTH
+    in_full = terminal.width() >= FULL_UUID_WIDTH
     for reading in status.gpus:
         uuid = reading.gpu.uuid
         jobs = [job for job in status.jobs if uuid in job.gpus]

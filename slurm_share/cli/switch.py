@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import config, names, process
-from ..actuators import site_files, verdicts
-from ..config import Configuration
-from ..decide import switch
-from ..decide.verdict import MODES, Mode
-from ..errors import CommandError, ConfigError, SlurmSilentError, UsageError
-from ..paths import CONFIG_FILE
-from ..readers import slurm, slurm_verdicts
-from ..records import Switchable, VerdictUpdate
+from ..core import config, names, process
+from ..core.config import Configuration
+from ..core.errors import CommandError, ConfigError, SlurmSilentError, UsageError
+from ..core.paths import CONFIG_FILE
+from ..install import files
+from ..share import queue_verdicts, verdict_updates
+from ..share.records import Switchable, VerdictUpdate
+from ..share.rules import switch
+from ..share.rules.verdict import MODES, Mode
+from ..slurm import jobs as slurm_jobs
 
 EXIT_NOT_ALL = 1
 ROUNDS = 20
@@ -115,7 +116,7 @@ def _here() -> str:
 def _controllers() -> dict[str, bool]:
     """Return the controllers' hosts, and whether each answers. Raises UsageError on a host that is none, whose
     config.toml job_submit.lua does not read."""
-    found = slurm_verdicts.read_controllers()
+    found = queue_verdicts.read_controllers()
     if found and _here() not in map(_short, found):
         raise UsageError(
             f"--cluster is for the host where slurmctld runs ({', '.join(found)}), and this is {_here()}; run it "
@@ -165,7 +166,7 @@ def _write(before: Configuration, *, off: bool) -> Configuration:
         raise UsageError(
             f"{file}: write `switched_off = {str(off).lower()}` there by hand: it stands in no usual place"
         )
-    site_files.replace(str(file), old, new.encode())
+    files.replace(str(file), old, new.encode())
     return config.load()
 
 
@@ -245,7 +246,7 @@ def _change_jobs(after: Configuration, *, off: bool) -> list[str]:
     mode_of = _mode_of(after)
 
     def listed() -> tuple[tuple[Switchable, ...], tuple[VerdictUpdate, ...]]:
-        found = slurm_verdicts.read()
+        found = queue_verdicts.read()
         return found, switch.updates(found, mode_of, off=off, field=after.settings.verdict_field)
 
     switched: set[str] = set()
@@ -286,8 +287,8 @@ def _change(change: VerdictUpdate) -> tuple[str | None, bool]:
     """Return what scontrol said where it did not change all of these jobs, and whether it answered in time. Raises
     CommandError where no controller answers, or there is no scontrol."""
     try:
-        check = slurm.patience(verdicts.argv(change))
-        return verdicts.change(change, slurm_verdicts.environment(), check), True
+        check = slurm_jobs.patience(verdict_updates.argv(change))
+        return verdict_updates.change(change, queue_verdicts.environment(), check), True
     except CommandError as error:
         if isinstance(error, SlurmSilentError) or isinstance(error.__cause__, OSError):
             raise

@@ -1,1 +1,1 @@
-"""This machine: its GPUs and its processes, as driver and kernel describe them."""
+"""This machine: its GPUs, processes, cgroups, cores and memory, as driver and kernel describe them."""

@@ -1,1 +1,1 @@
-"""One share of a node's GPUs: what each task gets."""
+"""One share of a node's GPUs: option, allocation, plan, ledger, admission, release, leases."""

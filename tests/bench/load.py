@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "packaging/demo"))
 from bench import Row, median, report
 
 from localcluster import Cluster, conf
-from slurm_share.readers.slurm_nodes import nodes_argv
+from slurm_share.slurm.nodes import nodes_argv
 
 PYTHON = "/opt/slurm-share/bin/python"
 GPUS, CLIENTS = 8, 60
@@ -37,8 +37,8 @@ wait"""
 SPENT = "cat /proc/$1/task/*/schedstat | awk '{ sum += $1 } END { print sum }'; grep VmHWM /proc/$1/status"
 
 ASK = """
-from slurm_share import snapshot
-from slurm_share.agent.client import ask
+from slurm_share.load import snapshot
+from slurm_share.load.agent.client import ask
 print(snapshot.render(ask("/run/slurm-share-agent/socket", 5.0, True)).decode())
 """
 
@@ -223,9 +223,9 @@ def many(count: int, recorded: str, rows: list[Row]) -> str:
 
 LOOK = """
 import sys, time
-from slurm_share import config
-from slurm_share.sources.base import Asked
-from slurm_share.sources.surveyor import open_source
+from slurm_share.core import config
+from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.surveys import open_source
 source = open_source(sys.argv[1], config.load().settings)
 asked = Asked(nodes=tuple(f"node{n:05d}" for n in range(1, int(sys.argv[2]) + 1)), details=False)
 begin = time.perf_counter()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from slurm_share import metrics, snapshot
-from slurm_share.agent.newest import without_details
+from slurm_share.load import metrics, snapshot
+from slurm_share.load.agent.newest import without_details
 
 NAME = "node{:05d}"
 HERE = bytes([127, 0, 0, 1])

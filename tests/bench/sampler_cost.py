@@ -22,7 +22,7 @@ LIBRARY = HOME / "build" / "simgpu"
 _ROUNDS = """
 import json, resource, sys, time
 import pynvml
-from slurm_share.sampler import Sampler
+from slurm_share.load.sampler import Sampler
 
 rounds, pause_s = int(sys.argv[1]), float(sys.argv[2])
 sampler = Sampler("bench")

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from bench import Row, report
 
-from slurm_share import run_folder
-from slurm_share.work import Ended, Run, Triple
+from slurm_share.triples import run_folder
+from slurm_share.triples.records import Ended, Run, Triple
 
 NODES, PER_NODE, CHUNK = 4, 48, 50
 READ_DONE = """
 import sys
 from pathlib import Path
-from slurm_share import run_folder
-from slurm_share.readers.result_files import read_done
+from slurm_share.triples import run_folder
+from slurm_share.triples.result_files import read_done
 folder = Path(sys.argv[1])
 print(len(read_done(folder, run_folder.read_run(folder))))
 """

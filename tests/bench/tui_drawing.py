@@ -29,7 +29,7 @@ from slurm_share_tui.place import Place
 from slurm_share_tui.user_config import UserConfig
 from textual.message import Message
 
-from slurm_share.sources.demo import Demo
+from slurm_share.load.sources.demo import Demo
 
 BEGIN = 1_795_271_308.0
 LOOKS = 6

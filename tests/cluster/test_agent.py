@@ -19,8 +19,8 @@ from conftest import WITHOUT, name_for
 from hooked import BOB, Node, start_agent, until
 
 from localcluster import RELEASES, Cluster
-from slurm_share import snapshot as snapshots
-from slurm_share.snapshot import Snapshot
+from slurm_share.load import snapshot as snapshots
+from slurm_share.load.snapshot import Snapshot
 
 pytestmark = pytest.mark.cluster
 
@@ -29,9 +29,9 @@ OLGA = 2003
 FOLDER = "/run/slurm-share-agent"
 ASK = f"""
 import sys
-from slurm_share import snapshot
-from slurm_share.agent.client import ask
-from slurm_share.errors import SlurmShareError
+from slurm_share.load import snapshot
+from slurm_share.load.agent.client import ask
+from slurm_share.core.errors import SlurmShareError
 try:
     print(snapshot.render(ask("{FOLDER}/socket", 5.0, "all" in sys.argv)).decode())
 except SlurmShareError as error:
@@ -40,10 +40,11 @@ except SlurmShareError as error:
 LOOK = """
 import json, sys
 from pathlib import Path
-from slurm_share import config, snapshot
-from slurm_share.errors import SlurmShareError
-from slurm_share.sources.base import Asked
-from slurm_share.sources.surveyor import open_source
+from slurm_share.core import config
+from slurm_share.load import snapshot
+from slurm_share.core.errors import SlurmShareError
+from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.surveys import open_source
 name, file, details = sys.argv[1:4]
 try:
     source = open_source(name, config.load(Path(file)).settings)

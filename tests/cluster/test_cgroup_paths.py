@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.release]
 LOOK = """
 import sys
 from pathlib import Path
-from slurm_share.readers import cgroups, proc
+from slurm_share.node import cgroups
+from slurm_share.node import processes as proc
 seen = proc.read_process(int(sys.argv[1]))
 groups = cgroups.JobGroups("n1").read() or ()
 print(seen.job_id, seen.is_own_word, *sorted((group.job, group.uid) for group in groups))

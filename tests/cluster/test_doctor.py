@@ -15,7 +15,7 @@ from conftest import name_for
 from hooked import LOG, STATE, USER, Node, configured, slurm_conf, until
 
 from localcluster import RELEASES, Cluster, Misuse
-from slurm_share.readers.checkup_programs import read_release
+from slurm_share.doctor.facts.programs import read_release
 
 pytestmark = pytest.mark.cluster
 

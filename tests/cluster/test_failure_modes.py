@@ -22,7 +22,7 @@ from conftest import name_for
 from hooked import ALICE, BIN, BOB, PART, STATE, USER, Node, configured, until
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

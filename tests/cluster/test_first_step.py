@@ -9,7 +9,7 @@ import pytest
 from hooked import Node, until, why_not_idle
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 

@@ -16,7 +16,7 @@ from conftest import WITHOUT, name_for
 from hooked import configured
 
 from localcluster import RELEASES, Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

@@ -7,7 +7,7 @@ from hooked import BOB, Node, until
 from trouble import hosts
 
 from localcluster import Cluster
-from slurm_share.decide import reconcile
+from slurm_share.share.rules import reconcile
 
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 

@@ -13,7 +13,7 @@ import pytest
 from hooked import Node, configured, until
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

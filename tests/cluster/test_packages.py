@@ -171,7 +171,9 @@ def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     assert (trixie.upper / "etc/slurm-share/config.toml").read_text() == 'mode = "on"\n'
     version = "import importlib.metadata; print(importlib.metadata.version('slurm-share'))"
     assert trixie.run("/opt/slurm-share/bin/python", "-I", "-c", version) == "99.1\n"
-    stale = "import slurm_share.names as n, importlib.util as u, pathlib as p; print(p.Path(n.__cached__).exists())"
+    stale = (
+        "import slurm_share.core.names as n, importlib.util as u, pathlib as p; print(p.Path(n.__cached__).exists())"
+    )
     assert trixie.run("/opt/slurm-share/bin/python", "-IB", "-c", stale) == "True\n"
 
 

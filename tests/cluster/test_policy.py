@@ -11,7 +11,7 @@ from conftest import name_for
 from hooked import Node, configured, slurm_conf, until, why_not_idle
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

@@ -11,14 +11,15 @@ import pytest
 from conftest import FULL, WANTED, name_for
 
 from localcluster import Cluster, ClusterError
-from slurm_share.readers import slurm_pyslurm
+from slurm_share.slurm import pyslurm_jobs
 
 pytestmark = pytest.mark.cluster
 
 RELEASE = "26.05"
 PLACES = """
 import os, sys
-from slurm_share.readers import slurm, slurm_pyslurm
+from slurm_share.slurm import jobs as slurm
+from slurm_share.slurm import pyslurm_jobs as slurm_pyslurm
 states = sys.argv[1].split(",")
 os.environ[slurm_pyslurm.WISH] = "0"
 told = slurm.read_places(states)
@@ -27,7 +28,8 @@ print(sorted(told), told == slurm_pyslurm.places(answer, states))
 """
 MINE = """
 import os
-from slurm_share.readers import slurm, slurm_pyslurm
+from slurm_share.slurm import jobs as slurm
+from slurm_share.slurm import pyslurm_jobs as slurm_pyslurm
 os.environ[slurm_pyslurm.WISH] = "0"
 answer = slurm_pyslurm.read_answer()
 for node in ("n1", "n2"):
@@ -80,7 +82,7 @@ def test_pyslurm_and_the_commands_tell_the_same_places_and_owners(made: Cluster)
 
 def test_config_print_says_what_slurm_is_asked_through(made: Cluster) -> None:
     """pyslurm where that is wanted; and why not, where its import finds no slurm.conf."""
-    wish = {slurm_pyslurm.WISH: "1"}
+    wish = {pyslurm_jobs.WISH: "1"}
     said = made.as_user("alice", ["slurm-share", "config", "print"], env=wish, check=True).stdout
     assert "Slurm is asked through pyslurm " in said
     lost = {**wish, "SLURM_CONF": "/nowhere/slurm.conf"}

@@ -8,7 +8,7 @@ import pytest
 from test_triples_mode import Submitted
 
 from localcluster import Cluster
-from slurm_share.work import Ended
+from slurm_share.triples.records import Ended
 
 pytestmark = pytest.mark.cluster
 

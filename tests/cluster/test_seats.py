@@ -14,14 +14,15 @@ pytestmark = pytest.mark.cluster
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from slurm_share import config, share_option
-from slurm_share.decide import triples
-from slurm_share.errors import LaunchError
-from slurm_share.launcher import node
-from slurm_share.paths import Paths
-from slurm_share.readers import leases
-from slurm_share.readers import mps
-from slurm_share.work import Run
+from slurm_share.core import config
+from slurm_share.share import option as share_option
+from slurm_share.triples.rules import triple as triples
+from slurm_share.core.errors import LaunchError
+from slurm_share.triples.launcher import node
+from slurm_share.core.paths import Paths
+from slurm_share.share import leases_read as leases
+from slurm_share.mps import status as mps
+from slurm_share.triples.records import Run
 
 triple = triples.parse(sys.argv[1])
 share = share_option.parse(sys.argv[2]) if len(sys.argv) > 2 else None

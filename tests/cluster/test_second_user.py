@@ -21,7 +21,7 @@ from hooked import ALICE, BOB, LOG, STATE, USER, Mps, Node, configured, until
 from test_share import FORGER
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

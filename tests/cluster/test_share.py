@@ -12,7 +12,7 @@ from conftest import name_for
 from hooked import until
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

@@ -1,5 +1,5 @@
 """Faults of real sites: each is planted on a cluster as it comes about, doctor names it and nothing else, and finds
-nothing when its remedy has been applied. slurm_share/decide/checkup/faults.py says what is to be named, and how."""
+nothing when its remedy has been applied. slurm_share/doctor/checks/faults.py says what is to be named, and how."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from conftest import name_for
 from hooked import LOG, STATE, Node, until
 
 from localcluster import Cluster
-from slurm_share.decide.checkup.faults import FAULTS, Fault
-from slurm_share.readers.checkup_programs import read_release
+from slurm_share.doctor.checks.faults import FAULTS, Fault
+from slurm_share.doctor.facts.programs import read_release
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("site-faults")]
 

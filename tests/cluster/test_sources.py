@@ -12,18 +12,18 @@ import pytest
 from hooked import PATIENCE_S
 
 from localcluster import Cluster, process
-from slurm_share.snapshot import NodeLoad, ProcessLoad, Survey
+from slurm_share.load.snapshot import NodeLoad, ProcessLoad, Survey
 
 pytestmark = pytest.mark.cluster
 
 PYTHON = "/opt/slurm-share/bin/python"
 VIEW = """\
 import json, os, pathlib, pwd, sys, time
-from slurm_share import snapshot
-from slurm_share.errors import SlurmShareError
-from slurm_share.settings import Settings
-from slurm_share.sources.srun import SrunSource
-from slurm_share.sources.surveyor import Surveyor, open_source
+from slurm_share.load import snapshot
+from slurm_share.core.errors import SlurmShareError
+from slurm_share.core.settings import Settings
+from slurm_share.load.sources.srun import SrunSource
+from slurm_share.load.sources.surveys import Surveyor, open_source
 
 words = json.loads(sys.argv[1])
 folder = pathlib.Path.home() / words.pop("folder", "view")

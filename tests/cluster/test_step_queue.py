@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from localcluster import Cluster
-from slurm_share import names
+from slurm_share.core import names
 
 pytestmark = pytest.mark.cluster
 

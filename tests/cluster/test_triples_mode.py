@@ -14,7 +14,7 @@ from conftest import WITHOUT, name_for
 from hooked import PATIENCE_S
 
 from localcluster import RELEASES, Cluster, process
-from slurm_share import run_folder
+from slurm_share.triples import run_folder
 
 pytestmark = pytest.mark.cluster
 

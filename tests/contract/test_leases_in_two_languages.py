@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_share import names, process
-from slurm_share.actuators import slot_queue
-from slurm_share.actuators.leases import Leases
+from slurm_share.core import names, process
+from slurm_share.share import slot_queue
+from slurm_share.share.leases import Leases
 
 SLOTS, GPUS = 8, ("a", "b") * 4
 

@@ -18,10 +18,8 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from slurm_share import mps_control, mps_processes, process
-from slurm_share.actuators import mps as actuator
-from slurm_share.actuators import mps_folders
-from slurm_share.errors import (
+from slurm_share.core import process
+from slurm_share.core.errors import (
     MpsFolderError,
     MpsForeignError,
     MpsGoneError,
@@ -30,11 +28,15 @@ from slurm_share.errors import (
     MpsServerError,
     MpsSilentError,
 )
-from slurm_share.mps import ControlDaemon
-from slurm_share.paths import Paths
-from slurm_share.process import Deadline
-from slurm_share.readers import mps as reader
-from slurm_share.records import MpsDefaults, MpsFailed, MpsPlace, MpsServer, MpsStarted, Owner
+from slurm_share.core.paths import Paths
+from slurm_share.core.process import Deadline
+from slurm_share.core.records import Owner
+from slurm_share.mps import control, folders
+from slurm_share.mps import daemons as actuator
+from slurm_share.mps import processes as mp_processes
+from slurm_share.mps import status as reader
+from slurm_share.mps.records import MpsDefaults, MpsFailed, MpsPlace, MpsServer, MpsStarted
+from slurm_share.mps.session import ControlDaemon
 
 HOME = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
 ROOT = os.geteuid() == 0
@@ -66,7 +68,7 @@ class Node:
         self.children: list[subprocess.Popen[str]] = []
 
     def place(self, index: int = 0, owner: Owner = ANNA, **variables: str) -> MpsPlace:
-        found = mps_control.node_place(self.paths, str(HOME / "nvidia-cuda-mps-control"), owner, self.uuids[index])
+        found = control.node_place(self.paths, str(HOME / "nvidia-cuda-mps-control"), owner, self.uuids[index])
         environ = {"SIMGPU_STATE": str(self.state), **variables}
         return msgspec.structs.replace(found, environment=tuple(environ.items()))
 
@@ -79,7 +81,7 @@ class Node:
         """A task on the GPU, as the owner, that has said its line."""
         child = subprocess.Popen(
             [HOME / "simgpu-task", "--seconds", "60", *arguments],
-            env={**mps_control.environment(place), **environ},
+            env={**control.environment(place), **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -181,7 +183,7 @@ def test_a_healthy_daemon_is_joined_as_it_is(node: Node) -> None:
     again = actuator.start(place, soon())
     assert again.joined
     assert again.daemon == first.daemon
-    assert mps_control.read_default_percent(place, soon()) == 50
+    assert control.read_default_percent(place, soon()) == 50
 
 
 def test_a_visit_to_a_healthy_daemon_is_one_call(node: Node) -> None:
@@ -192,9 +194,9 @@ def test_a_visit_to_a_healthy_daemon_is_one_call(node: Node) -> None:
     for likely, calls in ((started.servers[0].pid, 1), (None, 2), (1, 3)):
         with pytest.MonkeyPatch.context() as patch:
             if likely != started.servers[0].pid:
-                patch.setattr(mps_processes, "likely_server", lambda daemon, likely=likely: likely)
+                patch.setattr(mp_processes, "likely_server", lambda daemon, likely=likely: likely)
             before = log.read_text().count("NEW UI")
-            assert mps_control.read_servers(place, soon()) == started.servers
+            assert control.read_servers(place, soon()) == started.servers
             assert log.read_text().count("NEW UI") - before == calls
 
 
@@ -266,7 +268,7 @@ def test_two_users_have_two_daemons(node: Node) -> None:
     actuator.start_many([anna, bert], soon())
     thief = msgspec.structs.replace(anna, owner=BERT)
     with pytest.raises(MpsGoneError):
-        mps_control.ask(thief, "get_server_list", soon())
+        control.ask(thief, "get_server_list", soon())
     actuator.stop(anna, soon())
     assert reader.read_health(bert, soon()).condition == "fine"
 
@@ -275,12 +277,12 @@ def test_defaults_are_there_before_the_first_server(node: Node) -> None:
     """They would not reach one that already runs."""
     place = node.place()
     actuator.start(place, soon(), MpsDefaults(thread_percent=33.333, memory_mib=1024, client_priority=1))
-    server = mps_control.read_servers(place, soon())[0].pid
-    assert mps_control.read_percent(place, server, soon()) == 33.3
-    assert mps_control.read_memory_mib(place, server, 0, soon()) == 1024
+    server = control.read_servers(place, soon())[0].pid
+    assert control.read_percent(place, server, soon()) == 33.3
+    assert control.read_memory_mib(place, server, 0, soon()) == 1024
     task = subprocess.run(
         [HOME / "simgpu-task", "--memory", "2G"],
-        env=mps_control.environment(place),
+        env=control.environment(place),
         capture_output=True,
         text=True,
         check=False,
@@ -300,7 +302,7 @@ def test_eight_callers_at_once_all_get_their_answer(node: Node) -> None:
 
     def call() -> None:
         for _ in range(5):
-            answers.append(mps_control.read_default_percent(place, soon(30)))
+            answers.append(control.read_default_percent(place, soon(30)))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
@@ -318,9 +320,9 @@ def test_lost_answers_are_asked_for_again(node: Node) -> None:
     actuator.set_default_percent(place, 25, soon())
     actuator.set_default_memory_mib(place, 0, 2048, soon())
     for _ in range(5):
-        assert len(mps_control.read_servers(place, soon())) == 1
-    assert mps_control.read_default_percent(place, soon()) == 25
-    assert mps_control.read_default_memory_mib(place, 0, soon()) == 2048
+        assert len(control.read_servers(place, soon())) == 1
+    assert control.read_default_percent(place, soon()) == 25
+    assert control.read_default_memory_mib(place, 0, soon()) == 2048
 
 
 def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
@@ -332,9 +334,9 @@ def test_a_value_that_does_not_read_back_is_refused(node: Node) -> None:
         with pytest.raises(ValueError, match="percentage"):
             actuator.set_default_percent(place, wrong, soon())
     with pytest.raises(ValueError, match="one line"):
-        mps_control.ask(place, "get_server_list\nquit", soon())
+        control.ask(place, "get_server_list\nquit", soon())
     with pytest.raises(MpsRefusedError):
-        mps_control.read_percent(place, 1, soon())
+        control.read_percent(place, 1, soon())
 
 
 @root_only
@@ -353,7 +355,7 @@ def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
     place = node.place()
     actuator.start(place, soon())
     idle = subprocess.Popen(
-        [place.program], stdin=subprocess.PIPE, env=mps_control.environment(place), text=True, **as_user(ANNA)
+        [place.program], stdin=subprocess.PIPE, env=control.environment(place), text=True, **as_user(ANNA)
     )
     node.children.append(idle)
     time.sleep(0.3)
@@ -465,7 +467,7 @@ def test_a_server_in_fault(node: Node) -> None:
     assert health.condition == "fault"
     assert "807" in health.why
     refused = subprocess.run(
-        [HOME / "simgpu-task"], env=mps_control.environment(place), capture_output=True, text=True, check=False
+        [HOME / "simgpu-task"], env=control.environment(place), capture_output=True, text=True, check=False
     )
     assert "CUDA_ERROR_MPS_" in refused.stderr
     with pytest.raises(MpsServerError, match="FAULT"):
@@ -526,7 +528,7 @@ def test_87_bytes_are_enough(node: Node) -> None:
     parent = node.home / "own"
     parent.mkdir()
     place = msgspec.structs.replace(node.place(), pipe=f"{parent}/" + "p" * (86 - len(str(parent))))
-    assert len(place.pipe) == mps_control.PIPE_MAX_BYTES
+    assert len(place.pipe) == control.PIPE_MAX_BYTES
     actuator.start(place, soon())
     assert actuator.stop(place, soon()).how == "quit"
 
@@ -554,8 +556,8 @@ def hold_lock(place: MpsPlace, owner: Owner) -> subprocess.Popen[str]:
 def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
     """Named, never signalled, and a start gets round it with a fresh folder."""
     place = node.place()
-    mps_folders.make_parents(place)
-    mps_folders.make(place)
+    folders.make_parents(place)
+    folders.make(place)
     thief = hold_lock(place, ANNA)
     node.children.append(thief)
     health = reader.read_health(place, soon())
@@ -575,10 +577,10 @@ def test_a_daemon_of_another_user_in_our_place_is_left_alone(node: Node) -> None
     """Root's own, started by hand: not stopped, not hidden by a new folder."""
     place = node.place()
     actuator.start(msgspec.structs.replace(place, owner=Owner(0, 0)), soon())
-    daemon = mps_processes.lock_holder(place)
+    daemon = mp_processes.lock_holder(place)
     with pytest.raises(MpsForeignError, match="uid 0"):
         actuator.start(place, soon())
-    assert mps_processes.lock_holder(place) == daemon
+    assert mp_processes.lock_holder(place) == daemon
 
 
 def test_an_operators_own_daemon_is_seen_and_named(node: Node) -> None:
@@ -611,13 +613,13 @@ def test_a_link_in_the_users_folder_is_never_followed(node: Node) -> None:
     shutil.rmtree(leaf / "logs")
     (leaf / "logs").symlink_to(precious)
     (leaf / "deep").symlink_to(precious)
-    assert mps_folders.bound_logs(place, limit_bytes=10) == ()
+    assert folders.bound_logs(place, limit_bytes=10) == ()
     (leaf / "control_lock").rename(leaf / "moved")
     (leaf / "control_lock").symlink_to("/etc/passwd")
-    assert mps_processes.lock_holder(place) is None
+    assert mp_processes.lock_holder(place) is None
     (leaf / "control_lock").unlink()
     os.mkfifo(leaf / "control_lock")
-    assert mps_processes.lock_holder(place) is None
+    assert mp_processes.lock_holder(place) is None
     (leaf / "control_lock").unlink()
     (leaf / "moved").rename(leaf / "control_lock")
     assert actuator.stop(place, soon()).how == "quit"
@@ -628,8 +630,8 @@ def test_a_link_in_the_users_folder_is_never_followed(node: Node) -> None:
 def test_a_users_maze_of_folders_is_removed(node: Node) -> None:
     """Deeper than any recursion, and without his help."""
     place = node.place()
-    mps_folders.make_parents(place)
-    mps_folders.make(place)
+    folders.make_parents(place)
+    folders.make(place)
     fd = os.open(place.pipe, os.O_RDONLY)
     for _ in range(1500):
         os.mkdir("d", 0o700, dir_fd=fd)
@@ -638,7 +640,7 @@ def test_a_users_maze_of_folders_is_removed(node: Node) -> None:
         fd = inner
     os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
     os.close(fd)
-    mps_folders.remove(place, soon())
+    folders.remove(place, soon())
     assert list(Path(place.pipe).parent.iterdir()) == []
 
 
@@ -660,10 +662,10 @@ def test_somebody_who_sits_on_a_lock_costs_no_more_than_the_deadline(node: Node)
     """The lock for calls is the user's to hold: then there are no answers, and `stop` has its signals."""
     place = node.place()
     actuator.start(place, soon())
-    with open(mps_control.ui_lock(place), "rb") as file:
+    with open(control.ui_lock(place), "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(MpsSilentError, match="another program holds"):
-            mps_control.ask(place, "get_server_list", soon(0.2))
+            control.ask(place, "get_server_list", soon(0.2))
         stopped = actuator.stop(place, soon(2))
     assert (stopped.how, stopped.left) == ("SIGTERM", ())
     assert node.processes() == []
@@ -675,22 +677,22 @@ def test_logs_that_have_grown_are_emptied_and_go_on(node: Node) -> None:
     log = Path(place.logs, "control.log")
     with log.open("a") as file:
         file.write("x" * 200_000)
-    assert mps_folders.bound_logs(place, limit_bytes=100_000) == ("control.log",)
+    assert folders.bound_logs(place, limit_bytes=100_000) == ("control.log",)
     assert log.stat().st_size == 0
-    mps_control.ask(place, "get_server_list", soon())
+    control.ask(place, "get_server_list", soon())
     assert 0 < log.stat().st_size < 10_000
 
 
 @root_only
 def test_a_log_folder_that_is_not_writable_is_a_note(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """No logs are no reason for no MPS."""
-    make = mps_folders.make
+    make = folders.make
 
     def make_without_logs(place: MpsPlace) -> None:
         make(place)
         os.chown(place.logs, 0, 0)
 
-    monkeypatch.setattr(mps_folders, "make", make_without_logs)
+    monkeypatch.setattr(folders, "make", make_without_logs)
     started = actuator.start(node.place(), soon())
     assert any("writes no logs" in note for note in started.notes)
 
@@ -736,7 +738,7 @@ def test_a_process_that_a_daemon_only_calls_its_server_gets_no_signal(
     place = node.place()
     actuator.start(place, soon())
     with subprocess.Popen(["sleep", "60"], **as_user(ANNA)) as other:
-        monkeypatch.setattr(mps_control, "read_servers", lambda place, deadline: (MpsServer(other.pid, "ACTIVE"),))
+        monkeypatch.setattr(control, "read_servers", lambda place, deadline: (MpsServer(other.pid, "ACTIVE"),))
         stopped = actuator.stop(place, soon())
         assert other.poll() is None
         other.kill()
@@ -779,7 +781,7 @@ def test_an_ordinary_user_runs_a_daemon_of_ones_own(node: Node) -> None:
 import os, subprocess, sys
 sys.path.insert(0, {str(HOME.parents[2])!r})
 from slurm_share.mps import ControlDaemon  # before: the interpreter may lie where only root reads
-from slurm_share.records import MpsDefaults
+from slurm_share.mps.records import MpsDefaults
 
 os.setgroups([]), os.setgid({ANNA.gid}), os.setuid({ANNA.uid})
 gpu, state, home = sys.argv[1:4]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_share import names, share_option
-from slurm_share.errors import OptionError
+from slurm_share.core import names
+from slurm_share.core.errors import OptionError
+from slurm_share.share import option
 
 TABLE = [
     "4,mem=511", "4,mem=512", "4,mem=1M", "4,mem=63M", "4,mem=64M", "4,mem=63MiB", "4,mem=64mb", "4,mem=63,mps=off",
@@ -64,7 +65,7 @@ def in_c(c_program):
 def in_python(text: str) -> tuple[str, str]:
     """The hooks' verdict in the same form; the sentences differ."""
     try:
-        return "ok", share_option.render(share_option.parse(text))
+        return "ok", option.render(option.parse(text))
     except OptionError:
         return "no", ""
 

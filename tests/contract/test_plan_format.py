@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slurm_share import names, plan_text, share_option
-from slurm_share.records import Assignment, PlanFile, PlanSlot, ShareRequest
+from slurm_share.core import names
+from slurm_share.core.records import ShareRequest
+from slurm_share.share import option
+from slurm_share.share import plan as share_plan
+from slurm_share.share.records import Assignment, PlanFile, PlanSlot
 
 READ, ABSENT, BAD = 0, 1, 2
 UID = os.getuid()
@@ -49,7 +52,7 @@ def read(program: Path, file: Path, job: int = 4711, uid: int = UID, node: str =
 
 def written(folder: Path, plan: PlanFile | str | bytes) -> Path:
     """A plan file as the Prolog leaves it, or any other bytes in its place."""
-    text = plan_text.render(plan) if isinstance(plan, PlanFile) else plan
+    text = share_plan.render(plan) if isinstance(plan, PlanFile) else plan
     file = folder / "plan"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     file.chmod(0o400)
@@ -63,7 +66,7 @@ def as_c_prints(plan: PlanFile) -> str:
         return "\n".join([*lines, f"refused {plan.refused}", ""])
     if plan.unshared is not None:
         return "\n".join([*lines, f"unshared {plan.unshared}", ""])
-    lines.append(f"share {share_option.render(plan.share)} gpus {plan.gpus} slots {len(plan.slots)}")
+    lines.append(f"share {option.render(plan.share)} gpus {plan.gpus} slots {len(plan.slots)}")
     lines += [f"core {k} cpu {cpu}" for k, core in enumerate(plan.cores) for cpu in core]
     lines += [f"note {note}" for note in plan.notes]
     for slot in plan.slots:
@@ -115,7 +118,7 @@ def test_the_largest_plan_is_read(program, tmp_path):
     assert read(program, written(tmp_path, plan)) == (READ, as_c_prints(plan))
 
 
-TEXT = plan_text.render(PLAN)
+TEXT = share_plan.render(PLAN)
 DAMAGE = [
     ("empty", b"", "torn"),
     ("truncated in a line", TEXT.encode()[:-40], "torn"),

@@ -29,9 +29,9 @@ pytestmark = [
 
 SAMPLER = """
 import sys
-from slurm_share import snapshot
-from slurm_share.readers.nvml_load import NvmlSession
-from slurm_share.sampler import Sampler
+from slurm_share.load import snapshot
+from slurm_share.node.gpus.load import NvmlSession
+from slurm_share.load.sampler import Sampler
 sampler = Sampler("here", driver=NvmlSession(retry_s=0.1))
 for word in sys.stdin:
     if word == "restart\\n":

@@ -118,8 +118,8 @@ print(json.dumps({
 ASK_BOTH = """
 import json, sys
 import pynvml as nvml
-from slurm_share.errors import DriverError
-from slurm_share.node import driver
+from slurm_share.core.errors import DriverError
+from slurm_share.node.gpus import driver
 
 def pids(handle):
     asked = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)

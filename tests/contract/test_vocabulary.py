@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from slurm_share import names
+from slurm_share.core import names
 
 HEADER = Path(__file__).resolve().parents[2] / "plugins" / "names.h"
 _DEFINE = re.compile(r'^#define SS_(\w+) (?:"([^"]*)"|(\d+))$', re.MULTILINE)

@@ -14,22 +14,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from slurm_share import (
-    config,
-    history,
-    ledger,
-    log,
-    mps_control,
-    mps_processes,
-    names,
-    plan_text,
-    process,
-    run_folder,
-    share_option,
-    snapshot,
-)
-from slurm_share.decide import node_names, queue, reconcile, triples
-from slurm_share.errors import (
+from slurm_share.core import config, log, names, nodelist, process
+from slurm_share.core.errors import (
     CommandError,
     ConfigError,
     DriverError,
@@ -39,38 +25,41 @@ from slurm_share.errors import (
     SlurmShareError,
     StateError,
 )
-from slurm_share.paths import Paths
-from slurm_share.readers import (
-    allotment,
-    cgroups,
-    hook_env,
-    job_output,
-    mps,
-    nvml,
-    proc,
-    script,
-    slurm,
-    slurm_conf,
-    slurm_nodes,
-    step_trees,
-)
-from slurm_share.records import (
+from slurm_share.core.paths import Paths
+from slurm_share.core.records import Owner, ShareRequest
+from slurm_share.core.settings import Settings, parse_sm
+from slurm_share.history import records
+from slurm_share.load import snapshot
+from slurm_share.mps import control, processes, status
+from slurm_share.mps.records import MpsPlace
+from slurm_share.node import cgroups, step_trees
+from slurm_share.node import processes as node_processes
+from slurm_share.node.gpus import binding
+from slurm_share.node.records import Gpu
+from slurm_share.share import ledger, option
+from slurm_share.share import plan as share_plan
+from slurm_share.share.records import (
     Assignment,
-    Gpu,
-    JobContext,
     Ledger,
     LedgerJob,
     MpsOffer,
-    MpsPlace,
-    Owner,
     Plan,
     PlanFile,
     PlanSlot,
-    ShareRequest,
 )
-from slurm_share.settings import Settings
-from slurm_share.share.rules import allocation, environment
-from slurm_share.work import Ended
+from slurm_share.share.rules import allocation, environment, queue, reconcile
+from slurm_share.slurm import (
+    cpu_limits,
+    hook_env,
+    jobs,
+    nodes,
+    private_data,
+    script,
+)
+from slurm_share.slurm.records import JobContext
+from slurm_share.triples import job_output, run_folder
+from slurm_share.triples.records import Ended
+from slurm_share.triples.rules import triple
 
 DATA = Path(__file__).parents[1] / "data"
 PLACE = MpsPlace("/usr/bin/nvidia-cuda-mps-control", "/run/slurm-share/mps/2001/x-y", "GPU-1", Owner(2001, 2001))
@@ -104,16 +93,16 @@ def is_line(sentence: str, most: int = 4000) -> None:
 
 def try_option(data: bytes) -> None:
     try:
-        request = share_option.parse(text(data))
+        request = option.parse(text(data))
     except OptionError as error:
         is_line(str(error))
         raise
-    assert share_option.parse(share_option.render(request)) == request
-    assert len(share_option.render(request)) <= names.OPTION_MAX_BYTES
+    assert option.parse(option.render(request)) == request
+    assert len(option.render(request)) <= names.OPTION_MAX_BYTES
 
 
 def try_sm(data: bytes) -> None:
-    assert share_option.parse_sm(text(data)) in ("even", "free", *range(1, 101))
+    assert parse_sm(text(data)) in ("even", "free", *range(1, 101))
 
 
 def try_environment(data: bytes) -> None:
@@ -134,7 +123,7 @@ def try_environment(data: bytes) -> None:
 
 def try_plan(data: bytes) -> None:
     try:
-        plan = plan_text.parse(data.decode("ascii"))
+        plan = share_plan.parse(data.decode("ascii"))
     except UnicodeDecodeError:
         return  # as ledger_file.read_plan has it
     except StateError as error:
@@ -144,7 +133,7 @@ def try_plan(data: bytes) -> None:
     # sentences are cut when written
     has_sentence = plan.refused is not None or plan.unshared is not None or plan.notes
     if not has_sentence and longest < names.PLAN_MAX_LINE - 100:
-        assert plan_text.parse(plan_text.render(plan)) == plan
+        assert share_plan.parse(share_plan.render(plan)) == plan
     reconcile.rebuild(BOOT, (plan,))
 
 
@@ -161,7 +150,7 @@ def try_gpu(data: bytes) -> None:
     """A GPU's UUID and name, a newline between them, on the way into a plan, a path and a sentence."""
     first, _, second = data.partition(b"\n")
     try:
-        uuid, name = nvml.uuid_of(first), nvml.text_of(second)
+        uuid, name = binding.uuid_of(first), binding.text_of(second)
     except DriverError as error:
         is_line(str(error))
         raise
@@ -170,11 +159,11 @@ def try_gpu(data: bytes) -> None:
     decision = allocation.admit(job, gpus, ((0,), (1,)), MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
     assert decision is not None
     if isinstance(decision, Plan):
-        plan_text.parse(plan_text.render(environment.plan_file(decision)))
+        share_plan.parse(share_plan.render(environment.plan_file(decision)))
     pipe = Paths().mps_pipe(2001, uuid)
     assert str(pipe.parent) == f"{names.STATE_ROOT}/{names.USER_FOLDER}/{names.MPS_FOLDER}/2001"
     assert pipe.name not in (".", "..")
-    mps_control.check_pipe(str(pipe))
+    control.check_pipe(str(pipe))
 
 
 def try_process(data: bytes) -> None:
@@ -197,12 +186,12 @@ def try_process(data: bytes) -> None:
         found = process.identify(4242, root)
         assert found is not None
         assert (found.uid, found.start_ticks) == (2001, 7)
-        seen = proc.read_process(4242, Path(root))
+        seen = node_processes.read_process(4242, Path(root))
         assert seen is not None
-        assert proc.read_live_jobs(Path(root)) == ()  # a title proves nothing: it is no process of root's
-        assert [one.identity.pid for one in proc.read_processes_of(2001, Path(root))] == [4242]
+        assert node_processes.read_live_jobs(Path(root)) == ()  # a title proves nothing: it is no process of root's
+        assert [one.identity.pid for one in node_processes.read_processes_of(2001, Path(root))] == [4242]
         assert cgroups.read_stepd(folder) is None
-        mps_processes.read_process(4242, root)
+        processes.read_process(4242, root)
         step_trees.read_stat(str(folder))
     cgroups.parse(cgroup)
 
@@ -210,15 +199,15 @@ def try_process(data: bytes) -> None:
 def try_mps(data: bytes) -> None:
     """The answers of a daemon, which is its user's program and may be any other."""
     answer = text(data)
-    mps_control._answers_before_the_last(answer)
-    mps_control.parse_status(answer)
-    mps.parse_client_table(answer)
-    for read in (mps_control.parse_pids, mps_control.parse_percent, mps_control.parse_memory_mib):
+    control._answers_before_the_last(answer)
+    control.parse_status(answer)
+    status.parse_client_table(answer)
+    for read in (control.parse_pids, control.parse_percent, control.parse_memory_mib):
         try:
             read(PLACE, answer)
         except MpsRefusedError as error:
             is_line(str(error))
-    mps_control.refuse(PLACE, "ps", answer)
+    control.refuse(PLACE, "ps", answer)
 
 
 def try_config(data: bytes) -> None:
@@ -251,7 +240,7 @@ class _quiet:
 def try_slurm_conf(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         Path(file.name).write_bytes(data.replace(b"\0", b""))
-        assert slurm_conf.read_hides_jobs(Path(file.name)) in (True, False)
+        assert private_data.read_hides_jobs(Path(file.name)) in (True, False)
 
 
 # ---- everybody: what Slurm and others say ---------------------------------------------------------------------------
@@ -260,8 +249,8 @@ def try_slurm_conf(data: bytes) -> None:
 def try_slurm_json(data: bytes) -> None:
     answer = data.decode("utf-8", "replace")  # as process.finish has it
     files = functools.partial(job_output.parse_files, job_id=4711)
-    limit = functools.partial(allotment.parse_cpu_limit, partition="gpu")
-    for read in (slurm.parse_queue, slurm.parse_node_kinds, slurm.parse_job_ids, slurm.parse_cluster, files, limit):
+    limit = functools.partial(cpu_limits.parse_cpu_limit, partition="gpu")
+    for read in (jobs.parse_queue, jobs.parse_node_kinds, jobs.parse_job_ids, jobs.parse_cluster, files, limit):
         try:
             read(answer)
         except CommandError:
@@ -270,12 +259,12 @@ def try_slurm_json(data: bytes) -> None:
 
 def try_slurm_text(data: bytes) -> None:
     answer = data.decode("utf-8", "replace")
-    slurm.parse_default_partition(answer)
-    slurm.parse_gpus(answer)
-    slurm.count_gpus_in_parts(answer)
-    slurm.parse_gpu_indexes((answer, answer), 2)
+    jobs.parse_default_partition(answer)
+    jobs.parse_gpus(answer)
+    jobs.count_gpus_in_parts(answer)
+    jobs.parse_gpu_indexes((answer, answer), 2)
     try:
-        slurm_nodes.parse_nodes(answer)
+        nodes.parse_nodes(answer)
     except CommandError as error:
         is_line(str(error))
 
@@ -286,11 +275,11 @@ def try_targets(data: bytes) -> None:
 
 
 def try_nodes(data: bytes) -> None:
-    node_names.parse(text(data))
+    nodelist.parse(text(data))
 
 
 def try_triple(data: bytes) -> None:
-    triples.parse(text(data))
+    triple.parse(text(data))
 
 
 def try_script(data: bytes) -> None:
@@ -306,7 +295,7 @@ def try_snapshot(data: bytes) -> None:
 
 
 def try_history(data: bytes) -> None:
-    history.parse(text(data))
+    records.parse(text(data))
 
 
 def try_results(data: bytes) -> None:
@@ -327,7 +316,7 @@ _ENVIRON = (
     b"SPANK_SHARE_GPU=2\0SLURM_JOB_EXCLUSIVE=USER\0SLURM_JOB_RESTART_COUNT=2\0SLURM_JOB_SLUID=s0123456789ABC\0",
 )
 _PLANS = tuple(
-    plan_text.render(plan).encode()
+    share_plan.render(plan).encode()
     for plan in (
         PlanFile(4711, 2001, "n2", refused="job 4711 has no GPU here"),
         PlanFile(4711, 2001, "n2", unshared="the controller has sharing switched off"),
@@ -376,7 +365,7 @@ _RESULTS = tuple(
     )
     for task in (0, 7)
 )
-_SAMPLE = b"\t".join(b"2026-01-31T14:30:00Z" if name == "time" else b"1" for name in history.COLUMNS)
+_SAMPLE = b"\t".join(b"2026-01-31T14:30:00Z" if name == "time" else b"1" for name in records.COLUMNS)
 
 
 def _recorded(*patterns: str) -> tuple[bytes, ...]:

@@ -31,12 +31,14 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from slurm_share import mps_control, mps_processes, process, user_process
-from slurm_share.actuators import mps as actuator
-from slurm_share.errors import SlurmShareError
-from slurm_share.process import Deadline
-from slurm_share.readers import mps as reader
-from slurm_share.records import MpsDefaults, MpsPlace, MpsStarted, Owner
+from slurm_share.core import process, user_process
+from slurm_share.core.errors import SlurmShareError
+from slurm_share.core.process import Deadline
+from slurm_share.core.records import Owner
+from slurm_share.mps import control, processes
+from slurm_share.mps import daemons as actuator
+from slurm_share.mps import status as reader
+from slurm_share.mps.records import MpsDefaults, MpsPlace, MpsStarted
 from slurm_share.share.rules import limits
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -103,7 +105,7 @@ class Lab:
     ) -> subprocess.Popen[str]:
         """A PyTorch program, as the place's owner (root without a place), that may or may not get as far as a line."""
         own = {"CUDA_VISIBLE_DEVICES": self.gpu, "CUDA_MPS_PIPE_DIRECTORY": str(self.home / "no-mps")}
-        base = own if place is None else mps_control.environment(place)
+        base = own if place is None else control.environment(place)
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
         who = {} if place is None else as_user(place.owner)
         child = subprocess.Popen(
@@ -189,7 +191,7 @@ def raw(place: MpsPlace, text: str, seconds: float = 20, uid: int | None = None)
     began = time.monotonic()
     try:
         done = process.exchange(
-            [place.program], text=text, timeout_s=seconds, env=mps_control.environment(place), owner=owner
+            [place.program], text=text, timeout_s=seconds, env=control.environment(place), owner=owner
         )
     except SlurmShareError as error:
         return {"command": text, "error": str(error)}
@@ -232,7 +234,7 @@ def start_up_times(lab: Lab) -> Facts:
         with_server = facts_of(lab.client(started.place, seconds=0.1))
     place = lab.place("b")
     actuator.start(place, soon(60))
-    server = mps_control.read_servers(place, soon())[0].pid
+    server = control.read_servers(place, soon())[0].pid
     raw(place, f"shutdown_server {server} -f\n")
     time.sleep(1)
     without_server = facts_of(lab.client(place, seconds=0.1))
@@ -425,7 +427,7 @@ def a_killed_daemon(lab: Lab) -> Facts:
     found: Facts = {
         "health": str(reader.read_health(place, soon())),
         "mps_processes": [str(one) for one in reader.read_processes()],
-        "found_servers": [str(one) for one in mps_processes.servers_of(reader.read_processes(), place)],
+        "found_servers": [str(one) for one in processes.servers_of(reader.read_processes(), place)],
         "client": ending(client),
         "client_after_it": facts_of(lab.client(place, seconds=0.1)),
     }
@@ -440,7 +442,7 @@ def a_root_daemon_in_a_root_folder(lab: Lab) -> Facts:
     actuator.start(place, soon(60))
     Path(place.pipe).chmod(0o711)
     Path(place.logs).chmod(0o711)
-    raw(place, f"shutdown_server {mps_control.read_servers(place, soon())[0].pid} -f\n")
+    raw(place, f"shutdown_server {control.read_servers(place, soon())[0].pid} -f\n")
     time.sleep(1)
     first = lab.client(replace(place, owner=OWNER), seconds=6)
     found: Facts = {"first_user": facts_of(first), "servers": raw(place, "get_server_list\n")}
@@ -460,7 +462,7 @@ def one_client_too_many(lab: Lab) -> Facts:
     with daemon(lab, "a") as started:
         clients = [lab.client(started.place, mib=1, seconds=600) for _ in range(limit + 2)]
         facts = [facts_of(client) for client in clients]
-        listed = mps_control.read_clients(started.place, started.servers[0].pid, soon())
+        listed = control.read_clients(started.place, started.servers[0].pid, soon())
         for client in clients:
             client.terminate()
         errors = [one["error"] for one in facts if "error" in one]
@@ -472,7 +474,7 @@ def private_shared_memory(lab: Lab) -> Facts:
     if os.geteuid() != 0:
         return {"not asked": "needs root"}
     with daemon(lab, "a", Owner(0, 0)) as started:
-        environ = {**os.environ, **mps_control.environment(started.place), "PATH": os.environ.get("PATH", "/usr/bin")}
+        environ = {**os.environ, **control.environment(started.place), "PATH": os.environ.get("PATH", "/usr/bin")}
         script = 'mount -t tmpfs none /dev/shm && exec "$@"'
         command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", CLIENT, "64", "0.1", "0"]
         child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -541,12 +543,12 @@ def newer_options(lab: Lab) -> Facts:
         Path(place.pipe).mkdir(parents=True)
         try:
             done = process.exchange(
-                [place.program, *options], timeout_s=10, env=mps_control.environment(place), owner=place.owner
+                [place.program, *options], timeout_s=10, env=control.environment(place), owner=place.owner
             )
             found[name] = asdict(done)
         except SlurmShareError as error:
             found[name] = str(error)
-        if mps_processes.lock_holder(place) is not None:
+        if processes.lock_holder(place) is not None:
             found[f"{name}: get_server_list"] = raw(place, "get_server_list\n")
             found[f"{name}: server list"] = raw(place, "server list\n")
         actuator.stop(place, soon(10))
@@ -571,7 +573,7 @@ except BaseException as error:
         kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
         bad = subprocess.Popen(
             [sys.executable, "-c", code],
-            env={**kept, **mps_control.environment(place), "HOME": "/tmp"},
+            env={**kept, **control.environment(place), "HOME": "/tmp"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -636,7 +638,7 @@ def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
         first, second = lab.client(place, seconds=4), lab.client(place, seconds=2)
         answers = [facts_of(first), facts_of(second)]
         ends = [ending(first), ending(second)]
-        found = mps_processes.read_processes()
+        found = processes.read_processes()
         capabilities = {}
         for one in found:
             lines = Path(f"/proc/{one.identity.pid}/status").read_text().splitlines()

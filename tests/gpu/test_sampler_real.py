@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import mps_questions
 from mps_questions import OTHER, OWNER, Lab, as_user, daemon, facts_of
 
-from slurm_share import snapshot as snapshots
-from slurm_share.records import Owner
-from slurm_share.sampler import Sampler
-from slurm_share.snapshot import GpuLoad, Snapshot
+from slurm_share.core.records import Owner
+from slurm_share.load import snapshot as snapshots
+from slurm_share.load.sampler import Sampler
+from slurm_share.load.snapshot import GpuLoad, Snapshot
 
 pytestmark = pytest.mark.gpu
 
@@ -35,8 +35,8 @@ HELD_MIB = 2048
 HOME = Path(__file__).resolve().parents[2]
 SAMPLE = """
 import time
-from slurm_share import snapshot
-from slurm_share.sampler import Sampler
+from slurm_share.load import snapshot
+from slurm_share.load.sampler import Sampler
 sampler = Sampler("gpu")
 sampler.sample()
 time.sleep(2)

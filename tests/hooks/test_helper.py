@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from slurm_share_hooks import epilog, helper_start, hook, prolog
+from slurm_share_hooks import epilog, helper_start, prolog
 
-from slurm_share import names
+from slurm_share.core import names
+from slurm_share.share import hook
 
 CHECKOUT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root has a helper")
@@ -124,7 +125,7 @@ def test_both_languages_see_the_same_work(built: Site, monkeypatch: pytest.Monke
 HELPER = """
 import os, resource, signal, subprocess, sys, time
 sys.path[:0] = {path!r}
-from slurm_share import names
+from slurm_share.core import names
 names.STATE_ROOT, names.CONFIG_FILE, names.HELPER_FOLDER = {places!r}
 from slurm_share_hooks import helper
 helper.LOOK_S, helper.UNPACKING = {look_s!r}, {unpacking!r}

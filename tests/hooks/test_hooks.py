@@ -15,18 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from slurm_share_hooks import admission, epilog, hook, observe, prolog, release
+from slurm_share_hooks import epilog, prolog
 from strangers import started
 
-from slurm_share import names, process
-from slurm_share.actuators import state
-from slurm_share.decide import owners
-from slurm_share.errors import ConfigError, HookEnvError, StateError
-from slurm_share.paths import Paths
-from slurm_share.process import Deadline
-from slurm_share.readers import ledger_file, proc
-from slurm_share.records import LiveJob, MpsFailed, MpsPlace, MpsProcess, Owner, ProcessIdentity, ShareRequest
-from slurm_share.settings import Settings
+from slurm_share.core import names, process
+from slurm_share.core.errors import ConfigError, HookEnvError, StateError
+from slurm_share.core.paths import Paths
+from slurm_share.core.process import Deadline
+from slurm_share.core.records import Owner, ProcessIdentity, ShareRequest
+from slurm_share.core.settings import Settings
+from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
+from slurm_share.node import processes
+from slurm_share.node.records import LiveJob
+from slurm_share.share import admission, hook, ledger_file, observe, release, state
+from slurm_share.share.rules import owners
 from slurm_share.testing import FakeNvml
 
 ENVIRON = {
@@ -77,7 +79,7 @@ def node(short_path, monkeypatch):
             found = (str(p.relative_to(self.paths.root)) for p in self.paths.root.rglob("*"))
             return sorted(one for one in found if one not in ("user", "user/jobs", "no-mps"))
 
-    monkeypatch.setattr(proc, "read_live_jobs", lambda: ())  # this machine's own steps are not this node's
+    monkeypatch.setattr(processes, "read_live_jobs", lambda: ())  # this machine's own steps are not this node's
     node = Node()
     node.log = []
     monkeypatch.setattr(hook, "report", lambda who, text: node.log.append(f"{who}: {text}"))
@@ -110,7 +112,7 @@ def test_a_prolog_lists_the_live_jobs_while_the_ledger_is_free(node, monkeypatch
                 was_free.append(False)
         return ()
 
-    monkeypatch.setattr(proc, "read_live_jobs", look)
+    monkeypatch.setattr(processes, "read_live_jobs", look)
     node.prolog()
     node.prolog(SLURM_JOB_ID="4712", SPANK_SHARE_GPU=None)
     assert len(was_free) >= 2
@@ -123,7 +125,7 @@ def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
         pytest.skip("NOT TESTED: only root may give a job's files to its user")
     here = (LiveJob(4700, 2002),)
     live = [here, here, ()]  # for the first one its user's name is looked up
-    monkeypatch.setattr(proc, "read_live_jobs", lambda: live.pop(0))
+    monkeypatch.setattr(processes, "read_live_jobs", lambda: live.pop(0))
     monkeypatch.setattr(admission, "OLD_S", -1.0)
     monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
     node.prolog(SLURM_JOB_UID="2001")
@@ -377,9 +379,9 @@ def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch
     with monkeypatch.context() as full:
         (node.paths.mps / "2999/00000000-000000").mkdir(parents=True)
         failed = (MpsFailed(place, "MpsFolderError", "too much"),)
-        full.setattr(release.mps, "stop_many", lambda *_, **__: failed)
+        full.setattr(release.daemons, "stop_many", lambda *_, **__: failed)
         full.setattr(release.mps_reader, "read_processes", lambda **_: (daemon,) if left else ())
-        full.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+        full.setattr(release.termination, "end_processes", lambda some, _: tuple(some))
         full.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
         full.setattr(release, "OUTLIVES_S", 0.0)
         assert node.epilog(SLURM_JOB_UID="2999") is not left
@@ -440,7 +442,7 @@ def test_a_driver_that_hangs_drains_at_once_after_a_job_and_by_the_third_before(
     monkeypatch.setattr(hook, "load_settings", lambda **_: node.settings)
     monkeypatch.setattr(admission, "admit_job", lambda *_: True)
     monkeypatch.setattr(release, "release_job", lambda *_: True)
-    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
     codes = []
     for job in ("7", "8", "9"):
         monkeypatch.setenv("SLURM_JOB_ID", job)
@@ -498,7 +500,7 @@ def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, 
         kept.append([place.gpu for place in places if unless(place.gpu)])
         return ()
 
-    monkeypatch.setattr(release.mps, "stop_many", stop_many)
+    monkeypatch.setattr(release.daemons, "stop_many", stop_many)
     node.epilog()
     assert sorted(stopped) == sorted(gpus)
     assert kept == [[], [gpus[1]]]
@@ -513,7 +515,7 @@ def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkey
     )
     ended = []
     monkeypatch.setattr(release.mps_reader, "read_processes", lambda *_, **__: found)
-    monkeypatch.setattr(release.processes, "end_processes", lambda those, _: ended.extend(those) or ())
+    monkeypatch.setattr(release.termination, "end_processes", lambda those, _: ended.extend(those) or ())
     release._end_rest([place], found, Deadline.after(30), "epilog", release.Findings())
     assert [one.identity.pid for one in ended] == [5]
 
@@ -545,7 +547,9 @@ def test_a_prolog_that_fails_leaves_no_plan_of_an_earlier_run(node, monkeypatch)
     """Requeued onto other GPUs, with the configuration broken meanwhile: no task may follow the old plan."""
     node.prolog()
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
-    monkeypatch.setattr("slurm_share.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML")))
+    monkeypatch.setattr(
+        "slurm_share.core.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML"))
+    )
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
     assert prolog.main() == 0
@@ -565,8 +569,10 @@ def test_a_job_that_comes_back_without_a_share_finds_no_plan_of_its_earlier_run(
 def test_a_broken_configuration_keeps_no_epilog_from_its_work(node, monkeypatch):
     """To remove what is ours needs no settings."""
     node.prolog()
-    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
-    monkeypatch.setattr("slurm_share.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML")))
+    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr(
+        "slurm_share.core.config.load", lambda: (_ for _ in ()).throw(ConfigError("/etc/x", "is not TOML"))
+    )
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
     assert epilog.work()
@@ -589,8 +595,8 @@ def test_a_strict_umask_of_slurmd_keeps_no_user_from_his_plan(node):
 
 def test_what_speaks_when_something_else_fails_does_not_fail(monkeypatch):
     """A configuration that cannot even be read as text: the line goes to the default log."""
-    monkeypatch.setattr("slurm_share.config.load", lambda: 1 / 0)
-    monkeypatch.setattr("slurm_share.log.line", lambda file, who, text: lines.append((file, text)))
+    monkeypatch.setattr("slurm_share.core.config.load", lambda: 1 / 0)
+    monkeypatch.setattr("slurm_share.core.log.line", lambda file, who, text: lines.append((file, text)))
     lines: list[tuple[str, str]] = []
     hook.report("prolog", "text")
     assert lines == [(Settings().log_file, "text")]
@@ -631,7 +637,7 @@ def test_a_process_that_calls_itself_slurmstepd_is_no_job(tmp_path):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
         (tmp_path / pid / "stat").write_text(f"{pid} (a) b) (slurmstepd) S 100 0")
-    assert proc.read_live_jobs(tmp_path) == (LiveJob(100, 2001),)
+    assert processes.read_live_jobs(tmp_path) == (LiveJob(100, 2001),)
 
 
 def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
@@ -648,7 +654,7 @@ def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
         (folder / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n" if title else "Uid:\t2001\t2001\t2001\t2001\n")
         name = f"slurmstepd: [{title}" if title else "bash"
         (folder / "stat").write_text(f"{pid} ({name}) S {parent} {'0 ' * 17}{start_s * tick} 0")
-    found = proc.read_live_jobs(tmp_path)
+    found = processes.read_live_jobs(tmp_path)
     assert found == (LiveJob(7, None, 40.5), LiveJob(8, 2001), LiveJob(9, None, 0.5))
     assert [one.job_id for one in owners.at_work(found)] == [8, 9]
 
@@ -677,9 +683,9 @@ def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, m
 
 def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
     """Another hook never lets go of the ledger, or a defect stands in the way: no task runs unshared by accident."""
-    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
-    monkeypatch.setattr("slurm_share.actuators.user_folder.lacks_mount", lambda paths: False)
+    monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)
     monkeypatch.setattr(hook, "load_settings", lambda **_: node.settings)
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from slurm_share_hooks import admission, epilog, hook, observe, prolog, release
+from slurm_share_hooks import epilog, prolog
 from strangers import started
 
-from slurm_share import config, names
-from slurm_share.paths import Paths
-from slurm_share.readers import mps, proc
-from slurm_share.records import LiveJob
-from slurm_share.settings import Settings
+from slurm_share.core import config, names
+from slurm_share.core.paths import Paths
+from slurm_share.core.settings import Settings
+from slurm_share.mps import status
+from slurm_share.node import processes
+from slurm_share.node.records import LiveJob
+from slurm_share.share import admission, hook, observe, release
 from slurm_share.testing import FakeNvml
 
 ALICE = 20000 + os.getpid() % 20000 * 2
@@ -34,8 +36,8 @@ class Site:
         self.paths.tmp.mkdir()
         self.live = []
         self.gpus(FakeNvml().gpu().gpu())
-        monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
-        monkeypatch.setattr(mps, "read_processes", lambda **_: ())  # this machine may have daemons of its own
+        monkeypatch.setattr(processes, "read_live_jobs", lambda: tuple(self.live))
+        monkeypatch.setattr(status, "read_processes", lambda **_: ())  # this machine may have daemons of its own
 
     def gpus(self, driver):
         """Another driver."""
@@ -101,10 +103,8 @@ def site(monkeypatch):
         monkeypatch.setattr(names, "STATE_ROOT", str(site.paths.root))
         monkeypatch.setattr(names, "CONFIG_FILE", str(site.root / "config.toml"))
         monkeypatch.setattr(config, "CONFIG_FILE", site.root / "config.toml")
-        monkeypatch.setattr("slurm_share.paths.Paths", lambda: site.paths)
-        monkeypatch.setattr(
-            "slurm_share.actuators.user_folder.lacks_mount", lambda paths: False
-        )  # no mount of a test's
+        monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: site.paths)
+        monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)  # no mount of a test's
         monkeypatch.setattr(hook, "_log_file", None)
         monkeypatch.setenv("PATH", os.environ["PATH"])
         before = os.umask(0o022)
@@ -206,7 +206,7 @@ def test_names_are_told_as_they_would_be(site, private, told):
     (site.root / "slurm.conf").write_text(f"PrivateData={private}\n")
     site.live.append(LiveJob(9, BOB))
     (line,) = site.changed_by(prolog, SLURM_CONF=str(site.root / "slurm.conf"))
-    assert (f"job 9 of {proc.read_user_name(BOB)}" in line) is told
+    assert (f"job 9 of {processes.read_user_name(BOB)}" in line) is told
 
 
 def test_an_ordinary_job_on_a_node_that_is_not_listed_is_told_of_nowhere(site):

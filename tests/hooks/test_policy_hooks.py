@@ -13,19 +13,22 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from slurm_share_hooks import admission, epilog, hook, prolog, release
+from slurm_share_hooks import epilog, prolog
 from strangers import started
 
-from slurm_share import config, names, process
-from slurm_share.actuators import scratch, state
-from slurm_share.decide import reconcile
-from slurm_share.errors import ConfigError
-from slurm_share.paths import Paths
-from slurm_share.process import Deadline
-from slurm_share.readers import ledger_file, mps, proc
-from slurm_share.readers import scratch as scratch_reader
-from slurm_share.records import LiveJob, MpsOffer, MpsProcess, MpsStopped
-from slurm_share.settings import Settings
+from slurm_share.core import config, names, process
+from slurm_share.core.errors import ConfigError
+from slurm_share.core.paths import Paths
+from slurm_share.core.process import Deadline
+from slurm_share.core.settings import Settings
+from slurm_share.mps import status
+from slurm_share.mps.records import MpsProcess, MpsStopped
+from slurm_share.node import processes, scratch_removal
+from slurm_share.node import scratch as scratch_reader
+from slurm_share.node.records import LiveJob
+from slurm_share.share import admission, hook, ledger_file, release, state
+from slurm_share.share.records import MpsOffer
+from slurm_share.share.rules import reconcile
 from slurm_share.testing import FakeNvml
 
 ALICE = 20000 + os.getpid() % 20000 * 2
@@ -48,9 +51,9 @@ class Node:
         self.live = []
         self.log = []
         self.gpus(FakeNvml().gpu().gpu(), monkeypatch)
-        monkeypatch.setattr(proc, "read_live_jobs", lambda: tuple(self.live))
+        monkeypatch.setattr(processes, "read_live_jobs", lambda: tuple(self.live))
         monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
-        monkeypatch.setattr(mps, "read_processes", lambda **_: ())  # this machine may have daemons of its own
+        monkeypatch.setattr(status, "read_processes", lambda **_: ())  # this machine may have daemons of its own
         monkeypatch.setattr(hook, "report", lambda who, text: self.log.append(f"{who}: {text}"))
 
     def gpus(self, driver, monkeypatch):
@@ -160,7 +163,7 @@ def test_the_second_user_of_a_listed_node_is_refused(node, slurm_conf, told):
     assert node.prolog(4712, uid=BOB, now=2000.0, **where)
     refused = node.plan(4712).refused
     assert refused.startswith("job 4712 cannot run on n2: ")
-    assert (f"job 4711 of {proc.read_user_name(ALICE)} is still on it" in refused) is told
+    assert (f"job 4711 of {processes.read_user_name(ALICE)} is still on it" in refused) is told
     assert ("4711" in refused or str(ALICE) in refused) is told
     assert node.said("prolog: refused: job 4712 cannot run on n2") == 1
     assert node.jobs() == [4711]
@@ -447,7 +450,7 @@ def test_names_are_looked_up_once_and_not_under_the_ledgers_lock(node, monkeypat
         return "alice"
 
     monkeypatch.setattr(admission, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(proc, "read_user_name", slowly)
+    monkeypatch.setattr(processes, "read_user_name", slowly)
     node.live.append(LiveJob(4711, ALICE))
     node.prolog(2, uid=BOB, share=share, SLURM_CONF=str(node.root / "slurm.conf"))
     assert asked == [ALICE]
@@ -740,7 +743,12 @@ def meanwhile(monkeypatch, room, name, come):
     monkeypatch.setattr(room, name, after)
 
 
-STEPS = [(release, "end_leftovers"), (release, "clean_up_after"), (proc, "read_processes_of"), (scratch, "remove")]
+STEPS = [
+    (release, "end_leftovers"),
+    (release, "clean_up_after"),
+    (processes, "read_processes_of"),
+    (scratch_removal, "remove"),
+]
 """Each of them with more of the user's things away."""
 
 
@@ -810,9 +818,9 @@ def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, mo
     [
         (release, "end_leftovers"),
         (release, "clean_up_after"),
-        (scratch, "set_aside"),
-        (release.processes, "end_processes"),
-        (scratch, "remove"),
+        (scratch_removal, "set_aside"),
+        (release.termination, "end_processes"),
+        (scratch_removal, "remove"),
     ],
 )
 def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch, room, step):
@@ -860,7 +868,7 @@ def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, m
     bob's, and nobody looks at it again after the one look at the folder."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers")
-    node.put(node.paths.shm, BOB, *(f"{scratch.ASIDE}{number}" for number in range(300)))
+    node.put(node.paths.shm, BOB, *(f"{scratch_removal.ASIDE}{number}" for number in range(300)))
     assert node.epilog(1)
     assert node.files() == NOTHING
     assert len(node.common()) == 300
@@ -884,13 +892,13 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
         if slow == "remove":
             late.setattr(release, "REMOVE_S", 0.1)
             sleep = ["/bin/sleep", "600"]
-            late.setattr(scratch, "run", lambda argv, timeout_s: process.run(sleep, timeout_s=timeout_s))
+            late.setattr(scratch_removal, "run", lambda argv, timeout_s: process.run(sleep, timeout_s=timeout_s))
         else:
             late.setattr(release, "LIST_S" if slow == "list" else "ASIDE_S", 0.0)
         assert node.epilog(1)
     (leaving,) = node.ledger().leaving
     assert node.said("but for what takes longer: the next hook goes on") == 1
-    waiting = [name for name in node.common() if name.startswith(f"shm/{scratch.ASIDE}")]
+    waiting = [name for name in node.common() if name.startswith(f"shm/{scratch_removal.ASIDE}")]
     assert [f"{node.root}/{name}" for name in waiting[:1]] == (list(leaving.asides) if slow == "remove" else [])
     another_hook(monkeypatch)
     assert node.prolog(2, uid=BOB, share="4", now=2000.0)
@@ -906,7 +914,7 @@ def test_what_was_set_aside_goes_though_its_user_is_here_again(node, monkeypatch
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers/a")
     with monkeypatch.context() as late:
-        late.setattr(scratch, "remove", lambda *_: "no answer within 5 s")
+        late.setattr(scratch_removal, "remove", lambda *_: "no answer within 5 s")
         assert node.epilog(1)
     here_alone(node, 2)
     node.live.append(LiveJob(2, ALICE))
@@ -920,7 +928,7 @@ def test_what_was_set_aside_goes_though_its_user_is_here_again(node, monkeypatch
 @as_root
 def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeypatch, start):
     """Each starts its successor before it is ended; another user's programs go on."""
-    monkeypatch.setattr(release.processes, "GRACE_S", 0.2)
+    monkeypatch.setattr(release.termination, "GRACE_S", 0.2)
     others = start(BOB)
     hers: list[subprocess.Popen[bytes]] = []
 
@@ -935,9 +943,9 @@ def test_leftovers_that_come_back_are_ended_with_all_of_their_user(node, monkeyp
             return FakeNvml().gpu(pids=(hers[-1].pid,)).gpu().read_gpu_readings()
 
     ended: list[int] = []
-    end_all_of = release.processes.end_all_of
+    end_all_of = release.termination.end_all_of
     monkeypatch.setattr(
-        release.processes, "end_all_of", lambda uid, gid: (start(ALICE), end_all_of(uid, gid), ended.append(uid))
+        release.termination, "end_all_of", lambda uid, gid: (start(ALICE), end_all_of(uid, gid), ended.append(uid))
     )
     node.prolog(1, share="1")
     node.gpus(Comes(), monkeypatch)
@@ -957,7 +965,7 @@ def test_a_process_that_nothing_ends_makes_the_node_unwell_only_on_a_gpu(node, m
         node.set(clean_up=clean_up)
         here_alone(node, 1)
         with monkeypatch.context() as stuck:
-            stuck.setattr(release.processes, "end_processes", lambda some, _: tuple(some))
+            stuck.setattr(release.termination, "end_processes", lambda some, _: tuple(some))
             stuck.setattr(release, "OUTLIVES_S", 0.0)
             stuck.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
             assert node.epilog(1) is well
@@ -978,8 +986,8 @@ def site(node, monkeypatch):
     monkeypatch.setattr(names, "STATE_ROOT", str(node.paths.root))
     monkeypatch.setattr(names, "CONFIG_FILE", str(node.root / "config.toml"))
     monkeypatch.setattr(config, "CONFIG_FILE", node.root / "config.toml")
-    monkeypatch.setattr("slurm_share.paths.Paths", lambda: node.paths)
-    monkeypatch.setattr("slurm_share.actuators.user_folder.lacks_mount", lambda paths: False)  # no mount of a test's
+    monkeypatch.setattr("slurm_share.core.paths.Paths", lambda: node.paths)
+    monkeypatch.setattr("slurm_share.share.user_folder.lacks_mount", lambda paths: False)  # no mount of a test's
     monkeypatch.setattr(hook, "_log_file", None)
     monkeypatch.setenv("PATH", os.environ["PATH"])
     before = os.umask(0o022)
@@ -1123,11 +1131,11 @@ def test_a_configuration_that_cannot_be_understood_drains_no_node(site, which):
 
 CODE = """
 import sys
-from slurm_share import names
+from slurm_share.core import names
 names.STATE_ROOT, names.CONFIG_FILE = sys.argv[1:3]
 from slurm_share_hooks import epilog, prolog
 codes = prolog.main(), epilog.main()
-print(*codes, *sorted({"msgspec", "tomllib", "pynvml", "slurm_share.config", "ClusterShell"} & set(sys.modules)))
+print(*codes, *sorted({"msgspec", "tomllib", "pynvml", "slurm_share.core.config", "ClusterShell"} & set(sys.modules)))
 """
 
 
@@ -1152,7 +1160,7 @@ def test_an_ordinary_job_pays_where_nodes_are_listed(tmp_path):
     """Then the file is understood: what the test before looks for is there to be found. A broken one harms no job."""
     found = loaded(tmp_path, f'mode = "off"\nexclusive_user_nodes = ["n[1-3]"]\nlog_file = "{tmp_path}/log"\n')
     assert found[:2] == ["0", "0"]
-    assert {"msgspec", "tomllib", "slurm_share.config"} <= set(found)
+    assert {"msgspec", "tomllib", "slurm_share.core.config"} <= set(found)
     assert not (tmp_path / "state").exists()
 
 
@@ -1229,15 +1237,15 @@ class Slow:
         hers = start(ALICE)
         daemon = MpsProcess(process.identify(hers.pid), "daemon", str(node.paths.mps / f"{ALICE}/00000000-000000"))
         stopped = lambda places, *_: tuple(MpsStopped(one, "quit", (), (), 1.0) for one in places)  # noqa: E731
-        monkeypatch.setattr(release.mps, "stop_many", self.whole(stopped))
-        monkeypatch.setattr(mps, "read_processes", lambda **_: (daemon,))
+        monkeypatch.setattr(release.daemons, "stop_many", self.whole(stopped))
+        monkeypatch.setattr(status, "read_processes", lambda **_: (daemon,))
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
-        monkeypatch.setattr(release.processes, "end_processes", self.whole(lambda some, _: tuple(some)))
+        monkeypatch.setattr(release.termination, "end_processes", self.whole(lambda some, _: tuple(some)))
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))
         owned = scratch_reader.Owned(("a",), is_whole=True)
         monkeypatch.setattr(scratch_reader, "read_owned", self.whole(lambda *_: owned))
-        monkeypatch.setattr(scratch, "set_aside", self.whole(lambda *_: scratch.Taken()))
-        monkeypatch.setattr(scratch, "remove", self.whole(lambda *_: None))
+        monkeypatch.setattr(scratch_removal, "set_aside", self.whole(lambda *_: scratch_removal.Taken()))
+        monkeypatch.setattr(scratch_removal, "remove", self.whole(lambda *_: None))
 
     @property
     def took(self):

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slurm_share import config, names, share_option
-from slurm_share.errors import ConfigError, OptionError
-from slurm_share.paths import CONFIG_FILE
-from slurm_share.readers import checkup_slurm
+from slurm_share.core import config, names
+from slurm_share.core.errors import ConfigError, OptionError
+from slurm_share.core.paths import CONFIG_FILE
+from slurm_share.doctor.facts import slurm
+from slurm_share.share import option
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE.parents[1] / "plugins" / "job_submit.lua"
@@ -61,7 +62,7 @@ def test_its_words_are_those_of_names():
     assert printed.splitlines() == [
         str(CONFIG_FILE),
         names.VERDICT,
-        checkup_slurm.QUESTION_NAME,
+        slurm.QUESTION_NAME,
         names.JOB_CONTROL_VARIABLE,
         names.JOB_CONTROL_DIRECT,
         names.OPTION_FORM,
@@ -77,7 +78,7 @@ def test_its_words_are_those_of_names():
 def test_a_value_is_judged_as_the_hooks_judge_it(value):
     """A value that passes here and fails in the Prolog would cost a node its time; the other way round, a job."""
     try:
-        request = share_option.parse(value)
+        request = option.parse(value)
         expected = "0" if request is None else str(request.per_gpu)
     except OptionError:
         expected = "nil"

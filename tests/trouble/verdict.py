@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from slurm_share.names import EXIT_REFUSED
+from slurm_share.core.names import EXIT_REFUSED
 
 from .causes import NEIGHBOUR, ROUND_S, Case, Done, explains, is_cancelled, job_of_hook
 from .evidence import Evidence

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-LIGHT = {"gc", "slurm_share", "slurm_share.names", "slurm_share_hooks", "slurm_share_hooks.hook"}
+LIGHT = {
+    *("gc", "slurm_share", "slurm_share.core", "slurm_share.core.names", "slurm_share.share", "slurm_share.share.hook"),
+    *("slurm_share_hooks", "slurm_share_hooks.program"),
+}
 CODE = """
 import os, sys
 before = set(sys.modules)
@@ -39,24 +42,24 @@ def test_an_ordinary_jobs_hooks_load_nothing_heavy():
 
 HELPER = """
 import os, sys
-from slurm_share import names
+from slurm_share.core import names
 names.CONFIG_FILE, names.STATE_ROOT = sys.argv[1:]
-from slurm_share_hooks import helper, hook
-from slurm_share.actuators import user_folder
+from slurm_share_hooks import helper, program
+from slurm_share.share import hook, user_folder
 user_folder.lacks_mount = lambda paths: False
 helper.load()
 print(*sys.modules, flush=True)
 before = set(sys.modules)
-from slurm_share.errors import StateError
+from slurm_share.core.errors import StateError
 def leave(code):
     hook.explain(StateError("file", "why"))
     hook.explain(ValueError("why"))
     print(code, *sorted(set(sys.modules) - before), flush=True)
     os._exit(0)
-hook.be_child(helper.MAINS[os.environ.pop("HOOK")], leave)
+program.be_child(helper.MAINS[os.environ.pop("HOOK")], leave)
 """
 """A hook in a process of the helper's; the first line: what the helper has loaded."""
-NEVER = {"pynvml", "psutil", "httpx", "rich", "asyncio", "ClusterShell", "logging", "slurm_share.readers.slurm"}
+NEVER = {"pynvml", "psutil", "httpx", "rich", "asyncio", "ClusterShell", "logging", "slurm_share.slurm.jobs"}
 """What neither the helper nor a hook loads."""
 SHARED_JOB = {
     "SLURM_JOB_ID": "7",
@@ -88,7 +91,7 @@ def test_the_helpers_hooks_find_everything_loaded(tmp_path, hook):
         env={"HOOK": hook, **SHARED_JOB},
     )
     loaded, itself = run.stdout.splitlines()
-    assert {"slurm_share_hooks.release", "slurm_share.node.driver", "tomllib"} <= set(loaded.split())
+    assert {"slurm_share.share.release", "slurm_share.node.gpus.driver", "tomllib"} <= set(loaded.split())
     assert NEVER & set(loaded.split()) == set()
     assert itself.split() == ["0"], run.stderr
 
@@ -96,7 +99,8 @@ def test_the_helpers_hooks_find_everything_loaded(tmp_path, hook):
 LLLOAD = """
 import sys
 from slurm_share.cli import llload
-from slurm_share.sources import srun, surveyor
+from slurm_share.load.sources import srun
+from slurm_share.load.sources import surveys as surveyor
 code = llload.main(["--demo", "-g", "-q"])
 print(code, *sorted(sys.modules), file=sys.stderr)
 """

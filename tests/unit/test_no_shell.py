@@ -19,12 +19,12 @@ SHELLS = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|da|z|k)?sh")
 IN_C = re.compile(r"\b(?:system|popen|execlp|execvp|execvpe|wordexp)\s*\(")
 IN_LUA = re.compile(r"\b(?:os\.execute|io\.popen|loadstring|load)\s*\(")
 A_USERS_OWN = {
-    "slurm_share/decide/steps.py",
-    "slurm_share/launcher",
+    "slurm_share/load/rules/steps.py",
+    "slurm_share/triples/launcher",
     "slurm_share/cli/llsub.py",
     "slurm_share/cli/llmapreduce.py",
-    "slurm_share/cli/llmapreduce_words.py",
-    "slurm_share/decide/mapreduce.py",
+    "slurm_share/cli/llmapreduce_options.py",
+    "slurm_share/triples/rules/mapreduce.py",
 }
 """Where a user's own script or command line is started for him, as himself."""
 

@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ..deeds import Deed
+from ..action_rules import Deed
 
 GUARD_S = 0.8
 """So long the question has to stand there, and no key be pressed, before a yes counts."""

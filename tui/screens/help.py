@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from slurm_share.cli import screen
+from slurm_share.core import terminal
 
 from .. import keymap
 from ..column import Column
@@ -152,7 +152,7 @@ def _names(column: Column[Any]) -> str:
 
 def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
     """Two columns; where it is narrow, one below the other."""
-    safe = [(screen.safe(left), screen.safe(right)) for left, right in rows]
+    safe = [(terminal.safe(left), terminal.safe(right)) for left, right in rows]
     first = min(max(cell_len(left) for left, _ in safe), max(8, width // 3))
     found: list[Content] = []
     for left, right in safe:

@@ -12,9 +12,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from slurm_share.cli import screen
-from slurm_share.errors import UsageError
-from slurm_share.sources.opening import until
+from slurm_share.core import terminal
+from slurm_share.core.errors import UsageError
+from slurm_share.load.sources.opening import until
 
 from ..widgets.replay_bar import clock
 from ..wire import Position
@@ -37,7 +37,7 @@ def wanted_of(text: str, position: Position, now: float) -> float:
         try:
             wanted = until(text, position.last)
         except UsageError as error:
-            raise UsageError(f"{screen.shortened(text, 30) or 'nothing'} is no time here; write {FORMS}") from error
+            raise UsageError(f"{terminal.shortened(text, 30) or 'nothing'} is no time here; write {FORMS}") from error
     return wanted
 
 
@@ -96,7 +96,7 @@ class Jump(ModalScreen[float | None]):
         try:
             taken, outside = target_of(event.value, self.position, self.taken)
         except UsageError as error:
-            self.query_one("#jump-said", Static).update(screen.safe(str(error)))
+            self.query_one("#jump-said", Static).update(terminal.safe(str(error)))
             return
         if outside:
             self.app.notify(outside, markup=False)

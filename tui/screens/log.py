@@ -14,10 +14,10 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from slurm_share.cli import screen
 from slurm_share.cli.llload_cells import cut
-from slurm_share.errors import SlurmShareError
-from slurm_share.readers.job_output import LogFile, Piece, Tail
+from slurm_share.core import terminal
+from slurm_share.core.errors import SlurmShareError
+from slurm_share.triples.job_output import LogFile, Piece, Tail
 
 from .. import clipboard
 from ..widgets.log_lines import LogLines
@@ -143,12 +143,12 @@ class LogScreen(Screen[None]):
 
     def _note(self, text: str) -> None:
         note = self.query_one("#log-note", Static)
-        note.update(screen.safe(text))
+        note.update(terminal.safe(text))
         note.display = bool(text)
 
     def _write(self) -> None:
         many = f" ({self.at + 1} of {len(self.files)})" if len(self.files) > 1 else ""
-        title = f" {screen.safe(self.file.title)}{many}: {screen.safe(self.file.path)}"
+        title = f" {terminal.safe(self.file.title)}{many}: {terminal.safe(self.file.path)}"
         self.query_one("#log-title", Static).update(cut(title, max(1, self.size.width)))
         follows = "on" if self.query_one(LogLines).follows else "off"
         arrows = " ".join(map(arrow, ARROWS))
@@ -173,5 +173,5 @@ class LogScreen(Screen[None]):
 
     def action_copy(self) -> None:
         """Its path, as a shell takes it; what is no text in it is written out."""
-        clipboard.put(self.app, [shlex.quote(screen.safe(self.file.path))])
+        clipboard.put(self.app, [shlex.quote(terminal.safe(self.file.path))])
         self.app.notify("path copied", markup=False)

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..deeds import MEANINGS, Scope
+from ..action_rules import MEANINGS, Scope
 from .keys_above import SIGNAL
 
 Choice = tuple[Scope, str]

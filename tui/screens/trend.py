@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from slurm_share.cli import screen
 from slurm_share.cli.llload_cells import cut
-from slurm_share.decide.spans import span_words
+from slurm_share.core import terminal
+from slurm_share.core.spans import span_words
 
 from ..history import History
 from ..widgets.plot import Plot
@@ -113,7 +113,7 @@ class Trend(Screen[None]):
         width = max(1, self.size.width)
         covered_s = seen_s(points)
         seen = f", {span_words(covered_s)} seen" if covered_s > 0 else ""
-        self.query_one("#trend-title", Static).update(cut(f" {screen.safe(self.words)}: {name}{seen}", width))
+        self.query_one("#trend-title", Static).update(cut(f" {terminal.safe(self.words)}: {name}{seen}", width))
         self.query_one("#trend-legend", Static).update(self._legend(points))
         spans = "  ".join(
             f"[{at + 1} {word}]" if at == self.at else f"{at + 1} {word}" for at, (word, _) in enumerate(SPANS)

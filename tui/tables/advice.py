@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_share.cli.llload_cells import fold
-from slurm_share.snapshot import Advice
+from slurm_share.load.snapshot import Advice
 
 from ..column import Column, Letter
 from ..history import History

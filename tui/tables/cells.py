@@ -5,10 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from slurm_share.cli.llload_cells import NONE, UNKNOWN, Triple, count_words, gigabytes, load_words
+from slurm_share.cli.llload_cells import (
+    NONE,
+    UNKNOWN,
+    Triple,
+    count_words,
+    gigabytes,
+    load_words,
+)
 from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.decide.flags import MEANINGS
-from slurm_share.decide.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
+from slurm_share.load.rules.flags import MEANINGS
+from slurm_share.load.rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 
 from ..column import Letter
 from ..rows import Sum

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from slurm_share.cli.llload_cells import why_silent
-from slurm_share.snapshot import Activity, GpuLoad
+from slurm_share.load.snapshot import GpuLoad
+from slurm_share.node.records import Activity
 
 from ..column import Column, Unit
 from ..gpu_rows import GpuRow, SlotRow, slot_rows

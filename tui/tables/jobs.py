@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slurm_share.decide import queue
-from slurm_share.snapshot import Advice
+from slurm_share.load.snapshot import Advice
+from slurm_share.share.rules import queue
 
 from ..column import Column
 from ..history import History

@@ -7,7 +7,17 @@ from ..gpu_rows import SlotRow
 from ..history import History
 from ..points import percent
 from . import gpus
-from .cells import NONE, UNKNOWN, gb, gigabytes, known, load_words, named, percent_words, share
+from .cells import (
+    NONE,
+    UNKNOWN,
+    gb,
+    gigabytes,
+    known,
+    load_words,
+    named,
+    percent_words,
+    share,
+)
 
 FREE = "free"
 

@@ -11,7 +11,7 @@ from textual.content import Content
 
 from slurm_share.cli.llload_cells import count_words, cut, fold
 from slurm_share.cli.llload_notes import CAUSES, resubmit_head
-from slurm_share.snapshot import Advice
+from slurm_share.load.snapshot import Advice
 
 from ..column import Column
 from ..history import History
@@ -27,7 +27,14 @@ from ..wire import Subject
 from . import targets
 from .sums import is_told, nobody
 from .table import TableView
-from .text import Lines, Piece, facts, line, paragraph, ruled
+from .text import (
+    Lines,
+    Piece,
+    facts,
+    line,
+    paragraph,
+    ruled,
+)
 
 WIDE_FROM = 150
 """Columns from which the arithmetic stands beside the table."""

@@ -19,7 +19,14 @@ from ..target import Target
 from ..wire import Subject
 from .node import below, copied, targets_of
 from .table import TableView
-from .text import Piece, beside, facts, line, time_axis, trend
+from .text import (
+    Piece,
+    beside,
+    facts,
+    line,
+    time_axis,
+    trend,
+)
 
 TALL_FROM = 24
 

@@ -18,7 +18,7 @@ from slurm_share.cli.llload_cells import (
     why_silent,
 )
 from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.decide.spans import span_words
+from slurm_share.core.spans import span_words
 
 from ..column import Column
 from ..gpu_rows import SlotRow, gpu_rows, slot_rows
@@ -34,7 +34,14 @@ from ..wire import NodeRow, Subject
 from . import targets
 from .sums import flag_lines, is_told, jobs_here
 from .table import TableView
-from .text import Piece, beside, facts, line, time_axis, trend
+from .text import (
+    Piece,
+    beside,
+    facts,
+    line,
+    time_axis,
+    trend,
+)
 
 TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
 """Lines from which sparklines are several lines high, columns from which two stand beside one another, lines from which

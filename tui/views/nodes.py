@@ -22,7 +22,14 @@ from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import NodeRow, Point, Subject
 from . import targets
-from .sums import advice_words, flag_lines, jobs_here, nobody, of_job, of_nodes
+from .sums import (
+    advice_words,
+    flag_lines,
+    jobs_here,
+    nobody,
+    of_job,
+    of_nodes,
+)
 from .table import TableView
 from .text import Piece, facts, line
 

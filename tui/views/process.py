@@ -8,10 +8,17 @@ from textual.content import Content
 
 from slurm_share.cli.llload_cells import gigabytes, load_words
 from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.snapshot import ProcessLoad
+from slurm_share.load.snapshot import ProcessLoad
 
 from ..column import Column
-from ..gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
+from ..gpu_rows import (
+    GpuRow,
+    ProcessRow,
+    SlotRow,
+    gpu_rows,
+    process_rows,
+    slot_rows,
+)
 from ..picture import Picture
 from ..place import Place
 from ..tables import processes as table

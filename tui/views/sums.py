@@ -8,9 +8,9 @@ from textual.content import Content
 
 from slurm_share.cli.llload_cells import count_words, gigabytes, load_words, whole_gigabytes
 from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.decide.flags import MEANINGS
-from slurm_share.records import QueuedJob
-from slurm_share.snapshot import Advice, JobLoad
+from slurm_share.load.rules.flags import MEANINGS
+from slurm_share.load.snapshot import Advice, JobLoad
+from slurm_share.slurm.records import QueuedJob
 
 from ..history import Of
 from ..picture import Picture, nodes_of

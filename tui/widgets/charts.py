@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from slurm_share.cli.llload_cells import cut, filled
-from slurm_share.cli.screen import safe
+from slurm_share.core.terminal import safe
 
 from ..history import Of
 from ..wire import Point

@@ -61,6 +61,6 @@ def _job(place: Place) -> str:
 
 
 def _short(name: str) -> str:
-    from slurm_share.cli import screen
+    from slurm_share.core import terminal
 
-    return screen.shortened(name, MOST)
+    return terminal.shortened(name, MOST)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from slurm_share.cli.screen import safe
+from slurm_share.core.terminal import safe
 
 from ..column import Column, Letter, Row
 from .bars import bar

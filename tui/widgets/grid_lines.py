@@ -14,11 +14,28 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from slurm_share.cli.llload_cells import wrapped
-from slurm_share.cli.screen import safe
+from slurm_share.core.terminal import safe
 
 from ..column import Column, Row
-from .grid_cells import Cell, HeadLook, Line, Look, filled, head, line_of, need, words
-from .grid_layout import GUTTER, MARGIN, Layout, Need, fitted, scrolled
+from .grid_cells import (
+    Cell,
+    HeadLook,
+    Line,
+    Look,
+    filled,
+    head,
+    line_of,
+    need,
+    words,
+)
+from .grid_layout import (
+    GUTTER,
+    MARGIN,
+    Layout,
+    Need,
+    fitted,
+    scrolled,
+)
 from .grid_rows import Held
 
 SAMPLE = 64

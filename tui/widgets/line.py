@@ -11,8 +11,8 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
-from slurm_share.cli import screen
 from slurm_share.cli.llload_cells import cut
+from slurm_share.core import terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Line(Widget):
         """What stands there now, cut to the width."""
         left, found = self.size.width, []
         for piece in self.lay_out(left):
-            text = cut(screen.safe(piece.text), left)
+            text = cut(terminal.safe(piece.text), left)
             if text:
                 found.append(Piece(text, piece.kind, piece.hit))
             left -= cell_len(text)
@@ -90,4 +90,4 @@ class Line(Widget):
 
 def width_of(pieces: Sequence[Piece]) -> int:
     """Columns that they take."""
-    return sum(cell_len(screen.safe(piece.text)) for piece in pieces)
+    return sum(cell_len(terminal.safe(piece.text)) for piece in pieces)

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from slurm_share.cli import screen
+from slurm_share.core import terminal
 
 LINES_MOST = 20_000
 LETTERS_MOST = 4_000_000
@@ -31,7 +31,7 @@ def clean(line: str) -> str:
     line = line.rpartition("\r")[2] or line.replace("\r", "")
     text = _ESCAPES.sub("", line[: 4 * LINE_MOST]).expandtabs(8)
     text = text[:LINE_MOST] + "…" if len(text) > LINE_MOST or len(line) > 4 * LINE_MOST else text
-    return screen.safe(text)
+    return terminal.safe(text)
 
 
 class LogLines(ScrollView, can_focus=True):

@@ -11,9 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ... import names, share_option
-from ...records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest, Slot
-from ...settings import Settings
+from ...core import names
+from ...core.records import ShareRequest
+from ...core.settings import Settings
+from ...node.records import Gpu
+from ...slurm.records import JobContext
+from .. import option
+from ..records import MpsOffer, Plan, Refusal, Slot
 from . import drain, granted, limits
 
 # ---- The decision ----
@@ -211,7 +215,7 @@ def refusal(job: JobContext, why: str, *, cause: str = drain.JOB) -> Refusal:
     """Return the Refusal for a job whose share, or whose launcher's processes, this node does not take."""
     if job.share is None or not job.job_id:
         return Refusal(job, f"{job.node} cannot run its processes: {why}", cause)
-    share = share_option.render(job.share)
+    share = option.render(job.share)
     return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", cause)
 
 

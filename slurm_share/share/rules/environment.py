@@ -6,9 +6,18 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ... import names
-from ...records import Assignment, Gpu, Plan, PlanFile, PlanSlot, Refusal, ShareRequest, Slot
-from ...settings import Settings
+from ...core import names
+from ...core.records import ShareRequest
+from ...core.settings import Settings
+from ...node.records import Gpu
+from ..records import (
+    Assignment,
+    Plan,
+    PlanFile,
+    PlanSlot,
+    Refusal,
+    Slot,
+)
 from . import limits
 
 NO_MPS = f"{names.STATE_ROOT}/{names.NO_MPS_FOLDER}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import shown
-from ...records import Gpu, JobContext
+from ...core.errors import shown
+from ...node.records import Gpu
+from ...slurm.records import JobContext
 
 NO_GPUS = ("", "NoDevFiles")
 """NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ... import share_option
-from ...records import Gpu, ShareRequest, SmChoice
-from ...settings import Settings
+from ...core.records import ShareRequest, SmChoice
+from ...core.settings import Settings, parse_sm
+from ...node.records import Gpu
 
 
 def tasks_per_gpu(processes: int, gpus: int) -> int:
@@ -51,7 +51,7 @@ def thread_percent(share: ShareRequest, settings: Settings) -> float | None:
 
     What the user asks is held to what the site allows by default: a share can be made smaller, not larger.
     """
-    site = _percent(share_option.parse_sm(settings.sm), share.per_gpu)
+    site = _percent(parse_sm(settings.sm), share.per_gpu)
     asked = site if share.sm is None else _percent(share.sm, share.per_gpu)
     caps = [percent for percent in (site, asked) if percent is not None]
     return min(caps) if caps else None

@@ -12,15 +12,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_share.checkup import Facts, HostFacts, SlurmFacts, Unseen
-from slurm_share.cli import doctor, doctor_mend, start
+from slurm_share.cli import doctor, start
 from slurm_share.cli.main import main
-from slurm_share.decide.checkup import every
-from slurm_share.decide.checkup.mending import Mend
-from slurm_share.errors import CommandError, StateError
-from slurm_share.paths import Paths
-from slurm_share.records import Ledger, LedgerJob, LiveJob, MpsStopped, ProcessIdentity
-from slurm_share.settings import Settings
+from slurm_share.core.errors import CommandError, StateError
+from slurm_share.core.paths import Paths
+from slurm_share.core.records import ProcessIdentity
+from slurm_share.core.settings import Settings
+from slurm_share.doctor import fixes
+from slurm_share.doctor.checks import every
+from slurm_share.doctor.checks.fixable import Mend
+from slurm_share.doctor.facts.records import Facts, HostFacts, SlurmFacts, Unseen
+from slurm_share.mps.records import MpsStopped
+from slurm_share.node.records import LiveJob
+from slurm_share.share.records import Ledger, LedgerJob
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
 PAGE = Path(__file__).resolve().parents[3] / "packaging/docs/doctor.md"
@@ -109,9 +113,9 @@ def test_what_cannot_be_written_down_is_no_warning():
 
 def test_a_host_without_slurm_is_told_so(capsys, monkeypatch):
     """One sentence with the way out."""
-    from slurm_share.readers import checkup
+    from slurm_share.doctor.facts import host
 
-    monkeypatch.setattr(checkup, "read_facts", lambda roles, **more: Facts(host="x", roles=()))
+    monkeypatch.setattr(host, "read_facts", lambda roles, **more: Facts(host="x", roles=()))
     assert main(["doctor"]) == 2
     assert "say what this is with --role" in capsys.readouterr().err
 
@@ -127,9 +131,9 @@ def test_what_was_fixed_and_what_was_not(login, capsys, monkeypatch):
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     plans = iter([todo, todo, todo[:1]])
-    monkeypatch.setattr(doctor_mend.mending, "plan", lambda facts: next(plans))
-    monkeypatch.setattr(doctor_mend.mend, "relink", relink)
-    monkeypatch.setattr(doctor_mend.mend, "narrow", done.append)
+    monkeypatch.setattr(fixes.fixable, "plan", lambda facts: next(plans))
+    monkeypatch.setattr(fixes.fix_actions, "relink", relink)
+    monkeypatch.setattr(fixes.fix_actions, "narrow", done.append)
     assert main(["doctor", "--fix", "--quiet"]) == 2
     assert done == [("/p", "26.05/p"), "/l"]
     out = capsys.readouterr().out.splitlines()
@@ -141,8 +145,8 @@ def test_what_was_fixed_and_what_was_not(login, capsys, monkeypatch):
 def test_what_is_as_before_was_not_fixed(login, capsys, monkeypatch):
     """An Epilog that ends with 0 may have found that the job is here again."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(doctor_mend.mending, "plan", lambda facts: [Mend("narrow", "the log", path="/l")])
-    monkeypatch.setattr(doctor_mend.mend, "narrow", lambda path: None)
+    monkeypatch.setattr(fixes.fixable, "plan", lambda facts: [Mend("narrow", "the log", path="/l")])
+    monkeypatch.setattr(fixes.fix_actions, "narrow", lambda path: None)
     main(["doctor", "--fix", "--quiet"])
     assert capsys.readouterr().out.startswith("NOT FIXED  the log: it is as before")
 
@@ -190,12 +194,12 @@ def daemon(monkeypatch, tmp_path):
         there.stopped.append(one.pipe)
         return (MpsStopped(one, "quit", (), (), 0.0),)
 
-    monkeypatch.setattr(doctor_mend, "Paths", lambda: paths)
-    monkeypatch.setattr(doctor_mend.mps, "stop_many", stop_many)
-    monkeypatch.setattr(doctor_mend.ledger_file, "read_ledger", lambda *_: there.ledger)
-    monkeypatch.setattr(doctor_mend.proc, "read_live_jobs", lambda: there.live)
-    monkeypatch.setattr(doctor_mend.checkup_mps, "read_users", lambda *_: there.users)
-    there.mend = lambda: doctor_mend._stop_daemon(Mend("daemon", "it", uid=2001, path=place), Settings())
+    monkeypatch.setattr(fixes, "Paths", lambda: paths)
+    monkeypatch.setattr(fixes.daemons, "stop_many", stop_many)
+    monkeypatch.setattr(fixes.ledger_file, "read_ledger", lambda *_: there.ledger)
+    monkeypatch.setattr(fixes.processes, "read_live_jobs", lambda: there.live)
+    monkeypatch.setattr(fixes.fact_mps, "read_users", lambda *_: there.users)
+    there.mend = lambda: fixes._stop_daemon(Mend("daemon", "it", uid=2001, path=place), Settings())
     there.pipe = place
     return there
 

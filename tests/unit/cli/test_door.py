@@ -10,8 +10,8 @@ import pytest
 
 SAYS = """
 import sys
-from slurm_share.cli.door import enter
-from slurm_share.errors import UsageError
+from slurm_share.core.command import enter
+from slurm_share.core.errors import UsageError
 
 def run():
     print("what is missing")

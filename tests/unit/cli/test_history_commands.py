@@ -8,15 +8,16 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from slurm_share import config, history
-from slurm_share.cli import main, report, report_words, screen
-from slurm_share.config import Configuration
-from slurm_share.decide.report import Advised, Hours, Period, Report, Use
-from slurm_share.history import Sample
-from slurm_share.records import QueuedJob
-from slurm_share.settings import Settings
-from slurm_share.snapshot import NodeLoad, Survey
-from slurm_share.sources import surveyor
+from slurm_share.cli import main, report
+from slurm_share.core import config, terminal
+from slurm_share.core.config import Configuration
+from slurm_share.core.settings import Settings
+from slurm_share.history import records, report_text
+from slurm_share.history.records import Sample
+from slurm_share.history.rules.report import Advised, Hours, Period, Report, Use
+from slurm_share.load.snapshot import NodeLoad, Survey
+from slurm_share.load.sources import surveys
+from slurm_share.slurm.records import QueuedJob
 
 MONDAY = 1794787200
 """Of 2026-W47."""
@@ -28,7 +29,7 @@ def site(monkeypatch, tmp_path):
     """A site that keeps its archive in a folder of the test, and writes of sharing on a page."""
     settings = Settings(archive_folder=str(tmp_path / "archive"), documentation_url=URL, load_source="agents")
     monkeypatch.setattr(config, "load", lambda: Configuration(settings, {}))
-    monkeypatch.setattr(screen, "width", lambda: 200)
+    monkeypatch.setattr(terminal, "width", lambda: 200)
     monkeypatch.setattr(report.time, "time", lambda: MONDAY + 14 * 86400.0)
     return tmp_path
 
@@ -50,10 +51,10 @@ def week(folder):
             lines.append(Sample(time=time, node="n9", user="bob", jobs=2, cpus=16, cpu_load=30.0, gpus=0))
         if quarter == 50:
             lines.append(Sample(time=time, node="n9", user="bob", jobs=2, cpus=16, gpus=0))
-        file = folder / "archive" / history.file_name(time)
-        text = "" if file.exists() else history.HEAD
+        file = folder / "archive" / records.file_name(time)
+        text = "" if file.exists() else records.HEAD
         with open(file, "a") as opened:
-            opened.write(text + "".join(map(history.render, lines)))
+            opened.write(text + "".join(map(records.render, lines)))
 
 
 GOLDEN = """\
@@ -118,9 +119,9 @@ def test_a_rule_for_all_is_told_only_where_nothing_was_advised(site):
     """Two on each GPU would be fewer for a job that was told to run 24, and more for one that was told 4."""
     found = Report(period=Period("2026-W47", 0, 1), covered_h=1, elapsed_h=1, total=Use(user=""), users=())
     low = Use(user="dan", hours=9, gpu_hours=9, gpu=Hours(low=9), cpu=Hours(high=9))
-    assert "--share-gpu=2 puts two" in report_words.draft(low, found, "")
+    assert "--share-gpu=2 puts two" in report_text.draft(low, found, "")
     for now, nppn in ((12, 24), (8, 4)):
-        told = report_words.draft(replace(low, advised=Advised(now, nppn, "GPU memory", 9)), found, "")
+        told = report_text.draft(replace(low, advised=Advised(now, nppn, "GPU memory", 9)), found, "")
         assert f"ran {now} tasks of a job, and by what was measured {nppn} would" in told
         assert "room for more" not in told
         assert "puts two" not in told
@@ -191,9 +192,9 @@ def looked(monkeypatch):
     """What the look sees."""
 
     def see(survey):
-        monkeypatch.setattr(surveyor, "open_source", lambda name, settings: name)
+        monkeypatch.setattr(surveys, "open_source", lambda name, settings: name)
         monkeypatch.setattr(_Surveyor, "survey", survey, raising=False)
-        monkeypatch.setattr(surveyor, "Surveyor", _Surveyor)
+        monkeypatch.setattr(surveys, "Surveyor", _Surveyor)
 
     return see
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slurm_share import site_journal
-from slurm_share.cli import install, install_present
-from slurm_share.cli.install_report import InstallReport
+from slurm_share.cli import install
 from slurm_share.cli.main import main
-from slurm_share.conf_text import ConfText, Edit, parse
-from slurm_share.records import QueuedJob
-from slurm_share.settings import Configuration, Settings
-from slurm_share.site_journal import Change, Journal
+from slurm_share.core.settings import Configuration, Settings
+from slurm_share.install import journal, present
+from slurm_share.install.journal import Change, Journal
+from slurm_share.install.report import InstallReport
+from slurm_share.slurm.conf_text import ConfText, Edit, parse
+from slurm_share.slurm.records import QueuedJob
 
 PLAIN = "ClusterName=site\nSlurmctldHost=ctl\nGresTypes=gpu\nNodeName=n1 Gres=gpu:2\nPartitionName=gpu Nodes=n1\n"
 
@@ -117,7 +117,7 @@ def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch,
 def test_an_interrupted_apply_is_named_and_then_set_right(conf, capsys):
     """--check changes nothing; --undo takes it back."""
     change = Change(str(conf), PLAIN.encode(), b"new\n", (), (Edit(str(conf), "new"),))
-    (conf.parent / site_journal.NAME).write_bytes(site_journal.encode(Journal("applying", "d", (change,))))
+    (conf.parent / journal.NAME).write_bytes(journal.encode(Journal("applying", "d", (change,))))
     conf.write_bytes(b"new\n")
     assert main(["install", "--conf", str(conf)]) == 2
     assert "was interrupted here" in capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_a_journal_that_names_another_file_is_not_believed(conf, tmp_path, capsy
     victim = tmp_path / "victim"
     victim.write_text("as it is\n")
     change = Change(str(victim), None, b"x", (), (Edit(str(victim), "as it is"),))
-    (conf.parent / site_journal.NAME).write_bytes(site_journal.encode(Journal("applied", "d", (change,))))
+    (conf.parent / journal.NAME).write_bytes(journal.encode(Journal("applied", "d", (change,))))
     before = content(conf)
     assert main(["install", word, "--conf", str(conf)]) == 2
     assert f"names {victim}, which is none of Slurm's files here" in capsys.readouterr().err
@@ -265,12 +265,12 @@ def test_a_user_is_shown_the_lines_though_the_journal_is_roots(conf, monkeypatch
     """Which lines are missing is no secret."""
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
     able = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != site_journal.NAME and able(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != journal.NAME and able(path, mode))
 
     def refuse(folder):
         raise AssertionError("not to be read")
 
-    monkeypatch.setattr(install.site_files, "read_journal", refuse)
+    monkeypatch.setattr(install.install_files, "read_journal", refuse)
     assert main(["install", "--check", "--conf", str(conf)]) == 0
 
 
@@ -279,14 +279,14 @@ def test_lua_is_not_asked_of_a_slurm_without_it(tmp_path):
     plain = ConfText(Path("f"), parse(PLAIN, Path("f")))
     folder = tmp_path / "usr/lib/x86_64-linux-gnu/slurm-wlm"
     folder.mkdir(parents=True)
-    assert install_present.without_lua(plain, tmp_path) == []
+    assert present.without_lua(plain, tmp_path) == []
     (folder / "job_submit_require_timelimit.so").touch()
-    (said,) = install_present.without_lua(plain, tmp_path)
+    (said,) = present.without_lua(plain, tmp_path)
     assert "no job_submit_lua.so" in said
     elsewhere = ConfText(Path("f"), parse("PluginDir=/site/lib\n", Path("f")))
-    assert install_present.without_lua(elsewhere, tmp_path) == []
+    assert present.without_lua(elsewhere, tmp_path) == []
     (folder / "job_submit_lua.so").touch()
-    assert install_present.without_lua(plain, tmp_path) == []
+    assert present.without_lua(plain, tmp_path) == []
 
 
 def test_lines_that_were_lost_and_written_again_are_taken_back(conf):
@@ -400,7 +400,7 @@ def test_bytes_that_are_no_text_are_escaped_in_the_record(conf, capsys):
 def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeypatch):
     """Files that can be run, before the line that names them; --undo leaves them until slurmd names them no more."""
     settings = Settings(node_feature="here")
-    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
     before = content(conf)
     assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
@@ -427,7 +427,7 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
 def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monkeypatch):
     """They are nowhere else. --force takes it."""
     settings = Settings(node_feature="here")
-    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     monkeypatch.setattr(install, "read_hooks_in_force", frozenset)
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
     assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
@@ -447,7 +447,7 @@ def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monk
 def test_a_wrapper_that_slurm_cannot_run_is_named(conf, capsys, monkeypatch):
     """As after a copy by hand: each node would be drained by its next job."""
     settings = Settings(node_feature="here")
-    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
     assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
     wrapper = conf.with_name("slurm-share-epilog.sh")
@@ -466,7 +466,7 @@ def test_a_wrapper_that_slurm_cannot_run_is_named(conf, capsys, monkeypatch):
 def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, capsys, monkeypatch):
     """A node that has none is not drained there."""
     settings = Settings(node_feature="here")
-    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
     assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
     said = capsys.readouterr().out
@@ -482,7 +482,7 @@ def test_where_nodes_do_without_the_package_it_is_not_asked_for_on_each(conf, ca
 def test_lines_that_were_written_for_all_nodes_become_wrappers(conf, monkeypatch):
     """And --undo goes back through both."""
     settings = Settings(node_feature="here")
-    monkeypatch.setattr(install_present, "_configuration", lambda: Configuration(settings, {}))
+    monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
     before = conf.read_text()
     assert main(["install", "--apply", "--conf", str(conf)]) == 0

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.cli import llfree, screen
-from slurm_share.decide import free
-from slurm_share.readers import slurm
-from slurm_share.records import ClusterName, NodeKind
+from slurm_share.cli import llfree
+from slurm_share.core import terminal
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm.records import ClusterName, NodeKind
+from slurm_share.slurm.rules import free
 
 DATA = Path(__file__).parents[2] / "data"
 ALICE = 2001
@@ -43,7 +44,7 @@ def folder(request, monkeypatch):
             return (folder / "scontrol-ping.json").read_text()
         return "PartitionName=gpu Default=YES\nPartitionName=plain Default=NO\n"
 
-    monkeypatch.setattr(slurm, "run", run)
+    monkeypatch.setattr(slurm_jobs, "run", run)
     monkeypatch.setattr(llfree.os, "getuid", lambda: ALICE)
     return folder
 
@@ -103,7 +104,7 @@ def test_a_terminal_of_80_columns_has_whole_lines_and_a_pipe_all_columns(gpu):
     assert "GPUS: in a wider terminal" in note
     assert table[1].startswith("a-partition")
     assert table[1].split()[0].endswith("…")
-    wide = llfree.as_lines(cluster, kinds, hide_header=True, width=screen.WIDE)
+    wide = llfree.as_lines(cluster, kinds, hide_header=True, width=terminal.WIDE)
     assert [len(line.split()) for line in wide[1:]] == [9, 9]
 
 
@@ -178,12 +179,12 @@ def test_nodes_that_differ_are_kinds_of_their_own():
 )
 def test_gpus_in_parts_are_counted(used, parts):
     """In sinfo's words, the first two as recorded."""
-    assert slurm.count_gpus_in_parts(used) == parts
+    assert slurm_jobs.count_gpus_in_parts(used) == parts
 
 
 def test_nodes_that_another_user_has_alone_are_not_free(folder):
     """alice's shared jobs keep bob off n2 and n3, whatever she leaves idle there; herself they keep off nothing."""
-    jobs = slurm.read_queue()[1]
+    jobs = slurm_jobs.read_queue()[1]
     assert set(free.held_by_others(jobs, 2002)) == {"n2", "n3"}
     assert set(free.held_by_others(jobs, ALICE)) == set()
 

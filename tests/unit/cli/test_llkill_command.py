@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from slurm_share import run_folder
-from slurm_share.actuators import cancel
 from slurm_share.cli import llkill
-from slurm_share.decide import queue
-from slurm_share.decide.queue import Target
-from slurm_share.process import Finished
-from slurm_share.readers import proc, slurm
-from slurm_share.records import QueuedJob
+from slurm_share.core.process import Finished
+from slurm_share.node import processes
+from slurm_share.share.rules import queue
+from slurm_share.share.rules.queue import Target
+from slurm_share.slurm import cancel
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm.records import QueuedJob
 from slurm_share.testing import make_run_folder
+from slurm_share.triples import run_folder
 
 DATA = Path(__file__).parents[2] / "data"
 ALICE, BOB = 2001, 2002
@@ -25,7 +26,7 @@ ALICE, BOB = 2001, 2002
 @pytest.fixture(params=["26.05", "24.11"])
 def slurm_says(request, monkeypatch):
     """The recorded queue, and a scancel that lets alice end her own; answers the ids of every scancel."""
-    _, jobs = slurm.parse_queue((DATA / f"slurm-{request.param}/squeue.json").read_text())
+    _, jobs = slurm_jobs.parse_queue((DATA / f"slurm-{request.param}/squeue.json").read_text())
     calls = []
 
     def read_queue(*, users=(), jobs_=(), **words):
@@ -43,7 +44,7 @@ def slurm_says(request, monkeypatch):
             return Finished(1, "", "scancel: error: Kill job error on job id 31: Access/permission denied\n")
         return Finished(0, "", "")
 
-    monkeypatch.setattr(slurm, "read_queue", read_queue)
+    monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
     monkeypatch.setattr(cancel, "finish", finish)
     monkeypatch.setattr(os, "geteuid", lambda: ALICE)
     monkeypatch.setattr(run_folder, "read_foreign_owner", lambda _folder, _uid: None)  # files here are the tester's
@@ -149,7 +150,7 @@ def test_bad_words_get_a_sentence_and_2_and_nothing_is_ended(slurm_says, capsys,
 def test_a_very_long_name_is_cut_off_with_a_sign(monkeypatch, capsys):
     """Where the job was ended, and where Slurm refused."""
     job = QueuedJob(job_id=7, name="n" * 1000, user="alice", uid=ALICE, partition="p", states=("RUNNING",), nodes="n1")
-    monkeypatch.setattr(slurm, "read_queue", lambda **_: (None, (job, replace(job, job_id=8))))
+    monkeypatch.setattr(slurm_jobs, "read_queue", lambda **_: (None, (job, replace(job, job_id=8))))
     monkeypatch.setattr(cancel, "cancel", lambda _: {"8": "no"})
     monkeypatch.setattr(os, "geteuid", lambda: ALICE)
     assert llkill.main(["--all"]) == 1
@@ -177,7 +178,7 @@ def test_the_folder_of_somebody_elses_run_ends_nothing(slurm_says, tmp_path, cap
     asked = []
     monkeypatch.setattr(run_folder, "read_foreign_owner", lambda folder, uid: asked.append(uid) or BOB)
     assert llkill.main(["LLSUB.9"]) == 2
-    assert f"LLSUB.9 is {proc.read_user_name(BOB)}'s run, or a file in it is" in capsys.readouterr().err
+    assert f"LLSUB.9 is {processes.read_user_name(BOB)}'s run, or a file in it is" in capsys.readouterr().err
     assert (asked, slurm_says) == ([ALICE], [])
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert llkill.main(["LLSUB.9"]) == 0

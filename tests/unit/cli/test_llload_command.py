@@ -13,14 +13,15 @@ import pytest
 from llload_surveys import TAKEN, node, shared_node, silent, steady, survey
 from msgspec.structs import replace
 
-from slurm_share import recording, snapshot
 from slurm_share.cli import llload, llload_watch
-from slurm_share.config import Configuration
-from slurm_share.decide import idle
-from slurm_share.errors import CommandError, UsageError
-from slurm_share.readers import proc, run_results
-from slurm_share.settings import Settings
-from slurm_share.sources import opening
+from slurm_share.core.config import Configuration
+from slurm_share.core.errors import CommandError, UsageError
+from slurm_share.core.settings import Settings
+from slurm_share.load import recording, snapshot
+from slurm_share.load.rules import idle
+from slurm_share.load.sources import opening
+from slurm_share.node import processes
+from slurm_share.triples import run_results
 
 
 class Cluster:
@@ -136,7 +137,7 @@ def test_nodes_jobs_and_users_reach_the_source(cluster):
     assert run("-j", "077_3,5+1") == 0
     assert cluster.asked.jobs == ("77_3", "5+1")
     assert run("-u", str(os.getuid())) == 0
-    assert cluster.asked.user == proc.read_user_name(os.getuid())
+    assert cluster.asked.user == processes.read_user_name(os.getuid())
 
 
 def test_json_is_the_survey(cluster, capsys):

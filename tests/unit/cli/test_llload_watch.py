@@ -18,7 +18,7 @@ import pytest
 from llload_surveys import survey
 
 from slurm_share.cli import llload_watch
-from slurm_share.errors import SlurmShareError, UsageError
+from slurm_share.core.errors import SlurmShareError, UsageError
 
 LLLOAD = [sys.executable, "-m", "slurm_share.cli.llload"]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share import run_folder
-from slurm_share.cli import follow, llfree, llkill, llmapreduce, llmapreduce_failures, llstat
-from slurm_share.decide.mapreduce import Folder
-from slurm_share.errors import CommandError
-from slurm_share.readers import slurm
-from slurm_share.records import QueuedJob
-from slurm_share.work import Progress
+from slurm_share.cli import llfree, llkill, llmapreduce, llstat
+from slurm_share.core.errors import CommandError
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm.records import QueuedJob
+from slurm_share.triples import follow, map_failures, run_folder
+from slurm_share.triples.records import Progress
+from slurm_share.triples.rules.mapreduce import Folder
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_a_program_that_cannot_start_has_its_reason_in_the_place_of_a_last_line(
 
 def test_the_words_of_a_list_are_named_and_an_output_is_not() -> None:
     lines = ['["--rate=1","--batch=a b"]', '["x/3","/out/3.out"]', '["/M/input_1"]', '["\\u001b[2J"]']
-    named = [llmapreduce_failures._input(lines, task) for task in range(5)]
+    named = [map_failures._input(lines, task) for task in range(5)]
     assert named == ["--rate=1 '--batch=a b'", "x/3", "/M/input_1", r"'\x1b[2J'", "task 4"]
 
 
@@ -171,10 +171,10 @@ def test_a_folder_without_failures_has_no_lines_and_another_one_a_sentence(
     assert run("--local", "--np=1", "--keep=true") == 0
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", ["x", f"{place}/MAPRED.1"])
-    assert llmapreduce_failures.main() == 0
+    assert map_failures.main() == 0
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys, "argv", ["x", f"{place}/in"])
-    assert llmapreduce_failures.main() == 1
+    assert map_failures.main() == 1
     assert "not the folder of a run" in capsys.readouterr().err
 
 
@@ -206,7 +206,7 @@ def test_waiting_says_how_far_the_jobs_are(
             run_folder.write_progress(node, progress)
         return None, answer
 
-    monkeypatch.setattr(slurm, "read_queue", read_queue)
+    monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
     monkeypatch.setattr(llmapreduce.time, "sleep", lambda _: None)
     monkeypatch.setattr(follow, "LINE_EVERY_S", 0.0)
     (node / run_folder.PROGRESS).unlink()
@@ -231,7 +231,7 @@ def test_who_stops_waiting_is_told_that_the_jobs_run_on(
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(slurm, "read_queue", interrupt)
+    monkeypatch.setattr(slurm_jobs, "read_queue", interrupt)
     what = run_folder.read_run(place / "MAPRED.1")
     assert llmapreduce._wait(Folder(str(place / "MAPRED.1"), True, True), what, jobs) == 130
     err = capsys.readouterr().err

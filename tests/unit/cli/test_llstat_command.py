@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.cli import llstat, screen
-from slurm_share.errors import CommandError
-from slurm_share.readers import slurm
+from slurm_share.cli import llstat
+from slurm_share.core import terminal
+from slurm_share.core.errors import CommandError
+from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.testing import make_run_folder
 
 DATA = Path(__file__).parents[2] / "data"
@@ -47,7 +48,7 @@ def asked(answer, monkeypatch):
         questions.append(argv)
         return answer[0]
 
-    monkeypatch.setattr(slurm, "run", run)
+    monkeypatch.setattr(slurm_jobs, "run", run)
     return questions
 
 
@@ -195,7 +196,7 @@ def test_a_job_that_slurm_does_not_know_is_no_failure_of_slurm(monkeypatch, caps
             raise CommandError(tuple(argv), 1, "slurm_load_jobs error: Invalid job id specified")
         return (DATA / "slurm-26.05/scontrol-ping.json").read_text()
 
-    monkeypatch.setattr(slurm, "run", run)
+    monkeypatch.setattr(slurm_jobs, "run", run)
     assert llstat.main(["-j", "4711"]) == 1
     out, err = capsys.readouterr()
     assert out == "LLGrid: demo (running slurm 26.05.5)\nno jobs\n"
@@ -222,21 +223,23 @@ def test_bad_words_get_a_sentence_and_2(asked, capsys, words, why):
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": [{}]}', "slurm_load_jobs error"])
 def test_an_answer_that_is_not_squeues_is_an_error(monkeypatch, capsys, text):
     """With a sentence, not a traceback."""
-    monkeypatch.setattr(slurm, "run", lambda *_, **__: text)
+    monkeypatch.setattr(slurm_jobs, "run", lambda *_, **__: text)
     assert llstat.main([]) == 1
     assert "not its JSON" in capsys.readouterr().err
 
 
 def test_what_the_user_set_for_squeue_hides_no_job(monkeypatch):
     """SQUEUE_STATES=PD is for squeue's own screen."""
-    kept = slurm.queue_environment({"SQUEUE_STATES": "PD", "SQUEUE_USERS": "bob", "PATH": "/bin", "SLURM_CONF": "/x"})
+    kept = slurm_jobs.queue_environment(
+        {"SQUEUE_STATES": "PD", "SQUEUE_USERS": "bob", "PATH": "/bin", "SLURM_CONF": "/x"}
+    )
     assert kept == {"PATH": "/bin", "SLURM_CONF": "/x", "SLURM_BITSTR_LEN": "0"}
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 150])
 def test_every_width_gets_whole_lines(answer, width):
     """A line a job; what is cut ends with a sign, and columns that were left out are named."""
-    cluster, jobs = slurm.parse_queue(answer[0])
+    cluster, jobs = slurm_jobs.parse_queue(answer[0])
     lines = llstat.as_lines(cluster, jobs, hide_header=False, width=width)
     table = lines[1 : 2 + len(jobs)]
     if width >= 80:
@@ -249,22 +252,22 @@ def test_every_width_gets_whole_lines(answer, width):
 
 def test_columns_of_wide_characters_stay_in_line():
     """East Asian characters take two columns of a terminal."""
-    columns = (screen.Column("NAME", shrinks_to=6), screen.Column("N", right=True))
-    lines, left_out = screen.lay_out(columns, [("漢字漢字漢字", "1"), ("ab", "22")], 12)
+    columns = (terminal.Column("NAME", shrinks_to=6), terminal.Column("N", right=True))
+    lines, left_out = terminal.lay_out(columns, [("漢字漢字漢字", "1"), ("ab", "22")], 12)
     assert lines == ["NAME       N", "漢字漢 …   1", "ab        22"]
     assert left_out == []
 
 
 def test_a_share_that_nobody_can_read_is_shown_as_it_is(answer):
     """An administrator wrote it by hand."""
-    cluster, jobs = slurm.parse_queue(answer[0].replace("share-gpu=4,mem=2048M", "share-gpu=many"))
+    cluster, jobs = slurm_jobs.parse_queue(answer[0].replace("share-gpu=4,mem=2048M", "share-gpu=many"))
     job = next(job for job in llstat.as_json(cluster, jobs)["jobs"] if job["id"] == "19")
     assert (job["share"], job["slots"]) == ("many", None)
 
 
 def test_a_share_behind_the_sites_own_admin_comment(answer):
     """job_submit.lua puts it behind a semicolon."""
-    _, jobs = slurm.parse_queue(answer[0].replace('"share-gpu=4,mem=2048M"', '"no-share-gpu=9;share-gpu=3"'))
+    _, jobs = slurm_jobs.parse_queue(answer[0].replace('"share-gpu=4,mem=2048M"', '"no-share-gpu=9;share-gpu=3"'))
     assert next(job.share for job in jobs if job.job_id == 19) == "3"
 
 
@@ -277,7 +280,7 @@ def test_what_waiting_jobs_ask_for_is_counted(answer):
     def gpus(**asked):
         for field in ("tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket"):
             job[field] = asked.get(field, "")
-        _, jobs = slurm.parse_queue(json.dumps(data))
+        _, jobs = slurm_jobs.parse_queue(json.dumps(data))
         return next(one.gpus for one in jobs if one.name == "later")
 
     assert gpus(tres_per_node="gres/gpu:2") == 6

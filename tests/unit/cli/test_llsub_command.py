@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from slurm_share import run_folder
-from slurm_share.cli import follow, llsub
-from slurm_share.decide import submission
-from slurm_share.decide.standing import Standing, in_words
-from slurm_share.errors import CommandError
-from slurm_share.readers import slurm
-from slurm_share.work import Ended, Progress, Run, Triple
+from slurm_share.cli import llsub
+from slurm_share.core.errors import CommandError
+from slurm_share.slurm import jobs
+from slurm_share.triples import follow, run_folder
+from slurm_share.triples.records import Ended, Progress, Run, Triple
+from slurm_share.triples.rules import submission
+from slurm_share.triples.rules.progress import Standing, in_words
 
 DATA = Path(__file__).parents[2] / "data" / "slurm-26.05"
 SBATCH = """#!/bin/sh
@@ -49,7 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "sbatch": "  --share-gpu=N\n",
         "squeue": '{"meta": {"slurm": {"release": "26.05", "cluster": "demo"}}, "jobs": []}',
     }
-    monkeypatch.setattr(slurm, "run", lambda argv, **_: answers[argv[0]])
+    monkeypatch.setattr(jobs, "run", lambda argv, **_: answers[argv[0]])
     return tmp_path
 
 
@@ -236,10 +236,10 @@ def test_where_sinfo_does_not_answer_sbatch_decides(
     def silent(argv: Sequence[str], **_: object) -> str:
         raise CommandError(tuple(argv), None, "no answer within 20 s")
 
-    monkeypatch.setattr(slurm, "run", silent)
+    monkeypatch.setattr(jobs, "run", silent)
     assert call("./task.sh", "[500,8]") == 0
     assert "cannot look at the cluster" in capsys.readouterr().err
-    monkeypatch.setattr(slurm, "read_has_share_option", lambda: True)
+    monkeypatch.setattr(jobs, "read_has_share_option", lambda: True)
     assert call("./task.sh", "[1,8]") == 0
     assert "--share-gpu is left out, and the launchers deal the GPUs by themselves" in capsys.readouterr().err
     assert "--share-gpu" not in submitted(here)[1]
@@ -494,7 +494,7 @@ def test_a_run_whose_job_is_there_is_not_resumed(
     recorded = (DATA / "squeue.json").read_text()
     job = json.loads(recorded)["jobs"][0]["job_id"]
     (here / "LLSUB.1" / "jobs").write_text(f"{job} 1\n")
-    monkeypatch.setattr(slurm, "run", lambda argv, **_: recorded)
+    monkeypatch.setattr(jobs, "run", lambda argv, **_: recorded)
     assert call("--resume", "LLSUB.1") == 2
     assert "is still in the queue" in capsys.readouterr().err
     assert len(submitted(here)) == 1
@@ -508,7 +508,7 @@ def test_a_job_whose_submission_was_not_answered_keeps_its_run_from_being_resume
     assert call("./task.sh", "[1,8]") == 1
     recorded = json.loads((DATA / "squeue.json").read_text())
     recorded["jobs"][0]["command"] = f"{here}/LLSUB.1/launch.sh"
-    monkeypatch.setattr(slurm, "run", lambda argv, **_: json.dumps(recorded))
+    monkeypatch.setattr(jobs, "run", lambda argv, **_: json.dumps(recorded))
     assert call("--resume", "LLSUB.1") == 2
     job = recorded["jobs"][0]["job_id"]
     assert f"job {job} of LLSUB.1 is still in the queue" in capsys.readouterr().err

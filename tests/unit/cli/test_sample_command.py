@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from slurm_share import config
-from slurm_share.agent import callers, client, watcher
 from slurm_share.cli import main, sample
-from slurm_share.settings import Settings
-from slurm_share.snapshot import GpuLoad, OnGpu, ProcessLoad, Snapshot
-from slurm_share.sources.frames import Joiner
+from slurm_share.core import config
+from slurm_share.core.settings import Settings
+from slurm_share.load.agent import callers, client, watcher
+from slurm_share.load.snapshot import GpuLoad, OnGpu, ProcessLoad, Snapshot
+from slurm_share.load.sources.frames import Joiner
 
 ME = os.geteuid()
 PATIENCE_S = 120
@@ -63,7 +63,7 @@ def a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     socket = tmp_path / "socket"
     settings = config.Configuration(Settings(agent_socket=str(socket)), {})
     monkeypatch.setattr(config, "load", lambda: settings)
-    monkeypatch.setattr("slurm_share.sampler.Sampler", FakeSampler)
+    monkeypatch.setattr("slurm_share.load.sampler.Sampler", FakeSampler)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     FakeSampler.looks = FakeSampler.closed = 0
     return socket
@@ -150,7 +150,7 @@ def test_an_agent_with_a_fresh_snapshot_is_preferred(
 # ---- Streams: programs of their own ----
 
 PROGRAM = (
-    "import sys; from slurm_share import config; from slurm_share.settings import Settings; "
+    "import sys; from slurm_share.core import config; from slurm_share.core.settings import Settings; "
     "config.load = lambda: config.Configuration(Settings(agent_socket=''), {}); "
     "from slurm_share.cli.main import main; sys.exit(main(['sample', '--stream', '--interval', '0.2', *sys.argv[1:]]))"
 )
@@ -274,6 +274,6 @@ def test_the_schema_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_shortest_pause_suits_gpm() -> None:
     """Two looks must be further apart than GPM wants."""
-    from slurm_share.readers.gpm import GPM_PAUSE_S
+    from slurm_share.node.gpus.gpm import GPM_PAUSE_S
 
     assert GPM_PAUSE_S < watcher.BETWEEN_S <= sample.MIN_INTERVAL_S

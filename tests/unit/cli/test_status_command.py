@@ -10,17 +10,17 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.actuators import state
 from slurm_share.cli import status
 from slurm_share.cli.main import main
-from slurm_share.config import Configuration
-from slurm_share.decide import reconcile
-from slurm_share.errors import CommandError
-from slurm_share.paths import Paths
-from slurm_share.readers import ledger_file
-from slurm_share.records import JobContext, Ledger, LedgerJob, MpsOffer, ShareRequest
-from slurm_share.settings import Settings
-from slurm_share.share.rules import allocation, environment
+from slurm_share.core.config import Configuration
+from slurm_share.core.errors import CommandError
+from slurm_share.core.paths import Paths
+from slurm_share.core.records import ShareRequest
+from slurm_share.core.settings import Settings
+from slurm_share.share import ledger_file, state
+from slurm_share.share.records import Ledger, LedgerJob, MpsOffer
+from slurm_share.share.rules import allocation, environment, reconcile
+from slurm_share.slurm.records import JobContext
 from slurm_share.testing import FakeNvml
 
 
@@ -36,8 +36,8 @@ def node(tmp_path, monkeypatch):
     state.write_plan(paths, environment.plan_file(plan), os.getgid())
     monkeypatch.setattr(status, "Paths", lambda: paths)
     monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(mode="on"), {}))
-    monkeypatch.setattr(status, "nvml", driver)
-    monkeypatch.setattr(status.slurm, "read_my_job_ids", lambda node: (4711,))
+    monkeypatch.setattr(status, "binding", driver)
+    monkeypatch.setattr(status.slurm_jobs, "read_my_job_ids", lambda node: (4711,))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     return paths
 
@@ -84,13 +84,13 @@ def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, c
 def test_sources_that_do_not_answer_are_said_and_the_rest_is_shown(node, monkeypatch, capsys):
     """Exit 1, a sentence each, and still the job that the environment names."""
     forbid_ledger(monkeypatch)
-    monkeypatch.setattr(status, "nvml", FakeNvml(broken="Driver Not Loaded"))
+    monkeypatch.setattr(status, "binding", FakeNvml(broken="Driver Not Loaded"))
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
 
     def silent(node):
         raise CommandError(("squeue",), 1, "Unable to contact slurm controller")
 
-    monkeypatch.setattr(status.slurm, "read_my_job_ids", silent)
+    monkeypatch.setattr(status.slurm_jobs, "read_my_job_ids", silent)
     assert main(["status"]) == 1
     captured = capsys.readouterr()
     assert "4711" in captured.out

@@ -8,15 +8,14 @@ import os
 
 import pytest
 
-from slurm_share import config
-from slurm_share.actuators import verdicts
 from slurm_share.cli import cluster_status as page
 from slurm_share.cli import main
 from slurm_share.cli import switch as command
-from slurm_share.decide import switch
-from slurm_share.errors import CommandError, SlurmSilentError
-from slurm_share.readers import cluster_status, slurm_verdicts
-from slurm_share.records import Switchable, VerdictUpdate
+from slurm_share.core import config
+from slurm_share.core.errors import CommandError, SlurmSilentError
+from slurm_share.share import cluster_status, queue_verdicts, verdict_updates
+from slurm_share.share.records import Switchable, VerdictUpdate
+from slurm_share.share.rules import switch
 
 TEXTS = [
     "",
@@ -147,7 +146,7 @@ def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
     assert [(len(one.jobs), one.field) for one in found] == [
         (100, "extra"), (100, "extra"), (51, "extra"), (1, "extra"), (1, "comment")
     ]  # fmt: skip
-    assert verdicts.argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
+    assert verdict_updates.argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
 
 
 def test_a_queue_is_read_as_scontrol_names_its_jobs():
@@ -176,7 +175,7 @@ def test_a_queue_is_read_as_scontrol_names_its_jobs():
         one(11, ["COMPLETED"]),
         one(12, ["PENDING", "REQUEUED"]),
     ]
-    found = slurm_verdicts.parse(json.dumps({"jobs": jobs}))
+    found = queue_verdicts.parse(json.dumps({"jobs": jobs}))
     assert [(each.which, each.is_pending) for each in found] == [
         ("7", True), ("9_[4-8]", True), ("9_3", False), ("9_9", False), ("12", True)
     ]  # fmt: skip
@@ -199,8 +198,8 @@ def test_what_a_user_wrote_in_no_utf8_stays_as_it_is(tmp_path, monkeypatch):
     for name in ("squeue", "scontrol"):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    (update,) = switch.updates(slurm_verdicts.read(), lambda partitions: "on", off=True)
-    assert verdicts.change(update, slurm_verdicts.environment()) is None
+    (update,) = switch.updates(queue_verdicts.read(), lambda partitions: "on", off=True)
+    assert verdict_updates.change(update, queue_verdicts.environment()) is None
     assert (tmp_path / "said").read_bytes() == b"extra=" + bytes_of_hers + b"\n;slurm-share=off"
 
 
@@ -213,8 +212,8 @@ def test_what_the_callers_shell_says_about_clusters_and_jobs_changes_nothing(tmp
     for name in ("SLURM_CLUSTERS", "SQUEUE_STATES", "SLURM_JOB_ID"):
         monkeypatch.setenv(name, "theirs")
     monkeypatch.setenv("SLURM_CONF", "/ours")
-    slurm_verdicts.read()
-    assert verdicts.change(VerdictUpdate(("7",), "extra", "x"), slurm_verdicts.environment()) is None
+    queue_verdicts.read()
+    assert verdict_updates.change(VerdictUpdate(("7",), "extra", "x"), queue_verdicts.environment()) is None
     assert cluster_status.read(["far", "NODE"], ["n1"])["n1"].problem is None
     seen = {name: (tmp_path / f"env.{name}").read_text() for name in ("squeue", "scontrol", "far")}
     assert all("SLURM_CONF=/ours" in text for text in seen.values())
@@ -231,7 +230,7 @@ def test_elements_of_an_array_are_counted(which, count):
 def test_controllers_are_those_that_ping_names():
     """The backup's, too."""
     text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
-    assert slurm_verdicts.parse_controllers(text) == {"ctl": True, "ctl2.site": False}
+    assert queue_verdicts.parse_controllers(text) == {"ctl": True, "ctl2.site": False}
 
 
 @pytest.mark.parametrize(
@@ -243,8 +242,8 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     settings = config.parse(f"switched_off = true\n{lines}\n", "x")
     monkeypatch.setattr(command, "SETTLE_S", 0.0)
     monkeypatch.setattr(command.config, "load", lambda: settings)
-    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: {here: True, "backup.site": True})
-    monkeypatch.setattr(command.slurm_verdicts, "read", lambda: ())
+    monkeypatch.setattr(command.queue_verdicts, "read_controllers", lambda: {here: True, "backup.site": True})
+    monkeypatch.setattr(command.queue_verdicts, "read", lambda: ())
     monkeypatch.setattr(command, "_put_word", lambda path, word: b"")
     assert command.run_off(argparse.Namespace(cluster=True)) == code
     said = capsys.readouterr()
@@ -257,9 +256,9 @@ def switch_off(monkeypatch, capsys, lists, change=None, controllers=None):
     settings = config.parse("switched_off = true", "x")
     monkeypatch.setattr(command, "SETTLE_S", 0.0)
     monkeypatch.setattr(command.config, "load", lambda: settings)
-    monkeypatch.setattr(command.slurm_verdicts, "read_controllers", lambda: controllers or {os.uname().nodename: True})
-    monkeypatch.setattr(command.slurm_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
-    monkeypatch.setattr(command.verdicts, "change", change)
+    monkeypatch.setattr(command.queue_verdicts, "read_controllers", lambda: controllers or {os.uname().nodename: True})
+    monkeypatch.setattr(command.queue_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
+    monkeypatch.setattr(command.verdict_updates, "change", change)
     code = command.run_off(argparse.Namespace(cluster=True))
     return code, capsys.readouterr()
 
@@ -316,10 +315,10 @@ def test_scontrol_is_not_waited_for_once_no_controller_is_up(tmp_path, monkeypat
     )
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(command.slurm, "CHECK_AFTER_S", 0.2)
-    monkeypatch.setattr(verdicts, "UPDATE_S", 20.0)
+    monkeypatch.setattr(command.slurm_jobs, "CHECK_AFTER_S", 0.2)
+    monkeypatch.setattr(verdict_updates, "UPDATE_S", 20.0)
     jobs = (job("7_[1-3]"), job("8_[1-3]"))
-    code, said = switch_off(monkeypatch, capsys, [jobs], verdicts.change)
+    code, said = switch_off(monkeypatch, capsys, [jobs], verdict_updates.change)
     assert code == 1
     assert "no word from its controller within 0.2 s" in said.err
     assert "again when slurmctld answers" in said.err
@@ -353,7 +352,7 @@ def test_what_a_node_sends_moves_no_cursor(monkeypatch, capsys):
     evil = "\x1b[2J"
     sent = {"mode": evil, "partition_modes": {evil: "on"}, "problems": [f"{evil}\nn9 on"], "jobs": [], "gpus": []}
     monkeypatch.setattr(page.config, "load", lambda: config.parse("mode = 'on'", "x"))
-    monkeypatch.setattr(page.slurm_verdicts, "read_nodes", lambda: {"n1": (True, "idle")})
+    monkeypatch.setattr(page.queue_verdicts, "read_nodes", lambda: {"n1": (True, "idle")})
     monkeypatch.setattr(
         page.cluster_status, "read", lambda remote, nodes: {"n1": cluster_status.parse("n1", json.dumps(sent))}
     )
@@ -386,7 +385,7 @@ def test_a_mode_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, capsys,
     """It may be what the nodes cannot read either."""
     make(tmp_path / "mode")
     monkeypatch.setattr(page.config, "load", lambda: config.parse(f"mode_file = '{tmp_path}/mode'", "x"))
-    monkeypatch.setattr(page.slurm_verdicts, "read_nodes", dict)
+    monkeypatch.setattr(page.queue_verdicts, "read_nodes", dict)
     monkeypatch.setattr(page.cluster_status, "read", lambda remote, nodes: {})
     assert page.print_status(as_json=True) == 1
     said = capsys.readouterr()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pynvml
 import pytest
 
-from slurm_share.errors import DriverError
-from slurm_share.node import driver
-from slurm_share.records import Gpu, GpuProcess
+from slurm_share.core.errors import DriverError
+from slurm_share.node.gpus import driver
+from slurm_share.node.records import Gpu, GpuProcess
 
 
 @dataclass

@@ -12,9 +12,10 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "cluster"))
 from monitoring import alerts, dashboard, expressions, panels
 
-from slurm_share import metrics
-from slurm_share.metrics import Cost
-from slurm_share.snapshot import Activity, GpuLoad, JobLoad, Means, Snapshot, UserLoad
+from slurm_share.load import metrics
+from slurm_share.load.metrics import Cost
+from slurm_share.load.snapshot import GpuLoad, JobLoad, Means, Snapshot, UserLoad
+from slurm_share.node.records import Activity
 
 MEANS = Means(m1=1, m5=1, m15=1, over_s=900, m10=1)
 FULL = Snapshot(

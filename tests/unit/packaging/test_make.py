@@ -12,8 +12,8 @@ from make import debian, fetch, pages, unpack
 
 from localcluster import tools
 from localcluster.errors import ClusterError, CommandFailed
-from slurm_share import config
-from slurm_share.settings import Settings
+from slurm_share.core import config
+from slurm_share.core.settings import Settings
 
 SHARE = Path(__file__).resolve().parents[3] / "packaging/share"
 
@@ -96,7 +96,7 @@ def test_the_shipped_settings_are_all_comments_and_all_right() -> None:
 
 def test_the_shipped_settings_cost_an_ordinary_job_nothing() -> None:
     """The Prolog looks for one word in the file, and understands the file only where that stands."""
-    from slurm_share import names
+    from slurm_share.core import names
 
     assert names.LISTING_SETTING.encode() not in (SHARE / "config.toml").read_bytes()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.decide.site_lines import OLDEST
-from slurm_share.decide.site_lua import IN_MODIFY, IN_SUBMIT, LOAD, survives
-from slurm_share.decide.site_rules import OWN_LUA
+from slurm_share.install.rules.lines import OLDEST
+from slurm_share.install.rules.lua import IN_MODIFY, IN_SUBMIT, LOAD, survives
+from slurm_share.share.rules.site import OWN_LUA
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PROGRAM = CHECKOUT / "packaging/share/libexec/slurm-share-plugin"

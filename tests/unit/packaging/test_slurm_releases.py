@@ -10,8 +10,8 @@ from make.fetch import SUITES
 
 from localcluster.pyslurm import FITS
 from localcluster.records import CURRENT, RELEASES, STABLE
-from slurm_share.decide.checkup.slurm import TESTED
-from slurm_share.decide.site_lines import OLDEST
+from slurm_share.doctor.checks.slurm import TESTED
+from slurm_share.install.rules.lines import OLDEST
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

@@ -10,9 +10,9 @@ from slurm_share_tui.picture import Picture, of_survey
 from textual.app import App
 from textual.pilot import Pilot
 
-from slurm_share.decide.advice import advise
-from slurm_share.snapshot import Survey
-from slurm_share.sources.demo import Demo
+from slurm_share.load.rules.advice import advise
+from slurm_share.load.snapshot import Survey
+from slurm_share.load.sources.demo import Demo
 
 NOW = 1_795_271_308.0
 """The time at which the demonstration stands still, where nothing else is said."""

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from shell import FakeFeed, a_dashboard, screen_text, until
 from slurm_share_tui import keymap, themes
+from slurm_share_tui.action_rules import Scope
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.deeds import Scope
 from slurm_share_tui.history import History
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.screens.jump import Jump
@@ -31,8 +31,8 @@ from test_screens_as_drawn import OVER, VIEWS, in_view, lay_over, seen, settled,
 from textual.pilot import Pilot
 from textual.scrollbar import ScrollBar
 
-from slurm_share.errors import StateError
-from slurm_share.readers.job_output import LogFile
+from slurm_share.core.errors import StateError
+from slurm_share.triples.job_output import LogFile
 
 UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
 

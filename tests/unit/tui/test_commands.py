@@ -5,19 +5,22 @@ from __future__ import annotations
 import pytest
 from dashboards import a_survey
 from msgspec.structs import replace
-from slurm_share_tui import commands as room
-from slurm_share_tui import deeds
-from slurm_share_tui.commands import Commands
-from slurm_share_tui.deeds import Me
+from slurm_share_tui import action_rules
+from slurm_share_tui import actions as room
+from slurm_share_tui.action_rules import Me
+from slurm_share_tui.actions import Commands
 from slurm_share_tui.place import Process
 from slurm_share_tui.target import Target
 
-from slurm_share.actuators import cancel, signal
-from slurm_share.errors import CommandError, SlurmShareError, UsageError
-from slurm_share.readers import job_output, proc, slurm
-from slurm_share.readers.job_output import JobFiles
-from slurm_share.records import ProcessIdentity, QueuedJob
-from slurm_share.snapshot import NodeLoad, ProcessLoad, Snapshot, Survey
+from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
+from slurm_share.core.records import ProcessIdentity
+from slurm_share.load.snapshot import NodeLoad, ProcessLoad, Snapshot, Survey
+from slurm_share.node import processes
+from slurm_share.slurm import cancel, signals
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm.records import QueuedJob
+from slurm_share.triples import job_output
+from slurm_share.triples.job_output import JobFiles
 
 ALICE, BOB = Me("alice", 2001), Me("bob", 2002)
 HOSTILE = 'y"  77  your own\n\x1b[31m[red]' + "長" * 1000
@@ -108,11 +111,11 @@ def world(monkeypatch):
             return {one: why for one, why in self.refuses.items() if one in ids}
 
     it = World()
-    monkeypatch.setattr(slurm, "read_queue", it.read_queue)
+    monkeypatch.setattr(slurm_jobs, "read_queue", it.read_queue)
     monkeypatch.setattr(cancel, "cancel", it.cancel)
-    monkeypatch.setattr(signal, "through_srun", lambda argv, env: it.done.append(tuple(argv)))
-    monkeypatch.setattr(signal, "through_scancel", lambda argv: it.done.append(tuple(argv)))
-    monkeypatch.setattr(signal, "send", lambda known, name: it.done.append((known, name)))
+    monkeypatch.setattr(signals, "through_srun", lambda argv, env: it.done.append(tuple(argv)))
+    monkeypatch.setattr(signals, "through_scancel", lambda argv: it.done.append(tuple(argv)))
+    monkeypatch.setattr(signals, "send", lambda known, name: it.done.append((known, name)))
     return it
 
 
@@ -279,7 +282,7 @@ def test_a_slurm_that_does_not_answer_the_second_time_cancels_nothing(world, mon
     def silent(**_):
         raise CommandError(("squeue",), None, "no answer within 30 s")
 
-    monkeypatch.setattr(slurm, "read_queue", silent)
+    monkeypatch.setattr(slurm_jobs, "read_queue", silent)
     with pytest.raises(CommandError):
         hand.carry_out(deed)
     assert world.done == []
@@ -364,7 +367,7 @@ def test_on_this_node_the_process_itself_is_signalled(world, monkeypatch) -> Non
     assert deed.command == "kill -STOP 900"
     hand.carry_out(deed)
     assert world.done.pop() == (ProcessIdentity(900, 5, ALICE.uid), "STOP")
-    monkeypatch.setattr(proc, "read_user_id", {"alice": 2001}.get)
+    monkeypatch.setattr(processes, "read_user_id", {"alice": 2001}.get)
     look = a_look(user="bob", everybody=True, source="local")
     hand, deed = ask(process(), "process", "STOP", look, BOB)
     hand.carry_out(deed)
@@ -416,7 +419,7 @@ def test_a_scope_of_an_older_look_is_refused(world) -> None:
 
 
 def test_every_signal_has_a_meaning() -> None:
-    assert set(deeds.MEANINGS) == set(signal.NAMES)
+    assert set(action_rules.MEANINGS) == set(signals.NAMES)
 
 
 def test_an_srun_that_does_not_answer_is_said_as_what_it_is(world, monkeypatch) -> None:
@@ -426,7 +429,7 @@ def test_an_srun_that_does_not_answer_is_said_as_what_it_is(world, monkeypatch) 
     def slow(argv, env):
         raise CommandError(tuple(argv), None, "no answer within 60 s")
 
-    monkeypatch.setattr(signal, "through_srun", slow)
+    monkeypatch.setattr(signals, "through_srun", slow)
     with pytest.raises(SlurmShareError, match="nobody knows whether the signal was sent"):
         hand.carry_out(deed)
 
@@ -479,7 +482,7 @@ def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
     """Everybody else's rights are the kernel's to check."""
     opened = []
     monkeypatch.setattr(room, "Tail", lambda path, owner: opened.append((path, owner)))
-    monkeypatch.setattr(proc, "read_user_id", {"alice": 2001}.get)
+    monkeypatch.setattr(processes, "read_user_id", {"alice": 2001}.get)
     file = job_output.LogFile("output", "/o")
     for euid in (2001, 0):
         monkeypatch.setattr(room.os, "geteuid", lambda euid=euid: euid)
@@ -491,5 +494,5 @@ def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
 
 def test_a_dashboard_knows_who_sits_there() -> None:
     """By the kernel's word."""
-    assert Commands().me == Me(proc.read_user_name(room.os.getuid()), room.os.getuid())
+    assert Commands().me == Me(processes.read_user_name(room.os.getuid()), room.os.getuid())
     assert replace(ALICE, uid=1) != ALICE

@@ -26,13 +26,22 @@ from slurm_share_tui.widgets.crumbs import Crumbs
 from slurm_share_tui.widgets.crumbs import words as crumb
 from slurm_share_tui.widgets.keys import Keys
 from slurm_share_tui.widgets.tabs import Tabs
-from slurm_share_tui.wire import Details, Every, Hold, Look, Position, Seek, Speed, Step
+from slurm_share_tui.wire import (
+    Details,
+    Every,
+    Hold,
+    Look,
+    Position,
+    Seek,
+    Speed,
+    Step,
+)
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Static
 
-from slurm_share.errors import UsageError
-from slurm_share.snapshot import Survey
+from slurm_share.core.errors import UsageError
+from slurm_share.load.snapshot import Survey
 
 WAY_DOWN = ("users", "jobs", "nodes", "node", "gpu", "process")
 

@@ -10,10 +10,10 @@ import pytest
 from dashboards import a_survey, drive, picture_of
 from msgspec.structs import replace as changed
 from shell import FakeFeed, a_dashboard, notes_of, until
-from slurm_share_tui import acting, typed_ahead
+from slurm_share_tui import action_keys, typed_ahead
+from slurm_share_tui.action_rules import Cancel, Deed, Me, Scope
+from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.commands import Commands
-from slurm_share_tui.deeds import Cancel, Deed, Me, Scope
 from slurm_share_tui.picture import nodes_of
 from slurm_share_tui.place import Place
 from slurm_share_tui.screens.confirm import Confirm
@@ -24,9 +24,9 @@ from slurm_share_tui.wire import Look
 from textual import events
 from textual.pilot import Pilot
 
-from slurm_share.errors import CommandError
-from slurm_share.readers.job_output import LogFile, Tail
-from slurm_share.snapshot import Survey
+from slurm_share.core.errors import CommandError
+from slurm_share.load.snapshot import Survey
+from slurm_share.triples.job_output import LogFile, Tail
 
 DEED = Deed(title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(()))
 
@@ -262,15 +262,15 @@ def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
 
 def test_what_never_answers_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is said, what comes all the same later is nobody's, and the key works again."""
-    monkeypatch.setattr(acting, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(acting, "LIMIT_S", 0.05)
+    monkeypatch.setattr(action_keys, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(action_keys, "LIMIT_S", 0.05)
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         commands.waits.clear()
         await pilot.press("x")
         await until(pilot, lambda: any("nobody knows what became of it" in note for note in notes))
         commands.waits.set()
-        monkeypatch.setattr(acting, "LIMIT_S", 120.0)
+        monkeypatch.setattr(action_keys, "LIMIT_S", 120.0)
         await pilot.pause()
         assert len(app.screen_stack) == 1
         await pilot.press("x")

@@ -10,8 +10,8 @@ import pytest
 from dashboards import drive
 from shell import FakeFeed, a_dashboard, a_look, notes_of, until
 from slurm_share_tui import keymap, themes
+from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.commands import Commands
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.place import Place, Process, ViewName
 from slurm_share_tui.screens.columns import ColumnsScreen

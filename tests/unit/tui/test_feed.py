@@ -18,17 +18,25 @@ from dashboards import NOW, a_survey
 from slurm_share_tui import wire
 from slurm_share_tui.feed import Feed
 from slurm_share_tui.messages import Arrived, Troubled
-from slurm_share_tui.wire import AskPast, Details, Every, Hold, Seek, Step, Subject
+from slurm_share_tui.wire import (
+    AskPast,
+    Details,
+    Every,
+    Hold,
+    Seek,
+    Step,
+    Subject,
+)
 
-from slurm_share import recording
-from slurm_share.errors import CommandError
-from slurm_share.sources.opening import Origin
+from slurm_share.core.errors import CommandError
+from slurm_share.load import recording
+from slurm_share.load.sources.opening import Origin
 
 DEMO = Origin(user="alice", everybody=True, demo=True, interval_s=0.5)
 ECHO = """
 import json, sys
 from slurm_share_tui import wire
-from slurm_share.snapshot import Survey
+from slurm_share.load.snapshot import Survey
 def say(message):
     sys.stdout.buffer.write(wire.line(message)); sys.stdout.buffer.flush()
 def look(count=0, *notes):
@@ -370,7 +378,7 @@ def test_a_dashboard_that_is_killed_leaves_no_process(number):
     """However it ends, the process that looks sees the end of its input."""
     script = """import time
 from slurm_share_tui.feed import Feed
-from slurm_share.sources.opening import Origin
+from slurm_share.load.sources.opening import Origin
 one = Feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5))
 one.start()
 until = time.monotonic() + 120

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from dashboards import NOW, a_survey
 from msgspec.structs import replace
-from slurm_share_tui import feed_process, past, wire
+from slurm_share_tui import feed_process, recorded_history, wire
 from slurm_share_tui.feed_process import Ears, Watch
-from slurm_share_tui.past import PastReader
 from slurm_share_tui.picture import put_together
+from slurm_share_tui.recorded_history import PastReader
 from slurm_share_tui.wire import (
     AskPast,
     Begin,
@@ -36,11 +36,11 @@ from slurm_share_tui.wire import (
     Trouble,
 )
 
-from slurm_share import recording
-from slurm_share.decide.idle import judged
-from slurm_share.errors import CommandError, SlurmShareError, UsageError
-from slurm_share.snapshot import Means
-from slurm_share.sources.opening import Origin
+from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
+from slurm_share.load import recording
+from slurm_share.load.rules.idle import judged
+from slurm_share.load.snapshot import Means
+from slurm_share.load.sources.opening import Origin
 
 
 class Played:
@@ -306,7 +306,7 @@ def test_the_past_of_a_node_a_gpu_and_a_user(day):
 
 def test_of_a_long_recording_some_looks_are_read(day, monkeypatch):
     """From its beginning to its end."""
-    monkeypatch.setattr(past, "POINTS_MOST", 4)
+    monkeypatch.setattr(recorded_history, "POINTS_MOST", 4)
     ((_, points),) = [(one.subject, one.points) for one in read(day, Subject(node="v-1"))]
     assert [point.taken - NOW for point in points] == [0, 180, 360, 540]
 

@@ -10,15 +10,22 @@ from dashboards import NOW, a_survey
 from msgspec.structs import replace
 from slurm_share_tui import scenes
 from slurm_share_tui.scenes import Live, Played, lines_only, open_scene
-from slurm_share_tui.wire import Details, Every, Look, Seek, Speed, Step
+from slurm_share_tui.wire import (
+    Details,
+    Every,
+    Look,
+    Seek,
+    Speed,
+    Step,
+)
 
-from slurm_share import recording
-from slurm_share.decide import figures
-from slurm_share.errors import StateError, UsageError
-from slurm_share.settings import Settings
-from slurm_share.snapshot import Survey
-from slurm_share.sources.opening import Origin
-from slurm_share.sources.surveyor import Surveyor
+from slurm_share.core.errors import StateError, UsageError
+from slurm_share.core.settings import Settings
+from slurm_share.load import recording
+from slurm_share.load.rules import figures
+from slurm_share.load.snapshot import Survey
+from slurm_share.load.sources.opening import Origin
+from slurm_share.load.sources.surveys import Surveyor
 
 
 @dataclasses.dataclass

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.widgets.grid_layout import GUTTER, MARGIN, Layout, Need, fitted, last_first, scrolled
+from slurm_share_tui.widgets.grid_layout import (
+    GUTTER,
+    MARGIN,
+    Layout,
+    Need,
+    fitted,
+    last_first,
+    scrolled,
+)
 
 NAME = Need(4, 10, 10)
 FIGURE = Need(6, 6, 6)

@@ -28,8 +28,8 @@ from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from slurm_share.errors import SlurmShareError
-from slurm_share.readers.job_output import LogFile, Tail
+from slurm_share.core.errors import SlurmShareError
+from slurm_share.triples.job_output import LogFile, Tail
 
 COLUMNS: tuple[Column[Any], ...] = (
     Column("gpu", "GPU", "load of its GPUs, percent [of all]", str, float, alias=("gpu_load",)),

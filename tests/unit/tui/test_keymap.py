@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from slurm_share_tui import keymap
 
-from slurm_share.errors import UsageError
+from slurm_share.core.errors import UsageError
 
 
 def test_every_id_is_there_once() -> None:

@@ -29,8 +29,8 @@ import pytest
 from dashboards import NOW, a_picture
 from shell import FakeFeed, a_dashboard, until
 from slurm_share_tui import themes
+from slurm_share_tui.action_rules import Me, cancelling
 from slurm_share_tui.app import Dashboard
-from slurm_share_tui.deeds import Me, cancelling
 from slurm_share_tui.history import History
 from slurm_share_tui.messages import Arrived
 from slurm_share_tui.picture import Picture

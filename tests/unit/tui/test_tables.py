@@ -10,16 +10,24 @@ from slurm_share_tui.history import History
 from slurm_share_tui.query import called, understand
 from slurm_share_tui.query_terms import QueryError
 from slurm_share_tui.rows import JobRow, UserRow, job_rows, user_rows
-from slurm_share_tui.tables import advice, cells, gpus, jobs, nodes, processes, users
+from slurm_share_tui.tables import (
+    advice,
+    cells,
+    gpus,
+    jobs,
+    nodes,
+    processes,
+    users,
+)
 from slurm_share_tui.widgets.grid_rows import Held
 
 from slurm_share.cli import llload_table
 from slurm_share.cli.llload import EXAMPLES
 from slurm_share.cli.llload_detail import gpu_table, job_table, process_table
 from slurm_share.cli.llload_view import Row, View
-from slurm_share.decide import figures
-from slurm_share.decide.flags import MEANINGS
-from slurm_share.snapshot import Advice, GpuSums
+from slurm_share.load.rules import figures
+from slurm_share.load.rules.flags import MEANINGS
+from slurm_share.load.snapshot import Advice, GpuSums
 
 TABLES = {"nodes": nodes, "users": users, "jobs": jobs, "gpus": gpus, "processes": processes, "advice": advice}
 WIDE = 10_000

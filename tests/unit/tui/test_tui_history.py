@@ -15,7 +15,17 @@ from slurm_share_tui.history import History
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.wire import Past, Point, Subject
 
-from slurm_share.snapshot import Activity, GpuLoad, GpuSums, GpuUser, Means, NodeLoad, Snapshot, Survey, UserLoad
+from slurm_share.load.snapshot import (
+    GpuLoad,
+    GpuSums,
+    GpuUser,
+    Means,
+    NodeLoad,
+    Snapshot,
+    Survey,
+    UserLoad,
+)
+from slurm_share.node.records import Activity
 
 N1 = Subject(node="n1")
 

@@ -8,8 +8,17 @@ from slurm_share_tui.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, 
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.rows import job_row, job_rows, summed, user_rows
 
-from slurm_share.records import QueuedJob
-from slurm_share.snapshot import GpuLoad, JobLoad, NodeLoad, OnGpu, ProcessLoad, SlurmNode, Snapshot, Survey, UserLoad
+from slurm_share.load.snapshot import (
+    GpuLoad,
+    JobLoad,
+    NodeLoad,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+    Survey,
+    UserLoad,
+)
+from slurm_share.slurm.records import QueuedJob, SlurmNode
 
 
 def record(number=4711, *, user="alice", nodes="n1", states=("RUNNING",), **more):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dashboards import drive
 from slurm_share_tui import clipboard
-from slurm_share_tui.deeds import Cancel, Deed, Scope
+from slurm_share_tui.action_rules import Cancel, Deed, Scope
 from slurm_share_tui.screens.confirm import Answers, Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -19,8 +19,8 @@ from slurm_share_tui.widgets.log_lines import LINE_MOST, LINES_MOST, LogLines, c
 from textual import events
 from textual.app import App
 
-from slurm_share.errors import SlurmShareError
-from slurm_share.readers.job_output import LogFile, Tail
+from slurm_share.core.errors import SlurmShareError
+from slurm_share.triples.job_output import LogFile, Tail
 
 HOSTILE = '4711  OF bob  running, on n1  "[red]y\\x1b[31m[/red] [@click=app.bell]' + "長" * 20 + '"'
 

@@ -13,7 +13,7 @@ from slurm_share_tui.wire import Position
 from textual.app import App
 from textual.widgets import Static
 
-from slurm_share.errors import UsageError
+from slurm_share.core.errors import UsageError
 
 HOUR = Position(number=7, count=13, first=NOW - 1800, last=NOW + 1800, speed=1.0)
 

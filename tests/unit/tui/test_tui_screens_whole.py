@@ -6,8 +6,8 @@ import pytest
 from dashboards import a_survey, drive, picture_of
 from msgspec.structs import replace
 from shell import FakeFeed, a_dashboard, notes_of, screen_text, until
-from slurm_share_tui.commands import Commands
-from slurm_share_tui.deeds import Me
+from slurm_share_tui.action_rules import Me
+from slurm_share_tui.actions import Commands
 from slurm_share_tui.place import Place
 from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
@@ -15,9 +15,10 @@ from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.wire import AskPast, Look, Position
 
-from slurm_share.actuators import cancel, signal
-from slurm_share.readers import job_output, slurm
-from slurm_share.readers.job_output import JobFiles
+from slurm_share.slurm import cancel, signals
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.triples import job_output
+from slurm_share.triples.job_output import JobFiles
 
 ALICE = Me("alice", 2001)
 SURVEY = replace(a_survey(), source="srun", user="alice", everybody=True)
@@ -48,10 +49,10 @@ def done(monkeypatch):
     def read_queue(*, jobs=(), **_):
         return None, tuple(job for job in SURVEY.jobs if job.job_id in jobs)
 
-    monkeypatch.setattr(slurm, "read_queue", read_queue)
+    monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
     monkeypatch.setattr(cancel, "cancel", lambda ids: told.append(("cancel", *ids)) or {})
-    monkeypatch.setattr(signal, "through_srun", lambda argv, env: told.append(tuple(argv)))
-    monkeypatch.setattr(signal, "through_scancel", lambda argv: told.append(tuple(argv)))
+    monkeypatch.setattr(signals, "through_srun", lambda argv, env: told.append(tuple(argv)))
+    monkeypatch.setattr(signals, "through_scancel", lambda argv: told.append(tuple(argv)))
     return told
 
 
@@ -193,7 +194,7 @@ def test_the_output_is_shown_and_left(done, monkeypatch, tmp_path) -> None:
     file.write_text("so far so good\n")
     said = JobFiles(user="alice", uid=ALICE.uid, stdout=str(file), stderr="", script="", folder="/")
     monkeypatch.setattr(job_output, "read_files", lambda number: said)
-    monkeypatch.setattr("slurm_share_tui.commands.os.geteuid", lambda: ALICE.uid)
+    monkeypatch.setattr("slurm_share_tui.actions.os.geteuid", lambda: ALICE.uid)
 
     async def play(app, pilot, feed) -> None:
         assert the_job(app).owner == "alice"
@@ -246,7 +247,7 @@ def test_a_fault_of_ours_is_said_and_the_next_question_can_be_asked(done, monkey
             await until(pilot, lambda count=count: len(notes) == count)
             await pilot.pause()
 
-    monkeypatch.setattr(slurm, "read_queue", broken)
+    monkeypatch.setattr(slurm_jobs, "read_queue", broken)
     notes: list[str] = []
     monkeypatch.setattr("slurm_share_tui.app.Dashboard.say", lambda self, words, **_: notes.append(words))
     play_on(play, monkeypatch=monkeypatch)

@@ -13,10 +13,10 @@ from slurm_share_tui import main, words
 from slurm_share_tui.words import as_llload, parser, understood
 
 from slurm_share.cli import llload
-from slurm_share.errors import UsageError
-from slurm_share.readers import proc
+from slurm_share.core.errors import UsageError
+from slurm_share.node import processes
 
-ME = proc.read_user_name(os.geteuid())
+ME = processes.read_user_name(os.geteuid())
 
 
 def wanted(*said):

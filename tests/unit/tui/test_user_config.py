@@ -20,7 +20,7 @@ from slurm_share_tui.user_config import (
     write_remembered,
 )
 
-from slurm_share.errors import ConfigError
+from slurm_share.core.errors import ConfigError
 
 
 def test_files_are_where_xdg_says() -> None:

@@ -14,7 +14,7 @@ from slurm_share_tui.views.advice import arithmetic
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
-from slurm_share.snapshot import Advice, Bound
+from slurm_share.load.snapshot import Advice, Bound
 
 NODE = Place(view="node", node="h-2")
 GPU = Place(view="gpu", node="h-2", gpu="GPU-demo-h-2-1", gpu_name="GPU 1")

@@ -17,8 +17,8 @@ from slurm_share_tui.tables import users
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
-from slurm_share.decide.advice import advise
-from slurm_share.decide.flags import flags
+from slurm_share.load.rules.advice import advise
+from slurm_share.load.rules.flags import flags
 
 NAMES = ("nodes", "users", "jobs", "gpus")
 SIZES = ((80, 24), (120, 40), (200, 50), (20, 5), (300, 100))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.records import Gpu, JobContext, MpsOffer, Plan, Refusal, ShareRequest
-from slurm_share.settings import Settings
+from slurm_share.core.records import ShareRequest
+from slurm_share.core.settings import Settings
+from slurm_share.node.records import Gpu
+from slurm_share.share.records import MpsOffer, Plan, Refusal
 from slurm_share.share.rules import allocation, drain
+from slurm_share.slurm.records import JobContext
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, i, "H100", 81920) for i in range(4))
 CORES = tuple((core,) for core in range(8))

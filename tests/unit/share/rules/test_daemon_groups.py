@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from slurm_share.records import DaemonGroup
-from slurm_share.share.rules import daemon_groups
+from slurm_share.core.records import DaemonGroup
+from slurm_share.mps.rules import cgroups
 
 GROUP = DaemonGroup("/sys/fs/cgroup", 2001, "5131194a-9e2f6f", minor=2, memory_mib=4096, processes=256)
 BLOCK, CHARACTER = 1, 2
@@ -50,12 +50,12 @@ def answer(program: bytes, kind: int, major: int, minor: int) -> int:
 )
 def test_the_guard_lets_no_gpu_through_but_the_daemons_own(kind: int, major: int, minor: int, expected: int) -> None:
     """nvidia-modeset, nvidiactl, nvidia-uvm and what is no GPU go through."""
-    assert answer(daemon_groups.device_program(2), kind, major, minor) == expected
+    assert answer(cgroups.device_program(2), kind, major, minor) == expected
 
 
 def test_v1_denies_every_gpu_but_the_daemons_own() -> None:
     """One line for each, also for a GPU that comes later; another controller is told nothing of it."""
-    lines = daemon_groups.values(GROUP, "devices")
+    lines = cgroups.values(GROUP, "devices")
     assert len(lines) == 253
     assert ("devices.deny", "c 195:2 rwm") not in lines
     assert {file for file, _ in lines} == {"devices.deny"}
@@ -72,12 +72,12 @@ def test_v1_denies_every_gpu_but_the_daemons_own() -> None:
 )
 def test_memory_and_processes_are_limited_where_their_controller_is(controller: str, expected: dict[str, str]) -> None:
     """v2 has one tree for all of them."""
-    assert dict(daemon_groups.values(GROUP, controller)) == expected
+    assert dict(cgroups.values(GROUP, controller)) == expected
 
 
 def test_a_gpu_of_unknown_number_denies_none() -> None:
     """Else the daemon could not open its own."""
     unknown = DaemonGroup("/sys/fs/cgroup", 2001, "5131194a-9e2f6f")
-    assert daemon_groups.values(unknown, "devices") == ()
-    assert daemon_groups.values(unknown, "memory") == ()
-    assert daemon_groups.needed_controllers(unknown) == ()
+    assert cgroups.values(unknown, "devices") == ()
+    assert cgroups.values(unknown, "memory") == ()
+    assert cgroups.needed_controllers(unknown) == ()

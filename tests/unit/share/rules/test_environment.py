@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from slurm_share import plan_text
-from slurm_share.records import Assignment, Gpu, JobContext, MpsOffer, Refusal, ShareRequest
-from slurm_share.settings import Settings
+from slurm_share.core.records import ShareRequest
+from slurm_share.core.settings import Settings
+from slurm_share.node.records import Gpu
+from slurm_share.share import plan as share_plan
+from slurm_share.share.records import Assignment, MpsOffer, Refusal
 from slurm_share.share.rules import allocation, environment, granted
+from slurm_share.slurm.records import JobContext
 
 GPU = Gpu("GPU-0", 3, 0, "H100", 81920)
 JOB = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4))
@@ -95,8 +98,8 @@ def slot_of(share=JOB.share, pipe="/run/p0"):
     """Slot 0's variables as a plan's reader has them."""
     plan = allocation.admit(replace(JOB, share=share), (GPU,), ((0,),), MpsOffer(48), Settings())
     plan = allocation.settle_mps(plan, {"GPU-0": pipe} if pipe else {}, {})
-    text = plan_text.render(environment.plan_file(plan))
-    return plan_text.parse(text).slots[0].environment
+    text = share_plan.render(environment.plan_file(plan))
+    return share_plan.parse(text).slots[0].environment
 
 
 def test_a_slot_with_a_larger_cap():

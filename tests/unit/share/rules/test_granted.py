@@ -7,8 +7,10 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.records import Gpu, JobContext, ShareRequest
+from slurm_share.core.records import ShareRequest
+from slurm_share.node.records import Gpu
 from slurm_share.share.rules import granted
+from slurm_share.slurm.records import JobContext
 
 GPUS = tuple(Gpu(f"GPU-{index}aaa-{index}", index, index, "V100", 32768) for index in range(4))
 MIG = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.records import Gpu, ShareRequest
-from slurm_share.settings import Settings
+from slurm_share.core.records import ShareRequest
+from slurm_share.core.settings import Settings
+from slurm_share.node.records import Gpu
 from slurm_share.share.rules import limits
 
 GPU = Gpu("GPU-0", 0, 0, "H100", 81920)

@@ -1,0 +1,41 @@
+"""A hook as a program: started by slurmd, or in a process of the helper's."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from slurm_share.core import names
+from slurm_share.share import hook
+
+TYPE_CHECKING = False  # as mypy knows it; `typing` itself would be half of an ordinary job's Prolog
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+
+def be_program(main: Callable[[], int]) -> NoReturn:
+    """Run a hook as the program that slurmd starts, and exit with its code.
+
+    To save time, garbage collection is off (the process lives for about 0.1 s), and the interpreter is not shut down in
+    order: all files are written by then. If the front would have asked a helper and there was none, the hook starts
+    one for the hooks that follow.
+    """
+    if sys.argv[1:] == [hook.HELPER_WORD]:
+        from . import helper
+
+        helper.program()
+    hook.begin()
+    has_front = os.environ.pop(names.ENV_FRONT, "") != ""
+    code = main()
+    if has_front and hook.wants_helper():
+        from . import helper_start
+
+        helper_start.start(lambda text: hook.report("hooks", text))
+    hook.leave(code)
+
+
+def be_child(main: Callable[[], int], answer: Callable[[int], None]) -> NoReturn:
+    """Run a hook in a process of the helper's. `answer`: tells the front the exit code."""
+    hook.begin(answer)
+    hook.leave(main())

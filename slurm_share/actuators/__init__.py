@@ -1,1 +1,0 @@
-"""Carry out what was decided."""

@@ -1,0 +1,1 @@
+"""Shared by every package: errors, names, paths, settings, processes, files, text."""

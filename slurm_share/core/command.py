@@ -1,0 +1,67 @@
+"""The way in and out of every command: errors become a sentence and an exit code here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from . import names, slurm_home
+from .errors import SlurmShareError, UsageError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def enter(program: str, run: Callable[[], int]) -> int:
+    """What `run` answers: 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    _fill_streams()
+    slurm_home.add_to_path()
+    try:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed; there is nowhere to write to")
+        code = run()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        forget_output()
+        return names.EXIT_OK
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except UsageError as error:
+        _say(program, error)
+        return names.EXIT_USAGE
+    except SlurmShareError as error:
+        _say(program, error)
+        return EXIT_FAILED
+    except OSError as error:
+        forget_output()
+        _say(program, error)
+        return EXIT_FAILED
+
+
+def _fill_streams() -> None:
+    """Put /dev/null where a standard stream is closed (2>&-): else the next file that is opened gets its number, and
+    what is meant for a person is written into it. Without stderr nobody is told anything, and the work is done."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def _say(program: str, error: Exception) -> None:
+    """After all that was said before it: in a file, or a pager, both are one text."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        forget_output()
+    if sys.stderr is not None:
+        print(f"{program}: {error}", file=sys.stderr)
+
+
+def forget_output() -> None:
+    """Say nothing more to standard output; what is still buffered must not raise again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

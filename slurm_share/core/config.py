@@ -1,0 +1,157 @@
+"""Finds and reads the site's configuration file and answers with one typed Settings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from . import names
+from .errors import ConfigError, OptionError
+from .paths import CONFIG_FILE
+from .settings import DEFAULT as DEFAULT
+from .settings import PER_PARTITION, Settings, parse_sm
+from .settings import Configuration as Configuration
+
+Values = TypeVar("Values", bound=Struct)
+
+_RANGES = {
+    "max_share": (1, names.SHARE_MAX),
+    "memory_reserve_percent": (0.0, 50.0),
+    "mps_server_memory_mib": (0, 65536),
+    "mps_daemon_memory_mib": (64, 16777216),
+    "mps_daemon_processes": (16, 65536),
+    "hook_deadline_s": (0.1, 300.0),
+    "release_deadline_s": (0.1, 300.0),
+    "shards_per_gpu": (0, 4294967293),
+    "agent_interval_s": (0.5, 300.0),
+    "agents_port": (1, 65535),
+}
+
+
+REMOTE_NODE = "NODE"
+"""The word of `remote_command` that stands for a node's name."""
+PARTITION = "partition"
+"""The table of tables: `[partition.NAME]`."""
+
+
+def load(file: Path | None = None) -> Configuration:
+    """The configuration of this host, all defaults where it has none; or the one in `file`, which must be there.
+
+    Raises ConfigError for a file that cannot be read, is not TOML, has an unknown key or a value of a wrong kind.
+    """
+    place = file or CONFIG_FILE
+    try:
+        text = place.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        if file is not None:
+            raise ConfigError(str(file), "there is no such file") from error
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(place), f"cannot be read: {error}") from error
+    return parse(text, str(place))
+
+
+def parse(text: str, file: str) -> Configuration:
+    """The configuration in `text`. Raises ConfigError as `load` does."""
+    given = read_toml(text, file)
+    tables = given.pop(PARTITION, {})
+    known = list(Settings.__struct_fields__)
+    know_all(given, known, file)
+    settings = _settings(given, file, "")
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(file, f"wants a table for each partition: [{PARTITION}.NAME]", PARTITION)
+    partitions = {}
+    for name, table in tables.items():
+        where = f"{PARTITION}.{name}."
+        for key in table:
+            if key in known and key not in PER_PARTITION:
+                raise ConfigError(
+                    file, f"is for the whole site; a partition may have {', '.join(PER_PARTITION)}", where + key
+                )
+        know_all(table, PER_PARTITION, file, where)
+        partitions[name] = _settings({**given, **table}, file, where)
+    if settings.switched_off:
+        settings = replace(settings, mode="off")
+        partitions = {name: replace(one, mode="off") for name, one in partitions.items()}
+    return Configuration(settings, {key: file if key in given else DEFAULT for key in known}, partitions, file)
+
+
+def read_toml(text: str, file: str) -> dict[str, Any]:
+    """What stands in `text`. Raises ConfigError for what is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
+        raise ConfigError(file, f"is not TOML: {error}") from error
+
+
+def know_all(given: Mapping[str, Any], known: Sequence[str], file: str, where: str = "") -> None:
+    """Raises ConfigError for a key that is not `known`, with the one that may have been meant. `where`: the table."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; the keys are {', '.join(known)}"
+            raise ConfigError(file, "unknown key" + hint, where + key)
+
+
+def typed(
+    given: Mapping[str, Any],
+    kind: type[Values],
+    file: str,
+    where: str = "",
+    wanted: Mapping[str, str] = MappingProxyType({}),
+) -> Values:
+    """The values as a record. Raises ConfigError for one of a wrong kind; `wanted`: of a key, what it has to be, where
+    that is said better than by its type."""
+    try:
+        return msgspec.convert(given, kind, strict=True)
+    except msgspec.ValidationError as error:
+        # msgspec ends its sentence with where it was: "Expected `int`, got `str` - at `$.max_share`"
+        why, _, place = str(error).partition(" - at `$.")
+        key = re.split(r"[`.\[]", place)[0]
+        why = f"must be {wanted[key]}" if key in wanted else why
+        raise ConfigError(file, f"{why}; it says {given.get(key)!r}", where + key) from error
+
+
+def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
+    """Of the whole site (`where` is empty), or with the keys of a partition's table over it."""
+    settings = typed(given, Settings, file, where)
+    for key, (low, high) in _RANGES.items():
+        if not low <= getattr(settings, key) <= high:
+            raise ConfigError(file, f"must be from {low:.12g} to {high:.12g}; it says {given[key]!r}", where + key)
+    for key in (
+        "log_file",
+        "mps_control",
+        "agent_socket",
+        "agent_token_file",
+        "prometheus_token_file",
+        "archive_folder",
+        "mode_file",
+    ):
+        path = getattr(settings, key)
+        if path and (not path.startswith("/") or not path.isprintable()):
+            raise ConfigError(file, f"must be an absolute path, or empty; it says {path!r}", where + key)
+    if REMOTE_NODE not in settings.remote_command or settings.remote_command[0] == REMOTE_NODE:
+        said = list(settings.remote_command)
+        raise ConfigError(
+            file, f"needs a program and the word {REMOTE_NODE} behind it; it says {said!r}", where + "remote_command"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_.-]*", settings.node_feature):
+        raise ConfigError(
+            file,
+            f"must be one feature (letters, digits, _ . -), or empty; it says {settings.node_feature!r}",
+            where + "node_feature",
+        )
+    try:
+        parse_sm(settings.sm)
+    except OptionError as error:
+        raise ConfigError(file, f"{error.why}; it says {settings.sm!r}", where + "sm") from error
+    return settings

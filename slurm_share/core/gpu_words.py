@@ -1,0 +1,30 @@
+"""How GPUs are written: TYPE:COUNT after -g, gpu:TYPE:COUNT in Slurm's gres."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .errors import UsageError, shown
+
+
+def parse_gpus(text: str) -> tuple[tuple[str, int], ...]:
+    """(type, count) of what was written after -g: `2`, `a100:2`, `gpu:a100:2`, or several with commas. The type is
+    empty where any will do. Raises UsageError."""
+    found = []
+    for word in text.split(","):
+        if re.fullmatch(r"(?:.*:)?0+", word, re.ASCII):
+            raise UsageError(
+                f"-g {shown(text)}: write 1 GPU or more, or leave -g away: without a triple a job then has no GPU, and "
+                "with one whole nodes with all that they have"
+            )
+        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.+-]*):)?([1-9][0-9]{0,3})", word, re.ASCII)
+        if match is None or match[1] == "gpu":
+            raise UsageError(f"-g {shown(text)}: {shown(word)!r} is not TYPE:COUNT or COUNT, such as volta:2 or 2")
+        found.append((match[1] or "", int(match[2])))
+    return tuple(found)
+
+
+def gres(gpus: Iterable[tuple[str, int]]) -> str:
+    """The same in Slurm's words."""
+    return ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in gpus)

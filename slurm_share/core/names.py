@@ -1,0 +1,213 @@
+"""The words slurm-share shares with Slurm, with CUDA and with its own C plugin.
+
+`plugins/names.h` holds the same vocabulary for C: every `#define SS_X` there stands for the `X` here, and
+`tests/contract/test_vocabulary.py` keeps the two equal.
+
+The plan
+--------
+The Prolog decides about a job once per node and writes the decision down as a *plan*; the SPANK plugin and the node
+launcher carry it out. It is text, so that C can read it without a library and a person can read it at 3 a.m.::
+
+    slurm-share-plan 1
+    job 4711
+    uid 2001
+    node n2
+    share 4,mem=8192M
+    gpus 2
+    slots 8
+    cores 0,8 1,9 2,10 3,11
+    note the GPUs are shared without MPS: no nvidia-cuda-mps-control on n2
+    slot 0 part=0/8 CUDA_VISIBLE_DEVICES=GPU-5131... SLURM_SHARE_SLOT=0 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
+    slot 1 part=4/8 CUDA_VISIBLE_DEVICES=GPU-97aa... SLURM_SHARE_SLOT=1 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
+    ...
+    end
+
+* Printable ASCII, lines end in one newline, at most PLAN_MAX_LINE bytes each and PLAN_MAX_BYTES in all. The first line
+  is PLAN_MAGIC, the last is `end`: a file without it is torn and counts as unreadable.
+* `job`, `uid`, `node`, in this order, say whose plan it is; a reader compares them with what Slurm told it.
+* A plan goes on in one of three ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and
+  the sentence is for the user. `unshared WHY` (then `end`): the job asked to share and runs as one that did not; such a
+  plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical), `gpus` (how many the job has here), `slots`,
+  `cores`, any number of `note SENTENCE` (said once in the job's output) and the slot lines, 0 to slots-1 in order.
+* `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
+  of its hardware threads, joined by commas.
+* `part=I/P` in a slot line: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step
+  knows which cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
+* The rest of a slot line is the task's environment: `NAME=value` is set, `NAME?=value` only where the user has not
+  set NAME. Values hold no blank and no control character.
+
+The slots
+---------
+Beside the plan, SLOTS_FOLDER leads to a folder below USER_FOLDER. There, one file a slot, named by its number, and
+SLOTS_LOCK. Whoever holds an flock on a slot's file has the slot; whoever chooses among them holds one on SLOTS_LOCK
+meanwhile, and no longer than that. A file is empty until its slot has had a task. Then it says who has it, in one line,
+or that it was given back (SLOT_USED)::
+
+    step 0 holder 102 8123456 task 112 8123460
+
+The holder of the lock (slurmstepd, or the node launcher) and the task, each as its pid and its start time, field 22 of
+/proc/PID/stat; `task 0 0` until it has been forked. A file that nobody has locked while its task lives belongs to that
+task all the same: its holder was killed. The files are their user's to write: any other text means nothing.
+
+The queue
+---------
+An srun on the job's only node waits for its slots before it makes its step, in the order of arrival. Its place is a
+lock on one byte of SLOTS_QUEUE (an open file description lock of fcntl(2), which ends with the process): byte p for
+place p, one above the highest that is there. The first in the queue looks for slots; the others sleep on the byte
+before theirs. When it finds enough it locks a promise of n slots, n bytes from QUEUE_CLAIMS + p * QUEUE_ROOM on, and
+leaves its place. When its step has a number s, the promise moves to QUEUE_STEPS + s * QUEUE_ROOM. It stands as long
+as srun runs; bytes 2s and 2s + 1 of the file (the lower one first) say how many tasks of the step have chosen their
+slots since, and only what is left of the promise counts. Whoever chooses, makes a promise or moves one, holds
+SLOTS_LOCK and leaves alone as many free slots as are promised to others. Whoever gives a slot back sets the times of
+SLOTS_QUEUE, which wakes the first in the queue.
+"""
+
+# --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------
+PLUGIN_NAME = "share_gpu"
+OPTION = "share-gpu"
+OPTION_OFF = "off"
+OPTION_MEM = "mem"
+OPTION_SM = "sm"
+OPTION_MPS = "mps"
+SM_EVEN = "even"
+SM_FREE = "free"
+MPS_ON = "on"
+MPS_OFF = "off"
+OPTION_SLOT_WAIT = "slot-wait"
+"""srun's own: how long it waits for a slot."""
+OPTION_FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+
+SHARE_MAX = 60
+"""Tasks on one GPU: the MPS client limit of a device since CUDA 13.1 (48 from Volta on before that).
+Source: docs.nvidia.com/deploy/mps, "Limitations"."""
+MEM_MAX_MIB = 16 * 1024 * 1024
+"""16 TiB: above any GPU, below every overflow."""
+MEM_MIN_MIB = 64
+"""The cap counts the CUDA context of its task (docs.nvidia.com/deploy/mps, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), which
+alone takes some hundred MiB on most GPUs: under a smaller cap no CUDA program starts."""
+MEM_BARE_MIN_MIB = 512
+"""A smaller number without a unit is asked back: more likely it means GiB, of which the largest GPU has 288 (B300)."""
+OPTION_MAX_BYTES = 64
+"""The longest valid option is under 40 bytes; a longer letter is not read."""
+
+# --- How the option travels -----------------------------------------------------------------------------------------
+JOB_CONTROL_VARIABLE = "SHARE_GPU"
+"""`spank_job_control_setenv` name; job_submit.lua sees it in `spank_job_env`."""
+HOOK_VARIABLE = "SPANK_SHARE_GPU"
+"""The same in Prolog and Epilog: Slurm adds the prefix, the user's side wrote the value."""
+JOB_CONTROL_DIRECT = "SHARE_GPU_SRUN"
+"""`1` where srun itself asks for the allocation: job_submit.lua then wants GPUs and tasks in numbers."""
+HOOK_DIRECT = "SPANK_SHARE_GPU_SRUN"
+"""The same in Prolog and Epilog."""
+
+VERDICT = "slurm-share"
+"""What the controller decided about a job's share, in the job's `extra` (or `comment`), behind the user's own text:
+``slurm-share=MODE[,WORD...]``, with `;` before it. share/rules/verdict.py knows the words."""
+VERDICT_EXTRA = "SLURM_JOB_EXTRA"
+VERDICT_COMMENT = "SLURM_JOB_COMMENT"
+"""Where a hook finds the two fields."""
+
+# --- Where state lives (see paths.py) --------------------------------------------------------------------------------
+CONFIG_FILE = "/etc/slurm-share/config.toml"
+STATE_ROOT = "/run/slurm-share"
+USER_FOLDER = "user"
+"""What users can write to: a file system of its own below STATE_ROOT, so that nobody fills the one of the ledger."""
+JOBS_FOLDER = "jobs"
+PLAN_FILE = "plan"
+UNSHARED_FOLDER = "unshared"
+"""Below STATE_ROOT, a plan named by its job's number for each job that asked to share and runs unshared here."""
+SLOTS_FOLDER = "slots"
+SLOTS_LOCK = "lock"
+"""Beside the slot files: held while slots are chosen."""
+SLOT_USED = "used"
+SLOTS_QUEUE = "queue"
+"""Beside the slot files: byte ranges of it are locked by sruns that wait for slots or were promised some."""
+SLOTS_REFUSED = "refused"
+"""Beside the slot files: not empty where a task of the job was refused on this node."""
+QUEUE_CLAIMS = 1 << 40
+"""Where in SLOTS_QUEUE the promises to sruns without a step begin; below are the places of those that wait."""
+QUEUE_STEPS = 1 << 50
+"""Where the promises to steps begin."""
+QUEUE_ROOM = 2048
+"""Bytes for the promise to one srun or step: more than PLAN_MAX_SLOTS."""
+MPS_FOLDER = "mps"
+NO_MPS_FOLDER = "no-mps"
+"""Root's and empty: the pipe directory of tasks without MPS. CUDA takes a missing variable for /tmp/nvidia-mps, whose
+daemon may be another user's."""
+
+# --- The hooks' helper (prolog/front.c asks it, prolog/helper.py is it) -----------------------------------------------
+LISTING_SETTING = "exclusive_user_nodes"
+"""The setting that makes ordinary jobs the hooks' business: both look for the word in CONFIG_FILE."""
+HELPER_FOLDER = "/run/slurm-share.hooks"
+"""Root's, 0700."""
+HELPER_SOCKET = "socket"
+HELPER_LOCK = "lock"
+"""Held by the helper."""
+HELPER_STARTED = "started"
+"""There from the start of a helper until it is ready."""
+HELPER_MOST_BYTES = 4 * 1024 * 1024
+"""The largest environment of a hook that the helper takes: twice what Linux passes on by default."""
+HELPER_MOST_VARIABLES = 1000
+"""And of how many variables: to set one takes the longer the more there are (setenv of glibc), 10,000 a second."""
+HELPER_TAKES = "T"
+"""The helper's first word: it takes the hook. Without it, after a second at most, the hook starts as a program."""
+HELPER_BEGINS = "B"
+"""The next word, of the hook's process: it has done nothing yet and waits for the hook's files."""
+HELPER_ENDED = "E"
+"""The last word of the hook's process; the byte after it is the hook's exit code."""
+ENV_FRONT = "SLURM_SHARE_FRONT"
+"""1 where front.c started the hook in Python: a helper would be asked."""
+
+# --- The plan --------------------------------------------------------------------------------------------------------
+PLAN_MAGIC = "slurm-share-plan 1"
+PLAN_MAX_LINE = 4096
+PLAN_MAX_BYTES = 4 * 1024 * 1024
+PLAN_MAX_SLOTS = 1024
+"""More slots than 16 GPUs x SHARE_MAX."""
+
+# --- What a task finds -----------------------------------------------------------------------------------------------
+ENV_SLOT = "SLURM_SHARE_SLOT"
+"""The task's slot on its node, 0 to SLOTS-1; of a job that has a part of one GPU, its slot on that GPU, among the jobs
+there. `none`, set by the user before srun: this step takes no slot."""
+SLOT_NONE = "none"
+ENV_SLOTS = "SLURM_SHARE_SLOTS"
+ENV_RANK = "SLURM_SHARE_RANK"
+"""The task's number in its step, over all nodes: for splitting independent work."""
+ENV_SIZE = "SLURM_SHARE_SIZE"
+"""Tasks of the step."""
+ENV_JOB = "SLURM_SHARE_JOB_ID"
+"""In the batch shell and below: the job whose steps are to find a plan on every node."""
+ENV_REQUEST = "SLURM_SHARE_REQUEST"
+"""In the batch shell and below: the job's share. srun tells it to the Prolog of a node that has had no step yet."""
+ENV_GPU_UUID = "SLURM_SHARE_GPU_UUID"
+ENV_GPU_INDEX = "SLURM_SHARE_GPU_INDEX"
+"""NVML index on the node: for people. Programs use the UUID."""
+ENV_GPU_MINOR = "SLURM_SHARE_GPU_MINOR"
+"""The N of the GPU's /dev/nvidiaN, which is Slurm's number for it; only where it is not the index."""
+ENV_PER_GPU = "SLURM_SHARE_PER_GPU"
+"""N of --share-gpu=N."""
+ENV_CORES = "SLURM_SHARE_CORES"
+"""The cores of the task's mask as the kernel took it, e.g. 0-3,8."""
+ENV_MPS = "SLURM_SHARE_MPS"
+ENV_SIMULATED = "SLURM_SHARE_SIMULATED"
+"""1 where the GPU is simulated; absent otherwise."""
+ENV_MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+ENV_MPS_PARTITION = "CUDA_MPS_SM_PARTITION"
+"""A static partition of one daemon, which no other daemon has. Taken out of slots."""
+ENV_MPS_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+ENV_MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+ENV_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""A user's own: how many connections his programs have to a GPU, of which MPS has only so many for all clients."""
+ENV_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+ENV_THREADS = "OMP_NUM_THREADS"
+ENV_JAX_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+ENV_TF_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+# --- Exit codes ------------------------------------------------------------------------------------------------------
+EXIT_OK = 0
+EXIT_USAGE = 2
+"""The person's mistake: a sentence on stderr, nothing done."""
+EXIT_NODE_UNWELL = 1
+"""A hook's: slurmd drains the node, and the hook's output in slurmd's log says why."""
+EXIT_REFUSED = 69
+"""A task that must not run (EX_UNAVAILABLE of sysexits.h); its sentence is in the job's output."""

@@ -1,0 +1,72 @@
+"""Names of nodes as Slurm folds them, n[1-3,7]: text in, names out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from .errors import UsageError, shown
+
+NODES_MAX = 100_000
+"""Most nodes that a list may name: above the largest clusters, below what fills a memory (n[1-999999999])."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_PIECE = re.compile(r",(?![^\[]*\])")
+_SIMPLE = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
+_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+
+
+def unfold(text: str) -> tuple[str, ...]:
+    """The names in a list that Slurm wrote, in its order. Raises UsageError as `parse` does."""
+    if "[" not in text:
+        return tuple(text.split(",")) if text else ()
+    if simple := _SIMPLE.fullmatch(text):  # nearly every list; ClusterShell takes twenty times as long
+        head, ranges = simple.groups()
+        spans = [span.partition("-") for span in ranges.split(",")]
+        if sum(int(last or first) - int(first) for first, _, last in spans) <= NODES_MAX:
+            return tuple(
+                f"{head}{number:0{len(first)}d}"
+                for first, _, last in spans
+                for number in range(int(first), int(last or first) + 1)
+            )
+    return tuple(name for piece in _PIECE.split(text) for name in _set(piece))
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """The names in a list that a person wrote, sorted, each once. Raises UsageError for one that is none."""
+    return tuple(_set(text))
+
+
+def fold(names: Iterable[str]) -> str:
+    """n[1-3,7], sorted; nothing for no names. What is no name of a node is not folded: side by side, as it is."""
+    wanted = list(names)
+    if not all(map(_NAME.fullmatch, wanted)):
+        return ",".join(wanted)
+    return str(NodeSet.fromlist(wanted, resolver=RESOLVER_NOGROUP))
+
+
+def _size(piece: str) -> int:
+    """At most so many names are in a piece: its brackets multiply, n[1-3]m[1-4]."""
+    size = 1
+    if re.search(r"[\[,]\s*-|\]\s*[0-9]{6}", piece):  # to ClusterShell a number below 0, or digits that join a range's
+        return NODES_MAX + 1
+    for listed in re.findall(r"\[([^\[\]]*)", piece):
+        spans = listed.count(",") + 1
+        size *= spans + sum(max(0, int(last[:10]) - int(first[:10])) for first, last in _RANGE.findall(listed))
+    return size
+
+
+def _set(text: str) -> NodeSet:
+    count = sum(_size(piece) for piece in _PIECE.split(text))
+    try:
+        if count > NODES_MAX:
+            raise ValueError
+        found = NodeSet(text, resolver=RESOLVER_NOGROUP)
+    except (NodeSetException, ValueError) as error:
+        raise UsageError(
+            f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas"
+        ) from error
+    if not found or not all(map(_NAME.fullmatch, found)):
+        raise UsageError(f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas")
+    return found

@@ -1,0 +1,30 @@
+"""`--version`, which every command has."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from .installed import version
+
+
+def add_to(words: argparse.ArgumentParser) -> None:
+    """Add the option to a command's words."""
+    words.add_argument(
+        "--version", nargs=0, action=_Print, default=argparse.SUPPRESS, help="print the version and exit"
+    )
+
+
+class _Print(argparse.Action):
+    """Reads the version only where somebody asks for it: 20 ms of every command else."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        print(f"{parser.prog} of slurm-share {version() or '(not installed)'}")
+        parser.exit()

@@ -1,0 +1,1 @@
+"""`slurm-share doctor`: facts of a host, checks on them, fixes."""

@@ -1,0 +1,61 @@
+"""All checks, in the order in which they are looked at, and what they say of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ..facts.records import Check, Facts, Finding, Outcome
+from . import (
+    gpus,
+    hooks,
+    mps,
+    plugin,
+    policy,
+    slurm,
+    state,
+    system,
+)
+
+THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
+    ("Slurm", slurm.CHECKS),
+    ("Plugin, programs and settings", plugin.CHECKS),
+    ("Prolog and Epilog", hooks.CHECKS),
+    ("What the controller makes of a shared job", policy.CHECKS),
+    ("The operating system, and what jobs are confined with", system.CHECKS),
+    ("GPUs and MPS", (*gpus.CHECKS, *mps.CHECKS)),
+    ("What slurm-share keeps on a node", state.CHECKS),
+)
+ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)
+FORESEES: dict[int, tuple[str, ...]] = {
+    1: ("ledger-lock",), 5: ("gpu-processes",), 6: ("mps-health",),
+    7: ("state-folder", "mps-daemons"), 9: ("state-folder", "users-folder", "job-folders"),
+    10: ("mps-daemons", "exclusive"),
+    11: ("foreign-mps",), 12: ("mps-health",), 14: ("mps-daemons",),
+    15: ("private-shm", "shared-memory", "job-folders", "containers", "open-files", "remove-ipc", "task-prolog"),
+    16: ("compute-mode",), 17: ("mig", "gpu-count"), 19: ("mps-driver",), 20: ("gres", "job-submit"),
+    23: ("hook-order",), 24: ("hook-files", "hook-owner"), 26: ("run-in-job",), 27: ("persistence", "hook-time"),
+    28: ("slurmd-restarted", "ledger"), 29: ("mps-driver",), 30: ("plugin-release", "plugin", "plugstack"),
+}  # fmt: skip
+"""Rows of packaging/docs/failure-modes.md, and the checks that see them come, or there. The others befall one job in
+one moment, and nothing of a host or its files shows them before."""
+ORDER: tuple[Outcome, ...] = ("FAIL", "WARN", "SKIP", "PASS")
+
+
+def examine(facts: Facts, without: Collection[str] = ()) -> tuple[Finding, ...]:
+    """What every check for this host's roles says; of checks that are named in `without`, nothing."""
+    return tuple(
+        Finding(check.name, verdict.outcome, verdict.what, _fix(check, verdict.outcome, verdict.fix))
+        for check in ALL
+        if set(check.roles) & set(facts.roles) and check.name not in without
+        for verdict in check.look(facts)
+    )
+
+
+def _fix(check: Check, outcome: Outcome, said: str) -> str:
+    return (said or check.fix) if outcome in ("WARN", "FAIL") else ""
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0: all well; 1: warnings; 2: something fails."""
+    outcomes = {finding.outcome for finding in findings}
+    return 2 if "FAIL" in outcomes else 1 if "WARN" in outcomes else 0

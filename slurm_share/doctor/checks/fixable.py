@@ -1,0 +1,114 @@
+"""What `slurm-share doctor --fix` may do: put right what is ours, where it is proved that nobody has it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ...core.installed import CHOOSER, PLUGIN
+from ...share.records import LedgerJob
+from ..facts.records import Facts, Unseen
+from . import mps, state
+from .base import release_of
+
+Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
+
+
+class Mend(Struct, frozen=True):
+    """One thing to do."""
+
+    kind: Kind
+    """epilog: what a job's Epilog would have done. choose: the package's slurm-share-plugin, relink: the plugin's link
+    where there is no such program. narrow: take others' write bits from a path of ours. mode: a GPU's compute mode that
+    a job left. daemon: an MPS daemon of ours that no job has."""
+    what: str
+    """In words, for whoever asked for it."""
+    job_id: int = 0
+    uid: int = 0
+    restart_count: int | None = None
+    partition: str | None = None
+    path: str = ""
+    """Of the link, the file, or the daemon's pipe folder."""
+    target: str = ""
+    """What the link is to point to, or the GPU."""
+
+
+def plan(facts: Facts) -> tuple[Mend, ...]:
+    """What to do first. What an Epilog leaves undone is seen when the host is looked at again, and planned then."""
+    if "compute" in facts.roles and (jobs := _epilogs(facts)):
+        return jobs
+    if "compute" not in facts.roles:
+        return _plugin(facts)
+    return (*_plugin(facts), *_narrow(facts), *_unused(facts))
+
+
+def _epilogs(facts: Facts) -> tuple[Mend, ...]:
+    """Only where Slurm and the kernel both say that the job is over; the Epilog itself then looks once more, under the
+    ledger's lock, and leaves alone a later run of a job that was requeued."""
+    stale, folders = state.over(facts), state.orphans(facts)
+    found = [] if isinstance(stale, Unseen) else [*stale]
+    found += _abandoned(facts)
+    mends = [
+        Mend("epilog", f"job {job.job_id} of uid {job.uid}: what its Epilog left undone", job.job_id, job.uid,
+             job.restart_count, job.partition)
+        for job in found
+    ]  # fmt: skip
+    ids = () if isinstance(folders, Unseen) else folders
+    mends += [Mend("epilog", f"job {job}: its folder, which nobody has any more", job) for job in ids]
+    return tuple(mends)
+
+
+def _abandoned(facts: Facts) -> tuple[LedgerJob, ...]:
+    """Jobs whose clearing hook was killed, and that neither Slurm nor the kernel has: not a job that is here again."""
+    jobs = facts.slurm.jobs_here
+    if isinstance(jobs, Unseen):
+        return ()
+    return tuple(job for job in facts.state.abandoned if job.job_id not in jobs | facts.state.live_jobs)
+
+
+def _plugin(facts: Facts) -> tuple[Mend, ...]:
+    """The packages keep an object for each release beside the link; a site's own build is a file, and left alone."""
+    plugin, version = facts.plugin, facts.slurm.version
+    if isinstance(version, Unseen) or plugin.release == release_of(version) or (plugin.file and not plugin.link):
+        return ()
+    wanted = release_of(version)
+    if plugin.has_chooser and plugin.path == PLUGIN:
+        return (Mend("choose", f"{CHOOSER}: {plugin.path} for Slurm {wanted}", path=CHOOSER),)
+    folder = next((one for one in plugin.releases if one.rpartition("/")[2] == wanted), None)
+    if folder is None or not plugin.link:
+        return ()
+    target = f"{folder}/{plugin.path.rpartition('/')[2]}"
+    return (Mend("relink", f"{plugin.path} -> {target}", path=plugin.path, target=target),)
+
+
+def _narrow(facts: Facts) -> tuple[Mend, ...]:
+    found: list[Mend] = []
+    for file in (facts.state.folder, facts.state.log):
+        last = None if file is None else file.chain[-1]
+        if last is not None and last.uid == 0 and last.mode & 0o022:
+            found.append(Mend("narrow", f"{last.path}: others may not write there any more", path=last.path))
+    return tuple(found)
+
+
+def _unused(facts: Facts) -> tuple[Mend, ...]:
+    """Modes and daemons that no job has. The ledger alone does not prove it, for it may have been lost: nothing is done
+    where Slurm does not answer, nor beside a job that the ledger does not know, whose they could be."""
+    ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
+    if isinstance(ledger, Unseen) or isinstance(jobs, Unseen) or not facts.slurm.are_all_jobs:
+        return ()
+    known = [*ledger.jobs, *(one.job for one in ledger.leaving)]
+    if (jobs | facts.state.live_jobs) - {job.job_id for job in known}:
+        return ()
+    used = {gpu for job in known for gpu in job.gpus}
+    found = [
+        Mend("mode", f"GPU {one.gpu}: compute mode {one.mode} again", target=one.gpu)
+        for one in ledger.modes
+        if one.gpu not in used
+    ]
+    found += [
+        Mend("daemon", f"{pipe}: the MPS daemon of uid {uid}, who has no job on it", uid=uid, path=pipe)
+        for uid, pipe, _ in facts.state.daemons
+        if not mps.has_job(facts, uid, pipe)
+    ]
+    return tuple(found)

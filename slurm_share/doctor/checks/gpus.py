@@ -1,0 +1,275 @@
+"""The GPUs of a node, their driver, and MPS for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...mps.records import MPS_NAME
+from ...node.records import NodeProcess
+from ...share.rules.leftovers import FIRST_ORDINARY_UID
+from ..facts.records import Facts, SeenGpu, Unseen, Verdict
+from .base import (
+    COMPUTE,
+    check,
+    fail,
+    named,
+    ok,
+    skip,
+    unsafe,
+    warn,
+)
+from .policy import gpus_of
+
+DEFAULT_MODE, PROHIBITED = 0, 2
+MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
+"""NVML's numbers, nvidia-smi's words."""
+WAKE_S = 3.0
+"""What each GPU may add to the first start without persistence, ECC scrubbing included: 1 to 3 s
+(docs.nvidia.com/deploy/driver-persistence)."""
+
+
+def _expected(facts: Facts) -> int | None:
+    """How many GPUs Slurm says this node has; None: it does not say."""
+    if isinstance(facts.slurm.nodes, Unseen):
+        return None
+    return next((gpus_of(node.gres) for node in facts.slurm.nodes if node.name == facts.host), None)
+
+
+def _no_driver(facts: Facts) -> list[Verdict] | None:
+    """For checks that want GPUs: why there is nothing to look at."""
+    if isinstance(facts.gpus.driver, Unseen):
+        return skip("no driver answers")
+    return None if facts.gpus.gpus else skip("the driver has no GPU")
+
+
+def _whole(facts: Facts) -> list[SeenGpu]:
+    """GPUs and no MIG instances."""
+    return [one for one in facts.gpus.gpus if not one.gpu.uuid.startswith("MIG-")]
+
+
+@check(
+    "driver",
+    COMPUTE,
+    asks="NVIDIA's driver answers",
+    why="no GPU can be shared, and what jobs leave on GPUs is not found",
+    fix="nvidia-smi; dmesg | grep -i nvrm; reload the driver, or reboot the node",
+)
+def driver(facts: Facts) -> Sequence[Verdict]:
+    version = facts.gpus.driver
+    if not isinstance(version, Unseen):
+        return ok(f"driver {version}")
+    if _expected(facts) == 0:
+        return skip("Slurm says that this node has no GPU")
+    return fail(version.why)
+
+
+@check(
+    "gpu-count",
+    COMPUTE,
+    asks="the driver has the GPUs that slurm.conf says",
+    why="a job is given a GPU that is not there (it fell off the bus), or GPUs lie idle that Slurm does not know",
+    fix="nvidia-smi -L; put Gres= and gres.conf right, or drain the node and have the GPU looked at",
+)
+def gpu_count(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    expected = _expected(facts)
+    if expected is None:
+        return skip("Slurm does not say how many there are")
+    instances = len(facts.gpus.gpus) - len(_whole(facts))
+    parents = sum(one.gpu.mig_parent for one in facts.gpus.gpus)
+    found = len(_whole(facts)) - parents + instances
+    if expected in (found, len(_whole(facts))):
+        return ok(f"{found}")
+    return fail(f"the driver has {found}, Slurm says {expected}")
+
+
+@check(
+    "simulated-gpus",
+    COMPUTE,
+    asks="the GPUs are real, or the site has said that it wants simulated ones",
+    why="nothing is computed on a simulated GPU; where config.toml does not allow it no share is made on one",
+    fix="config.toml: simulated_gpus = true on a test cluster; elsewhere take the simulated libnvidia-ml.so.1 away",
+)
+def simulated_gpus(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    wanted = facts.config.settings.simulated_gpus
+    fake = [one for one in facts.gpus.gpus if one.gpu.simulated]
+    if fake and not wanted:
+        return fail(f"{len(fake)} SIMULATED GPUs, and config.toml does not allow them")
+    if fake:
+        return ok(f"{len(fake)} SIMULATED GPUs, as config.toml wants: nothing is computed on them")
+    if wanted:
+        return warn("real GPUs, and simulated_gpus = true", "config.toml: take simulated_gpus out")
+    return ok("real ones")
+
+
+@check(
+    "gpu-health",
+    COMPUTE,
+    asks="no GPU has errors that outlast a job",
+    why="jobs fail on it one after the other, and the queue drains into a broken GPU",
+    fix="drain the node; nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the GPU",
+)
+def gpu_health(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    found: list[Verdict] = []
+    for one in facts.gpus.gpus:
+        if one.problems:
+            found += fail(f"GPU {one.gpu.index} ({one.gpu.uuid}): {named(one.problems)}")
+    return found or ok("no errors")
+
+
+@check(
+    "mig",
+    COMPUTE,
+    asks="no GPU is in MIG mode",
+    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is given the GPU"
+    " itself is refused",
+    fix="nvidia-smi -i GPU -mig 0 and a reset; where MIG is wanted: the instances in gres.conf, and not the GPU, or"
+    ' mode = "off" for the partition; then `slurm-share doctor --except mig`',
+)
+def mig(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    split = [str(one.gpu.index) for one in facts.gpus.gpus if one.gpu.mig_parent]
+    return warn(f"MIG is on: GPU {named(split)}") if split else ok("none is")
+
+
+@check(
+    "persistence",
+    COMPUTE,
+    asks="the driver stays awake between jobs (persistence mode)",
+    why="without it the driver lets a GPU go with its last process, and a Prolog waits seconds for each to come back",
+    fix="systemctl enable --now nvidia-persistenced",
+)
+def persistence(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    told = [one for one in _whole(facts) if one.persistence is not None]
+    if not told:
+        return skip("the driver does not tell")
+    asleep = [one for one in told if not one.persistence]
+    if not asleep:
+        return ok("on")
+    what = f"off on GPU {named(one.gpu.index for one in asleep)}"
+    settings = None if isinstance(facts.config, Unseen) else facts.config.settings
+    needs = WAKE_S * len(asleep)
+    if settings is not None and needs > settings.hook_deadline_s:
+        what += f"; to wake {len(asleep)} may take {needs:g} s, and hook_deadline_s is {settings.hook_deadline_s:g} s"
+    return warn(what)
+
+
+@check(
+    "compute-mode",
+    COMPUTE,
+    asks="every GPU is in the compute mode that the site wants, and none is left over from a job",
+    why="in Exclusive_Process a second program finds the GPU busy; in Prohibited every one does",
+    fix="nvidia-smi -i UUID -c 0",
+)
+def compute_mode(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    ledger = facts.state.ledger
+    modes = {} if isinstance(ledger, Unseen) else {one.gpu: one.mode for one in ledger.modes}
+    used = set() if isinstance(ledger, Unseen) else {gpu for job in ledger.jobs for gpu in job.gpus}
+    found: list[Verdict] = []
+    for one in _whole(facts):
+        uuid, mode = one.gpu.uuid, one.compute_mode
+        if mode in (None, DEFAULT_MODE) or uuid in used:
+            continue
+        said = f"GPU {one.gpu.index} ({uuid}) is in {MODES.get(mode or 0, mode)}"
+        if uuid in modes:
+            found += warn(f"{said}, left by a job; it was {MODES.get(modes[uuid])}", "slurm-share doctor --fix")
+        elif mode == PROHIBITED:
+            found += fail(said, f"nvidia-smi -i {uuid} -c 0")
+        else:
+            found += warn(f"{said}, and no job has it", f"nvidia-smi -i {uuid} -c 0")
+    return found or ok("as it should be")
+
+
+@check(
+    "gpu-processes",
+    COMPUTE,
+    asks="no program is on a GPU that belongs to no job",
+    why="it takes memory from the next job's tasks; our Epilog ends users' programs there, and leaves a system user's",
+    fix="find out whose it is and end it, or name it in tolerated_processes of config.toml",
+)
+def gpu_processes(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    found: list[Verdict] = []
+    for one in facts.gpus.gpus:
+        for process in one.processes:
+            if not _belongs(process, facts):
+                who = process.identity
+                found += warn(f"process {who.pid} ({who.name}) of uid {who.uid} on GPU {one.gpu.index} is in no job")
+    return found or ok("every program is in a job")
+
+
+def _belongs(process: NodeProcess, facts: Facts) -> bool:
+    """Whether it may be on a GPU: of a job that is here, of MPS (which has checks of its own), or tolerated."""
+    who, ledger, config = process.identity, facts.state.ledger, facts.config
+    known = facts.state.live_jobs | (set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs})
+    known |= set() if isinstance(facts.slurm.jobs_here, Unseen) else facts.slurm.jobs_here
+    if process.job_id in known or (who.name or "").startswith(MPS_NAME):
+        return True
+    tolerated = () if isinstance(config, Unseen) else config.settings.tolerated_processes
+    return who.uid is not None and who.uid < FIRST_ORDINARY_UID and who.name in tolerated
+
+
+@check(
+    "mps-program",
+    COMPUTE,
+    asks="NVIDIA's MPS programs are here, and root's alone",
+    why="without them tasks share by taking turns, and no memory cap is enforced",
+    fix="install the driver's compute utilities (nvidia-compute-utils, nvidia-driver-cuda), or set mps_control",
+)
+def mps_program(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    path = facts.config.settings.mps_control
+    if not path:
+        return ok("config.toml wants none")
+    if (nothing := _no_driver(facts)) is not None:
+        return nothing
+    control, server = facts.gpus.control, facts.gpus.server
+    if control is None:
+        return warn(f"there is no {path}")
+    if not control.is_executable:
+        return warn(f"{path} is not executable", f"chmod 755 {path}")
+    if why := unsafe(control):
+        return fail(why, f"chown root and chmod go-w {path}")
+    if server is None:
+        return warn(f"{path} is here, and nvidia-cuda-mps-server beside it is not: no client will be served")
+    return ok(path)
+
+
+@check(
+    "foreign-mps",
+    COMPUTE,
+    asks="no MPS daemon runs but ours",
+    why="it is never stopped by us; a GPU that it holds refuses our servers, and shared jobs run without MPS",
+    fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (one with protocol 3: the same program"
+    " with -q); take it out of the node's start",
+)
+def foreign_mps(facts: Facts) -> Sequence[Verdict]:
+    found: list[Verdict] = []
+    for one in facts.gpus.foreign:
+        who = one.identity
+        where = one.pipe or "a folder that is not told"
+        ask = f"CUDA_MPS_PIPE_DIRECTORY={where} nvidia-cuda-mps-control"
+        fix = "" if one.pipe is None else f"echo quit | {ask}" if one.protocol == 2 else f"{ask} -q"
+        what = "MPS daemon" if one.protocol == 2 else f"MPS daemon (protocol {one.protocol})"
+        found += warn(f"{what} {who.pid} of uid {who.uid} in {where} is not ours", fix)
+    return found or ok("no daemon but ours")
+
+
+CHECKS = (
+    driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes, mps_program,
+    foreign_mps,
+)  # fmt: skip

@@ -1,0 +1,227 @@
+"""Prolog and Epilog: whether slurmd will run ours, in time, in order, and whether anything there drains the node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.installed import EPILOG, HOME, PROLOG
+from ...share.rules import site
+from ..facts.records import ConfiguredHook, Facts, Unseen, Verdict
+from .base import (
+    COMPUTE,
+    CONTROLLER,
+    check,
+    fail,
+    named,
+    ok,
+    seconds,
+    skip,
+    unsafe,
+    values,
+    warn,
+    words,
+)
+
+
+@check(
+    "run-in-job",
+    CONTROLLER,
+    asks="PrologFlags has no RunInJob",
+    why="the Prolog would run inside the job's own step: what ends the job kills the MPS daemons of all the user's jobs"
+    " on those GPUs, before the Epilog can end them cleanly",
+    fix="slurm.conf: take RunInJob out of PrologFlags, then `scontrol reconfigure`",
+)
+def run_in_job(facts: Facts) -> Sequence[Verdict]:
+    found = words(facts, "PrologFlags")
+    if isinstance(found, Unseen):
+        return skip(found)
+    return fail("PrologFlags has RunInJob") if site.runs_in_job(found) else ok("the Prolog runs under slurmd")
+
+
+def _configured(facts: Facts, key: str) -> Sequence[Verdict]:
+    """On a controller only the words are seen; which files a pattern finds is seen on a node."""
+    program = f"slurm-share-{key.lower()}"
+    found = values(facts, key)
+    if isinstance(found, Unseen):
+        return skip(found)
+    hooks = facts.slurm.prologs if key == "Prolog" else facts.slurm.epilogs
+    ours = [] if isinstance(hooks, Unseen) else [one.path for hook in hooks for one in hook.files if one.is_ours]
+    if ours:
+        return ok(f"slurmd runs {named(ours)}")
+    if "compute" in facts.roles and not isinstance(hooks, Unseen):
+        return fail(f"{key} is {named(found) or 'not set'}, and none of it is {program}")
+    if any(program in one for one in found):
+        return ok(f"{key}={named(found)}")
+    if not isinstance(hooks, Unseen) and any(not hook.files for hook in hooks):
+        return skip(f"{key}={named(found)}: what is in it is seen on a compute node")
+    if any(set(one) & set("*?[") for one in found):
+        return skip(f"{key}={named(found)} is a pattern: what it finds is seen on a compute node")
+    return fail(f"{key} is {named(found) or 'not set'}")
+
+
+@check(
+    "prolog",
+    (*CONTROLLER, *COMPUTE),
+    asks="slurm.conf has our Prolog, alone or in a folder of several",
+    why="no job's share is set up: its tasks are refused for want of a plan",
+    fix=f"slurm.conf: Prolog={PROLOG}, or a link to it in prolog.d; `slurm-share install` shows it",
+)
+def prolog(facts: Facts) -> Sequence[Verdict]:
+    return _configured(facts, "Prolog")
+
+
+@check(
+    "epilog",
+    (*CONTROLLER, *COMPUTE),
+    asks="slurm.conf has our Epilog, alone or in a folder of several",
+    why="MPS daemons, leftover processes and files of ended jobs stay until the next shared job comes",
+    fix=f"slurm.conf: Epilog={EPILOG}, or a link to it in epilog.d; `slurm-share install` shows it",
+)
+def epilog(facts: Facts) -> Sequence[Verdict]:
+    return _configured(facts, "Epilog")
+
+
+def _both(facts: Facts) -> list[tuple[str, ConfiguredHook]] | Unseen:
+    found: list[tuple[str, ConfiguredHook]] = []
+    for key, hooks in (("Prolog", facts.slurm.prologs), ("Epilog", facts.slurm.epilogs)):
+        if isinstance(hooks, Unseen):
+            return hooks
+        found += [(key, hook) for hook in hooks]
+    return found
+
+
+@check(
+    "hook-files",
+    COMPUTE,
+    asks="every Prolog and Epilog line finds at least one file, and every file of it can be run",
+    why="slurmd takes a pattern that finds nothing, and a file that it cannot run, for a failure: the node drains with"
+    " the next job",
+    fix="put the file there and `chmod 755` it, or take the line out of slurm.conf",
+)
+def hook_files(facts: Facts) -> Sequence[Verdict]:
+    both = _both(facts)
+    if isinstance(both, Unseen):
+        return skip(both)
+    found: list[Verdict] = []
+    for key, hook in both:
+        if not hook.files:
+            fix = f"put a file there, such as a link to {HOME}/bin/slurm-share-{key.lower()}, or take the line out"
+            found += fail(f"{key}={hook.written} finds no file: the next job drains this node", fix)
+        for file in hook.files:
+            if not file.is_executable:
+                found += fail(f"{key} {file.path} is not executable", f"chmod 755 {file.path}")
+            elif not file.interpreter_is_there:
+                fix = f"install {file.interpreter}, or put the first line of {file.path} right"
+                found += fail(f"{key} {file.path} wants {file.interpreter}, which is not there", fix)
+    return found or ok(f"{sum(len(hook.files) for _, hook in both)} files, all can be run")
+
+
+@check(
+    "hooks-once",
+    COMPUTE,
+    asks="each of our hooks is run once for a job",
+    why="the second run of a Prolog or Epilog costs every job its time, and its lines in the log",
+    fix="leave one of the lines of slurm.conf, links or scripts that are named",
+)
+def hooks_once(facts: Facts) -> Sequence[Verdict]:
+    both = _both(facts)
+    if isinstance(both, Unseen):
+        return skip(both)
+    found: list[Verdict] = []
+    for key in ("Prolog", "Epilog"):
+        ours = [file.path for of, hook in both for file in hook.files if of == key and file.is_ours]
+        if len(ours) > 1:
+            fix = f"leave one of them: take the {key} line out of slurm.conf, or remove the link or script"
+            found += warn(f"{len(ours)} files run our {key}: {named(ours)}", fix)
+    return found or ok("none runs twice")
+
+
+@check(
+    "hook-owner",
+    COMPUTE,
+    asks="nobody but root can change a hook, nor a folder above it",
+    why="Prolog and Epilog run as root: whoever can write there is root on this node",
+    fix="chown root and chmod go-w what is named",
+)
+def hook_owner(facts: Facts) -> Sequence[Verdict]:
+    both = _both(facts)
+    if isinstance(both, Unseen):
+        return skip(both)
+    files = [file for _, hook in both for file in hook.files]
+    # One that a configless controller sends is where slurm.conf is: whoever owns that names the hooks anyway.
+    conf, theirs = facts.slurm.file.rpartition("/")[0], (0, facts.slurm.slurm_uid)
+    found = [why for file in files if (why := unsafe(file, theirs if file.path.rpartition("/")[0] == conf else (0,)))]
+    return [one for why in dict.fromkeys(found) for one in fail(why)] or ok("hooks are root's alone")
+
+
+@check(
+    "hook-order",
+    COMPUTE,
+    asks="of several Epilogs ours runs first",
+    why="slurmd runs a folder in reverse order (z to a, then 9 to 0), and the first script that fails keeps the rest"
+    " from running: what ours has to clear would stay. Of Prologs any may be first: where one fails, no job runs",
+    fix="name the link zz-slurm-share, or give it an Epilog= line before the others",
+)
+def hook_order(facts: Facts) -> Sequence[Verdict]:
+    hooks = facts.slurm.epilogs
+    if isinstance(hooks, Unseen):
+        return skip(hooks)
+    files = [file for hook in hooks for file in hook.files]
+    ours = next((place for place, file in enumerate(files) if file.is_ours), 0)
+    if ours:
+        return warn(f"{named(file.path for file in files[:ours])} before {files[ours].path}")
+    return ok("ours runs first")
+
+
+@check(
+    "hook-time",
+    CONTROLLER,
+    asks="Slurm's time limits leave our hooks the time that config.toml gives them",
+    why="a Prolog that is cut off drains the node and requeues the job; an Epilog that is cut off drains it, too",
+    fix="raise what is named in slurm.conf, or lower hook_deadline_s or release_deadline_s in config.toml",
+)
+def hook_time(facts: Facts) -> Sequence[Verdict]:
+    config = facts.config
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    if isinstance(values(facts, "BatchStartTimeout"), Unseen):
+        return skip("slurm.conf is not to be seen")
+    settings = config.settings
+    found: list[Verdict] = []
+    limits = {key: seconds(facts, key) for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")}
+    for one in site.cut_off(limits, settings):
+        who = "a Prolog" if one.key == "Prolog" else "an Epilog"
+        found += fail(f"{who} is cut off after {one.most_s:g} s, ours may take {one.needs_s:g} s")
+    for key, default in (("BatchStartTimeout", 10.0), ("MessageTimeout", 10.0)):
+        most = seconds(facts, key) or default
+        if most < settings.hook_deadline_s:
+            found += warn(f"{key} is {most:g} s, and hook_deadline_s {settings.hook_deadline_s:g} s")
+    unkillable = seconds(facts, "UnkillableStepTimeout") or 60.0
+    if unkillable < settings.release_deadline_s:
+        found += warn(
+            f"UnkillableStepTimeout is {unkillable:g} s, and release_deadline_s {settings.release_deadline_s:g} s"
+        )
+    prolog_s, epilog_s = site.hook_needs_s(settings)
+    return found or ok(f"Prolog {prolog_s:g} s and Epilog {epilog_s:g} s fit in")
+
+
+@check(
+    "task-prolog",
+    COMPUTE,
+    asks="the site's TaskProlog leaves the GPU variables alone",
+    why="it runs after the plugin, so what it exports wins: tasks would find another GPU, or go round MPS unseen",
+    fix="take CUDA_VISIBLE_DEVICES and CUDA_MPS_* out of it, or leave it be where SLURM_SHARE_SLOT is set",
+)
+def task_prolog(facts: Facts) -> Sequence[Verdict]:
+    text = facts.slurm.task_prolog
+    if isinstance(text, Unseen):
+        return skip(text)
+    if not text:
+        return ok("there is no TaskProlog")
+    found = [word for word in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if word in text]
+    if found and "SLURM_SHARE_SLOT" not in text:
+        return warn(f"TaskProlog names {named(found)}")
+    return ok("TaskProlog leaves them alone")
+
+
+CHECKS = (run_in_job, prolog, epilog, hook_files, hooks_once, hook_owner, hook_order, hook_time, task_prolog)

@@ -1,0 +1,118 @@
+"""job_submit.lua: whether slurmctld can run it, and whether ours is what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.installed import LIB, LUA
+from ...share.rules import site
+from ..facts.records import Facts, Unseen, Verdict
+from .base import (
+    CONTROLLER,
+    check,
+    fail,
+    ok,
+    skip,
+    warn,
+    words,
+)
+
+SPANK = "install slurm-share-spank on this host"
+
+
+def _without_lua(facts: Facts) -> list[Verdict] | None:
+    """For checks of the script: why there is nothing to look at."""
+    found = words(facts, "JobSubmitPlugins")
+    if isinstance(found, Unseen):
+        return skip(found)
+    return None if site.has_lua(found) else skip("JobSubmitPlugins has no lua")
+
+
+@check(
+    "job-submit",
+    CONTROLLER,
+    asks="JobSubmitPlugins has lua, and the site's job_submit.lua is ours, or calls ours",
+    why="a shared job gets neither its GPUs nor its nodes for itself: the hooks then refuse it",
+    fix=f"slurm.conf: JobSubmitPlugins=lua; /etc/slurm/job_submit.lua from {LIB}, whose head says how to call it from"
+    " your own",
+)
+def job_submit(facts: Facts) -> Sequence[Verdict]:
+    found = words(facts, "JobSubmitPlugins")
+    if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
+        return ok("config.toml has job_submit = false: the site does without it")
+    if isinstance(found, Unseen):
+        return skip(found)
+    if not site.has_lua(found):
+        return fail(f"JobSubmitPlugins is {','.join(found) or 'not set'}")
+    text, ours = facts.slurm.lua, facts.slurm.lua_of_package
+    if isinstance(text, Unseen):
+        return skip(text)
+    if text is None:
+        return fail("there is no job_submit.lua beside slurm.conf: slurmctld refuses every job")
+    what = site.script_of(text, ours)
+    if what == "calls ours" and ours is None:
+        return fail(f"job_submit.lua calls {LUA}, which is not there: slurmctld's next start refuses every job", SPANK)
+    if what == "calls ours" and site.replaces_ours(text, "submit"):
+        return fail(
+            "job_submit.lua loads ours, has a slurm_job_submit of its own, and never calls ours from it",
+            "job_submit.lua: `local code = share.submit(job, partitions, uid)` first in your slurm_job_submit; the head"
+            f" of {LUA} has all of it",
+        )
+    if what == "calls ours" and site.replaces_ours(text, "modify"):
+        return warn(
+            "job_submit.lua has a slurm_job_modify of its own that never calls ours: users can change whether their"
+            " jobs share, also where sharing is switched off",
+            "job_submit.lua: `local code = share.modify(job, old, partitions, uid)` first in your slurm_job_modify; the"
+            f" head of {LUA} has all of it",
+        )
+    if what == "calls ours":
+        return ok("the site's own calls ours")
+    if what == "ours":
+        return ok("ours")
+    if what == "another release's":
+        if ours is None:
+            return skip(f"this package has no job_submit.lua to compare with in {LIB}")
+        if site.tells_no_mode(text):
+            said = "job_submit.lua is of a release that tells the nodes no mode: jobs that ask to share run unshared"
+            return fail(said, f"copy {LUA} over it, or call it by dofile")
+        return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")
+    return fail("job_submit.lua is the site's own and does not call ours")
+
+
+@check(
+    "lua-plugin",
+    CONTROLLER,
+    asks="Slurm's job_submit_lua.so is here, where JobSubmitPlugins has lua",
+    why="the slurmctld that runs goes on, and its next start is its last: no job is taken any more",
+    fix="install a Slurm that was built with Lua, before slurmctld is restarted; or take lua out of JobSubmitPlugins",
+)
+def lua_plugin(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _without_lua(facts)) is not None:
+        return nothing
+    found = facts.slurm.lua_object
+    if isinstance(found, Unseen):
+        return skip(found)
+    return ok(found) if found else fail("Slurm's plugins are on this host without job_submit_lua.so")
+
+
+@check(
+    "lua-syntax",
+    CONTROLLER,
+    asks="Lua takes the site's job_submit.lua",
+    why="the slurmctld that runs goes on with the script that it had, and tells its log alone; its next start fails",
+    fix="put the line right (`luac -p FILE` says it again); slurmctld reads the file anew with the next job",
+)
+def lua_syntax(facts: Facts) -> Sequence[Verdict]:
+    if (nothing := _without_lua(facts)) is not None:
+        return nothing
+    if isinstance(facts.slurm.lua, Unseen):
+        return skip(facts.slurm.lua)
+    if facts.slurm.lua is None:
+        return skip("there is no job_submit.lua")
+    found = facts.slurm.lua_problem
+    if isinstance(found, Unseen):
+        return skip(found)
+    return fail(found) if found else ok("Lua takes it")
+
+
+CHECKS = (job_submit, lua_plugin, lua_syntax)

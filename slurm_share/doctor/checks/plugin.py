@@ -1,0 +1,261 @@
+"""The SPANK plugin and the package: there, of the right release, root's, and on a disk of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.installed import HOME, LIB, OBJECT, PLUGIN
+from ...core.names import CONFIG_FILE
+from ..facts.records import Facts, Unseen, Verdict
+from .base import (
+    COMPUTE,
+    EVERYWHERE,
+    check,
+    closed,
+    fail,
+    named,
+    ok,
+    release_of,
+    skip,
+    unsafe,
+    values,
+    warn,
+    words,
+)
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "afs", "9p", "wekafs", "panfs", "pvfs2",
+     "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.cvmfs2", "cvmfs2"}
+)  # fmt: skip
+"""As the kernel names them in /proc/PID/mountinfo."""
+
+
+@check(
+    "plugstack",
+    EVERYWHERE,
+    asks=f"plugstack.conf names {OBJECT}, as optional",
+    why="without it --share-gpu is an unknown option; a required plugin that does not load stops slurmd and every srun",
+    fix=f"plugstack.conf: optional {PLUGIN}",
+)
+def plugstack(facts: Facts) -> Sequence[Verdict]:
+    lines = facts.slurm.plugstack
+    if isinstance(lines, Unseen):
+        return skip(lines)
+    file = facts.slurm.plugstack_file or "plugstack.conf"
+    if lines is None:
+        sent = words(facts, "SlurmctldParameters")
+        if facts.roles == ("controller",) and (isinstance(sent, Unseen) or "enable_configless" not in sent):
+            return skip(f"there is no {file}, and a controller that sends none needs none")
+        folder = facts.slurm.file.rpartition("/")[0]
+        if folder not in ("", file.rpartition("/")[0]) and not isinstance(sent, Unseen) and "enable_configless" in sent:
+            fix = "slurm.conf: take PlugStackConfig out: nodes then take the plugstack.conf that the controller sends"
+            return fail(
+                f"there is no {file}, which PlugStackConfig names; what the controller sends is in {folder}", fix
+            )
+        return fail(f"there is no {file}")
+    ours = [line for line in lines if OBJECT in line]
+    if not ours:
+        return fail(f"{file} does not name it")
+    found: list[Verdict] = []
+    for line in ours:
+        if line.endswith(f"{OBJECT}\r"):
+            found += fail(
+                f"{file}: a carriage return ends the line, and Slurm takes it for a part of the name",
+                f"sed -i 's/\\r$//' {file} (or in the file it includes)",
+            )
+    optional = [line for line in ours if line.split()[0].lower() == "optional"]
+    for line in ours:
+        if line in optional:
+            continue
+        fix = f"take that line out of {file} (or of the file it includes)"
+        found += warn(f"it says `{line.rstrip()}`", fix if optional else f"plugstack.conf: optional {line.split()[1]}")
+    if len(optional) > 1:
+        said = f"it is loaded {len(optional)} times: `{named((one.rstrip() for one in optional), 2)}`"
+        found += warn(said, f"leave one of these lines in {file} and the files it includes")
+    return found or ok(ours[0])
+
+
+def _opened(why: str) -> str:
+    """How to let users in. What is ours came all the same way, with a umask that keeps them out; nothing else is
+    opened beyond the folder itself."""
+    path = why.split()[0]
+    home = next((one for one in (HOME, LIB) if path == one or path.startswith(f"{one}/")), "")
+    return f"chmod -R a+rX {home}" if home else f"chmod a+rX {path}"
+
+
+@check(
+    "plugin",
+    EVERYWHERE,
+    asks="the plugin's object is on this host, root's alone, and everybody may read it",
+    why="slurm.conf and plugstack.conf reach a configless node, the object does not: --share-gpu is then an unknown"
+    " option here, or a job's tasks get no slot",
+    fix="install slurm-share-spank on this host",
+)
+def plugin(facts: Facts) -> Sequence[Verdict]:
+    file = facts.plugin.file
+    if file is None:
+        link = f" (a link to {facts.plugin.link})" if facts.plugin.link else ""
+        shipped = values(facts, "SlurmctldParameters")
+        configless = not isinstance(shipped, Unseen) and any("enable_configless" in one for one in shipped)
+        note = "; configless Slurm ships plugstack.conf and not the object" if configless else ""
+        return fail(f"there is no {facts.plugin.path}{link}{note}")
+    if why := unsafe(file):
+        return fail(why, f"chown root and chmod go-w {file.path}")
+    if why := closed(file):
+        return fail(f"{why}: srun and sbatch of users cannot load it", _opened(why))
+    return ok(file.path)
+
+
+@check(
+    "plugin-release",
+    EVERYWHERE,
+    asks="the plugin's object was built for the Slurm that is installed here",
+    why="Slurm loads a plugin of its own major.minor release only, and with an optional one says so in a log nobody"
+    " reads: every share is then refused or unknown",
+    fix="slurm-share-plugin (it chooses the object of this release, or builds one); slurm-share doctor --fix runs it",
+)
+def plugin_release(facts: Facts) -> Sequence[Verdict]:
+    release, version = facts.plugin.release, facts.slurm.version
+    if facts.plugin.file is None:
+        return skip("there is no object")
+    if isinstance(release, Unseen):
+        return fail(f"{facts.plugin.path}: {release.why}", "install slurm-share-spank anew")
+    if isinstance(version, Unseen):
+        return skip(version)
+    wanted = release_of(version)
+    if release == wanted:
+        return ok(f"for Slurm {release}")
+    if facts.plugin.has_chooser:
+        fix = "slurm-share-plugin, or slurm-share doctor --fix, which runs it"
+    elif facts.plugin.link and any(one.rpartition("/")[2] == wanted for one in facts.plugin.releases):
+        fix = f"slurm-share doctor --fix (an object for {wanted} is there)"
+    else:
+        fix = f"install slurm-share-spank, which chooses or builds the one for Slurm {wanted}"
+    return fail(f"{facts.plugin.path} is for Slurm {release}, {version} is installed here", fix)
+
+
+@check(
+    "plugin-loads",
+    EVERYWHERE,
+    asks="every program of Slurm's on this host can load the plugin's object",
+    why="an object that is torn, or wants a library or a symbol that is not here, is left out without a word: every"
+    " share is then refused or unknown",
+    fix="install slurm-share-spank anew; one that was built on this host: slurm-share-plugin --again",
+)
+def plugin_loads(facts: Facts) -> Sequence[Verdict]:
+    problems = facts.plugin.load_problems
+    if facts.plugin.file is None:
+        return skip("there is no object")
+    if isinstance(problems, Unseen):
+        return skip(problems)
+    version = facts.slurm.version
+    if isinstance(facts.plugin.release, Unseen) or (
+        not isinstance(version, Unseen) and facts.plugin.release != release_of(version)
+    ):
+        return skip("see plugin-release")
+    if not problems:
+        return ok("they can")
+    whys = dict.fromkeys(why for _, why in problems)
+    return [one for why in whys for one in fail(f"{named(who for who, its in problems if its == why)}: {why}")]
+
+
+@check(
+    "hook-programs",
+    COMPUTE,
+    asks="our Prolog and Epilog are installed here, with the Python that they run on",
+    why="slurmd cannot start them: the node drains with the next job",
+    fix="install slurm-share on this host (after an upgrade of Python: install it anew)",
+)
+def hook_programs(facts: Facts) -> Sequence[Verdict]:
+    found: list[Verdict] = []
+    for path, file in facts.hooks.items():
+        if file is None:
+            found += fail(f"there is no {path}")
+        elif not file.is_executable:
+            found += fail(f"{path} is not executable", f"chmod 755 {path}")
+        elif not file.interpreter_is_there:
+            found += fail(f"{path} wants {file.interpreter}, which is not there")
+        elif why := unsafe(file):
+            found += fail(f"{path}: {why}", "chown root and chmod go-w what is named")
+    return found or ok(named(facts.hooks))
+
+
+@check(
+    "modules",
+    EVERYWHERE,
+    asks="every Python module of slurm-share, and of the libraries that come with it, can be imported, by users too",
+    why="the command or the hook that needs it ends with an error, a Prolog too: the node drains with the next job",
+    fix="install slurm-share on this host anew",
+)
+def modules(facts: Facts) -> Sequence[Verdict]:
+    broken = facts.broken_modules
+    if isinstance(broken, Unseen):
+        return skip(broken)
+    whys = dict.fromkeys(why for _, why in broken)
+    found = [one for why in whys for one in fail(f"{named(name for name, its in broken if its == why)}: {why}")]
+    if facts.package is not None and (why := closed(facts.package)):
+        found += fail(f"{why}: users' commands, and their tasks' launcher, cannot be started", _opened(why))
+    return found or ok("all of them can")
+
+
+@check(
+    "install-path",
+    EVERYWHERE,
+    asks="programs and plugin lie on this host's own disk",
+    why="when the file server is slow every job's Prolog waits for it, and srun of everybody, too",
+    fix=f"install the packages on each host; do not share {HOME} or {LIB}",
+)
+def install_path(facts: Facts) -> Sequence[Verdict]:
+    files = [facts.plugin.file, facts.package, *facts.hooks.values()]
+    remote = [file for file in files if file is not None and file.file_system in NETWORK_FILE_SYSTEMS]
+    if remote:
+        return warn(named(f"{file.path} is on {file.file_system}" for file in remote))
+    return ok("on this host's own disk")
+
+
+@check(
+    "config",
+    EVERYWHERE,
+    asks="/etc/slurm-share/config.toml is understood, everybody may read it, and it is root's alone to write",
+    why="with a file that is wrong no job is shared, and the hooks' log says so for each",
+    fix="`slurm-share config print` names the line",
+)
+def config(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        why = facts.config.why
+        fix = "mount what the link points to, or put the file in its place" if "is a link to" in why else ""
+        fix = fix or (f"chmod a+r {CONFIG_FILE}, and a+x the folders above it" if "cannot be read" in why else "")
+        return fail(why, fix)
+    if facts.config_file is None:
+        return ok("there is none: all defaults, which only observe")
+    if why := unsafe(facts.config_file):
+        return fail(why, f"chown root and chmod go-w {facts.config_file.path}")
+    if why := closed(facts.config_file):
+        said = f"{why}: neither job_submit.lua, which SlurmUser runs, nor users' commands can read the settings"
+        return fail(said, f"chmod a+rX {why.split()[0]}")
+    return ok(facts.config_file.path)
+
+
+@check(
+    "operators-group",
+    EVERYWHERE,
+    asks="this host knows the group that operators_group names",
+    why="no operator sees the jobs of others in `slurm-share status`, and nobody is told why",
+    fix="groupadd it, or put operators_group in config.toml right; `getent group` lists what this host knows",
+)
+def operators_group(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    group = facts.config.settings.operators_group
+    if not group:
+        return ok("config.toml names none")
+    known = facts.has_operators_group
+    if isinstance(known, Unseen):
+        return skip(known)
+    fix = f"groupadd {group}, or put operators_group in config.toml right"
+    return ok(group) if known else warn(f"operators_group is {group!r}, and this host knows no such group", fix)
+
+
+CHECKS = (
+    plugstack, plugin, plugin_release, plugin_loads, hook_programs, modules, install_path, config, operators_group,
+)  # fmt: skip

@@ -1,0 +1,317 @@
+"""What the controller makes of a shared job: GPUs, shards, whole nodes, one user at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core import nodelist
+from ...core.errors import UsageError
+from ...share.rules import site, verdict
+from ..facts.records import Facts, Unseen, Verdict
+from . import lua
+from .base import (
+    COMPUTE,
+    CONTROLLER,
+    check,
+    fail,
+    named,
+    ok,
+    skip,
+    values,
+    warn,
+    words,
+)
+
+
+def gpus_of(gres: str, what: str = "gpu") -> int:
+    """How many GPUs (or shards) a node's Gres says: gpu:4, gpu:a100:2,gpu:h100:2(S:0-1)."""
+    return sum(one.count or 0 for one in site.parse_gres(gres) if one.name == what)
+
+
+def kinds_of(gres: str) -> str:
+    """The GPUs of a node in words: 4 gpu:a100."""
+    kinds = [one for one in site.parse_gres(gres) if one.name == "gpu"]
+    return " + ".join(f"{one.count or 0} gpu" + (f":{one.kind}" if one.kind else "") for one in kinds)
+
+
+@check(
+    "select-type",
+    CONTROLLER,
+    asks="SelectType is select/cons_tres",
+    why="no other hands out GPUs",
+    fix="slurm.conf: SelectType=select/cons_tres; restart slurmctld",
+)
+def select_type(facts: Facts) -> Sequence[Verdict]:
+    found = values(facts, "SelectType")
+    if isinstance(found, Unseen):
+        return skip(found)
+    said = found[-1] if found else "select/cons_tres"  # the default since 23.11
+    return ok(said) if said.lower() == "select/cons_tres" else fail(f"SelectType={said}")
+
+
+@check(
+    "gres",
+    CONTROLLER,
+    asks="GresTypes has gpu, some node has GPUs, and shards where config.toml counts on them",
+    why="--share-gpu means GPUs that Slurm hands out; an array of parts of GPUs is handed out as shards",
+    fix="slurm.conf: GresTypes=gpu,shard and Gres= of each node; `slurm-share install --shards` shows the lines",
+)
+def gres(facts: Facts) -> Sequence[Verdict]:
+    types, nodes = words(facts, "GresTypes"), facts.slurm.nodes
+    if isinstance(types, Unseen):
+        return skip(types)
+    if "gpu" not in types:
+        return fail(f"GresTypes is {','.join(types) or 'not set'}")
+    if isinstance(nodes, Unseen):
+        return skip(nodes)
+    with_gpus = [node for node in nodes if gpus_of(node.gres)]
+    if not with_gpus:
+        return fail("no node has a GPU")
+    per_gpu = 0 if isinstance(facts.config, Unseen) else facts.config.settings.shards_per_gpu
+    wrong = [node.name for node in with_gpus if gpus_of(node.gres, "shard") != per_gpu * gpus_of(node.gres)]
+    if per_gpu and wrong:
+        return fail(f"shards_per_gpu is {per_gpu}, and {named(wrong)} has another number of shards for its GPUs")
+    return ok(f"{len(with_gpus)} nodes with GPUs" + (f", {per_gpu} shards on each GPU" if per_gpu else ", no shards"))
+
+
+@check(
+    "exclusive",
+    CONTROLLER,
+    asks="while a shared job is on a node, Slurm keeps other users away from it",
+    why="MPS serves one user at a time: a second user's job beside it waits, or is refused by the hooks",
+    fix="slurm.conf: no OverSubscribe=FORCE in partitions that share, and job_submit.lua in force",
+)
+def exclusive(facts: Facts) -> Sequence[Verdict]:
+    config, partitions = facts.config, facts.slurm.partitions
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    if isinstance(partitions, Unseen):
+        return skip(partitions)
+    lua = words(facts, "JobSubmitPlugins")
+    has_lua = not isinstance(lua, Unseen) and site.has_lua(lua)
+    found: list[Verdict] = []
+    nodes = facts.slurm.nodes
+    plain = set() if isinstance(nodes, Unseen) else {node.name for node in nodes if not gpus_of(node.gres)}
+    for one in partitions:
+        mode = config.of(one.name).mode
+        if mode == "off" or (one.nodes and plain.issuperset(one.nodes)):
+            continue
+        bad = fail if mode == "on" else warn
+        over = one.options.get("oversubscribe", "NO")
+        if over.upper().startswith("FORCE"):
+            fix = f"slurm.conf: take OverSubscribe=FORCE from partition {one.name}, or `[partition.{one.name}] mode = "
+            found += bad(f"partition {one.name} has OverSubscribe={over}, which no job can undo", fix + '"off"`')
+        elif not has_lua and not site.keeps_one_user(one.options):
+            found += bad(f"nothing keeps partition {one.name}'s nodes for one user")
+    return found or ok("job_submit.lua sees to it" if has_lua else "the partitions see to it")
+
+
+@check(
+    "partitions",
+    CONTROLLER,
+    asks="every partition and node that config.toml names is one of Slurm's",
+    why="a name that is misspelt means nothing, and nobody is told",
+    fix="put the name right in config.toml; `sinfo -s` lists them",
+)
+def partitions(facts: Facts) -> Sequence[Verdict]:
+    config, known = facts.config, facts.slurm.partitions
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    if isinstance(known, Unseen):
+        return skip(known)
+    found: list[Verdict] = []
+    for text in config.settings.exclusive_user_nodes:
+        try:
+            wanted = set(nodelist.parse(text))
+        except UsageError as error:
+            found += warn(f"exclusive_user_nodes of config.toml: {error}", "write it as `sinfo -N` lists nodes")
+            continue
+        nodes = facts.slurm.nodes
+        gone = set() if isinstance(nodes, Unseen) else wanted - {node.name for node in nodes}
+        if gone:
+            said = f"exclusive_user_nodes of config.toml names {named(sorted(gone))}, and Slurm has no such node"
+            found += warn(said, "put the name right in config.toml; `sinfo -N` lists them")
+    names = {one.name for one in known}
+    missing = sorted({*config.partitions, *config.settings.exclusive_user_partitions} - names)
+    if missing:
+        found += warn(f"config.toml names {named(missing)}, and Slurm has no such partition")
+    modes = {name: config.of(name).mode for name in sorted(names)}
+    return found or ok("; ".join(f"{name}: {mode}" for name, mode in modes.items()) or "Slurm has no partition")
+
+
+@check(
+    "modes",
+    (*CONTROLLER, *COMPUTE),
+    asks="where sharing is on, it is on in every partition with GPUs, or config.toml says that it is not",
+    why="a job that is submitted as shared comes to a node that only observes, or does nothing: its tasks are refused",
+    fix="the same config.toml on every host; a [partition.NAME] table for each partition that is to differ",
+)
+def modes(facts: Facts) -> Sequence[Verdict]:
+    config = facts.config
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    known = _partitions_of(facts)
+    if isinstance(known, Unseen):
+        return skip(known)
+    found: list[Verdict] = []
+    by_name = {name: config.of(name).mode for name in known}
+    if "on" in config.modes().values():
+        for name, mode in by_name.items():
+            if mode != "on" and name not in config.partitions:
+                found += warn(f"partition {name} is {mode}, which config.toml does not say, while others are on")
+    ledger = facts.state.ledger
+    ours = set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs}
+    for job in () if config.settings.switched_off else facts.slurm.shared_here:
+        mode = config.of(job.partition).mode
+        if mode != "on" and job.job_id not in ours:
+            said = (
+                f"job {job.job_id} came here as --share-gpu={job.share}, and partition {job.partition} is {mode} here"
+            )
+            found += fail(f"{said}: the controller has another config.toml", "copy the controller's config.toml here")
+    return found or ok(
+        "; ".join(f"{name}: {mode}" for name, mode in sorted(by_name.items())) or "no partition has GPUs"
+    )
+
+
+@check(
+    "controller-mode",
+    (*COMPUTE, "login"),
+    asks="the controller's mode is the one that config.toml has here",
+    why="a job is shared only where both say on; where they differ it is refused or runs unshared, and its user cannot"
+    " see why",
+    fix="the same config.toml on the controller and on every other host",
+)
+def controller_mode(facts: Facts) -> Sequence[Verdict]:
+    config, there, name = facts.config, facts.slurm.controller_mode, facts.slurm.asked_partition
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    if "controller" in facts.roles:
+        return ok("this host is a controller itself")
+    if not config.settings.job_submit:
+        return ok("config.toml has job_submit = false: each node's own mode counts")
+    if isinstance(there, Unseen):
+        return skip(there)
+    if not name and len(set(config.modes().values())) > 1:  # the default partition has no name here
+        if there in config.modes().values():
+            return ok(f"{there} on the controller; config.toml here has it, too")
+        here = " and ".join(sorted(set(config.modes().values())))
+    else:
+        here = config.of(name).mode
+    if here == there:
+        return ok(f"{here} here and on the controller")
+    where = f"partition {name}" if name else "the default partition"
+    said = f"{where} is {there} on the controller, and {here} by config.toml here"
+    if there == "on":
+        return fail(said, "copy the controller's config.toml here")
+    return warn(
+        f"{said}: no job is shared", "the same config.toml on the controller and here: the controller's decides"
+    )
+
+
+@check(
+    "mode-file",
+    (*CONTROLLER, *COMPUTE),
+    asks="the file that mode_file names can be read here, and says off, observe or on",
+    why="hooks take any other word for off; a node that cannot read it does not hear of `slurm-share off --cluster`",
+    fix="slurm-share off --cluster, or on, writes it anew; mount what it is on",
+)
+def mode_file(facts: Facts) -> Sequence[Verdict]:
+    config, text = facts.config, facts.mode_file
+    if isinstance(config, Unseen):
+        return skip("config.toml is not understood")
+    path = config.settings.mode_file
+    if not path:
+        return ok("config.toml names none")
+    if isinstance(text, Unseen):
+        return warn(text.why)
+    if not text:
+        return ok(f"there is no {path}: the other settings count alone")
+    word = text.strip()
+    if word not in verdict.MODES:
+        return warn(f"{path} says {word[:40]!r}, which hooks take for off: no job is shared")
+    return ok(f"{path}: {word}")
+
+
+@check(
+    "verdict-field",
+    CONTROLLER,
+    asks="the field of a job in which the controller's verdict travels is not one that Slurm reads itself",
+    why="with extra_constraints Slurm takes `extra` for a demand on nodes, and none meets it: shared jobs stay pending",
+    fix='config.toml: verdict_field = "comment"',
+)
+def verdict_field(facts: Facts) -> Sequence[Verdict]:
+    parameters = words(facts, "SchedulerParameters")
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    if isinstance(parameters, Unseen):
+        return skip(parameters)
+    field = facts.config.settings.verdict_field
+    if facts.config.settings.job_submit and field == "extra" and "extra_constraints" in parameters:
+        return fail("SchedulerParameters has extra_constraints, and verdict_field is extra")
+    return ok(field)
+
+
+def _partitions_of(facts: Facts) -> tuple[str, ...] | Unseen:
+    """Partitions that have GPUs: on a controller all of them, elsewhere those of this node."""
+    nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
+    if isinstance(nodes, Unseen):
+        return nodes
+    if "controller" not in facts.roles:
+        return tuple(name for node in nodes if gpus_of(node.gres) for name in node.partitions)
+    if isinstance(partitions, Unseen):
+        return partitions
+    with_gpus = {node.name for node in nodes if gpus_of(node.gres)}
+    return tuple(one.name for one in partitions if with_gpus & set(one.nodes))
+
+
+@check(
+    "unlike-nodes",
+    CONTROLLER,
+    asks="the nodes of a partition have the same GPUs",
+    why="a shared job over several nodes needs as many on each, and is refused where it got unlike ones",
+    fix="a partition or a feature for each kind of node; until then users ask with --constraint or --nodelist",
+)
+def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
+    known, nodes = facts.slurm.partitions, facts.slurm.nodes
+    if isinstance(known, Unseen):
+        return skip(known)
+    if isinstance(nodes, Unseen):
+        return skip(nodes)
+    by_name = {node.name: node for node in nodes}
+    found: list[Verdict] = []
+    for partition in known:
+        kinds: dict[str, list[str]] = {}
+        for name in partition.nodes:
+            if name in by_name and gpus_of(by_name[name].gres):
+                kinds.setdefault(kinds_of(by_name[name].gres), []).append(name)
+        if len(kinds) > 1:
+            said = "; ".join(f"{named(names)}: {kind}" for kind, names in kinds.items())
+            found += warn(f"partition {partition.name}: {said}")
+    return found or ok("alike in every partition")
+
+
+@check(
+    "gang",
+    CONTROLLER,
+    asks="no preemption suspends jobs (PreemptMode SUSPEND or GANG)",
+    why="a suspended job keeps its GPU memory and its place in MPS; whoever comes in between finds the GPU full",
+    fix="slurm.conf: PreemptMode=REQUEUE or CANCEL in partitions that share GPUs",
+)
+def gang(facts: Facts) -> Sequence[Verdict]:
+    whole = words(facts, "PreemptMode")
+    if isinstance(whole, Unseen):
+        return skip(whole)
+    found: list[Verdict] = []
+    if {"suspend", "gang"} & set(whole):
+        found += warn(f"PreemptMode={','.join(whole)}")
+    for one in () if isinstance(facts.slurm.partitions, Unseen) else facts.slurm.partitions:
+        said = one.options.get("preemptmode", "")
+        if {"suspend", "gang"} & set(said.lower().split(",")) and said.lower() != ",".join(whole):
+            found += warn(f"partition {one.name} has PreemptMode={said}")
+    return found or ok("no preemption suspends jobs")
+
+
+CHECKS = (
+    select_type, gres, *lua.CHECKS, exclusive, partitions, modes, controller_mode, mode_file, verdict_field,
+    unlike_nodes, gang,
+)  # fmt: skip

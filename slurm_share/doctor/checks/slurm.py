@@ -1,0 +1,307 @@
+"""Slurm itself: whether its daemons answer, which release runs where, and whether hosts mean one slurm.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...share.rules import site
+from ..facts.records import Facts, Unseen, Verdict
+from .base import (
+    COMPUTE,
+    CONTROLLER,
+    EVERYWHERE,
+    check,
+    fail,
+    named,
+    ok,
+    release_of,
+    skip,
+    unsafe,
+    warn,
+)
+
+TESTED = ("24.11", "26.05")
+"""Releases that the whole cluster suite runs on."""
+SKEW_WARN_S, SKEW_FAIL_S = 5.0, 240.0
+"""munge refuses a credential that is older than its lifetime, 300 s by default (munge(1), --ttl), or from the future.
+The controller's time comes to the second, so nothing below a few seconds means anything."""
+OURS = (
+    "prologflags",
+    "prolog",
+    "epilog",
+    "plugstackconfig",
+    "jobsubmitplugins",
+    "grestypes",
+    "selecttype",
+    "launchparameters",
+    "taskplugin",
+    "proctracktype",
+    "preemptmode",
+    "jobcontainertype",
+    "namespacetype",
+    "taskprolog",
+)
+"""Keys of slurm.conf that slurm-share depends on."""
+
+
+@check(
+    "slurm-commands",
+    EVERYWHERE,
+    asks="Slurm's commands are in PATH, in a usual place, or in the one that /etc/default/slurm-share names",
+    why="llsub, llload and doctor ask Slurm by them",
+    fix='SLURM_SHARE_SLURM="/the/folder/above/bin" in /etc/default/slurm-share, or install Slurm\'s client programs',
+)
+def slurm_commands(facts: Facts) -> Sequence[Verdict]:
+    folder = facts.slurm.commands
+    if not folder:
+        return fail("there is no scontrol in PATH, nor where Slurm is usually installed")
+    if facts.slurm.are_in_path:
+        return ok(folder)
+    fix = (
+        f'a line SLURM_SHARE_SLURM="{folder.removesuffix("/bin")}" in /etc/default/slurm-share, or PATH={folder}:$PATH'
+    )
+    return warn(f"scontrol is not in PATH; the one beside a daemon, in {folder}, was asked", fix)
+
+
+@check(
+    "munge",
+    EVERYWHERE,
+    asks="munged answers on this host, where Slurm's AuthType is munge",
+    why="no daemon and no command of Slurm's here can speak with another host",
+    fix="systemctl enable --now munge; /var/log/munge/munged.log says why it does not start (often the owner or mode of"
+    " /etc/munge/munge.key)",
+)
+def munge(facts: Facts) -> Sequence[Verdict]:
+    if "munged" in facts.host_facts.stopped:
+        pid = facts.host_facts.stopped["munged"]
+        return fail(f"munged, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
+    if not facts.slurm.munge_problem:
+        return ok("it answers, or Slurm does without it")
+    if isinstance(facts.slurm.live, Unseen):
+        return fail(facts.slurm.munge_problem)
+    return ok("Slurm has found it")  # it may be built with another place for its socket
+
+
+@check(
+    "controller",
+    EVERYWHERE,
+    asks="every slurmctld answers",
+    why="no job starts, and what only the controller knows cannot be checked",
+    fix="on the host that is named: `systemctl status slurmctld munge`; then munge.key, which is the same on all hosts,"
+    " and the network between it and this host",
+)
+def controller(facts: Facts) -> Sequence[Verdict]:
+    live = facts.slurm.live
+    if not facts.slurm.commands:
+        return skip("see slurm-commands")
+    if isinstance(live, Unseen) and (facts.slurm.munge_problem or "munged" in facts.host_facts.stopped):
+        return skip("see munge")
+    if isinstance(live, Unseen):
+        if facts.slurm.down:
+            return fail(f"slurmctld on {named(facts.slurm.down)} does not answer")
+        if facts.slurm.is_silent:
+            return fail(live.why, "on the controller: `systemctl status slurmctld`; kill -CONT one that is stopped")
+        return fail(live.why, "`scontrol ping` here says it again: this host's slurm.conf, its munge, or the network")
+    if facts.slurm.down:
+        return warn(f"slurmctld on {named(facts.slurm.down)} does not answer; another one does")
+    return ok("it answers")
+
+
+@check(
+    "daemons",
+    (*CONTROLLER, *COMPUTE),
+    asks="slurmctld runs on a controller, slurmd on a compute node",
+    why="the node takes no jobs; what runs there is cleared when the daemon is back",
+    fix="`systemctl start` what is named, and look into its log",
+)
+def daemons(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    wanted = {"controller": "slurmctld", "compute": "slurmd"}
+    missing = [wanted[role] for role in facts.roles if role in wanted and wanted[role] not in facts.host_facts.daemons]
+    found = fail(f"{named(missing)} does not run here") if missing else []
+    for name, pid in facts.host_facts.stopped.items():
+        if name in wanted.values():
+            found += fail(f"{name}, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
+    return found or ok("they run")
+
+
+@check(
+    "slurm-release",
+    EVERYWHERE,
+    asks=f"Slurm is of a release that slurm-share is tested on: {', '.join(TESTED)}",
+    why="Slurm's plugin interface and what it tells hooks change from release to release",
+    fix="try it in mode observe first, or use a release that is tested",
+)
+def slurm_release(facts: Facts) -> Sequence[Verdict]:
+    version = facts.slurm.version
+    if isinstance(version, Unseen):
+        return skip(version)
+    return ok(version) if release_of(version) in TESTED else warn(f"this is {version}")
+
+
+@check(
+    "slurmd-restarted",
+    COMPUTE,
+    asks="the slurmd that runs is the one that is installed",
+    why="after an upgrade the old slurmd goes on and starts the new slurmstepd; the plugin fits one of the two",
+    fix="systemctl restart slurmd",
+)
+def slurmd_restarted(facts: Facts) -> Sequence[Verdict]:
+    nodes, version = facts.slurm.nodes, facts.slurm.version
+    if isinstance(nodes, Unseen):
+        return skip(nodes)
+    if isinstance(version, Unseen):
+        return skip(version)
+    runs = next((node.version for node in nodes if node.name == facts.host), "")
+    if not runs:
+        return skip(f"slurmd has not registered as {facts.host}")
+    return ok(runs) if runs == version else warn(f"slurmd {runs} runs, {version} is installed")
+
+
+@check(
+    "node-state",
+    COMPUTE,
+    asks="this node takes jobs",
+    why="a drained or lost node is idle GPUs; a Prolog or Epilog that failed is the usual reason here",
+    fix="look into the hooks' log (log_file); when it is put right, `scontrol update nodename=NODE state=resume`",
+)
+def node_state(facts: Facts) -> Sequence[Verdict]:
+    nodes = facts.slurm.nodes
+    if isinstance(nodes, Unseen):
+        return skip(nodes)
+    node = next((one for one in nodes if one.name == facts.host), None)
+    if node is None:
+        return fail(f"Slurm knows no node {facts.host}", "slurm.conf: a NodeName line for it, or its NodeHostname")
+    bad = {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "ERROR"} & set(node.states)
+    said = "+".join(node.states)
+    if not bad:
+        return ok(said)
+    log = ("" if isinstance(facts.config, Unseen) else facts.config.settings.log_file) or "slurmd's log"
+    fix = f"look into {log}; then scontrol update nodename={node.name} state=resume"
+    return warn(f"{said}" + (f": {node.reason}" if node.reason else ""), fix)
+
+
+@check(
+    "same-conf",
+    EVERYWHERE,
+    asks="this host's slurm.conf is the one that the controller runs with",
+    why="hooks, plugin and limits then differ from node to node, and nobody sees why",
+    fix="copy the controller's slurm.conf here (or `scontrol reconfigure` where the new one is here already)",
+)
+def same_conf(facts: Facts) -> Sequence[Verdict]:
+    live, written = facts.slurm.live, facts.slurm.written
+    if isinstance(live, Unseen):
+        return skip(live)
+    if isinstance(written, Unseen):
+        return skip(written)
+    if not facts.slurm.differs:
+        return ok("slurm.conf is the controller's")
+    file = facts.slurm.file
+    lost = [key for key in OURS if _ours(live.get(key, ())) - _plain(written.get(key, ()))]
+    others = [key for key in OURS if key not in lost and not _is_same(key, written.get(key, ()), live.get(key, ()))]
+    found = [*lost, *others, *_lines(facts)]
+    said = f"{file} differs from what the controller runs with, in {named(found, 6)}" if found else ""
+    if lost:
+        return fail(
+            f"{said}: shared jobs end with its next restart or `scontrol reconfigure`",
+            "slurm-share install shows the lines that are missing, --apply writes them; on another host than the"
+            " controller: copy the controller's slurm.conf here",
+        )
+    return warn(said or f"{file} differs from what the controller runs with, in nothing that slurm-share depends on")
+
+
+_OURS = ("slurm-share", "lua", "gpu")
+"""What a line of ours in slurm.conf names: our hooks, job_submit.lua, the resources."""
+
+
+def _ours(said: tuple[str, ...]) -> set[str]:
+    return {word for word in _plain(said) if any(one in word for one in _OURS)}
+
+
+_DEFAULTS = {
+    "selecttype": {"select/cons_tres"},
+    "proctracktype": {"proctrack/cgroup"},
+    "taskplugin": {"task/affinity", "task/cgroup"},
+    "preemptmode": {"off"},
+}
+"""What the controller says of a key that nobody wrote (slurm.conf(5)); of the others nothing, or a path of its own."""
+
+
+def _is_same(key: str, here: tuple[str, ...], there: tuple[str, ...]) -> bool:
+    """The controller adds what flags imply, so that more there than here is no difference of the files but where the
+    key is not here at all."""
+    if here:
+        return _plain(here) <= _plain(there)
+    if key == "plugstackconfig":
+        return all(one.endswith("/plugstack.conf") for one in there)
+    return _plain(there) <= _DEFAULTS.get(key, set())
+
+
+def _lines(facts: Facts) -> list[str]:
+    """Which NodeName and PartitionName lines hand out other GPUs, or other nodes to one user, than the controller's."""
+    nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
+    gres, options = facts.slurm.written_gres, facts.slurm.written_partitions
+    found = [
+        f"Gres of {node.name}"
+        for node in (() if isinstance(nodes, Unseen) else nodes)
+        if node.name in gres and _resources(gres[node.name]) != _resources(node.gres)
+    ]
+    found += [
+        f"partition {one.name}"
+        for one in (() if isinstance(partitions, Unseen) else partitions)
+        if one.name in options and site.keeps_one_user(options[one.name]) != site.keeps_one_user(one.options)
+    ]
+    return found
+
+
+def _resources(gres: str) -> dict[str, int]:
+    """GPUs and shards; a count that is not to be read as none."""
+    words = [one for one in site.parse_gres(gres) if one.name in ("gpu", "shard")]
+    return {name: sum(one.count or 0 for one in words if one.name == name) for name in {one.name for one in words}}
+
+
+def _plain(said: tuple[str, ...]) -> set[str]:
+    """The words of a value. The controller adds what flags imply, and leaves out what is none."""
+    words = ",".join(said).lower().replace(" ", "").split(",")
+    return {word.removeprefix("job_submit/") for word in words if word and not word.endswith("none")}
+
+
+@check(
+    "conf-owner",
+    EVERYWHERE,
+    asks="nobody but root and SlurmUser can change slurm.conf, what it includes, or a file beside it",
+    why="they say which programs and plugins slurmd and slurmctld run, and slurmd runs them as root: whoever can write"
+    " there is root on every node",
+    fix="chown root and chmod go-w what is named",
+)
+def conf_owner(facts: Facts) -> Sequence[Verdict]:
+    files = facts.slurm.owned
+    if not files:
+        return skip("there are no files of Slurm's here")
+    found = [why for file in files if (why := unsafe(file, (0, facts.slurm.slurm_uid)))]
+    wrong = [one for why in dict.fromkeys(found) for one in fail(why)]
+    return wrong or ok(f"{len(files)} files, all root's or SlurmUser's")
+
+
+@check(
+    "clock",
+    (*COMPUTE, "login"),
+    asks="this host's clock goes with the controller's",
+    why="munge refuses what is minutes old, so no job starts; times in ledger and history are wrong before that",
+    fix="systemctl restart chronyd (or your time service), then `chronyc tracking`",
+)
+def clock(facts: Facts) -> Sequence[Verdict]:
+    skew = facts.slurm.skew_s
+    if isinstance(skew, Unseen):
+        return skip(skew)
+    said = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller's"
+    if abs(skew) >= SKEW_FAIL_S:
+        return fail(said)
+    return warn(said) if abs(skew) >= SKEW_WARN_S else ok("to within a few seconds")
+
+
+CHECKS = (
+    slurm_commands, munge, controller, daemons, slurm_release, slurmd_restarted, node_state, same_conf, conf_owner,
+    clock,
+)  # fmt: skip

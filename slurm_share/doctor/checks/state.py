@@ -1,0 +1,305 @@
+"""What slurm-share itself keeps on a node: its folder, ledger, daemons, log and agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.installed import HOME
+from ...core.names import STATE_ROOT, USER_FOLDER
+from ...share.records import LedgerJob
+from ..facts.records import Facts, FileFact, Unseen, Verdict
+from .base import (
+    COMPUTE,
+    check,
+    fail,
+    named,
+    ok,
+    skip,
+    unsafe,
+    warn,
+)
+
+JUST_BEGUN_S = 120.0
+"""A job whose Prolog was here a moment ago has no step yet, and Slurm may have been asked before it came: longer than
+it takes to look at a host."""
+FREE_PERCENT = 10
+USERS = f"{STATE_ROOT}/{USER_FOLDER}"
+LOG_PERCENT = 5
+"""As much as ext4 keeps for root by default."""
+MOUNT_UNIT = "run-slurm\\x2dshare.mount"
+USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
+"""Of systemd, as it escapes the dash; in quotes for a shell, which would take the backslash away."""
+
+
+@check(
+    "state-folder",
+    COMPUTE,
+    asks="the state folder is a tmpfs of its own, root's, and has room",
+    why="on the node's disk old state outlives a reboot; as part of /run whoever fills it takes /run from everybody",
+    fix=f"with no shared job here, and {USERS} unmounted: rm -rf {STATE_ROOT}; systemctl start '{MOUNT_UNIT}'"
+    f" '{USER_MOUNT_UNIT}' (each is skipped while anything is in its folder); without systemd the lines for /etc/fstab"
+    f" in install.md, then: mount {STATE_ROOT}",
+)
+def state_folder(facts: Facts) -> Sequence[Verdict]:
+    state = facts.state
+    if state.folder is None:
+        return warn(f"there is no {state.root}: the first Prolog makes it, on whatever file system that is")
+    return _own_tmpfs(
+        state.folder,
+        state.root,
+        is_mount=state.is_mount,
+        free_percent=state.free_percent,
+        well="a tmpfs of its own",
+        unsafe_fix="slurm-share doctor --fix",
+        shared=f"{state.root} is part of {state.folder.file_system or 'another file system'}",
+        full_fix=f"du -a {state.root} | sort -n | tail; no user's files are on it but on {USERS}",
+    )
+
+
+@check(
+    "users-folder",
+    COMPUTE,
+    asks="what users can write to in the state folder is a second tmpfs, and has room",
+    why="without it a user can fill the file system of the ledger, and then shared jobs of everybody are refused here",
+    fix=f"with no shared job here: rm -rf {USERS}; systemctl start '{USER_MOUNT_UNIT}'; without systemd the second line"
+    f" for /etc/fstab in install.md, then: mount {USERS}; a container may not mount, so its host mounts a tmpfs there"
+    " for it, or gives it CAP_SYS_ADMIN",
+)
+def users_folder(facts: Facts) -> Sequence[Verdict]:
+    state = facts.state
+    if state.user_folder is None:
+        if state.folder is None:
+            return skip("no state folder")
+        return ok("not made yet: the Prolog of the first shared job mounts it")
+    if state.folder is not None and unsafe(state.folder):
+        return skip("see state-folder")
+    return _own_tmpfs(
+        state.user_folder,
+        USERS,
+        is_mount=state.user_is_mount,
+        free_percent=state.user_free_percent,
+        well="a second tmpfs",
+        unsafe_fix=f"chown root and chmod go-w {USERS}",
+        shared=f"{USERS} has no file system of its own: users can fill that of the ledger",
+        full_fix=f"du -a --inodes {USERS} | sort -n | tail, or du -a: the end of that user's jobs frees it",
+    )
+
+
+def _own_tmpfs(
+    folder: FileFact,
+    path: str,
+    *,
+    is_mount: bool,
+    free_percent: int | None,
+    well: str,
+    unsafe_fix: str,
+    shared: str,
+    full_fix: str,
+) -> Sequence[Verdict]:
+    """Return whether the folder is root's, the root of a tmpfs, and has room. `shared` says what is wrong where it is
+    part of another file system."""
+    if why := unsafe(folder):
+        return fail(why, unsafe_fix)
+    if not is_mount:
+        return warn(shared)
+    if folder.file_system != "tmpfs":
+        return warn(f"{path} is on {folder.file_system}")
+    if free_percent is not None and free_percent < FREE_PERCENT:
+        return fail(f"{path} has {free_percent} % left", full_fix)
+    return ok(well)
+
+
+LEAVE_IT = "none by hand: leave the file there, the next Prolog or Epilog of a shared job repairs it"
+
+
+def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
+    """Jobs in the ledger that are proved over: no step of theirs lives, Slurm says that they are not on this node, and
+    their Prolog was not here a moment ago. Unseen: it cannot be told, and then nothing may be done about it."""
+    ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
+    if isinstance(ledger, Unseen):
+        return ledger
+    if not ledger.jobs:
+        return ()  # nobody has to be asked
+    if isinstance(jobs, Unseen):
+        return jobs
+    return tuple(
+        job
+        for job in ledger.jobs
+        if job.job_id not in facts.state.live_jobs
+        and job.job_id not in jobs
+        and not _has_just_begun(job.since, facts.state.uptime_s)
+    )
+
+
+def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
+    """Jobs that have a folder here and nothing else: the ledger, Slurm and the kernel know none of them."""
+    ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
+    if isinstance(ledger, Unseen):
+        return ledger
+    if not facts.state.folders:
+        return ()
+    if isinstance(jobs, Unseen):
+        return jobs
+    known = {job.job_id for job in ledger.jobs} | {one.job.job_id for one in ledger.leaving}
+    known |= jobs | facts.state.live_jobs
+    return tuple(
+        job for job, at in facts.state.folders if job not in known and not _has_just_begun(at, facts.state.now)
+    )
+
+
+def _has_just_begun(at: float, now: float) -> bool:
+    return 0 <= now - at < JUST_BEGUN_S
+
+
+@check(
+    "ledger",
+    COMPUTE,
+    asks="the ledger can be read, and every job in it is one that is here",
+    why="a job whose Epilog never came keeps its MPS daemons, and its compute mode, until the next shared job comes",
+    fix="slurm-share doctor --fix: does what the job's Epilog would have done",
+)
+def ledger(facts: Facts) -> Sequence[Verdict]:
+    if facts.state.broken:
+        return warn(f"{facts.state.broken}; the next hook makes it anew from the jobs' plans", LEAVE_IT)
+    stale, left = over(facts), orphans(facts)
+    if isinstance(stale, Unseen):
+        return skip(stale)
+    found: list[Verdict] = []
+    for job in stale:
+        found += warn(f"job {job.job_id} of uid {job.uid} is in the ledger, and over")
+    for job in facts.state.abandoned:
+        found += warn(
+            f"job {job.job_id} of uid {job.uid} was not all cleared up after: no time, or its hook was killed"
+        )
+    if not isinstance(left, Unseen) and left:
+        found += warn(f"folders of jobs that are over: {named(left)}")
+    count = 0 if isinstance(facts.state.ledger, Unseen) else len(facts.state.ledger.jobs)
+    return found or ok(f"{count} jobs, all here")
+
+
+@check(
+    "ledger-lock",
+    COMPUTE,
+    asks="nobody holds the ledger's lock for longer than a moment",
+    why="every Prolog and Epilog of a shared job waits for it, and gives up in the end: jobs are refused, nothing is"
+    " cleared",
+    fix="see what it waits for (cat /proc/PID/stack); kill -CONT one that is stopped, kill -9 one that hangs: the next"
+    " hook takes up its work",
+)
+def ledger_lock(facts: Facts) -> Sequence[Verdict]:
+    holder = facts.state.lock_holder
+    return fail(f"{holder} has held it all the time") if holder else ok("it is free")
+
+
+@check(
+    "job-folders",
+    COMPUTE,
+    asks="what hooks made for the jobs that run here is still there, and its folders are root's",
+    why="tasks that are yet to start find no plan, slot or MPS daemon, and are refused",
+    fix="requeue the job; find out what removes files below the state folder (tmpfiles.d, a cleaner, a user's script)",
+)
+def job_folders(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.state.ledger, Unseen):
+        return skip(facts.state.ledger)
+    stale = over(facts)
+    elsewhere = set() if isinstance(stale, Unseen) else {job.job_id for job in stale}
+    elsewhere |= {job.job_id for job in facts.state.ledger.jobs if _has_just_begun(job.since, facts.state.uptime_s)}
+    found: list[Verdict] = []
+    for one in facts.state.lost:
+        if one.job_id in elsewhere:  # over, or its Prolog is still at it
+            continue
+        fix = f"scontrol requeue {one.job_id}; find out what removes files below {facts.state.root}"
+        found += fail(f"{one.path} of job {one.job_id} of uid {one.uid} is gone while the job is here", fix)
+    for file in facts.state.folders_of_root:
+        if why := unsafe(file):
+            found += fail(why, f"chown root and chmod go-w {file.chain[-1].path}")
+    return found or ok("all there")
+
+
+@check(
+    "log",
+    COMPUTE,
+    asks="the hooks can write their log, and nobody else can",
+    why="it is the one place that says why a share was refused; slurmd keeps a hook's own words only when it fails",
+    fix="make room, or put log_file in config.toml where root can write",
+)
+def log(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    path = facts.config.settings.log_file
+    if not path:
+        return ok("config.toml wants none")
+    if not facts.is_root and not facts.state.log_is_writable:
+        return skip("whether root can write it is for root to see")
+    if not facts.state.log_is_writable:
+        return fail(f"{path}: {facts.state.log_problem}")
+    if facts.state.log is not None and (why := unsafe(facts.state.log)):
+        return warn(why, "slurm-share doctor --fix")
+    free = facts.state.log_free_percent
+    if free is not None and free < LOG_PERCENT:
+        return warn(f"the file system of {path} has {free} % left")
+    return ok(path)
+
+
+@check(
+    "hook-helper",
+    COMPUTE,
+    asks="the helper that runs the hooks of shared jobs is well, where there is one",
+    why="without it the hooks do the same work and take four times as long; nothing else depends on it",
+    fix=f"{HOME}/libexec/slurm-share-prolog --helper in a terminal says what is wrong; hook_helper = false in"
+    " config.toml: do without",
+)
+def hook_helper(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen):
+        return skip("config.toml is not understood")
+    state = facts.state
+    if state.helper_folder is not None and (why := unsafe(state.helper_folder)):
+        return warn(why, f"rm -r {state.helper_folder.path}")
+    if not facts.is_root:
+        return skip("whether one runs is for root to see")
+    if ", stopped" in state.helper:
+        return warn(f"{state.helper} does not answer", "kill -9 it: the next shared job's hook starts another one")
+    if state.helper:
+        return ok(state.helper)
+    if not facts.config.settings.hook_helper:
+        return ok("config.toml wants none")
+    if state.helper_did_not_start:
+        return warn("the helper that a hook started did not become ready")
+    return ok("none runs; the next shared job's hook starts one")
+
+
+@check(
+    "agent",
+    COMPUTE,
+    asks="the agent answers, where the site uses it",
+    why="operators and Prometheus see this node as silent",
+    fix="systemctl restart slurm-share-agent; journalctl -u slurm-share-agent",
+)
+def agent(facts: Facts) -> Sequence[Verdict]:
+    if not facts.agent.wanted:
+        return skip("nothing here asks for an agent")
+    if facts.agent.problem:
+        return warn(f"{facts.agent.problem} ({facts.agent.wanted})")
+    return ok("it answers")
+
+
+@check(
+    "agent-token",
+    COMPUTE,
+    asks="the agents' token is for the agent and the operators alone",
+    why="whoever can read it sees everybody's load on every node",
+    fix="chown root:slurm-share and chmod 640 the file",
+)
+def agent_token(facts: Facts) -> Sequence[Verdict]:
+    if isinstance(facts.config, Unseen) or not facts.config.settings.agent_http:
+        return skip("no agent serves HTTP here")
+    if facts.agent.token is None:
+        return warn(f"there is no {facts.config.settings.agent_token_file}: the agent serves nobody over HTTP")
+    last = facts.agent.token.chain[-1]
+    if last.mode & 0o007:
+        return fail(f"{last.path} is readable by everybody (mode {last.mode & 0o7777:04o})", f"chmod o= {last.path}")
+    why = unsafe(facts.agent.token, (0, last.uid))
+    return fail(why) if why else ok(last.path)
+
+
+CHECKS = (state_folder, users_folder, ledger, ledger_lock, job_folders, log, hook_helper, agent, agent_token)

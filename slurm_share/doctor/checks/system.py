@@ -1,0 +1,267 @@
+"""The operating system and what Slurm confines jobs with: where MPS and shares quietly cease to work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ...core.settings import Configuration
+from ..facts.records import Facts, Unseen, Verdict
+from .base import (
+    COMPUTE,
+    CONTROLLER,
+    check,
+    fail,
+    named,
+    ok,
+    skip,
+    values,
+    warn,
+    words,
+)
+
+OPEN_FILES = 16384
+"""What an MPS daemon needs (docs.nvidia.com/deploy/mps: else its shared-memory segments fail)."""
+PRIVATE_BY_DEFAULT = "/tmp,/dev/shm"
+"""job_container.conf(5) and namespace.yaml(5), Dirs."""
+SELINUX_TYPES = ("var_run_t", "slurm", "container_file_t")
+"""Beginnings or whole names of types that suit a state folder below /run."""
+
+
+@check(
+    "private-shm",
+    (*CONTROLLER, *COMPUTE),
+    asks="jobs see the node's own /dev/shm",
+    why="an MPS daemon speaks with its clients through /dev/shm: behind a private one they run without MPS, or not at"
+    " all",
+    fix='job_container.conf: Dirs=/tmp (namespace.yaml: dirs: "/tmp"), then restart slurmd; or mps_control = ""',
+)
+def private_shm(facts: Facts) -> Sequence[Verdict]:
+    kinds = [values(facts, key) for key in ("JobContainerType", "NamespaceType")]
+    if any(isinstance(kind, Unseen) for kind in kinds):
+        return skip("slurm.conf is not to be seen")
+    kind = next((one for found in kinds if not isinstance(found, Unseen) for one in found), "")
+    if not kind or kind.endswith("/none"):
+        return ok("jobs have no folders of their own")
+    text = facts.slurm.containers
+    if isinstance(text, Unseen):
+        return skip(text)
+    dirs = re.findall(r"""(?im)^[^#\n]*?\bdirs\s*[=:]\s*["']?([^\s"']+)""", text) or [PRIVATE_BY_DEFAULT]
+    private = {one for found in dirs for one in found.split(",") if one in ("/dev/shm", "/dev", "/run")}
+    return fail(f"{kind} gives every job its own {named(sorted(private))}") if private else ok(f"{kind}: {dirs[0]}")
+
+
+@check(
+    "process-tracking",
+    CONTROLLER,
+    asks="ProctrackType is proctrack/cgroup",
+    why="by any other a job's process that left its session outlives the job, with its GPU memory, until our Epilog"
+    " finds it on the GPU",
+    fix="slurm.conf: ProctrackType=proctrack/cgroup; restart slurmd everywhere, with no job running",
+)
+def process_tracking(facts: Facts) -> Sequence[Verdict]:
+    found = values(facts, "ProctrackType")
+    if isinstance(found, Unseen):
+        return skip(found)
+    said = found[-1] if found else "proctrack/cgroup"  # the default
+    return ok(said) if said.lower() == "proctrack/cgroup" else warn(f"ProctrackType={said}")
+
+
+@check(
+    "confined-devices",
+    CONTROLLER,
+    asks="a job can open no GPU but its own (ConstrainDevices=yes, TaskPlugin=task/cgroup)",
+    why="any job on the node, one without a GPU too, can use any GPU past its share and its caps",
+    fix="cgroup.conf: ConstrainDevices=yes; slurm.conf: TaskPlugin=task/cgroup,task/affinity; restart slurmd",
+)
+def confined_devices(facts: Facts) -> Sequence[Verdict]:
+    plugins, cgroup = words(facts, "TaskPlugin"), facts.slurm.cgroup
+    if isinstance(plugins, Unseen):
+        return skip(plugins)
+    said = () if isinstance(cgroup, Unseen) else cgroup.get("constraindevices", ())
+    if not said:
+        live = values(facts, "ConstrainDevices")
+        said = () if isinstance(live, Unseen) else live
+    if not said or said[-1].lower() not in ("yes", "true", "1"):
+        return warn("ConstrainDevices is not set in cgroup.conf")
+    if not any(one.endswith("cgroup") for one in plugins):
+        return warn(f"ConstrainDevices is set, and TaskPlugin is {','.join(plugins) or 'not set'}: nothing reads it")
+    return ok(f"ConstrainDevices=yes, TaskPlugin={','.join(plugins)}")
+
+
+@check(
+    "pam-adopt",
+    COMPUTE,
+    asks="where pam_slurm_adopt is used, PrologFlags has Contain",
+    why="without the extern step a login is adopted by no job: it sees every GPU, and no Epilog ends it",
+    fix="slurm.conf: add Contain to PrologFlags, then `scontrol reconfigure`",
+)
+def pam_adopt(facts: Facts) -> Sequence[Verdict]:
+    files = facts.host_facts.adopt_files
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    if not files:
+        return ok("pam_slurm_adopt is not used")
+    flags = words(facts, "PrologFlags")
+    if isinstance(flags, Unseen):
+        return skip(flags)
+    return ok("Contain is set") if "contain" in flags else warn(f"{named(files)} uses it, and Contain is not set")
+
+
+@check(
+    "open-files",
+    COMPUTE,
+    asks=f"slurmd, and the MPS daemons that its Prolog starts, may open {OPEN_FILES} files",
+    why="an MPS daemon with less cannot make its shared memory, and its clients run without MPS",
+    fix="systemctl edit slurmd: LimitNOFILE=131072 (Slurm's own unit has it); restart slurmd",
+)
+def open_files(facts: Facts) -> Sequence[Verdict]:
+    limit = facts.host_facts.open_files
+    if isinstance(limit, Unseen):
+        return skip(limit)
+    return ok(f"slurmd may open {limit}") if limit >= OPEN_FILES else fail(f"slurmd may open {limit}")
+
+
+@check(
+    "remove-ipc",
+    COMPUTE,
+    asks="systemd-logind leaves a user's shared memory alone at logout (RemoveIPC=no)",
+    why="a user who logs in here and out again takes away /dev/shm files of his running jobs and of his MPS servers",
+    fix="/etc/systemd/logind.conf: RemoveIPC=no; systemctl restart systemd-logind",
+)
+def remove_ipc(facts: Facts) -> Sequence[Verdict]:
+    found = facts.host_facts.removes_ipc
+    if isinstance(found, Unseen):
+        return skip(found)
+    return warn("RemoveIPC is yes") if found else ok("RemoveIPC is no")
+
+
+@check(
+    "ptrace",
+    COMPUTE,
+    asks="a task cannot trace its user's other processes (kernel.yama.ptrace_scope is 1 or more)",
+    why="one task could stop, or read, its user's other tasks; never his MPS daemons, nor what is another user's",
+    fix="sysctl -w kernel.yama.ptrace_scope=1, and a line in /etc/sysctl.d",
+)
+def ptrace(facts: Facts) -> Sequence[Verdict]:
+    scope = facts.host_facts.ptrace_scope
+    if isinstance(scope, Unseen):
+        return skip(scope)
+    return ok(f"ptrace_scope is {scope}") if scope else warn("kernel.yama.ptrace_scope is 0")
+
+
+@check(
+    "daemon-limits",
+    COMPUTE,
+    asks="a user's MPS daemons are in cgroups with limits, may open their own GPU alone, and cannot be traced by him",
+    why="a user who found a way into his daemon would have host memory, processes or other users' GPUs past his job's"
+    " limits",
+    fix="mount cgroup v2 (or v1 with memory, pids, devices and freezer) on /sys/fs/cgroup, for writing; let slurmd's"
+    " unit have CAP_WAKE_ALARM, CAP_BPF and CAP_SYS_ADMIN (CapabilityBoundingSet=)",
+)
+def daemon_limits(facts: Facts) -> Sequence[Verdict]:
+    unheld, scope = facts.host_facts.unheld, facts.host_facts.ptrace_scope
+    if isinstance(unheld, Unseen):
+        return skip(unheld)
+    if isinstance(facts.config, Configuration) and not facts.config.settings.mps_control:
+        return skip("no MPS is configured")
+    yama = scope.why if isinstance(scope, Unseen) else f"kernel.yama.ptrace_scope is {scope}"
+    return warn(f"{'; '.join(unheld)}; {yama}") if unheld else ok(f"all hold; {yama}")
+
+
+@check(
+    "hidepid",
+    COMPUTE,
+    asks="/proc shows processes to the agent's user",
+    why="with hidepid the agent, which is not root, sees no process of anybody: load without owners",
+    fix="mount /proc with gid=GROUP and put the user slurm-share into that group",
+)
+def hidepid(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    proc = next((mount for mount in reversed(facts.host_facts.mounts) if mount.point == "/proc"), None)
+    if proc is None:
+        return skip("/proc is not among the mounts")
+    said = next((one for one in proc.options if one.startswith("hidepid=")), "hidepid=0")
+    if said in ("hidepid=0", "hidepid=off") or any(one.startswith("gid=") and one != "gid=0" for one in proc.options):
+        return ok(said)
+    return warn(f"/proc is mounted with {said}")
+
+
+@check(
+    "shared-memory",
+    COMPUTE,
+    asks="/dev/shm is a tmpfs that everybody may write to, and has room",
+    why="MPS, and every framework's data loaders, keep what they share there",
+    fix="mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /dev/shm",
+)
+def shared_memory(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    mount = next((one for one in reversed(facts.host_facts.mounts) if one.point == "/dev/shm"), None)
+    if mount is None:
+        return fail("/dev/shm is no mount of its own")
+    if mount.kind not in ("tmpfs", "ramfs"):
+        return warn(f"/dev/shm is on {mount.kind}")
+    if "ro" in mount.options:
+        return fail("/dev/shm is mounted read-only")
+    mode = facts.host_facts.shm_mode
+    if mode is not None and mode & 0o777 != 0o777:
+        return fail(f"/dev/shm has mode {mode:04o}: not every user can make files there", "chmod 1777 /dev/shm")
+    if mode is not None and not mode & 0o1000:
+        return warn(f"/dev/shm has mode {mode:04o}: a user can remove another user's files", "chmod 1777 /dev/shm")
+    free = facts.host_facts.shm_free_percent
+    if free is not None and free < SHM_WARN_PERCENT:
+        return (fail if free < SHM_FAIL_PERCENT else warn)(f"/dev/shm has {free} % left", SHM_FIX)
+    return ok(mount.kind)
+
+
+SHM_WARN_PERCENT, SHM_FAIL_PERCENT = 10, 2
+"""Half of the host's memory by default: two per cent of it are still several times what an MPS server takes."""
+SHM_FIX = (
+    "ls -lS /dev/shm: remove files of users who have no job here (clean_up in config.toml does that at a job's end), or"
+    " mount -o remount,size=LARGER /dev/shm"
+)
+
+
+@check(
+    "containers",
+    COMPUTE,
+    asks="containers of enroot, pyxis and Apptainer see the state folder, where these are set up",
+    why="a task in a container finds neither its slot nor its GPU's MPS daemon, and is refused",
+    fix="enroot: 50-slurm-share.fstab of the packages into /etc/enroot/mounts.d; Apptainer: apptainer config global"
+    ' --set "bind path" /run/slurm-share',
+)
+def containers(facts: Facts) -> Sequence[Verdict]:
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    files = facts.host_facts.container_files
+    without = [path for path, names_it in files if not names_it]
+    if without:
+        return warn(f"{named(without)} does not name {facts.state.root}")
+    return ok(named(path for path, _ in files) or "none is set up here")
+
+
+@check(
+    "selinux",
+    COMPUTE,
+    asks="where SELinux enforces, the state folder has a label of a run-time folder",
+    why="confined programs (containers, a confined slurmd) are denied the pipe folder, and run without MPS",
+    fix="mount the tmpfs with rootcontext=system_u:object_r:var_run_t:s0, then restorecon -R /run/slurm-share",
+)
+def selinux(facts: Facts) -> Sequence[Verdict]:
+    label = facts.host_facts.selinux
+    if facts.host_facts.missed:
+        return skip(facts.host_facts.missed)
+    if label is None:
+        return ok("SELinux does not enforce here")
+    kind = label.split(":")[2] if label.count(":") >= 2 else label
+    if kind.startswith(SELINUX_TYPES):
+        return ok(label)
+    return warn(f"{facts.state.root} is labelled {label or 'nothing'}")
+
+
+CHECKS = (
+    private_shm, process_tracking, confined_devices, pam_adopt, open_files, remove_ipc, ptrace, daemon_limits, hidepid,
+    shared_memory, containers, selinux,
+)  # fmt: skip

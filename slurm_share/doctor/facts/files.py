@@ -1,0 +1,60 @@
+"""Whose the files are from which Slurm learns what to run as root."""
+
+from __future__ import annotations
+
+import pwd
+import re
+from pathlib import Path
+
+from ...core.errors import ConfigError
+from ...core.installed import LUA
+from ...slurm.conf import read_conf
+from ...slurm.conf_text import ConfText
+from . import programs
+from .records import FileFact, Unseen
+
+BESIDE = ("gres.conf", "cgroup.conf", "job_submit.lua", "cli_filter.lua", "job_container.conf", "namespace.yaml",
+          "topology.conf", "topology.yaml", "oci.conf", "acct_gather.conf")  # fmt: skip
+"""What slurmd, slurmctld and slurmstepd read beside slurm.conf (slurm.conf(5), FILES)."""
+_USER = re.compile(r"([^()]+?)(?:\((\d+)\))?")
+
+
+def read_owned(folder: str, plugstack: str, text: ConfText | Unseen, root: Path = Path("/")) -> tuple[FileFact, ...]:
+    """slurm.conf with what it includes, plugstack.conf with what that includes and the folders of its patterns, the
+    files beside them, and this package's job_submit.lua. What is not there is left out."""
+    seen = () if isinstance(text, Unseen) else (_from(path, root) for path in text.files)
+    paths = [*seen, *_plugstack(plugstack, root), *(f"{folder}/{name}" for name in BESIDE), LUA]
+    found = (programs.read_file_fact(path, root) for path in dict.fromkeys(paths))
+    return tuple(one for one in found if one is not None)
+
+
+def _plugstack(path: str, root: Path) -> list[str]:
+    """A folder that is included by pattern counts when it is empty, too."""
+    file = root / path.lstrip("/")
+    try:
+        stack = read_conf(file)
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except (ConfigError, OSError):
+        return [path]
+    wanted = (line.split()[1].strip('"') for line in lines if re.match(r"\s*include\s+\S", line, re.IGNORECASE))
+    folders = {str((file.parent / one if not one.startswith("/") else root / one.lstrip("/")).parent) for one in wanted}
+    return [path, *(_from(one, root) for one in stack.files), *sorted(_from(Path(one), root) for one in folders)]
+
+
+def _from(path: Path, root: Path) -> str:
+    """A path as a process below that root has it."""
+    return f"/{path.relative_to(root)}" if path.is_relative_to(root) else str(path)
+
+
+def uid_of(said: str) -> int:
+    """The number of SlurmUser: `slurm` in slurm.conf, `slurm(64030)` from the controller. One whom this host does not
+    know owns nothing here that could be trusted: root's number then."""
+    match = _USER.fullmatch(said.strip())
+    if match is None:
+        return 0
+    if match[2]:
+        return int(match[2])
+    try:
+        return int(match[1]) if match[1].isdecimal() else pwd.getpwnam(match[1]).pw_uid
+    except KeyError:
+        return 0

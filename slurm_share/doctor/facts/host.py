@@ -1,0 +1,276 @@
+"""Everything that `slurm-share doctor` wants to know of a host. Looks and touches nothing, and never waits for long."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from ...core import config, names
+from ...core.errors import ConfigError, SlurmShareError, UsageError
+from ...core.installed import HOME, OBJECT, PLUGIN
+from ...core.settings import Configuration, Settings
+from ...slurm.conf_text import ConfText
+from . import package as fact_package
+from . import programs, state
+from . import slurm as fact_slurm
+from . import system as fact_system
+from .records import (
+    ROLES,
+    AgentFacts,
+    Facts,
+    FileFact,
+    GpuFacts,
+    HostFacts,
+    PluginFacts,
+    Role,
+    SlurmFacts,
+    StateFacts,
+    Unseen,
+)
+from .system import Ask
+
+LOOK_S = 40.0
+"""For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
+FILE_S = 10.0
+"""For a look at a file: one on a file server that hangs is as good as not there."""
+MOST_BYTES = 1 << 20
+"""Of config.toml: the plugin reads no more (site_mode.c)."""
+AGENT_UNIT = "slurm-share-agent.service"
+Seen = TypeVar("Seen")
+
+
+def read_facts(
+    roles: tuple[Role, ...] = (),
+    *,
+    root: Path = Path("/"),
+    environ: Mapping[str, str] = os.environ,
+    ask: Ask | None = None,
+    look_at_gpus: Callable[[Settings], GpuFacts] | None = None,
+    ask_agent: Callable[[Settings], str] = lambda settings: "",
+    all_jobs: bool = False,
+) -> Facts:
+    """The facts of this host, in these roles; in those that it is found to have where none are given.
+
+    `root`: of the file system that is looked at. `ask` runs a program, `look_at_gpus` asks the driver, `ask_agent`
+    answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
+    is mended, and not only for those that the node knows of. Raises UsageError for a SLURM_CONF that leads nowhere.
+    """
+    is_here = root == Path("/")
+    modules = _begin(fact_package.read_broken_modules, Unseen) if is_here else None
+    beside = fact_system.read_daemon_folders(root)
+    ask = ask or fact_slurm.asker(environ, beside)
+    host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip().split(".")[0]
+    system = _within(lambda: fact_system.read_host(ask, names.STATE_ROOT, root), fact_system.missed)
+    file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
+    node = system.node or fact_slurm.node_of_host(text, host) or host
+    roles = roles or find_roles(host, text, system, file)
+    jobs: frozenset[int] | None = None
+    if "compute" in roles and not all_jobs:
+        jobs = _within(lambda: state.read_job_ids(names.STATE_ROOT, root), lambda why: None)
+    slurm = _within(
+        lambda: fact_slurm.read_slurm(ask, file, text, node, roles, root, system.mounts, jobs),
+        lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
+    )
+    if is_here:
+        commands, are_in_path = fact_slurm.find_commands(environ, beside)
+        slurm = replace(slurm, commands=commands, are_in_path=are_in_path)
+    configuration = _within(lambda: read_configuration(root), Unseen)
+    settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
+    package, group = str(Path(__file__).parent.parent), settings.operators_group
+
+    def file_fact(path: str) -> FileFact | None:
+        return _within(lambda: programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
+
+    plugin = _within(
+        lambda: programs.read_plugin(plugin_path(slurm), root, system.mounts),
+        lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
+        FILE_S,
+    )
+    if is_here and plugin.file is not None:
+        folders = fact_slurm.search_path(environ, beside)
+        problems = _within(lambda: fact_package.read_load_problems(plugin.path, roles, folders), Unseen)
+        plugin = replace(plugin, load_problems=problems)
+    facts = Facts(
+        host=node,
+        roles=roles,
+        is_root=os.geteuid() == 0,
+        slurm=slurm,
+        config=configuration,
+        config_file=file_fact(names.CONFIG_FILE),
+        plugin=plugin,
+        hooks=read_hook_programs(hook_paths(slurm), file_fact),
+        package=file_fact(package),
+        host_facts=system,
+        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
+        has_operators_group=_within(lambda: fact_package.has_group(group), Unseen, FILE_S),
+    )
+    if "compute" in roles:
+        facts = _with_node(facts, settings, root, look_at_gpus, ask_agent)
+    return facts if modules is None else replace(facts, broken_modules=modules())
+
+
+def _with_node(
+    facts: Facts,
+    settings: Settings,
+    root: Path,
+    look_at_gpus: Callable[[Settings], GpuFacts] | None,
+    ask_agent: Callable[[Settings], str],
+) -> Facts:
+    """The facts with what a compute node has besides."""
+    mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
+
+    def driver(settings: Settings) -> GpuFacts:
+        from . import gpus  # NVML is asked for on compute nodes alone
+
+        return gpus.read_gpus(settings, state_root, root, mounts)
+
+    wanted = _agent_wanted(settings, root)
+    token = _within(lambda: programs.read_file_fact(settings.agent_token_file, root, mounts), lambda why: None, FILE_S)
+    return replace(
+        facts,
+        state=_within(
+            lambda: state.read_state(settings, state_root, root, mounts, facts.is_root),
+            lambda why: StateFacts(state_root, ledger=Unseen(why)),
+        ),
+        gpus=_within(lambda: (look_at_gpus or driver)(settings), lambda why: GpuFacts(Unseen(why))),
+        agent=AgentFacts(wanted, ask_agent(settings) if wanted else "", token),
+    )
+
+
+def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:
+    """slurm.conf may be on a file server that hangs."""
+    file = fact_slurm.find_conf(environ, root)
+    return file, fact_slurm.read_written(file, root)
+
+
+def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
+    """config.toml of this host; all defaults where there is none."""
+    file = root / names.CONFIG_FILE.lstrip("/")
+    for place in (file.parent, file):
+        if place.is_symlink() and not place.exists():
+            return Unseen(f"/{place.relative_to(root)} is a link to {place.readlink()}, and nothing is there")
+    try:
+        seen = file.stat()
+        if not stat.S_ISREG(seen.st_mode):
+            return Unseen(f"{names.CONFIG_FILE} is no plain file")
+        if seen.st_size > MOST_BYTES:
+            return Unseen(f"{names.CONFIG_FILE} is larger than {MOST_BYTES} bytes; that is no configuration file")
+    except FileNotFoundError:
+        return config.parse("", names.CONFIG_FILE)
+    except OSError as error:
+        return Unseen(f"{names.CONFIG_FILE} cannot be read ({error.strerror})")
+    try:
+        return config.load(file)
+    except ConfigError as error:
+        return Unseen(str(error))
+
+
+def _read_mode_file(path: str, root: Path) -> str | Unseen:
+    """Its first bytes; on a file server that hangs it is given up, as hooks do."""
+    if not path:
+        return ""
+    try:
+        file = os.open(root / path.lstrip("/"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return Unseen(f"{path} cannot be read ({error.strerror})")
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return Unseen(f"{path} is no plain file")
+        return os.read(file, 256).decode("utf-8", "replace")
+    finally:
+        os.close(file)
+
+
+def plugin_path(slurm: SlurmFacts) -> str:
+    """The object that plugstack.conf names; where it names none, the place where ours would be."""
+    for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
+        words = line.split()
+        if len(words) > 1 and words[1].startswith("/") and words[1].endswith(OBJECT):
+            return words[1]
+    return PLUGIN
+
+
+def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
+    """Our Prolog and our Epilog: the programs that slurmd is told to run, or where the packages have them."""
+    found = []
+    for hooks, default in zip((slurm.prologs, slurm.epilogs), programs.HOOKS, strict=True):
+        name = default.rpartition("/")[2]
+        files = () if isinstance(hooks, Unseen) else (file for hook in hooks for file in hook.files)
+        real = (file.chain[-1].path for file in files if file.is_ours)
+        found.append(next((path for path in real if path.rpartition("/")[2] == name), default))
+    return tuple(found)
+
+
+def read_hook_programs(paths: Iterable[str], file_fact: Callable[[str], FileFact | None]) -> dict[str, FileFact | None]:
+    """Return what slurmd starts, and the hooks in Python behind it; a hook that pip installed is its own program."""
+    found = {path: file_fact(path) for path in paths}
+    fronts = [path for path, file in found.items() if file is not None and file.interpreter is None]
+    behind = [path.replace("/bin/", "/libexec/") for path in fronts if path.startswith(f"{HOME}/bin/")]
+    return {**found, **{path: file_fact(path) for path in behind}}
+
+
+def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str) -> tuple[Role, ...]:
+    """What this host is to Slurm, by the daemons that run and by slurm.conf, which knows of one whose daemon is down;
+    a login node where it is neither and has Slurm's configuration. Empty: it has nothing of Slurm."""
+    found: set[Role] = set()
+    controllers = () if isinstance(text, Unseen) else text.values("SlurmctldHost")
+    if "slurmctld" in system.daemons or host in {one.partition("(")[0].split(".")[0] for one in controllers}:
+        found.add("controller")
+    if "slurmd" in system.daemons or fact_slurm.node_of_host(text, host) is not None:
+        found.add("compute")
+    if not found and (file or "sackd" in system.daemons):
+        found.add("login")
+    return tuple(role for role in ROLES if role in found)
+
+
+def _agent_wanted(settings: Settings, root: Path) -> str:
+    if settings.agent_http:
+        return "config.toml has agent_http"
+    if settings.load_source == "agents":
+        return "config.toml has load_source = agents"
+    units = root / "etc/systemd/system"
+    enabled = sorted(units.glob(f"*.wants/{AGENT_UNIT}")) if units.is_dir() else ()
+    if enabled:
+        return f"{AGENT_UNIT} is enabled"
+    return "its socket is there" if (root / settings.agent_socket.lstrip("/")).exists() else ""
+
+
+def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Seen:
+    """What `look` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
+    that hangs cannot be called back: its thread is left, and ends with this program."""
+    return _begin(look, late, seconds)()
+
+
+def _begin(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Callable[[], Seen]:
+    """The same, begun now; what is returned waits for the end of it."""
+    seen: list[Seen] = []
+    mistake: list[UsageError] = []
+    why = [f"no answer within {seconds:g} s: something hangs"]
+
+    def work() -> None:
+        try:
+            seen.append(look())
+        except UsageError as error:
+            mistake.append(error)
+        except (SlurmShareError, OSError) as error:
+            why[0] = str(error)
+        except Exception as error:  # noqa: BLE001  (outermost of its thread: a defect is called one, and not a hang)
+            why[0] = f"a defect of slurm-share kept it from being read: {type(error).__name__}: {error}"
+
+    def result() -> Seen:
+        thread.join(seconds)
+        if mistake:
+            raise mistake[0]
+        return seen[0] if seen else late(why[0])
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return result

@@ -1,0 +1,91 @@
+"""The site's job_submit.lua as slurmctld takes it: whether Slurm can run Lua here, and whether Lua takes the script."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...core.slurm_home import named_homes
+from . import system
+from .records import Unseen
+
+OBJECT = "job_submit_lua.so"
+_PLUGIN_FOLDERS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm",
+                  "/usr/local/lib/slurm", "/usr/local/lib64/slurm", "/opt/slurm/lib/slurm", "/opt/slurm/lib64/slurm",
+                  "/cm/shared/apps/slurm/current/lib64/slurm", "/cm/shared/apps/slurm/current/lib/slurm")  # fmt: skip
+"""Where Debian's, SchedMD's and Slurms that were built by hand keep their plugins."""
+_LIBRARY = re.compile(r"liblua[-0-9.]*\.so[.0-9]*")
+_LIBRARIES = ("/usr/lib/*/liblua5.[1-4].so*", "/usr/lib64/liblua*.so*", "/usr/lib/liblua*.so*")
+
+
+def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
+    """Path of Slurm's plugin for Lua; empty: its plugins are here, and that one is not. `told`: PluginDir."""
+    homes = [f"{home}/{lib}" for home in named_homes(None, root) for lib in ("lib/slurm", "lib64/slurm")]
+    patterns = told.split(":") if told else (*homes, *_PLUGIN_FOLDERS)
+    folders = [folder for pattern in patterns for folder in sorted(root.glob(pattern.lstrip("/")))]
+    if not any(True for folder in folders for _ in folder.glob("job_submit_*.so")):
+        return Unseen("Slurm's plugins were not found on this host")
+    found = (folder / OBJECT for folder in folders)
+    return next((f"/{one.relative_to(root)}" for one in found if one.is_file()), "")
+
+
+def read_problem(path: str, root: Path = Path("/")) -> str | Unseen:
+    """What Lua says against a script; empty: nothing. It is compiled, and not run.
+
+    By the very library that slurmctld has loaded, where this caller may see that; by any other of this host else.
+    """
+    script = root / path.lstrip("/")
+    if not script.is_file():
+        return Unseen(f"there is no {path}")
+    why = "there is no Lua library on this host"
+    for library in (*_loaded(root), *_installed(root)):
+        try:
+            return _compiled(library, script)
+        except (OSError, AttributeError) as error:
+            why = f"{library}: {error}"
+    return Unseen(f"Lua was not asked: {why}")
+
+
+def _loaded(root: Path) -> Iterable[str]:
+    pid = system.find_daemon("slurmctld", root)
+    if pid is None:
+        return ()
+    try:
+        maps = (root / f"proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    paths = (line.split(None, 5)[-1] for line in maps.splitlines())
+    return dict.fromkeys(path for path in paths if _LIBRARY.fullmatch(path.rpartition("/")[2]))
+
+
+def _installed(root: Path) -> Iterable[str]:
+    return [str(one) for pattern in _LIBRARIES for one in sorted(root.glob(pattern.lstrip("/")))]
+
+
+def _compiled(library: str, script: Path) -> str:
+    """Raises OSError and AttributeError for a library that is none of Lua's."""
+    lua = ctypes.CDLL(library)
+    lua.luaL_newstate.restype = ctypes.c_void_p
+    lua.lua_tolstring.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    lua.lua_tolstring.restype = ctypes.c_char_p
+    lua.lua_close.argtypes = (ctypes.c_void_p,)
+    name = os.fsencode(script)
+    state = lua.luaL_newstate()
+    if not state:
+        raise OSError("it has no memory")
+    try:
+        if hasattr(lua, "luaL_loadfilex"):  # from 5.2 on; luaL_loadfile is then a macro
+            lua.luaL_loadfilex.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+            code = lua.luaL_loadfilex(state, name, b"t")
+        else:
+            lua.luaL_loadfile.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+            code = lua.luaL_loadfile(state, name)
+        if code == 0:
+            return ""
+        said = lua.lua_tolstring(state, -1, None)
+        return bytes(said or b"it says nothing").decode("utf-8", "replace")
+    finally:
+        lua.lua_close(state)

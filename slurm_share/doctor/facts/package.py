@@ -1,0 +1,135 @@
+"""Whether our Python modules can be imported here, and whether Slurm's programs can load the plugin's object.
+
+Both are tried in processes of their own: what crashes there does not end doctor.
+"""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...core.errors import CommandError
+from ...core.process import Finished, finish
+from .records import Role, Unseen
+
+IMPORT_S = 30.0
+LOAD_S = 10.0
+_MODULES = """
+import importlib, importlib.util, json, pkgutil, sys
+sys.path[:] = json.loads(sys.argv[1])
+def load(name):
+    print(name, flush=True)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        print("\\t", type(error).__name__, ": ", " ".join(str(error).split()), sep="", flush=True)
+def below(name):
+    try:
+        found = importlib.util.find_spec(name)
+    except BaseException:
+        return  # it is broken itself, and has been tried
+    for one in pkgutil.iter_modules(found.submodule_search_locations if found else ()):
+        load(name + "." + one.name)
+        if one.ispkg:
+            below(name + "." + one.name)
+for name in "ClusterShell.NodeSet msgspec h11 httpx prometheus_client rich pynvml".split():
+    load(name)
+tops = ["slurm_share", "slurm_share_hooks"]
+if importlib.util.find_spec("textual") is not None:  # the dashboard's is left out where a site does not want it
+    tops.append("slurm_share_tui")
+for name in tops:
+    load(name)
+    below(name)
+"""
+"""Prints each module before it is imported, and behind a tab why it cannot be."""
+PROGRAMS: tuple[tuple[str, Sequence[Role]], ...] = (
+    ("srun", ("controller", "login", "compute")), ("sbatch", ("controller", "login", "compute")),
+    ("salloc", ("controller", "login", "compute")), ("slurmd", ("compute",)), ("slurmstepd", ("compute",)),
+)  # fmt: skip
+"""Which of Slurm's programs load SPANK plugins, and on which hosts they are needed."""
+_SAID = re.compile(r"cannot be preloaded \((.*)\): ignored|symbol lookup error: \S+: (.*)")
+_CONF = "ClusterName=none\nSlurmctldHost=localhost\n"
+
+
+def read_broken_modules() -> tuple[tuple[str, str], ...] | Unseen:
+    """Return (module, why) of each that cannot be imported."""
+    if not sys.executable:
+        return Unseen("Python does not say where it is")
+    paths = [one for one in sys.path if one]
+    try:
+        done = finish([sys.executable, "-IB", "-c", _MODULES, json.dumps(paths)], timeout_s=IMPORT_S)
+    except CommandError as error:
+        return Unseen(str(error))
+    return parse_modules(done)
+
+
+def parse_modules(done: Finished) -> tuple[tuple[str, str], ...]:
+    """What the process said that imported them; one that was ended by a module names it last."""
+    found: list[tuple[str, str]] = []
+    name = ""
+    for line in done.stdout.splitlines():
+        if line.startswith("\t"):
+            found.append((name, line.strip()))
+        else:
+            name = line
+    if done.code:
+        last = (done.stderr.strip().splitlines() or [f"Python ended with {done.code}"])[-1]
+        found.append((name or "Python", f"ended by signal {-done.code}" if done.code < 0 else last))
+    return tuple(found)
+
+
+def read_load_problems(
+    path: str, roles: Sequence[Role], folders: Sequence[str]
+) -> tuple[tuple[str, str], ...] | Unseen:
+    """Return (program, why) of each program of Slurm's in `folders` that does not load the object.
+
+    The kernel's loader puts it into the program itself, with every symbol looked for at once (ld.so(8), LD_PRELOAD and
+    LD_BIND_NOW): the program has the symbols that a plugin is given there, and -V makes it end without doing anything.
+    """
+    if re.search(r"[\s:]", path):
+        return Unseen("a path with blanks or colons is not tried")
+    wanted = [name for name, of in PROGRAMS if set(of) & set(roles)]
+    found = [program for name in wanted if (program := shutil.which(name, path=":".join(folders)))]
+    if not found:
+        return Unseen("none of Slurm's programs that load plugins was found here")
+    with tempfile.TemporaryDirectory(prefix="slurm-share-") as folder, ThreadPoolExecutor() as pool:
+        Path(folder, "slurm.conf").write_text(_CONF, encoding="ascii")
+        env = {"PATH": os.defpath, "SLURM_CONF": f"{folder}/slurm.conf", "LC_ALL": "C", "LD_BIND_NOW": "1"}
+        problems = list(pool.map(lambda program: _problem(program, path, env), found))
+    return tuple((os.path.basename(one), why) for one, why in zip(found, problems, strict=True) if why)  # noqa: PTH119
+
+
+def _problem(program: str, path: str, env: dict[str, str]) -> str:
+    try:
+        done = finish([program, "-V"], timeout_s=LOAD_S, env={**env, "LD_PRELOAD": path})
+        if why := parse_loaded(done, path):
+            return why
+        if done.code < 0 and finish([program, "-V"], timeout_s=LOAD_S, env=env).code >= 0:
+            return f"it is ended by signal {-done.code} with the object"
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def parse_loaded(done: Finished, path: str) -> str:
+    """Why the loader does not take the object; empty: it does."""
+    for line in done.stderr.splitlines():
+        if path in line and (match := _SAID.search(line)):
+            return match[1] or match[2]
+    return ""
+
+
+def has_group(name: str) -> bool | Unseen:
+    """Whether this host knows a group, by whatever it looks groups up in; the empty name is nobody's."""
+    try:
+        return not name or bool(grp.getgrnam(name))
+    except KeyError:
+        return False

@@ -1,0 +1,193 @@
+"""Programs, hooks and the plugin's object on this host: where they are, whose, and what they were built for."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ...core.installed import CHOOSER, EPILOG, PLUGIN, PROLOG
+from .records import (
+    ConfiguredHook,
+    FileFact,
+    Mount,
+    Owned,
+    PluginFacts,
+    Unseen,
+)
+
+_LINKS = 40
+"""As many as the kernel follows."""
+_HEAD_BYTES = 64 * 1024
+_OBJECT_BYTES = 64 * 1024 * 1024
+HOOKS = (PROLOG, EPILOG)
+
+
+def read_file_fact(
+    path: str, root: Path = Path("/"), mounts: Sequence[Mount] = (), names: Sequence[str] = ()
+) -> FileFact | None:
+    """The file (or folder) at a path; None: there is none, or a link that leads nowhere.
+
+    `names`: programs of ours; a file that is one of them, or whose text names one, `is_ours`.
+    """
+    found = _walk(path, root)
+    if found is None:
+        return None
+    chain, real = found
+    is_file = (root / real.lstrip("/")).is_file()
+    head = _head(root / real.lstrip("/")) if is_file else b""
+    interpreter = _interpreter(head)
+    return FileFact(
+        path,
+        chain,
+        is_file=is_file,
+        file_system=_kind(real, mounts),
+        interpreter=interpreter,
+        interpreter_is_there=interpreter is None or _walk(interpreter, root) is not None,
+        is_ours=any(os.path.basename(real) == name or _names(head, name.encode()) for name in names),  # noqa: PTH119
+    )
+
+
+def _walk(path: str, root: Path) -> tuple[tuple[Owned, ...], str] | None:
+    """Every folder that has a say in what is at the path, links' own folders too, and the path without links. Links
+    are followed below `root`, as a process there would."""
+    chain, real, rest, links = [_owned("/", root)], "", path.strip("/").split("/"), 0
+    while rest:
+        part, *rest = rest
+        if part in ("", "."):
+            continue
+        if part == "..":
+            real = real.rpartition("/")[0]
+            continue
+        here = f"{real}/{part}"
+        try:
+            target = os.readlink(root / here.lstrip("/"))  # noqa: PTH115
+        except OSError:
+            if not (root / here.lstrip("/")).exists():
+                return None
+            real = here
+            chain.append(_owned(here, root))
+            continue
+        links += 1
+        if links > _LINKS:
+            return None
+        real = "" if target.startswith("/") else real
+        rest = [*target.strip("/").split("/"), *rest]
+    return tuple(chain), real or "/"
+
+
+def _owned(path: str, root: Path) -> Owned:
+    seen = (root / path.lstrip("/")).stat()
+    return Owned(path, seen.st_uid, stat.S_IMODE(seen.st_mode))
+
+
+def _kind(real: str, mounts: Sequence[Mount]) -> str:
+    """The file system of the innermost mount above a path; of two at one point the later one."""
+    above = [one for one in mounts if one.point == "/" or real == one.point or real.startswith(one.point + "/")]
+    return max(above, key=lambda one: len(one.point)).kind if above else ""
+
+
+def _head(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def _names(head: bytes, name: bytes) -> bool:
+    """Whether a script names a program anywhere but in a comment."""
+    return any(name in line for line in head.split(b"\n") if not line.lstrip().startswith(b"#"))
+
+
+def _interpreter(head: bytes) -> str | None:
+    if not head.startswith(b"#!"):
+        return None
+    words = head.partition(b"\n")[0][2:].split()
+    return os.fsdecode(words[0]) if words else None
+
+
+# --- Hooks -----------------------------------------------------------------------------------------------------------
+
+
+def read_hooks(
+    lines: Iterable[str], program: str, folder: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()
+) -> tuple[ConfiguredHook, ...]:
+    """What Prolog= or Epilog= lines find here, in the order in which slurmd runs it. `program`: the name of ours;
+    `folder`: of slurm.conf, for names without one."""
+    return tuple(
+        ConfiguredHook(
+            line,
+            tuple(
+                fact
+                for path in _matching(line if line.startswith("/") else f"{folder}/{line}", root)
+                if (fact := read_file_fact(path, root, mounts, (program,))) is not None
+            ),
+        )
+        for line in lines
+    )
+
+
+def _matching(path: str, root: Path) -> list[str]:
+    """glob(3) leaves out names with a dot before them, and sorts; slurmd begins at the end."""
+    if not set(path) & set("*?["):
+        return [path]
+    found = (str(one.relative_to(root)) for one in root.glob(path.lstrip("/")) if not one.name.startswith("."))
+    return [f"/{one}" for one in sorted(found, reverse=True)]
+
+
+# --- The plugin ------------------------------------------------------------------------------------------------------
+
+
+def read_plugin(path: str = PLUGIN, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> PluginFacts:
+    """The plugin's object, and the objects for other releases that lie beside it."""
+    place = root / path.lstrip("/")
+    folders = ("", "built/") if place.parent.is_dir() else ()
+    beside = [one for folder in folders for one in sorted(place.parent.glob(f"{folder}[0-9]*.[0-9]*/{place.name}"))]
+    fit = [one.parent for one in beside if read_release(one) == one.parent.name]
+    releases = tuple(str(folder.relative_to(place.parent)) for folder in fit)
+    link = str(place.readlink()) if place.is_symlink() else ""
+    file = read_file_fact(path, root, mounts)
+    release = Unseen("it is not there") if file is None else read_release(root / file.chain[-1].path.lstrip("/"))
+    return PluginFacts(path, file, release, link, releases, (root / CHOOSER.lstrip("/")).is_file())
+
+
+def read_release(file: Path) -> str | Unseen:
+    """The Slurm that a plugin was built for, from `plugin_version` in it (spank.h, SPANK_PLUGIN): 0x1a0505 is 26.05.5.
+
+    Read and not loaded: an object of another release wants symbols that are not here.
+    """
+    try:
+        if file.stat().st_size > _OBJECT_BYTES:
+            return Unseen("is no plugin: too large")
+        data = file.read_bytes()
+    except OSError as error:
+        return Unseen(f"cannot be read ({error.strerror})")
+    try:
+        number = _symbol(data, b"plugin_version")
+    except (struct.error, IndexError, ValueError):
+        return Unseen("is no object file that Slurm could load")
+    if number is None:
+        return Unseen("is no Slurm plugin: it has no plugin_version")
+    return f"{number >> 16}.{number >> 8 & 0xFF:02d}"
+
+
+def _symbol(data: bytes, name: bytes) -> int | None:
+    """The 32-bit number behind a symbol that an ELF file exports (elf(5)); None: it exports no such."""
+    if data[:4] != b"\x7fELF" or data[4] != 2:
+        raise ValueError("no 64-bit ELF file")
+    order = "<" if data[5] == 1 else ">"
+    table, size, count = *struct.unpack_from(order + "Q", data, 0x28), *struct.unpack_from(order + "HH", data, 0x3A)
+    sections = [struct.unpack_from(order + "IIQQQQIIQQ", data, table + place * size) for place in range(count)]
+    for _, kind, _, _, start, length, text, _, _, entry in sections:
+        if kind != 11 or not entry:  # SHT_DYNSYM
+            continue
+        for place in range(start, start + length, entry):
+            word, _, _, section, value, _ = struct.unpack_from(order + "IBBHQQ", data, place)
+            begin = sections[text][4] + word
+            if section and data[begin : data.index(b"\0", begin)] == name:
+                _, _, _, address, offset, *_ = sections[section]
+                return int(struct.unpack_from(order + "I", data, offset + value - address)[0])
+    return None

@@ -1,0 +1,444 @@
+"""Slurm as this host knows it: what its controller says, what its files say. Every question has a time limit."""
+
+from __future__ import annotations
+
+import calendar
+import os
+import re
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from msgspec.structs import replace
+
+from ...core.errors import CommandError, ConfigError, UsageError, shown
+from ...core.installed import EPILOG_NAME, LUA, PROLOG_NAME
+from ...core.process import Finished, finish
+from ...core.slurm_home import slurm_homes
+from ...slurm import nodes as slurm_nodes
+from ...slurm.conf import is_there, read_conf, read_text, slurm_conf_path
+from ...slurm.conf_text import ConfText
+from ...slurm.release import parse_version
+from . import files, lua, programs
+from .records import (
+    Mount,
+    Role,
+    SharedJob,
+    SiteNode,
+    SitePartition,
+    SlurmFacts,
+    Unseen,
+    Values,
+)
+from .system import Ask
+
+COMMAND_S = 10.0
+"""For one answer of Slurm's. A controller that is dead costs its caller MessageTimeout, 10 s by default."""
+SEVERAL = frozenset({"prolog", "epilog", "slurmctldhost"})
+"""Keys that count each time they are written (slurm.conf(5); Prolog and Epilog since 24.11)."""
+HERE = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"
+"""States in which a job is on its nodes, or about to be (squeue(1), JOB STATE CODES)."""
+_KEY = re.compile(r"^([A-Za-z_]+)(?:\[\d+\])?\s+= ?(.*)$", re.MULTILINE)
+_AS_OF = re.compile(r"Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+_FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
+_PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", re.MULTILINE)
+
+
+def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
+    """Runs a program with what Slurm needs of the caller's environment, and nothing that changes its answers. `more`:
+    folders in which a program is looked for after those of the caller's PATH."""
+    own = ("SLURM_", "SQUEUE_", "SINFO_", "SBATCH_", "SPANK_")
+    kept = {key: value for key, value in environ.items() if not key.startswith(own)}
+    kept |= {"TZ": "UTC", "LC_ALL": "C", "PATH": ":".join(search_path(environ, more))}
+    if "SLURM_CONF" in environ:
+        kept["SLURM_CONF"] = environ["SLURM_CONF"]
+    return lambda argv: finish(argv, timeout_s=COMMAND_S, env=kept)
+
+
+def search_path(environ: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
+    """Absolute folders in which a program is looked for, those of the caller first."""
+    told = [folder for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
+    usual = [f"{home}/{name}" for home in slurm_homes(environ) for name in ("bin", "sbin")]
+    return list(dict.fromkeys([*told, *more, *usual, "/usr/bin", "/usr/sbin"]))
+
+
+def find_commands(environ: Mapping[str, str], more: Sequence[str] = ()) -> tuple[str, bool]:
+    """The folder of scontrol, and whether the caller's PATH has it; an empty name: it is nowhere."""
+    if found := shutil.which("scontrol", path=environ.get("PATH", "")):
+        return os.path.dirname(found), True  # noqa: PTH120
+    found = shutil.which("scontrol", path=":".join(search_path(environ, more)))
+    return (os.path.dirname(found), False) if found else ("", False)  # noqa: PTH120
+
+
+def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
+    """Path of this host's slurm.conf; empty where there is none. Raises UsageError where SLURM_CONF names no file: no
+    command of Slurm's would work either."""
+    place = str(slurm_conf_path(environ=environ, root=root))
+    if is_there(root / place.lstrip("/")):
+        return place
+    if environ.get("SLURM_CONF"):
+        raise UsageError(f"SLURM_CONF is {shown(place)}, and there is no such file: set it right, or unset it")
+    return ""
+
+
+def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
+    """slurm.conf or a file beside it, with what it includes."""
+    if not file:
+        return Unseen("there is no slurm.conf on this host")
+    try:
+        return read_conf(root / file.lstrip("/"))
+    except ConfigError as error:
+        return Unseen(str(error))
+
+
+def values_of(text: ConfText) -> Values:
+    """What stands in a file by lower-case key; of lines about one node or partition nothing."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.lines:
+        for key, value in () if line.is_block else line.pairs:
+            name = key.lower()
+            found[name] = (*found.get(name, ()), value) if name in SEVERAL else (value,)
+    return found
+
+
+def gres_of(text: ConfText) -> dict[str, str]:
+    """Gres= of each node that slurm.conf names; a line for DEFAULT counts for those after it."""
+    found: dict[str, str] = {}
+    default = ""
+    for line in text.lines_of("NodeName"):
+        names = line.get("NodeName") or ""
+        if names.upper() == "DEFAULT":
+            default = line.get("Gres") or default
+        else:
+            found |= dict.fromkeys(expand(names), line.get("Gres") or default)
+    return found
+
+
+def options_of(text: ConfText) -> dict[str, dict[str, str]]:
+    """What slurm.conf says of each partition, with lower-case keys; several lines of one are put together."""
+    found: dict[str, dict[str, str]] = {}
+    for line in text.lines_of("PartitionName"):
+        name = line.get("PartitionName") or ""
+        name = name.upper() if name.upper() == "DEFAULT" else name
+        known = found.get(name, found.get("DEFAULT", {}))
+        found[name] = {**known, **{key.lower(): value for key, value in line.pairs}}
+    return {name: options for name, options in found.items() if name != "DEFAULT"}
+
+
+def parse_config(text: str) -> Values:
+    """What `scontrol show config` says by lower-case key; what it calls (null) is not there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, value in _KEY.findall(text):
+        if value.strip() not in ("", "(null)"):
+            found[key.lower()] = (*found.get(key.lower(), ()), value.strip())
+    return found
+
+
+def parse_as_of(text: str) -> float | None:
+    """When the controller wrote that answer, by its own clock, as Unix time; scontrol was told to speak UTC."""
+    match = _AS_OF.search(text)
+    return None if match is None else float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")))
+
+
+def parse_records(text: str) -> list[dict[str, str]]:
+    """Lines of `scontrol -o show`: Key=value pairs, where a value may have blanks in it."""
+    found = []
+    for line in text.splitlines():
+        keys = list(_FIELD.finditer(line))
+        ends = [*(key.start() for key in keys[1:]), len(line)]
+        record = {key[1].lower(): line[key.end() : end].strip() for key, end in zip(keys, ends, strict=True)}
+        if record:
+            found.append({key: "" if value == "(null)" else value for key, value in record.items()})
+    return found
+
+
+def parse_nodes(text: str) -> tuple[SiteNode, ...]:
+    """Of `scontrol -o show node`. Raises CommandError for an answer that is not scontrol's."""
+    return tuple(
+        SiteNode(node.name, gres, node.states, node.reason, version, node.partitions)
+        for node, gres, version in slurm_nodes.parse_described(text)
+    )
+
+
+def parse_partitions(text: str) -> tuple[SitePartition, ...]:
+    """Of `scontrol -o show partition`."""
+    return tuple(
+        SitePartition(one["partitionname"], expand(one.get("nodes", "")), one)
+        for one in parse_records(text)
+        if "partitionname" in one
+    )
+
+
+def expand(nodes: str) -> tuple[str, ...]:
+    """n[1-3] as n1, n2, n3; nothing for what is no list of nodes."""
+    try:
+        return tuple(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return ()
+
+
+def node_of_host(text: ConfText | Unseen, host: str) -> str | None:
+    """The node that slurm.conf has for this host: of its name, or with that NodeHostname. None: it has none."""
+    for line in () if isinstance(text, Unseen) else text.lines_of("NodeName"):
+        names, hosts = expand(line.get("NodeName") or ""), expand(line.get("NodeHostname") or "")
+        for name, its_host in zip(names, hosts or names, strict=len(hosts) in (0, len(names))):
+            if its_host.split(".")[0] == host:
+                return name
+    return None
+
+
+# --- Together --------------------------------------------------------------------------------------------------------
+
+
+def read_slurm(
+    ask: Ask,
+    file: str,
+    text: ConfText | Unseen,
+    node: str,
+    roles: Collection[Role],
+    root: Path = Path("/"),
+    mounts: Sequence[Mount] = (),
+    jobs: Collection[int] | None = None,
+) -> SlurmFacts:
+    """All of it, as far as these roles ask for it: five hundred nodes may ask at once. `node`: this host's; `jobs`:
+    those that Slurm is asked about, None: about whatever is on this node."""
+    written: Values | Unseen = text if isinstance(text, Unseen) else values_of(text)
+    facts = SlurmFacts(file=file, written=written, version=_version(ask))
+    if isinstance(text, ConfText):
+        if (text.value("AuthType") or "auth/munge").lower() == "auth/munge":
+            facts = replace(facts, munge_problem=read_munge(text.value("AuthInfo") or "", root))
+        facts = replace(facts, written_gres=gres_of(text), written_partitions=options_of(text))
+    facts = _asked(facts, ask, node, roles, jobs)
+    source = facts.live if not isinstance(facts.live, Unseen) else written
+    if isinstance(source, Unseen):
+        return facts
+    folder = os.path.dirname(file) if file else "/etc/slurm"  # noqa: PTH120
+    stack = source.get("plugstackconfig", (f"{folder}/plugstack.conf",))[-1]
+    stack = stack if stack.startswith("/") else f"{folder}/{stack}"
+    task = source.get("taskprolog", ("",))[-1]
+    is_controller = "controller" in roles
+    return replace(
+        facts,
+        cgroup=_values_beside(f"{folder}/cgroup.conf", root),
+        containers=_containers(folder, root),
+        plugstack=_plugstack(stack, root, is_needed=bool(file)),
+        plugstack_file=stack,
+        prologs=programs.read_hooks(source.get("prolog", ()), PROLOG_NAME, folder, root, mounts),
+        epilogs=programs.read_hooks(source.get("epilog", ()), EPILOG_NAME, folder, root, mounts),
+        task_prolog=_seen(task if task.startswith("/") else f"{folder}/{task}", root) or "" if task else "",
+        lua=_seen(f"{folder}/job_submit.lua", root),
+        lua_of_package=_text(LUA, root),
+        lua_object=lua.find_object(source.get("plugindir", ("",))[-1], root) if is_controller else NOT_HERE,
+        lua_problem=lua.read_problem(f"{folder}/job_submit.lua", root) if is_controller else NOT_HERE,
+        owned=files.read_owned(folder, stack, text, root),
+        slurm_uid=files.uid_of(source.get("slurmuser", ("root",))[-1]),
+    )
+
+
+SILENT = "no answer within"
+"""What a command that took too long ends with (see process.finish)."""
+MOST_BYTES = 4 << 20
+"""Of a script that is looked at: a larger one is none."""
+MUNGE = "/run/munge/munge.socket.2"
+_SOCKET = re.compile(r"(?:^|,)socket=([^,]+)")
+
+
+def read_munge(info: str, root: Path = Path("/")) -> str:
+    """Why munged does not answer; empty: it does. `info`: AuthInfo of slurm.conf, which may name another socket."""
+    told = _SOCKET.search(info)
+    path = told[1] if told else MUNGE
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(COMMAND_S)
+            one.connect(str(root / path.lstrip("/")))
+    except OSError as error:
+        return f"munged does not answer at {path} ({error.strerror or error})"
+    return ""
+
+
+NOT_HERE = Unseen("this is no controller")
+
+
+def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs: Collection[int] | None) -> SlurmFacts:
+    """What the controller says. One that does not answer is asked once, and not again for every thing.
+
+    What each costs slurmctld (sdiag on 26.05): ping and config a message or two without a lock; nodes and partitions
+    one of each kind, and all nodes even where one is asked for.
+    """
+    try:
+        pinged = _PING.findall(ask(["scontrol", "ping"]).stdout)
+        down = tuple(host for host, state in pinged if state == "DOWN")
+        if pinged and len(down) == len(pinged):
+            return _unasked(facts, "no controller answers", down)
+        before = time.time()
+        config = _answer(ask, ["scontrol", "show", "config"])
+        now = (before + time.time()) / 2
+        live = parse_config(config)
+        as_of, compared = parse_as_of(config), live.get("hash_val", ("Match",))[-1]
+        facts = replace(
+            facts,
+            live=live,
+            down=down,
+            skew_s=Unseen("scontrol does not say when it was answered") if as_of is None else now - as_of,
+            differs=compared if compared.startswith("Different") else "",
+        )
+        if "controller" in roles:
+            facts = replace(
+                facts,
+                nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node"])),
+                partitions=parse_partitions(_answer(ask, ["scontrol", "-o", "-a", "show", "partition"])),
+            )
+        elif "compute" in roles:
+            facts = replace(
+                facts, nodes=parse_nodes(_answer(ask, ["scontrol", "-o", "show", "node", node], "not found"))
+            )
+        if "controller" not in roles:
+            facts = _with_mode(facts, ask, node)
+        return _with_jobs(facts, ask, node, jobs) if "compute" in roles else facts
+    except CommandError as error:
+        if error.code is None and error.stderr.startswith(SILENT):
+            why = f"slurmctld has not answered `{' '.join(error.argv)}` within {COMMAND_S:g} s"
+            return replace(_unasked(facts, why, ()), is_silent=True)
+        return _unasked(facts, str(error), ())
+
+
+def _unasked(facts: SlurmFacts, why: str, down: tuple[str, ...]) -> SlurmFacts:
+    not_there = Unseen(why)
+    return replace(
+        facts, live=not_there, down=down, skew_s=not_there, nodes=not_there, partitions=not_there, jobs_here=not_there
+    )
+
+
+def _answer(ask: Ask, argv: Sequence[str], unknown_is_empty: str = "") -> str:
+    done: Finished = ask(argv)
+    if done.code and unknown_is_empty and unknown_is_empty in done.stdout + done.stderr:
+        return ""  # this host is no node of Slurm's, that job is none
+    if done.code:
+        raise CommandError(tuple(argv), done.code, done.stderr)
+    return done.stdout
+
+
+def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | None) -> SlurmFacts:
+    """Few jobs are asked about one by one, which costs slurmctld little; for many it lists all jobs of the cluster."""
+    argv = ["squeue", "-h", "-a", f"--states={HERE}", "-O", COLUMNS]
+    few = jobs is not None and len(jobs) <= FEW_JOBS
+    try:
+        if few:
+            text = "".join(_answer(ask, [*argv, "-j", str(job)], GONE) for job in sorted(jobs or ()))
+        else:
+            text = _answer(ask, argv)
+    except CommandError as error:
+        return replace(facts, jobs_here=Unseen(str(error)))
+    here = tuple(job for job, nodes, _ in parse_jobs(text) if node in expand(nodes))
+    shared = tuple(shared for job, _, shared in parse_jobs(text) if shared is not None and job in here)
+    return replace(facts, jobs_here=frozenset(here), shared_here=shared, are_all_jobs=not few)
+
+
+QUESTION_NAME = "slurm-share-doctor"
+"""By which job_submit.lua knows the question, and logs nothing about it."""
+QUESTION = ("sbatch", "--test-only", "--share-gpu=1", "--gres=gpu:0", f"--reservation={QUESTION_NAME}")
+"""A job that is refused in every mode: by our job_submit.lua where it shares (a share of no GPU), by slurmctld else
+(there is no such reservation). It is refused before slurmctld looks for nodes: a third of a millisecond (sdiag)."""
+ANSWERS = {"shares nothing": "on", "only observes": "observe", "is switched off": "off"}
+"""What of the sentences of job_submit.lua tells its mode (a test compares)."""
+
+
+def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
+    """No file of the controller's is seen from elsewhere, so its job_submit.lua is asked."""
+    partition = ""
+    if not isinstance(facts.nodes, Unseen) and (here := next((one for one in facts.nodes if one.name == node), None)):
+        if "gpu" not in here.gres or not here.partitions:
+            return replace(facts, controller_mode=Unseen("no partition of this node has GPUs"))
+        partition = here.partitions[0]
+    where = ("-p", partition) if partition else ()
+    try:
+        done = ask([*QUESTION, *where, "--wrap", "true"])
+    except CommandError as error:
+        return replace(facts, controller_mode=Unseen(str(error)))
+    return replace(facts, controller_mode=parse_mode(done.stderr), asked_partition=partition)
+
+
+def parse_mode(said: str) -> str | Unseen:
+    """The controller's mode, of what `sbatch` says to the question."""
+    found = next((mode for words, mode in ANSWERS.items() if words in said), None)
+    if found is not None:
+        return found
+    if "option" in said and "share-gpu" in said:
+        return Unseen("sbatch on this host does not know --share-gpu, by which the controller would be asked")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return Unseen(f"the controller's job_submit.lua does not tell its mode: {lines[-1] if lines else 'no answer'}")
+
+
+FEW_JOBS = 4
+COLUMNS = "JobID:|,Partition:|,NodeList:|,admin_comment:|"
+"""Nothing in them is a user's own text."""
+GONE = "Invalid job id"
+_SHARE = re.compile(r"(?:^|;)share-gpu=([^;|]*)")
+
+
+def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
+    """(job, its nodes as Slurm writes them, what it shares) of `squeue -O` with COLUMNS; None: no shared job."""
+    for line in text.splitlines():
+        job, partition, nodes, comment = (*line.split("|", 3), "", "", "")[:4]
+        if job.strip().isdecimal():
+            share = _SHARE.search(comment)
+            found = None if share is None else SharedJob(int(job), share[1].strip(), partition.strip())
+            yield int(job), nodes.strip(), found
+
+
+def _version(ask: Ask) -> str | Unseen:
+    try:
+        version = parse_version(ask(["scontrol", "--version"]).stdout)
+    except CommandError as error:
+        return Unseen(str(error))
+    return Unseen("scontrol does not say its version") if version is None else version
+
+
+# --- Files beside slurm.conf -----------------------------------------------------------------------------------------
+
+
+def _values_beside(path: str, root: Path) -> Values | Unseen:
+    found = read_written(path, root)
+    return found if isinstance(found, Unseen) else values_of(found)
+
+
+def _plugstack(path: str, root: Path, *, is_needed: bool) -> tuple[str, ...] | Unseen | None:
+    """Its lines; a carriage return, which is nothing in slurm.conf, is part of a name here (plugstack.c)."""
+    if is_needed and _seen(path, root) is None:
+        return None
+    found = read_written(path, root)
+    if isinstance(found, Unseen):
+        return found
+    try:
+        written = {file: read_text(file).split("\n") for file in found.files}
+    except ConfigError as error:
+        return Unseen(str(error))
+    return tuple(line.text + ("\r" if written[line.file][line.last - 1].endswith("\r") else "") for line in found.lines)
+
+
+def _containers(folder: str, root: Path) -> str | Unseen:
+    found = [_text(f"{folder}/{name}", root) for name in ("job_container.conf", "namespace.yaml")]
+    return "\n".join(text for text in found if text)
+
+
+def _seen(path: str, root: Path) -> str | Unseen | None:
+    """A file's text; None: it is not there."""
+    file = root / path.lstrip("/")
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            return Unseen(f"{path} is no plain file")
+        with file.open("rb") as stream:
+            return stream.read(MOST_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Unseen(f"{path} cannot be read ({error.strerror})")
+
+
+def _text(path: str, root: Path) -> str | None:
+    found = _seen(path, root)
+    return None if isinstance(found, Unseen) else found

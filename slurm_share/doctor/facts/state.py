@@ -1,0 +1,216 @@
+"""What slurm-share itself keeps on this node: its folder, ledger, daemons and log."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ...core import names, process
+from ...core.errors import MpsError, StateError
+from ...core.paths import Paths
+from ...core.records import Owner, ProcessIdentity
+from ...core.settings import Settings
+from ...mps import status
+from ...mps.records import MpsPlace
+from ...node import processes
+from ...share import ledger_file
+from ...share.records import Ledger, LedgerJob
+from . import mps as fact_mps
+from . import programs, system
+from .records import FileFact, LostPath, Mount, StateFacts, Unseen
+
+
+def read_state(
+    settings: Settings,
+    state_root: str,
+    root: Path = Path("/"),
+    mounts: Sequence[Mount] = (),
+    ask_daemons: bool = False,
+) -> StateFacts:
+    """All of it; what is for root's eyes alone is Unseen to others. `ask_daemons`: speak to those that live."""
+    paths = Paths(root=root / state_root.lstrip("/"))
+    user = f"{state_root}/{names.USER_FOLDER}"
+    ledger, broken = _ledger(paths, root)
+    daemons = () if isinstance(ledger, Unseen) else _daemons(paths, root)
+    writable, problem = _can_log(settings.log_file, root)
+    return StateFacts(
+        root=state_root,
+        folder=programs.read_file_fact(state_root, root, mounts),
+        is_mount=any(one.point == state_root for one in mounts),
+        free_percent=system.read_free_percent(paths.root),
+        user_folder=programs.read_file_fact(user, root, mounts),
+        user_is_mount=any(one.point == user for one in mounts),
+        user_free_percent=system.read_free_percent(paths.user),
+        ledger=ledger,
+        broken=broken,
+        folders=_folders(paths),
+        live_jobs=frozenset(job.job_id for job in processes.read_live_jobs(root / "proc")),
+        abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
+        daemons=daemons,
+        now=time.time(),
+        uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+        log=programs.read_file_fact(settings.log_file, root, mounts) if settings.log_file else None,
+        log_is_writable=writable,
+        log_problem=problem,
+        log_free_percent=_room_for_log(settings.log_file, root),
+        health=fact_mps.read_healths(daemons, settings, root) if ask_daemons else {},
+        lost=() if isinstance(ledger, Unseen) else _lost(ledger, paths, root),
+        folders_of_root=_folders_of_root(paths, state_root, root),
+        lock_holder=read_lock_holder(paths.ledger_lock, root / "proc"),
+        helper_folder=programs.read_file_fact(names.HELPER_FOLDER, root, mounts),
+        helper=read_helper(root),
+        helper_did_not_start=_did_not_start(root),
+    )
+
+
+def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
+    """Every job of which this node knows anything: those that Slurm has to be asked about."""
+    paths = Paths(root=root / state_root.lstrip("/"))
+    ledger, _ = _ledger(paths, root)
+    known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
+    live = (job.job_id for job in processes.read_live_jobs(root / "proc"))
+    return frozenset((*(job.job_id for job in known), *(job for job, _ in _folders(paths)), *live))
+
+
+def _ledger(paths: Paths, root: Path) -> tuple[Ledger | Unseen, str]:
+    try:
+        boot_id = ledger_file.read_boot_id(root / str(ledger_file.BOOT_ID_FILE).lstrip("/"))
+        return ledger_file.read_ledger(paths, boot_id), ""
+    except StateError as error:
+        return Unseen(str(error)), str(error)
+    except OSError as error:
+        return Unseen(f"the ledger is for root's eyes ({error.strerror})"), ""
+
+
+def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
+    return tuple(one.job for one in ledger.leaving if not process.is_same(one.hook, str(root / "proc")))
+
+
+def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
+    """Return the jobs that have a folder, root's or the users' part of it, with the time of its last change."""
+    found: dict[int, float] = {}
+    for jobs in (paths.user_job(0).parent, paths.jobs):
+        try:
+            found |= {int(one.name): one.stat().st_mtime for one in os.scandir(jobs) if one.name.isdecimal()}
+        except OSError:
+            continue  # none, or a job's is being removed at this moment
+    return tuple(sorted(found.items()))
+
+
+def _daemons(paths: Paths, root: Path) -> tuple[tuple[int, str, bool], ...]:
+    """The kernel is asked who holds each one's lock, and no daemon is spoken to."""
+    found = []
+    for uid, pipe in status.read_pipes(paths):
+        try:
+            lives = status.read_daemon(MpsPlace("", pipe, "", Owner(uid, uid)), str(root / "proc")) is not None
+        except MpsError:
+            continue
+        found.append((uid, pipe, lives))
+    return tuple(found)
+
+
+def _room_for_log(path: str, root: Path) -> int | None:
+    return system.read_free_percent((root / path.lstrip("/")).parent) if path else None
+
+
+def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFact, ...]:
+    """Those of jobs, of MPS with that of each user, which is root's, too, and of tasks without MPS."""
+    try:
+        users = [paths.mps / one.name for one in os.scandir(paths.mps) if one.name.isdecimal()]
+    except OSError:
+        users = []
+    folders = (paths.jobs, paths.user, paths.mps, paths.no_mps, *users)
+    places = [f"{state_root}/{folder.relative_to(paths.root)}" for folder in folders]
+    found = (programs.read_file_fact(place, root) for place in places)
+    # What is above them is the state folder's own affair.
+    return tuple(replace(one, chain=one.chain[-1:]) for one in found if one is not None)
+
+
+def _lost(ledger: Ledger, paths: Paths, root: Path) -> tuple[LostPath, ...]:
+    """An Epilog takes a job's folder away, and then its line in the ledger: of what is missing only that counts whose
+    job is in the ledger still."""
+    lost = fact_mps.read_lost(ledger, paths)
+    again = _ledger(paths, root)[0] if lost else ledger
+    here = set() if isinstance(again, Unseen) else {job.job_id for job in again.jobs}
+    return tuple(one for one in lost if one.job_id in here)
+
+
+HELPER_START_S = 30.0
+"""A helper is ready a fraction of a second after its start."""
+LOCK_LOOK_S = 1.0
+"""Hooks hold the ledger's lock for some milliseconds, with a slow disk for some tens of them."""
+_FLOCK = re.compile(r"^\d+: FLOCK +\S+ +\S+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
+
+
+def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
+    """Who holds a lock file all the time while it is looked at, in words; empty: nobody. The kernel is asked
+    (proc_locks(5)), and the lock itself is left alone."""
+    held = _holder(file, proc_folder)
+    end = time.monotonic() + LOCK_LOOK_S
+    while held is not None and time.monotonic() < end:
+        time.sleep(LOCK_LOOK_S / 20)
+        if _holder(file, proc_folder) != held:
+            return ""
+    return "" if held is None else _described(held, proc_folder)
+
+
+def read_helper(root: Path = Path("/")) -> str:
+    """Return the process that is the hooks' helper, in words; empty: there is none, or the caller may not look."""
+    held = _holder(root / names.HELPER_FOLDER.lstrip("/") / names.HELPER_LOCK, root / "proc")
+    return "" if held is None else _described(held, root / "proc")
+
+
+def _did_not_start(root: Path) -> bool:
+    try:
+        mark = (root / names.HELPER_FOLDER.lstrip("/") / names.HELPER_STARTED).stat()
+    except OSError:
+        return False
+    return time.time() - mark.st_mtime > HELPER_START_S
+
+
+def _holder(file: Path, proc_folder: Path) -> ProcessIdentity | None:
+    try:
+        seen = file.stat()
+        text = (proc_folder / "locks").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for pid, major, minor, inode in _FLOCK.findall(text):
+        if (os.makedev(int(major, 16), int(minor, 16)), int(inode)) == (seen.st_dev, seen.st_ino):
+            return process.identify(int(pid), str(proc_folder)) or ProcessIdentity(max(0, int(pid)))
+    return None
+
+
+def _described(holder: ProcessIdentity, proc_folder: Path) -> str:
+    if not holder.pid:
+        return "a process that the kernel does not name here"
+    if holder.start_ticks is None:
+        return f"what process {holder.pid} started, which is gone itself (`fuser -v` names it),"
+    stopped = ", stopped" if fact_mps.is_stopped(holder.pid, str(proc_folder)) else ""
+    return f"process {holder.pid} ({holder.name or '?'}, uid {holder.uid}{stopped})"
+
+
+def _can_log(path: str, root: Path) -> tuple[bool, str]:
+    """Whether the caller could append to the log; what keeps it from that."""
+    if not path:
+        return True, ""
+    file = root / path.lstrip("/")
+    try:
+        seen = file.lstat()
+    except FileNotFoundError:
+        if not file.parent.is_dir():
+            return False, f"there is no folder {Path(path).parent}"
+        return (True, "") if os.access(file.parent, os.W_OK) else (False, "its folder cannot be written to")
+    except OSError as error:
+        return False, str(error.strerror)
+    if not stat.S_ISREG(seen.st_mode):
+        return False, "it is no plain file, and hooks follow no links"
+    if not os.access(file, os.W_OK):
+        return False, "it cannot be written"
+    room = os.statvfs(file)
+    return (True, "") if room.f_bavail else (False, "its file system is full")

@@ -1,0 +1,1 @@
+"""The archive of what users' jobs did, and reports on it."""

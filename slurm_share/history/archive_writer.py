@@ -1,0 +1,188 @@
+"""Appends to the archive's file of a day, and writes the drafts that a report makes."""
+
+from __future__ import annotations
+
+import grp
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..core import locks
+from ..core.errors import StateError, shown
+from ..core.process import Deadline
+from . import records
+from .records import Sample
+
+LOCK_PAUSE_S = 0.05
+_BLOCK = 1 << 20
+_NO_DOOR = os.O_NOFOLLOW | os.O_NONBLOCK
+"""No link, and no waiting for whoever opens a pipe."""
+
+
+class Appended(Struct, frozen=True):
+    """What became of some samples."""
+
+    file: str
+    added: int
+    there: int
+    """That the file had already."""
+    torn_bytes: int
+    """Cut off at its end: half a line that a crash or a full disk had left."""
+
+
+def prepare(folder: Path, group: str) -> None:
+    """Make the folder, 0750 whatever the umask is, for its owner and the operators' group; one that is there keeps its
+    mode. Raises StateError."""
+    is_new = True
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o750)
+        except FileExistsError:
+            is_new = False
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StateError(str(folder), f"cannot be made: {error.strerror or error}") from error
+    try:
+        if is_new:
+            os.fchmod(fd, 0o750)
+        _give_to_group(fd, folder, group)
+    except OSError as error:
+        raise StateError(str(folder), f"cannot be made: {error.strerror or error}") from error
+    finally:
+        os.close(fd)
+
+
+def _give_to_group(fd: int, place: Path, group: str) -> None:
+    """What is our own; somebody else's is as they want it."""
+    gid, stat = _group_id(group), os.fstat(fd)
+    if gid is None or stat.st_gid == gid or stat.st_uid != os.geteuid():
+        return
+    try:
+        os.fchown(fd, -1, gid)
+    except OSError as error:
+        why = f"cannot be given to the group {group} (operators_group): {error.strerror or error}"
+        raise StateError(str(place), f"{why}; root can, or a user who is in it") from error
+
+
+def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadline) -> Appended:
+    """Add the samples, all of one interval, to the file of its day; those of a node and user that it has of that
+    interval are left as they are. All of them, or none: a disk that is full leaves the file as it was.
+
+    Raises StateError where it cannot be written, another process holds it until the deadline, or another release of
+    slurm-share began it.
+    """
+    file = folder / records.file_name(samples[0].time)
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _NO_DOOR, 0o640)
+    except OSError as error:
+        raise _failed(file, error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StateError(str(file), "is not a file; move it away")
+        if not locks.take(fd, deadline, LOCK_PAUSE_S):
+            raise StateError(str(file), "another archiver has held it all the time")
+        return _append(fd, file, samples, group)
+    except OSError as error:
+        raise _failed(file, error) from error
+    finally:
+        os.close(fd)
+
+
+def _append(fd: int, file: Path, samples: Sequence[Sample], group: str) -> Appended:
+    size = os.fstat(fd).st_size
+    first, newline, _ = os.pread(fd, 100, 0).partition(b"\n")
+    version = records.foreign_version(first.decode("utf-8", "replace")) if newline else None
+    if version is not None:
+        why = f"was begun by a newer slurm-share (form {shown(version)}; this one knows {records.VERSION})"
+        raise StateError(str(file), f"{why}; nothing was added")
+    whole = _whole(fd, size)
+    if whole < size:
+        os.ftruncate(fd, whole)
+    if whole == 0:
+        os.fchmod(fd, 0o640)
+        _give_to_group(fd, file, group)
+    there = _keys(fd, whole, samples[0].time)
+    new = [one for one in samples if (one.node, one.user) not in there]
+    text = "".join(map(records.render, new))
+    data = ((records.HEAD if whole == 0 else "") + text).encode()
+    if new:
+        _write(fd, data, whole)
+    return Appended(str(file), len(new), len(samples) - len(new), size - whole)
+
+
+def _write(fd: int, data: bytes, size: int) -> None:
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+
+
+def _whole(fd: int, size: int) -> int:
+    """Bytes up to the end of the last whole line."""
+    end = size
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        found = os.pread(fd, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _keys(fd: int, size: int, time: int) -> set[tuple[str, str]]:
+    """(node, user) of the file's samples of that interval."""
+    found = set()
+    begin = records.time_text(time).encode() + b"\t"
+    with open(os.dup(fd), "rb") as opened:
+        opened.seek(0)
+        for line in opened:
+            if line.startswith(begin):
+                try:
+                    sample = records.parse(line[:-1].decode())
+                except ValueError:
+                    continue  # the sample is not there
+                found.add((sample.node, sample.user))
+    return found
+
+
+def write_drafts(folder: Path, drafts: Mapping[str, str], period: str) -> tuple[str, ...]:
+    """One file a user and period, `alice-2026-W47.txt`, 0600, so that none of another week looks new; the same drafts
+    again change nothing. Users whose name is no file's name are left out, and returned. Raises StateError."""
+    left_out = []
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for user, text in drafts.items():
+            if user.startswith(".") or "/" in user or "\0" in user or len(user.encode()) > 200:
+                left_out.append(user)
+                continue
+            aside = folder / f".{user}.{os.getpid()}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            try:
+                with open(os.open(aside, flags, 0o600), "w", encoding="utf-8") as stream:
+                    stream.write(text)
+                aside.replace(folder / f"{user}-{period}.txt")
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise StateError(str(folder), f"cannot be written: {error.strerror or error}") from error
+    return tuple(left_out)
+
+
+def _group_id(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid if name else None
+    except KeyError:
+        return None
+
+
+def _failed(file: Path, error: OSError) -> StateError:
+    return StateError(str(file), f"cannot be written: {error.strerror or error}; nothing was added")

@@ -1,0 +1,143 @@
+"""A report for a person: the table, and the draft of a message to a user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core import terminal
+from ..load.rules import thresholds
+from .rules.report import Hours, Report, Use
+
+COLUMNS = (
+    terminal.Column("USER", shrinks_to=8),
+    terminal.Column("NODE_H", right=True),
+    terminal.Column("BAD_H", right=True),
+    terminal.Column("GPU_LOW", right=True),
+    terminal.Column("GPU_GOOD", right=True),
+    terminal.Column("GPU_HIGH", right=True, goes=3),
+    terminal.Column("GPU_?", right=True, goes=2),
+    terminal.Column("GPU%", right=True),
+    terminal.Column("CPU_LOW", right=True),
+    terminal.Column("CPU_GOOD", right=True),
+    terminal.Column("CPU_HIGH", right=True),
+    terminal.Column("CPU_?", right=True, goes=1),
+    terminal.Column("CPU%", right=True),
+)
+GPU_LOW, GPU_HIGH = thresholds.GPU_BAND
+CPU_LOW, CPU_HIGH = thresholds.CPU_BAND
+
+
+def as_lines(found: Report, skipped: int, width: int) -> list[str]:
+    """Node-hours by load, the worst first."""
+    head = [f"Use of nodes, {found.period.name} (UTC): {coverage(found)}"]
+    if skipped:
+        head.append(f"{skipped} broken line{'s' * (skipped != 1)} skipped")
+    if not found.users:
+        return [*head, "no jobs in this time" if found.covered_h else "nothing was recorded in this time"]
+    rows = [_row(use, terminal.safe(use.user)) for use in found.users] + [_row(found.total, "(all)")]
+    lines, left_out = terminal.lay_out(COLUMNS, rows, width)
+    note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
+    return [*head, "", *lines, *note, "", *KEY]
+
+
+KEY = (
+    f"Node-hours by load: good is {GPU_LOW:g} to {GPU_HIGH:g} % of the GPUs that a user had, "
+    f"{CPU_LOW:g} to {CPU_HIGH:g} % of the CPUs.",
+    "?: nobody could say. BAD_H: low and high, by GPU load on nodes with GPUs, by CPU load on others.",
+)
+
+
+def coverage(found: Report) -> str:
+    """How much of the time there are samples of."""
+    percent = 100 * found.covered_h / found.elapsed_h if found.elapsed_h else 0.0
+    return f"samples of {found.covered_h:.1f} of {found.elapsed_h:.1f} hours ({percent:.0f} %)"
+
+
+def _row(use: Use, name: str) -> tuple[str, ...]:
+    gpu, cpu = use.gpu, use.cpu
+    return (
+        name, _h(use.hours), _h(use.bad), _h(gpu.low), _h(gpu.good), _h(gpu.high), _h(gpu.unknown),
+        _percent(use.gpu_percent), _h(cpu.low), _h(cpu.good), _h(cpu.high), _h(cpu.unknown), _percent(use.cpu_percent),
+    )  # fmt: skip
+
+
+def _h(hours: float) -> str:
+    return f"{hours:.1f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+# ---- The message ----
+
+
+def draft(use: Use, found: Report, url: str) -> str:
+    """What an operator may send to a user: their numbers, what was advised, where to read on."""
+    parts = [
+        [f"Subject: Your jobs, {found.period.name}: {_h(use.bad)} node-hours of low or high load"],
+        [f"Dear {use.user},"],
+        _numbers(use, found),
+        _what_to_do(use),
+        [f"More on sharing GPUs: {url}"] if url else [],
+        ["Questions are welcome."],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _numbers(use: Use, found: Report) -> list[str]:
+    nodes = f"{use.nodes} node{'s' * (use.nodes != 1)}"
+    lines = [
+        f"in {found.period.name} (UTC) your jobs had {_h(use.hours)} node-hours on {nodes}. The load was sampled",
+        f"every few minutes ({coverage(found)}):",
+        "",
+    ]
+    if use.gpu_hours:
+        mean = "" if use.gpu_percent is None else f"; {use.gpu_percent:.0f} % on average"
+        lines.append(f"  GPU load   {_bands(use.gpu, GPU_LOW, GPU_HIGH)}{mean}")
+    mean = "" if use.cpu_percent is None else f"; {use.cpu_percent:.0f} % on average"
+    lines.append(f"  CPU load   {_bands(use.cpu, CPU_LOW, CPU_HIGH)}{mean}")
+    return lines
+
+
+def _bands(hours: Hours, low: float, high: float) -> str:
+    words = [
+        f"low (below {low:g} %) {_h(hours.low)} h",
+        f"good {_h(hours.good)} h",
+        f"high (above {high:g} %) {_h(hours.high)} h",
+    ]
+    return ", ".join(words + ([f"not known {_h(hours.unknown)} h"] if hours.unknown else []))
+
+
+def _what_to_do(use: Use) -> list[str]:
+    if use.advised is not None:
+        # What was measured of a job says more than a rule for all, and may say the opposite.
+        now, nppn = use.advised.now, use.advised.next
+        lines = [
+            f"For {_h(use.advised.hours)} node-hours a node ran {now} task{'s' * (now != 1)} of a job, and by what was "
+            f"measured {nppn} would have been right",
+            f"(decided by {use.advised.decided_by}).",
+        ]
+    else:
+        lines = _rules(use)
+    return [*lines, "llload --advise says how many for a job that runs, why, and the line to submit it with."]
+
+
+def _rules(use: Use) -> list[str]:
+    """What mostly helps."""
+    lines = []
+    if use.gpu.low > use.gpu.high:
+        lines += [
+            "GPUs with a low load have room for more tasks at a time: sbatch --share-gpu=2 puts two on each GPU, and",
+            "llsub does the same for a script without srun.",
+        ]
+    if use.cpu.high >= max(thresholds.SHORT_S / 3600, use.cpu.low):
+        lines += ["CPUs with a high load have too many processes or threads at a time: fewer of them are as fast."]
+    elif not use.gpu_hours and use.cpu.low:
+        lines += ["CPUs with a low load have room for more processes or threads on a node: see llsub, and its triple."]
+    return lines
+
+
+def drafts(uses: Sequence[Use], found: Report, url: str) -> dict[str, str]:
+    """The messages by user."""
+    return {use.user: draft(use, found, url) for use in uses}

@@ -1,0 +1,1 @@
+"""Samples and reports: values in, values out."""

@@ -1,0 +1,259 @@
+"""How well a time was used: node-hours of low, good and high load, for each user and in all, from the archive."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core.errors import UsageError, shown
+from ...load.rules import thresholds
+from ..records import ALL, DAY_S, Sample
+
+_WEEK = re.compile(r"([0-9]{4})-?W([0-9]{1,2})", re.ASCII)
+
+
+# ---- Which time ----
+
+
+class Period(Struct, frozen=True):
+    """[since, until), Unix time, days and weeks of UTC as the files are."""
+
+    name: str
+    since: int
+    until: int
+
+    @property
+    def word(self) -> str:
+        """The name without blanks, for a file."""
+        return self.name.replace(" to ", "_")
+
+
+def week(word: str, now: float) -> Period:
+    """`2026-W47`, or for an empty word the last one that is over. Raises UsageError for anything else."""
+    if word:
+        monday = _monday(word)
+    else:
+        today = _midnight(datetime.fromtimestamp(now, UTC))
+        monday = today - timedelta(days=today.weekday() + 7)
+    year, number, _ = monday.isocalendar()
+    since = int(monday.timestamp())
+    return Period(f"{year}-W{number:02}", since, since + 7 * DAY_S)
+
+
+def _monday(word: str) -> datetime:
+    match = _WEEK.fullmatch(word)
+    try:
+        if match:
+            monday = datetime.fromisocalendar(int(match[1]), int(match[2]), 1).replace(tzinfo=UTC)
+            return monday + timedelta(days=7) - timedelta(days=7)  # the calendar ends within the week of 9999-12-31
+    except (ValueError, OverflowError):
+        pass  # that year has no such week
+    raise UsageError(f"--week {shown(word)}: a week is written 2026-W47")
+
+
+def days(first: str | None, last: str | None, now: float) -> Period:
+    """From the first to the last day, both with it. Raises UsageError for words that are no days."""
+    until = _day("--to", last) if last else _midnight(datetime.fromtimestamp(now, UTC))
+    since = _day("--from", first) if first else until
+    if since > until:
+        raise UsageError(f"--from {first} is after --to {until:%Y-%m-%d}")
+    return Period(f"{since:%Y-%m-%d} to {until:%Y-%m-%d}", int(since.timestamp()), int(until.timestamp()) + DAY_S)
+
+
+def _day(option: str, text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise UsageError(f"{option} {shown(text)}: a day is written 2026-11-21") from error
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+# ---- How it was used ----
+
+
+class Hours(Struct, frozen=True):
+    """Node-hours by load: below, within and above the band (`thresholds.py`), and those whose load nobody could say."""
+
+    low: float = 0.0
+    good: float = 0.0
+    high: float = 0.0
+    unknown: float = 0.0
+
+    @property
+    def known(self) -> float:
+        """All but the unknown."""
+        return self.low + self.good + self.high
+
+    @property
+    def bad(self) -> float:
+        """Low and high."""
+        return self.low + self.high
+
+
+class Advised(Struct, frozen=True):
+    """An advice that was given again and again."""
+
+    now: int
+    next: int
+    decided_by: str
+    hours: float
+
+
+class Use(Struct, frozen=True, kw_only=True):
+    """One user's, or everybody's."""
+
+    user: str
+    """Empty: everybody's."""
+    hours: float = 0.0
+    """Node-hours; a node with jobs of two users counts for both."""
+    gpu_hours: float = 0.0
+    """Of those, on nodes of which the user had GPUs."""
+    nodes: int = 0
+    cpu: Hours = Hours()
+    gpu: Hours = Hours()
+    cpu_percent: float | None = None
+    """Mean of the CPUs that the user had, where it is known."""
+    gpu_percent: float | None = None
+    """Mean of the GPUs."""
+    advised: Advised | None = None
+    """To run another number of tasks, for the most hours."""
+    cpu_only_bad: float = 0.0
+    """Node-hours of low or high CPU load on nodes of which the user had no GPU."""
+
+    @property
+    def bad(self) -> float:
+        """Node-hours that were not well used: by GPU load where there were GPUs, since a job that works on GPUs has few
+        CPUs busy, and by CPU load elsewhere."""
+        return self.gpu.bad + self.cpu_only_bad
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """All of it, the user with the most badly used node-hours first."""
+
+    period: Period
+    covered_h: float
+    """Of the period until now, the hours in which samples were taken; what is missing counts as no load."""
+    elapsed_h: float
+    total: Use
+    users: tuple[Use, ...]
+
+
+class _Sums:
+    """What is added up of one user."""
+
+    def __init__(self) -> None:
+        self.cpu: defaultdict[str, float] = defaultdict(float)
+        self.gpu: defaultdict[str, float] = defaultdict(float)
+        self.nodes: set[str] = set()
+        self.hours = self.gpu_hours = self.cpu_only_bad = 0.0
+        self.busy = {"cpu": 0.0, "gpu": 0.0}
+        self.had = {"cpu": 0.0, "gpu": 0.0}
+        self.advised: defaultdict[tuple[int, int, str], float] = defaultdict(float)
+
+    def add(self, one: Sample, hours: float) -> None:
+        self.nodes.add(one.node)
+        self.hours += hours
+        word = _word(one.cpu_load, one.cpus, thresholds.CPU_BAND)
+        self.cpu[word] += hours
+        self._mean("cpu", one.cpu_load, one.cpus, hours)
+        if one.gpus:
+            self.gpu_hours += hours
+            self.gpu[_word(one.gpu_load, one.gpus, thresholds.GPU_BAND)] += hours
+            self._mean("gpu", one.gpu_load, one.gpus, hours)
+        elif word in ("low", "high"):
+            self.cpu_only_bad += hours
+        if one.nppn and one.advised and one.advised != one.nppn:
+            self.advised[one.nppn, one.advised, one.decided_by] += hours
+
+    def _mean(self, what: str, load: float | None, of: int | None, hours: float) -> None:
+        if load is not None and of:
+            self.busy[what] += load * hours
+            self.had[what] += of * hours
+
+    def use(self, user: str) -> Use:
+        most = max(self.advised.items(), key=lambda item: (item[1], item[0]), default=None)
+        return Use(
+            user=user,
+            hours=_rounded(self.hours),
+            gpu_hours=_rounded(self.gpu_hours),
+            nodes=len(self.nodes),
+            cpu=_hours(self.cpu),
+            gpu=_hours(self.gpu),
+            cpu_percent=self._percent("cpu"),
+            gpu_percent=self._percent("gpu"),
+            advised=None if most is None else Advised(*most[0], _rounded(most[1])),
+            cpu_only_bad=_rounded(self.cpu_only_bad),
+        )
+
+    def _percent(self, what: str) -> float | None:
+        return round(100 * self.busy[what] / self.had[what], 1) if self.had[what] else None
+
+
+def _hours(counted: Mapping[str, float]) -> Hours:
+    return Hours(*(_rounded(counted.get(word, 0.0)) for word in ("low", "good", "high", "unknown")))
+
+
+def _rounded(hours: float) -> float:
+    return round(hours, 4)
+
+
+def _word(load: float | None, of: int | None, band: tuple[float, float]) -> str:
+    if load is None or not of:
+        return "unknown"
+    percent = 100 * load / of
+    return "low" if percent < band[0] else "high" if percent > band[1] else "good"
+
+
+def report(samples: Iterable[Sample], period: Period, now: float, user: str | None = None) -> Report:
+    """Add up samples, which come in order of time. A sample stands for its interval, or up to the next one of that
+    user and node where that is sooner; what comes twice counts once. `user`: only this one's."""
+    sums: dict[str, _Sums] = {}
+    total = _Sums()
+    last: dict[tuple[str, str], Sample] = {}
+    over = min(float(period.until), now)  # what is still to come of the last interval has not been used yet
+    covered, covered_to = 0.0, float(period.since)
+
+    def count(one: Sample, seconds: float) -> None:
+        hours = max(0.0, min(seconds, over - one.time)) / 3600
+        if user is None or one.user == user:
+            sums.setdefault(one.user, _Sums()).add(one, hours)
+            total.add(one, hours)
+
+    for one in samples:
+        end = min(float(one.time + one.interval_s), over)
+        covered += max(0.0, end - max(covered_to, one.time))
+        covered_to = max(covered_to, end)
+        before = last.get((one.node, one.user))
+        if one.user == ALL or (before is not None and before.time >= one.time):
+            continue
+        if before is not None:
+            count(before, min(before.interval_s, one.time - before.time))
+        last[one.node, one.user] = one
+    for one in last.values():
+        count(one, one.interval_s)
+    users = [added.use(name) for name, added in sums.items()]
+    elapsed = max(0.0, min(period.until, now) - period.since)
+    return Report(
+        period=period,
+        covered_h=_rounded(min(covered, elapsed) / 3600),
+        elapsed_h=_rounded(elapsed / 3600),
+        total=replace(total.use(""), advised=None),
+        users=tuple(sorted(users, key=lambda use: (-use.bad, -use.hours, use.user))),
+    )
+
+
+DRAFT_FROM_H = 1.0
+"""Badly used node-hours from which a user is written to."""
+
+
+def to_write_to(found: Report) -> tuple[Use, ...]:
+    """The users for whom a message is worth while, the worst first."""
+    return tuple(use for use in found.users if use.bad >= DRAFT_FROM_H)

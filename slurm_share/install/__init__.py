@@ -1,0 +1,1 @@
+"""`slurm-share install`: edits of Slurm's files, their journal, and undo."""

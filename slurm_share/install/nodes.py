@@ -1,0 +1,101 @@
+"""Whether the nodes, and the other controllers, have what the new lines name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+
+from ..core.errors import UsageError
+from ..core.installed import EPILOG, LUA, PLUGIN, PROLOG
+from ..core.nodelist import unfold
+from ..core.process import Deadline
+from ..slurm import remote_hosts
+from ..slurm.conf_text import ConfText
+from .rules.controllers import ControllersSeen, controllers, is_same_host
+from .rules.lines import Present
+from .rules.partial import NodesSeen, starts_ours
+
+DEADLINE_S = 60.0
+"""For all nodes together; those that have not answered by then are named."""
+CONTROLLERS_S = 15.0
+_NEEDED = (PROLOG, EPILOG, PLUGIN)
+
+
+def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
+    """Which nodes have the package: through the site's remote command, and, `by_jobs`, where that has no answer,
+    through a job of a moment on each node that takes one at once."""
+    partitions = remote_hosts.read_nodes()
+    nodes = list(partitions) or nodes_of(present.slurm)
+    deadline = Deadline.after(DEADLINE_S)
+    there = remote_hosts.read_there(
+        nodes, _NEEDED, lambda node: remote_hosts.remote_argv(present.settings.remote_command, node), deadline
+    )
+    in_force = remote_hosts.read_hooks_in_force()
+    # Where slurmd has to start our hooks already, the job that asks would be the one that drains the node.
+    if by_jobs and in_force is not None and not starts_ours(in_force):
+        free = {node: place for node, place in partitions.items() if place is not None and node not in there}
+        there |= remote_hosts.read_there(free, _NEEDED, lambda node: remote_hosts.srun_argv(node, free[node]), deadline)
+    lacking = {node: tuple(file for file in _NEEDED if file not in there[node]) for node in nodes if node in there}
+    return NodesSeen(
+        tuple(node for node, files in lacking.items() if not files),
+        {node: files for node, files in lacking.items() if files},
+        tuple(node for node in nodes if node not in there),
+    )
+
+
+def see_controllers(present: Present) -> ControllersSeen:
+    """The other controllers, through the site's remote command: whether they have job_submit.lua and the same files."""
+    all_of_them = controllers(present.slurm)
+    here = os.uname().nodename
+    others = [host for host in all_of_them if not is_same_host(host, here)]
+    if len(all_of_them) < 2:
+        return ControllersSeen()
+    files = sorted(present.texts)
+    sums = remote_hosts.read_sums(
+        others,
+        [LUA, *files],
+        lambda host: remote_hosts.remote_argv(present.settings.remote_command, host),
+        Deadline.after(CONTROLLERS_S),
+    )
+    ours = {
+        file: hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+        for file, text in present.texts.items()
+    }
+    differing = {host: tuple(file for file in files if found.get(file) != ours[file]) for host, found in sums.items()}
+    return ControllersSeen(
+        tuple(others),
+        len(others) < len(all_of_them),
+        tuple(host for host, found in sums.items() if LUA not in found),
+        {host: names for host, names in differing.items() if names},
+        tuple(host for host in others if host not in sums),
+    )
+
+
+def nodes_of(slurm: ConfText) -> list[str]:
+    """The nodes that slurm.conf names."""
+    return _named(line.pairs[0][1] for line in slurm.lines_of("NodeName"))
+
+
+def nodes_with(slurm: ConfText, feature: str) -> list[str]:
+    """Those to which it gives a feature; a line without Feature= has that of the last NodeName=DEFAULT before it."""
+    default, found = "", []
+    for line in slurm.lines_of("NodeName"):
+        features = line.get("Feature") or line.get("Features")
+        if line.pairs[0][1].upper() == "DEFAULT":
+            default = default if features is None else features
+        elif feature in (features if features is not None else default).split(","):
+            found.append(line.pairs[0][1])
+    return _named(found)
+
+
+def _named(lists: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for one in lists:
+        if one.upper() == "DEFAULT":
+            continue
+        try:
+            found += unfold(one)
+        except UsageError:
+            found.append(one)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,129 @@
+"""What `slurm-share install` finds on this host: a site's files as they are, and what of them is ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core import config, names
+from ..core.errors import CommandError, ConfigError
+from ..core.installed import EPILOG, PROLOG
+from ..doctor.facts.lua import OBJECT, find_object
+from ..doctor.facts.programs import read_hooks
+from ..share.rules.site import script_of
+from ..slurm.conf import beside, read_conf, read_text
+from ..slurm.conf_text import ConfText
+from ..slurm.jobs import read_queue
+from ..slurm.records import QueuedJob
+from ..slurm.release import read_release
+from .rules.lines import Present
+from .rules.partial import WRAPPERS, is_wrapper
+
+QUEUE_S = 20.0
+
+
+def read_present(conf: Path) -> Present:
+    """Everything `site_lines` wants to know. Raises ConfigError for a file that cannot be read."""
+    slurm = read_conf(conf)
+    plug = beside(conf, slurm.value("PlugStackConfig") or "plugstack.conf")
+    gres = conf.with_name("gres.conf")
+    lua = conf.with_name("job_submit.lua")
+    plugstack, gres_text = (read_conf(file) if file.exists() else ConfText(file, ()) for file in (plug, gres))
+    files = {*slurm.files, *plugstack.files, *gres_text.files, lua, *_wrappers(conf)}
+    texts = {str(file): read_text(file) for file in files if file.exists()}
+    return Present(
+        slurm,
+        plugstack,
+        gres_text,
+        texts,
+        str(lua),
+        read_release(),
+        _started(slurm),
+        _configuration().settings,
+        frozenset(str(file) for file in _wrappers(conf) if _is_unrunnable(file, texts.get(str(file)))),
+    )
+
+
+def read_shares() -> tuple[QueuedJob, ...] | None:
+    """The shared jobs that run, as far as Slurm shows them to the caller; None: it did not answer."""
+    try:
+        _, jobs = read_queue(states=("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"), timeout_s=QUEUE_S)
+    except CommandError:
+        return None
+    return tuple(job for job in jobs if job.share is not None)
+
+
+def _wrappers(conf: Path) -> list[Path]:
+    return [conf.with_name(name) for name in WRAPPERS.values()]
+
+
+def _is_unrunnable(file: Path, text: str | None) -> bool:
+    """Whether a file is a wrapper of ours that not even root may run."""
+    return text is not None and is_wrapper(str(file), text) and not file.stat().st_mode & 0o111
+
+
+def known_files(conf: Path) -> frozenset[str]:
+    """Every file that an --apply here may write: slurm.conf, what is beside it, and what these include."""
+    files = {conf, conf.with_name("plugstack.conf"), conf.with_name("gres.conf"), conf.with_name("job_submit.lua")}
+    files |= set(_wrappers(conf))
+    try:
+        slurm = read_conf(conf)
+        files |= {*slurm.files, beside(conf, slurm.value("PlugStackConfig") or "plugstack.conf")}
+        for file in [one for one in files if one != conf and one.exists() and one.suffix not in (".lua", ".sh")]:
+            files |= set(read_conf(file).files)
+    except ConfigError:
+        pass  # whoever needs the file itself says so
+    return frozenset(map(str, files))
+
+
+def _configuration() -> config.Configuration:
+    """config.toml's, or all defaults where it is wrong, which doctor says."""
+    try:
+        return config.load()
+    except ConfigError:
+        return config.parse("", names.CONFIG_FILE)
+
+
+def _started(slurm: ConfText) -> dict[str, tuple[str, ...]]:
+    """What each value of Prolog= and Epilog= starts on this host, as doctor sees it: every file, what is behind its
+    links, and ours where a script of the site's names it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG)):
+        for hook in read_hooks(slurm.values(key), ours.rpartition("/")[2], str(slurm.file.parent)):
+            here = [
+                path
+                for file in hook.files
+                for path in (file.path, file.chain[-1].path, *((ours,) if file.is_ours else ()))
+            ]
+            found[hook.written] = tuple(dict.fromkeys([*found.get(hook.written, ()), *here]))
+    return found
+
+
+def named_hooks(conf: Path) -> list[str]:
+    """Lines of slurm.conf that start our hooks here, and fail without them."""
+    slurm = read_conf(conf)
+    started = _started(slurm)
+    without = [file.name for file in _wrappers(conf) if file.exists() and is_wrapper(str(file), read_text(file))]
+    return [
+        f"{key}={value}"
+        for key, ours in (("Prolog", PROLOG), ("Epilog", EPILOG))
+        for value in slurm.values(key)
+        if value not in without
+        if ours in started[value] or value.rpartition("/")[2] == ours.rpartition("/")[2]
+    ]
+
+
+def named_lua(conf: Path) -> list[str]:
+    """The site's job_submit.lua, where it runs ours from the package's folder: a copy needs no package."""
+    lua = conf.with_name("job_submit.lua")
+    return [str(lua)] if lua.exists() and script_of(read_text(lua)) == "calls ours" else []
+
+
+def without_lua(slurm: ConfText, root: Path = Path("/")) -> list[str]:
+    """Why JobSubmitPlugins=lua must not be written here: slurmctld's next start would be its last, and no command of
+    Slurm tries that before. Only where other submit plugins are, as on every controller: elsewhere nobody can tell."""
+    if find_object(slurm.value("PluginDir") or "", root) != "":
+        return []
+    return [
+        f"Slurm on this host has no {OBJECT} among its plugins: slurmctld would not start again with "
+        "JobSubmitPlugins=lua; install a Slurm that was built with Lua"
+    ]

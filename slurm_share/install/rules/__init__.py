@@ -1,0 +1,1 @@
+"""Which lines a site's files need: text in, lines out."""

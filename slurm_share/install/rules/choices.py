@@ -1,0 +1,51 @@
+"""Lines that change other people's jobs as well: each is written where somebody says its word, and not otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from ...share.rules import site
+from ...slurm.conf_text import ConfText
+
+ALLOC, INTERACTIVE_STEP = "alloc", "interactive-step"
+PARTIAL, MANAGED = "partial", "managed"
+WORDS = (ALLOC, INTERACTIVE_STEP, PARTIAL, MANAGED)
+"""As `--with` takes them. `partial`: not all nodes have the package. `managed`: write also where another tool does."""
+
+
+class Choice(Struct, frozen=True):
+    """One line that nobody has said the word for."""
+
+    word: str
+    line: str
+    consequence: str
+    """What changes for whom, and what shares have from it."""
+    is_needed: bool
+    """Whether shares need it: then nothing is written without the word."""
+
+
+def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
+    """What a site has to choose: what it has already, or has said the word for, is chosen."""
+    flags, parameters = (
+        frozenset(word.lower() for word in slurm.words(key)) for key in ("PrologFlags", "LaunchParameters")
+    )
+    if ALLOC not in taken and not site.has_alloc(flags):
+        yield Choice(
+            ALLOC,
+            "PrologFlags=Alloc",
+            "the Prolog of every job, the site's own too, then runs when the job is given its nodes, on all of them at "
+            "once, and srun and salloc of everybody wait for it: 0.1 s more each, and a further second where a Prolog "
+            "takes longer than that. Shares do without. With it, a job of several nodes that has unlike GPUs on them "
+            "may begin with a step on some of its nodes",
+            is_needed=False,
+        )
+    if INTERACTIVE_STEP not in taken and not site.has_interactive_step(parameters):
+        yield Choice(
+            INTERACTIVE_STEP,
+            "LaunchParameters=use_interactive_step",
+            "the shell of every salloc, of everybody and at once, then runs on its job's first node. Shares do "
+            "without: where the shell stays on the login node, each srun in it shares",
+            is_needed=False,
+        )

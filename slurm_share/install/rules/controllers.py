@@ -1,0 +1,59 @@
+"""A site with backup controllers: what each of them needs, and in what the others differ from this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from ...core.installed import LUA
+from ...slurm.conf_text import ConfText
+
+
+class ControllersSeen(Struct, frozen=True):
+    """The other controllers, as far as they could be asked."""
+
+    others: tuple[str, ...] = ()
+    is_one_here: bool = True
+    """Whether this host is a controller."""
+    without_lua: tuple[str, ...] = ()
+    """Answered, and have no job_submit.lua of the package."""
+    differing: Mapping[str, tuple[str, ...]] = {}
+    """Host -> those of Slurm's files that are not as they are here."""
+    silent: tuple[str, ...] = ()
+
+
+def controllers(slurm: ConfText) -> tuple[str, ...]:
+    """The hosts of every SlurmctldHost line, the primary first: `ctl2(10.0.0.2)` is ctl2."""
+    return tuple(dict.fromkeys(value.partition("(")[0].strip() for value in slurm.values("SlurmctldHost")))
+
+
+def is_same_host(one: str, other: str) -> bool:
+    """Whether two names are one host's, be it with its domain or without."""
+    return one == other or (one.partition(".")[0] == other.partition(".")[0] and ("." in one) != ("." in other))
+
+
+def controller_refusals(seen: ControllersSeen) -> Iterator[str]:
+    """Why nothing may be written: sentences."""
+    if seen.without_lua:
+        yield (
+            f"{', '.join(seen.without_lua)}: a controller, and without {LUA}: when it takes over, jobs that ask to "
+            "share are taken as ordinary ones; install slurm-share-spank there first"
+        )
+
+
+def controller_notes(seen: ControllersSeen, files: Sequence[str]) -> Iterator[str]:
+    """What is worth a look. `files`: those that are to be written."""
+    if not seen.others:
+        return
+    if not seen.is_one_here:
+        yield "this host is none of SlurmctldHost's: what is written here has to come to the controllers"
+    if files:
+        yield (
+            f"other controllers: {', '.join(seen.others)}. Each needs the package slurm-share-spank and, before the "
+            f"reconfigure, the same {', '.join(files)} (on a shared file system they are)"
+        )
+    for host, others in seen.differing.items():
+        yield f"on {host} {', '.join(others)} is another than here: which of them is right, and copy that to the other"
+    if seen.silent:
+        yield f"other controllers that did not answer, and were not checked: {', '.join(seen.silent)}"

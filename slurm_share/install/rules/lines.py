@@ -1,0 +1,277 @@
+"""Which lines a site's Slurm files lack for jobs to share GPUs, where each goes, and what only a person can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
+from ...core.settings import Settings
+from ...share.rules import site
+from ...slurm.conf_text import ConfLine, ConfText, Edit
+from . import lua as rule_lua
+from . import managed, partial, shards
+from .choices import ALLOC, INTERACTIVE_STEP, PARTIAL, Choice, open_choices
+from .values import Unclear, end_of, extended
+
+MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
+OLDEST = (24, 11)
+"""The first release that takes several Prolog= lines; older ones use the last and say nothing."""
+
+
+class Present(Struct, frozen=True):
+    """A site's files as they are."""
+
+    slurm: ConfText
+    plugstack: ConfText
+    """No lines where there is no such file."""
+    gres: ConfText
+    texts: Mapping[str, str]
+    """The whole text of each file, as `str(path)`; one that is not there is absent."""
+    lua_file: str
+    release: tuple[int, int] | None = None
+    """Of the Slurm on this host; None: there is none, or it did not say."""
+    hook_globs: Mapping[str, tuple[str, ...]] = {}
+    """What each value of Prolog= and Epilog= starts on this host: files, what is behind links, what scripts name."""
+    settings: Settings = Settings()
+    """Of config.toml: how long our hooks may take."""
+    unrunnable: frozenset[str] = frozenset()
+    """Wrappers of ours that are there without a mode to be run."""
+
+
+class SiteLines(Struct, frozen=True):
+    """What is to be done."""
+
+    edits: tuple[Edit, ...]
+    refusals: tuple[str, ...]
+    """Why nothing can be done before somebody has chosen: sentences."""
+    advice: tuple[str, ...]
+    """What is worth a look, and changes nothing by itself."""
+    choices: tuple[Choice, ...] = ()
+    """What would change other people's jobs, and nobody has said the word for. Of these the needed ones are in `edits`
+    all the same, so that they are seen."""
+
+
+def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str] = ()) -> SiteLines:
+    """The lines that are missing; none for a site that is complete. `shards_per_gpu` 0: no lines for parts of a GPU.
+    `taken`: words of site_choices that somebody has said."""
+    refusals = list(_refusals(present, shards_per_gpu))
+    edits: list[Edit] = []
+    slurm = str(present.slurm.file)
+    folder = slurm.rpartition("/")[0]
+    if PARTIAL in taken:  # before the lines that name them
+        edits += partial.wrapper_edits(folder, present.texts)
+        refusals += partial.foreign_wrappers(folder, present.texts)
+    if PARTIAL in taken or _names_a_wrapper(present.slurm):
+        refusals += partial.unrunnable_wrappers(present.unrunnable)
+    wanted: list[Iterable[Edit]] = [
+        _hooks(present, is_partial=PARTIAL in taken),
+        _list_with(present, "JobSubmitPlugins", "lua", site.has_lua),
+    ]
+    if ALLOC in taken:
+        wanted.append(_list_with(present, "PrologFlags", "Alloc", site.has_alloc))
+    if INTERACTIVE_STEP in taken:
+        wanted.append(_list_with(present, "LaunchParameters", "use_interactive_step", site.has_interactive_step))
+    if shards_per_gpu:
+        wanted += [
+            _list_with(present, "GresTypes", "shard", lambda have: "shard" in have),
+            shards.node_edits(present.slurm, present.gres, present.texts, shards_per_gpu),
+            shards.gres_edits(present.slurm, present.gres, present.texts, shards_per_gpu),
+        ]
+    for each in wanted:
+        try:
+            edits += each
+        except Unclear as unclear:  # of this one; the others are shown
+            refusals.append(str(unclear))
+    if not any(OBJECT in line.text for line in present.plugstack.lines):
+        edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
+    lua = present.texts.get(present.lua_file)
+    if lua is None:
+        edits.append(Edit(present.lua_file, site.OWN_LUA, word=LUA))
+    if twice := _twice(edits):
+        refusals.append(
+            f"{twice.file}, line {twice.at}, holds several values that have to change; put each on a line of its own, "
+            "then write this again"
+        )
+    edits = [*_marked(edits, slurm, str(present.gres.file))]
+    return SiteLines(
+        tuple(edits),
+        tuple(dict.fromkeys(refusals)),
+        tuple(_advice(present, edits, shards_per_gpu)),
+        (*open_choices(present.slurm, taken), *managed.choices(edits, present.texts, taken)),
+    )
+
+
+def _twice(edits: Sequence[Edit]) -> Edit | None:
+    """An edit of a line that another one takes the place of too."""
+    seen = set()
+    for edit in edits:
+        if edit.instead and (edit.file, edit.at) in seen:
+            return edit
+        seen |= {(edit.file, edit.at)} if edit.instead else set()
+    return None
+
+
+def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
+    for path in present.slurm.missing:
+        yield f"{present.slurm.file} includes {path}, which is not there: Slurm itself would not start; make it"
+    if site.runs_in_job(_lower(present.slurm.words("PrologFlags"))):
+        yield (
+            "PrologFlags has RunInJob: the Prolog then runs inside the job, and every MPS daemon it starts is killed "
+            "at the job's end, before the Epilog, with the daemons of the user's other jobs; take RunInJob out"
+        )
+    if present.release is not None and present.release < OLDEST:
+        shown = ".".join(f"{part:02}" for part in present.release)
+        yield f"this is Slurm {shown}; slurm-share needs 24.11 or newer"
+    if shards_per_gpu and not shards.has_gpus(present.slurm):
+        yield (
+            f"--shards: no node of {present.slurm.file} has GPUs, so there are no parts of one to write; give the "
+            "nodes that have GPUs Gres=gpu:NUMBER on their NodeName line first, or leave --shards away"
+        )
+    elif shards_per_gpu and not shards.has_nvidia(present.slurm, present.gres):
+        yield (
+            f"--shards: no GPU of {present.slurm.file} is NVIDIA's, as far as it and {present.gres.file} tell, and "
+            "only those can be shared; leave --shards away"
+        )
+    lua = present.texts.get(present.lua_file)
+    if lua is not None and site.tells_no_mode(lua):
+        yield (
+            f"{present.lua_file} is a copy of ours from a release that tells the nodes no mode, so that jobs which ask "
+            f"to share would run unshared; copy {LUA} over it, then write this again"
+        )
+    if lua is not None and site.script_of(lua) == "the site's own":
+        yield (
+            f"{present.lua_file} is the site's own and does not call ours; put this line first in it\n"
+            f"    {rule_lua.LOAD}\n"
+            "and these at the top of its slurm_job_submit(job, partitions, uid), under the names it has there\n"
+            + "".join(f"    {line}\n" for line in rule_lua.IN_SUBMIT)
+            + "and these at the top of its slurm_job_modify(job, old, partitions, uid)\n"
+            + "".join(f"    {line}\n" for line in rule_lua.IN_MODIFY)
+            + "then write this again. They work without our package, too: the script then runs as before"
+        )
+
+
+def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
+    """Our Epilog runs before the site's own, which could fail and keep it from running; our Prolog after them, when
+    they have made the GPUs ready. Slurm runs several lines in their order, the files of one pattern in reverse."""
+    for key, hook in (("Prolog", PROLOG), ("Epilog", EPILOG)):
+        ours = partial.WRAPPERS[key] if is_partial else hook
+        direct = [line for line in present.slurm.lines_of(key) if line.get(key) == hook]
+        if is_partial and direct:
+            yield extended(present.texts, direct[-1], key, ours, ours)
+            continue
+        if any(_starts(present, value, hook) for value in present.slurm.values(key)):
+            continue
+        others = present.slurm.lines_of(key)
+        if not others:
+            yield Edit(str(present.slurm.file), f"{key}={ours}", key, ours)
+        elif key == "Prolog":
+            yield _beside(present, others[-1], f"{key}={ours}", key, ours, after=True)
+        else:
+            yield _beside(present, others[0], f"{key}={ours}", key, ours, after=False)
+
+
+def _starts(present: Present, value: str, ours: str) -> bool:
+    name = ours.rsplit("/", 1)[1]
+    if value in partial.WRAPPERS.values():
+        return value == partial.WRAPPERS["Prolog" if ours == PROLOG else "Epilog"]
+    return any(path.rsplit("/", 1)[-1] == name for path in (value, *present.hook_globs.get(value, ())))
+
+
+def _names_a_wrapper(slurm: ConfText) -> bool:
+    named = (value for key in partial.WRAPPERS for value in slurm.values(key))
+    return any(value.rpartition("/")[2] in partial.WRAPPERS.values() for value in named)
+
+
+def _beside(present: Present, line: ConfLine, add: str, key: str, word: str, *, after: bool) -> Edit:
+    file = str(line.file)
+    at = managed.moved_out(present.texts[file], line.last + 1 if after else line.number, after=after)
+    return Edit(file, add, key, word, at=0 if at > end_of(present.texts[file]) else at)
+
+
+def _list_with(present: Present, key: str, word: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
+    """A word in a list of words, which is in the last line of that key."""
+    if has(_lower(present.slurm.words(key))):
+        return
+    lines = present.slurm.lines_of(key)
+    if not lines:
+        yield Edit(str(present.slurm.file), f"{key}={'gpu,' if word == 'shard' else ''}{word}", key, word)
+        return
+    value = lines[-1].get(key) or ""
+    nothing = value.lower() in ("", "none", "(null)")
+    yield extended(present.texts, lines[-1], key, word if nothing else f"{value},{word}", word)
+
+
+def _marked(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
+    """A comment before the lines at a file's end."""
+    said = set()
+    for edit in edits:
+        if edit.file in files and not edit.at and edit.file not in said:
+            said.add(edit.file)
+            yield Edit(edit.file, MARK)
+        yield edit
+
+
+def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Iterator[str]:
+    slurm = present.slurm
+    if "enable_configless" in _lower(slurm.words("SlurmctldParameters")):
+        yield (
+            "configless: slurm.conf, gres.conf and plugstack.conf reach the nodes from the controller; the plugin and "
+            "the hooks do not: install the packages on every login and compute node first"
+        )
+    if any("*" in value or "?" in value for key in ("Prolog", "Epilog") for value in slurm.values(key)):
+        yield (
+            "Prolog or Epilog is a pattern: ours has a line of its own beside it; a link to it in those folders, on "
+            "any node, would run it twice"
+        )
+    policy = "Exclusive=USER" if present.release is None or present.release >= (26, 5) else "ExclusiveUser=YES"
+    shared = [line for line in slurm.lines_of("PartitionName") if _is_open(line) and _has_gpus(slurm, line)]
+    if shared:
+        yield (
+            f"partition {', '.join(line.pairs[0][1] for line in shared)}: with {policy} on its line Slurm itself keeps "
+            "a node to one user; without, slurm-share does so for shared jobs only (see policy.md)"
+        )
+    if shards_per_gpu:
+        yield from _others_gpus(present)
+        yield f"parts of a GPU need this line in /etc/slurm-share/config.toml too:  shards_per_gpu = {shards_per_gpu}"
+    keys = ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")
+    limits = {key: site.parse_seconds(slurm.value(key) or "") for key in keys}
+    for one in site.cut_off(limits, present.settings):
+        yield (
+            f"Slurm ends the {one.key} after {one.most_s:g} s and drains the node; ours may take {one.needs_s:g} s; "
+            f"set {one.key}Timeout or PrologEpilogTimeout higher"
+        )
+    if any(edit.key == "GresTypes" for edit in edits):
+        yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
+
+
+def _others_gpus(present: Present) -> Iterator[str]:
+    try:
+        others = shards.of_others(present.slurm, present.gres)
+    except Unclear:  # which is among the refusals
+        return
+    if others:
+        yield f"NodeName={', NodeName='.join(others)}: these GPUs are not NVIDIA's and get no shards"
+
+
+def _is_open(line: ConfLine) -> bool:
+    options = {key.lower(): value for key, value in line.pairs}
+    return line.pairs[0][1].upper() != "DEFAULT" and not site.keeps_one_user(options)
+
+
+def _has_gpus(slurm: ConfText, partition: ConfLine) -> bool:
+    """Whether any node line with GPUs is named by the partition, as far as names can be compared without a list; yes
+    where they cannot be."""
+    nodes = (partition.get("Nodes") or "ALL").split(",")
+    try:
+        return any(
+            nodes == ["ALL"] or any(shards.overlap(node, line.pairs[0][1]) for node in nodes)
+            for line, _ in shards.gpu_lines(slurm)
+        )
+    except Unclear:
+        return True
+
+
+def _lower(words: Sequence[str]) -> frozenset[str]:
+    return frozenset(word.lower() for word in words)

@@ -1,0 +1,146 @@
+"""The lines that make parts of a GPU possible: shards on every node line with GPUs, and as many in gres.conf."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from ...share.rules import site
+from ...slurm.conf_text import ConfLine, ConfText, Edit
+from .values import Unclear, extended
+
+SHARDS_PER_GPU = 720720
+"""Divides by every share from 1 to 16."""
+_NVIDIA_DETECTED = frozenset({"nvml", "nvidia"})
+_OTHERS_DETECTED = frozenset({"rsmi", "oneapi", "nrt"})
+"""Values of AutoDetect in gres.conf that find the GPUs of AMD, Intel and AWS."""
+_NVIDIA_DEVICE = re.compile(r"/dev/nvidia")
+_OTHERS_DEVICE = re.compile(r"/dev/(dri|kfd|accel|neuron|habanalabs|hl)")
+_OTHERS_TYPE = re.compile(
+    r"mi\d{2,3}[a-z]*|(amd|instinct|radeon|gfx|intel|pvc|ponte|arc|flex|gaudi|hl\d|max_?1[15])[\w-]*", re.I
+)
+"""Names that sites give such GPUs: mi300x, max1550, gaudi2."""
+
+
+def gpu_lines(slurm: ConfText) -> Iterator[tuple[ConfLine, str]]:
+    """(line of nodes, its Gres) for every line whose nodes have GPUs; one without a Gres of its own has that of the
+    last NodeName=DEFAULT before it."""
+    default = ""
+    for line in slurm.lines:
+        if not line.pairs or line.pairs[0][0].lower() != "nodename":
+            continue
+        gres = line.get("Gres")
+        if line.pairs[0][1].upper() == "DEFAULT":
+            default = default if gres is None else gres
+        elif _gpus(gres if gres is not None else default):
+            yield line, gres if gres is not None else default
+
+
+def has_gpus(slurm: ConfText) -> bool:
+    """Whether any node has GPUs; one whose Gres cannot be read has."""
+    try:
+        return any(True for _ in gpu_lines(slurm))
+    except Unclear:
+        return True
+
+
+def node_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gpu: int) -> Iterator[Edit]:
+    """Shards on every line that has NVIDIA's GPUs and no shards. Raises Unclear."""
+    for line in slurm.lines_of("NodeName"):
+        given = line.get("Gres")
+        if given is None or any(one.name == "shard" for one in site.parse_gres(given)):
+            continue
+        ours = _nvidia(line.pairs[0][1], given, gres)
+        if not ours:
+            continue
+        shards = ",".join(f"shard:{kind}{count * per_gpu}" for kind, count in ours)
+        yield extended(texts, line, "Gres", f"{given},{shards}", shards)
+
+
+def gres_edits(slurm: ConfText, gres: ConfText, texts: Mapping[str, str], per_gpu: int) -> Iterator[Edit]:
+    """The same in gres.conf, for the nodes it has no shards of."""
+    have = [line for line in gres.lines if (line.get("Name") or "").lower() == "shard"]
+    if any(line.get("NodeName") is None for line in have):
+        return
+    for line, counts in gpu_lines(slurm):
+        nodes = line.pairs[0][1]
+        if any(overlap(nodes, one.get("NodeName") or "") for one in have):
+            continue
+        for kind, count in _nvidia(nodes, counts, gres):
+            of_type = f" Type={kind.rstrip(':')}" if kind else ""
+            text = f"NodeName={nodes} Name=shard{of_type} Count={count * per_gpu}"
+            yield Edit(str(gres.file), text, word=f"NodeName={nodes} Name=shard")
+
+
+def of_others(slurm: ConfText, gres: ConfText) -> tuple[str, ...]:
+    """The names of node lines with GPUs that are not NVIDIA's, as far as slurm.conf and gres.conf tell. Raises
+    Unclear."""
+    return tuple(
+        line.pairs[0][1]
+        for line, given in gpu_lines(slurm)
+        if len(_nvidia(line.pairs[0][1], given, gres)) < len(_gpus(given))
+    )
+
+
+def has_nvidia(slurm: ConfText, gres: ConfText) -> bool:
+    """Whether any node has GPUs that may be NVIDIA's; one whose Gres cannot be read has."""
+    try:
+        return any(_nvidia(line.pairs[0][1], given, gres) for line, given in gpu_lines(slurm))
+    except Unclear:
+        return True
+
+
+def _nvidia(nodes: str, given: str, gres: ConfText) -> list[tuple[str, int]]:
+    """As `_gpus`, without those that are known to be another vendor's."""
+    return [(kind, count) for kind, count in _gpus(given) if not _is_others(nodes, kind.rstrip(":"), gres)]
+
+
+def _is_others(nodes: str, kind: str, gres: ConfText) -> bool:
+    """Whether GPUs of this type on these nodes are another vendor's: by their type, else by gres.conf's lines for
+    these nodes, else by its lines for all."""
+    if _OTHERS_TYPE.fullmatch(kind):
+        return True
+    lines = [line for line in gres.lines if (line.get("Name") or "gpu").lower() == "gpu"]
+    own = [
+        line
+        for line in lines
+        if (names := line.get("NodeName")) is not None and (nodes.upper() == "DEFAULT" or overlap(nodes, names))
+    ]
+    for group in (own, [line for line in lines if line.get("NodeName") is None]):
+        found = {_vendor_of(line) for line in group if not kind or (line.get("Type") or kind) == kind}
+        if "other" in found:
+            return True
+        if "nvidia" in found:
+            return False
+    return False
+
+
+def _vendor_of(line: ConfLine) -> str:
+    """`nvidia`, `other`, or nothing where a line of gres.conf does not tell."""
+    detected = (line.get("AutoDetect") or "").lower()
+    device = line.get("File") or ""
+    if detected in _OTHERS_DETECTED or _OTHERS_DEVICE.match(device) or _OTHERS_TYPE.fullmatch(line.get("Type") or ""):
+        return "other"
+    return "nvidia" if detected in _NVIDIA_DETECTED or _NVIDIA_DEVICE.match(device) else ""
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two lists of nodes have one in common. Raises Unclear for what is no list."""
+    try:
+        return bool(NodeSet(one, resolver=RESOLVER_NOGROUP).intersection(NodeSet(other, resolver=RESOLVER_NOGROUP)))
+    except NodeSetException as error:
+        raise Unclear(f"{one!r} or {other!r} is no list of nodes that can be read: {error}") from error
+
+
+def _gpus(gres: str) -> list[tuple[str, int]]:
+    """(type with its colon, or nothing; how many) of every `gpu` in a Gres. Raises Unclear."""
+    found = []
+    for one in site.parse_gres(gres):
+        if one.name != "gpu":
+            continue
+        if one.count is None:
+            raise Unclear(f"Gres={gres} is not gpu[:TYPE][:COUNT]; write it so, then write this again")
+        found.append((f"{one.kind}:" if one.kind else "", one.count))
+    return found

@@ -1,0 +1,105 @@
+"""What `slurm-share install` says: the lines as a diff, what they change for others, and what comes next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..core.installed import PLUGIN
+from ..core.terminal import print_lines, safe
+from ..slurm.records import QueuedJob
+from .rules.edits import difference
+from .rules.lines import Present, SiteLines, site_lines
+
+_LOOK = """\
+  0. a node that was not checked and has no Prolog of ours is drained by its next job:
+     clush -a test -x /opt/slurm-share/bin/slurm-share-prolog
+"""
+_DONE = """\
+  1. where Slurm's files are neither on a shared file system nor sent by the controller: copy them to every host
+  2. on the controller:  scontrol reconfigure       (slurmctld and every slurmd; jobs run on, nothing need be restarted)
+     where it answers with an error the old configuration stays in force, slurmctld's log says why, and
+     `slurm-share install --undo` takes these lines back
+  3. on controller, login and compute nodes:  slurm-share doctor"""
+UNDONE = """\
+next:
+  1. where every host has its own files: copy these
+  2. let shared jobs end, if that can wait (slurm-share off --cluster: no further one begins): from the reconfigure on
+     their tasks run on as they are, but a later srun of theirs has no share, its tasks see all GPUs of the job, and no
+     Epilog ends their MPS daemons
+  3. on the controller:  scontrol reconfigure
+  4. on every node where a shared job ran then, when it has ended, and 2 minutes after it began at the earliest:
+     slurm-share doctor --fix"""
+_SHARES_NAMED = 10
+
+
+def done(*, does_without: bool) -> str:
+    """What comes after --apply. `does_without`: the hooks' wrappers end with 0 on a node that has no package."""
+    return "next:\n" + ("" if does_without else _LOOK) + _DONE
+
+
+class Wanted(Struct, frozen=True):
+    """What the caller asked for beyond the lines that every site needs."""
+
+    shards: int
+    """For each GPU; 0: no lines for parts of one."""
+    taken: frozenset[str]
+    """Words of `--with`."""
+    conf: Path | None = None
+    """Of `--conf`."""
+
+    def lines(self, present: Present) -> SiteLines:
+        """What a site lacks of it."""
+        return site_lines(present, self.shards, self.taken)
+
+    def command(self, lines: SiteLines) -> str:
+        """The command that writes these lines."""
+        taken = sorted({*self.taken, *(choice.word for choice in lines.choices if choice.is_needed)})
+        words = [*(f"--with {word}" for word in taken), *([f"--shards {self.shards}"] if self.shards else [])]
+        named = [f"--conf {shlex.quote(str(self.conf))}"] if self.conf is not None else []
+        return " ".join(["slurm-share install --apply", *words, *named])
+
+
+def say(text: str) -> None:
+    """Lines for a person, and nothing for their terminal: other people's files are shown."""
+    if text:
+        print_lines(harmless(text).split("\n"))
+
+
+def harmless(text: str) -> str:
+    """The text with its lines and tabs; every other sign that a terminal would obey is written as an escape."""
+    return "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
+
+
+def one_by_one(heading: str, sentences: Sequence[str]) -> str:
+    """For an error."""
+    return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])
+
+
+def show(present: Present, lines: SiteLines, after: Mapping[str, str]) -> list[str]:
+    """Say the diff of every file and what is for somebody to choose; what is worth a look, to be said then."""
+    for name, text in after.items():
+        say(difference(name, present.texts.get(name, ""), text).removesuffix("\n"))
+    for choice in lines.choices:
+        say(
+            f"\nfor you to choose:  --with {choice.word}  "
+            f"({'needed' if choice.is_needed else 'not needed, and not written without the word'})\n"
+            f"  {choice.line}: {choice.consequence}"
+        )
+    here = Path(PLUGIN).exists()
+    missing = f"{PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)"
+    return [*lines.advice, *([] if here else [missing])]
+
+
+def shares_now(jobs: Sequence[QueuedJob] | None) -> str:
+    """How many shares an --undo would leave without their Epilog. None: Slurm did not answer."""
+    if jobs is None:
+        return "note: Slurm does not answer, so nobody can say whether shared jobs run"
+    if not jobs:
+        return "no shared job runs"
+    which = ", ".join(f"{job.job_id} of {job.user}" for job in jobs[:_SHARES_NAMED])
+    more = f" and {len(jobs) - _SHARES_NAMED} more" if len(jobs) > _SHARES_NAMED else ""
+    return f"shared jobs that run now: {len(jobs)} ({which}{more})"

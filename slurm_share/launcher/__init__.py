@@ -1,1 +1,0 @@
-"""The node launcher: puts readers, decisions and actuators together, as `prolog/` does for the hooks."""

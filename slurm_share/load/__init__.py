@@ -1,0 +1,1 @@
+"""What nodes carry: snapshots, collectors, statistics, columns, advice, sources, the agent."""

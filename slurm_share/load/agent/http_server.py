@@ -1,0 +1,174 @@
+"""The agent's HTTP: everybody's snapshot and the metrics, for whoever shows the token.
+
+Any user of the cluster can reach the port. What they can do there is bounded: so many connections at once, so many
+from one address, a short request, a deadline. A connection that has shown the token is counted apart, so that strangers
+push out strangers only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import time
+from collections.abc import Callable
+
+import h11
+
+from ...core import log
+from ...core.errors import StateError, UsageError
+from .connections import Guests
+from .newest import Newest
+from .socket_server import NO_SAMPLE
+from .token import Token
+
+MOST = 128
+MOST_EACH = 32
+"""Of one address; a login node with several operators is one."""
+REQUEST_S = 5.0
+ANSWER_S = 15.0
+REQUEST_MAX_BYTES = 8192
+SNAPSHOT = b"/snapshot"
+NODE_ONLY = b"/snapshot?details=no"
+"""The node and the sums over its GPUs: what a line per node needs."""
+METRICS = b"/metrics"
+MOST_KNOWN = 64
+"""With the token, apart from the others."""
+FREE_PORTS = 1024
+"""From here on a port is for whoever comes first (net.ipv4.ip_unprivileged_port_start)."""
+_ANSWERS = (200, 404)
+"""Given to nobody but who has shown the token."""
+_COMPLAINT_S = 60.0
+"""Between two lines in the log about requests that were turned down."""
+
+_JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+
+
+class HttpDoor:
+    """Answers on the port, in the event loop."""
+
+    def __init__(self, address: str, token: Token, newest: Newest, metrics: Callable[[], tuple[bytes, str] | None]):
+        """`metrics` answers the text and its content type."""
+        self._host, self._port = split_address(address)
+        self._token = token
+        self._newest = newest
+        self._metrics = metrics
+        self._strangers = Guests(MOST, MOST_EACH)
+        self._known = Guests(MOST_KNOWN, MOST_KNOWN)
+        self._complained = -_COMPLAINT_S
+        self._turned_down = 0
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen. Raises StateError where the token is not one, OSError where the address cannot be had."""
+        self._token.read()
+        self._server = await asyncio.start_server(
+            self._serve, self._host, self._port, limit=REQUEST_MAX_BYTES, backlog=256
+        )
+        if self._port >= FREE_PORTS:
+            log.line(
+                "",
+                "agent",
+                f"any user may take port {self._port} while no agent listens there, and be shown the operators' token: "
+                "choose one below 1024 for agent_http",
+            )
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; of interest where the configuration says 0."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        address = peer[0] if peer else "?"
+        guest, room = self._strangers.enter(address, writer.transport.abort), self._strangers
+        conn = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_MAX_BYTES)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                status, body, kind = await self._hear(conn, reader, address)
+            if status in _ANSWERS and room.leave(guest):
+                guest, room = self._known.enter(address, writer.transport.abort), self._known
+            async with asyncio.timeout(ANSWER_S):
+                writer.write(_reply(conn, status, body, kind))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, h11.ProtocolError):
+            pass  # too slow, gone, or pushed out by others; or no HTTP at all
+        finally:
+            writer.transport.abort()
+            room.leave(guest)
+
+    async def _hear(self, conn: h11.Connection, reader: asyncio.StreamReader, address: str) -> tuple[int, bytes, str]:
+        """Status, body and its type for the one request that a connection may make."""
+        try:
+            request = await _request(conn, reader)
+        except h11.RemoteProtocolError as error:
+            return int(error.error_status_hint), b"that was no request this agent knows\n", _TEXT
+        if request.method == b"HEAD":
+            return 405, b"", _TEXT  # an answer to it has no body
+        given = next((value for name, value in request.headers if name == b"authorization"), b"")
+        try:
+            may = self._token.is_in(given)
+        except StateError as error:
+            self._complain(f"nobody is answered over HTTP: {error}")
+            return 503, b"the agent cannot read its token; its log says why\n", _TEXT
+        if not may:
+            self._turned_down += 1
+            self._complain(f"HTTP from {address} without the right token; {self._turned_down} such requests so far")
+            return 401, b"show the token: Authorization: Bearer TOKEN\n", _TEXT
+        if request.method != b"GET":
+            return 405, b"GET only\n", _TEXT
+        return self._page(request.target)
+
+    def _page(self, target: bytes) -> tuple[int, bytes, str]:
+        if target == SNAPSHOT:
+            data = self._newest.everybodys()
+        elif target == NODE_ONLY:
+            data = self._newest.of_node()
+        elif target == METRICS:
+            page = self._metrics()
+            return (503, NO_SAMPLE.encode(), _TEXT) if page is None else (200, *page)
+        else:
+            return 404, b"there are /snapshot, /snapshot?details=no and /metrics\n", _TEXT
+        return (503, NO_SAMPLE.encode(), _TEXT) if data is None else (200, data, _JSON)
+
+    def _complain(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._complained >= _COMPLAINT_S:
+            self._complained = now
+            log.line("", "agent", text)
+
+
+async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
+    """The request line and the headers; a body is not read. Raises h11.RemoteProtocolError, ConnectionError."""
+    while True:
+        event = conn.next_event()
+        if isinstance(event, h11.Request):
+            return event
+        if event is not h11.NEED_DATA:
+            raise ConnectionError("closed without a request")
+        conn.receive_data(await reader.read(REQUEST_MAX_BYTES))
+
+
+def _reply(conn: h11.Connection, status: int, body: bytes, kind: str) -> bytes:
+    headers = [("content-type", kind), ("content-length", str(len(body))), ("connection", "close")]
+    if status == 401:
+        headers.append(("www-authenticate", "Bearer"))
+    response = h11.Response(status_code=status, headers=headers, reason=http.HTTPStatus(status).phrase)
+    parts = (conn.send(response), conn.send(h11.Data(data=body)), conn.send(h11.EndOfMessage()))
+    return b"".join(part for part in parts if part)
+
+
+def split_address(text: str) -> tuple[str | None, int]:
+    """ADDRESS:PORT; an empty address (`:594`) is every one of this host. Raises UsageError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"agent_http = {text!r} is no ADDRESS:PORT, such as 10.0.0.5:594, [::]:594 or :594")
+    return host.strip("[]") or None, int(port)

@@ -1,0 +1,79 @@
+"""The newest snapshot, and what each kind of caller gets of it: made once a sample, however many ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from .. import snapshot as snapshots
+from ..rules import visible
+from ..snapshot import Snapshot
+from .callers import Caller
+
+NO_DETAILS = "left out, as it was asked for"
+
+
+class Newest:
+    """Holds one snapshot at a time. For one thread, the one that answers."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._made: dict[object, bytes] = {}
+        self._since = time.monotonic()
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Answer with this one from now on."""
+        self._snapshot = msgspec.structs.replace(snapshot, source="agent")
+        self._made = {}
+        self._since = time.monotonic()
+
+    @property
+    def node(self) -> str:
+        """Its name; empty before the first one."""
+        return "" if self._snapshot is None else self._snapshot.node
+
+    @property
+    def age_s(self) -> float:
+        """Since the last one came, or since we wait for the first."""
+        return time.monotonic() - self._since
+
+    def trouble(self, sentence: str) -> None:
+        """Say it with the snapshot until the next one comes."""
+        if self._snapshot is not None and sentence not in self._snapshot.problems:
+            problems = (*self._snapshot.problems, sentence)
+            self._snapshot, self._made = msgspec.structs.replace(self._snapshot, problems=problems), {}
+
+    def of(self, caller: Caller) -> bytes | None:
+        """JSON of what is the caller's own; None: there is no sample yet."""
+        return self._cached(
+            caller.uid, lambda snapshot: snapshots.render(visible.for_user(snapshot, caller.uid, caller.user))
+        )
+
+    def everybodys(self) -> bytes | None:
+        """JSON of all of it."""
+        return self._cached("all", snapshots.render)
+
+    def of_node(self) -> bytes | None:
+        """JSON of the node and the sums over its GPUs: what a line per node needs, a fiftieth of the whole."""
+        return self._cached("node", lambda snapshot: snapshots.render(without_details(snapshot)))
+
+    def derived(self, key: str, make: Callable[[Snapshot], bytes]) -> bytes | None:
+        """What somebody else makes of everybody's snapshot."""
+        return self._cached(key, make)
+
+    def _cached(self, key: object, make: Callable[[Snapshot], bytes]) -> bytes | None:
+        if self._snapshot is None:
+            return None
+        if key not in self._made:
+            self._made[key] = make(self._snapshot)
+        return self._made[key]
+
+
+def without_details(snapshot: Snapshot) -> Snapshot:
+    """The node with the sums over its GPUs; GPUs, processes, jobs and users are left out, and it says so."""
+    unknown = {**snapshot.unknown, **dict.fromkeys(("gpus", "processes", "jobs", "users"), NO_DETAILS)}
+    return msgspec.structs.replace(
+        snapshot, gpus=(), processes=(), jobs=(), users=(), gpu_sums=snapshot.sums, unknown=unknown
+    )

@@ -1,0 +1,292 @@
+"""The agent: one thread samples, the event loop answers.
+
+What hangs in the driver holds up the sampling thread and nobody else: callers still get the last snapshot, with the
+time it was taken and a sentence about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from ...core import log
+from ...core.errors import SlurmShareError, StateError
+from ...core.paths import Paths
+from ...core.settings import Settings
+from .. import metrics
+from ..snapshot import Snapshot
+from . import cost, shares, state_file, systemd
+from .http_server import HttpDoor
+from .newest import Newest
+from .socket_server import SocketDoor
+from .token import Token
+
+REMEMBER_S = 60.0
+"""The peaks and windows are written this often, and at the end: a kill -9 costs at most so much of them."""
+_ANEW_AFTER = 5
+"""Samples in a row that failed, after which the sampler is made anew: as a restart would, without one."""
+_LOOK_S = 1.0
+_LATE_ROUNDS = 3
+_STUCK_S = 120.0
+"""A sample that takes longer has met a driver that hangs; then systemd is to try a restart."""
+_COST_LOG_S = 900.0
+_END_S = 3.0
+"""For the sampling thread to finish its round when the agent is told to end."""
+STATE_FILE = "state"
+LOCK_FILE = "lock"
+
+
+class Sampler(Protocol):
+    """What samples: sampler.Sampler, or a test's."""
+
+    def sample(self) -> Snapshot:
+        """The node now."""
+        ...
+
+    def remember(self) -> bytes:
+        """Windows and peaks, for a later `recall`."""
+        ...
+
+    def recall(self, data: bytes) -> bool:
+        """Go on from there; False where that is of no use."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        ...
+
+
+def say(text: str) -> None:
+    """A line of the agent's log: stderr, which systemd keeps."""
+    log.line("", "agent", text)
+
+
+class Sampling:
+    """The thread that samples. `put` is called in it, with every snapshot."""
+
+    def __init__(
+        self,
+        make: Callable[[], Sampler],
+        interval_s: float,
+        file: Path,
+        meter: cost.Meter,
+        put: Callable[[Snapshot], None],
+    ) -> None:
+        self._make = make
+        self._interval_s = interval_s
+        self._file = file
+        self._meter = meter
+        self._put = put
+        self._stop = threading.Event()
+        self._in_round_since: float | None = None
+        self._remembered = float("-inf")
+        self._said = ""
+        # A daemon: one that hangs in the driver must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._thread.start()
+
+    def end(self) -> bool:
+        """Finish the round, write down what is to be kept; False where the thread hangs."""
+        self._stop.set()
+        self._thread.join(_END_S)
+        return not self._thread.is_alive()
+
+    @property
+    def hangs_s(self) -> float:
+        """How long the sample that is being taken has taken already."""
+        since = self._in_round_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _work(self) -> None:
+        sampler: Sampler | None = None
+        failed, rounds, due = 0, 0, time.monotonic()
+        while not self._stop.is_set():
+            self._in_round_since = begin = time.monotonic()
+            try:
+                if sampler is None:
+                    sampler = self._made()
+                self._put(shares.filled(sampler.sample(), shares.read(Paths())))
+                failed, rounds = 0, rounds + 1
+                self._said = ""
+            except Exception as error:  # noqa: BLE001 - whatever a driver comes up with, the next sample is taken
+                failed += 1
+                self._complain(error)
+                if failed % _ANEW_AFTER == 0:
+                    self._close(sampler)
+                    sampler = None
+            self._meter.round(time.monotonic() - begin, failed=failed > 0)
+            # Not with the first one, which knows no rates: what an earlier agent knew is in the file, and better.
+            if sampler is not None and rounds > 1 and time.monotonic() - self._remembered >= REMEMBER_S:
+                self._remember(sampler)
+            self._in_round_since = None
+            # Late once is not late for ever; and a sample right after a late one would have no rates.
+            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
+            self._stop.wait(due - time.monotonic())
+        if sampler is not None:
+            self._remember(sampler)
+            self._close(sampler)
+
+    def _made(self) -> Sampler:
+        sampler = self._make()
+        try:
+            data = state_file.read(self._file)
+            if data is not None and not sampler.recall(data):
+                say("windows and peaks begin anew: those in the file are of another boot")
+        except (SlurmShareError, ValueError) as error:
+            say(f"windows and peaks begin anew: {error}")
+        return sampler
+
+    def _remember(self, sampler: Sampler) -> None:
+        self._remembered = time.monotonic()
+        try:
+            state_file.write(self._file, sampler.remember())
+        except (OSError, SlurmShareError, ValueError) as error:
+            say(f"cannot write down windows and peaks: {error}")
+
+    def _close(self, sampler: Sampler | None) -> None:
+        try:
+            if sampler is not None:
+                sampler.close()
+        except Exception as error:  # noqa: BLE001 - it was to go anyway
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Once for each new sentence: a driver that is down says the same every few seconds."""
+        text = f"no sample: {error or type(error).__name__}"
+        if not isinstance(error, (SlurmShareError, OSError)):
+            last = traceback.extract_tb(error.__traceback__)[-1:]
+            text = f"no sample: {error!r}" + "".join(f" ({Path(at.filename).name}:{at.lineno})" for at in last)
+        if text != self._said:
+            self._said = text
+            say(text)
+
+
+async def serve(
+    settings: Settings,
+    make: Callable[[], Sampler],
+    *,
+    stop: asyncio.Event,
+    ready: Callable[[SocketDoor, HttpDoor | None], None] = lambda _socket, _http: None,
+) -> None:
+    """Sample and answer until `stop`. Raises StateError where the runtime folder is not the agent's to use, or another
+    agent runs there; UsageError for an agent_http that is no address."""
+    place = Path(settings.agent_socket)
+    lock = _alone(place.parent)
+    try:
+        loop = asyncio.get_running_loop()
+        newest, meter = Newest(), cost.Meter()
+        sampling = Sampling(
+            make,
+            settings.agent_interval_s,
+            place.parent / STATE_FILE,
+            meter,
+            lambda snapshot: _in_loop(loop, newest.put, snapshot),
+        )
+        socket_door = SocketDoor(place, newest, settings.operators_group)
+        http_door = await _http(settings, newest, meter)
+        await socket_door.open()
+        sampling.start()
+        ready(socket_door, http_door)
+        systemd.notify("READY=1")
+        say(f"answers on {place}" + ("" if http_door is None else f" and on {settings.agent_http}"))
+        try:
+            await _attend(settings, newest, meter, sampling, stop)
+        finally:
+            systemd.notify("STOPPING=1")
+            await socket_door.close()
+            if http_door is not None:
+                await http_door.close()
+            if not await loop.run_in_executor(None, sampling.end):
+                say("the sample that was being taken has not come back; the last minute's peaks are lost")
+    finally:
+        os.close(lock)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, put: Callable[[Snapshot], None], snapshot: Snapshot) -> None:
+    try:
+        loop.call_soon_threadsafe(put, snapshot)
+    except RuntimeError:
+        pass  # the loop has ended; so does the agent
+
+
+async def _attend(
+    settings: Settings, newest: Newest, meter: cost.Meter, sampling: Sampling, stop: asyncio.Event
+) -> None:
+    """Say when the sampler hangs, tell systemd that we live, and write our cost into the log."""
+    pause = min(_LOOK_S, (systemd.watchdog_s() or _LOOK_S) / 3)
+    late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _LOOK_S)
+    # The first figures soon, and then rarely.
+    next_cost = time.monotonic() + 60.0
+    while not stop.is_set():
+        try:
+            async with asyncio.timeout(pause):
+                await stop.wait()
+        except TimeoutError:
+            pass
+        if newest.age_s > late_s:
+            newest.trouble("the agent takes no new samples since `taken`; see its log")
+        if sampling.hangs_s < _STUCK_S:
+            systemd.notify("WATCHDOG=1")
+        if time.monotonic() >= next_cost:
+            next_cost = time.monotonic() + _COST_LOG_S
+            say(cost.in_words(meter.read()))
+
+
+async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpDoor | None:
+    """None: not wanted, or not to be had, and the log says why. The socket serves all the same."""
+    if not settings.agent_http:
+        return None
+
+    def page() -> tuple[bytes, str] | None:
+        body = newest.derived("metrics", metrics.render)
+        return None if body is None else (body + metrics.render_cost(meter.read(), newest.node), metrics.CONTENT_TYPE)
+
+    door = HttpDoor(settings.agent_http, Token(settings.agent_token_file), newest, page)
+    try:
+        await door.open()
+    except (StateError, OSError) as error:
+        say(f"no HTTP on {settings.agent_http}: {error}; restart the agent when that is put right")
+        return None
+    return door
+
+
+def _alone(folder: Path) -> int:
+    """Hold the runtime folder; its descriptor. Raises StateError."""
+    try:
+        folder.mkdir(mode=0o755, exist_ok=True)
+        fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StateError(
+            str(folder),
+            f"cannot be used: {error.strerror}; it is to belong to the agent's user (RuntimeDirectory= of its unit)",
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise StateError(str(folder), "another agent runs on this node and holds it") from error
+    return fd
+
+
+def run(settings: Settings, make: Callable[[], Sampler]) -> None:
+    """`serve` until SIGTERM or SIGINT."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await serve(settings, make, stop=stop)
+
+    asyncio.run(main())

@@ -1,0 +1,48 @@
+"""What the ledger of this node's Prolog knows of a job's share.
+
+A task's environment has it too, but that is for its user and root to read. The ledger is for the operators' group as
+well, where the site names one, and the agent is to be in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from ...core.errors import OptionError, StateError
+from ...core.paths import Paths
+from ...share import ledger_file
+from ...share import option as share_option
+from ...share.records import LedgerJob
+from ..snapshot import JobLoad, Snapshot
+
+
+def read(paths: Paths) -> Mapping[int, LedgerJob]:
+    """The jobs of the ledger by number; none where it is not ours to read, or torn."""
+    try:
+        ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
+    except (OSError, StateError):
+        return {}
+    return {job.job_id: job for job in ledger.jobs}
+
+
+def filled(snapshot: Snapshot, ledger: Mapping[int, LedgerJob]) -> Snapshot:
+    """The snapshot with the share and the slots of jobs that did not say theirs."""
+    if not any(job.job in ledger for job in snapshot.jobs):
+        return snapshot
+    return replace(snapshot, jobs=tuple(_filled(job, ledger.get(job.job)) for job in snapshot.jobs))
+
+
+def _filled(job: JobLoad, known: LedgerJob | None) -> JobLoad:
+    if known is None or known.uid != job.uid or not known.share:
+        return job
+    try:
+        option = share_option.parse(known.share)
+    except OptionError:
+        return job
+    share = job.share if job.share is not None or option is None else option.per_gpu
+    slots = job.slots if job.slots is not None else known.slots
+    filled = {"share": share, "slots": slots}
+    unknown = {field: why for field, why in job.unknown.items() if filled.get(field) is None}
+    return replace(job, share=share, slots=slots, unknown=unknown)

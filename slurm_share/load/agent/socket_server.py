@@ -1,0 +1,135 @@
+"""The agent's local socket: everybody on the node may ask, and each gets what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from ...core.errors import StateError
+from . import callers
+from .callers import Caller
+from .client import QUESTION_MAX_BYTES, Question, Reply
+from .connections import Guests
+from .newest import Newest
+
+MOST = 128
+"""Callers at once."""
+MOST_EACH = 16
+"""Of one user."""
+QUESTION_S = 5.0
+"""For a caller to ask, and as long again to read the answer: who is slower is not waited for."""
+_CALLER_KEPT_S = 300.0
+"""How long a user's name and groups are not asked for again."""
+_CALLERS_KEPT = 1024
+NO_SAMPLE = "the agent has no sample yet; ask again in a few seconds"
+
+_decoder = msgspec.json.Decoder(Question)
+_encoder = msgspec.json.Encoder()
+
+
+class SocketDoor:
+    """Answers on the socket, in the event loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        newest: Newest,
+        operators_group: str,
+        peer_uid: Callable[[socket.socket], int] = callers.peer_uid,
+    ) -> None:
+        self._path = path
+        self._newest = newest
+        self._operators_group = operators_group
+        self._peer_uid = peer_uid
+        self._guests = Guests(MOST, MOST_EACH)
+        self._known: dict[int, tuple[float, Caller]] = {}
+        # The system's user database may be in a network that is down: who waits for it waits there, and nobody else.
+        self._lookups = ThreadPoolExecutor(4, thread_name_prefix="users")
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen. Raises StateError where the socket's place is not ours to take."""
+        try:
+            link = _bind(self._path)
+        except OSError as error:
+            raise StateError(
+                str(self._path), f"cannot listen: {error.strerror}; the folder is to be the agent's own"
+            ) from error
+        self._server = await asyncio.start_unix_server(self._serve, sock=link, limit=QUESTION_MAX_BYTES, backlog=128)
+
+    async def close(self) -> None:
+        """Stop listening; the socket goes, so that the next caller hears at once that there is no agent."""
+        if self._server is not None:
+            self._server.close()
+            self._path.unlink(missing_ok=True)
+        self._lookups.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            uid = self._peer_uid(writer.get_extra_info("socket"))
+        except OSError:
+            writer.transport.abort()
+            return
+        guest = self._guests.enter(uid, writer.transport.abort)
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                reply = await self._answer(uid, await reader.readline())
+            writer.write(_encoder.encode(reply) + b"\n")
+            async with asyncio.timeout(QUESTION_S):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, ValueError):
+            # ValueError: a line without end. There is nobody to say it to.
+            pass
+        finally:
+            writer.transport.abort()
+            self._guests.leave(guest)
+
+    async def _answer(self, uid: int, line: bytes) -> Reply:
+        try:
+            question = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Reply(why="that was no question this agent knows; is one of the two of another release?")
+        caller = await self._caller(uid)
+        if question.everybody and not caller.everything:
+            group = f", and for members of the group {self._operators_group}" if self._operators_group else ""
+            return Reply(why=f"everybody's load is for root{group}; ask without --all for what is your own")
+        data = self._newest.everybodys() if question.everybody else self._newest.of(caller)
+        return Reply(why=NO_SAMPLE) if data is None else Reply(snapshot=msgspec.Raw(data))
+
+    async def _caller(self, uid: int) -> Caller:
+        known = self._known.get(uid)
+        if known is not None and time.monotonic() - known[0] < _CALLER_KEPT_S:
+            return known[1]
+        loop = asyncio.get_running_loop()
+        caller = await loop.run_in_executor(self._lookups, callers.identify, uid, self._operators_group)
+        if len(self._known) >= _CALLERS_KEPT:
+            self._known.clear()
+        self._known[uid] = time.monotonic(), caller
+        return caller
+
+
+def _bind(path: Path) -> socket.socket:
+    """A listening socket for everybody (0666) in place of the one that an earlier agent left."""
+    try:
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+    except FileNotFoundError:
+        pass
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        link.bind(os.fspath(path))
+        path.chmod(0o666)
+    except BaseException:
+        link.close()
+        raise
+    return link

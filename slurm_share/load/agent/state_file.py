@@ -1,0 +1,46 @@
+"""What the agent keeps over its own restart: one file in its runtime folder, which a reboot empties."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from ...core import files
+from ...core.errors import StateError
+
+_MAGIC = b"slurm-share-agent 1"
+MAX_BYTES = 64 * 1024 * 1024
+
+
+def write(file: Path, data: bytes) -> None:
+    """Put it in place whole (written aside, then renamed), for the agent's eyes only: it has everybody's peaks.
+
+    Raises OSError when the folder is full or not writable.
+    """
+    aside = file.with_name(f".{file.name}.new")
+    aside.unlink(missing_ok=True)  # left by an agent that was killed in here; there is one agent at a time
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(fd, "wb") as stream:
+            stream.write(_MAGIC + b" " + _digest(data) + b"\n" + data)
+        aside.replace(file)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def read(file: Path) -> bytes | None:
+    """What was written last; None where nothing was. Raises StateError for a file that is torn, somebody else's, or
+    cannot be read."""
+    whole = files.read(file, MAX_BYTES)
+    if whole is None:
+        return None
+    head, newline, data = whole.partition(b"\n")
+    if not newline or head != _MAGIC + b" " + _digest(data):
+        raise StateError(str(file), "is torn, or of another release")
+    return data
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode("ascii")

@@ -1,0 +1,203 @@
+"""One look at this node as its user may see it: through its agent, whose windows and peaks are longer, or where that is
+of no use through a sampler of our own."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from ...core.errors import SlurmShareError, StateError, UsageError, shown
+from ...core.settings import Settings
+from ...node import processes
+from ...node.readings import HostNow, ProcessNow
+from ..collectors import NodeReader
+from ..rules.visible import for_user
+from ..snapshot import JobLoad, ProcessLoad, Snapshot
+from . import callers, client
+
+BETWEEN_S = 0.15
+"""Between the first two samples: rates are known from the second on, and GPM wants 0.1 s."""
+ASK_S = 2.0
+"""The longest wait for the agent before this node is sampled without it."""
+ASK_AGAIN_S = 30.0
+"""Until an agent that did not answer is asked once more."""
+OLD_INTERVALS = 3
+"""Samples that the agent may be late with before it is passed over."""
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_OWN_WORDS = ("slot", "cap_mib")
+"""What stands in a process's environment, which its user can read and the agent cannot."""
+
+
+class _Sampler(Protocol):
+    def sample(self) -> Snapshot: ...
+
+    def close(self) -> None: ...
+
+
+class _Kernel(Protocol):
+    def read(self, pids: Iterable[int]) -> HostNow: ...
+
+
+def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """Slurm's name of this node, as it was given, or as slurmd tells its tasks, or what it most probably is. Raises
+    UsageError for what can be none."""
+    node = option or environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    if not _NODE.fullmatch(node):
+        raise UsageError(f"{node[:80]!r} is no node's name; give Slurm's with --node")
+    return node
+
+
+class NodeWatcher:
+    """This node, looked at again and again, by the user whose process this is."""
+
+    def __init__(
+        self,
+        node: str,
+        settings: Settings,
+        *,
+        new_sampler: Callable[[str], _Sampler] | None = None,
+        kernel: _Kernel | None = None,
+    ) -> None:
+        """Others stand in for sampler and kernel in tests."""
+        self.node = node
+        self.caller = processes.read_user_name(os.geteuid())
+        self.trouble = ""
+        """Why the agent was of no use at the last look; empty: it was, or there is none."""
+        self._settings = settings
+        self._new_sampler = new_sampler or _sampler
+        self._sampler: _Sampler | None = None
+        self._kernel = kernel
+        self._ask_from = float("-inf")
+
+    def look(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
+        """What that user has here, by name; empty: everybody, for root and operators.
+
+        Raises UsageError where the caller may not see that, SlurmShareError where there is no such user.
+        """
+        own = user == self.caller
+        may_sample = own or self.sees_all
+        if not may_sample and not self._agent_is_there:
+            raise UsageError(
+                f"{whose(user)} load on this node is for {self._operators}; leave that option out for yours"
+            )
+        uid = os.geteuid() if own or not user else _uid(user)
+        seen = self._of_agent(own, may_sample, timeout_s)
+        if seen is not None and own:
+            return self._with_own_words(for_user(seen, uid, user))
+        seen = seen or self._of_sampler()
+        return for_user(seen, uid, user) if user else seen
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the caller may see everybody's load without asking an agent."""
+        return os.geteuid() == 0 or callers.is_operator(os.geteuid(), self._settings.operators_group)
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
+
+    @property
+    def _operators(self) -> str:
+        group = self._settings.operators_group
+        return f"root and the members of {group}" if group else "root (no operators_group is configured)"
+
+    # ---- the agent --------------------------------------------------------------------------------------------------
+
+    @property
+    def _agent_is_there(self) -> bool:
+        return bool(self._settings.agent_socket) and os.path.exists(self._settings.agent_socket)  # noqa: PTH110
+
+    def _of_agent(self, own: bool, may_sample: bool, timeout_s: float) -> Snapshot | None:
+        """None: it is of no use. Raises UsageError where it is, and we may not look ourselves."""
+        if not self._agent_is_there:
+            self.trouble = ""
+            return None
+        if time.monotonic() >= self._ask_from:
+            try:
+                seen = client.ask(self._settings.agent_socket, min(ASK_S, timeout_s), not own)
+            except StateError as error:
+                self._ask_from = time.monotonic() + ASK_AGAIN_S
+                self.trouble = error.why
+            else:
+                self.trouble = self._why_not(seen)
+                if not self.trouble:
+                    return seen
+        if not may_sample:
+            raise UsageError(self.trouble)
+        return None
+
+    def _why_not(self, seen: Snapshot) -> str:
+        if seen.node != self.node:
+            return f"it answers for {shown(seen.node, 64)}; is this {self.node}?"
+        late = time.time() - seen.taken
+        # A clock that was set back makes the agent's newest sample one of the future.
+        if abs(late) > OLD_INTERVALS * max(seen.interval_s or 0.0, self._settings.agent_interval_s):
+            return f"its newest sample is {late:.0f} s old"
+        return ""
+
+    def _with_own_words(self, seen: Snapshot) -> Snapshot:
+        """With what the tasks' environments say: they are the caller's to read, and not the agent's."""
+        if self._kernel is None:
+            self._kernel = NodeReader(self.node)
+        read = self._kernel.read(one.pid for one in seen.processes).processes
+        told = {(one.pid, one.start_ticks): one for one in read}
+        pairs = [(one, told.get((one.pid, one.start_ticks or -1))) for one in seen.processes]
+        return replace(
+            seen,
+            processes=tuple(_process(one, said) for one, said in pairs),
+            jobs=tuple(
+                _job(job, [said for one, said in pairs if said is not None and one.job == job.job]) for job in seen.jobs
+            ),
+        )
+
+    # ---- ourselves --------------------------------------------------------------------------------------------------
+
+    def _of_sampler(self) -> Snapshot:
+        if self._sampler is None:
+            self._sampler = self._new_sampler(self.node)
+            self._sampler.sample()
+            time.sleep(BETWEEN_S)
+        return self._sampler.sample()
+
+
+def whose(user: str) -> str:
+    """For a sentence about somebody's load."""
+    return f"{shown(user, 64)}'s" if user else "everybody's"
+
+
+def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
+    if said is None:
+        return one
+    unknown = {field: why for field, why in one.unknown.items() if field not in _OWN_WORDS}
+    unknown.update((field, said.unknown[field]) for field in _OWN_WORDS if field in said.unknown)
+    task = said.task if one.task is None and one.job is not None and one.job == said.job else one.task
+    return replace(one, slot=said.slot, cap_mib=said.cap_mib, task=task, unknown=unknown)
+
+
+def _job(job: JobLoad, tasks: Sequence[ProcessNow]) -> JobLoad:
+    said = {
+        "share": next((one.share for one in tasks if one.share is not None), job.share),
+        "slots": next((one.slots for one in tasks if one.slots is not None), job.slots),
+    }
+    unknown = {field: why for field, why in job.unknown.items() if said.get(field) is None}
+    return replace(job, **said, unknown=unknown)
+
+
+def _sampler(node: str) -> _Sampler:
+    from ..sampler import Sampler  # the driver's library is loaded only where nobody else asks it
+
+    return Sampler(node)
+
+
+def _uid(user: str) -> int:
+    uid = processes.read_user_id(user)
+    if uid is None:
+        raise SlurmShareError(f"there is no user {shown(user, 64)} on this node")
+    return uid

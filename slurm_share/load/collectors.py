@@ -1,0 +1,342 @@
+"""The kernel's side of a node's load: cores, memory, the processes that are on GPUs, and the jobs.
+
+Read every few seconds, so what does not change is read once for each process, and the files that do are read directly:
+psutil takes six times as long for the same figures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..core import names
+from ..core.process import is_gone
+from ..node import cgroups, topology
+from ..node.cgroups import slurp
+from ..node.processes import read_user_name
+from ..node.readings import HostNow, ProcessNow
+from ..node.step_trees import (
+    MIB,
+    PAGE,
+    TICKS,
+    UID,
+    Step,
+    StepTrees,
+    find_step,
+    jobs_of,
+    read_stat,
+)
+from ..triples.records import ENV_RANK, ENV_TASK
+
+_CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
+_ENVIRON_BYTES = 1 << 20
+_WANTED = frozenset(
+    (
+        *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"),
+        *(names.ENV_SLOT, names.ENV_SLOTS, names.ENV_PER_GPU, names.ENV_MPS_MEMORY, ENV_RANK, ENV_TASK),
+        names.ENV_CONNECTIONS,
+    )
+)
+_STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
+"""What SLURM_STEP_ID would be in them (slurm.h); they do not set it, or set these."""
+_NO_ENVIRONMENT = "its environment is for its user and root to read"
+
+
+class _Known(Struct):
+    """What was found out about a process when it was first seen, and stays so until it runs another program."""
+
+    start_ticks: int
+    name: bytes
+    uid: int
+    user: str
+    job: int | None
+    own_word: bool
+    step: str | None
+    task: int | None
+    seat: str
+    slot: int | None
+    slots: int | None
+    share: int | None
+    cap_mib: int | None
+    connections: int | None
+    unknown: dict[str, str]
+
+
+class NodeReader:
+    """One node's kernel, read again and again."""
+
+    def __init__(
+        self,
+        node: str,
+        proc: Path = Path("/proc"),
+        cgroup_root: Path = cgroups.ROOT,
+        sysfs: Path = Path("/sys"),
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._proc = str(proc)
+        self._sysfs = sysfs
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._root = cgroup_root
+        self._groups = cgroups.JobGroups(node, proc, cgroup_root)
+        self._known: dict[int, _Known] = {}
+        self._users: dict[int, str] = {}
+        self._cpus: tuple[bytes, int, int] | None = None
+        self._trees = StepTrees(self._proc)
+        self.boot_id = slurp(f"{self._proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
+
+    def read(self, pids: Iterable[int]) -> HostNow:
+        """The node, its jobs, and those of the processes that are there and may be seen."""
+        at, taken, unknown = self._clock(), self._wall_clock(), {}
+        cpus, cores = self._read_cpus()
+        busy_s = self._read_busy()
+        total, used = self._read_memory()
+        load = self._read_load()
+        if busy_s is None:
+            unknown["cpu_cores"] = "the kernel's /proc/stat was not understood"
+        if used is None:
+            unknown["memory_used_mib"] = "the kernel's /proc/meminfo was not understood"
+        if load is None:
+            unknown["load"] = "the kernel's /proc/loadavg was not understood"
+        groups = self._groups.read()
+        steps: Mapping[str, Step] = {}
+        tops: Mapping[int, tuple[Step, int]] = {}
+        if groups is None or any(group.cpu_s is None or group.memory_mib is None for group in groups):
+            steps, tops = self._trees.read()
+        known: dict[int, _Known] = {}
+        processes, hidden = [], []
+        for pid in pids:
+            process = self._read_process(pid, tops, known)
+            if process is not None:
+                processes.append(process)
+            elif _is_hidden(pid, self._proc):
+                hidden.append(pid)
+        self._known = known
+        return HostNow(
+            boot_id=self.boot_id,
+            taken=taken,
+            at=at,
+            cpus=cpus,
+            cores=cores,
+            load=load,
+            busy_s=busy_s,
+            memory_total_mib=total,
+            memory_used_mib=used,
+            processes=tuple(processes),
+            hidden=tuple(hidden),
+            jobs=jobs_of(groups or (), steps, self._user),
+            unknown=unknown,
+        )
+
+    # ---- the machine ----
+
+    def _read_cpus(self) -> tuple[int, int]:
+        """(CPUs online, cores); looked at again only when others are online."""
+        online = slurp(self._sysfs / "devices/system/cpu/online")
+        if self._cpus is None or self._cpus[0] != online:
+            cores = topology.read_cores(self._sysfs)
+            listed = len(topology.read_cpu_list(self._sysfs / "devices/system/cpu/online"))
+            count = listed or sum(map(len, cores)) or os.cpu_count() or 1
+            self._cpus = (online, count, len(cores) or count)
+        return self._cpus[1], self._cpus[2]
+
+    def _read_busy(self) -> float | None:
+        """Without idle, iowait and what the hypervisor took (steal); guests are in user time already (proc(5))."""
+        fields = slurp(f"{self._proc}/stat").partition(b"\n")[0].split()
+        try:
+            user, nice, system, _, _, irq, softirq = map(int, fields[1:8])
+        except ValueError:
+            return None
+        return (user + nice + system + irq + softirq) / TICKS
+
+    def _read_memory(self) -> tuple[int | None, int | None]:
+        found = {}
+        for line in slurp(f"{self._proc}/meminfo").splitlines()[:5]:
+            key, _, value = line.partition(b":")
+            found[key] = value.split()[0] if value else b""
+        try:
+            total, available = int(found[b"MemTotal"]) // 1024, int(found[b"MemAvailable"]) // 1024
+        except (KeyError, ValueError):
+            return None, None
+        return total, total - available
+
+    def _read_load(self) -> tuple[float, float, float] | None:
+        try:
+            one, five, fifteen = map(float, slurp(f"{self._proc}/loadavg").split()[:3])
+        except ValueError:
+            return None
+        return one, five, fifteen
+
+    def _user(self, uid: int) -> str:
+        """Asked once: a directory of users that is slow or away is not to hold up every round."""
+        if uid not in self._users:
+            if len(self._users) > 4096:
+                self._users.clear()
+            self._users[uid] = read_user_name(uid)
+        return self._users[uid]
+
+    # ---- processes on GPUs ----
+
+    def _read_process(
+        self, pid: int, tops: Mapping[int, tuple[Step, int]], known: dict[int, _Known]
+    ) -> ProcessNow | None:
+        folder = f"{self._proc}/{pid}"
+        name, fields = read_stat(folder)
+        if len(fields) < 22 or is_gone(fields):
+            return None
+        start_ticks = int(fields[19])
+        facts = self._known.get(pid)
+        if facts is None or facts.start_ticks != start_ticks or facts.name != name:
+            facts = self._find_out(pid, folder, name, fields, tops)
+            if facts is None:
+                return None
+        known[pid] = facts
+        statm = slurp(f"{folder}/statm").split()
+        resident, shared = (int(statm[1]), int(statm[2])) if len(statm) > 2 else (None, None)
+        return ProcessNow(
+            pid=pid,
+            start_ticks=start_ticks,
+            name=name.decode("utf-8", "replace"),
+            uid=facts.uid,
+            user=facts.user,
+            cpu_s=(int(fields[11]) + int(fields[12])) / TICKS,
+            memory_mib=None if resident is None else resident * PAGE // MIB,
+            own_mib=None if resident is None or shared is None else (resident - shared) * PAGE // MIB,
+            job=facts.job,
+            own_word=facts.own_word,
+            step=facts.step,
+            task=facts.task,
+            seat=facts.seat,
+            slot=facts.slot,
+            slots=facts.slots,
+            share=facts.share,
+            cap_mib=facts.cap_mib,
+            connections=facts.connections,
+            unknown=facts.unknown,
+        )
+
+    def _find_out(
+        self, pid: int, folder: str, name: bytes, fields: list[bytes], tops: Mapping[int, tuple[Step, int]]
+    ) -> _Known | None:
+        match = UID.search(slurp(f"{folder}/status"))
+        if match is None:
+            return None
+        environ = self._read_environ(folder)
+        told = environ or {}
+        job, step, task, top, own_word = self._place(pid, folder, tops)
+        if job is None and (said := _whole(told.get("SLURM_JOB_ID"))) is not None:
+            job, own_word = said, True
+            step = _STEPS.get(told.get("SLURM_STEP_ID", ""), _decimal(told.get("SLURM_STEP_ID")))
+        # The launcher of triples mode tells each of its tasks that it is alone, and so number 0.
+        if task is None and step is not None and step == told.get("SLURM_STEP_ID") and ENV_TASK not in told:
+            task = _whole(told.get("SLURM_PROCID"))
+        unknown = {}
+        if environ is None:
+            unknown = dict.fromkeys(("slot", "cap_mib"), _NO_ENVIRONMENT)
+        cap_mib = parse_cap(limit := told.get(names.ENV_MPS_MEMORY, ""))
+        if cap_mib is None and limit:
+            unknown["cap_mib"] = f"its {names.ENV_MPS_MEMORY} is not understood"
+        # Tasks of triples mode are all in the launcher's cgroup. Each has a number; where that cannot be read they are
+        # told apart by the sessions that the launcher gives them.
+        if ENV_TASK in told:
+            apart = f"l{told[ENV_TASK]}"
+        elif environ is None:
+            apart = f"s{fields[3].decode()}"
+        else:
+            apart = ""
+        seat = f"{step}/{top if task is None else task}/{apart}"
+        return _Known(
+            start_ticks=int(fields[19]),
+            name=name,
+            uid=int(match[1]),
+            user=self._user(int(match[1])),
+            job=job,
+            own_word=own_word,
+            step=step,
+            task=task,
+            seat=seat,
+            slot=_whole(told.get(names.ENV_SLOT)),
+            slots=_whole(told.get(names.ENV_SLOTS)),
+            share=_whole(told.get(names.ENV_PER_GPU)),
+            cap_mib=cap_mib,
+            connections=_whole(told.get(names.ENV_CONNECTIONS)),
+            unknown=unknown,
+        )
+
+    def _place(
+        self, pid: int, folder: str, tops: Mapping[int, tuple[Step, int]]
+    ) -> tuple[int | None, str | None, int | None, str, bool]:
+        """(job, step, task, what stands for the task where that is None, whether it is only the process's own word)."""
+        place = cgroups.read_place(folder, self._root)
+        if place is not None:
+            job = place.job
+            if job is None:
+                job = cgroups.read_job_of_sluid(place, Path(self._proc), self._root)
+            if job is not None:
+                # Without task/cgroup or jobacct_gather/cgroup all tasks of a step are in one group (task_special).
+                found = find_step(pid, self._proc, tops) if place.task is None else None
+                return job, place.step, place.task, "" if found is None else found[2], False
+        found = find_step(pid, self._proc, tops)
+        return (None, None, None, "", False) if found is None else (found[0], found[1], None, found[2], False)
+
+    def _read_environ(self, folder: str) -> dict[str, str] | None:
+        """The words of ours and Slurm's in it; None: it is closed to us."""
+        try:
+            fd = os.open(f"{folder}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError:
+            return None
+        except OSError:
+            return {}
+        try:
+            data = os.read(fd, _ENVIRON_BYTES)
+        except OSError:
+            return {}
+        finally:
+            os.close(fd)
+        found = {}
+        for entry in data.split(b"\0"):
+            key, _, value = entry.partition(b"=")
+            word = key.decode("ascii", "replace")
+            if word in _WANTED and len(value) < (1024 if word == names.ENV_MPS_MEMORY else 128):  # of 64 GPUs
+                found[word] = value.decode("ascii", "replace")
+        return found
+
+
+def parse_cap(text: str) -> int | None:
+    """MiB of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`); None: no cap, or none of that form.
+
+    A plain number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables").
+    """
+    match = _CAP.match(text.strip())
+    if match is None:
+        return None
+    scale = {"K": 1024, "M": MIB, "G": 1024 * MIB}.get(match[2] or "", 1)
+    return int(match[1]) * scale // MIB or None
+
+
+def _is_hidden(pid: int, proc: str) -> bool:
+    """Whether a process is there all the same: hidepid hides its folder, and not that a signal could not be sent."""
+    state = read_stat(f"{proc}/{pid}")[1][:1]
+    if state or proc != "/proc" or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _decimal(text: str | None) -> str | None:
+    return None if _whole(text) is None else text
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -1,0 +1,1 @@
+"""Decisions about load: snapshots in, figures, flags and advice out."""

@@ -1,0 +1,519 @@
+"""How many tasks a node should run (NPPN), and why.
+
+    next = min(hard bounds, 4 x now, max(2 x now, load bound)), in multiples of the GPUs of a node
+
+A hard bound (GPU memory, host memory, MPS clients, cores) is what tasks need or fail, and may lower NPPN. Load only
+stops a rise: at 80 % SM activity more tasks wait for one another, fewer would gain nothing. Below that there may be
+as many as the load itself shows room for, four times as many at most; from half load on that is twice as many, since
+load does not grow evenly with tasks. The load is read again with those, and so on: a rise of several looks.
+
+Some things come before any number: tasks that hardly use their GPU, more threads than CPUs, tasks on the wrong GPU, and
+frameworks that take a GPU's memory in advance. `thresholds.py` has the numbers and their sources.
+
+The advice of the look before is an input: in a steady state neither verdict nor number follows the noise of the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ....core import nodelist
+from ....core.settings import Settings
+from ....share.rules import queue
+from ....slurm.records import QueuedJob, SlurmNode, Submission
+from ...snapshot import (
+    Advice,
+    Bound,
+    JobLoad,
+    Snapshot,
+    Survey,
+    WorkClass,
+)
+from .. import thresholds
+from . import (
+    bounds,
+    causes,
+    evidence,
+    resubmit,
+    sentences,
+    work_class,
+)
+from .bounds import Soft
+from .causes import Answer
+from .evidence import Evidence
+
+DEFAULTS = Settings()
+
+
+def advise_all(
+    survey: Survey,
+    settings: Settings = DEFAULTS,
+    partitions: Mapping[str, Settings] | None = None,
+    memory_failures: Mapping[int, int] | None = None,
+    *,
+    previous: Sequence[Advice] = (),
+    submissions: Mapping[int, Submission] | None = None,
+) -> tuple[Advice, ...]:
+    """One advice for each running job of the one who looks, of everybody's for an operator's look; all elements of an
+    array together have one. `partitions`: settings of those that have their own. `memory_failures`, `submissions`: by
+    job, as `advise` has them. `previous`: what this function said at the look before. Raises UsageError for nodes of a
+    job that are no list."""
+    failed, before = memory_failures or {}, {one.job: one for one in previous}
+    snapshots = {node.name: node.snapshot for node in survey.nodes if node.snapshot is not None}
+    silent = {node.name: node.why for node in survey.nodes if node.snapshot is None}
+    slurm = {node.name: node.slurm for node in survey.nodes if node.slurm is not None}
+    groups: dict[int, list[QueuedJob]] = {}
+    for job in survey.jobs:
+        if "RUNNING" in job.states and (survey.everybody or job.user == survey.user):
+            groups.setdefault(job.array or job.job_id, []).append(job)
+    found = []
+    for jobs in groups.values():
+        names = [name for job in jobs for name in nodelist.unfold(job.nodes)]
+        here = [snapshots[name] for name in dict.fromkeys(names) if name in snapshots]
+        gone = {name: silent[name] for name in names if name in silent}
+        found.append(
+            advise(
+                jobs[0],
+                here,
+                (partitions or {}).get(jobs[0].partition, settings),
+                elements=jobs[1:],
+                slurm=slurm,
+                silent=gone,
+                memory_failures=sum(failed.get(job.job_id, 0) for job in jobs),
+                previous=before.get(jobs[0].array or jobs[0].job_id),
+                submission=(submissions or {}).get(jobs[0].job_id),
+            )
+        )
+    return tuple(found)
+
+
+def advise(
+    job: QueuedJob | None,
+    snapshots: Sequence[Snapshot],
+    settings: Settings = DEFAULTS,
+    *,
+    elements: Sequence[QueuedJob] = (),
+    slurm: Mapping[str, SlurmNode] | None = None,
+    silent: Mapping[str, str] | None = None,
+    memory_failures: int = 0,
+    previous: Advice | None = None,
+    submission: Submission | None = None,
+) -> Advice:
+    """The advice for one job, by the snapshots of its nodes; other jobs in them are not meant.
+
+    `job` None: Slurm does not answer, and the snapshots hold one job alone. `elements`: further elements of its array.
+    `silent`: its nodes without a snapshot, and why; others without one were not asked. `memory_failures`: tasks of it
+    that ended for want of GPU memory, as the results of a run of llsub have them. `previous`: the advice of the look
+    before, if there was one. `submission`: how it was submitted, where that is known. Raises UsageError for nodes of
+    the job that are no list.
+    """
+    jobs = () if job is None else (job, *elements)
+    ids = {one.job_id for one in jobs} or {load.job for one in snapshots for load in one.jobs}
+    seen = _seen(jobs, ids, snapshots, slurm or {})
+    base = Advice(
+        job=next(iter(ids)) if job is None and len(ids) == 1 else None if job is None else job.array or job.job_id,
+        user=job.user if job is not None else next((load.user for one in snapshots for load in one.jobs), ""),
+        nodes=tuple(node.node for node in seen) or tuple(snapshot.node for snapshot in snapshots),
+        verdict="unknown",
+        work="unknown",
+        now=None,
+        next=None,
+    )
+    if not seen or (job is None and len(ids) != 1):
+        return sentences.unknown(base, sentences.why_unseen(snapshots, silent or {}))
+    unseen = _unseen(jobs, seen, snapshots, silent or {})
+    case = _case(jobs, seen, settings, memory_failures, unseen)
+    return _judged(base, case, settings, previous, submission)
+
+
+def _unseen(
+    jobs: Sequence[QueuedJob], seen: Sequence[Evidence], snapshots: Sequence[Snapshot], silent: Mapping[str, str]
+) -> dict[str, str]:
+    """Its nodes of which nothing is known, and why."""
+    known, answered = {node.node for node in seen}, {snapshot.node for snapshot in snapshots}
+    names = dict.fromkeys((*(name for job in jobs for name in nodelist.unfold(job.nodes)), *silent))
+    return {
+        name: silent.get(name) or ("nothing of it was measured there" if name in answered else "not asked")
+        for name in names
+        if name not in known
+    }
+
+
+def _seen(
+    jobs: Sequence[QueuedJob], ids: set[int], snapshots: Sequence[Snapshot], slurm: Mapping[str, SlurmNode]
+) -> list[Evidence]:
+    found = []
+    for snapshot in snapshots:
+        loads: list[JobLoad] = [load for load in snapshot.jobs if load.job in ids]
+        if loads:
+            here = [one for one in jobs if one.job_id in {load.job for load in loads}]
+            found.append(evidence.of_job(snapshot, here, loads, slurm.get(snapshot.node)))
+    return [_with_processes(jobs, one) for one in found]
+
+
+def _with_processes(jobs: Sequence[QueuedJob], node: Evidence) -> Evidence:
+    """Of a job without GPUs nobody counts its tasks: they are those that it was started with."""
+    if node.gpus or not jobs:
+        return node
+    count = declared(jobs[0])
+    return node if count is None else evidence.with_tasks(node, count)
+
+
+def declared(job: QueuedJob) -> int | None:
+    """Processes of a node as the job was submitted: NPPN of its triple, else Slurm's tasks."""
+    triple = queue.triple_of(job)
+    if triple is not None:
+        return int(triple.strip("[]").split(",")[1])
+    return None if not job.tasks else -(-job.tasks // (job.node_count or 1))
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """All that the judgement rests on."""
+
+    jobs: tuple[QueuedJob, ...]
+    """The job, or the elements of an array; none: Slurm does not answer."""
+    nodes: tuple[Evidence, ...]
+    unseen: Mapping[str, str]
+    """Nodes of it of which nothing is known, and why."""
+    gpus: int
+    """Of a node; of unlike nodes, of the one with the fewest."""
+    now: int
+    hard: tuple[Bound, ...]
+    gpu_load: Soft | None
+    cpu_load: Soft | None
+    memory_failures: int
+    memory_unknown_on: tuple[str, ...]
+    """Nodes whose GPU memory, or what a task takes of it, is not known."""
+    are_unlike: bool
+    """Its tasks: those that run fit, and as many of the largest would not."""
+    has_unlike_nodes: bool
+    """By their GPUs."""
+    emptier: float = thresholds.EMPTIER
+
+    @property
+    def most(self) -> int:
+        """What all hard bounds allow, in multiples of the GPUs."""
+        return bounds.in_gpus(min(bound.nppn for bound in self.hard if bound.nppn is not None), self.gpus)
+
+    @property
+    def tightest(self) -> Bound:
+        """The hard bound that is the lowest."""
+        return min(self.hard, key=lambda bound: bound.nppn if bound.nppn is not None else 1 << 30)
+
+    @property
+    def doubled(self) -> int:
+        """Twice as many as now, and at least one on each GPU."""
+        return max(bounds.in_gpus(thresholds.GROWTH * self.now, self.gpus), self.gpus)
+
+    @property
+    def soft(self) -> tuple[Soft, ...]:
+        """The loads that are known."""
+        return tuple(one for one in (self.gpu_load, self.cpu_load) if one is not None)
+
+    @property
+    def by_load(self) -> int:
+        """NPPN for which the loads have room, in multiples of the GPUs."""
+        return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
+
+    @property
+    def windows_disagree(self) -> bool:
+        """Whether the load is not steady on some node."""
+        return any(node.windows_disagree for node in self.nodes)
+
+    @property
+    def growth(self) -> Bound:
+        """The largest step from what runs now."""
+        many = max(bounds.in_gpus(thresholds.GROWTH_MOST * self.now, self.gpus), self.gpus)
+        is_wide = self.by_load > self.doubled and not self.windows_disagree
+        nppn = many if is_wide else self.doubled
+        return sentences.growth(self.now, nppn, is_wide=is_wide, is_steady=not self.windows_disagree)
+
+
+def _case(
+    jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], settings: Settings, failures: int, unseen: Mapping[str, str]
+) -> Case:
+    share = resubmit.share_of(jobs[0] if jobs else None)
+    numbers = {node.gpus for node in nodes}
+    fewest = min(numbers)
+    if fewest and not (jobs and queue.triple_of(jobs[0])):
+        # A triple has as many tasks on each node; a share has as many on each GPU.
+        nodes = [evidence.as_with(node, fewest) for node in nodes]
+    with_gpus = [node for node in nodes if node.gpus]
+    return Case(
+        jobs=tuple(jobs),
+        nodes=tuple(nodes),
+        unseen=unseen,
+        gpus=fewest,
+        now=bounds.most_now(nodes),
+        hard=bounds.hard(nodes, settings, uses_mps=share is None or share.mps is not False),
+        gpu_load=bounds.gpu_load(nodes) if all(node.gpus for node in nodes) else None,
+        cpu_load=bounds.cpu_load(nodes),
+        memory_failures=failures,
+        memory_unknown_on=tuple(node.node for node in with_gpus if bounds.gpu_memory(node, settings) is None),
+        are_unlike=any(bounds.are_unlike(node, settings) for node in with_gpus),
+        has_unlike_nodes=len(numbers) > 1,
+    )
+
+
+def _with_load(case: Case, gpu: float, cpu: float) -> Case:
+    """Return the case with the loads of its GPUs and CPUs multiplied by these factors."""
+    return _of_nodes(case, [evidence.with_load(node, gpu, cpu) for node in case.nodes])
+
+
+def _of_nodes(case: Case, nodes: Sequence[Evidence]) -> Case:
+    return replace(
+        case,
+        nodes=tuple(nodes),
+        gpu_load=bounds.gpu_load(nodes) if all(node.gpus for node in nodes) else None,
+        cpu_load=bounds.cpu_load(nodes),
+    )
+
+
+def _judged(
+    base: Advice, case: Case, settings: Settings, previous: Advice | None, submission: Submission | None
+) -> Advice:
+    if previous is not None and (previous.now, previous.gpus) != (case.now or None, case.gpus):
+        previous = None  # other tasks than those that it was about
+    case, load = _steadied(case, previous)
+    base = replace(
+        base,
+        work=work_class.of(case.nodes, case.hard, settings) if case.now else "unknown",
+        now=case.now or None,
+        gpus=case.gpus,
+        bounds=(*case.hard, *(soft.bound for soft in case.soft), *((case.growth,) if case.now else ())),
+        memory_allows=_memory_allows(case, settings),
+        gpu_percents=load.gpus,
+        cpu_percent=load.cpu,
+        dram_percent=load.dram,
+        evidence=sentences.evidence(
+            case.nodes,
+            case.unseen,
+            are_unlike=case.are_unlike,
+            has_unlike_nodes=case.has_unlike_nodes,
+            memory_failures=case.memory_failures,
+        ),
+    )
+    missing = _missing(case)
+    fewer = _fewer(case) if case.now and _is_counted(case) else None
+    if missing and fewer is None:
+        return sentences.unknown(base, missing)
+    # What does not fit does not fit, however short it was watched, however idle it is.
+    answer = _answer(case) if fewer is None else Answer("fewer", *fewer)
+    if previous is not None:
+        answer, is_kept = _kept(answer, case, previous)
+        if is_kept:
+            base = replace(base, evidence=(*base.evidence, sentences.KEPT))
+        base = replace(base, work=_kept_class(base, case, settings, previous))
+    changes = resubmit.changes(answer, case.jobs, case.nodes, settings, submission)
+    again = resubmit.lines(changes, submission)
+    if again and submission is not None and submission.program == "sbatch" and len(submission.rest) > 1:
+        base = replace(base, evidence=(*base.evidence, sentences.NO_QUOTES))
+    advice = replace(
+        base,
+        verdict=answer.verdict,
+        next=answer.nppn,
+        decided_by=answer.decided_by,
+        confidence=_confidence(case),
+        change=tuple(str(one) for one in changes),
+        resubmit=again,
+    )
+    return sentences.known(advice, case.nodes, answer, _died(case), case.memory_failures)
+
+
+def _memory_allows(case: Case, settings: Settings) -> tuple[int, int] | None:
+    """By GPU memory alone, on the node that has the least of it."""
+    with_margin = [bounds.gpu_memory(node, settings) for node in case.nodes]
+    without = [bounds.gpu_memory(node, settings, margin=False) for node in case.nodes]
+    known = [one[0] for one in with_margin if one is not None]
+    naive = [one[0] for one in without if one is not None]
+    return (min(known), min(naive)) if known and naive else None
+
+
+# ---- The judgement ----
+
+
+def _is_counted(case: Case) -> bool:
+    """Whether the GPUs of its nodes are known, and all have some or none has."""
+    return all(node.gpus_sure for node in case.nodes) and len({node.gpus > 0 for node in case.nodes}) == 1
+
+
+def _missing(case: Case) -> str:
+    """Why nothing can be advised, and what to run; empty: there is evidence."""
+    nodes = case.nodes
+    watched = min(node.measured_s for node in nodes)
+    if not _is_counted(case):
+        return "how many GPUs it has on each of its nodes is not known, or some of them have none"
+    if not case.now:
+        return "none of its processes is on a GPU" if case.gpus else "how many tasks it runs is not known"
+    if watched < thresholds.YOUNG_S:
+        return f"it has been watched for {watched:.0f} s only, and its first minute is no measure"
+    if not case.gpus:
+        return "its CPU load is not known" if case.cpu_load is None else ""
+    if max(node.spans for node in nodes) > 1:
+        return (
+            f"a task of it works on {max(node.spans for node in nodes)} GPUs at once; shares are for tasks of one GPU"
+        )
+    if not all(node.running for node in nodes):
+        return "none of its tasks is on a GPU at this moment, and load without tasks says nothing"
+    if any(node.load is None for node in nodes):
+        return "the load of its GPUs is not known (the driver does not tell it)"
+    if case.memory_unknown_on:
+        on = f" on {', '.join(case.memory_unknown_on)}" if len(nodes) > 1 else ""
+        is_size = all(node.peak_mib for node in nodes if node.node in case.memory_unknown_on)
+        what = "a GPU of it has" if is_size else "a task takes"
+        return f"how much GPU memory {what} is not known{on}"
+    return ""
+
+
+def _answer(case: Case) -> Answer:
+    """Return the answer for a job of which not too many tasks run."""
+    died = _died(case)
+    if died is not None:
+        return Answer("stay", case.now, died)
+    found = causes.threads(case.nodes, case.now, _threads(case)) or causes.low_use(case.nodes, case.now)
+    found = (
+        found or causes.placement(case.nodes, case.now, case.emptier) or causes.memory_in_advance(case.nodes, case.now)
+    )
+    if found is not None:
+        return found
+    stops = next((soft.bound.resource for soft in case.soft if soft.stops), None)
+    if stops is not None:
+        return Answer("stay", case.now, stops)
+    if case.most <= case.now:
+        return Answer("stay", case.now, case.tightest.resource)
+    level = bounds.level(case.nodes)
+    if level is not None:
+        # A GPU is full: tasks are added to the others alone.
+        wanted = min(level, case.most)
+        return Answer("more", wanted, "GPU load") if wanted > case.now else Answer("stay", case.now, "GPU load")
+    growth = case.growth
+    assert growth.nppn is not None
+    wanted = min(growth.nppn, max(case.doubled, case.by_load))
+    if wanted > case.most:
+        return Answer("more", case.most, case.tightest.resource)
+    slowest = min(case.soft, key=lambda soft: soft.bound.nppn or 0, default=None)
+    is_by_load = slowest is not None and case.doubled < wanted == case.by_load
+    return Answer("more", wanted, slowest.bound.resource if slowest is not None and is_by_load else "growth")
+
+
+def _threads(case: Case) -> int | None:
+    """Return NTPP of the job's triple, or None without a triple."""
+    triple = queue.triple_of(case.jobs[0]) if case.jobs else None
+    return int((*triple.strip("[]").split(","), "1")[2]) if triple is not None else None
+
+
+def _fewer(case: Case) -> tuple[int, str] | None:
+    """(NPPN, the resource) where what runs now is too much."""
+    found: list[tuple[int, str]] = []
+    if case.tightest.nppn is not None and case.now > case.tightest.nppn:
+        found.append((max(1, case.most), case.tightest.resource))
+    died = _died(case)
+    if found and found[0][1] == died:
+        return found[0]  # that they died is what the bound says
+    least = max(1, case.gpus) if died == "GPU memory" else 1
+    if died is not None and case.now > least:  # alone on its GPU, or on its node, fewer tasks would give it nothing
+        found.append((max(1, bounds.in_gpus(min(case.most, case.now // thresholds.GROWTH), case.gpus)), died))
+    return min(found, key=lambda one: one[0], default=None)
+
+
+def _died(case: Case) -> str | None:
+    """The memory that tasks died of."""
+    if case.memory_failures:
+        return "GPU memory"
+    return "host memory" if any(node.kills for node in case.nodes) else None
+
+
+# ---- The previous advice ----
+
+
+class Load(Struct, frozen=True):
+    """The loads that the advice judges, in percent."""
+
+    gpus: tuple[float, ...]
+    """One for each GPU with tasks."""
+    cpu: float | None
+    dram: float | None
+    """Memory bandwidth of the GPU that uses most of it."""
+
+
+def _steadied(case: Case, previous: Advice | None) -> tuple[Case, Load]:
+    """Return the case with the running mean of the load, and that load."""
+    gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
+    cpu = bounds.cpu_percent(case.nodes)
+    dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
+    if previous is None:
+        return case, Load(gpus, cpu, dram)
+    nodes = list(case.nodes)
+    if len(gpus) == len(previous.gpu_percents):
+        gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
+        left = list(gpus)
+        for place, node in enumerate(case.nodes):
+            steadied = evidence.with_cards(node, left[: len(node.busy)])
+            nodes[place] = replace(steadied, dram_percent=node.dram_percent)
+            del left[: len(node.busy)]
+    if dram and previous.dram_percent is not None:
+        mean = _mean_of(dram, previous.dram_percent)
+        nodes = [
+            node if node.dram_percent is None else replace(node, dram_percent=node.dram_percent * mean / dram)
+            for node in nodes
+        ]
+        dram = mean
+    if cpu and previous.cpu_percent is not None:
+        mean = _mean_of(cpu, previous.cpu_percent)
+        nodes = [evidence.with_load(node, 1.0, mean / cpu) for node in nodes]
+        cpu = mean
+    return _of_nodes(case, nodes), Load(gpus, cpu, dram)
+
+
+def _mean_of(now: float, before: float) -> float:
+    return before + thresholds.STEADY_WEIGHT * (now - before)
+
+
+LASTING = ("more", "stay", "change", "look")
+"""Verdicts that depend on load. The others (too many tasks, not known) change at once."""
+
+
+def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
+    """Return the answer, and whether it is the previous one although the newest figures alone would give another."""
+    if fresh.verdict not in LASTING or previous.verdict not in LASTING:
+        return fresh, False
+    beside = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
+    if previous.verdict == "change":
+        beside.append(replace(case, emptier=thresholds.STEADY_EMPTIER))
+    near = (fresh, *(_answer(one) for one in beside))
+    alike = next((one for one in near if (one.verdict, one.cause) == (previous.verdict, _cause_of(previous))), None)
+    if alike is None:
+        return fresh, False
+    before, now = previous.next, alike.nppn
+    if alike.verdict == "more" and before is not None and now is not None and case.now < before <= case.most:
+        is_near = max(before, now) <= thresholds.STEADY_NUMBER * min(before, now) + case.gpus
+        alike = replace(alike, nppn=before, decided_by=previous.decided_by) if is_near else alike
+    return alike, (alike.verdict, alike.nppn) != (fresh.verdict, fresh.nppn)
+
+
+def _cause_of(previous: Advice) -> str:
+    """Return what a change is about; empty for other verdicts."""
+    return previous.decided_by if previous.verdict == "change" else ""
+
+
+def _kept_class(base: Advice, case: Case, settings: Settings, previous: Advice) -> WorkClass:
+    near = (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)
+    classes = {work_class.of(_with_load(case, one, one).nodes, case.hard, settings) for one in near} if case.now else ()
+    return previous.work if previous.work in classes else base.work
+
+
+def _confidence(case: Case) -> Literal["low", "medium", "high"]:
+    """Return the confidence, by the time measured, the number of tasks, and how steady and how exact the load is."""
+    watched = min(min(node.measured_s, node.load_window_s or node.measured_s) for node in case.nodes)
+    if watched < thresholds.SHORT_S or case.are_unlike or not all(node.alone for node in case.nodes):
+        return "low"
+    if any(node.unknown for node in case.nodes) or case.windows_disagree:
+        return "low"
+    tasks = sum(node.tasks_measured for node in case.nodes)
+    counters = all(node.is_sm for node in case.nodes) or not case.gpus
+    whole = watched >= thresholds.LONG_S and tasks > 1 and counters and not case.unseen
+    return "high" if whole and not sentences.peak_is_the_caps(case.nodes) else "medium"

@@ -1,0 +1,414 @@
+"""What was seen of one job on one node: the figures that advice rests on, taken from a snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ....core import nodelist
+from ....mps.records import MPS_NAME
+from ....slurm.records import QueuedJob, SlurmNode
+from ...snapshot import (
+    GpuLoad,
+    JobLoad,
+    Means,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+)
+from .. import thresholds
+
+
+class Room(Struct, frozen=True):
+    """Memory of one GPU, MiB."""
+
+    total: int
+    outside: int
+    """Used by something else than the job's tasks: the driver, an MPS server, other jobs."""
+    used: int | None = None
+    own: int | None = None
+    """Peaks of the job's processes that are there now, together; None: not all are known."""
+
+
+class Card(Struct, frozen=True):
+    """One GPU of the job on a node."""
+
+    index: int
+    tasks: int
+    """The job's processes that work on it now."""
+    load: float | None
+    """Percent; None: not known."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has tasks, and its load is known."""
+        return self.tasks > 0 and self.load is not None
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One job, or what an array's elements are together, on one node."""
+
+    node: str
+    running: int = 0
+    """Tasks on GPUs at the moment of the snapshot; of a job without GPUs, those it was started with."""
+    now: int | None = None
+    """The most tasks that were there at once; None: not known."""
+    gpus: int = 0
+    """That the job has here."""
+    gpus_sure: bool = True
+    """False: Slurm counts its GPUs over all its nodes alone, and they are not the same number on each."""
+    gpus_of_node: int = 0
+    is_mig: bool = False
+    load: float | None = None
+    """Of the job's GPUs together, whoever causes it: 2.0 is two GPUs fully busy."""
+    own_load: float | None = None
+    """Of that, the job's."""
+    alone: bool = True
+    """False: others have processes on these GPUs, and their part of the load is not known: own_load has it all."""
+    is_sm: bool = False
+    """True: the load is SM activity on every GPU; False: utilisation, an upper bound of it."""
+    cards: tuple[Card, ...] = ()
+    """The job's GPUs here, those without a task included."""
+    windows: tuple[float, ...] = ()
+    """Load of a GPU with tasks, percent, over the last 1, 5 and 15 minutes, as far as the job was watched that long."""
+    dram_percent: float | None = None
+    """Memory bandwidth of the GPU that uses most of it, over the same time as the load; at one moment if the sampler
+    keeps no means."""
+    load_window_s: float = 0.0
+    rooms: tuple[Room, ...] = ()
+    """Of the job's GPUs; none where the size of one is not known."""
+    other_clients: int = 0
+    """Processes of the same user's, in other jobs or none, on the one of these GPUs that has the most of them."""
+    peak_mib: int | None = None
+    cap_mib: int | None = None
+    """The smallest memory cap of its tasks."""
+    connections: int | None = None
+    """The largest CUDA_DEVICE_MAX_CONNECTIONS of its tasks; None: none sets it."""
+    spans: int = 1
+    """GPUs that one task works on at once."""
+    host_total_mib: int | None = None
+    """That its tasks may have together: the node's less what others use, or the job's own limit."""
+    host_limited: bool = False
+    """True: that is the job's own limit (--mem)."""
+    host_peak_mib: int | None = None
+    host_used_mib: int | None = None
+    """By all its tasks now."""
+    cores: int = 0
+    """That the job has, or would have as a share."""
+    cpus: int = 0
+    """The same in hardware threads."""
+    cpu_load: float | None = None
+    """CPUs busy: of the whole node (load average) where it is the job's, else the job's own."""
+    driver: str | None = None
+    kills: int = 0
+    """Processes that the kernel ended for host memory."""
+    tasks_measured: int = 0
+    measured_s: float = 0.0
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known here and makes an advice weaker, in words; what makes it impossible is not in it."""
+        found = ["host memory of a task"] if not self.host_peak_mib or not self.host_total_mib else []
+        found += ["CPU load"] if self.cpu_load is None else []
+        return (*found, *(["what else is in its GPUs' memory"] if any(one.used is None for one in self.rooms) else []))
+
+    @property
+    def busy(self) -> tuple[Card, ...]:
+        """The GPUs that have tasks, and whose load is known."""
+        return tuple(card for card in self.cards if card.is_busy)
+
+    @property
+    def busy_percent(self) -> float | None:
+        """Mean load of a GPU with tasks."""
+        loads = [card.load for card in self.busy if card.load is not None]
+        return sum(loads) / len(loads) if loads else None
+
+    @property
+    def windows_disagree(self) -> bool:
+        """Whether the load of the last minutes differs from that of the time before."""
+        if len(self.windows) < 2:
+            return False
+        least, most = min(self.windows), max(self.windows)
+        return most - least >= thresholds.DISAGREE and most > thresholds.DISAGREE_TIMES * least
+
+
+def of_job(
+    snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], slurm: SlurmNode | None
+) -> Evidence:
+    """The evidence of one node. `loads` are the snapshot's records of the job, or of the elements of an array, at least
+    one; `jobs` are Slurm's records of those, empty where Slurm did not answer.
+
+    Raises UsageError for nodes of a job that are no list.
+    """
+    ids = {load.job for load in loads}
+    programs = [one for one in snapshot.processes if not is_mps(one)]
+    processes = [one for one in programs if one.job in ids]
+    used = {uuid for load in loads for uuid in load.gpus}
+    granted = _granted(snapshot, jobs)
+    gpus, is_sure = _gpus_here(snapshot, jobs, granted, used)
+    of_node = max(gpus, slurm.gpus if slurm else 0, len(snapshot.whole_gpus) + snapshot.hidden_gpus)
+    mine = [
+        gpu
+        for gpu in snapshot.whole_gpus
+        if gpu.uuid in used or gpu.uuid in granted or len(snapshot.whole_gpus) == gpus
+    ]
+    busy = [gpu for gpu in mine if gpu.uuid in used]
+    watched = max(load.measured_s for load in loads)
+    total = added([_recent(gpu.load, watched) for gpu in busy])
+    load = None if total is None else total / 100
+    own_load, alone = _own(programs, ids, busy, load)
+    part = gpus / of_node if gpus and of_node else 1.0
+    asked_cpus = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
+    cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
+    is_whole = cpus >= snapshot.cpus
+    host_total, host_limited = _host_memory(snapshot, jobs, loads, part)
+    return Evidence(
+        node=snapshot.node,
+        running=sum(load.tasks for load in loads),
+        now=sum(max(load.tasks, load.tasks_at_once) for load in loads) or None,
+        gpus=gpus,
+        gpus_sure=is_sure,
+        gpus_of_node=of_node,
+        is_mig=any(gpu.mig_of is not None for gpu in mine),
+        load=load,
+        own_load=own_load,
+        alone=alone,
+        is_sm=bool(busy) and all(gpu.sm is not None for gpu in busy),
+        cards=tuple(Card(gpu.index, _tasks_on(gpu, processes), _recent(gpu.load, watched)) for gpu in mine),
+        windows=_windows(busy, watched),
+        dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched)) is not None), default=None),
+        load_window_s=min((gpu.load.over_s for gpu in busy if gpu.load is not None), default=0.0),
+        rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
+        other_clients=_other_clients(mine, programs, ids, loads[0].uid),
+        peak_mib=_most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured),
+        cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
+        connections=max((one.connections for one in processes if one.connections is not None), default=None),
+        spans=max((_works_on(one.gpus) for one in processes), default=1),
+        host_total_mib=host_total,
+        host_limited=host_limited,
+        host_peak_mib=_most(load.task_host_peak_mib for load in loads if load.tasks or load.tasks_measured),
+        host_used_mib=_mib(added([load.memory_mib for load in loads])),
+        cores=max(1, cpus * snapshot.cores // max(1, snapshot.cpus)),
+        cpus=max(1, cpus),
+        cpu_load=_cpu_load(snapshot, loads, is_whole=is_whole),
+        driver=snapshot.driver,
+        kills=sum(load.memory_kills or 0 for load in loads),
+        tasks_measured=sum(load.tasks_measured for load in loads),
+        measured_s=watched,
+    )
+
+
+def with_tasks(node: Evidence, count: int) -> Evidence:
+    """The same of a job whose tasks nobody counts on the node, since they use no GPU: `count` of them run."""
+    host = node.host_peak_mib or (None if node.host_used_mib is None else max(1, node.host_used_mib // count))
+    return replace(node, running=count, now=count, host_peak_mib=host)
+
+
+def as_with(node: Evidence, gpus: int) -> Evidence:
+    """What a node with so many GPUs would have shown, with as many tasks on each: a share counts tasks of a GPU, and a
+    node with more GPUs has more of them, and more cores and memory for them."""
+    if gpus == node.gpus:
+        return node
+    part = gpus / node.gpus
+
+    def less(value: float | None) -> float | None:
+        return None if value is None else value * part
+
+    return replace(
+        node,
+        gpus=gpus,
+        gpus_of_node=gpus + max(0, node.gpus_of_node - node.gpus),
+        running=math.ceil(node.running * part),
+        now=None if node.now is None else math.ceil(node.now * part),
+        load=less(node.load),
+        own_load=less(node.own_load),
+        host_total_mib=_mib(less(node.host_total_mib)),
+        host_used_mib=_mib(less(node.host_used_mib)),
+        cores=max(1, int(node.cores * part)),
+        cpus=max(1, int(node.cpus * part)),
+        cpu_load=less(node.cpu_load),
+    )
+
+
+def with_load(node: Evidence, gpu: float, cpu: float) -> Evidence:
+    """Return the evidence with the loads of its GPUs and CPUs multiplied by these factors."""
+
+    def times(value: float | None, factor: float, most: float = math.inf) -> float | None:
+        return None if value is None else min(most, value * factor)
+
+    return replace(
+        node,
+        load=times(node.load, gpu),
+        own_load=times(node.own_load, gpu),
+        cards=tuple(replace(card, load=times(card.load, gpu)) for card in node.cards),
+        dram_percent=times(node.dram_percent, gpu),
+        cpu_load=times(node.cpu_load, cpu),
+    )
+
+
+def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
+    """Return the evidence with these loads for its GPUs with tasks, in their order."""
+    before = sum(card.load or 0.0 for card in node.busy)
+    scaled = with_load(node, sum(percents) / before if before else 1.0, 1.0)
+    left = iter(percents)
+    return replace(scaled, cards=tuple(replace(card, load=next(left)) if card.is_busy else card for card in node.cards))
+
+
+def is_mps(process: ProcessLoad) -> bool:
+    """Whether it is MPS's own: on a GPU, and no task."""
+    return process.name.startswith(MPS_NAME)
+
+
+def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> frozenset[str]:
+    """UUIDs of the GPUs that Slurm gave it here, in its numbers: the driver's minor ones. Instances have none."""
+    numbers: set[int] = set()
+    for job in jobs:
+        nodes = nodelist.unfold(job.nodes) if job.gpu_indexes else ()
+        if job.gpu_indexes and snapshot.node in nodes[: len(job.gpu_indexes)]:
+            numbers |= set(job.gpu_indexes[nodes.index(snapshot.node)])
+    return frozenset(
+        gpu.uuid
+        for gpu in snapshot.whole_gpus
+        if gpu.mig_of is None and (gpu.index if gpu.minor is None else gpu.minor) in numbers
+    )
+
+
+def _gpus_here(
+    snapshot: Snapshot, jobs: Sequence[QueuedJob], granted: Collection[str], used: Collection[str]
+) -> tuple[int, bool]:
+    """(how many GPUs the job has on this node, whether that is sure): what Slurm says, no fewer than it has processes
+    on, and no more than there are. Of a part of a GPU Slurm's count says nothing."""
+    if not jobs:
+        return len(snapshot.whole_gpus), True
+    if granted:
+        return max(len(granted), len(used)), True
+    whole = [(job.gpus or 0, job.node_count or 1) for job in jobs if not job.has_shards]
+    counted = sum(-(-gpus // nodes) for gpus, nodes in whole)
+    there = len(snapshot.whole_gpus) + snapshot.hidden_gpus
+    is_sure = all(gpus % nodes == 0 for gpus, nodes in whole) and (counted <= there or not there)
+    return max(min(counted, there) if there else counted, len(used)), is_sure
+
+
+def _other_clients(mine: Sequence[GpuLoad], programs: Sequence[ProcessLoad], ids: Collection[int], uid: int) -> int:
+    others = [one for one in programs if one.uid == uid and one.job not in ids]
+    return max((sum(any(on.uuid == gpu.uuid for on in one.gpus) for one in others) for gpu in mine), default=0)
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    """None where one is not known: it may be the largest."""
+    found = list(values)
+    return max((value for value in found if value is not None), default=None) if None not in found else None
+
+
+def within(figures: tuple[float, float, float], watched_s: float) -> float:
+    """Of means over 1, 5 and 15 minutes the longest that has nothing in it of what was there before: a GPU remembers
+    the load of the job before this one."""
+    return (
+        figures[2] if watched_s >= thresholds.LONG_S else figures[1] if watched_s >= thresholds.SHORT_S else figures[0]
+    )
+
+
+def mean_within(means: Means | None, watched_s: float) -> float | None:
+    """The same of a window's means."""
+    return None if means is None else within((means.m1, means.m5, means.m15), watched_s)
+
+
+def _recent(means: Means | None, watched_s: float) -> float | None:
+    """The higher of the last minute and the last five: load only stops a rise, and a task that has just come is in the
+    short one alone."""
+    if means is None or watched_s < thresholds.SHORT_S:
+        return None if means is None else means.m1
+    return max(means.m1, means.m5)
+
+
+def added(values: Sequence[float | None]) -> float | None:
+    """The sum; None of nothing, and where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
+
+
+def _mib(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _own(
+    programs: Sequence[ProcessLoad], ids: Collection[int], busy: Sequence[GpuLoad], load: float | None
+) -> tuple[float | None, bool]:
+    """(the job's part of the load, whether that is known). Divided as the driver divides SM time among processes."""
+    uuids = {gpu.uuid for gpu in busy}
+    there = [(one.job in ids, on.sm_percent) for one in programs for on in one.gpus if on.uuid in uuids]
+    hidden = any(gpu.others_mib for gpu in busy)
+    if load is None or (all(is_mine for is_mine, _ in there) and not hidden):
+        return load, True
+    total = added([percent for _, percent in there])
+    if hidden or not total:
+        return load, False
+    return load * sum(percent or 0.0 for is_mine, percent in there if is_mine) / total, True
+
+
+def _room(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> Room:
+    here = [on for one in processes for on in one.gpus if on.uuid == gpu.uuid]
+    mine = [on.memory_mib for on in here]
+    total = gpu.memory_total_mib or 0
+    if gpu.memory_used_mib is None or any(memory is None for memory in mine):
+        return Room(total, gpu.others_mib, gpu.memory_used_mib)
+    own = sum(max(on.peak_mib or 0, on.memory_mib or 0) for on in here)
+    return Room(total, max(0, gpu.memory_used_mib - sum(memory or 0 for memory in mine)), gpu.memory_used_mib, own)
+
+
+def _tasks_on(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> int:
+    """Return the processes that hold memory on the GPU, or of which it is not known how much they hold."""
+    count = 0
+    for one in processes:
+        most = max((on.memory_mib or 0 for on in one.gpus), default=0)
+        count += any(on.uuid == gpu.uuid and 2 * (on.memory_mib or 0) >= most for on in one.gpus)
+    return count
+
+
+def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
+    means = [gpu.load for gpu in busy if gpu.load is not None]
+    if not means:
+        return ()
+    found = [sum(one.m1 for one in means) / len(means)]
+    if watched_s >= thresholds.SHORT_S:
+        found.append(sum(one.m5 for one in means) / len(means))
+    if watched_s >= thresholds.LONG_S:
+        found.append(sum(one.m15 for one in means) / len(means))
+    return tuple(found)
+
+
+def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
+    """Return the memory bandwidth in percent, over the same time as the load."""
+    return gpu.activity.dram if gpu.dram is None else _recent(gpu.dram, watched_s)
+
+
+def _works_on(gpus: Sequence[OnGpu]) -> int:
+    """GPUs that a process holds real memory on. A context that PyTorch leaves on GPU 0 by mistake is no work there."""
+    most = max((on.memory_mib or 0 for on in gpus), default=0)
+    return max(1, sum(2 * (on.memory_mib or 0) >= most for on in gpus)) if most else 1
+
+
+def _host_memory(
+    snapshot: Snapshot, jobs: Sequence[QueuedJob], loads: Sequence[JobLoad], part: float
+) -> tuple[int | None, bool]:
+    """(MiB that the job's tasks may have together, whether that is its own limit)."""
+    if snapshot.memory_total_mib is None:
+        return None, False
+    own = added([load.memory_mib for load in loads])
+    others = max(0, (snapshot.memory_used_mib or 0) - int(own)) if own is not None else 0
+    free = min(snapshot.memory_total_mib - others, int(snapshot.memory_total_mib * part))
+    limits = [
+        (job.memory_mib or 0) * ((job.cpus or 0) // (job.node_count or 1) if job.memory_is_per_cpu else 1)
+        for job in jobs
+    ]
+    limit = sum(limits) if limits and all(limits) else None
+    return (free, False) if limit is None or limit >= free else (limit, True)
+
+
+def _cpu_load(snapshot: Snapshot, loads: Sequence[JobLoad], *, is_whole: bool) -> float | None:
+    if is_whole and snapshot.load is not None:
+        return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]
+    return added([load.cpu_cores if load.cpu is None else _recent(load.cpu, load.measured_s) for load in loads])

@@ -1,0 +1,240 @@
+"""Turn an answer into options for the next submission, and into a complete line where the last one is known."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ....core import names, nodelist
+from ....core.errors import OptionError
+from ....core.records import ShareRequest
+from ....core.settings import Settings
+from ....node.records import Gpu
+from ....share import option
+from ....share.rules import limits, queue
+from ....slurm.records import QueuedJob, Submission
+from ....slurm.rules import submitted
+from ....triples.records import Triple
+from .bounds import usable_mib
+from .causes import Answer
+from .evidence import Evidence
+
+
+class Change(Struct, frozen=True):
+    """What to change in the next submission."""
+
+    program: str = ""
+    """sbatch or llsub; empty: the one that was used."""
+    options: tuple[str, ...] = ()
+    """Options of sbatch, or of llsub beside the triple."""
+    triple: str = ""
+    variables: tuple[str, ...] = ()
+    """NAME=value, before the program."""
+
+    def __str__(self) -> str:
+        llsub = ("llsub",) if self.program == "llsub" else ()
+        return " ".join((*self.variables, *llsub, *((self.triple,) if self.triple else ()), *self.options))
+
+
+NO_MEMORY_IN_ADVANCE = ("XLA_PYTHON_CLIENT_PREALLOCATE=false", f"{names.ENV_TF_GROWTH}=true")
+"""Source: JAX's "GPU memory allocation", TensorFlow's "Limiting GPU memory growth"."""
+PART = ("--gres=gpu:1", "-n1")
+"""Beside --share-gpu: one task, with a part of one GPU."""
+
+
+def changes(
+    answer: Answer,
+    jobs: Sequence[QueuedJob],
+    nodes: Sequence[Evidence],
+    settings: Settings,
+    submission: Submission | None = None,
+) -> tuple[Change, ...]:
+    """Return the ways to carry an answer out; the first one suits the kind of job that it is now.
+
+    jobs: the elements of an array, or the job; empty if Slurm does not answer. The result is empty if no option can
+    carry the answer out.
+    """
+    job = jobs[0] if jobs else None
+    if answer.verdict == "change":
+        return tuple(_of_remedy(answer, job))
+    if answer.nppn is None or answer.verdict not in ("more", "fewer"):
+        return ()
+    request = _request(job, nodes, answer.nppn, settings)
+    by_triple = _by_triple(jobs, nodes, answer.nppn, request)
+    is_part = job is not None and job.has_shards
+    if request is None:
+        # A share counts by GPU: without GPUs, or where NPPN is no multiple of them, there is only the triple.
+        return () if is_part else (by_triple,)
+    share = f"--{names.OPTION}={option.render(request)}"
+    as_part = Change("sbatch", (share, *PART))
+    if is_part:
+        return (as_part,)
+    if _are_single(jobs, nodes):
+        # Each element stays one task; as a part of a GPU, several of them are on one.
+        return (as_part, by_triple) if settings.shards_per_gpu else (by_triple,)
+    by_share = Change("sbatch", (share, *_beside_share(jobs, nodes, request)))
+    of_llsub = job is not None and queue.triple_of(job) is not None
+    of_llsub = of_llsub or (submission is not None and not submission.starts_steps)
+    return (by_triple, by_share) if of_llsub else (by_share, by_triple)
+
+
+def _of_remedy(answer: Answer, job: QueuedJob | None) -> Iterable[Change]:
+    if answer.remedy == "memory in advance":
+        yield Change(variables=NO_MEMORY_IN_ADVANCE)
+    elif answer.remedy == "threads":
+        triple = None if job is None else queue.triple_of(job)
+        if job is None or triple is None:
+            yield Change(variables=(f"{names.ENV_THREADS}={answer.threads}",))
+        else:
+            yield Change("llsub", (), str(Triple(job.node_count or 1, answer.nppn or 1, answer.threads)))
+
+
+def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, ...]:
+    """Return the changes as lines for a shell, each a complete submission. Changes that cannot be one are left out."""
+    if submission is None:
+        return ()
+    words = (_words(change, submission) for change in found)
+    return tuple(_shell(submission.folder, *one) for one in words if one is not None)
+
+
+def _words(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+    """Return the variables and the words of the command; None if no line is certain."""
+    if change.variables and submitted.says(submission, "export"):
+        return None  # variables of the shell might not reach the job
+    if change.program == "llsub" and submission.program == "sbatch":
+        return _words_of_llsub(change, submission)
+    if change.program not in ("", submission.program):
+        return None
+    own, script = list(submission.words[: submission.place]), list(submission.words[submission.place :])
+    if not change.program:
+        return change.variables, [submission.program, *own, *script]
+    if change.triple:
+        settings = [word for word in change.options if word.startswith("--")]
+        before = submitted.without_long(own, names.OPTION)
+        after, dashes, arguments = submitted.parted(script[1:])
+        return (), [submission.program, *before, change.triple, *submitted.without_long(after, names.OPTION), *settings,
+                    *dashes, *arguments]  # fmt: skip
+    if not submission.starts_steps and change.options[1:] != PART:
+        return None
+    replaced = {names.OPTION}
+    fresh = [word for word in change.options if not word.startswith("--gres") or change.options[1:] == PART]
+    if any(word.startswith("-n") for word in fresh):
+        replaced |= {"ntasks", "ntasks-per-node"}
+    if change.options[1:] == PART:
+        replaced |= {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
+    kept = submitted.without(own, replaced)
+    if kept is None:
+        return None
+    tasks = next((word[2:] for word in fresh if word.startswith("-n")), None)
+    if tasks is not None and "ntasks-per-node" in submission.directives:
+        fresh.append(f"--ntasks-per-node={-(-int(tasks) // max(1, submission.nodes))}")
+    return (), [submission.program, *kept, *fresh, *script]
+
+
+_TRIPLES_OWN = frozenset(
+    {"nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-socket", "cpus-per-task", "output", "error",
+     "input", "chdir", "exclusive", "oversubscribe", "parsable", "wait", "quiet", "mem", "mem-per-cpu", "mem-per-gpu",
+     "distribution", names.OPTION}
+)  # fmt: skip
+"""Options of a job of one process that a triple, which has whole nodes, sets itself."""
+_NO_TRIPLE = ("array", "wrap", "gpus", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu", "test-only")
+
+
+def _words_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+    """Return the words that submit a job of sbatch as a triple, which starts its script once for each process."""
+    if (
+        submission.starts_steps
+        or not submission.is_executable
+        or any(submitted.says(submission, one) for one in _NO_TRIPLE)
+    ):
+        return None
+    kept = submitted.without(submission.words[: submission.place], _TRIPLES_OWN)
+    if kept is None:
+        return None
+    script, *arguments = submission.words[submission.place :]
+    further = [f"--options={shlex.join(kept)}"] if kept else []
+    settings = [word for word in change.options if word.startswith("--")]
+    return (), ["llsub", script, change.triple, *settings, *further, *(["--", *arguments] if arguments else [])]
+
+
+def _shell(folder: str, variables: Sequence[str], words: Sequence[str]) -> str:
+    return " ".join(["cd", shlex.quote(folder), "&&", *variables, shlex.join(words)])
+
+
+def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None) -> Change:
+    if len(jobs) > 1:
+        count = len({name for job in jobs for name in nodelist.unfold(job.nodes)})  # all elements in one job
+    else:
+        count = (jobs[0].node_count if jobs else None) or 1
+    triple = Triple(count, nppn, max(1, min(one.cores for one in nodes) // nppn))
+    settings_alone = "" if request is None else option.render(request).partition(",")[2]
+    options = (f"-g {_fewest(nodes)}",) if _has_some(nodes) else ()
+    return Change(
+        "llsub", (*options, *((f"--{names.OPTION}={settings_alone}",) if settings_alone else ())), str(triple)
+    )
+
+
+def _beside_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request: ShareRequest) -> list[str]:
+    """GPUs where it has not all of a node, and tasks where their number stands in the script: that one would stay."""
+    job = jobs[0] if jobs else None
+    gpus = _fewest(nodes)
+    of_all = gpus if job is None else job.gpus or gpus * (job.node_count or 1)
+    if job is not None and job.array is not None and job.gpus:
+        gpus = min(gpus, -(-job.gpus // (job.node_count or 1)))
+    words = [f"--gres=gpu:{gpus}"] if _has_some(nodes) or gpus < _fewest(nodes) else []
+    is_told = job is not None and job.tasks is not None and job.tasks > (job.node_count or 1)
+    return [*words, f"-n{request.per_gpu * of_all}"] if is_told and queue.triple_of(jobs[0]) is None else words
+
+
+def _are_single(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence]) -> bool:
+    """Whether these are elements of an array of one task on one whole GPU each."""
+    if not jobs or jobs[0].array is None or share_of(jobs[0]) is not None:
+        return False
+    return all(job.gpus == 1 and job.tasks in (None, 1) for job in jobs) and sum(
+        node.now or 0 for node in nodes
+    ) <= len(jobs)
+
+
+def _fewest(nodes: Sequence[Evidence]) -> int:
+    return min(node.gpus for node in nodes)
+
+
+def _has_some(nodes: Sequence[Evidence]) -> bool:
+    """Whether it has some of a node's GPUs, and not all."""
+    return _fewest(nodes) > 0 and any(node.gpus < node.gpus_of_node for node in nodes)
+
+
+def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settings: Settings) -> ShareRequest | None:
+    """The share: what the user wrote besides N stays, a memory cap only where N of it fit."""
+    gpus = _fewest(nodes)
+    if not gpus or nppn % gpus or not 1 <= nppn // gpus <= names.SHARE_MAX:
+        return None
+    each = nppn // gpus
+    written = share_of(job)
+    request = ShareRequest(each) if written is None else replace(written, per_gpu=each)
+    rooms = [room for node in nodes for room in node.rooms]
+    peak = max((node.peak_mib or 0 for node in nodes), default=0)
+    if request.mps is False or not rooms or any(node.is_mig for node in nodes):
+        return request
+    part = min(usable_mib(room, settings) for room in rooms) // each
+    if request.mem_mib is not None and not peak <= request.mem_mib <= part:
+        request = replace(request, mem_mib=None)
+    smallest = min(room.total for room in rooms)
+    cap = limits.memory_cap_mib(Gpu("", 0, 0, "", smallest), request, settings)
+    if cap is not None and cap < peak <= part:
+        # The even part keeps mps_server_memory_mib back as well, and the task would be held just below what it needs.
+        request = replace(request, mem_mib=part)
+    return request
+
+
+def share_of(job: QueuedJob | None) -> ShareRequest | None:
+    """What was written after --share-gpu; None: an ordinary job, or nothing that can be read."""
+    if job is None or job.share is None:
+        return None
+    try:
+        return option.parse(job.share)
+    except OptionError:
+        return None

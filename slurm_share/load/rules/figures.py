@@ -1,0 +1,214 @@
+"""What one line of llload says of a node, as numbers: the sums over its GPUs, and what Slurm has given away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+from ...core.natural import natural
+from ...mps.records import MPS_NAME
+from ...slurm.records import SlurmNode
+from ...slurm.rules.free import KEPT_BACK
+from ..snapshot import GpuLoad, NodeLoad, ProcessLoad, Snapshot
+from . import idle
+
+LoadBy = Literal["sm", "util", "both", ""]
+"""What GPU load rests on: SM activity, utilisation (an upper bound of it), some of each, nothing."""
+
+
+CLOSED = KEPT_BACK | {"DOWN", "DRAIN", "FAIL", "ERROR", "UNKNOWN", "FUTURE"}
+"""Slurm's words for nodes that start no job now: nothing of them is free, whatever is left over."""
+
+
+class Figures(Struct, frozen=True, gc=False, kw_only=True):
+    """One node. None: nobody could say; nothing is rounded."""
+
+    name: str
+    cpus: int | None = None
+    """As Slurm counts them; where it is not asked, hardware threads."""
+    cpus_used: int | None = None
+    """Given to jobs, whosever they are; None: no Slurm."""
+    load: float | None = None
+    """Load average over 5 minutes: the node's own; Slurm's (up to two minutes old) where its sampler is silent."""
+    memory_mib: int | None = None
+    memory_used_mib: int | None = None
+    """Measured, without page cache."""
+    gpus: int | None = None
+    gpus_used: int | None = None
+    """GPUs that somebody has, whole or a part; None: no Slurm."""
+    gpus_idle: int | None = None
+    """GPUs that running jobs hold and leave idle (`idle.py`); None: of none of those held it is known."""
+    gpu_load: float | None = None
+    """Sum over the GPUs, 2.0 is two fully busy: the mean over 5 minutes, or over as much as was measured of them."""
+    gpu_load_by: LoadBy = ""
+    gpu_load_over_s: float = 0.0
+    """How long the youngest of these means was measured, at most 300 s."""
+    gpu_memory_mib: int | None = None
+    gpu_memory_used_mib: int | None = None
+    is_open: bool = True
+    """False: Slurm starts no job there now, so nothing is free."""
+    partial_gpu_load: bool = False
+    """True: some GPU did not say, and the sum is without it."""
+    partial_gpu_memory: bool = False
+    partial_gpus_idle: bool = False
+    """True: of some GPUs that are held it is not known."""
+
+    @property
+    def cpus_free(self) -> int | None:
+        """CPUs that no job has and one could have; None as well where none could."""
+        return _less(self.cpus, self.cpus_used) if self.is_open else None
+
+    @property
+    def memory_free_mib(self) -> int | None:
+        """Host memory that nobody uses, but for page cache."""
+        return _less(self.memory_mib, self.memory_used_mib)
+
+    @property
+    def gpus_free(self) -> int | None:
+        """GPUs that no job has and one could have; None as well where none could."""
+        return _less(self.gpus, self.gpus_used) if self.is_open else None
+
+    @property
+    def gpu_memory_free_mib(self) -> int | None:
+        """Of all its GPUs."""
+        return _less(self.gpu_memory_mib, self.gpu_memory_used_mib)
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Load for each CPU that is given to jobs, 1.0 is all of them busy; None: none is, or it is not known."""
+        return _ratio(self.load, self.cpus if self.cpus_used is None else self.cpus_used)
+
+    @property
+    def gpu_share(self) -> float | None:
+        """Load for each GPU that is given to jobs; None: none is, or it is not known."""
+        return _ratio(self.gpu_load, self.gpus if self.gpus_used is None else self.gpus_used)
+
+
+def _less(total: int | None, used: int | None) -> int | None:
+    return None if total is None or used is None else total - used
+
+
+def _ratio(load: float | None, over: int | None) -> float | None:
+    return load / over if load is not None and over else None
+
+
+def figures(node: NodeLoad) -> Figures:
+    """The line of one node."""
+    slurm, snapshot = node.slurm, node.snapshot
+    if snapshot is None:
+        if slurm is None:
+            return Figures(name=node.name)
+        return Figures(
+            name=node.name,
+            cpus=slurm.cpus,
+            cpus_used=slurm.cpus_allocated,
+            is_open=_is_open(slurm),
+            load=slurm.load5 if slurm.answers else None,
+            memory_mib=slurm.memory_mib,
+            gpus=slurm.gpus,
+            gpus_used=slurm.gpus_allocated,
+            gpus_idle=None if slurm.gpus_allocated else 0,
+            gpu_load=None if slurm.gpus else 0.0,
+            gpu_memory_mib=None if slurm.gpus else 0,
+            gpu_memory_used_mib=None if slurm.gpus else 0,
+        )
+    sums, shown = snapshot.sums, snapshot.whole_gpus
+    count = slurm.gpus if slurm is not None else sums.count + snapshot.hidden_gpus
+    # A node whose driver is silent has GPUs that nobody can add up; one without GPUs has a sum, and it is 0.
+    silent = bool(count) and not sums.count
+    if snapshot.gpu_sums is None:
+        spans = [gpu.load.over_s if gpu.load is not None else 0.0 for gpu in shown if gpu.load5 is not None]
+        is_load_partial = any(gpu.load5 is None for gpu in shown)
+        is_memory_partial = any(gpu.memory_used_mib is None for gpu in shown)
+    else:
+        spans = [snapshot.measured_s] if sums.load_by else []
+        is_load_partial = is_memory_partial = sums.partial
+    idle_gpus, is_idle_partial = (None, False) if node.held_gpus is None else idle.count(node.held_gpus)
+    if not count:
+        idle_gpus = 0
+    return Figures(
+        name=node.name,
+        cpus=slurm.cpus if slurm is not None else snapshot.cpus,
+        cpus_used=None if slurm is None else slurm.cpus_allocated,
+        is_open=slurm is None or _is_open(slurm),
+        load=snapshot.load[1] if snapshot.load is not None else slurm.load5 if slurm is not None else None,
+        memory_mib=snapshot.memory_total_mib or (None if slurm is None else slurm.memory_mib),
+        memory_used_mib=snapshot.memory_used_mib,
+        gpus=count,
+        gpus_used=None if slurm is None else slurm.gpus_allocated,
+        gpus_idle=idle_gpus,
+        gpu_load=None if silent else sums.load5,
+        gpu_load_by=sums.load_by,
+        gpu_load_over_s=min([300.0, *spans]) if spans else 0.0,
+        gpu_memory_mib=None if silent else sums.memory_total_mib,
+        gpu_memory_used_mib=None if silent else sums.memory_used_mib,
+        partial_gpu_load=is_load_partial and sums.load5 is not None,
+        partial_gpu_memory=is_memory_partial and sums.memory_used_mib is not None,
+        partial_gpus_idle=is_idle_partial,
+    )
+
+
+def _is_open(slurm: SlurmNode) -> bool:
+    return not CLOSED & set(slurm.states)
+
+
+def tasks_on(snapshot: Snapshot, gpu: GpuLoad) -> tuple[ProcessLoad, ...]:
+    """The programs on a GPU; MPS's own daemons and servers are none."""
+    return tuple(
+        one
+        for one in snapshot.processes
+        if not one.name.startswith(MPS_NAME) and any(on.uuid == gpu.uuid for on in one.gpus)
+    )
+
+
+# --- Choosing and sorting ---------------------------------------------------------------------------------------------
+
+COLUMNS: dict[str, Callable[[Figures], float | None]] = {
+    "cores": lambda one: one.cpus,
+    "cores_used": lambda one: one.cpus_used,
+    "cores_free": lambda one: one.cpus_free,
+    "load": lambda one: one.load,
+    "memory": lambda one: one.memory_mib,
+    "memory_used": lambda one: one.memory_used_mib,
+    "memory_free": lambda one: one.memory_free_mib,
+    "gpus": lambda one: one.gpus,
+    "gpus_used": lambda one: one.gpus_used,
+    "gpus_free": lambda one: one.gpus_free,
+    "gpus_idle": lambda one: one.gpus_idle,
+    "gpu_load": lambda one: one.gpu_load,
+    "gpumem": lambda one: one.gpu_memory_mib,
+    "gpumem_used": lambda one: one.gpu_memory_used_mib,
+    "gpumem_free": lambda one: one.gpu_memory_free_mib,
+}
+"""What nodes can be sorted by, besides `hostname`."""
+HOSTNAME = "hostname"
+
+
+def in_order(nodes: Iterable[NodeLoad], column: str, *, down: bool) -> tuple[NodeLoad, ...]:
+    """Sorted by `hostname` or one of COLUMNS; nodes of which it is not known come last either way."""
+    if column == HOSTNAME:
+        return tuple(sorted(nodes, key=lambda node: natural(node.name), reverse=down))
+    value = COLUMNS[column]
+    known: list[tuple[float, NodeLoad]] = []
+    unknown: list[NodeLoad] = []
+    for node in nodes:
+        key = value(figures(node))
+        if key is None:
+            unknown.append(node)
+        else:
+            known.append((key, node))
+    known.sort(key=lambda pair: pair[0], reverse=down)
+    return (*(node for _, node in known), *unknown)
+
+
+def busiest(nodes: Iterable[NodeLoad], count: int) -> tuple[NodeLoad, ...]:
+    """The `count` nodes with the highest CPU load for each of their CPUs, so that a full small node comes before a
+    large one that is half full."""
+
+    def key(node: NodeLoad) -> float:
+        one = figures(node)
+        return _ratio(one.load, one.cpus) or -1.0
+
+    return tuple(sorted(nodes, key=key, reverse=True)[:count])

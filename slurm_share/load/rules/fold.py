@@ -1,0 +1,327 @@
+"""From what is seen now and what was seen before to a Snapshot: rates, windows, peaks and sums.
+
+`fold` is a step of a walk: it takes what is known of the past and gives the next one, which can be kept over a restart
+of the sampler (`past.py`): clocks are the kernel's monotonic one, so that a clock that is set moves nothing, and
+counters of another boot are not taken up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ...mps.records import MPS_NAME
+from ...node.readings import DriverNow, GpuNow, HostNow, ProcessNow
+from ...node.records import Activity
+from ..snapshot import (
+    GpuLoad,
+    GpuUser,
+    JobLoad,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+    UserLoad,
+)
+from . import windows
+from .gpu_time import GpuTime
+from .job_load import fold_jobs
+from .past import GpuPast, Held, Past, ProcessPast, Stay
+from .sums import (
+    ONE_SAMPLE,
+    SHORTEST_S,
+    add_up,
+    most,
+    rate,
+    uuids,
+)
+
+GAP_S = 60.0
+"""Further apart, two samples do not say what was in between: the time is not counted as watched, and a reading of a
+moment stands for no more than this."""
+HELD_S = 1.0
+"""The driver leaves out what used little in its last sampling period, a second at most: so long, and in the round after
+at least, a process keeps the use it had."""
+KEPT_S = windows.KEPT_S
+"""Whoever was on a GPU last is remembered so long."""
+_SOMEBODY = -1
+"""In the place of a uid: a process that is there and cannot be looked at (hidepid)."""
+
+
+def fold(so_far: Past, host: HostNow, driver: DriverNow, node: str, version: str = "") -> tuple[Past, Snapshot]:
+    """The past with this sample in it, and the Snapshot of now."""
+    now = host.at
+    if so_far.boot_id != host.boot_id or (so_far.at is not None and so_far.at > now):
+        so_far = Past()
+    dt = None if so_far.at is None else now - so_far.at
+    if dt is not None and dt < SHORTEST_S:
+        dt = None
+    watched = 0.0 if dt is None or dt > GAP_S else dt
+    gpus = {gpu.uuid: gpu for gpu in driver.gpus}
+    processes, pasts = _processes(so_far, host, gpus, now, dt)
+    gpu_pasts = _gpu_pasts(so_far, host, gpus.values(), now, dt)
+    on_gpus = GpuTime(gpus, gpu_pasts, processes, frozenset(host.hidden), now)
+    jobs, job_pasts = fold_jobs(so_far, host, processes, on_gpus, now, dt, watched)
+    unknown = dict(host.unknown)
+    cpu_cores = rate(host.busy_s, so_far.busy_s, dt)
+    if cpu_cores is None:
+        unknown.setdefault("cpu_cores", ONE_SAMPLE)
+    if driver.version is None:
+        unknown["driver"] = driver.problems[0] if driver.problems else "the driver does not say"
+    so_far = Past(
+        boot_id=host.boot_id,
+        at=now,
+        busy_s=host.busy_s,
+        measured_s=so_far.measured_s + watched,
+        gpus=gpu_pasts,
+        processes=pasts,
+        jobs=job_pasts,
+    )
+    return so_far, Snapshot(
+        node=node,
+        taken=host.taken,
+        measured_s=so_far.measured_s,
+        interval_s=dt,
+        version=version,
+        driver=driver.version,
+        cpus=host.cpus,
+        cores=host.cores,
+        load=host.load,
+        cpu_cores=cpu_cores,
+        memory_total_mib=host.memory_total_mib,
+        memory_used_mib=host.memory_used_mib,
+        gpus=tuple(_gpu(gpu, gpu_pasts.get(gpu.uuid, GpuPast()), host, now, dt) for gpu in driver.gpus),
+        processes=processes,
+        jobs=jobs,
+        users=_users(processes, jobs, on_gpus),
+        problems=driver.problems,
+        unknown=unknown,
+    )
+
+
+# ---- GPUs ------------------------------------------------------------------------------------------------------------
+
+
+def _gpu_pasts(so_far: Past, host: HostNow, gpus: Iterable[GpuNow], now: float, dt: float | None) -> dict[str, GpuPast]:
+    # MPS's own processes may be root's, and stay when the user's have gone.
+    owners = {one.pid: one.uid for one in host.processes if not one.name.startswith(MPS_NAME)}
+    owners |= dict.fromkeys(host.hidden, _SOMEBODY)
+    found = {
+        uuid: past
+        for uuid, past in so_far.gpus.items()
+        if not (windows.is_over(past.utilization, now) and windows.is_over(past.sm, now))
+    }
+    for gpu in gpus:
+        past = so_far.gpus.get(gpu.uuid, GpuPast())
+        if dt is not None:
+            stands_for = min(dt, GAP_S)
+            past = GpuPast(
+                windows.add(past.utilization, now, stands_for, gpu.utilization_percent),
+                windows.add(past.sm, now, stands_for, None if gpu.activity is None else gpu.activity.sm),
+                past.stays,
+                windows.add(past.dram, now, stands_for, None if gpu.activity is None else gpu.activity.dram),
+            )
+        there = {owners[process.pid] for process in gpu.processes or () if process.pid in owners}
+        found[gpu.uuid] = msgspec.structs.replace(past, stays=_stays(past.stays, there, now))
+    return found
+
+
+def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[int, Stay]:
+    """Whoever is not there when another is has gone."""
+    found = {uid: Stay(stays[uid].since if uid in stays else now, now) for uid in sorted(there)}
+    return found or {uid: stay for uid, stay in stays.items() if now - stay.at <= KEPT_S}
+
+
+def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None) -> GpuLoad:
+    unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_percent")}
+    utilization = windows.means(past.utilization, now)
+    if utilization is None:
+        unknown["utilization"] = unknown.get("utilization_percent") or ONE_SAMPLE
+    sm = windows.means(past.sm, now)
+    if sm is None:
+        unknown["sm"] = unknown.get("activity") or unknown.get("activity.sm") or ONE_SAMPLE
+    dram = windows.means(past.dram, now)
+    if dram is None:
+        unknown["dram"] = unknown.get("activity") or unknown.get("activity.dram") or ONE_SAMPLE
+    if gpu.processes is None:
+        unknown["clients"] = unknown["unused_s"] = gpu.unknown.get("processes", "the driver does not list processes")
+    if gpu.mig_of is not None:
+        unknown["minor"] = "a MIG instance has none of its own"
+    elif gpu.minor is None:
+        unknown.setdefault("minor", "the driver does not say")
+    there = {process.pid for process in host.processes} | set(host.hidden)
+    hidden = frozenset(host.hidden)
+    listed = [process for process in gpu.processes or () if process.pid in there]
+    return GpuLoad(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        name=gpu.name,
+        minor=gpu.minor,
+        mig_parent=gpu.mig_parent,
+        mig_of=gpu.mig_of,
+        simulated=gpu.simulated,
+        memory_total_mib=gpu.memory_total_mib,
+        memory_used_mib=gpu.memory_used_mib,
+        utilization_percent=gpu.utilization_percent,
+        utilization=utilization,
+        sm=sm,
+        dram=dram,
+        activity=gpu.activity or Activity(),
+        power_w=gpu.power_w,
+        energy_j=gpu.energy_j,
+        temperature_c=gpu.temperature_c,
+        clients=None if gpu.processes is None else len(listed),
+        others_mib=sum(process.memory_used_mib or 0 for process in listed if process.pid in hidden),
+        users=tuple(
+            GpuUser(
+                uid=uid,
+                utilization=windows.means(past.utilization, now, stay.since),
+                sm=windows.means(past.sm, now, stay.since),
+                dram=windows.means(past.dram, now, stay.since),
+            )
+            for uid, stay in past.stays.items()
+            if uid != _SOMEBODY
+        ),
+        unused_s=None if listed or gpu.processes is None else _unused_s(past, now),
+        problem=gpu.problem,
+        unknown=unknown,
+    )
+
+
+def _unused_s(past: GpuPast, now: float) -> float:
+    """Return the seconds for which a GPU that is free now has been free, at most those for which it was measured."""
+    measured = max(
+        (means.over_s for series in (past.utilization, past.sm) if (means := windows.means(series, now)) is not None),
+        default=0.0,
+    )
+    left = max((stay.at for stay in past.stays.values()), default=None)
+    return measured if left is None else min(measured, max(0.0, now - left))
+
+
+# ---- Processes -------------------------------------------------------------------------------------------------------
+
+
+def _processes(
+    so_far: Past, host: HostNow, gpus: Mapping[str, GpuNow], now: float, dt: float | None
+) -> tuple[tuple[ProcessLoad, ...], dict[int, ProcessPast]]:
+    on: dict[int, list[tuple[GpuNow, int | None]]] = {}
+    for gpu in gpus.values():
+        for listed in gpu.processes or ():
+            on.setdefault(listed.pid, []).append((gpu, listed.memory_used_mib))
+    used = {uuid: {one.pid: one.percent for one in gpu.sm} for uuid, gpu in gpus.items() if gpu.sm is not None}
+    owners = {job.job: job.uid for job in host.jobs}
+    # A process of a GPU that does not answer in this round is not gone: what is known of it is kept a while.
+    pasts = {pid: past for pid, past in so_far.processes.items() if now - past.at <= GAP_S}
+    found = []
+    for process in host.processes:
+        past = pasts.get(process.pid)
+        if past is not None and past.start_ticks != process.start_ticks:
+            past = None  # the number has been given to another
+        unknown = dict(process.unknown)
+        held: dict[str, Held] = {}
+        shown = []
+        for gpu, memory_mib in on.get(process.pid, ()):
+            before = Held() if past is None else past.gpus.get(gpu.uuid, Held())
+            sm = None
+            sm_at, sm_was = before.sm_at, before.sm
+            if gpu.uuid in used:
+                listed_sm = used[gpu.uuid].get(process.pid)
+                if listed_sm is not None:
+                    sm = sm_was = listed_sm
+                    sm_at = now
+                elif now - sm_at <= HELD_S or sm_at == so_far.at:
+                    sm = sm_was
+                else:
+                    sm = 0.0
+            else:
+                unknown["gpus.sm_percent"] = gpu.unknown.get("sm_percent", "the driver does not say")
+            peak = most(before.peak_mib, memory_mib)
+            if memory_mib is None:
+                unknown["gpus.memory_mib"] = "the driver does not say"
+            held[gpu.uuid] = Held(peak, sm_was, sm_at)
+            shown.append(OnGpu(uuid=gpu.uuid, memory_mib=memory_mib, peak_mib=peak, sm_percent=sm))
+        since = None if past is None or dt is None else now - past.at
+        cpu_cores = None if past is None else rate(process.cpu_s, past.cpu_s, since)
+        if cpu_cores is None:
+            unknown["cpu_cores"] = ONE_SAMPLE
+        if process.memory_mib is None:
+            unknown["memory_mib"] = "the kernel does not say"
+        gone = {} if past is None else {uuid: one for uuid, one in past.gpus.items() if uuid not in held}
+        pasts[process.pid] = ProcessPast(process.start_ticks, now, process.cpu_s, {**gone, **held})
+        found.append(_process(process, tuple(shown), cpu_cores, owners, unknown))
+    return tuple(found), pasts
+
+
+def _process(
+    process: ProcessNow,
+    gpus: tuple[OnGpu, ...],
+    cpu_cores: float | None,
+    owners: Mapping[int, int],
+    unknown: dict[str, str],
+) -> ProcessLoad:
+    """A job is believed where it is the process's own user's; the process's own word only for a job that is here."""
+    owner = None if process.job is None else owners.get(process.job)
+    believed = owner == process.uid or (owner is None and not process.own_word)
+    return ProcessLoad(
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        name=process.name,
+        uid=process.uid,
+        user=process.user,
+        job=process.job if believed else None,
+        step=process.step if believed else None,
+        task=process.task if believed else None,
+        slot=process.slot,
+        gpus=gpus,
+        cap_mib=process.cap_mib,
+        connections=process.connections,
+        cpu_cores=cpu_cores,
+        memory_mib=process.memory_mib,
+        unknown=unknown,
+    )
+
+
+# ---- Users -----------------------------------------------------------------------------------------------------------
+
+
+def _users(processes: tuple[ProcessLoad, ...], jobs: tuple[JobLoad, ...], on_gpus: GpuTime) -> tuple[UserLoad, ...]:
+    names = {process.uid: process.user for process in processes} | {job.uid: job.user for job in jobs}
+    return tuple(
+        _user(
+            uid,
+            names[uid],
+            [one for one in processes if one.uid == uid],
+            [one for one in jobs if one.uid == uid],
+            on_gpus,
+        )
+        for uid in sorted(names)
+    )
+
+
+def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad], on_gpus: GpuTime) -> UserLoad:
+    sums = {
+        "gpu_memory_mib": add_up(on.memory_mib for process in processes for on in process.gpus),
+        "gpu_load": on_gpus.of_user(uid, processes),
+        "cpu_cores": add_up(job.cpu_cores for job in jobs),
+        "memory_mib": add_up(job.memory_mib for job in jobs),
+    }
+    unknown_of = {"gpu_memory_mib": "gpus.memory_mib", "gpu_load": "gpus.sm_percent"}
+    unknown = {}
+    for field, value in sums.items():
+        if value is None:
+            key = unknown_of.get(field, field)
+            whys = [*(process.unknown for process in processes), *(job.unknown for job in jobs)]
+            unknown[field] = next((why[key] for why in whys if key in why), "not told")
+    memory, load, host = sums["gpu_memory_mib"], sums["gpu_load"], sums["memory_mib"]
+    return UserLoad(
+        uid=uid,
+        user=user,
+        jobs=tuple(job.job for job in jobs),
+        processes=len(processes),
+        gpus=uuids(processes),
+        gpu_memory_mib=None if memory is None else int(memory),
+        gpu_load=load,
+        cpu_cores=sums["cpu_cores"],
+        memory_mib=None if host is None else int(host),
+        unknown=unknown,
+    )

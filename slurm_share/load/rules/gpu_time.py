@@ -1,0 +1,84 @@
+"""Decide how much of the load of its GPUs a job or a user has: one figure, the same that the GPU shows in its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ...mps.records import MPS_NAME
+from ...node.readings import GpuNow
+from ..snapshot import OnGpu, ProcessLoad
+from . import windows
+from .past import GpuPast
+
+
+class GpuTime:
+    """The load of each GPU over the last five minutes (SM activity, else utilisation; where only now is known, now),
+    and how it is divided among the processes on it: as the driver divides SM time among them."""
+
+    def __init__(
+        self,
+        gpus: Mapping[str, GpuNow],
+        pasts: Mapping[str, GpuPast],
+        processes: Sequence[ProcessLoad],
+        hidden: Collection[int],
+        now: float,
+    ) -> None:
+        """`hidden`: pids on GPUs that cannot be looked at."""
+        self._gpus, self._pasts, self._hidden, self._now = gpus, pasts, hidden, now
+        self._there: dict[str, list[tuple[int, OnGpu]]] = {}
+        for process in processes:
+            if not process.name.startswith(MPS_NAME):
+                for on in process.gpus:
+                    self._there.setdefault(on.uuid, []).append((process.pid, on))
+
+    def of(self, processes: Sequence[ProcessLoad], since: float | None) -> float | None:
+        """Load that is due to these processes: 2.0 is two GPUs fully busy, 0.0 where they are on none. `since`: nothing
+        before it counts, on the kernel's monotonic clock. None: the driver does not say."""
+        return self._sum(processes, lambda uuid: since)
+
+    def of_user(self, uid: int, processes: Sequence[ProcessLoad]) -> float | None:
+        """The same of all processes of a user, on each GPU since the user came to it."""
+
+        def since(uuid: str) -> float | None:
+            stay = self._pasts[uuid].stays.get(uid) if uuid in self._pasts else None
+            return None if stay is None else stay.since
+
+        return self._sum(processes, since)
+
+    def _sum(self, processes: Sequence[ProcessLoad], since: Callable[[str], float | None]) -> float | None:
+        pids = {process.pid for process in processes}
+        total = 0.0
+        for uuid in dict.fromkeys(on.uuid for process in processes for on in process.gpus):
+            load, part = self._load(uuid, since(uuid)), self._part(uuid, pids)
+            if load is None or part is None:
+                return None
+            total += load * part
+        return total / 100
+
+    def _load(self, uuid: str, since: float | None) -> float | None:
+        past, gpu = self._pasts.get(uuid), self._gpus.get(uuid)
+        if past is not None:
+            begin = float("-inf") if since is None else since
+            found = windows.means(past.sm, self._now, begin) or windows.means(past.utilization, self._now, begin)
+            if found is not None:
+                return found.m5
+        if gpu is None:
+            return None
+        return gpu.activity.sm if gpu.activity is not None and gpu.activity.sm is not None else gpu.utilization_percent
+
+    def _part(self, uuid: str, pids: Collection[int]) -> float | None:
+        """0.0 to 1.0; None: others are there, and the driver does not divide its time."""
+        there = self._there.get(uuid, [])
+        gpu = self._gpus.get(uuid)
+        hidden = [one.pid for one in (gpu.processes if gpu is not None else None) or () if one.pid in self._hidden]
+        mine = [on for pid, on in there if pid in pids]
+        if len(mine) == len(there) and not hidden:
+            return 1.0
+        percents = [on.sm_percent for _, on in there]
+        if any(percent is None for percent in percents):
+            return None
+        used = {one.pid: one.percent for one in (gpu.sm if gpu is not None else None) or ()}
+        whole = sum(percent or 0.0 for percent in percents) + sum(used.get(pid, 0.0) for pid in hidden)
+        if whole <= 0:
+            return len(mine) / (len(there) + len(hidden))  # all of them were idle a moment ago
+        return sum(on.sm_percent or 0.0 for on in mine) / whole

@@ -1,0 +1,172 @@
+"""Which GPUs running jobs hold and leave idle. Values in, values out.
+
+A GPU is idle for a job that holds it where its utilisation, a mean over the last ten minutes, is below 5 percent
+(`thresholds.HELD_IDLE`), or where no process has been on it for so long. Utilisation and not SM activity: it is an
+upper bound of it, so a GPU on which some kernel runs is never called idle. A MIG instance has no utilisation, and SM
+activity stands in.
+
+Unknown is unknown: less than ten minutes were measured, the job runs for less, or the driver does not say. A GPU that
+did enough in the minutes that were measured is not idle, whatever it did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ...core import nodelist
+from ...core.errors import UsageError
+from ...core.spans import span_words
+from ...slurm.records import QueuedJob
+from ..snapshot import (
+    GpuLoad,
+    HeldGpu,
+    JobLoad,
+    Means,
+    NodeLoad,
+    Snapshot,
+    Survey,
+)
+from .thresholds import HELD_IDLE, HELD_IDLE_S
+
+FIVE_S, MOST_S = 300.0, 900.0
+"""Windows of Means."""
+
+
+def judged(survey: Survey) -> Survey:
+    """Say of each node which GPUs its running jobs hold, and whether they are idle (`NodeLoad.held_gpus`). A survey in
+    which that is said already is judged anew."""
+    if not any(node.snapshot is not None and node.snapshot.gpus for node in survey.nodes):
+        return survey
+    queue = _queue_of_nodes(survey.jobs)
+    nodes = tuple(
+        replace(node, held_gpus=held_gpus(node, queue.get(node.name, ()), survey.taken)) for node in survey.nodes
+    )
+    return replace(survey, nodes=nodes)
+
+
+def held_gpus(node: NodeLoad, queued: Sequence[tuple[QueuedJob, int]], now: float) -> tuple[HeldGpu, ...] | None:
+    """Return each GPU that a job holds, once for each job; None if the single GPUs of this node are not known.
+
+    A job holds the GPUs that Slurm gave it, and those on which it has processes. A job that does not run (it is
+    suspended, or ending) holds none.
+
+    queued: Slurm's jobs there, each with the place of the node in its list of nodes. now: Unix time.
+    """
+    snapshot = node.snapshot
+    if snapshot is None or (snapshot.gpu_sums is not None and not snapshot.gpus):
+        return None
+    records = {job.job_id: (job, place) for job, place in queued}
+    loads = {load.job: load for load in snapshot.jobs}
+    found = []
+    for number in sorted(records.keys() | loads.keys()):
+        record, load = records.get(number), loads.get(number)
+        if record is not None and "RUNNING" not in record[0].states:
+            continue
+        mine = _held_by(snapshot, record, load)
+        user = record[0].user if record is not None else load.user if load is not None else ""
+        for gpu in mine:
+            idle, why = is_idle(gpu, _age_s(record, load, now))
+            found.append(HeldGpu(uuid=gpu.uuid, index=gpu.index, job=number, user=user, idle=idle, why=why))
+    return tuple(found)
+
+
+def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
+    """Return whether a GPU is idle that a job has held for that many seconds, and why it is not known (then None)."""
+    if gpu.problem is not None:
+        return None, gpu.problem
+    if job_runs_s is None or job_runs_s < HELD_IDLE_S:
+        return None, "how long the job runs is not known" if job_runs_s is None else "the job runs for less than 10 min"
+    means = gpu.utilization if gpu.utilization is not None else gpu.sm
+    if means is not None and means.m10 is not None:
+        return means.m10 < HELD_IDLE, ""
+    if gpu.unused_s is not None and gpu.unused_s >= HELD_IDLE_S:
+        return True, ""
+    if means is None:
+        return None, gpu.unknown.get("utilization") or "the driver does not say"
+    if _least(means) >= HELD_IDLE:
+        return False, ""
+    return None, f"measured for {span_words(means.over_s)} of 10 min"
+
+
+def _least(means: Means) -> float:
+    """Return the lowest possible mean over ten minutes: the GPU did nothing while it was not measured."""
+    known_s = min(means.over_s, MOST_S)
+    sums = [means.m5 * min(known_s, FIVE_S)]
+    if known_s <= HELD_IDLE_S:
+        sums.append(means.m15 * known_s)
+    return max(sums) / HELD_IDLE_S
+
+
+def _age_s(record: tuple[QueuedJob, int] | None, load: JobLoad | None, now: float) -> float | None:
+    """Return the seconds since the job began, by Slurm; else those for which it was measured, which are no more."""
+    if record is not None and record[0].start is not None:
+        return now - record[0].start
+    return None if load is None else load.measured_s
+
+
+def _held_by(snapshot: Snapshot, record: tuple[QueuedJob, int] | None, load: JobLoad | None) -> tuple[GpuLoad, ...]:
+    whole = snapshot.whole_gpus
+    uuids = set() if load is None else set(load.gpus)
+    if record is not None:
+        job, place = record
+        indexes = job.gpu_indexes
+        if indexes and place < len(indexes):
+            # Slurm counts device files: the driver's minor numbers. Instances have none.
+            uuids |= {
+                gpu.uuid
+                for gpu in whole
+                if gpu.mig_of is None and (gpu.index if gpu.minor is None else gpu.minor) in indexes[place]
+            }
+        elif (
+            job.gpus and not job.has_shards and job.gpus == (job.node_count or 1) * (len(whole) + snapshot.hidden_gpus)
+        ):
+            uuids |= {gpu.uuid for gpu in whole}
+    return tuple(gpu for gpu in whole if gpu.uuid in uuids)
+
+
+def _queue_of_nodes(jobs: Iterable[QueuedJob]) -> Mapping[str, Sequence[tuple[QueuedJob, int]]]:
+    found: dict[str, list[tuple[QueuedJob, int]]] = {}
+    for job in jobs:
+        try:
+            names = nodelist.unfold(job.nodes)
+        except UsageError:
+            continue  # a list that is no list
+        for place, name in enumerate(names):
+            found.setdefault(name, []).append((job, place))
+    return found
+
+
+# --- Sums -------------------------------------------------------------------------------------------------------------
+
+
+def count(held: Iterable[HeldGpu]) -> tuple[int | None, bool]:
+    """Return how many different GPUs are idle, and whether some are not known; (None, False): none is known."""
+    verdicts: dict[str, bool | None] = {}
+    for one in held:
+        if one.idle is not None or one.uuid not in verdicts:
+            verdicts[one.uuid] = one.idle
+    unknown = sum(idle is None for idle in verdicts.values())
+    if unknown and unknown == len(verdicts):
+        return None, False
+    return sum(idle is True for idle in verdicts.values()), unknown > 0
+
+
+def sentences(survey: Survey) -> list[str]:
+    """Return a sentence for each job with idle GPUs, those with the most first: which GPUs, where, and whose job."""
+    of_job: dict[tuple[int, str], dict[str, list[HeldGpu]]] = {}
+    for node in survey.nodes:
+        for one in node.held_gpus or ():
+            of_job.setdefault((one.job, one.user), {}).setdefault(node.name, []).append(one)
+    names = {job.job_id: job.id for job in survey.jobs}
+    found = []
+    for (job, user), nodes in of_job.items():
+        idle = {name: [one for one in held if one.idle] for name, held in nodes.items()}
+        number = sum(map(len, idle.values()))
+        if not number:
+            continue
+        total = sum(map(len, nodes.values()))
+        where = "; ".join(f"{name}: {','.join(str(one.index) for one in held)}" for name, held in idle.items() if held)
+        found.append((number, f"job {names.get(job, job)} of {user}: {number} of {total} GPUs idle ({where})"))
+    return [said for _, said in sorted(found, key=lambda pair: -pair[0])]

@@ -1,0 +1,189 @@
+"""What the jobs of a node use, from what is seen now and what was seen of them before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ...mps.records import MPS_NAME
+from ...node.readings import HostNow, JobNow, ProcessNow
+from ..snapshot import JobLoad, ProcessLoad
+from . import windows
+from .gpu_time import GpuTime
+from .past import JobPast, Past
+from .sums import ONE_SAMPLE, add_up, first_known, most, uuids
+
+KEPT_S = windows.KEPT_S
+"""A job that has no process here is remembered so long: it may be between two steps."""
+MAX_SEATS = 1024
+"""Tasks of a job that are told apart when they come again; with more, one that comes again late counts as another."""
+MAX_GONE = 256
+"""Jobs that are remembered though they are not here."""
+
+
+class _Member(Struct, frozen=True):
+    """A process of a job, as it is shown and as it was read."""
+
+    shown: ProcessLoad
+    read: ProcessNow
+
+
+def fold_jobs(
+    so_far: Past,
+    host: HostNow,
+    processes: tuple[ProcessLoad, ...],
+    on_gpus: GpuTime,
+    now: float,
+    dt: float | None,
+    watched: float,
+) -> tuple[tuple[JobLoad, ...], dict[int, JobPast]]:
+    """The jobs of now and what is to be remembered of them. `on_gpus`: what the GPUs did. `dt`: since the look before,
+    `watched`: of that, what counts as seen."""
+    members: dict[int, list[_Member]] = {}
+    for shown, read in zip(processes, host.processes, strict=True):
+        if shown.job is not None:
+            members.setdefault(shown.job, []).append(_Member(shown, read))
+    present = {job.job: job for job in host.jobs}
+    for number, of_job in members.items():
+        if number not in present:
+            first = of_job[0].shown
+            why = "no step of the job is on this node"
+            unknown = {"cpu_cores": why, "memory_mib": why, "memory_kills": why}
+            present[number] = JobNow(job=number, uid=first.uid, user=first.user, unknown=unknown)
+    pasts = _kept(so_far.jobs, present, now)
+    found = []
+    for number in sorted(present):
+        job = present[number]
+        past = pasts.get(number)
+        if past is not None and past.uid != job.uid:
+            past = None  # Slurm's numbers have begun anew
+        own = [member for member in members.get(number, []) if member.shown.uid == job.uid]
+        load, pasts[number] = _job(job, past, own, on_gpus, so_far.at, now, dt, watched)
+        found.append(load)
+    return tuple(found), pasts
+
+
+def _kept(jobs: Mapping[int, JobPast], present: Mapping[int, JobNow], now: float) -> dict[int, JobPast]:
+    gone = sorted(((past.at, job) for job, past in jobs.items() if job not in present), reverse=True)
+    keep = {job for at, job in gone[:MAX_GONE] if now - at <= KEPT_S}
+    return {job: past for job, past in jobs.items() if job in present or job in keep}
+
+
+def _job(
+    job: JobNow,
+    past: JobPast | None,
+    members: list[_Member],
+    on_gpus: GpuTime,
+    last: float | None,
+    now: float,
+    dt: float | None,
+    watched: float,
+) -> tuple[JobLoad, JobPast]:
+    unknown = dict(job.unknown)
+    before = JobPast(uid=job.uid, at=now, since=now) if past is None else past
+    cpu_cores = None
+    # Only over the round just gone: what it used while it was not looked at is nobody's rate.
+    if past is not None and dt is not None and past.at == last:
+        cpu_cores = _job_rate(job.cpu_s, past.cpu_s, dt)
+    if cpu_cores is None:
+        unknown.setdefault("cpu_cores", ONE_SAMPLE)
+    cpu = before.cpu if dt is None else windows.add(before.cpu, now, dt, cpu_cores)
+    cpu_means = windows.means(cpu, now)
+    if cpu_means is None:
+        unknown["cpu"] = unknown.get("cpu_cores", ONE_SAMPLE)
+    kills, kills_seen = before.kills, before.kills_seen
+    if job.memory_kills is not None:
+        kills = (kills or 0) + max(0, job.memory_kills - kills_seen)
+        kills_seen = job.memory_kills
+
+    tasks = [member for member in members if not member.shown.name.startswith(MPS_NAME)]
+    seats: dict[str, list[_Member]] = {}
+    for member in tasks:
+        seats.setdefault(member.read.seat or f"pid {member.shown.pid}", []).append(member)
+    peak, host_peak = before.peak_mib, before.host_peak_mib
+    untold = False
+    for sitting in seats.values():
+        memory = add_up(on.memory_mib for member in sitting for on in member.shown.gpus)
+        untold = untold or memory is None
+        peak = most(peak, memory)
+        host_peak = most(host_peak, add_up(member.read.own_mib for member in sitting))
+    host_mean = before.host_mean_mib
+    if seats and job.memory_mib is not None and len(seats) >= before.at_once:
+        # The largest has no less than the mean; so what they hold in other processes and in /dev/shm counts, too. With
+        # fewer tasks than there were, what is there is not theirs alone: it was made by all, or is made for those to
+        # come.
+        mean = job.memory_mib // len(seats)
+        host_mean = mean if len(seats) > before.at_once else most(host_mean, mean)
+    new = [seat for seat in seats if seat not in before.seats]
+    known_seats = (*(seat for seat in before.seats if seat not in seats), *seats)[-MAX_SEATS:]
+
+    gpu_memory = add_up(on.memory_mib for member in members for on in member.shown.gpus)
+    gpu_load = on_gpus.of([member.shown for member in members], before.since)
+    if gpu_memory is None:
+        unknown["gpu_memory_mib"] = "the driver does not say what each process has"
+    if gpu_load is None:
+        reasons = (member.shown.unknown.get("gpus.sm_percent") for member in members)
+        unknown["gpu_load"] = next((why for why in reasons if why), "the driver does not say")
+    if peak is None:
+        unknown["task_peak_mib"] = "the driver does not say" if untold else "no task has been on a GPU"
+    shown_host_peak = most(host_peak, host_mean)
+    if shown_host_peak is None:
+        unknown["task_host_peak_mib"] = "no task has been on a GPU"
+    shares = first_known(member.read.share for member in tasks)
+    slots = first_known(member.read.slots for member in tasks)
+    for field, value in (("share", shares), ("slots", slots)):
+        if value is None:
+            closed = any("slot" in member.shown.unknown for member in tasks)
+            unknown[field] = (
+                "its tasks' environment is for their user and root to read" if closed else "no task here says so"
+            )
+    measured_s = before.measured_s + (watched if past is not None else 0.0)
+    after = JobPast(
+        uid=job.uid,
+        at=now,
+        cpu_s=job.cpu_s,
+        cpu=cpu,
+        kills=kills,
+        kills_seen=kills_seen,
+        peak_mib=peak,
+        host_peak_mib=host_peak,
+        host_mean_mib=host_mean,
+        seats=known_seats,
+        measured=before.measured + len(new),
+        at_once=max(before.at_once, len(seats)),
+        measured_s=measured_s,
+        since=before.since,
+    )
+    load = JobLoad(
+        job=job.job,
+        uid=job.uid,
+        user=job.user,
+        share=shares,
+        slots=slots,
+        tasks=len(seats),
+        gpus=uuids(member.shown for member in members),
+        gpu_memory_mib=None if gpu_memory is None else int(gpu_memory),
+        gpu_load=gpu_load,
+        cpu_cores=cpu_cores,
+        cpu=cpu_means,
+        memory_mib=job.memory_mib,
+        memory_kills=kills,
+        task_peak_mib=peak,
+        task_host_peak_mib=shown_host_peak,
+        tasks_measured=after.measured,
+        tasks_at_once=after.at_once,
+        measured_s=measured_s,
+        unknown=unknown,
+    )
+    return load, after
+
+
+def _job_rate(now: Mapping[str, float] | None, before: Mapping[str, float] | None, dt: float) -> float | None:
+    """Cores from counters that come and go: one that is new has counted since the last look, one that has gone counts
+    no more. A job's own cgroup that went back is another one of the same name."""
+    if now is None or before is None:
+        return None
+    if now.keys() == before.keys() == {"cgroup"} and now["cgroup"] < before["cgroup"]:
+        return None
+    return sum(max(0.0, value - before.get(key, 0.0)) for key, value in now.items()) / dt

@@ -1,0 +1,102 @@
+"""What a sampler knows of a node's past: windows, peaks and counters, and how they are written down."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from ...core.errors import StateError
+from .windows import Series
+
+VERSION = 1
+"""Of this form; another one is not taken up."""
+ORIGIN = "what the sampler remembered"
+
+
+class Held(Struct, frozen=True):
+    """What is remembered of a process on one GPU."""
+
+    peak_mib: int | None = None
+    sm: float = 0.0
+    sm_at: float = -1e9
+
+
+class ProcessPast(Struct, frozen=True):
+    """A process as it was last seen."""
+
+    start_ticks: int
+    at: float
+    cpu_s: float
+    gpus: dict[str, Held] = {}
+
+
+class JobPast(Struct, frozen=True, kw_only=True):
+    """A job, as long as it is on this node."""
+
+    uid: int
+    at: float
+    cpu_s: dict[str, float] | None = None
+    cpu: Series = Series()
+    kills: int | None = None
+    kills_seen: int = 0
+    """The counter as it stood: of cgroup v1 it loses what a step's group had when that goes."""
+    peak_mib: int | None = None
+    host_peak_mib: int | None = None
+    """Of one task's processes on GPUs."""
+    host_mean_mib: int | None = None
+    """The highest mean of the job's memory over its tasks, while the most of them were there."""
+    seats: tuple[str, ...] = ()
+    """The latest tasks, so that one that comes again is no other."""
+    measured: int = 0
+    at_once: int = 0
+    measured_s: float = 0.0
+    since: float | None = None
+    """When it was first seen here; None: a sampler of an older release wrote this down."""
+
+
+class Stay(Struct, frozen=True):
+    """A user on a GPU."""
+
+    since: float
+    """When the user was first seen on it; a time without anybody in between does not end it."""
+    at: float
+    """When last."""
+
+
+class GpuPast(Struct, frozen=True):
+    """The load of a GPU over the last minutes."""
+
+    utilization: Series = Series()
+    sm: Series = Series()
+    stays: dict[int, Stay] = {}
+    """By uid: who is on it, or was the last."""
+    dram: Series = Series()
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """What a sampler knows. The first one is `Past()`."""
+
+    version: int = VERSION
+    boot_id: str = ""
+    at: float | None = None
+    busy_s: float | None = None
+    measured_s: float = 0.0
+    gpus: dict[str, GpuPast] = {}
+    processes: dict[int, ProcessPast] = {}
+    jobs: dict[int, JobPast] = {}
+
+
+def render(past: Past) -> bytes:
+    """The past as JSON."""
+    return msgspec.json.encode(past)
+
+
+def recall(data: bytes, boot_id: str) -> Past | None:
+    """A past that was rendered; None: during another boot. Raises StateError for what is none."""
+    try:
+        past = msgspec.json.decode(data, type=Past)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StateError(ORIGIN, f"not what a sampler writes down: {error}") from error
+    if past.version != VERSION:
+        raise StateError(ORIGIN, f"written by another release (form {past.version}; this one knows {VERSION})")
+    return past if past.boot_id == boot_id else None

@@ -1,0 +1,46 @@
+"""The sampler: looks at this node now and then, and says what it carries."""
+
+from __future__ import annotations
+
+from ..core.installed import version
+from ..node.gpus.load import NvmlSession
+from .collectors import NodeReader
+from .rules import fold, past
+from .rules.past import Past
+from .snapshot import Snapshot
+
+
+class Sampler:
+    """One node, looked at again and again; rates and windows are over the looks of this sampler, and of the one whose
+    memory it was given. Everything that the process may see is in its snapshots: root sees all of it."""
+
+    def __init__(self, node: str, *, kernel: NodeReader | None = None, driver: NvmlSession | None = None) -> None:
+        """`node`: Slurm's name of this one. Others stand in for kernel and driver in tests."""
+        self._node = node
+        self._kernel = kernel or NodeReader(node)
+        self._driver = driver or NvmlSession()
+        self._past = Past()
+        self._version = version()
+
+    def sample(self) -> Snapshot:
+        """The node now. Never raises for what is silent or gone: the snapshot says so."""
+        driver = self._driver.read()
+        pids = {process.pid for gpu in driver.gpus for process in gpu.processes or ()}
+        host = self._kernel.read(sorted(pids))
+        self._past, snapshot = fold.fold(self._past, host, driver, self._node, self._version)
+        return snapshot
+
+    def remember(self) -> bytes:
+        """Windows, peaks and counters, for `recall` after a restart."""
+        return past.render(self._past)
+
+    def recall(self, data: bytes) -> bool:
+        """Go on from what another sampler remembered; False, and as before, where that is of another boot. Raises
+        StateError where it is not to be understood."""
+        found = past.recall(data, self._kernel.boot_id)
+        self._past = found or self._past
+        return found is not None
+
+    def close(self) -> None:
+        """Leave the driver."""
+        self._driver.close()

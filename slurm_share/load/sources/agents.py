@@ -1,0 +1,240 @@
+"""All agents at once over HTTP, with the operators' token.
+
+On asyncio's sockets and not through httpx, which takes eight times as long for a thousand connections of one request
+each. What answers is our own agent or is not understood: HTTP/1.1, a length, and the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import errno
+import queue
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.errors import StateError
+from ...core.settings import Settings
+from .. import snapshot as snapshots
+from ..rules import visible
+from ..snapshot import Snapshot, SourceName
+from . import tokens
+from .base import Answer, Asked
+
+AT_ONCE = 200
+"""Connections at the same time: enough that a few nodes that do not answer hold up nobody, and below the 1,024 open
+files that a user has by default."""
+NODE_S = 5.0
+"""The longest that one node is waited for, where there is time for all."""
+ANSWER_MAX_BYTES = 64 * 1024 * 1024
+_RESOLVERS = 8
+"""Threads that ask for addresses: a name server is not asked asynchronously."""
+_ADDRESSES = 3
+"""Of one name, that are tried in turn."""
+
+REFUSED = "no agent answers"
+TIMED_OUT = "timeout"
+WRONG_TOKEN = "wrong token"
+NO_SAMPLE = "agent starting"
+NOT_OURS = "no agent of ours"
+CUT_OFF = "connection lost"
+_WORDS: Mapping[int, str] = {
+    errno.ECONNREFUSED: REFUSED,
+    errno.EHOSTUNREACH: "unreachable",
+    errno.ENETUNREACH: "unreachable",
+    errno.ETIMEDOUT: TIMED_OUT,
+    errno.ECONNRESET: CUT_OFF,
+    errno.EPIPE: CUT_OFF,
+}
+
+
+class AgentsSource:
+    """Asks the agent of every node, each look anew. Raises UsageError where the token cannot be read."""
+
+    name: SourceName = "agent"
+
+    def __init__(self, settings: Settings) -> None:
+        self._port = settings.agents_port
+        self._token = tokens.read(settings.agent_token_file, "agent_token_file")
+
+    def look(self, asked: Asked, timeout_s: float) -> Answer:
+        """The snapshots of all nodes that answer within `timeout_s`; the others are silent, in a few words."""
+        found, silent = asyncio.run(self._ask_all(asked, timeout_s))
+        notes = []
+        wrong = sum(why == WRONG_TOKEN for why in silent.values())
+        if wrong:
+            notes.append(f"{wrong} agents refuse the token: is agent_token_file the same on these nodes and here?")
+        if asked.nodes and all(why == REFUSED for why in silent.values()) and not found:
+            notes.append(
+                f"no agent answers on port {self._port} of any node; install slurm-share-agent.service there and set "
+                "agent_http in its configuration"
+            )
+        return Answer(snapshots=found, silent=silent, notes=notes)
+
+    def get_ready(self, all_lines: bool, timeout_s: float) -> None:
+        """Without the nodes there is nothing to begin with."""
+
+    def ask_again(self) -> None:
+        """Every look asks every node anew."""
+
+    def close(self) -> None:
+        """Nothing is kept open between two looks."""
+
+    async def _ask_all(self, asked: Asked, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
+        found: dict[str, Snapshot] = {}
+        silent: dict[str, str] = {}
+        waiting = iter(asked.nodes)
+        addresses = _Addresses(self._port)
+
+        async def work() -> None:
+            for node in waiting:
+                answer = await self._ask(addresses, node, asked)
+                if isinstance(answer, Snapshot):
+                    found[node] = answer
+                else:
+                    silent[node] = answer
+
+        workers = [asyncio.create_task(work()) for _ in range(min(AT_ONCE, len(asked.nodes)))]
+        if workers:
+            _, late = await asyncio.wait(workers, timeout=timeout_s)
+            for worker in late:
+                worker.cancel()
+            for ended in await asyncio.gather(*workers, return_exceptions=True):
+                if isinstance(ended, Exception):  # no node's, those are words: a fault of ours
+                    raise ended
+        addresses.close()
+        for node in asked.nodes:
+            if node not in found and node not in silent:
+                silent[node] = TIMED_OUT
+        return found, silent
+
+    async def _ask(self, addresses: _Addresses, node: str, asked: Asked) -> Snapshot | str:
+        whole = asked.details or asked.user  # to tell a user's part, one has to see all
+        request = (
+            f"GET /snapshot{'' if whole else '?details=no'} HTTP/1.1\r\nHost: {node}:{self._port}\r\n"
+            f"Authorization: Bearer {self._token}\r\nConnection: close\r\n\r\n"
+        )
+        try:
+            async with asyncio.timeout(NODE_S):
+                found = await addresses.of(asked.addresses.get(node, node))
+                data = await _exchange(found, request.encode("ascii"))
+        except TimeoutError:
+            return TIMED_OUT
+        except socket.gaierror:
+            return "no such host"
+        except OSError as error:
+            return _WORDS.get(error.errno or 0, "no answer")
+        except UnicodeError:
+            return "no such host"  # a name that no host can have
+        return _answer(node, data, asked.user)
+
+
+class _Addresses:
+    """Where hosts are. Daemon threads: a name server that is down holds up neither the look nor the program's end."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+        self._wanted: queue.SimpleQueue[tuple[str, asyncio.Future[list[Any]]] | None] = queue.SimpleQueue()
+        self._found: collections.deque[tuple[asyncio.Future[list[Any]], list[Any] | Exception]] = collections.deque()
+        self._lock = threading.Lock()
+        for _ in range(_RESOLVERS):
+            threading.Thread(target=self._work, name="addresses", daemon=True).start()
+
+    async def of(self, host: str) -> list[Any]:
+        """The addresses of a host, as socket.getaddrinfo has them. Raises socket.gaierror, UnicodeError."""
+        if ":" in host or host[:1].isdigit():  # no name but for a few: asks nobody
+            with contextlib.suppress(socket.gaierror):
+                return socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._wanted.put((host, future))
+        return await future
+
+    def close(self) -> None:
+        """End the threads that are not waiting for an answer."""
+        for _ in range(_RESOLVERS):
+            self._wanted.put(None)
+
+    def _work(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            host, future = wanted
+            found: list[Any] | Exception
+            try:
+                found = socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                found = error
+            with self._lock:
+                self._found.append((future, found))
+                is_first = len(self._found) == 1
+            if is_first:  # else the loop has been woken and has not come to it: one system call for many
+                try:
+                    self._loop.call_soon_threadsafe(self._settle)
+                except RuntimeError:
+                    return  # the look is over
+
+    def _settle(self) -> None:
+        while self._found:
+            future, found = self._found.popleft()
+            if future.done():
+                continue
+            if isinstance(found, Exception):
+                future.set_exception(found)
+            else:
+                future.set_result(found)
+
+
+async def _exchange(addresses: list[Any], request: bytes) -> bytes:
+    """All that the first of the addresses that takes a connection answers. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    tried = addresses[:_ADDRESSES]
+    for place, (family, kind, protocol, _, address) in enumerate(tried):
+        with socket.socket(family, kind, protocol) as connection:
+            connection.setblocking(False)
+            try:
+                await loop.sock_connect(connection, address)
+            except OSError:
+                if place < len(tried) - 1:
+                    continue
+                raise
+            await loop.sock_sendall(connection, request)
+            data = bytearray()
+            while part := await loop.sock_recv(connection, 1 << 16):
+                data += part
+                if len(data) > ANSWER_MAX_BYTES:
+                    return b""
+            return bytes(data)
+    return b""
+
+
+def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
+    head, blank, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    words = first.split()
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        return NOT_OURS if data else CUT_OFF
+    status = int(words[1])
+    if status != 200:
+        return {401: WRONG_TOKEN, 503: NO_SAMPLE}.get(status, f"{NOT_OURS} (HTTP {status})")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    length = headers.get(b"content-length", b"")
+    if not length.isdigit() or not blank:
+        return NOT_OURS
+    if len(body) < int(length):
+        return CUT_OFF
+    try:
+        snapshot = snapshots.parse_snapshot(body, node)
+    except StateError as error:
+        return "newer release" if "newer" in error.why else NOT_OURS
+    if snapshot.node != node:
+        return f"answers as {snapshot.node[:64]!r}"
+    return for_user(snapshot, user) if user else snapshot
+
+
+def for_user(snapshot: Snapshot, user: str) -> Snapshot:
+    """One user's part of an operator's snapshot; of a user who is not there, the node alone."""
+    uids = [one.uid for one in snapshot.users if one.user == user]
+    uids += [one.uid for one in snapshot.processes if one.user == user]
+    return visible.for_user(snapshot, next(iter(uids), -1), user)

@@ -1,0 +1,513 @@
+"""A simulated cluster that lives by itself, for a first look without Slurm: every record says that it is a demo.
+
+The same seed and time give the same survey: nothing is kept between two looks. Nodes stand in groups; a group runs one
+user's job at a time (a node belongs to one user, as under slurm-share), then waits, then runs the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from ...core.errors import UsageError, shown
+from ...core.natural import natural
+from ...node.records import Activity
+from ...slurm.records import QueuedJob, SlurmNode
+from ..snapshot import (
+    GpuLoad,
+    JobLoad,
+    Means,
+    NodeLoad,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+    Survey,
+    UserLoad,
+)
+
+USER = "alice"
+"""Who looks, where nobody else is named."""
+USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004}
+NODES = 12
+INTERVAL_S = 5.0
+_QUEUE_EVERY_S = 60
+_BIG = 48
+"""Clusters larger than this have fewer processes on a node, so that a look at 10,000 nodes stays a second."""
+
+
+class _Kind(Struct, frozen=True):
+    """A kind of node."""
+
+    prefix: str
+    cpus: int
+    memory_mib: int
+    gpus: int = 0
+    gpu: str = ""
+    gpu_mib: int = 0
+    gpm: bool = False
+    """Whether its driver has SM activity."""
+
+
+_KINDS = (
+    _Kind("v", 40, 384 * 1024, 2, "Simulated V100-32GB", 32 * 1024),
+    _Kind("h", 96, 1024 * 1024, 4, "Simulated H100-80GB", 80 * 1024, True),
+    _Kind("c", 48, 192 * 1024),
+)
+
+
+class _Work(Struct, frozen=True):
+    """What a job does."""
+
+    name: str
+    per_gpu: int
+    """Tasks on a GPU; 0: it leaves the GPUs alone."""
+    gpu_percent: float
+    """Of one task alone."""
+    task_gib: float
+    cpu_percent: float
+    """Of all CPUs of the node."""
+    host_gib: float
+    grows: bool = False
+    """True: its memory rises until tasks die of it."""
+    share: bool = True
+
+
+_WORKS = (
+    _Work("lenet-sweep", 4, 9.0, 2.3, 62.0, 1.6),
+    _Work("resnet18", 2, 38.0, 10.3, 85.0, 9.0),
+    _Work("gnn-leak", 2, 30.0, 9.0, 75.0, 14.0, grows=True),
+    _Work("llm-finetune", 1, 88.0, 27.0, 58.0, 60.0, share=False),
+    _Work("notebook", 1, 3.0, 1.1, 2.0, 3.0, share=False),
+    _Work("cpu-pipeline", 0, 0.0, 0.0, 165.0, 2.0, share=False),
+    _Work("monte-carlo", 0, 0.0, 0.0, 95.0, 0.8, share=False),
+)
+
+
+_IDLER = _Work("interactive", 1, 0.6, 5.6, 1.5, 6.0, share=False)
+_IDLER_GROUP, _DAY_S, _IDLER_LEAST_S = 1, 86_400.0, 3600.0
+"""One of the viewer's jobs holds all GPUs of its nodes for a day, with one task that does next to nothing: what idle
+GPUs look like."""
+
+
+class Demo:
+    """Stands where a Surveyor stands."""
+
+    def __init__(
+        self,
+        *,
+        user: str = USER,
+        everybody: bool = False,
+        nodes: Sequence[str] = (),
+        jobs: Iterable[int | str] = (),
+        count: int = NODES,
+        seed: int = 1,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises UsageError for a user or a node that the demonstration does not have."""
+        if user not in USERS:
+            raise UsageError(
+                f"the demonstration has no user {shown(user) or repr(user)}; there are {', '.join(sorted(USERS))}"
+            )
+        self._user, self._everybody, self._jobs = user, everybody, frozenset(map(str, jobs))
+        self._unchecked = self._jobs
+        self._seed, self._clock, self._count = seed, clock, count
+        self._groups = _groups(count, seed)
+        there = {name: None for group in self._groups for name, _ in group}
+        for name in nodes:
+            if name not in there:
+                some = ", ".join(list(there)[:8]) + (", ..." if len(there) > 8 else "")
+                raise UsageError(f"the demonstration has no node {shown(name) or repr(name)}; there are {some}")
+        self._nodes = frozenset(nodes)
+        self._rich = count <= _BIG
+
+    def look(self, timeout_s: float = 0.0) -> Survey:
+        """The cluster now. Raises UsageError for a job that was not there at the first look."""
+        now = self._clock()
+        self._check_jobs(now)
+        nodes: list[NodeLoad] = []
+        jobs: list[QueuedJob] = []
+        for number, group in enumerate(self._groups):
+            running = _job_of(number, group, now, self._seed)
+            mine = running is not None and (
+                (self._everybody or running.user == self._user) and (not self._jobs or str(running.id) in self._jobs)
+            )
+            if not mine and (not self._everybody or self._jobs):
+                continue
+            chosen = [(name, kind) for name, kind in group if not self._nodes or name in self._nodes]
+            if not chosen:
+                continue
+            if running is not None:
+                jobs.append(_queued(running, group))
+            nodes += [self._node(name, kind, running if mine else None, now) for name, kind in chosen]
+        nodes.sort(key=lambda node: natural(node.name))
+        return Survey(
+            taken=now,
+            cluster="demo",
+            slurm_version="simulated",
+            user=self._user,
+            everybody=self._everybody,
+            source="demo",
+            nodes=tuple(nodes),
+            jobs=tuple(jobs),
+            jobs_taken=now - now % _QUEUE_EVERY_S,
+            notes=("a simulated cluster: no such nodes, users or jobs",),
+        )
+
+    def _check_jobs(self, now: float) -> None:
+        """What was named and is not there is said once: later it has ended."""
+        wanted, self._unchecked = self._unchecked, frozenset()
+        if not wanted:
+            return
+        found = [_job_of(number, group, now, self._seed) for number, group in enumerate(self._groups)]
+        there = [job.id for job in found if job is not None and (self._everybody or job.user == self._user)]
+        missing = sorted(wanted.difference(map(str, there)), key=natural)
+        if missing:
+            some = ", ".join(map(str, there[:8])) + (", ..." if len(there) > 8 else "")
+            whose = "" if self._everybody else f" of {self._user}"
+            raise UsageError(f"the demonstration has no job {missing[0]}{whose}; there are {some or 'none now'}")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _node(self, name: str, kind: _Kind, job: _Job | None, now: float) -> NodeLoad:
+        number = int(name.rpartition("-")[2])
+        if _is_down(name, self._count):
+            return NodeLoad(name=name, slurm=_slurm_node(name, kind, None, down=True), why="down")
+        slurm = _slurm_node(name, kind, job)
+        if _is_silent(name, self._count, now):
+            return NodeLoad(name=name, slurm=slurm, why="no answer within 5 s")
+        return NodeLoad(
+            name=name, slurm=slurm, snapshot=_snapshot(name, number, kind, job, now, self._seed, self._rich)
+        )
+
+
+# --- Who runs what, and when ------------------------------------------------------------------------------------------
+
+
+class _Job(Struct, frozen=True):
+    id: int
+    user: str
+    work: _Work
+    start: float
+    age: float
+    life: float
+    tasks: int
+    """On each node."""
+    lost: int
+    """Tasks of a node that died of memory."""
+
+
+def _noise(*parts: int) -> float:
+    """0 to 1, the same for the same numbers (a 64-bit mix; `hash` and `random` would do as well, and slower)."""
+    value = 0x9E3779B97F4A7C15
+    for part in parts:
+        value = (value ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        value ^= value >> 29
+    return (value >> 11) / (1 << 53)
+
+
+def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
+    """Nodes that run a job together: one, two or three of a kind."""
+    left = [0] * len(_KINDS)
+    groups: list[list[tuple[str, _Kind]]] = []
+    made = 0
+    while made < count:
+        kind = (0, 0, 1, 0, 2)[len(groups) % 5]
+        size = min(count - made, 1 + int(_noise(seed, len(groups), 7) * 2.4))
+        group = []
+        for _ in range(size):
+            left[kind] += 1
+            group.append((f"{_KINDS[kind].prefix}-{left[kind]}", _KINDS[kind]))
+        groups.append(group)
+        made += size
+    return groups
+
+
+def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float, seed: int) -> _Job | None:
+    """The job that the group runs at this time; None: it waits for the next."""
+    kind = group[0][1]
+    period = 900.0 + 1800.0 * _noise(seed, number, 1)
+    shifted = now + period * _noise(seed, number, 2)
+    cycle, age = int(shifted // period), shifted % period
+    life = period * (0.88 + 0.1 * _noise(seed, number, cycle, 3))
+    if number == _IDLER_GROUP:
+        cycle, age, life = int(now // _DAY_S), _IDLER_LEAST_S + now % _DAY_S, _IDLER_LEAST_S + _DAY_S
+    if age > life:
+        return None
+    works = [work for work in _WORKS if bool(work.per_gpu) == bool(kind.gpus) or (kind.gpus and not work.per_gpu)]
+    # On a node with GPUs, few leave them alone.
+    place = _noise(seed, number, cycle, 4)
+    works = [work for work in works if work.per_gpu] if kind.gpus and place < 0.93 else works
+    work = _IDLER if number == _IDLER_GROUP else works[int(_noise(seed, number, cycle, 5) * len(works))]
+    users = tuple(USERS)
+    # The first groups are the viewer's, so that `--demo` always has something to show.
+    user = USER if number in (0, 1, 2) else users[int(_noise(seed, number, cycle, 6) * len(users))]
+    tasks = 1 if work is _IDLER else work.per_gpu * kind.gpus or max(1, kind.cpus // 2)
+    lost = tasks // 2 if work.grows and age > 0.6 * life else 0
+    return _Job(
+        id=(number + 1) * 10_000 + cycle % 10_000,
+        user=user,
+        work=work,
+        start=now - age,
+        age=age,
+        life=life,
+        tasks=tasks,
+        lost=lost,
+    )
+
+
+def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
+    kind, numbers = group[0][1], [name.rpartition("-")[2] for name, _ in group]
+    nodes = group[0][0] if len(group) == 1 else f"{kind.prefix}-[{numbers[0]}-{numbers[-1]}]"
+    triple = f"[{len(group)},{job.tasks},{max(1, kind.cpus // job.tasks)}]"
+    return QueuedJob(
+        job_id=job.id,
+        name=job.work.name,
+        user=job.user,
+        uid=USERS[job.user],
+        partition="gpu" if kind.gpus else "cpu",
+        states=("RUNNING",),
+        start=int(job.start),
+        cpus=kind.cpus * len(group),
+        tasks=job.tasks * len(group),
+        node_count=len(group),
+        nodes=nodes,
+        gpus=kind.gpus * len(group) if job.work.per_gpu else 0,
+        gpu_indexes=tuple(tuple(range(kind.gpus)) for _ in group) if job.work.per_gpu else (),
+        share=str(job.work.per_gpu) if job.work.share else None,
+        comment=f"llsub {triple} LLSUB.{job.id}",
+    )
+
+
+def _is_down(name: str, count: int) -> bool:
+    return count >= 10 and name == "c-2"
+
+
+def _is_silent(name: str, count: int, now: float) -> bool:
+    """One node comes and goes: three minutes here, two away."""
+    return count >= 6 and name == "v-4" and now % 300 > 180
+
+
+# --- What a node says -------------------------------------------------------------------------------------------------
+
+
+def _slurm_node(name: str, kind: _Kind, job: _Job | None, *, down: bool = False) -> SlurmNode:
+    state = "DOWN" if down else "IDLE" if job is None else "ALLOCATED"
+    return SlurmNode(
+        name=name,
+        states=(state, "NOT_RESPONDING") if down else (state,),
+        reason="Not responding" if down else "",
+        cpus=kind.cpus,
+        cpus_allocated=0 if job is None else kind.cpus,
+        memory_mib=kind.memory_mib,
+        memory_allocated_mib=0 if job is None else kind.memory_mib,
+        gpus=kind.gpus,
+        gpus_allocated=0 if job is None or not job.work.per_gpu else kind.gpus,
+        partitions=("gpu" if kind.gpus else "cpu",),
+    )
+
+
+def _wave(now: float, period: float, phase: float) -> float:
+    """-1 to 1."""
+    return math.sin(2 * math.pi * (now / period + phase))
+
+
+def _means(level: float, swing: float, now: float, period: float, phase: float, over: float, most: float) -> Means:
+    """The same wave seen over longer and longer: it flattens."""
+
+    def at(window: float) -> float:
+        x = math.pi * min(window, over, 900.0) / period
+        return max(0.0, min(most, level + swing * (math.sin(x) / x if x else 1.0) * _wave(now, period, phase)))
+
+    over_s = min(900.0, max(INTERVAL_S, over))
+    return Means(m1=at(60), m5=at(300), m15=at(900), over_s=over_s, m10=at(600) if over_s >= 600.0 else None)
+
+
+def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, seed: int, rich: bool) -> Snapshot:
+    place = number * 31 + ord(name[0])
+    taken = now - INTERVAL_S * _noise(seed, place)
+    gpus: list[GpuLoad] = []
+    processes: list[ProcessLoad] = []
+    per_gpu: list[list[ProcessLoad]] = [[] for _ in range(kind.gpus)]
+    uuids = [f"GPU-demo-{name}-{index}" for index in range(kind.gpus)]
+    work = None if job is None else job.work
+    cpu_cores, host_mib, task_mib, peak_mib = 0.05 + 0.05 * _noise(seed, place, 1), 3000, 0, 0
+    if job is not None and work is not None:
+        cpu_cores = kind.cpus * work.cpu_percent / 100.0
+        cpu_cores *= 1 + 0.12 * _wave(now, 240, _noise(seed, place, 2))
+        grown = 0.4 + 0.6 * min(1.0, job.age / 120.0)
+        if work.grows:
+            # Until the first half of the tasks has died, memory rises to the GPU's end; the others go on from low.
+            done = job.age / (0.6 * job.life) if not job.lost else (job.age - 0.6 * job.life) / job.life
+            grown = 0.25 + 0.75 * min(1.0, done)
+            task_mib = int(grown * kind.gpu_mib / work.per_gpu * 0.97)
+            peak_mib = int(kind.gpu_mib / work.per_gpu * 0.97) if job.lost else task_mib
+        else:
+            task_mib = int(work.task_gib * 1024 * grown)
+            peak_mib = max(task_mib, int(work.task_gib * 1024 * min(1.0, 0.4 + job.age / 200.0)))
+        host_mib += int(work.host_gib * 1024 * (job.tasks - job.lost) * grown)
+        host_mib = min(host_mib, int(kind.memory_mib * 0.93))
+    alive = 0
+    if job is not None and work is not None and work.per_gpu:
+        for slot in range(job.tasks - job.lost if rich else min(job.tasks, 2 * kind.gpus)):
+            index = slot % kind.gpus
+            one = ProcessLoad(
+                pid=10_000 + slot * 13 + number % 1000,
+                start_ticks=int(job.start * 100) % 1_000_000_000,
+                name="python",
+                uid=USERS[job.user],
+                user=job.user,
+                job=job.id,
+                step="0",
+                task=slot,
+                slot=slot if work.share else None,
+                gpus=(
+                    OnGpu(
+                        uuid=uuids[index],
+                        memory_mib=task_mib,
+                        peak_mib=peak_mib,
+                        sm_percent=round(
+                            min(100.0, work.gpu_percent * (1 + 0.2 * _wave(now, 47, _noise(seed, slot)))), 1
+                        ),
+                    ),
+                ),
+                cap_mib=int(kind.gpu_mib * 0.98 / work.per_gpu) if work.share else None,
+                cpu_cores=round(cpu_cores / job.tasks, 2),
+                memory_mib=host_mib // max(1, job.tasks),
+            )
+            processes.append(one)
+            per_gpu[index].append(one)
+        alive = len(processes)
+    for index in range(kind.gpus):
+        on_it = len(per_gpu[index])
+        level = min(97.0, (work.gpu_percent if work else 0.0) * on_it)
+        age = job.age if job is not None else 900.0
+        phase = _noise(seed, place, index)
+        load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
+        gpus.append(_gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age))
+    gpu_load = round(sum(gpu.load5 or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
+    shown_job = (
+        () if job is None else (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
+    )
+    average = cpu_cores * min(1.0, (job.age if job else 900.0) / 300.0) + 0.1
+    return Snapshot(
+        node=name,
+        taken=taken,
+        source="demo",
+        measured_s=86_400.0,
+        interval_s=INTERVAL_S,
+        driver="simulated" if kind.gpus else None,
+        cpus=kind.cpus,
+        cores=kind.cpus,
+        load=(round(cpu_cores + 0.1, 2), round(average, 2), round(0.9 * average, 2)),
+        cpu_cores=round(cpu_cores, 2),
+        memory_total_mib=kind.memory_mib,
+        memory_used_mib=host_mib,
+        gpus=tuple(gpus),
+        processes=tuple(processes),
+        jobs=shown_job,
+        users=()
+        if job is None
+        else (
+            UserLoad(
+                uid=USERS[job.user],
+                user=job.user,
+                jobs=(job.id,),
+                processes=alive,
+                gpus=tuple(uuids[:alive]),
+                gpu_memory_mib=alive * task_mib,
+                gpu_load=gpu_load,
+                cpu_cores=round(cpu_cores, 2),
+                memory_mib=host_mib,
+            ),
+        ),
+    )
+
+
+def _gpu(
+    index: int,
+    uuid: str,
+    kind: _Kind,
+    on_it: int,
+    load: Means,
+    used: int,
+    rich: bool,
+    phase: float,
+    level: float,
+    age: float,
+) -> GpuLoad:
+    watts = 45.0 + 2.5 * load.m1
+    activity = Activity()
+    if kind.gpm and rich:
+        activity = Activity(
+            sm=round(load.m1, 1),
+            occupancy=round(load.m1 * 0.45, 1),
+            tensor=round(load.m1 * 0.3, 1),
+            dram=round(load.m1 * (0.35 + 0.2 * phase), 1),
+            fp64=0.0,
+            fp32=round(load.m1 * 0.2, 1),
+            fp16=round(load.m1 * 0.35, 1),
+        )
+    # Utilisation counts any kernel as a busy GPU: an upper bound.
+    m1, m5, m15 = (min(100.0, value * 1.25) for value in (load.m1, load.m5, load.m15))
+    util = Means(m1, m5, m15, load.over_s, None if load.m10 is None else min(100.0, load.m10 * 1.25))
+    return GpuLoad(
+        uuid=uuid,
+        index=index,
+        name=kind.gpu,
+        minor=index,
+        simulated=True,
+        memory_total_mib=kind.gpu_mib,
+        memory_used_mib=min(kind.gpu_mib, used + (420 if on_it else 0)),
+        utilization_percent=round(util.m1, 1),
+        utilization=util,
+        sm=load if kind.gpm else None,
+        dram=_times(load, 0.35 + 0.2 * phase) if kind.gpm else None,
+        activity=activity,
+        power_w=round(watts, 1),
+        temperature_c=int(30 + 0.45 * level),
+        clients=on_it,
+        unused_s=None if on_it else min(900.0, age),
+        unknown={} if kind.gpm else dict.fromkeys(("sm", "dram"), "the driver has no GPM for this GPU"),
+    )
+
+
+def _times(load: Means, factor: float) -> Means:
+    m10 = None if load.m10 is None else load.m10 * factor
+    return Means(load.m1 * factor, load.m5 * factor, load.m15 * factor, load.over_s, m10)
+
+
+def _job_load(
+    job: _Job,
+    uuids: Sequence[str],
+    alive: int,
+    task_mib: int,
+    peak_mib: int,
+    gpu_load: float,
+    cpu_cores: float,
+    host_mib: int,
+) -> JobLoad:
+    cpu = round(cpu_cores, 2)
+    return JobLoad(
+        job=job.id,
+        uid=USERS[job.user],
+        user=job.user,
+        share=job.work.per_gpu if job.work.share else None,
+        slots=job.tasks if job.work.share else None,
+        tasks=alive,
+        gpus=tuple(uuids[:alive]),
+        gpu_memory_mib=alive * task_mib,
+        gpu_load=gpu_load,
+        cpu_cores=cpu,
+        cpu=Means(cpu, cpu, cpu, min(900.0, job.age)),
+        memory_mib=host_mib,
+        memory_kills=job.lost,
+        task_peak_mib=peak_mib if alive else None,
+        task_host_peak_mib=host_mib // max(1, job.tasks),
+        tasks_measured=job.tasks if alive else 0,
+        tasks_at_once=job.tasks if alive else 0,
+        measured_s=job.age,
+    )

@@ -1,0 +1,41 @@
+"""The source of this node alone: its agent, whose windows and peaks are longer, or without one a sampler of our own."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ...core.settings import Settings
+from ..agent.watcher import NodeWatcher, this_node
+from ..snapshot import SourceName
+from .base import Answer, Asked
+
+
+class LocalSource:
+    """Answers for this node; of others it says that they are elsewhere. Raises UsageError where this one's name is
+    none."""
+
+    name: SourceName = "local"
+
+    def __init__(self, settings: Settings, *, watcher: NodeWatcher | None = None) -> None:
+        self._watcher = watcher or NodeWatcher(this_node(), settings)
+        self.node = self._watcher.node
+
+    def look(self, asked: Asked, timeout_s: float) -> Answer:
+        """As Source has it. Raises UsageError where somebody else's load is wanted and the caller may not see it."""
+        silent = {node: "another node" for node in asked.nodes if node != self.node}
+        if self.node not in asked.nodes:
+            return Answer(snapshots={}, silent=silent)
+        seen = self._watcher.look(asked.user, timeout_s)
+        trouble = self._watcher.trouble
+        notes = [f"{self.node}: sampled without the agent: {trouble}"] if trouble else []
+        return Answer(snapshots={self.node: replace(seen, source=self.name)}, silent=silent, notes=notes)
+
+    def get_ready(self, all_lines: bool, timeout_s: float) -> None:
+        """It is."""
+
+    def ask_again(self) -> None:
+        """Every look is new."""
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._watcher.close()

@@ -1,0 +1,198 @@
+"""Where looks come from, whoever wants them: a cluster, a demonstration or a recording, opened by one description."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from ...core import config
+from ...core.errors import UsageError, shown
+from ...core.settings import Settings
+from ...slurm.records import Submission
+from ..snapshot import Advice, Survey
+
+SOURCES = ("srun", "local", "agents", "prometheus")
+DEMO_NODES = 12
+SECOND = 0.999_999
+"""So far a second goes, by a clock that shows whole ones."""
+LASTING_S = 900.0
+"""An advice that is older says nothing about the next one: the longest window of load."""
+ASK_S = 2.0
+"""For reading how jobs were submitted, at one look: some hundred of them."""
+MOST_TIME_S = 1e11
+"""Unix time of a year that a calendar has."""
+
+
+class Looker(Protocol):
+    """Whatever can be looked at again and again."""
+
+    def look(self, timeout_s: float) -> Survey:
+        """What there is now."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """What to look at, and how. It travels to another process as JSON."""
+
+    user: str
+    """Whose nodes."""
+    everybody: bool = False
+    nodes: tuple[str, ...] = ()
+    """Only these; of a recording whoever shows it chooses."""
+    jobs: tuple[str, ...] = ()
+    """Only these, as squeue writes them."""
+    details: bool = True
+    """Whether more than a line for each node is wanted."""
+    source: str = ""
+    """One of SOURCES; empty: the site's load_source."""
+    demo: bool = False
+    demo_nodes: int = DEMO_NODES
+    replay: str | None = None
+    """A recording's file."""
+    at: str | None = None
+    """Where a recording is entered, as `moment` reads it."""
+    waiting: bool = False
+    """Whether jobs that wait for nodes are wanted as well."""
+    interval_s: float | None = None
+    """Between two looks; None: there will be one, which of a recording is its last."""
+
+
+def open_looker(origin: Origin, settings: Settings) -> Looker:
+    """What will be asked; only the source that is wanted is imported. Raises UsageError, StateError."""
+    if origin.demo:
+        from .demo import Demo
+
+        return Demo(
+            user=origin.user,
+            everybody=origin.everybody,
+            nodes=origin.nodes,
+            jobs=origin.jobs,
+            count=origin.demo_nodes,
+        )
+    if origin.replay is not None:
+        from .replay import Replay
+
+        replay = Replay(Path(origin.replay))
+        if origin.at is not None:
+            try:
+                replay.seek(within(origin.at, replay.first, replay.last))
+            except UsageError:
+                replay.close()
+                raise
+        elif origin.interval_s is None:
+            replay.seek(replay.last)
+        return replay
+    from . import surveys
+
+    return surveys.Surveyor(
+        surveys.open_source(origin.source or settings.load_source, settings, interval_s=origin.interval_s),
+        user=origin.user,
+        everybody=origin.everybody,
+        nodes=origin.nodes,
+        jobs=origin.jobs,
+        details=origin.details,
+        waiting=origin.waiting,
+        settings=settings,
+    )
+
+
+def moment(text: str, last: float) -> float:
+    """Unix time of `2026-01-31T14:30`, of `14:30` on the last day of a recording, or of seconds since 1970. Raises
+    UsageError."""
+    with contextlib.suppress(ValueError):
+        seconds = float(text)
+        if 0 <= seconds <= MOST_TIME_S:
+            return seconds
+    day = datetime.date.fromtimestamp(last).isoformat()
+    for form in (text, f"{day}T{text}"):
+        try:
+            return datetime.datetime.fromisoformat(form).timestamp()
+        except (ValueError, OverflowError):
+            continue
+    raise UsageError(f"--at {shown(text)}: write 2026-01-31T14:30, 14:30 (of the recording's last day), or seconds")
+
+
+def until(text: str, last: float) -> float:
+    """As `moment`, for going there: a time without a fraction is the end of its second, so that a look taken at
+    14:30:39.6, which is shown as 14:30:39, is found by that. Raises UsageError."""
+    found = moment(text, last)
+    return found if "." in text else found + SECOND
+
+
+def within(text: str, first: float, last: float) -> float:
+    """As `until`, for a recording from `first` to `last`. Raises UsageError for a time outside of it as well."""
+    found = until(text, last)
+    if found < first or moment(text, last) > last:
+        begin, end = (
+            datetime.datetime.fromtimestamp(int(taken)).isoformat(timespec="seconds") for taken in (first, last)
+        )
+        raise UsageError(f"--at {shown(text)}: the recording is from {begin} to {end}; write a time between these")
+    return found
+
+
+class Advisor:
+    """Says at each look what to run next: the advice of the look before is an input of the next one."""
+
+    def __init__(self) -> None:
+        self._previous: tuple[Advice, ...] = ()
+        self._taken: float | None = None
+        self._submissions: dict[int, Submission | None] = {}
+
+    def __call__(self, survey: Survey) -> tuple[Advice, ...]:
+        """Return the advice for every running job in the survey, by this site's settings. Raises UsageError for a job
+        whose nodes are not a list, and for a configuration that cannot be read."""
+        from ...triples import run_results
+        from ..rules.advice import advise
+
+        site = config.load()
+        # A recording, and a demonstration, is of other jobs than those whose results and submissions lie here.
+        is_now = survey.source not in ("replay", "demo")
+        failures = run_results.read_memory_failures(survey.jobs, os.geteuid()) if is_now else {}
+        is_next = self._taken is not None and 0 <= survey.taken - self._taken <= LASTING_S
+
+        def say() -> tuple[Advice, ...]:
+            return advise.advise_all(
+                survey,
+                site.settings,
+                site.partitions,
+                failures,
+                previous=self._previous if is_next else (),
+                submissions={job: one for job, one in self._submissions.items() if one is not None},
+            )
+
+        found = say()
+        if is_now and self._ask(survey, {one.job for one in found if one.change}):
+            found = say()
+        self._previous, self._taken = found, survey.taken
+        return found
+
+    def _ask(self, survey: Survey, advised: set[int | None]) -> bool:
+        """Read how the caller's own jobs that should be submitted otherwise were submitted; whether any was learned.
+        A look waits for some of them and no longer; the others come with the next look."""
+        from ...triples import submissions
+
+        until, uid, learned = time.monotonic() + ASK_S, os.geteuid(), False
+        running = {job.job_id for job in survey.jobs}
+        self._submissions = {job: one for job, one in self._submissions.items() if job in running}
+        for job in survey.jobs:
+            if (job.array or job.job_id) not in advised or job.job_id in self._submissions or job.uid != uid:
+                continue
+            if "RUNNING" not in job.states:
+                continue
+            if time.monotonic() > until:
+                break
+            self._submissions[job.job_id] = submissions.read_submission(job)
+            learned = learned or self._submissions[job.job_id] is not None
+            if job.array:
+                advised = advised - {job.array}  # one element stands for all
+        return learned

@@ -1,0 +1,126 @@
+"""A recording instead of a cluster: its surveys one after another, or the one of a given time."""
+
+from __future__ import annotations
+
+import bisect
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ...core.errors import StateError
+from ..recording import Place, Recording
+from ..snapshot import Survey
+
+
+class Replay:
+    """Stands where a Surveyor stands. A line that proves to be no survey when it is its turn is left out and counted.
+
+    Raises StateError for a file that is not readable or holds no survey.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._recording = Recording(path)
+        self._places: list[Place] = sorted(self._recording.places(), key=lambda place: place.taken)
+        self._next = 0
+        self._lost = 0
+        """Surveys that the file had when it was opened, and has no more."""
+        self._ahead: Survey | None = None
+        """The next one, where it has been read."""
+        try:
+            self._check()
+        except StateError:
+            self._recording.close()
+            raise
+
+    @property
+    def position(self) -> int:
+        """Which survey comes next, from 0."""
+        return self._next
+
+    @property
+    def count(self) -> int:
+        """How many surveys there are."""
+        return len(self._places)
+
+    @property
+    def next_taken(self) -> float | None:
+        """When the next one was taken, Unix time; None: there is none."""
+        return self._places[self._next].taken if self._next < len(self._places) else None
+
+    @property
+    def first(self) -> float:
+        """When the recording begins, Unix time."""
+        return self._places[0].taken
+
+    @property
+    def last(self) -> float:
+        """When the recording ends, Unix time."""
+        return self._places[-1].taken
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no further survey."""
+        return not self._read_ahead()
+
+    def seek(self, taken: float) -> None:
+        """Go to the newest survey that is not younger than `taken`; to the first, where all are younger."""
+        count = -1
+        while count != len(self._places):
+            count = len(self._places)
+            after = bisect.bisect_right(self._places, taken, key=lambda place: place.taken)
+            self._next, self._ahead = max(0, after - 1), None
+            self._read_ahead()
+
+    def step(self, count: int) -> None:
+        """Go on by so many surveys, or back by a negative number; never past an end."""
+        self._next, self._ahead = max(0, min(len(self._places) - 1, self._next + count)), None
+
+    def look(self, timeout_s: float = 0.0) -> Survey:
+        """The next survey; at the end the last one again. It says that it is a replay; where its figures came from
+        stays in the snapshots. Raises StateError where the file has none any more."""
+        while not self._read_ahead():
+            self._check()
+            self._next = len(self._places) - 1
+        survey, self._ahead = self._ahead, None
+        assert survey is not None
+        self._next += 1
+        number = self._next
+        self._read_ahead()  # so that a bad line that ends the file is said as well
+        return replace(survey, source="replay", notes=(*survey.notes, *self._notes(survey, number)))
+
+    def _read_ahead(self) -> bool:
+        """Have the next survey at hand; False: there is none."""
+        while self._ahead is None and self._next < len(self._places):
+            try:
+                self._ahead = self._recording.at(self._places[self._next])
+            except StateError:
+                if self._recording.has_lost(self._places[self._next]):
+                    self._lost += len(self._places) - self._next
+                    del self._places[self._next :]
+                    break
+                # Its head was that of a survey.
+                del self._places[self._next]
+                self._recording.skipped += 1
+        return self._ahead is not None
+
+    def _check(self) -> None:
+        if not self._places:
+            lost = self._lost_words() if self._lost else ""
+            raise StateError(str(self._recording.path), lost or f"holds no survey{self._skipped_words(' and ')}")
+
+    def _notes(self, survey: Survey, number: int) -> list[str]:
+        said = [f"recorded from {survey.source}: survey {number} of {len(self._places)}"]
+        left_out = self._skipped_words(" ")
+        said += [f"{self._recording.path.name} has{left_out}, left out"] if left_out else []
+        return said + ([f"{self._recording.path.name} {self._lost_words()}"] if self._lost else [])
+
+    def _lost_words(self) -> str:
+        return f"has become shorter: {self._lost} survey{'s' * (self._lost != 1)} of it cannot be read any more"
+
+    def _skipped_words(self, before: str) -> str:
+        count = self._recording.skipped
+        return f"{before}{count} line{'s' * (count != 1)} that {'are' if count != 1 else 'is'} none" if count else ""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._recording.close()

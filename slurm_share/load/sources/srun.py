@@ -1,0 +1,520 @@
+"""The source of ordinary users: a sampler as a step of their own jobs, through srun. Nothing has to be installed but
+this package on the nodes, nobody sees anybody else's, and Slurm is asked once: a step lives until it is closed.
+
+A step overlaps with the job's others and takes nothing from them: no slot of a share (SLURM_SHARE_SLOT=none), no CPU of
+its own, no memory but the job's. It asks for the job's GPUs, for under ConstrainDevices it would see none otherwise.
+Where the job's memory is full, the kernel ends the sampler and not the work. The sampler ends with its standard input;
+where srun or this host goes without a word, slurmstepd keeps that open, and the sampler ends because it has heard
+nothing for SILENCE_S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core import nodelist
+from ...core.errors import CommandError, StateError, UsageError, shown
+from ...core.process import Deadline, Stream, stream
+from ...slurm.records import QueuedJob
+from .. import snapshot
+from ..rules import steps
+from ..rules.merge import merge
+from ..rules.steps import Step
+from ..snapshot import Snapshot, SourceName
+from . import srun_command
+from .base import Answer, Asked
+from .frames import Joiner
+from .srun_command import (
+    CANCELLED,
+    MEMORY_FULL,
+    SILENCE_S,
+    WAITS,
+    srun_argv,
+    srun_environment,
+    why_ended,
+)
+
+STEPS_MAX = 64
+"""Most steps at a time: each is an srun on this host and a step in slurmctld. Who has more jobs than this side by side
+can name nodes, or ask for one of the sources for operators."""
+TRY_AGAIN_S = 60.0
+"""How long a step that failed is left alone: slurmctld is not asked at every look."""
+START_S = 30.0
+"""Seconds of silence after which a node of a new step counts as lost: it went away while the step was starting."""
+OTHER_JOBS_TRIED = 3
+"""Jobs of a node in which no step could be started, before the node is left alone for as long."""
+STOP_S = 3.0
+"""What the steps have to end by themselves and by SIGTERM. A sampler is done some 50 ms after its input has ended; one
+whose srun we had to kill ends by SILENCE_S."""
+LOST_STOP_S = 1.0
+"""The same of a step that has lost a node. Less than the dashboard gives its process to end."""
+_BEATS = 6
+"""Signs of life in the time that a sampler waits for one."""
+PROGRAM = (sys.executable, "-I", "-m", "slurm_share.cli.main")
+
+
+class _Failed(Struct, frozen=True):
+    """A step that ended, or could not be started."""
+
+    at: float
+    """On our monotonic clock."""
+    why: str
+    ran: bool
+    """The sampler itself ended, and not because of the job: another job's would fare no better."""
+    again_s: float = TRY_AGAIN_S
+    """How long it is left alone."""
+
+
+class _Lost(Struct, frozen=True):
+    """A node from which a step's snapshots came, and then no more: it lost power, or was rebooted. srun does not say
+    so, and the step goes on on its other nodes."""
+
+    heard: float
+    """When it was heard of last, on our monotonic clock."""
+    count: int = 1
+    """Steps, one after another, of which nothing came from it."""
+
+
+_LostKey = tuple[int, int | None, str]
+"""Job, component and node."""
+
+
+class _Running:
+    """One step, and what has come of it."""
+
+    def __init__(self, step: Step, child: Stream, started: float) -> None:
+        self.step = step
+        """Without the nodes that were given up."""
+        self.nodes = step.nodes
+        """With them."""
+        self.child = child
+        self.started = started
+        self.awake = started
+        """Since then it is expected to speak: the step of a suspended job is not."""
+        self.was_awaited = False
+        """A whole look has waited for it."""
+        self.joiner = Joiner(step.nodes)
+        self.newest: dict[str, tuple[float, Snapshot]] = {}
+        """Node -> (when it came, on our monotonic clock; the snapshot)."""
+        self.told = 0
+        """Of the joiner's lost messages."""
+        self.torn = ""
+
+    def take(self, now: float) -> None:
+        for line in self.child.lines():
+            message = self.joiner.feed(line)
+            if message is None:
+                continue
+            try:
+                seen = snapshot.parse_snapshot(message[1], message[0])
+            except StateError as error:
+                self.torn = shown(error.why, 100)
+                continue
+            if message[0] in self.step.nodes:  # of a node that was given up, another step tells
+                self.newest[message[0]] = (now, seen)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a node was given up."""
+        return self.nodes != self.step.nodes
+
+    def heard(self, node: str) -> float | None:
+        """When the newest snapshot of a node came; None: there was none."""
+        return self.newest[node][0] if node in self.newest else None
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come of it."""
+        return not self.child.files or self.child.code is not None
+
+    def ended_nodes(self) -> dict[str, str]:
+        """Nodes on which the sampler has ended, and why."""
+        return srun_command.ended_nodes(self.child.said)
+
+
+class SrunSource:
+    """Keeps a step in every job that is needed for it. Use from one thread; the steps are read in another."""
+
+    name: SourceName = "srun"
+
+    def __init__(
+        self,
+        *,
+        interval_s: float = 5.0,
+        silence_s: float = SILENCE_S,
+        program: Sequence[str] = PROGRAM,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._interval_s = interval_s
+        self._silence_s = silence_s
+        self._program = tuple(program)
+        self._clock = clock
+        self._running: dict[Step, _Running] = {}
+        self._failed: dict[Step, _Failed] = {}
+        self._lost: dict[_LostKey, _Lost] = {}
+        self._came = threading.Condition()
+        self._closing = False
+        self._reader: threading.Thread | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def look(self, asked: Asked, timeout_s: float) -> Answer:
+        """As Source has it. Waits for nodes that were never heard of; of the others it answers what has come.
+
+        Raises UsageError where everybody's load is wanted: this source has the caller's alone.
+        """
+        until = Deadline.after(timeout_s)
+        if not asked.user:
+            raise UsageError(
+                "srun shows you your own jobs; everybody's load needs slurm-share-agent on the nodes and --source "
+                "agents, or --source prometheus"
+            )
+        uid = os.getuid()
+        own = tuple(job for job in asked.jobs if job.uid == uid)
+        notes: list[str] = []
+        now = self._clock()
+        # The step of a job that is suspended is suspended too, takes no signal, and goes on when the job does.
+        paused = {(job.het[0] if job.het else job.job_id, job.start) for job in own if "SUSPENDED" in job.states}
+        self._sweep(now)
+        self._give_up(asked.nodes, paused, now)
+        failed = {step: one.why for step, one in self._failed.items()}
+        left_alone = self._left_alone()
+        nodes = [node for node in asked.nodes if node not in left_alone]
+        started = list(steps.choose(own, nodes, self._running, failed))
+        if len(started) > STEPS_MAX:
+            started.sort(key=lambda step: (step not in self._running, -len(step.nodes)))
+            notes.append(
+                f"{len(started)} steps would be needed, and srun is given at most {STEPS_MAX}; name some of the nodes "
+                "with -n, or ask for slurm-share-agent on them"
+            )
+            for step in started[STEPS_MAX:]:
+                failed[step] = "left out"
+            del started[STEPS_MAX:]
+        self._stop(
+            [
+                running
+                for step, running in self._running.items()
+                if step not in started and (step.job, step.start) not in paused
+            ]
+        )
+        for step in started:
+            if step not in self._running and (why := self._start(step)):
+                failed[step] = why
+        self._wait([step for step in started if step not in failed], until)
+        return self._answer(asked, own, started, failed, notes, timeout_s)
+
+    def get_ready(self, all_lines: bool, timeout_s: float) -> None:
+        """Without the jobs there is nothing to begin with."""
+
+    def ask_again(self) -> None:
+        """What failed is tried again at the next look, but for what failed a moment ago."""
+        now = self._clock()
+        self._failed = {step: one for step, one in self._failed.items() if now - one.at < self._interval_s}
+
+    def close(self) -> None:
+        """End the steps. Doing so twice is fine."""
+        if self._closing:
+            return
+        self._closing = True
+        os.eventfd_write(self._wake, 1)
+        if self._reader is not None:
+            self._reader.join()
+        self._stop(list(self._running.values()))
+        os.close(self._wake)
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _sweep(self, now: float) -> None:
+        """Forget what has ended, and what failed long enough ago to be tried again."""
+        self._failed = {step: one for step, one in self._failed.items() if now - one.at < one.again_s}
+        with self._came:
+            over = [running for running in self._running.values() if running.over]
+        for running in over:
+            why, code = self._why_over(running)
+            if code == 0 and now - running.started >= self._silence_s:
+                continue  # we were stopped for a while, and it heard nothing of us: begun anew
+            ran = why not in (CANCELLED, MEMORY_FULL) and bool(running.ended_nodes())
+            again_s = TRY_AGAIN_S
+            if all(_lost_key(running.step, node) in self._lost for node in running.step.nodes):
+                again_s = max(self._count_lost(running, node, now) for node in running.step.nodes)
+            self._failed[running.step] = _Failed(now, why, ran, again_s)
+        self._stop(over)
+
+    def _give_up(self, nodes: Collection[str], paused: Collection[tuple[int, int | None]], now: float) -> None:
+        """Take nodes from which nothing comes any more out of their steps, which go on for the others: `steps.choose`
+        has a new step for them then, or a step of another job."""
+        empty = []
+        for step, running in list(self._running.items()):
+            if (step.job, step.start) in paused:
+                running.awake = now
+                continue
+            with self._came:
+                ended = self._ended_of_several(running)
+                silent = [node for node in step.nodes if node in nodes and self._is_silent(running, node, ended, now)]
+                lost = [*silent, *(node for node in step.nodes if node in ended)]
+                if not lost:
+                    continue
+                del self._running[step]
+                running.step = replace(step, nodes=tuple(node for node in step.nodes if node not in lost))
+                if running.step.nodes:
+                    self._running[running.step] = running
+                else:
+                    empty.append(running)
+            for node in lost:
+                of_node = replace(step, nodes=(node,))
+                if node in ended:
+                    self._failed[of_node] = _Failed(now, ended[node], ended[node] != MEMORY_FULL)
+                elif again_s := self._count_lost(running, node, now):
+                    self._failed[of_node] = _Failed(now, "", False, again_s)
+        self._stop(empty)
+
+    @staticmethod
+    def _ended_of_several(running: _Running) -> dict[str, str]:
+        """Nodes on which the sampler has ended while it runs on others; a step that ends as a whole is swept."""
+        ended = running.ended_nodes()
+        is_whole = ended.keys() >= set(running.nodes) or why_ended(running.child.said, None) == CANCELLED
+        return {} if is_whole else ended
+
+    def _is_silent(self, running: _Running, node: str, ended: Collection[str], now: float) -> bool:
+        """Whether a node has said nothing for too long; one that says why it waits, or has ended, has not."""
+        if node in ended or now - self._last(running, node) <= self._patience_s(running, node):
+            return False
+        running.take(now)  # we may have been stopped ourselves, and what it said lies unread
+        if now - self._last(running, node) <= self._patience_s(running, node):
+            return False
+        return running.heard(node) is not None or not why_ended(running.child.said, None).startswith(WAITS)
+
+    @staticmethod
+    def _last(running: _Running, node: str) -> float:
+        return max(running.awake, running.heard(node) or running.started)
+
+    def _patience_s(self, running: _Running, node: str) -> float:
+        return self._stale_s if running.heard(node) is not None else max(self._stale_s, START_S)
+
+    def _count_lost(self, running: _Running, node: str, now: float) -> float:
+        """Count a step of which nothing came from this node, and say how long the node is left alone now: not at all
+        the first time, then twice as long each time."""
+        key = _lost_key(running.step, node)
+        before = self._lost.get(key)
+        heard = running.heard(node)
+        if before is None or (heard is not None and heard > before.heard):
+            self._lost[key] = _Lost(running.started if heard is None else heard)
+            return 0.0
+        self._lost[key] = _Lost(before.heard, before.count + 1)
+        return min(TRY_AGAIN_S, self._stale_s * (1 << min(before.count - 1, 10)))
+
+    def _left_alone(self) -> set[str]:
+        """Nodes on which the sampler itself ended: another job's step would fare no better; nor does the fourth job,
+        where Slurm gave no step in three."""
+        failures = Counter(node for step in self._failed for node in step.nodes)
+        ran = {node for step, one in self._failed.items() if one.ran for node in step.nodes}
+        return ran | {node for node, count in failures.items() if count >= OTHER_JOBS_TRIED}
+
+    def _start(self, step: Step) -> str:
+        """Start a step; why not, in words."""
+        try:
+            argv = srun_argv(step, self._program, self._interval_s, self._silence_s)
+            child = stream(argv, env=srun_environment(os.environ))
+        except CommandError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise UsageError(
+                    "there is no srun on this host; run this where you submit jobs, or on a node with --source local"
+                ) from error
+            why = f"srun did not start: {shown(error.stderr, 100)}"
+            self._failed[step] = _Failed(self._clock(), why, False)
+            return why
+        with self._came:
+            self._running[step] = _Running(step, child, self._clock())
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._read, name="srun reader", daemon=True)
+            self._reader.start()
+        os.eventfd_write(self._wake, 1)
+        return ""
+
+    def _stop(self, stopped: Sequence[_Running]) -> None:
+        if not stopped:
+            return
+        with self._came:
+            for running in stopped:
+                self._running.pop(running.step, None)
+        for running in stopped:
+            running.child.hang_up()  # all at once, so that they end side by side
+        if self._closing:
+            _end(stopped)
+        else:
+            # Beside the looks: a node that hangs holds nobody up.
+            threading.Thread(target=_end, args=(stopped,), name="srun end", daemon=True).start()
+
+    def _read(self) -> None:
+        """The reader's thread: takes what comes at once, so that no pipe is ever full and the newest is the newest; and
+        gives signs of life, however seldom somebody looks."""
+        every_s = self._silence_s / _BEATS
+        beat = Deadline.after(every_s)
+        while not self._closing:
+            with self._came:
+                if beat.left() <= 0:
+                    beat = Deadline.after(every_s)
+                    for running in self._running.values():
+                        running.child.beat()
+                files = [(file, running) for running in self._running.values() for file in running.child.files]
+            poll = select.poll()
+            poll.register(self._wake, select.POLLIN)
+            for file, _ in files:
+                poll.register(file, select.POLLIN)
+            ready = {file for file, _ in poll.poll(1000 * beat.left() + 1)}
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+            with self._came:
+                for running in {id(one): one for file, one in files if file in ready}.values():
+                    if running.step in self._running:
+                        running.take(self._clock())
+                self._came.notify_all()
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    def _wait(self, steps: Iterable[Step], until: Deadline) -> None:
+        """Until each node of new steps has answered once or will not, or the time is over. A step is waited for in one
+        look, and nodes that were lost not at all: the others' figures are not held up."""
+        wanted = [
+            running for step in steps if (running := self._running.get(step)) is not None and not running.was_awaited
+        ]
+
+        def complete() -> bool:
+            for running in wanted:
+                if running.over:
+                    running.take(self._clock())  # what it wrote last
+                    continue
+                step = running.step
+                missing = [
+                    node
+                    for node in step.nodes
+                    if node not in running.newest and _lost_key(step, node) not in self._lost
+                ]
+                if missing and not set(missing) <= running.ended_nodes().keys():
+                    return False
+            return True
+
+        with self._came:
+            self._came.wait_for(complete, until.left())
+        for running in wanted:
+            running.was_awaited = True
+
+    def _answer(
+        self,
+        asked: Asked,
+        own: Sequence[QueuedJob],
+        started: Sequence[Step],
+        failed: Mapping[Step, str],
+        notes: list[str],
+        timeout_s: float,
+    ) -> Answer:
+        now = self._clock()
+        seen: dict[str, list[Snapshot]] = {}
+        silent: dict[str, str] = {}
+        for step, why in failed.items():
+            for node in step.nodes:
+                silent[node] = self._with_silence(step, node, why, now)
+        with self._came:
+            for step in started:
+                running = self._running.get(step)
+                if running is None:
+                    continue
+                ended = running.ended_nodes()
+                for node in step.nodes:
+                    came, newest = running.newest.get(node, (None, None))
+                    if newest is not None and came is not None and now - came <= self._stale_s:
+                        seen.setdefault(node, []).append(newest)
+                        self._lost.pop(_lost_key(step, node), None)
+                    elif node in ended:
+                        silent[node] = ended[node]
+                    elif running.over:
+                        silent[node] = self._why_over(running)[0]
+                    elif came is not None:
+                        silent[node] = f"nothing for {now - came:.0f} s"
+                    else:
+                        waiting = why_ended(running.child.said, None)
+                        why = self._with_silence(step, node, waiting or running.torn, now)
+                        silent[node] = why or f"no answer within {timeout_s:.3g} s"
+                if running.joiner.lost > running.told:
+                    lost, running.told = running.joiner.lost - running.told, running.joiner.lost
+                    notes.append(f"of job {step.job}, messages came torn and were dropped: {lost}")
+        if any("there is no" in why for why in silent.values()):
+            notes.append(
+                f"slurm-share has to be on the nodes where it is here, as {self._program[0]}, or in a folder that they "
+                "share"
+            )
+        held = self._held_up(own)
+        snapshots = {
+            node: replace(merge(looks), source=self.name) for node, looks in seen.items() if node in asked.nodes
+        }
+        notes += _unseen(own, snapshots, silent)
+        words = {
+            node: silent.get(node) or held.get(node) or "no job of yours"
+            for node in asked.nodes
+            if node not in snapshots
+        }
+        return Answer(snapshots=snapshots, silent=words, notes=notes)
+
+    def _with_silence(self, step: Step, node: str, why: str, now: float) -> str:
+        """Of a node that was lost, for how long there is nothing, before what is known besides."""
+        lost = self._lost.get(_lost_key(step, node))
+        if lost is None:
+            return why
+        return f"nothing for {now - lost.heard:.0f} s" + (f": {why}" if why else "")
+
+    @property
+    def _stale_s(self) -> float:
+        return max(3 * self._interval_s, self._interval_s + 5)
+
+    def _why_over(self, running: _Running) -> tuple[str, int | None]:
+        """In words, and what srun ended with."""
+        code = running.child.wait(0.2)
+        with self._came:
+            running.take(self._clock())  # its last words may not have been read yet
+        return why_ended(running.child.said, code) or "the sampler ended", code
+
+    @staticmethod
+    def _held_up(own: Sequence[QueuedJob]) -> dict[str, str]:
+        """Nodes of jobs that take no step now."""
+        found: dict[str, str] = {}
+        for job in own:
+            for state, why in steps.NO_STEPS.items():
+                if state in job.states:
+                    found.update(dict.fromkeys(nodelist.unfold(job.nodes), why))
+        return found
+
+
+def _lost_key(step: Step, node: str) -> _LostKey:
+    return step.job, step.component, node
+
+
+def _unseen(own: Sequence[QueuedJob], snapshots: Mapping[str, Snapshot], silent: Mapping[str, str]) -> Iterator[str]:
+    """What the jobs have on a node, and its snapshot has not: the step that would see it did not answer."""
+    for job in own:
+        if not steps.is_ready(job) or not job.gpu_indexes:
+            continue
+        for node, indexes in zip(nodelist.unfold(job.nodes), job.gpu_indexes, strict=False):
+            seen = snapshots.get(node)
+            if seen is None or seen.driver is None or any(gpu.minor is None for gpu in seen.gpus):
+                continue
+            if missing := set(indexes) - {gpu.minor for gpu in seen.gpus}:
+                which = ", ".join(map(str, sorted(missing)))
+                why = silent.get(node, "its sampler does not see it")
+                yield f"{node}: GPU {which} of job {job.id} is not in these figures: {why}"
+
+
+def _end(stopped: Sequence[_Running]) -> None:
+    """An srun that has lost a node waits for it for ever: it has less time, and comes first."""
+    deadline, short = Deadline.after(STOP_S), Deadline.after(LOST_STOP_S)
+    for running in sorted(stopped, key=lambda one: not one.has_lost):
+        running.child.stop(short if running.has_lost else deadline)

@@ -1,0 +1,448 @@
+"""Looks at nodes again and again: Slurm's facts, asked rarely, and a source's snapshots, asked each time: a Survey."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from ...core import nodelist
+from ...core.background import Beside
+from ...core.errors import CommandError, SlurmShareError, UsageError, shown
+from ...core.natural import natural
+from ...core.process import Deadline
+from ...core.settings import Settings
+from ...core.spans import span_words
+from ...node import processes
+from ...slurm import jobs as slurm_jobs
+from ...slurm import nodes as slurm_nodes
+from ...slurm.records import ClusterName, QueuedJob, SlurmNode
+from ..snapshot import NodeLoad, Survey
+from .base import Answer, Asked, Source
+
+REFRESH_S = 60.0
+"""Between two questions to Slurm, however often somebody looks."""
+RETRY_S = 10.0
+"""After a question that was not answered."""
+AGAIN_S = 2.0
+"""Between two that somebody waits for."""
+SLURM_TIMEOUT_S = 30.0
+"""For one question; a look does not wait for it once there are facts of an earlier one."""
+OLD_S = 90.0
+"""Facts of Slurm older than this are shown with their age."""
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.2, 3600.0
+"""What `slurm-share sample` takes."""
+PLACED = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+"""States of jobs that have nodes."""
+WAITING = "PENDING"
+WAITING_MOST = 1000
+"""Waiting jobs that are read in full, a kilobyte and 0.4 ms each; of more, those of the highest priority."""
+OTHERS = "slurm-share-agent on the nodes and --source agents, or --source prometheus"
+SHOWN_MOST = 200
+"""Letters of a list of nodes in a sentence."""
+_OWN_ONLY = ("srun", "local")
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What Slurm answered, at one moment."""
+
+    taken: float
+    """Unix time at which Slurm was asked."""
+    cluster: ClusterName
+    nodes: Mapping[str, SlurmNode]
+    jobs: tuple[QueuedJob, ...]
+    """Those that have nodes; none where a line of every node is wanted."""
+    places: frozenset[str]
+    """Nodes that have jobs."""
+    waiting: tuple[QueuedJob, ...] = ()
+    """Those that have none yet, where they are wanted."""
+    waiting_more: int = 0
+    """So many more wait, and were not read."""
+
+
+class _Part(Struct, frozen=True, kw_only=True):
+    """What of Slurm's facts a view is about; made anew with them and not at each look."""
+
+    facts: Facts | None
+    nodes: tuple[str, ...]
+    addresses: Mapping[str, str]
+    jobs: tuple[QueuedJob, ...]
+    waiting: tuple[QueuedJob, ...]
+    down: Mapping[str, str]
+    """Nodes that are not asked, and why."""
+    notes: tuple[str, ...]
+
+
+class Surveyor:
+    """One view of some nodes. Made once, asked from one thread, closed at the end; `source` is closed with it.
+
+    `user`: whose nodes, by name; `everybody`: all nodes that have GPUs or jobs, an operator's view. `nodes`, `jobs`:
+    only these nodes, and those of these jobs (of an array or a heterogeneous job, its number means all of it).
+    `details`: as Asked has it. `waiting`: whether jobs that wait for nodes are shown as well; not where nodes are
+    named, or no more than lines of all nodes are wanted.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        user: str,
+        everybody: bool = False,
+        nodes: Sequence[str] = (),
+        jobs: Iterable[int | str] = (),
+        settings: Settings | None = None,
+        details: bool = True,
+        waiting: bool = False,
+        refresh_s: float = REFRESH_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock`: for ages and pauses; one that is set, as the wall's may be, would stop the questions to Slurm."""
+        self._source = source
+        self._user = user
+        self._everybody = everybody
+        self._named = tuple(dict.fromkeys(nodes))
+        self._jobs = frozenset(map(str, jobs))
+        page = settings.documentation_url if settings is not None else ""
+        self._needs = f"{OTHERS} ({page})" if page else OTHERS
+        self._details = details
+        self._waiting = waiting and (not self._named or bool(self._jobs)) and not self._is_local
+        self._refresh_s = refresh_s
+        self._clock = clock
+        self._asking: Beside[Facts] | None = None
+        self._facts: Facts | None = None
+        self._asked_at = 0.0
+        self._facts_at = 0.0
+        """When the facts that we have were asked for, on our clock."""
+        self._trouble = ""
+        self._wanted = self._awaited = False
+        """Whether somebody waits for the next question, for the one that is going on."""
+        self._hurries_until = -math.inf
+        self._silent: frozenset[str] = frozenset()
+        """Nodes of which the last look had nothing."""
+        self._part: _Part | None = None
+        self._check_rights()
+
+    def look(self, timeout_s: float) -> Survey:
+        """All of it, after at most about `timeout_s`.
+
+        Raises UsageError for what the caller may not see or what is not there at the first look, CommandError where
+        Slurm did not answer even once, SlurmShareError where the source has nothing for anybody.
+        """
+        until = Deadline.after(timeout_s)
+        facts = self._slurm(until)
+        if self._part is None or self._part.facts is not facts:
+            part = self._chosen(facts)
+            if self._part is None:
+                self._check_there(part)
+            self._part = part
+        answer = self._snapshots(self._part, until)
+        return self._survey(self._part, answer)
+
+    def ask_again(self) -> None:
+        """Somebody wants to know, or has changed something: the next look asks Slurm as well, and waits a little for
+        the answer. For a minute Slurm is asked more often than usual: what is cancelled takes its time to go."""
+        self._wanted = True
+        self._hurries_until = self._clock() + self._refresh_s
+        self._source.ask_again()
+
+    def close(self) -> None:
+        """End what the source started."""
+        self._source.close()
+
+    # ---- who may see what -------------------------------------------------------------------------------------------
+
+    def _check_rights(self) -> None:
+        if self._source.name not in _OWN_ONLY:
+            return  # whoever answers there knows who asks
+        if self._source.name == "srun" and self._everybody:
+            raise UsageError(f"srun shows you your own jobs; --all is for operators and needs {self._needs}")
+        if self._source.name == "srun" and self._user != processes.read_user_name(os.getuid()):
+            raise UsageError(
+                f"srun shows you your own jobs; the load of {shown(self._user)} is for operators and needs "
+                f"{self._needs}"
+            )
+
+    def _check_there(self, part: _Part) -> None:
+        """What was named and is not there is said once, and not at each look: later it has ended."""
+        facts = part.facts
+        missing = (
+            sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
+            if facts is not None
+            else []
+        )
+        if missing:
+            whose = "running" if self._everybody else f"a running job of {shown(self._user)}"
+            whose += " or a waiting one" if self._waiting and not self._everybody else ""
+            whose += " or waiting" if self._waiting and self._everybody else ""
+            word = f"job {missing[0]} is" if len(missing) == 1 else f"jobs {', '.join(missing)} are"
+            raise UsageError(f"{word} not {whose}; see llstat")
+        if facts is None or not self._named:
+            return
+        unknown = [
+            node for node in self._named if node not in facts.nodes and node != getattr(self._source, "node", "")
+        ]
+        if unknown:
+            raise UsageError(f"Slurm has no node {nodelist.fold(unknown)}; {_there_are(unknown[0])}")
+        if self._source.name == "srun" and not part.jobs:
+            raise UsageError(
+                f"you have no job on {nodelist.fold(self._named)}; the load of nodes where only others have jobs is "
+                f"for operators and needs {self._needs}"
+            )
+
+    # ---- Slurm ------------------------------------------------------------------------------------------------------
+
+    def _slurm(self, until: Deadline) -> Facts | None:
+        """The newest facts. Waits for the first ones; later ones are asked for beside the looks."""
+        now = self._clock()
+        if self._asking is None and (self._facts is None or now - self._asked_at >= self._pause_s):
+            self._asked_at = now
+            self._awaited, self._wanted = self._wanted, False
+            self._asking = Beside(self._question())
+            if self._facts is None:
+                self._source.get_ready(self._asks_for_all, until.left())
+        if self._asking is not None:
+            # Facts that a sleeping caller left to grow old are waited for, for a while; and those that he asked for.
+            old = self._facts is None or now - self._facts_at > OLD_S or self._awaited
+            patient = self._facts is None and not self._is_local
+            if self._asking.wait(until.left() if patient else min(2.0, until.left() / 2) if old else 0.0):
+                asking, self._asking = self._asking, None
+                self._take(asking)
+            elif self._facts is None:
+                self._trouble = "no answer yet"
+        if self._facts is None and not self._is_local:
+            raise SlurmShareError("Slurm does not answer, and without it nobody knows where your jobs run")
+        return self._facts
+
+    @property
+    def _is_local(self) -> bool:
+        """Then Slurm's facts are welcome, and nothing depends on them."""
+        return self._source.name == "local"
+
+    @property
+    def _asks_for_all(self) -> bool:
+        """Whether it will be a line of every node that is there."""
+        return self._everybody and not (self._named or self._jobs or self._details or self._is_local)
+
+    @property
+    def _pause_s(self) -> float:
+        usual_s = self._refresh_s
+        if self._trouble or self._clock() < self._hurries_until:
+            usual_s = min(RETRY_S, usual_s)
+        return min(AGAIN_S, usual_s) if self._wanted else usual_s
+
+    def _take(self, asking: Beside[Facts]) -> None:
+        try:
+            self._facts, self._facts_at, self._trouble = asking.answer(), self._asked_at, ""
+        except SlurmShareError as error:
+            self._trouble = str(error)
+            if self._facts is None and not self._is_local:
+                raise
+        except Exception as error:  # a fault of ours, and no reason to lose what is on the screen
+            self._trouble = f"a fault of slurm-share: {error!r}"
+            if self._facts is None and not self._is_local:
+                raise SlurmShareError(f"Slurm's answer was not understood ({shown(self._trouble, 160)})") from error
+
+    def _question(self) -> Callable[[], Facts]:
+        wanted = nodelist.fold(self._named) if self._named else ""
+        if self._is_local:
+            wanted = getattr(self._source, "node", wanted)
+        lines, everybody = self._asks_for_all, self._everybody
+        waits = self._waiting and not lines
+        # Where lines are all, of the queue only the places are read; and one's own jobs, for the cluster's name.
+        users = [self._user] if lines or not everybody else []
+
+        def ask() -> Facts:
+            taken = time.time()
+            # Commands side by side: none needs another's answer, but where the nodes are those of the jobs.
+            asked = Beside(lambda: _read_nodes(wanted)) if everybody or wanted else None
+            places = Beside(lambda: slurm_jobs.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
+            queue = _read_queue_with_waiting if waits else _read_queue
+            cluster, jobs, more = queue(users)
+            if places is not None:
+                jobs, folded = (), places.answer()
+            else:
+                folded = frozenset(job.nodes for job in jobs)
+            names = {name for one in folded for name in nodelist.unfold(one)}
+            nodes = asked.answer() if asked is not None else _read_nodes(nodelist.fold(names)) if names else ()
+            return Facts(
+                taken=taken,
+                cluster=cluster or ClusterName("", ""),
+                nodes={node.name: node for node in nodes},
+                jobs=tuple(job for job in jobs if job.nodes),
+                places=frozenset(names),
+                waiting=tuple(job for job in jobs if waits and not job.nodes and WAITING in job.states),
+                waiting_more=more,
+            )
+
+        return ask
+
+    # ---- which nodes ------------------------------------------------------------------------------------------------
+
+    def _chosen(self, facts: Facts | None) -> _Part:
+        jobs = [] if facts is None else [job for job in facts.jobs if self._means(job)]
+        nodes = self._nodes(facts, jobs)
+        chosen = set(nodes)
+        return _Part(
+            facts=facts,
+            nodes=nodes,
+            addresses={} if facts is None else _addresses(facts, chosen),
+            jobs=tuple(job for job in jobs if not chosen.isdisjoint(_nodes_of(job))),
+            waiting=() if facts is None else tuple(job for job in facts.waiting if self._means(job)),
+            down={} if facts is None else {node: why for node in nodes if (why := _down(facts.nodes.get(node)))},
+            notes=() if facts is None else (*(_hidden_jobs(facts) if self._everybody else ()), *_more_waiting(facts)),
+        )
+
+    def _means(self, job: QueuedJob) -> bool:
+        return not self._jobs or not self._jobs.isdisjoint(job.names)
+
+    def _nodes(self, facts: Facts | None, jobs: Sequence[QueuedJob]) -> tuple[str, ...]:
+        if self._is_local:
+            here = str(getattr(self._source, "node", ""))
+            return self._named or (here,)
+        if facts is None:
+            return self._named
+        if self._named and not self._jobs:
+            return tuple(node for node in self._named if node in facts.nodes)
+        of_jobs = {node for job in jobs for node in _nodes_of(job)}
+        if self._everybody and not self._jobs:
+            of_jobs |= facts.places
+            of_jobs |= {node.name for node in facts.nodes.values() if node.gpus or node.cpus_allocated}
+        if self._named:
+            of_jobs &= set(self._named)
+        return tuple(sorted(of_jobs, key=natural))
+
+    # ---- snapshots --------------------------------------------------------------------------------------------------
+
+    def _snapshots(self, part: _Part, until: Deadline) -> Answer:
+        user = "" if self._everybody else self._user
+        asked = tuple(node for node in part.nodes if node not in part.down)
+        question = Asked(nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details)
+        answer = self._source.look(question, until.left())
+        if self._source.name == "srun":
+            # A job may have ended or lost a node, which Slurm knows better than a step that says nothing.
+            if answer.silent.keys() - self._silent:
+                self._hurries_until = self._clock() + self._refresh_s
+            self._silent = frozenset(answer.silent)
+        return Answer(snapshots=answer.snapshots, silent={**answer.silent, **part.down}, notes=answer.notes)
+
+    def _survey(self, part: _Part, answer: Answer) -> Survey:
+        facts = part.facts
+        notes = [*answer.notes, *part.notes]
+        age = self._clock() - self._facts_at
+        if self._trouble and (facts is None or age > self._refresh_s):
+            last = "" if facts is None else f"; its figures are {span_words(age)} old"
+            notes.append(f"Slurm does not answer ({shown(self._trouble, 160)}){last}")
+        elif facts is not None and age > max(OLD_S, 1.5 * self._refresh_s):
+            notes.append(f"Slurm's figures are {span_words(age)} old")
+        return Survey(
+            taken=time.time(),
+            cluster=facts.cluster.cluster if facts is not None else "",
+            slurm_version=facts.cluster.version if facts is not None else "",
+            user=self._user,
+            everybody=self._everybody,
+            source=self._source.name,
+            nodes=tuple(_node(facts, node, answer) for node in part.nodes),
+            jobs=(*part.jobs, *part.waiting),
+            jobs_taken=None if facts is None else facts.taken,
+            notes=tuple(notes),
+        )
+
+
+def _read_queue(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
+    """(which Slurm, jobs that have nodes, 0)."""
+    return (*slurm_jobs.read_queue(users=users, states=PLACED, timeout_s=SLURM_TIMEOUT_S), 0)
+
+
+def _read_queue_with_waiting(users: Sequence[str]) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
+    """(which Slurm, jobs that have nodes and jobs that wait, how many more wait). One full answer where the queue is
+    short; where it is long, the full answer has the first of it alone."""
+    numbers = slurm_jobs.read_waiting(users, timeout_s=SLURM_TIMEOUT_S)
+    if len(numbers) <= WAITING_MOST:
+        cluster, jobs = slurm_jobs.read_queue(users=users, states=(*PLACED, WAITING), timeout_s=SLURM_TIMEOUT_S)
+        return cluster, jobs, 0
+    first = numbers[:WAITING_MOST]
+    asked = Beside(lambda: slurm_jobs.read_queue(jobs=first, states=(WAITING,), timeout_s=SLURM_TIMEOUT_S))
+    cluster, jobs, _ = _read_queue(users)
+    return cluster, (*jobs, *asked.answer()[1]), len(numbers) - len(first)
+
+
+def _more_waiting(facts: Facts) -> list[str]:
+    if not facts.waiting_more:
+        return []
+    return [f"{facts.waiting_more} more jobs wait; the {WAITING_MOST} of the highest priority are shown (llstat)"]
+
+
+def _read_nodes(wanted: str) -> tuple[SlurmNode, ...]:
+    return slurm_nodes.read_nodes(wanted, timeout_s=SLURM_TIMEOUT_S)
+
+
+def _node(facts: Facts | None, name: str, answer: Answer) -> NodeLoad:
+    seen = answer.snapshots.get(name)
+    known = None if facts is None else facts.nodes.get(name)
+    why = "" if seen is not None else answer.silent.get(name, "no answer")
+    return NodeLoad(name=name, slurm=known, snapshot=seen, why=why)
+
+
+def _there_are(unknown: str) -> str:
+    """What a person who named a node that is none may have meant."""
+    try:
+        names = [node.name for node in slurm_nodes.read_nodes(timeout_s=SLURM_TIMEOUT_S)]
+    except CommandError:
+        return "see llfree, or sinfo"
+    near = difflib.get_close_matches(unknown, names, 1)
+    there = nodelist.fold(names)
+    if len(there) > SHOWN_MOST:
+        there = f"{there[:SHOWN_MOST].rpartition(',')[0]}, ... (see llfree)"
+    return f"did you mean {near[0]}? There are {there}" if near else f"there are {there}"
+
+
+def _nodes_of(job: QueuedJob) -> tuple[str, ...]:
+    return nodelist.unfold(job.nodes)
+
+
+def _addresses(facts: Facts, nodes: Collection[str]) -> dict[str, str]:
+    return {name: node.address for name in nodes if (node := facts.nodes.get(name)) is not None and node.address}
+
+
+def _down(node: SlurmNode | None) -> str:
+    if node is None or node.answers:
+        return ""
+    if "NOT_RESPONDING" in node.states and "DOWN" not in node.states:
+        return "not responding"
+    return "powered down" if {"POWERED_DOWN", "POWERING_DOWN"} & set(node.states) else "down"
+
+
+def _hidden_jobs(facts: Facts) -> list[str]:
+    """PrivateData: Slurm leaves others' jobs out for everybody but its own operators, and says nothing of it."""
+    busy = [node.name for node in facts.nodes.values() if node.cpus_allocated and node.name not in facts.places]
+    if not busy:
+        return []
+    count = f"{len(busy)} nodes have" if len(busy) > 1 else f"{busy[0]} has"
+    return [f"{count} jobs that Slurm does not show you (PrivateData); be an operator in Slurm as well to see them"]
+
+
+def open_source(name: str, settings: Settings, *, interval_s: float | None = None) -> Source:
+    """The source of that name; what is not used is not loaded. `interval_s`: between two snapshots of a source that
+    streams. Raises UsageError for a name that is none, or a source that this site has not set up."""
+    every = min(max(settings.agent_interval_s if interval_s is None else interval_s, LEAST_INTERVAL_S), MOST_INTERVAL_S)
+    if name == "srun":
+        from .srun import SrunSource
+
+        return SrunSource(interval_s=every)
+    if name == "local":
+        from .local import LocalSource
+
+        return LocalSource(settings)
+    if name == "agents":
+        from .agents import AgentsSource
+
+        return AgentsSource(settings)
+    if name == "prometheus":
+        from .prometheus import PrometheusSource
+
+        return PrometheusSource(settings)
+    raise UsageError(f"there is no source {shown(name)}; those are srun, local, agents and prometheus")

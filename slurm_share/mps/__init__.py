@@ -1,0 +1,11 @@
+"""MPS: its control daemons, their life cycle, folders, cgroups and processes."""
+
+from __future__ import annotations
+
+from ..core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from .session import ControlDaemon as ControlDaemon
+
+__getattr__, __all__ = exports(__name__, {"ControlDaemon": "session"})

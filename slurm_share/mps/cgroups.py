@@ -1,0 +1,190 @@
+"""Makes and removes the cgroups of users' MPS daemons, and ends what is in one as a whole.
+
+What a kernel does not offer is left out and said: a daemon without limits is better than none, and a user cannot use
+one that he cannot trace (user_process.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from ..core import cgroup_paths, process
+from ..core.process import Deadline
+from ..core.records import DaemonGroup, ProcessIdentity
+from . import device_guard
+from .rules import cgroups as rules
+
+PAUSE_S = 0.002
+FREEZE_S = 0.5
+"""How long to wait until all processes of a group are frozen. One that is in a call into the driver may take longer;
+the group is killed anyway."""
+END_S = 1.0
+"""How long to wait, beyond a deadline, until a group is empty after SIGKILL."""
+
+
+def make(group: DaemonGroup, deadline: Deadline) -> tuple[str, ...]:
+    """The group, empty and with its limits; sentences about what this node cannot hold.
+
+    What an earlier daemon left in one of that name is ended first: nobody's, since the caller starts the next one.
+    """
+    notes: list[str] = []
+    if cgroup_paths.exists(group) and (left := end(group, deadline)):
+        notes.append(f"process {left[0].pid} of a former daemon does not end")
+    folders = cgroup_paths.folders(group)
+    if not folders:
+        return (*notes, f"no limits hold for it: {group.root} has no cgroups that can be written")
+    for controller, folder in folders:
+        try:
+            _make_folder(folder, group, deadline)
+        except OSError as error:
+            notes.append(f"it has no cgroup: {folder}: {error.strerror}")
+            continue
+        notes += _limit(folder, controller, group)
+    if group.minor is None:
+        notes.append("it may open any GPU: the number of its own is not known")
+    return tuple(notes)
+
+
+def _limit(folder: str, controller: str, group: DaemonGroup) -> list[str]:
+    """Write what limits the group in one tree; a sentence for each kind that cannot be had."""
+    notes: dict[str, str] = {}
+    for file, value in rules.values(group, controller):
+        if file in notes:
+            continue
+        try:
+            _write(f"{folder}/{file}", value)
+        except OSError as error:
+            notes[file] = f"{file} does not hold for it: {error.strerror}"
+    if controller == "" and group.minor is not None:
+        try:
+            device_guard.attach(folder, rules.device_program(group.minor))
+        except OSError as error:
+            notes["devices"] = f"it may open any GPU: {error.filename or 'bpf'}: {error.strerror}"
+    for file, value in rules.swap_values(group, controller):
+        _tried(f"{folder}/{file}", value)  # a kernel may not count swap
+    return list(notes.values())
+
+
+def end(group: DaemonGroup, deadline: Deadline) -> tuple[ProcessIdentity, ...]:
+    """Kill all that is in the group, at once, and remove it with its user's folder if that is empty then; what is still
+    there. Nothing to do where there is no group."""
+    folders = cgroup_paths.folders(group)
+    if not any(os.access(folder, os.F_OK) for _, folder in folders):
+        return ()
+    until = Deadline.after(max(deadline.left(), END_S))
+    while True:
+        pids = cgroup_paths.read_pids(group)
+        if pids:
+            _kill(folders, pids)
+        if _remove(folders) or until.left() <= 0:
+            break
+        time.sleep(PAUSE_S)
+    left = (process.identify(pid) for pid in cgroup_paths.read_pids(group))
+    _remove(cgroup_paths.users_folders(group))
+    return tuple(one for one in left if one is not None)
+
+
+def _kill(folders: tuple[tuple[str, str], ...], pids: tuple[int, ...]) -> None:
+    """SIGKILL for everything in the group: none of it can start anything meanwhile."""
+    if any(_tried(f"{folder}/cgroup.kill", "1") for controller, folder in folders if controller == ""):
+        return  # since Linux 5.14
+    freezers = [
+        (f"{folder}/freezer.state", "FROZEN", "THAWED") if controller else (f"{folder}/cgroup.freeze", "1", "0")
+        for controller, folder in folders
+        if controller in ("", "freezer")
+    ]
+    for file, stop, _ in freezers:
+        _tried(file, stop)
+    if freezers:
+        _wait_frozen(folders, Deadline.after(FREEZE_S))
+    for pid in {*pids, *(pid for _, folder in folders for pid in cgroup_paths.read_pids_in(folder))}:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for file, _, go_on in freezers:
+        _tried(file, go_on)
+
+
+def _wait_frozen(folders: tuple[tuple[str, str], ...], until: Deadline) -> None:
+    while until.left() > 0:
+        states = [_read(f"{folder}/freezer.state") for controller, folder in folders if controller == "freezer"]
+        events = [_read(f"{folder}/cgroup.events") for controller, folder in folders if controller == ""]
+        if all("FROZEN" in state for state in states) and all("frozen 1" in event for event in events):
+            return
+        time.sleep(PAUSE_S)
+
+
+def _make_folder(folder: str, group: DaemonGroup, deadline: Deadline) -> None:
+    """The last of a user's groups may be removed at this moment, and its folder with it."""
+    user = os.path.dirname(folder)  # noqa: PTH120
+    ours = os.path.dirname(user)  # noqa: PTH120
+    while True:
+        try:
+            for one in (ours, user):
+                try:
+                    os.mkdir(one, 0o755)  # noqa: PTH102
+                except FileExistsError:
+                    pass
+                _enable(os.path.dirname(one), one, group)  # noqa: PTH120
+            _enable(user, folder, group)
+            os.mkdir(folder, 0o755)  # noqa: PTH102
+            return
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            if deadline.left() <= 0:
+                raise
+            time.sleep(PAUSE_S)
+
+
+def _enable(above: str, folder: str, group: DaemonGroup) -> None:
+    """In v2, what limits a group has to be allowed in each folder above it. What cannot be is found out by whoever
+    writes the limit."""
+    if not os.access(f"{above}/cgroup.subtree_control", os.W_OK):
+        return
+    on = _read(f"{above}/cgroup.subtree_control").split()
+    for controller in rules.needed_controllers(group):
+        if controller not in on:
+            _tried(f"{above}/cgroup.subtree_control", f"+{controller}")
+
+
+def _remove(folders: tuple[tuple[str, str], ...]) -> bool:
+    """Whether all of them are gone; a process that is about to be gone counts as there."""
+    gone = True
+    for _, folder in folders:
+        try:
+            os.rmdir(folder)  # noqa: PTH106
+        except FileNotFoundError:
+            pass
+        except OSError:
+            gone = False
+    return gone
+
+
+def _tried(file: str, value: str) -> bool:
+    try:
+        _write(file, value)
+    except OSError:
+        return False
+    return True
+
+
+def _write(file: str, value: str) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file) from error
+    finally:
+        os.close(fd)
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="ascii") as stream:
+            return stream.read(4096)
+    except OSError:
+        return ""

@@ -1,0 +1,388 @@
+"""The wire to one MPS control daemon: one line there, one answer back, under a lock, within a deadline.
+
+The control program of driver 535, 550 and 555 was run to find out how it behaves (the manners are repeated by the
+stand-in in packaging/demo/simgpu, and tests/contract/test_mps_contract.py holds both to them):
+
+* It serves one front end at a time. Two callers in parallel lose 12 to 17 % of their calls, and about 1 % of all calls
+  end with exit code 0 and no answer. So every call of ours holds a lock that lies beside the pipe directory, is
+  repeated where the answer was lost, and is never judged by its exit code.
+* An idle front end of anybody who can reach the socket keeps all others out. So every call has a deadline.
+* Many commands answer nothing, done or not. So a word that it does not know goes after each, on the same connection:
+  once it has complained about that, it has seen the command before it, and all of its answer is there.
+* The daemon holds a POSIX lock on `control_lock` for its life. The kernel names the holder without a connection, in
+  microseconds, on all versions: that is the proof of life, the pid file is none (535 has no such file).
+* A program killed by the deadline may still have been heard: setting is followed by reading back, in mps/daemons.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..core import locks, process
+from ..core.errors import (
+    CommandError,
+    MpsFolderError,
+    MpsGoneError,
+    MpsMissingError,
+    MpsRefusedError,
+    MpsSilentError,
+    shown,
+)
+from ..core.paths import Paths
+from ..core.patterns import pattern
+from ..core.process import Deadline
+from ..core.records import DaemonGroup, Owner, ProcessIdentity
+from ..core.settings import Settings
+from . import processes
+from .records import MpsHealth, MpsPlace, MpsServer
+
+PIPE_MAX_BYTES = 87
+"""From 88 on the daemon ends with 1 and no word: `<pipe>/control_privileged` no longer fits sun_path (measured)."""
+
+PROTOCOL = "2"
+"""The one that all supported drivers have (docs.nvidia.com/deploy/mps, release 615, mpsv2-interface)."""
+
+SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""The daemon finds nvidia-cuda-mps-server through PATH alone; a hook's own PATH may lack /usr/sbin, or be unset."""
+
+LAST_WORD = "slurm_share_end"
+"""Answered by every version with `Unknown command "slurm_share_end"`, to everybody, with a server or without."""
+
+RETRY_S = 0.02
+
+GONE = "Cannot find MPS control daemon process"
+BUSY = "Cannot send command to MPS control daemon process"
+REFUSALS = ("Insufficient privileges", "Not enough privilege", "Invalid", "Only root user")
+
+_MEMORY = pattern(r"(?ai)([0-9]{1,9})([GM])B?")
+_PIDS = pattern(r"[0-9]{1,10}")
+_NOT_FOUND = pattern(r"Server [0-9]+ not found")
+
+
+def node_place(
+    paths: Paths,
+    program: str,
+    owner: Owner,
+    gpu_uuid: str,
+    *,
+    pipe: str | None = None,
+    minor: int | None = None,
+    settings: Settings | None = None,
+) -> MpsPlace:
+    """Where the daemon of one user on one GPU of this node lives.
+
+    pipe: its pipe directory, where that is known already. minor and settings: what limits a daemon that is started.
+    """
+    pipe = str(paths.mps_pipe(owner.uid, gpu_uuid)) if pipe is None else pipe
+    name = pipe.rpartition("/")[2]
+    group = DaemonGroup(str(paths.cgroup), owner.uid, name)
+    if settings is not None:
+        group = DaemonGroup(
+            group.root, group.uid, name, minor, settings.mps_daemon_memory_mib, settings.mps_daemon_processes
+        )
+    return MpsPlace(program, pipe, gpu_uuid, owner, group=group)
+
+
+def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
+    """The same daemon where an earlier release put it; None where none is there."""
+    pipe = str(paths.earlier_mps_pipe(place.owner.uid, place.gpu))
+    if not os.path.lexists(pipe):
+        return None
+    return MpsPlace(place.program, pipe, place.gpu, place.owner, place.environment, place.options, place.group)
+
+
+def check_pipe(pipe: str) -> None:
+    """Raises MpsFolderError for a pipe directory that the daemon would not take, or would take somewhere else.
+
+    An empty CUDA_MPS_PIPE_DIRECTORY puts root's files into `/` (measured).
+    """
+    if not pipe.startswith("/") or os.path.normpath(pipe) != pipe or pipe == "/":
+        raise MpsFolderError(shown(pipe), "is not an absolute path in its shortest form")
+    size = len(os.fsencode(pipe))
+    if size > PIPE_MAX_BYTES:
+        raise MpsFolderError(pipe, f"is {size} bytes long; MPS takes at most {PIPE_MAX_BYTES}, choose a shorter root")
+    if any(character < " " for character in pipe):
+        raise MpsFolderError(shown(pipe), "has a control character in it")
+
+
+def environment(place: MpsPlace) -> dict[str, str]:
+    """All that the daemon and its front end get to see. Nothing of the caller's own goes along.
+
+    Drivers from 615 on know a second protocol, whose answers are others; older ones ignore the variable.
+    """
+    return {
+        "PATH": f"{place.program.rpartition('/')[0]}:{SEARCH_PATH}",
+        **dict(place.environment),
+        "CUDA_MPS_PROTOCOL_VERSION": PROTOCOL,
+        "CUDA_MPS_PIPE_DIRECTORY": place.pipe,
+        "CUDA_MPS_LOG_DIRECTORY": place.logs,
+        "CUDA_VISIBLE_DEVICES": place.gpu,
+    }
+
+
+def ask(place: MpsPlace, command: str, deadline: Deadline) -> str:
+    """The daemon's answer to one command; empty where it has nothing to say, and said so.
+
+    Raises MpsGoneError, MpsSilentError, MpsMissingError; MpsRefusedError where the answer is a refusal.
+    """
+    if len(command) > 1024 or not command.isprintable():
+        raise ValueError(f"not a command of one line: {shown(command)}")
+    text = _converse(place, f"{command}\n{LAST_WORD}\n", deadline, _answers_before_the_last)
+    refuse(place, command, text)
+    return text
+
+
+def tell_quit(place: MpsPlace, deadline: Deadline) -> None:
+    """Say `quit`. Returns when the front end has ended; whether the daemon has, its lock knows.
+
+    Raises as `ask` does, MpsSilentError also where clients keep the daemon waiting.
+    """
+    text = _converse(place, "quit\n", deadline, lambda text: text)
+    refuse(place, "quit", text)
+
+
+def refuse(place: MpsPlace, command: str, answer: str) -> None:
+    """Raises MpsRefusedError where the answer is one of the control program's refusals. The exit code is 0 for all."""
+    if answer.startswith(REFUSALS):
+        raise MpsRefusedError(place.pipe, f"{command}: {shown(answer, 200)}")
+
+
+def ui_lock(place: MpsPlace) -> str:
+    """Held for every call: one front end at a time. The owner's, so that his own programs wait for their turn."""
+    return f"{place.pipe}.ui"
+
+
+def is_unknown(answer: str) -> bool:
+    """Whether this release does not know the command."""
+    return answer.startswith("Unknown command")
+
+
+def _answers_before_the_last(text: str) -> str | None:
+    """What was said before the complaint about the last word; None where that is missing, so the call was lost."""
+    before, _, last = text.strip().rpartition("\n")
+    return before.strip() if LAST_WORD in last else None
+
+
+def _converse(place: MpsPlace, text: str, deadline: Deadline, understood: Callable[[str], str | None]) -> str:
+    with held(ui_lock(place), place, deadline):
+        while True:
+            finished = _front_end(place, text, deadline)
+            if GONE in finished.stderr:
+                raise MpsGoneError(place.pipe, "no daemon is there")
+            answer = understood(finished.stdout)
+            if answer is not None and finished.code == 0 and BUSY not in finished.stderr:
+                return answer.strip()
+            if deadline.left() <= RETRY_S:
+                raise MpsSilentError(place.pipe, "its daemon is busy with somebody else's idle front end, or hangs")
+            time.sleep(RETRY_S)
+
+
+def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finished:
+    """One run of the control program as the daemon's owner: root's own hands stay out of a user's folder."""
+    try:
+        return process.exchange(
+            [place.program],
+            text=text,
+            timeout_s=max(deadline.left(), 0.05),
+            env=environment(place),
+            owner=place.owner,
+            group=place.group,
+        )
+    except CommandError as error:
+        if isinstance(error.__cause__, OSError):
+            raise missing(place) from error
+        raise MpsSilentError(place.pipe, f"its daemon does not answer ({error.stderr})") from error
+
+
+def missing(place: MpsPlace) -> MpsMissingError:
+    """The error for a node without MPS."""
+    return MpsMissingError(
+        place.pipe, f"{place.program} is not there or cannot be run; it comes with the driver, often as its own package"
+    )
+
+
+@contextmanager
+def held(path: str, place: MpsPlace, deadline: Deadline, *, theirs: bool = True) -> Iterator[None]:
+    """Hold a lock file, made where it is missing. The kernel lets go of it when the holder dies.
+
+    Lock files lie beside the pipe directory, which comes and goes. Whoever removes one holds it (`forget`), and whoever
+    gets a lock looks whether the file is still the one in the folder: so nobody holds a lock that no other can find.
+
+    theirs: the daemon's owner may hold it, too. Nobody else may open it, and so keep the others waiting.
+
+    Raises MpsSilentError when its time is up first, MpsFolderError where the folder is not there or not the caller's.
+    """
+    while True:
+        fd = _open_lock(path, place, theirs)
+        try:
+            if not locks.take(fd, deadline, RETRY_S / 4):
+                raise MpsSilentError(place.pipe, f"another program holds {path}")
+            if _is_file_at(fd, path):
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def forget(path: str) -> None:
+    """Remove a lock file that the caller holds."""
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        pass  # an empty file more on a tmpfs; the next boot has none
+
+
+def _open_lock(path: str, place: MpsPlace, theirs: bool) -> int:
+    """A user asks a daemon that root started under the lock that root made for him."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    while True:
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise MpsFolderError(place.pipe, f"its lock {path} cannot be opened: {error.strerror}") from error
+        try:
+            fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            continue  # somebody was faster
+        except FileNotFoundError as error:
+            raise MpsGoneError(place.pipe, "there is no such folder, so no daemon") from error
+        except OSError as error:
+            raise MpsFolderError(place.pipe, f"its lock {path} cannot be made: {error.strerror}") from error
+        if theirs and os.geteuid() == 0:
+            os.fchown(fd, place.owner.uid, place.owner.gid)
+        return fd
+
+
+def _is_file_at(fd: int, path: str) -> bool:
+    mine = os.fstat(fd)
+    try:
+        there = os.lstat(path)
+    except OSError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+# ---- Questions ----
+
+
+def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
+    """The daemon's servers, each with its status. Raises as `ask` does.
+
+    Almost always there is one, and the kernel knows which: then list and status come with one call, which halves what
+    a visit to a healthy daemon costs.
+    """
+    daemon = processes.read_daemon(place)
+    likely = None if daemon is None else processes.likely_server(daemon)
+    if likely is not None:
+        text = f"get_server_list\nget_server_status {likely}\n{LAST_WORD}\n"
+        listed, _, status = _converse(place, text, deadline, _answers_before_the_last).rpartition("\n")
+        if listed == str(likely):
+            return (MpsServer(likely, parse_status(status)),)
+    pids = parse_pids(place, ask(place, "get_server_list", deadline))
+    return tuple(MpsServer(pid, read_server_status(place, pid, deadline)) for pid in pids)
+
+
+def read_server_status(place: MpsPlace, server_pid: int, deadline: Deadline) -> str | None:
+    """INITIALIZING, ACTIVE or FAULT; GONE where the server has just ended; None where the release cannot say."""
+    return parse_status(ask(place, f"get_server_status {server_pid}", deadline))
+
+
+def read_clients(place: MpsPlace, server_pid: int, deadline: Deadline) -> tuple[int, ...]:
+    """Pids of the programs that are connected to a server; none where that server is gone."""
+    return parse_pids(place, ask(place, f"get_client_list {server_pid}", deadline))
+
+
+def read_default_percent(place: MpsPlace, deadline: Deadline) -> float:
+    """Active thread percentage that the next server gives its clients."""
+    return parse_percent(place, ask(place, "get_default_active_thread_percentage", deadline))
+
+
+def read_percent(place: MpsPlace, server_pid: int, deadline: Deadline) -> float:
+    """Active thread percentage that the next clients of a running server get."""
+    return parse_percent(place, ask(place, f"get_active_thread_percentage {server_pid}", deadline))
+
+
+def read_default_memory_mib(place: MpsPlace, device: int, deadline: Deadline) -> int | None:
+    """Pinned memory limit of the next server's clients on its device of that number; None: no limit."""
+    return parse_memory_mib(place, ask(place, f"get_default_device_pinned_mem_limit {device}", deadline))
+
+
+def read_memory_mib(place: MpsPlace, server_pid: int, device: int, deadline: Deadline) -> int | None:
+    """Pinned memory limit of the next clients of a running server; None: no limit."""
+    return parse_memory_mib(place, ask(place, f"get_device_pinned_mem_limit {server_pid} {device}", deadline))
+
+
+def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
+    """How the daemon is. Never raises for anything it finds out: being unwell is an answer.
+
+    The kernel is asked first, so that a dead daemon costs no time. Raises MpsMissingError and MpsFolderError, which are
+    about this node and this caller and not about the daemon.
+    """
+    holder = processes.lock_holder(place, proc)
+    if holder is None:
+        return MpsHealth("dead", None, why="nobody holds its lock")
+    if not processes.is_daemon(holder, place):
+        return MpsHealth("foreign", holder, why=processes.describe_foreign(holder))
+    try:
+        servers = read_servers(place, deadline)
+    except (MpsSilentError, MpsRefusedError) as error:
+        return MpsHealth("silent", holder, why=error.why)
+    except MpsGoneError:
+        # It died in this moment; or its sockets were removed, and no program reaches it any more.
+        return MpsHealth(
+            "dead" if processes.read_daemon(place, proc) is None else "silent", holder, why="its socket is gone"
+        )
+    return _health_of(holder, servers)
+
+
+def _health_of(daemon: ProcessIdentity, servers: tuple[MpsServer, ...]) -> MpsHealth:
+    faulty = [server.pid for server in servers if server.status == "FAULT"]
+    if faulty:
+        why = f"server {faulty[0]} is in FAULT: a program on this GPU failed, new ones get CUDA error 807 until the"
+        return MpsHealth("fault", daemon, servers, f"{why} others have ended")
+    if any(server.status in ("ACTIVE", None) for server in servers):
+        return MpsHealth("fine", daemon, servers)
+    return MpsHealth("no server", daemon, servers, "it has no server that takes clients")
+
+
+# ---- The daemon's texts ----
+
+
+def parse_pids(place: MpsPlace, text: str) -> tuple[int, ...]:
+    """Pids, one a line; none for a server that is gone. Raises MpsRefusedError for any other text."""
+    if _NOT_FOUND.match(text):
+        return ()
+    lines = text.split()
+    if not all(_PIDS.fullmatch(line) for line in lines):
+        raise MpsRefusedError(place.pipe, f"an answer that is not a list of processes: {shown(text, 200)}")
+    return tuple(int(line) for line in lines)
+
+
+def parse_status(text: str) -> str | None:
+    """A server's status in capitals; GONE for one that is not there; None for a release without the command."""
+    if is_unknown(text) or not text.strip():
+        return None
+    return "GONE" if _NOT_FOUND.match(text) else text.split()[-1].upper()
+
+
+def parse_percent(place: MpsPlace, text: str) -> float:
+    """A percentage, one digit behind the point. Raises MpsRefusedError for any other text."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise MpsRefusedError(place.pipe, f"an answer that is not a percentage: {shown(text, 200)}") from error
+
+
+def parse_memory_mib(place: MpsPlace, text: str) -> int | None:
+    """`2G` or `512M` in MiB; None for no text, which is no limit. Raises MpsRefusedError for any other text."""
+    if not text.strip():
+        return None
+    match = _MEMORY.fullmatch(text.split()[-1])
+    if match is None:
+        raise MpsRefusedError(place.pipe, f"an answer that is not a memory limit: {shown(text, 200)}")
+    return int(match[1]) * (1024 if match[2].upper() == "G" else 1)

@@ -1,0 +1,253 @@
+"""The processes of MPS, as the kernel lists them: who holds a daemon's lock, which servers and front ends there are.
+
+No daemon is asked, so nobody is kept waiting, and a daemon that hangs is seen as well as any other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+
+from ..core import process
+from ..core.errors import MpsFolderError, shown
+from ..core.records import ProcessIdentity
+from ..node import process_table
+from .records import MPS_NAME, MpsPlace, MpsProcess, MpsRole
+
+TYPE_CHECKING = False  # as mypy knows it; hooks load this module
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+DEFAULT_PIPE = "/tmp/nvidia-mps"
+"""Where MPS lives when nobody says where."""
+DEFAULT_PIPE_V3_ROOT = "/run/nvidia-mps"
+"""The same for a daemon of root's with protocol 3 (docs.nvidia.com/deploy/mps, release 615)."""
+PIPE_VARIABLE = b"CUDA_MPS_PIPE_DIRECTORY"
+PROTOCOL_VARIABLE = b"CUDA_MPS_PROTOCOL_VERSION"
+CONTROL_PROGRAM = "nvidia-cuda-mps-control"
+
+_PROGRAMS: dict[str, MpsRole] = {CONTROL_PROGRAM: "daemon", "nvidia-cuda-mps-server": "server"}
+_ENVIRONMENT_LIMIT_BYTES = 256 * 1024
+
+_LOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
+
+
+def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
+    """Who holds the daemon's lock; None: nobody, so there is no daemon.
+
+    No connection is made and nobody is kept waiting. The file is in its user's hands: a link, a fifo or a device in its
+    place is nobody's lock. Of a process that this caller may not see (hidepid) only the number is known.
+
+    Raises MpsFolderError where the folder is not for the caller's eyes.
+    """
+    try:
+        fd = os.open(
+            f"{place.pipe}/control_lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        )
+    except PermissionError as error:
+        raise MpsFolderError(place.pipe, "belongs to somebody else") from error
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        # Asking for a write lock names the holder of any lock: a mere read lock keeps a daemon from starting, too.
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    finally:
+        os.close(fd)
+    kind, _, _, _, pid = _LOCK.unpack(answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    pid = max(0, pid)
+    return (process.identify(pid, proc) if pid else None) or ProcessIdentity(pid)
+
+
+def is_daemon(holder: ProcessIdentity, place: MpsPlace) -> bool:
+    """Whether the holder of the lock is the owner's MPS daemon, as far as the kernel's own words go."""
+    return holder.name == MPS_NAME and holder.uid == place.owner.uid
+
+
+def describe_foreign(holder: ProcessIdentity) -> str:
+    """Who holds a lock that is not theirs, as far as the caller may know."""
+    if holder.pid == 0:
+        return "a process that the kernel does not name here holds its lock"
+    who = "" if holder.uid is None else f" ({shown(holder.name or '?')}, uid {holder.uid})"
+    return f"process {holder.pid}{who} holds its lock and is not the owner's daemon"
+
+
+def read_daemon(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
+    """The owner's daemon, proved alive by its lock; None: none, or something else has its place. Costs microseconds.
+
+    Raises MpsFolderError where the folder is not for the caller's eyes.
+    """
+    holder = lock_holder(place, proc)
+    return holder if holder is not None and is_daemon(holder, place) else None
+
+
+def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
+    """Pid of the daemon's one child, which then is its server; None: more than one, none, or a kernel without the list.
+
+    A guess that saves a question, never a proof.
+    """
+    found: set[int] = set()
+    try:
+        for thread in os.scandir(f"{proc}/{daemon.pid}/task"):
+            with open(f"{thread.path}/children", "rb") as file:
+                found.update(int(word) for word in file.read().split())
+    except OSError:
+        return None
+    return found.pop() if len(found) == 1 else None
+
+
+def read_processes(proc: str = "/proc", uids: Collection[int] | None = None) -> tuple[MpsProcess, ...]:
+    """The processes of MPS on this node that the caller may see, whoever started them: of these users, of root and of
+    the system's users, and perhaps of others. uids None: of anybody."""
+    rows = process_table.read(proc, uids)
+    found = (read_process(pid, proc) for pid, (_, name, _, _) in rows.items() if name == MPS_NAME.encode())
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.identity.pid))
+
+
+def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
+    """One process of MPS; None where it is something else, or gone."""
+    try:
+        with open(f"{proc}/{pid}/comm", "rb") as file:
+            if file.read().strip() != MPS_NAME.encode():
+                return None
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            words = file.read(4096).split(b"\0")
+    except OSError:
+        return None
+    identity = process.identify(pid, proc)
+    texts = [word.decode(errors="replace") for word in words if word]
+    role = parse_role(texts)
+    if identity is None or role is None:
+        return None
+    uids = _read_uids(pid, proc)
+    variables = _read_variables(pid, proc)
+    protocol = parse_protocol(texts, variables.get(PROTOCOL_VARIABLE) if variables else None)
+    return MpsProcess(
+        identity,
+        role,
+        None if variables is None else _pipe(variables, protocol, is_root=uids[1:2] == (0,)),
+        uids=uids,
+        program=_read_program(pid, proc),
+        protocol=protocol,
+    )
+
+
+def parse_role(words: list[str]) -> MpsRole | None:
+    """What a process of MPS is, from its command line. The name may follow an interpreter's.
+
+    Only `-d` or `-f` make the control program a daemon. Without a word it is a front end that reads commands; with
+    protocol 3 the command stands in its words (`nvidia-cuda-mps-control server list`).
+    """
+    for place, word in enumerate(words[:3]):
+        role = _PROGRAMS.get(word.rpartition("/")[2])
+        if role == "daemon" and not any(_starts_daemon(one) for one in words[place + 1 :]):
+            return "front end"
+        if role is not None:
+            return role
+    return None
+
+
+def _starts_daemon(word: str) -> bool:
+    if word.startswith("--"):
+        return word in ("--daemon", "--foreground")
+    return word.startswith("-") and ("d" in word or "f" in word)
+
+
+def parse_protocol(words: list[str], variable: bytes | None) -> int:
+    """Return the protocol of a daemon, 2 or 3, from its command line and CUDA_MPS_PROTOCOL_VERSION, which wins."""
+    if variable in (b"2", b"3"):
+        return int(variable)
+    asked = [
+        after if word in ("-p", "--protocol") else word.removeprefix("--protocol=").removeprefix("-p")
+        for word, after in zip(words, [*words[1:], ""], strict=True)
+        if word.startswith(("-p", "--protocol"))
+    ]
+    return 3 if "3" in asked else 2
+
+
+def _pipe(variables: dict[bytes, bytes], protocol: int, *, is_root: bool) -> str:
+    named = variables.get(PIPE_VARIABLE)
+    if named is not None:
+        return os.fsdecode(named)
+    return DEFAULT_PIPE_V3_ROOT if protocol == 3 and is_root else DEFAULT_PIPE
+
+
+def _read_variables(pid: int, proc: str) -> dict[bytes, bytes] | None:
+    """Return those of a process's variables that say where and how a daemon serves; the first of each counts."""
+    try:
+        with open(f"{proc}/{pid}/environ", "rb") as file:
+            variables = file.read(_ENVIRONMENT_LIMIT_BYTES).split(b"\0")
+    except OSError:
+        return None
+    found: dict[bytes, bytes] = {}
+    for variable in variables:
+        name, equals, value = variable.partition(b"=")
+        if equals and name in (PIPE_VARIABLE, PROTOCOL_VARIABLE):
+            found.setdefault(name, value)
+    return found
+
+
+def _read_uids(pid: int, proc: str) -> tuple[int, ...]:
+    try:
+        with open(f"{proc}/{pid}/status", "rb") as file:
+            line = next((line for line in file if line.startswith(b"Uid:")), b"")
+    except OSError:
+        return ()
+    return tuple(int(word) for word in line.split()[1:5])
+
+
+def _read_program(pid: int, proc: str) -> str | None:
+    try:
+        return os.readlink(f"{proc}/{pid}/exe").removesuffix(" (deleted)")  # noqa: PTH115
+    except OSError:
+        return None
+
+
+def read_program_files(program: str) -> frozenset[str]:
+    """Return the files that a process which runs the control `program` may execute: the program itself and, if it is
+    a script, its interpreter."""
+    found = {os.path.realpath(program)}
+    try:
+        with open(program, "rb") as file:
+            head = file.read(256)
+    except OSError:
+        return frozenset(found)
+    words = head.partition(b"\n")[0].removeprefix(b"#!").split() if head.startswith(b"#!") else []
+    return frozenset({*found, *(os.path.realpath(os.fsdecode(word)) for word in words[:1])})
+
+
+def runs_program(one: MpsProcess, program_files: frozenset[str]) -> bool:
+    """Return whether a process executes the control program: one of `program_files`, or a file of NVIDIA's name for
+    it, such as the one in a container."""
+    program = one.program
+    return program is not None and (program in program_files or program.rpartition("/")[2] == CONTROL_PROGRAM)
+
+
+def is_systems(one: MpsProcess, program_files: frozenset[str], first_ordinary_uid: int) -> bool:
+    """Return whether a daemon is root's or another system user's: all four uids are, and it executes the control
+    program.
+
+    The name of a process and its effective uid prove nothing: su behind a link of that name has both while it asks
+    an ordinary user for a password.
+    """
+    return bool(one.uids) and max(one.uids) < first_ordinary_uid and runs_program(one, program_files)
+
+
+def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
+    """Servers of the owner with this pipe directory, whether or not their daemon still lives."""
+    return tuple(
+        one.identity
+        for one in processes
+        if one.role == "server" and one.pipe == place.pipe and one.identity.uid == place.owner.uid
+    )
+
+
+def front_ends_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
+    """Front ends at this daemon: an idle one is why it answers nobody else."""
+    return tuple(one.identity for one in processes if one.role == "front end" and one.pipe == place.pipe)

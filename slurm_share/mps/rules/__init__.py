@@ -1,0 +1,1 @@
+"""Decisions about MPS daemons: values in, values out."""

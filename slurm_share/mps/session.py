@@ -1,0 +1,196 @@
+"""The front door to MPS for programs of their own: one object, one control daemon.
+
+    from slurm_share.mps import ControlDaemon
+
+    with ControlDaemon("/tmp/anna/mps/0", gpu="GPU-5131194a-af6f-47c0-8619-4e91f42a6279") as mps:
+        mps.set_percent(25)                                     # of every client that connects from now on
+        subprocess.run(["python", "train.py"], env={**os.environ, **mps.client_environment(memory_mib=8192)})
+
+No root is needed: a daemon in a folder of one's own serves one's own programs. Several daemons, for several GPUs, can
+run side by side in one process. What takes effect when:
+
+=====================================  =========================================  ====================================
+what                                   who gets it                                where it is lost
+=====================================  =========================================  ====================================
+`defaults=`, `set_default_...`         servers that start later                   when the daemon ends
+`set_percent`, `set_memory_mib`        clients that connect later                 when the server ends
+`client_environment(...)`              the program started with it; it can only   with the program
+                                       tighten what its server gives
+=====================================  =========================================  ====================================
+
+A client that is connected is reached by nothing but `terminate_client`. The daemon starts its server at once, so the
+defaults that its first clients are to have are given to the constructor.
+
+A program with the environment of a daemon that is dead runs on without MPS and says nothing: look at `health` first.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from ..core.errors import MpsServerError
+from ..core.process import Deadline
+from ..core.records import Owner
+from . import control
+from . import daemons as actuator
+from . import status as reader
+from .records import (
+    MpsClient,
+    MpsDefaults,
+    MpsHealth,
+    MpsPlace,
+    MpsServer,
+    MpsStarted,
+    MpsStopped,
+)
+
+PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
+
+
+class ControlDaemon:
+    """One MPS control daemon. Nothing is started before `start`, or before the `with` block.
+
+    Every method raises an MpsError of `slurm_share.core.errors`; their text is a sentence for a person.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        gpu: str,
+        *,
+        program: str = PROGRAM,
+        owner: Owner | None = None,
+        defaults: MpsDefaults = actuator.NO_DEFAULTS,
+        environment: tuple[tuple[str, str], ...] = (),
+        options: tuple[str, ...] = (),
+        timeout_s: float = 20.0,
+    ) -> None:
+        """`folder` becomes the pipe directory: absolute, at most 87 bytes, in a folder of the caller's own, on this
+        node's own disk or memory. `gpu` is a UUID (of a GPU or a MIG instance) or several joined by commas; numbers
+        would be counted anew for the clients. `timeout_s` is what each method may take in all.
+        """
+        own = actuator.owner(os.getuid(), os.getgid()) if owner is None else owner
+        self.place = MpsPlace(program, os.fspath(folder), gpu, own, environment, options)
+        self._defaults = defaults
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> ControlDaemon:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- Life ----
+
+    def start(self, *, replace: bool = False) -> MpsStarted:
+        """Start it with a server that takes clients, or join it where it runs. See actuators.mps.start."""
+        return actuator.start(self.place, self._deadline(), self._defaults, replace=replace)
+
+    def stop(self) -> MpsStopped:
+        """End clients' work, servers and daemon, and remove the folder. See actuators.mps.stop."""
+        return actuator.stop(self.place, self._deadline())
+
+    def health(self) -> MpsHealth:
+        """fine, no server, fault, silent, foreign or dead, and why."""
+        return reader.read_health(self.place, self._deadline())
+
+    # ---- Clients ----
+
+    def client_environment(self, *, percent: float | None = None, memory_mib: int | None = None) -> dict[str, str]:
+        """Variables that make a program a client of this daemon, on its first GPU, with limits of its own.
+
+        The memory limit counts the program's own context, too, and holds per process; beyond it an allocation fails as
+        if the GPU were full. It names device 0 alone: an entry for a GPU that the program does not see would void
+        every limit in the variable (NVIDIA's Dynamo guide to MPS limits).
+        """
+        found = {
+            "CUDA_MPS_PIPE_DIRECTORY": self.place.pipe,
+            "CUDA_MPS_LOG_DIRECTORY": self.place.logs,
+            "CUDA_VISIBLE_DEVICES": self.place.gpu,
+        }
+        if percent is not None:
+            found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{percent:g}"
+        if memory_mib is not None:
+            found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={memory_mib}M"
+        return found
+
+    def servers(self) -> tuple[MpsServer, ...]:
+        """Pids and states; one, but for the moments in which one follows another."""
+        return control.read_servers(self.place, self._deadline())
+
+    def clients(self) -> tuple[int, ...]:
+        """Pids of the connected programs."""
+        deadline = self._deadline()
+        servers = control.read_servers(self.place, deadline)
+        return tuple(pid for one in servers for pid in control.read_clients(self.place, one.pid, deadline))
+
+    def client_table(self) -> tuple[MpsClient, ...]:
+        """The same with GPU and command."""
+        return reader.read_client_table(self.place, self._deadline())
+
+    def terminate_client(self, pid: int) -> bool:
+        """End one client's work on the GPU, as has to be done before it is killed. False: it is no client here."""
+        deadline = self._deadline()
+        for one in control.read_servers(self.place, deadline):
+            if pid in control.read_clients(self.place, one.pid, deadline):
+                return actuator.terminate_client(self.place, one.pid, pid, deadline)
+        return False
+
+    # ---- Values ----
+
+    def default_percent(self) -> float:
+        """Active thread percentage of the next server."""
+        return control.read_default_percent(self.place, self._deadline())
+
+    def set_default_percent(self, percent: float) -> None:
+        """For servers that start later."""
+        actuator.set_default_percent(self.place, percent, self._deadline())
+
+    def default_memory_mib(self, device: int = 0) -> int | None:
+        """Pinned memory of a client of the next server; None: no limit."""
+        return control.read_default_memory_mib(self.place, device, self._deadline())
+
+    def set_default_memory_mib(self, mib: int, device: int = 0) -> None:
+        """For servers that start later."""
+        actuator.set_default_memory_mib(self.place, device, mib, self._deadline())
+
+    def set_default_priority(self, priority: int) -> None:
+        """0 normal, 1 below normal; for clients that connect later."""
+        actuator.set_default_priority(self.place, priority, self._deadline())
+
+    def percent(self) -> float:
+        """Active thread percentage of the running server's next clients."""
+        deadline = self._deadline()
+        return control.read_percent(self.place, self._server(deadline), deadline)
+
+    def set_percent(self, percent: float) -> None:
+        """For clients that connect later."""
+        deadline = self._deadline()
+        actuator.set_percent(self.place, self._server(deadline), percent, deadline)
+
+    def memory_mib(self, device: int = 0) -> int | None:
+        """Pinned memory of the running server's next clients; None: no limit."""
+        deadline = self._deadline()
+        return control.read_memory_mib(self.place, self._server(deadline), device, deadline)
+
+    def set_memory_mib(self, mib: int, device: int = 0) -> None:
+        """For clients that connect later."""
+        deadline = self._deadline()
+        actuator.set_memory_mib(self.place, self._server(deadline), device, mib, deadline)
+
+    def ask(self, command: str) -> str:
+        """The answer to any other command of the control program, in its turn and in time: `lspart`, `device_query`."""
+        return control.ask(self.place, command, self._deadline())
+
+    def _server(self, deadline: Deadline) -> int:
+        servers = control.read_servers(self.place, deadline)
+        if not servers:
+            raise MpsServerError(self.place.pipe, "it has no server to set or ask")
+        return servers[0].pid
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._timeout_s)

@@ -1,0 +1,88 @@
+"""MPS on this node: how a daemon is, who its clients are, what else of MPS runs here. Looks and touches nothing.
+
+Asking a daemon costs its one connection for the time of the answer; whoever watches for long reads NVML instead, and
+from here only what the kernel says: `read_daemon` and `read_processes`.
+
+Where a text below was never seen by us from a real daemon with a server and clients, its source is NVIDIA's manual
+(docs.nvidia.com/deploy/mps, v2 interface), and tests/gpu/ compares.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec.structs import replace
+
+from ..core import cgroup_paths
+from ..core.paths import Paths
+from ..core.patterns import pattern
+from ..core.process import Deadline
+from . import control
+from . import processes as mp_processes
+from .processes import read_daemon as read_daemon
+from .processes import read_processes as read_processes
+from .records import MpsClient, MpsHealth, MpsPlace, MpsProcess
+
+_NUMBER = pattern(r"[0-9]{1,10}")
+_LEAF = pattern(r"\.?([0-9A-Za-z]+-[0-9A-Za-z]+)(?:\.[0-9a-z]+)?")
+"""`5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps_folders.py)."""
+
+
+def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
+    """How the daemon is, as mps_control.read_health says; of a silent one also who keeps it busy, where that shows."""
+    health = control.read_health(place, deadline, proc)
+    if health.condition != "silent":
+        return health
+    idle = mp_processes.front_ends_of(read_processes(proc), place)
+    blame = f"; front end {idle[0].pid} of uid {idle[0].uid} is connected" if idle else ""
+    return replace(health, why=health.why + blame)
+
+
+def foreign_daemons(processes: tuple[MpsProcess, ...], root: str) -> tuple[MpsProcess, ...]:
+    """Daemons that somebody started by other means than ours: never stopped, only named.
+
+    A daemon whose pipe directory is hidden counts as foreign; root sees every one.
+    """
+    return tuple(
+        one for one in processes if one.role == "daemon" and (one.pipe is None or not one.pipe.startswith(f"{root}/"))
+    )
+
+
+def read_client_table(place: MpsPlace, deadline: Deadline) -> tuple[MpsClient, ...]:
+    """All clients of the daemon with their GPU and command, as its `ps` shows them. Empty in a release without `ps`."""
+    return parse_client_table(control.ask(place, "ps", deadline))
+
+
+def parse_client_table(text: str) -> tuple[MpsClient, ...]:
+    """`ps`: PID, ID, SERVER, DEVICE, NAMESPACE, COMMAND under a line of those words; other lines are no clients."""
+    rows = (line.split(None, 5) for line in text.splitlines())
+    return tuple(
+        MpsClient(int(row[0]), int(row[2]), row[3], row[5] if len(row) > 5 else "")
+        for row in rows
+        if len(row) >= 4 and _NUMBER.fullmatch(row[0]) and _NUMBER.fullmatch(row[2])
+    )
+
+
+def read_group_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
+    """(uid, pipe directory) of every daemon of this node that has a cgroup, whether or not the directory is there."""
+    return tuple(
+        (group.uid, str(paths.mps / str(group.uid) / group.name))
+        for group in cgroup_paths.read_groups(str(paths.cgroup))
+    )
+
+
+def read_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
+    """(uid, pipe directory) of every daemon of this node, live or not, of which anything is left: its folder, a lock
+    beside it, or a folder that was not removed to its end. Those that an earlier release started count, too."""
+    found: set[tuple[int, str]] = set()
+    for folder in (paths.mps, paths.earlier_mps):
+        try:
+            users = [entry for entry in os.scandir(folder) if entry.name.isdecimal()]
+            for user in users:
+                for entry in os.scandir(user.path):
+                    leaf = _LEAF.match(entry.name)
+                    if leaf is not None:
+                        found.add((int(user.name), f"{user.path}/{leaf[1]}"))
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # none, or the user's last one is being removed at this moment
+    return tuple(sorted(found))

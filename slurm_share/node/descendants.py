@@ -1,0 +1,106 @@
+"""Processes below this one, and the sessions they are in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..core.process import identify
+from ..core.records import ProcessIdentity
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ENVIRON_BYTES = 4 << 20
+
+
+class Leader(Struct, frozen=True):
+    """A child of ours that leads a session of its own, alive or ended and not waited for."""
+
+    pid: int
+    since_boot: float
+    """When it was started: seconds on CLOCK_BOOTTIME, in steps of a clock tick."""
+    name: str
+    """The kernel's name of it, at most 15 characters."""
+    environ: frozenset[bytes]
+    """NAME=VALUE; empty: it has ended, or hides it."""
+    cpus: frozenset[int]
+    """The cores that it may use, or might; empty: it is gone."""
+
+
+def read_children(proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
+    """Return our living children, those among them whose parents have ended (PR_SET_CHILD_SUBREAPER)."""
+    found = (identify(pid, str(proc)) for pid in _children(proc))
+    return tuple(known for known in found if known is not None)
+
+
+def _children(proc: Path) -> list[int]:
+    """Return the pids of our children, from the kernel's list where it has one (CONFIG_PROC_CHILDREN): a look at every
+    process of the node takes long enough for a chain of short processes to run away."""
+    try:
+        lists = [(task / "children").read_bytes() for task in (proc / "self/task").iterdir()]
+        return [int(pid) for pids in lists for pid in pids.split()]
+    except OSError:
+        me = os.getpid()
+        return [pid for pid, stat in _stats(proc) if int(stat[1]) == me]
+
+
+def read_session(leader: int, proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
+    """The living processes of a session."""
+    found = (identify(pid, str(proc)) for pid, stat in _stats(proc) if int(stat[3]) == leader)
+    return tuple(known for known in found if known is not None)
+
+
+def read_session_of(pid: int) -> int:
+    """The session of a process, which is the pid of its leader; 0 where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[3])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
+    """Our children that lead sessions."""
+    me, found = os.getpid(), []
+    for pid, stat in _stats(proc):
+        if int(stat[1]) == me and int(stat[3]) == pid:
+            found.append(
+                Leader(pid, int(stat[19]) / _TICKS, _name(proc / str(pid)), _environ(proc / str(pid)), _cpus(pid))
+            )
+    return tuple(found)
+
+
+def _cpus(pid: int) -> frozenset[int]:
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except OSError:
+        return frozenset()
+
+
+def _stats(proc: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Pid, and the fields of /proc/PID/stat from the third on, of every process that can be seen."""
+    for folder in proc.iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if len(fields) >= 20:
+                yield int(folder.name), fields
+
+
+def _name(folder: Path) -> str:
+    try:
+        return (folder / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _environ(folder: Path) -> frozenset[bytes]:
+    try:
+        with open(folder / "environ", "rb") as file:
+            return frozenset(file.read(_ENVIRON_BYTES).split(b"\0"))
+    except OSError:
+        return frozenset()

@@ -1,0 +1,171 @@
+"""The NVIDIA driver, asked through NVIDIA's own binding for what `node/gpus/driver.py` does not ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pynvml
+
+from ...core.errors import DriverError, shown
+from ..records import Gpu, GpuProcess, GpuReading
+from .driver import MIB as MIB
+from .driver import SIMULATED_DRIVER as SIMULATED_DRIVER
+from .driver import is_uuid
+from .driver import read_driver as read_driver
+from .driver import read_gpu_readings as read_gpu_readings
+
+
+def read_bus_ids(gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
+    """The PCI address of each of those GPUs, of a MIG instance its parent's (`nvidia-smi --query-gpu=pci.bus_id`).
+
+    None where the driver does not say, and for a simulated GPU, whose address is a real device's or nobody's. Raises
+    DriverError as `read_driver` does.
+    """
+    with _driver():
+        return tuple(None if gpu.simulated else _bus_id(gpu.uuid) for gpu in gpus)
+
+
+def _bus_id(uuid: str) -> str | None:
+    handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    if handle is not None and uuid.startswith("MIG-"):
+        handle = or_none(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    pci = None if handle is None else or_none(pynvml.nvmlDeviceGetPciInfo, handle)
+    return None if pci is None else text_of(pci.busId)
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    """NVML between its init and its shutdown; NVML's errors leave as DriverError."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise DriverError("nvmlInit", str(error)) from error
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise DriverError(failed_call(error), str(error)) from error
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def failed_call(error: BaseException) -> str:
+    """Which NVML function the binding was in: the innermost frame whose name is one."""
+    call, step = "NVML", error.__traceback__
+    while step is not None:
+        name = step.tb_frame.f_code.co_name
+        call = name if name.startswith("nvml") else call
+        step = step.tb_next
+    return call
+
+
+def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
+    """A GPU and its MIG instances, each with the driver's handle of it. NVML's errors come as they are."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    mig = or_none(pynvml.nvmlDeviceGetMigMode, handle)
+    mig_on = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    gpu = Gpu(
+        uuid=uuid_of(pynvml.nvmlDeviceGetUUID(handle)),
+        index=index,
+        minor=or_none(pynvml.nvmlDeviceGetMinorNumber, handle),
+        name=text_of(pynvml.nvmlDeviceGetName(handle)),
+        memory_total_mib=_memory_mib(handle, "total"),
+        mig_parent=mig_on,
+        simulated=simulated,
+    )
+    yield gpu, handle
+    if mig_on:
+        for number in range(or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            instance = or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            if instance is not None:
+                yield _instance(gpu, instance), instance
+
+
+def _instance(parent: Gpu, handle: Any) -> Gpu:
+    return Gpu(
+        uuid=uuid_of(pynvml.nvmlDeviceGetUUID(handle)),
+        index=parent.index,
+        minor=None,
+        name=text_of(pynvml.nvmlDeviceGetName(handle)),
+        memory_total_mib=_memory_mib(handle, "total"),
+        simulated=parent.simulated,
+    )
+
+
+def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
+    """The GPU's load at this moment. NVML's errors come as they are."""
+    rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return GpuReading(
+        gpu=gpu,
+        memory_used_mib=_memory_mib(handle, "used"),
+        utilization_percent=None if rates is None else int(rates.gpu),
+        processes=_processes(handle),
+    )
+
+
+def _processes(handle: Any) -> tuple[GpuProcess, ...]:
+    return union(or_none(ask, handle) or () for ask in process_lists(pynvml))
+
+
+def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
+    """The questions for processes; which list names an MPS client depends on the driver."""
+    return (
+        nvml.nvmlDeviceGetComputeRunningProcesses,
+        nvml.nvmlDeviceGetGraphicsRunningProcesses,
+        nvml.nvmlDeviceGetMPSComputeRunningProcesses,
+    )
+
+
+def union(lists: Iterable[Iterable[Any]]) -> tuple[GpuProcess, ...]:
+    """Each process of NVML's lists once, in order of pid: one may be in two, and its memory told in one of them."""
+    found: dict[int, GpuProcess] = {}
+    for processes in lists:
+        for process in processes:
+            used = process.usedGpuMemory
+            if found.get(process.pid) is None or found[process.pid].memory_used_mib is None:
+                found[process.pid] = GpuProcess(int(process.pid), None if used is None else int(used) // MIB)
+    return tuple(found[pid] for pid in sorted(found))
+
+
+def _memory_mib(handle: Any, which: str) -> int | None:
+    memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return None if memory is None else int(getattr(memory, which)) // MIB
+
+
+def or_none(ask: Callable[..., Any], *args: Any) -> Any:
+    """What a question that not every GPU or driver can answer gives; None where this one cannot."""
+    try:
+        return ask(*args)
+    except (
+        pynvml.NVMLError_NotSupported,
+        pynvml.NVMLError_FunctionNotFound,
+        pynvml.NVMLError_NotFound,
+        pynvml.NVMLError_NoPermission,
+        pynvml.NVMLError_InvalidArgument,
+    ):
+        return None
+
+
+def text_of(value: str | bytes) -> str:
+    """NVML's text: bytes in older bindings."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def uuid_of(value: str | bytes) -> str:
+    """A GPU's or an instance's UUID: it becomes a word of a plan, and without its slashes the name of a folder
+    (`Paths.mps_pipe` takes them out; nobody else makes a path of it). Raises DriverError for a text that NVML does not
+    write (nvml.h, nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470)."""
+    text = text_of(value)
+    if not is_uuid(text):
+        raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
+    return text
+
+
+def why_unknown(error: pynvml.NVMLError) -> str:
+    """In words, why something is not known."""
+    if isinstance(error, (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)):
+        return "this GPU or its driver does not have it"
+    if isinstance(error, pynvml.NVMLError_NoPermission):
+        return "the driver tells it to root only"
+    return f"the driver says: {error}"

@@ -1,0 +1,15 @@
+"""Sets what only root may set on a GPU: its compute mode."""
+
+from __future__ import annotations
+
+from ...core.errors import DriverError
+from . import driver
+from .driver import EXCLUSIVE_PROCESS as EXCLUSIVE_PROCESS
+from .driver import read_compute_mode as read_compute_mode
+
+
+def set_compute_mode(uuid: str, mode: int) -> None:
+    """Set it, and read it back. Raises DriverError when the driver refuses or the mode is another one afterwards."""
+    found = driver.set_compute_mode(uuid, mode)
+    if found != mode:
+        raise DriverError("nvmlDeviceSetComputeMode", f"{uuid} is in mode {found} and not in {mode}")

@@ -1,0 +1,302 @@
+"""The NVIDIA driver, asked once: its GPUs, what runs on them, and their compute mode.
+
+The driver's library (NVML) is called through ctypes and not through pynvml. Importing pynvml, which makes several
+hundred structures and a class for each error, takes a third of what a Prolog costs, and every job of a share would pay
+for that. Names, numbers and structures: nvml.h of CUDA 12.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from ...core.errors import DriverError, shown
+from ..records import Driver, Gpu, GpuProcess, GpuReading
+
+TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+MIB = 1024 * 1024
+SIMULATED_DRIVER = "-simulated"
+"""The end of the driver version that the simulated NVML library of `packaging/demo/simgpu` reports."""
+EXCLUSIVE_PROCESS = 3
+"""NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: one process, or one MPS server, at a time."""
+
+_TEXT_BYTES = 96
+"""NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE; a driver's version has at most 80."""
+_NOT_AVAILABLE = 2**64 - 1
+"""NVML_VALUE_NOT_AVAILABLE: the memory of a process that the driver does not tell."""
+_MIG_ON = 1
+"""NVML_DEVICE_MIG_ENABLE."""
+_INSUFFICIENT_SIZE = 7
+_LIBRARY_NOT_FOUND = 12
+_FUNCTION_NOT_FOUND = 13
+_CANNOT = (2, 3, 4, 6, _FUNCTION_NOT_FOUND)
+"""Not every GPU or driver can answer every question: invalid argument, not supported, no permission, not found."""
+_ERRORS = {
+    1: "Uninitialized",
+    2: "Invalid Argument",
+    3: "Not Supported",
+    4: "Insufficient Permissions",
+    5: "Already Initialized",
+    6: "Not Found",
+    7: "Insufficient Size",
+    8: "Insufficient External Power",
+    9: "Driver Not Loaded",
+    10: "Timeout",
+    11: "Interrupt Request Issue",
+    12: "NVML Shared Library Not Found",
+    13: "Function Not Found",
+    14: "Corrupted infoROM",
+    15: "GPU is lost",
+    16: "GPU requires restart",
+    17: "The operating system has blocked the request.",
+    18: "RM has detected an NVML/RM version mismatch.",
+    20: "Insufficient Memory",
+    999: "Unknown Error",
+}
+"""nvmlReturn_t in pynvml's words, so that logs and messages say the same of both."""
+_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-/")
+_PROCESS_LISTS = (
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+)
+"""Which list names an MPS client depends on the driver."""
+
+
+class _Memory(ctypes.Structure):
+    """nvmlMemory_t, in bytes."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Utilization(ctypes.Structure):
+    """nvmlUtilization_t, in percent."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t of the `_v3` lists."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class _CallError(Exception):
+    """An NVML function did not return NVML_SUCCESS."""
+
+    def __init__(self, call: str, code: int) -> None:
+        self.call = call
+        self.code = code
+        super().__init__(call, code)
+
+
+class _Session:
+    """NVML between its init and its shutdown."""
+
+    def __enter__(self) -> _Session:
+        try:
+            self._library = ctypes.CDLL(LIBRARY)
+        except OSError:
+            raise DriverError("nvmlInit", _ERRORS[_LIBRARY_NOT_FOUND]) from None
+        try:
+            self.ask("nvmlInitWithFlags", ctypes.c_uint(0))
+        except _CallError as error:
+            raise DriverError("nvmlInit", self._words(error.code)) from None
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._library.nvmlShutdown()
+        if isinstance(error, _CallError):
+            raise DriverError(error.call.partition("_v")[0], self._words(error.code)) from None
+
+    def _words(self, code: int) -> str:
+        if code in _ERRORS:
+            return _ERRORS[code]
+        try:
+            text = self._library.nvmlErrorString
+        except AttributeError:
+            return f"NVML Error with code {code}"
+        text.restype = ctypes.c_char_p
+        return (text(code) or b"").decode("utf-8", "replace")
+
+    def code_of(self, call: str, *arguments: Any) -> int:
+        """What a function of the library returns."""
+        try:
+            function = getattr(self._library, call)
+        except AttributeError:
+            return _FUNCTION_NOT_FOUND
+        return int(function(*arguments))
+
+    def ask(self, call: str, *arguments: Any) -> None:
+        """Call a function of the library. Raises _CallError."""
+        code = self.code_of(call, *arguments)
+        if code:
+            raise _CallError(call, code)
+
+    def can(self, call: str, *arguments: Any) -> bool:
+        """Call a function that not every GPU or driver has; False where this one does not. Raises _CallError."""
+        code = self.code_of(call, *arguments)
+        if code and code not in _CANNOT:
+            raise _CallError(call, code)
+        return not code
+
+    def text(self, call: str, *handle: Any) -> str:
+        """What a function writes into a buffer, whose size it is told."""
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        self.ask(call, *handle, buffer, ctypes.c_uint(_TEXT_BYTES))
+        return buffer.value.decode("utf-8", "replace")
+
+    def uuid(self, handle: Any) -> str:
+        """The UUID of a GPU or an instance, which becomes a word of a plan and, without its slashes, the name of a
+        folder. Raises DriverError for a text that NVML does not write (nvml.h, nvmlDeviceGetUUID)."""
+        text = self.text("nvmlDeviceGetUUID", handle)
+        if not is_uuid(text):
+            raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
+        return text
+
+    def number(self, call: str, handle: Any) -> int | None:
+        """A number about a GPU; None where it has no such."""
+        found = ctypes.c_uint()
+        return found.value if self.can(call, handle, ctypes.byref(found)) else None
+
+    def memory_mib(self, handle: Any, which: str) -> int | None:
+        """`total` or `used`; None where the driver does not say."""
+        memory = _Memory()
+        return (
+            getattr(memory, which) // MIB if self.can("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)) else None
+        )
+
+    def units(self) -> Iterator[tuple[Gpu, Any]]:
+        """Every GPU, its MIG instances after it, each with the driver's handle of it."""
+        version = self.version()
+        count = ctypes.c_uint()
+        self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for index in range(count.value):
+            yield from self._gpu_and_instances(index, version.endswith(SIMULATED_DRIVER))
+
+    def version(self) -> str:
+        """The driver's, such as 550.163.01."""
+        return self.text("nvmlSystemGetDriverVersion")
+
+    def _gpu_and_instances(self, index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
+        handle = ctypes.c_void_p()
+        self.ask("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+        mode, pending = ctypes.c_uint(), ctypes.c_uint()
+        has_mode = self.can("nvmlDeviceGetMigMode", handle, ctypes.byref(mode), ctypes.byref(pending))
+        is_parent = has_mode and mode.value == _MIG_ON
+        minor = self.number("nvmlDeviceGetMinorNumber", handle)
+        yield self._gpu(handle, index, minor, is_parent=is_parent, simulated=simulated), handle
+        if not is_parent:
+            return
+        for number in range(self.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            instance = ctypes.c_void_p()
+            place = ctypes.c_uint(number)
+            if self.can("nvmlDeviceGetMigDeviceHandleByIndex", handle, place, ctypes.byref(instance)):
+                yield self._gpu(instance, index, None, is_parent=False, simulated=simulated), instance
+
+    def _gpu(self, handle: Any, index: int, minor: int | None, *, is_parent: bool, simulated: bool) -> Gpu:
+        return Gpu(
+            uuid=self.uuid(handle),
+            index=index,
+            minor=minor,
+            name=self.text("nvmlDeviceGetName", handle),
+            memory_total_mib=self.memory_mib(handle, "total"),
+            mig_parent=is_parent,
+            simulated=simulated,
+        )
+
+    def reading(self, gpu: Gpu, handle: Any) -> GpuReading:
+        """A GPU's load at this moment."""
+        used = self.memory_mib(handle, "used")
+        rates = _Utilization()
+        is_told = self.can("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
+        processes = _union(self._listed(call, handle) for call in _PROCESS_LISTS)
+        return GpuReading(gpu, used, int(rates.gpu) if is_told else None, processes)
+
+    def _listed(self, call: str, handle: Any) -> list[GpuProcess]:
+        """One of NVML's lists of processes; empty where this GPU or driver does not have it."""
+        count = ctypes.c_uint(0)
+        code = self.code_of(call, handle, ctypes.byref(count), None)
+        if code != _INSUFFICIENT_SIZE:
+            if code and code not in _CANNOT:
+                raise _CallError(call, code)
+            return []
+        count.value = 2 * count.value + 5  # more may start before the second call
+        found = (_Process * count.value)()
+        if not self.can(call, handle, ctypes.byref(count), found):
+            return []
+        return [
+            GpuProcess(one.pid, None if one.used == _NOT_AVAILABLE else one.used // MIB) for one in found[: count.value]
+        ]
+
+
+def read_driver() -> Driver:
+    """Return the driver's version and every GPU of this node (`nvidia-smi -L`), in one visit: without persistence mode
+    each nvmlInit may wait for the GPUs to wake.
+
+    Raises DriverError when the driver does not answer, or not about one of its GPUs.
+    """
+    with _Session() as session:
+        return Driver(session.version(), tuple(gpu for gpu, _ in session.units()))
+
+
+def read_gpu_readings() -> tuple[GpuReading, ...]:
+    """Return the same GPUs with their load at this moment. Raises DriverError as `read_driver` does."""
+    with _Session() as session:
+        return tuple(session.reading(gpu, handle) for gpu, handle in session.units())
+
+
+def read_compute_mode(uuid: str) -> int:
+    """Return the GPU's compute mode, NVML's number. Raises DriverError."""
+    return _with_gpu(uuid, _compute_mode)
+
+
+def set_compute_mode(uuid: str, mode: int) -> int:
+    """Set the GPU's compute mode; return the mode read back. Raises DriverError when the driver refuses."""
+
+    def act(session: _Session, handle: Any) -> int:
+        session.ask("nvmlDeviceSetComputeMode", handle, ctypes.c_int(mode))
+        return _compute_mode(session, handle)
+
+    return _with_gpu(uuid, act)
+
+
+def _compute_mode(session: _Session, handle: Any) -> int:
+    found = ctypes.c_int()
+    session.ask("nvmlDeviceGetComputeMode", handle, ctypes.byref(found))
+    return found.value
+
+
+def _with_gpu(uuid: str, act: Callable[[_Session, Any], int]) -> int:
+    try:
+        with _Session() as session:
+            handle = ctypes.c_void_p()
+            session.ask("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(handle))
+            return act(session, handle)
+    except DriverError as error:
+        raise DriverError(f"compute mode of {uuid}", error.reason) from error
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether NVML writes such UUIDs, of a GPU or an instance (MIG-GPU-UUID/G/C before driver 470)."""
+    return text[:4] in ("GPU-", "MIG-") and 8 <= len(text) <= 84 and _LETTERS.issuperset(text[4:])
+
+
+def _union(lists: Iterable[Iterable[GpuProcess]]) -> tuple[GpuProcess, ...]:
+    """Return each process of NVML's lists once, in order of pid: one may be in two, and its memory told in one."""
+    found: dict[int, GpuProcess] = {}
+    for processes in lists:
+        for process in processes:
+            known = found.get(process.pid)
+            if known is None or known.memory_used_mib is None:
+                found[process.pid] = process
+    return tuple(found[pid] for pid in sorted(found))

@@ -1,0 +1,108 @@
+"""What the parts of a GPU did between two looks: NVIDIA's GPM counters, which Hopper and newer have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pynvml
+
+from ..records import Activity
+from .binding import why_unknown
+
+GPM_PAUSE_S = 0.1
+"""Two GPM samples that are closer give no metrics (NVIDIA's nvmlGpmSampleGet)."""
+ONE_SAMPLE = "one sample so far"
+_METRICS = (
+    ("sm", pynvml.NVML_GPM_METRIC_SM_UTIL),
+    ("occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),
+    ("tensor", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL),
+    ("dram", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL),
+    ("fp64", pynvml.NVML_GPM_METRIC_FP64_UTIL),
+    ("fp32", pynvml.NVML_GPM_METRIC_FP32_UTIL),
+    ("fp16", pynvml.NVML_GPM_METRIC_FP16_UTIL),
+)
+
+
+class Gpm:
+    """Two samples of one GPU or MIG instance, swapped at each look: a look's metrics are the means since the last."""
+
+    def __init__(self, before: Any, next_one: Any) -> None:
+        self.before = before
+        self.next = next_one
+        self.taken: float | None = None
+        """When `before` was; None: it holds nothing yet."""
+        self.last: Activity | None = None
+        self.unknown: dict[str, str] = {}
+
+
+class GpmReader:
+    """The counters of any number of GPUs and instances, through one binding. Raises the binding's own errors."""
+
+    def __init__(self, nvml: ModuleType | Any, clock: Callable[[], float]) -> None:
+        self._nvml = nvml
+        self._clock = clock
+        self._request: Any = None
+
+    def alloc(self) -> Gpm:
+        """Room for two samples; to be given back with `free`."""
+        first = self._nvml.nvmlGpmSampleAlloc()
+        try:
+            return Gpm(first, self._nvml.nvmlGpmSampleAlloc())
+        except pynvml.NVMLError:
+            self._free(first)
+            raise
+
+    def read(self, gpm: Gpm, handle: Any, gpu_instance: int | None, unknown: dict[str, str]) -> Activity | None:
+        """The means since the look before, or None and the reason; `gpu_instance`: of a MIG instance its slice."""
+        now = self._clock()
+        if gpm.taken is not None and now - gpm.taken < GPM_PAUSE_S:
+            unknown.update(gpm.unknown)
+            return gpm.last
+        if gpu_instance is None:
+            self._nvml.nvmlGpmSampleGet(handle, gpm.next)
+        else:
+            self._nvml.nvmlGpmMigSampleGet(handle, gpu_instance, gpm.next)
+        gpm.unknown = {}
+        if gpm.taken is None:
+            gpm.unknown["activity"] = ONE_SAMPLE
+        else:
+            gpm.last = self._compute(gpm.before, gpm.next, gpm.unknown)
+        gpm.before, gpm.next, gpm.taken = gpm.next, gpm.before, now
+        unknown.update(gpm.unknown)
+        return gpm.last
+
+    def _compute(self, before: Any, after: Any, unknown: dict[str, str]) -> Activity | None:
+        if self._request is None:
+            self._request = pynvml.c_nvmlGpmMetricsGet_t()  # 25 kB: its room for metrics differs between releases
+        request = self._request
+        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(_METRICS)
+        request.sample1, request.sample2 = before, after
+        for slot, (_, number) in enumerate(_METRICS):
+            request.metrics[slot].metricId = number
+        self._nvml.nvmlGpmMetricsGet(request)
+        values: dict[str, float] = {}
+        for slot, (name, _) in enumerate(_METRICS):
+            metric = request.metrics[slot]
+            if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+                unknown[f"activity.{name}"] = why_unknown(pynvml.NVMLError(metric.nvmlReturn))
+            elif not math.isfinite(metric.value):
+                unknown[f"activity.{name}"] = "the driver's figure is no number"
+            else:
+                # Of a MIG instance more than 100 was seen (NVIDIA/DCGM issue 152).
+                values[name] = min(100.0, max(0.0, metric.value))
+        return Activity(**values)
+
+    def free(self, gpm: Gpm) -> None:
+        """Give both samples back."""
+        for sample in (gpm.before, gpm.next):
+            self._free(sample)
+
+    def _free(self, sample: Any) -> None:
+        try:
+            self._nvml.nvmlGpmSampleFree(sample)
+        except pynvml.NVMLError:
+            pass  # what is to be given back went with the driver

@@ -1,0 +1,405 @@
+"""The load of every GPU, asked of the NVIDIA driver again and again in one NVML session.
+
+A session is kept because nvmlInit is slow without persistence mode, and because GPM counters and the use by each
+process are told since the question before. What a GPU cannot answer is not asked again until NVML is started anew,
+which happens when a GPU or the driver was lost.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pynvml
+
+from ...core.errors import DriverError
+from ..readings import DriverNow, GpuNow, ProcessSm
+from ..records import Activity, GpuProcess
+from .binding import (
+    MIB,
+    SIMULATED_DRIVER,
+    failed_call,
+    process_lists,
+    text_of,
+    union,
+    why_unknown,
+)
+from .gpm import Gpm, GpmReader
+
+RETRY_S = 30.0
+"""Between two attempts to start a driver that is not there, or to find a lost GPU again: either may take seconds."""
+DOUBLE_CHECK = 12
+"""Rounds between two looks whether the list of all processes still has those of the three lists."""
+_CANNOT = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLError_NoPermission,
+    pynvml.NVMLError_InvalidArgument,
+)
+"""Will be the same at the next question."""
+_GONE = (
+    pynvml.NVMLError_GpuIsLost,
+    pynvml.NVMLError_ResetRequired,
+    pynvml.NVMLError_Uninitialized,
+    pynvml.NVMLError_DriverNotLoaded,
+    pynvml.NVMLError_LibRmVersionMismatch,
+)
+"""Nothing else on this GPU is worth asking, and NVML has to be started anew."""
+_READ_FIELDS = (
+    *("memory_total_mib", "memory_used_mib", "utilization_percent", "activity", "power_w", "energy_j"),
+    *("temperature_c", "processes", "sm_percent"),
+)
+
+
+class _Unit:
+    """A GPU or a MIG instance in this session."""
+
+    def __init__(self, handle: Any, identity: GpuNow) -> None:
+        self.handle = handle
+        self.identity = identity
+        self.refused: dict[str, str] = {}
+        """Question -> why it is not asked any more."""
+        self.seen_us = 0
+        """The newest sample of use by processes, in microseconds of the node's time of day."""
+        self.gpm: Gpm | None = None
+        self.rounds = 0
+        self.one_list: bool | None = None
+        """Whether nvmlDeviceGetRunningProcessDetailList has what the three lists have; None: not known yet."""
+
+
+class NvmlSession:
+    """The driver, kept open. Never raises for a driver or GPU that does not answer: the reading says so."""
+
+    def __init__(
+        self,
+        nvml: ModuleType | Any = pynvml,
+        clock: Callable[[], float] = time.monotonic,
+        retry_s: float = RETRY_S,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._nvml = nvml
+        self._clock = clock
+        self._retry_s = retry_s
+        self._wall_clock = wall_clock
+        self._units: dict[str, _Unit] = {}
+        """By UUID."""
+        self._by_index: dict[int, _Unit] = {}
+        self._open = False
+        self._opened_at = -math.inf
+        self._stale = False
+        self._problem: str | None = None
+        self._version: str | None = None
+        self._names: dict[int, GpuNow] = {}
+        """What every GPU that was ever seen is, by index: a lost one does not say."""
+        self._gpm = GpmReader(nvml, clock)
+
+    def read(self) -> DriverNow:
+        """Every GPU, MIG instances after theirs."""
+        if self._stale and self._clock() - self._opened_at >= self._retry_s:
+            self.close()
+        for broke_just_now in (False, True):
+            if not self._open and not self._start(broke_just_now):
+                break
+            try:
+                return self._read()
+            except pynvml.NVMLError as error:
+                # The whole session is void, after a reload of the driver for example.
+                self._problem = str(DriverError(failed_call(error), str(error)))
+                self.close()
+        return DriverNow(problems=() if self._problem is None else (self._problem,))
+
+    def close(self) -> None:
+        """Free the samples and end the session; a later `read` opens it anew."""
+        for unit in self._units.values():
+            self._free(unit)
+        self._units, self._by_index = {}, {}
+        if self._open:
+            self._open = False
+            self._quietly(self._nvml.nvmlShutdown)
+
+    # ---- the session ----
+
+    def _start(self, at_once: bool) -> bool:
+        if not at_once and self._problem is not None and self._clock() - self._opened_at < self._retry_s:
+            return False
+        self._opened_at = self._clock()
+        self._stale = False
+        try:
+            self._nvml.nvmlInit()
+            self._open = True
+            self._version = text_of(self._nvml.nvmlSystemGetDriverVersion())
+        except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+            self._problem = f"this node has no NVIDIA driver, or it is not loaded ({error})"
+        except pynvml.NVMLError as error:
+            self._problem = str(DriverError(failed_call(error), str(error)))
+        else:
+            self._problem = None
+            return True
+        self.close()
+        return False
+
+    def _read(self) -> DriverNow:
+        found: list[GpuNow] = []
+        problems: list[str] = []
+        for index in range(int(self._nvml.nvmlDeviceGetCount())):
+            try:
+                found += self._read_gpu(index)
+            except _GONE as error:
+                if isinstance(error, (pynvml.NVMLError_Uninitialized, pynvml.NVMLError_DriverNotLoaded)):
+                    raise
+                self._stale = True
+                found.append(self._lost(index, str(error)))
+                problems.append(f"GPU {index} does not answer ({error}); see nvidia-smi on this node")
+            except pynvml.NVMLError as error:
+                found.append(self._lost(index, str(error)))
+                problems.append(f"GPU {index} does not answer ({failed_call(error)}: {error})")
+        listed = {gpu.uuid for gpu in found}
+        for uuid in [uuid for uuid in self._units if uuid not in listed]:
+            self._free(self._units.pop(uuid))  # a MIG instance that is no more
+        return DriverNow(version=self._version, gpus=tuple(found), problems=tuple(problems))
+
+    def _lost(self, index: int, why: str) -> GpuNow:
+        known = self._names.get(index)
+        return GpuNow(
+            uuid=f"GPU-unknown-{index}" if known is None else known.uuid,
+            index=index,
+            name="unknown" if known is None else known.name,
+            minor=None if known is None else known.minor,
+            mig_parent=known is not None and known.mig_parent,
+            simulated=known is not None and known.simulated,
+            problem=why,
+            unknown=dict.fromkeys(_READ_FIELDS, why),
+        )
+
+    # ---- a GPU ----
+
+    def _read_gpu(self, index: int) -> list[GpuNow]:
+        unit = self._by_index.get(index)
+        if unit is None:
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            unit = self._keep(_Unit(handle, self._identify(index, handle)))
+        handle = unit.handle
+        mig = self._ask(unit, "mig", {}, self._nvml.nvmlDeviceGetMigMode, handle)
+        is_parent = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+        if is_parent != unit.identity.mig_parent:
+            # The mode was changed: what the GPU refused before it may answer now.
+            self._free(unit)
+            unit = self._keep(_Unit(handle, self._identify(index, handle, is_parent)))
+        instances = self._read_instances(unit) if is_parent else []
+        inside = {process.pid for instance in instances for process in instance.processes or ()}
+        return [self._read_unit(unit, handle, None, inside), *instances]
+
+    def _keep(self, unit: _Unit) -> _Unit:
+        index = unit.identity.index
+        self._by_index[index] = self._units[unit.identity.uuid] = unit
+        self._names[index] = unit.identity
+        return unit
+
+    def _identify(self, index: int, handle: Any, mig_parent: bool = False) -> GpuNow:
+        return GpuNow(
+            uuid=text_of(self._nvml.nvmlDeviceGetUUID(handle)),
+            index=index,
+            name=text_of(self._nvml.nvmlDeviceGetName(handle)),
+            minor=self._try(self._nvml.nvmlDeviceGetMinorNumber, handle),
+            mig_parent=mig_parent,
+            simulated=(self._version or "").endswith(SIMULATED_DRIVER),
+        )
+
+    def _read_instances(self, parent: _Unit) -> list[GpuNow]:
+        found = []
+        most = self._try(self._nvml.nvmlDeviceGetMaxMigDeviceCount, parent.handle) or 0
+        for number in range(most):
+            handle = self._try(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, parent.handle, number)
+            if handle is None:
+                continue
+            uuid = text_of(self._nvml.nvmlDeviceGetUUID(handle))
+            unit = self._units.get(uuid)
+            if unit is None:
+                identity = GpuNow(
+                    uuid=uuid,
+                    index=parent.identity.index,
+                    name=text_of(self._nvml.nvmlDeviceGetName(handle)),
+                    mig_of=parent.identity.uuid,
+                    simulated=parent.identity.simulated,
+                )
+                unit = self._units[uuid] = _Unit(handle, identity)
+            unit.handle = handle
+            slice_id = self._try(self._nvml.nvmlDeviceGetGpuInstanceId, handle)
+            found.append(self._read_unit(unit, parent.handle, slice_id, frozenset()))
+        return found
+
+    def _read_unit(
+        self, unit: _Unit, gpm_handle: Any, gpu_instance: int | None, elsewhere: set[int] | frozenset[int]
+    ) -> GpuNow:
+        """What is asked of a GPU and of an instance alike; `elsewhere`: the pids that its instances have."""
+        nvml, handle, identity = self._nvml, unit.handle, unit.identity
+        unknown: dict[str, str] = {}
+        memory = self._ask(unit, "memory_used_mib", unknown, nvml.nvmlDeviceGetMemoryInfo, handle)
+        if memory is None:
+            unknown["memory_total_mib"] = unknown["memory_used_mib"]
+        rates = self._ask(unit, "utilization_percent", unknown, nvml.nvmlDeviceGetUtilizationRates, handle)
+        power = self._ask(unit, "power_w", unknown, nvml.nvmlDeviceGetPowerUsage, handle)
+        energy = self._ask(unit, "energy_j", unknown, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        heat = self._ask(
+            unit, "temperature_c", unknown, nvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
+        )
+        processes = self._processes(unit, unknown)
+        if processes is not None and elsewhere:
+            processes = tuple(process for process in processes if process.pid not in elsewhere)
+        return GpuNow(
+            uuid=identity.uuid,
+            index=identity.index,
+            name=identity.name,
+            minor=identity.minor,
+            mig_parent=identity.mig_parent,
+            mig_of=identity.mig_of,
+            simulated=identity.simulated,
+            memory_total_mib=None if memory is None else int(memory.total) // MIB,
+            memory_used_mib=None if memory is None else int(memory.used) // MIB,
+            utilization_percent=None if rates is None else float(rates.gpu),
+            activity=self._activity(unit, gpm_handle, gpu_instance, unknown),
+            power_w=None if power is None else power / 1000,
+            energy_j=None if energy is None else energy / 1000,
+            temperature_c=None if heat is None else int(heat),
+            processes=processes,
+            sm=self._sm(unit, unknown),
+            unknown=unknown,
+        )
+
+    # ---- processes ----
+
+    def _processes(self, unit: _Unit, unknown: dict[str, str]) -> tuple[GpuProcess, ...] | None:
+        """From Hopper on one question lists them all. It is believed once it had whatever the three lists have, and
+        looked after now and then: a list that leaves out MPS clients would make a full GPU look idle."""
+        unit.rounds += 1
+        whole = None
+        if unit.one_list is not False:
+            whole = self._whole_list(unit)
+            if whole is not None and unit.one_list and unit.rounds % DOUBLE_CHECK:
+                return union([whole])
+        lists = [self._ask(unit, f"list {number}", {}, one, unit.handle) for number, one in enumerate(self._lists())]
+        answered = [one for one in lists if one is not None]
+        if not answered and whole is None:
+            unknown["processes"] = unit.refused.get("list 0", "the driver does not list processes now")
+            return None
+        three = union(answered)
+        if whole is None or not three:
+            return three
+        one = union([whole])
+        unit.one_list = {process.pid for process in three} <= {process.pid for process in one}
+        return union([whole, *answered])
+
+    def _whole_list(self, unit: _Unit) -> list[Any] | None:
+        ask, mode = self._nvml.nvmlDeviceGetRunningProcessDetailList, pynvml.NVML_PROCESS_MODE_ALL
+        try:
+            found: list[Any] | None = self._ask(
+                unit, "detail list", {}, ask, unit.handle, pynvml.nvmlProcessDetailList_v1, mode
+            )
+        except TypeError:
+            # nvidia-ml-py 13.615 cannot say that a process's memory is unknown: it puts None where C has a number.
+            unit.one_list = False
+            return None
+        return found
+
+    def _lists(self) -> tuple[Callable[[Any], list[Any]], ...]:
+        return process_lists(self._nvml)
+
+    def _sm(self, unit: _Unit, unknown: dict[str, str]) -> tuple[ProcessSm, ...] | None:
+        """The binding raises NVMLError "Success" where there are no samples, and the driver NOT_FOUND: nothing ran."""
+        if "sm_percent" in unit.refused:
+            unknown["sm_percent"] = unit.refused["sm_percent"]
+            return None
+        set_back = unit.seen_us > self._wall_clock() * 1e6  # nothing would be newer until the clock is there again
+        try:
+            samples = self._nvml.nvmlDeviceGetProcessUtilization(unit.handle, 0 if set_back else unit.seen_us)
+        except pynvml.NVMLError_NotFound:
+            samples = []
+        except _GONE:
+            raise
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_SUCCESS:
+                unknown["sm_percent"] = why_unknown(error)
+                if isinstance(error, _CANNOT):
+                    unit.refused["sm_percent"] = unknown["sm_percent"]
+                return None
+            samples = []
+        if set_back and not samples:
+            unit.seen_us = 0
+            unknown["sm_percent"] = "the node's clock was set back"
+            return None
+        # What the driver has from before the clock was set back seems to be yet to come.
+        now_us = self._wall_clock() * 1e6
+        samples = [sample for sample in samples if sample.timeStamp <= now_us] or samples
+        unit.seen_us = max([0 if set_back else unit.seen_us, *(int(sample.timeStamp) for sample in samples)])
+        newest: dict[int, Any] = {}
+        for sample in samples:
+            # Values above 100 were seen of drivers that had nothing to say (nvtop's issue 110).
+            if sample.smUtil <= 100 and (sample.pid not in newest or sample.timeStamp >= newest[sample.pid].timeStamp):
+                newest[int(sample.pid)] = sample
+        return tuple(ProcessSm(pid, float(newest[pid].smUtil)) for pid in sorted(newest))
+
+    # ---- GPM ----
+
+    def _activity(self, unit: _Unit, handle: Any, gpu_instance: int | None, unknown: dict[str, str]) -> Activity | None:
+        if "activity" in unit.refused:
+            unknown["activity"] = unit.refused["activity"]
+            return None
+        if gpu_instance is None and unit.identity.mig_of is not None:
+            unknown["activity"] = "the driver does not say which instance this is"
+            return None
+        try:
+            if unit.gpm is None:
+                if not self._nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                    unit.refused["activity"] = "this GPU has no GPM counters; Hopper and newer have them"
+                    unknown["activity"] = unit.refused["activity"]
+                    return None
+                unit.gpm = self._gpm.alloc()
+            return self._gpm.read(unit.gpm, handle, gpu_instance, unknown)
+        except _GONE:
+            raise
+        except pynvml.NVMLError as error:
+            # That a GPU is said to have them is no proof: a part of a GPU of a virtual machine has not.
+            self._free(unit)
+            unknown["activity"] = why_unknown(error)
+            if isinstance(error, _CANNOT):
+                unit.refused["activity"] = unknown["activity"]
+            return None
+
+    # ---- asking ----
+
+    def _ask(self, unit: _Unit, what: str, unknown: dict[str, str], ask: Callable[..., Any], *args: Any) -> Any:
+        """The answer, or None and the reason; a GPU that is gone is the caller's business."""
+        if what in unit.refused:
+            unknown[what] = unit.refused[what]
+            return None
+        try:
+            return ask(*args)
+        except _GONE:
+            raise
+        except pynvml.NVMLError as error:
+            unknown[what] = why_unknown(error)
+            if isinstance(error, _CANNOT):
+                unit.refused[what] = unknown[what]
+            return None
+
+    def _try(self, ask: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return ask(*args)
+        except _GONE:
+            raise
+        except pynvml.NVMLError:
+            return None
+
+    def _quietly(self, ask: Callable[..., Any], *args: Any) -> None:
+        try:
+            ask(*args)
+        except pynvml.NVMLError:
+            pass  # what is to be given back went with the driver
+
+    def _free(self, unit: _Unit) -> None:
+        if unit.gpm is not None:
+            self._gpm.free(unit.gpm)
+            unit.gpm = None

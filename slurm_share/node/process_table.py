@@ -1,0 +1,178 @@
+"""The processes of this node: number, parent, name and start. A hook reads each of them once.
+
+A user may leave tens of thousands of processes. To read them all takes a good part of a hook's time, and a hook has
+several questions about them: which jobs live, which MPS daemons there are, what a user has left. Most of these concern
+root, the system's own users and one or two others. Whose a process is the kernel says by the owners of its folder and
+of the files in it, which costs a quarter of reading one (task_dump_owner in fs/proc/base.c):
+
+* The folder belongs to the effective uid of the process.
+* So do the files, but to root where the process may not dump core: it has changed its uid since its program began, or
+  wants it so (PR_SET_DUMPABLE). Files of an ordinary user's are those of a process that was never root's; slurmstepd
+  that acts as a job's user for a moment has files of root's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False  # as mypy knows it; hooks load this module
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Row = tuple[int, bytes, float, float]
+"""Parent's pid, the kernel's name of it, when it was started and when it was read, seconds after the kernel's start."""
+YOUNG_S = 2.0
+"""A process that was younger when it was read is read again: what is forked becomes another program a moment later."""
+NOT_ASKED = -1
+STEPD = "slurmstepd"
+FIRST_ORDINARY_UID = 1000
+"""As in share/rules/leftovers.py."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_UNKNOWN = float("inf")
+_START = 19
+"""Of the fields after the name in /proc/PID/stat."""
+
+
+class ProcessTable:
+    """What /proc lists. Each reading has the processes of that moment; a process that is known is not read again."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._rows: dict[int, Row] = {}
+        self._others: dict[int, int] = {}
+        """Processes of ordinary users who were not asked for, and whose each is; NOT_ASKED: nobody wanted to know."""
+        self._knows_owners = _tells_owners(proc)
+        self.files_read = 0
+        """Since it was made."""
+
+    def read(self, uids: Collection[int] | None = None) -> dict[int, Row]:
+        """The processes that are there now, by pid; without those that are gone before they can be read.
+
+        uids: only processes with the effective uid of one of these users, of root or of a system user are wanted, and
+        slurmstepd whoever it acts as; None: everybody's. Others may be in the answer, too.
+        """
+        known, found, now = self._rows, {}, time.clock_gettime(time.CLOCK_BOOTTIME)
+        others: dict[int, int] = {}
+        wanted = uids if self._knows_owners else None
+        for name in os.listdir(self._proc):  # noqa: PTH208  (hooks do without pathlib)
+            if not name.isdecimal():
+                continue
+            pid = int(name)
+            row = known.get(pid)
+            if row is None or row[3] - row[2] < YOUNG_S:
+                if wanted is not None:
+                    owner = self._others.get(pid)
+                    if owner is None or (owner == NOT_ASKED and wanted):
+                        owner = self._ordinary_owner(name, is_asked=bool(wanted))
+                    if owner is not None and owner not in wanted:
+                        others[pid] = owner
+                        continue
+                row = self._read(name, now)
+            if row is not None:
+                found[pid] = row
+        self._rows, self._others = found, others
+        return found
+
+    def _ordinary_owner(self, name: str, *, is_asked: bool) -> int | None:
+        """The ordinary user as whom a process acts; None: it is one of root's or of a system user's, or gone.
+
+        is_asked: whether it matters who that is.
+        """
+        process = f"{self._proc}/{name}"
+        try:
+            is_ordinary = os.stat(f"{process}/stat").st_uid >= FIRST_ORDINARY_UID  # noqa: PTH116
+            if is_ordinary and not is_asked:
+                return NOT_ASKED
+            effective = os.stat(process).st_uid  # noqa: PTH116
+        except OSError:
+            return None
+        return effective if is_ordinary or (effective >= FIRST_ORDINARY_UID and not _is_stepd(process)) else None
+
+    def _read(self, name: str, now: float) -> Row | None:
+        self.files_read += 1
+        try:
+            fd = os.open(f"{self._proc}/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            head, _, tail = os.read(fd, 4096).rpartition(b")")
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+        fields = tail.split()
+        if len(fields) < 2:
+            return None
+        start = int(fields[_START]) / _TICKS if len(fields) > _START else _UNKNOWN
+        return int(fields[1]), head.partition(b"(")[2], start, now
+
+
+_kept: ProcessTable | None = None
+"""That of a program which ends soon: a pid may come again, and then is another process."""
+
+
+def keep() -> None:
+    """Let all questions of this program share one table. For a hook, which lives some seconds."""
+    global _kept
+    _kept = ProcessTable("/proc")
+
+
+def read(proc: str = "/proc", uids: Collection[int] | None = None) -> dict[int, Row]:
+    """The processes that are there now, by pid; `uids` as for ProcessTable.read."""
+    return (ProcessTable(proc) if _kept is None or proc != "/proc" else _kept).read(uids)
+
+
+def read_children(parents: Collection[int], proc: str = "/proc") -> dict[int, list[int]]:
+    """The children of each of these processes, without those that have none: from the kernel's own list where it has
+    one (CONFIG_PROC_CHILDREN), else by a look at every process."""
+    found: dict[int, list[int]] = {}
+    if os.access(f"{proc}/thread-self/children", os.R_OK):
+        for parent in parents:
+            children = [pid for thread in _names(f"{proc}/{parent}/task") for pid in _children(proc, parent, thread)]
+            if children:
+                found[parent] = children
+        return found
+    for pid, row in read(proc).items():
+        if row[0] in parents:
+            found.setdefault(row[0], []).append(pid)
+    return found
+
+
+def _children(proc: str, parent: int, thread: str) -> list[int]:
+    try:
+        with open(f"{proc}/{parent}/task/{thread}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []  # it ends at this moment
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _is_stepd(process: str) -> bool:
+    """Whether a process may be a slurmstepd of root's that acts as a job's user for a moment. Anybody can forbid dumps
+    of his processes and call them so: its program tells most of those, its real uid the rest."""
+    try:
+        if not os.readlink(f"{process}/exe").rpartition("/")[2].startswith(STEPD):  # noqa: PTH115
+            return False
+        with open(f"{process}/status", "rb") as file:
+            return any(line.startswith(b"Uid:\t0\t") for line in file.read().splitlines())
+    except OSError:
+        return True
+
+
+def _tells_owners(proc: str) -> bool:
+    """Whether the owners of files there tell slurmstepd from a user's process: not where processes that have changed
+    their uid may dump core all the same (fs.suid_dumpable is 1, for debugging; proc(5))."""
+    try:
+        if os.stat(proc).st_uid != 0:  # noqa: PTH116  (that of a container of a user's)
+            return False
+        with open(f"{proc}/sys/fs/suid_dumpable", "rb") as file:
+            return file.read().strip() != b"1"
+    except OSError:
+        return False

@@ -1,0 +1,166 @@
+"""Processes, as the kernel lists them, and the jobs they belong to."""
+
+from __future__ import annotations
+
+import math
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..core.patterns import pattern
+from ..core.process import identify
+from . import cgroups, process_table
+from .records import LiveJob, NodeProcess
+
+PROC = Path("/proc")
+_ENVIRON_JOB = pattern(rb"(?:^|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|$)")
+_STEPD_NAME = b"slurmstepd"
+_UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
+_ANCESTORS = 64
+"""Deeper than any tree of a job that is not an attack."""
+
+
+def read_owner(pid: int, proc: Path = PROC) -> str | None:
+    """The user a process runs as; None where it is gone or hidden (hidepid)."""
+    found = identify(pid, str(proc))
+    return None if found is None or found.uid is None else read_user_name(found.uid)
+
+
+def read_user_name(uid: int) -> str:
+    """The user's name; the number of one that has none on this host."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def read_user_id(name: str) -> int | None:
+    """The number of the user of that name, or of that number; None: this host knows no such."""
+    try:
+        return (pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)).pw_uid
+    except (KeyError, OverflowError):
+        return None
+
+
+def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
+    """The environment that this process began with: Python puts LC_CTYPE into its own where the locale is C. Its own
+    where that cannot be read."""
+    text = os.fsdecode(_read(proc / "self" / "environ"))
+    found = dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+    return found or os.environ
+
+
+def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
+    """Jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd: [4711.batch]`),
+    and its children are the job's tasks, under the user's own uid.
+
+    A job between two steps has none and is not listed; so this proves life, never death. Nor is every slurmstepd a
+    proof: one that has ended its task stays until slurmctld has heard of it (see `LiveJob.without_task_s`).
+    """
+    steps: dict[int, int] = {}
+    starts: dict[int, float] = {}
+    for pid, (_, name, start, _) in process_table.read(str(proc), ()).items():
+        if name.startswith(_STEPD_NAME):
+            job = _job_of_stepd(proc / str(pid))
+            if job is not None:
+                steps[pid] = job
+                starts[pid] = start
+    children = process_table.read_children(steps, str(proc)) if steps else {}
+    owners: dict[int, int | None] = dict.fromkeys(steps.values())
+    for pid, job in steps.items():
+        for child in children.get(pid, ()):
+            uid = _UID.search(_read(proc / str(child) / "status"))
+            if uid and int(uid[1]) != 0:  # a child that is still root has not become its task yet
+                owners[job] = int(uid[1])
+                break
+    now_s = _uptime_s(proc) if steps else 0.0
+    idle = dict.fromkeys(owners, math.inf)
+    for pid, job in steps.items():
+        idle[job] = min(idle[job], 0.0 if pid in children else max(0.0, now_s - starts[pid]))
+    return tuple(LiveJob(job, uid, idle[job]) for job, uid in sorted(owners.items()))
+
+
+def _uptime_s(proc: Path) -> float:
+    """Seconds since the kernel's start; 0 where it does not say."""
+    word = _read(proc / "uptime").partition(b" ")[0]
+    return float(word) if word.replace(b".", b"", 1).isdigit() else 0.0
+
+
+def read_runs_in_job(proc: Path = PROC, pid: int | None = None) -> bool:
+    """Whether this process, or another one, was started inside a job's own step: PrologFlags=RunInJob (Slurm 24.05 and
+    later)."""
+    above = _ancestors(os.getpid() if pid is None else pid, proc)
+    return any(_job_of_stepd(proc / str(one)) is not None for one in above)
+
+
+def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:
+    """The processes of those numbers that are still there."""
+    return tuple(found for found in (read_process(pid, proc) for pid in pids) if found is not None)
+
+
+def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
+    """Every process that is a user's through and through. One of root's that acts for him for a moment (a login's
+    monitor, a file server) has another real or saved uid."""
+    import re
+
+    whole = re.compile(rb"^Uid:\t%d\t%d\t%d\t" % (uid, uid, uid), re.MULTILINE)
+    return read_processes(
+        (pid for pid in process_table.read(str(proc)) if whole.search(_read(proc / str(pid) / "status"))), proc
+    )
+
+
+def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:
+    """The processes above those, nearest first, each once; pid 1 is nobody's ancestor here."""
+    pids = dict.fromkeys(pid for one in processes for pid in _ancestors(one.identity.pid, proc))
+    return read_processes(pids, proc)
+
+
+def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
+    """A process and its job; None where it is gone.
+
+    Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says, which is the user's own
+    word and can only spare the user's own process.
+    """
+    identity = identify(pid, str(proc))
+    if identity is None:
+        return None
+    job = _job_of_cgroup(pid, proc)
+    if job is not None:
+        return NodeProcess(identity, job)
+    for ancestor in _ancestors(pid, proc):
+        job = _job_of_stepd(proc / str(ancestor))
+        if job is not None:
+            return NodeProcess(identity, job)
+    match = _ENVIRON_JOB.search(_read(proc / str(pid) / "environ"))
+    return NodeProcess(identity, int(match[1]), is_own_word=True) if match else NodeProcess(identity, None)
+
+
+def _job_of_cgroup(pid: int, proc: Path) -> int | None:
+    place = cgroups.read_place(proc / str(pid))
+    if place is None or place.job is not None:
+        return None if place is None else place.job
+    return cgroups.read_job_of_sluid(place, proc)
+
+
+def _job_of_stepd(process: Path) -> int | None:
+    """The job in the title of a slurmstepd of root's."""
+    found = cgroups.read_stepd(process)
+    return None if found is None else found[0]
+
+
+def _ancestors(pid: int, proc: Path) -> Iterable[int]:
+    for _ in range(_ANCESTORS):
+        fields = _read(proc / str(pid) / "stat").rpartition(b")")[2].split()
+        pid = int(fields[1]) if len(fields) > 1 else 0
+        if pid <= 1:
+            return
+        yield pid
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with open(file, "rb") as stream:
+            return stream.read(1 << 20)
+    except OSError:
+        return b""

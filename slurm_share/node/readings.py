@@ -1,0 +1,120 @@
+"""What one look at a node brings: the raw values between the readers and `load/rules/fold.py`, which makes a Snapshot
+of them and of what was seen before. Counters are as the source has them, since the process, the job or the boot began.
+
+Units and unknowns are those of `snapshot.py`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..core.records import Reasons
+from .records import Activity, GpuProcess
+
+
+class ProcessSm(Struct, frozen=True):
+    """What nvmlDeviceGetProcessUtilization says of one process."""
+
+    pid: int
+    percent: float
+    """Of the time, 0 to 100."""
+
+
+class GpuNow(Struct, frozen=True, kw_only=True):
+    """One GPU, or one MIG instance, as the driver describes it at one moment."""
+
+    uuid: str
+    index: int
+    name: str
+    minor: int | None = None
+    mig_parent: bool = False
+    mig_of: str | None = None
+    simulated: bool = False
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    utilization_percent: float | None = None
+    activity: Activity | None = None
+    """Means since the look before; None: there was none, or the GPU has no such counters (see `unknown`)."""
+    power_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """None: the driver would not list them."""
+    sm: tuple[ProcessSm, ...] | None = None
+    """Only of processes that used the GPU since the look before; None: not told here."""
+    problem: str | None = None
+    unknown: Reasons = {}
+
+
+class DriverNow(Struct, frozen=True, kw_only=True):
+    """The NVIDIA driver at one moment."""
+
+    version: str | None = None
+    """None: there is no driver, or it does not answer; `problems` says which."""
+    gpus: tuple[GpuNow, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class ProcessNow(Struct, frozen=True, kw_only=True):
+    """A process on a GPU, as the kernel describes it at one moment."""
+
+    pid: int
+    start_ticks: int
+    name: str
+    uid: int
+    user: str
+    cpu_s: float
+    """CPU time since it was started, threads and not children."""
+    memory_mib: int | None = None
+    """Resident."""
+    own_mib: int | None = None
+    """Resident and not shared with a file or another process."""
+    job: int | None = None
+    own_word: bool = False
+    """True: only its environment names the job, which its user can write."""
+    step: str | None = None
+    task: int | None = None
+    seat: str = ""
+    """What it has in common with the other processes of its task, and with nobody else in the job."""
+    slot: int | None = None
+    slots: int | None = None
+    share: int | None = None
+    cap_mib: int | None = None
+    connections: int | None = None
+    """CUDA_DEVICE_MAX_CONNECTIONS; None: it is not set."""
+    unknown: Reasons = {}
+
+
+class JobNow(Struct, frozen=True, kw_only=True):
+    """A job of this node at one moment."""
+
+    job: int
+    uid: int
+    user: str
+    cpu_s: dict[str, float] | None = None
+    """CPU time by source, each a counter of its own: the job's cgroup, or each of its steps. None: not told."""
+    memory_mib: int | None = None
+    memory_kills: int | None = None
+    unknown: Reasons = {}
+
+
+class HostNow(Struct, frozen=True, kw_only=True):
+    """The kernel's side of a node at one moment."""
+
+    boot_id: str
+    taken: float
+    """Unix time, seconds."""
+    at: float
+    """Seconds on the kernel's monotonic clock: nobody sets it, and it goes on over our own restart."""
+    cpus: int
+    cores: int
+    load: tuple[float, float, float] | None = None
+    busy_s: float | None = None
+    """CPU time of all CPUs since the boot, idle and stolen time left out."""
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    processes: tuple[ProcessNow, ...] = ()
+    hidden: tuple[int, ...] = ()
+    """Of the pids that were asked for, those that exist and cannot be looked at (hidepid)."""
+    jobs: tuple[JobNow, ...] = ()
+    unknown: Reasons = {}

@@ -1,0 +1,184 @@
+"""The steps of this node as trees of processes below their slurmstepd: whose a process is, and what a job uses, where
+Slurm keeps it in no cgroup or the cgroup does not count it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from . import cgroups
+from .cgroups import slurp
+from .readings import JobNow
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MIB = 1024 * 1024
+UID = re.compile(rb"^Uid:\t([0-9]+)\t", re.MULTILINE)
+_ANCESTORS = 64
+
+
+class Step(Struct):
+    """A step by its slurmstepd, where Slurm keeps it in no cgroup."""
+
+    job: int
+    name: str
+    uid: int | None
+    cpu_ticks: int
+    memory_pages: int
+
+
+class StepTrees:
+    """The steps of one node, read again and again; the title and the user of each are looked up once."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._stepds: dict[tuple[int, bytes], tuple[int, str] | None] = {}
+        self._owners: dict[tuple[int, bytes], int] = {}
+
+    def read(self) -> tuple[Mapping[str, Step], Mapping[int, tuple[Step, int]]]:
+        """(the steps by slurmstepd, pid of each process below them -> its step and the top of its task)."""
+        parents: dict[int, int] = {}
+        ticks: dict[int, tuple[int, int]] = {}
+        steps: dict[str, Step] = {}
+        roots: dict[int, Step] = {}
+        stepds = {}
+        owners = {}
+        for word in os.listdir(self._proc):  # noqa: PTH208
+            if not word.isdigit():
+                continue
+            name, fields = read_stat(f"{self._proc}/{word}")
+            if len(fields) < 22:
+                continue
+            pid = int(word)
+            parents[pid] = int(fields[1])
+            ticks[pid] = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+            if not name.startswith(b"slurmstepd"):
+                continue
+            key = pid, fields[19]
+            stepds[key] = self._stepds[key] if key in self._stepds else self._read_step(pid)
+            if (found := stepds[key]) is not None:
+                job, step = found
+                # What it has waited for is its tasks'; what it used itself is not.
+                roots[pid] = Step(job, step, self._owners.get(key), ticks[pid][1], 0)
+                steps[f"{step}.{pid}.{fields[19].decode()}"] = roots[pid]
+                owners[pid] = key
+        # A title that is not yet written is looked at again.
+        self._stepds = {key: found for key, found in stepds.items() if found is not None}
+        tops: dict[int, tuple[Step, int]] = {}
+        for pid in parents:
+            chain: list[int] = []
+            place = pid
+            while place not in tops and place not in roots and place in parents and len(chain) < _ANCESTORS:
+                chain.append(place)
+                place = parents[place]
+            if place in tops:
+                found_step, top = tops[place]
+            elif place in roots and chain:
+                found_step, top = roots[place], chain[-1]
+            else:
+                continue
+            for one in chain:
+                tops[one] = found_step, top
+        for pid, (step_of, _) in tops.items():
+            step_of.cpu_ticks += sum(ticks[pid])
+            statm = slurp(f"{self._proc}/{pid}/statm").split()
+            if len(statm) > 2:
+                step_of.memory_pages += int(statm[1]) - int(statm[2])
+            if step_of.uid is None:
+                match = UID.search(slurp(f"{self._proc}/{pid}/status"))
+                if match and int(match[1]) != 0:  # still root: it has not become its task yet
+                    step_of.uid = int(match[1])
+        self._owners = {key: uid for pid, key in owners.items() if (uid := roots[pid].uid) is not None}
+        return steps, tops
+
+    def _read_step(self, pid: int) -> tuple[int, str] | None:
+        found = cgroups.read_stepd(Path(self._proc, str(pid)))
+        return None if found is None or found[1] is None else (found[0], found[1])
+
+
+def find_step(pid: int, proc: str, tops: Mapping[int, tuple[Step, int]]) -> tuple[int, str | None, str] | None:
+    """(job, step, the process below slurmstepd that this one comes from) by the slurmstepd above it."""
+    if pid in tops:
+        step, top = tops[pid]
+        return step.job, step.name, f"p{top}"
+    below = pid
+    for _ in range(_ANCESTORS):
+        parent = _parent(f"{proc}/{below}")
+        if parent <= 1:
+            break
+        stepd = cgroups.read_stepd(Path(proc, str(parent)))
+        if stepd is not None:
+            return stepd[0], stepd[1], f"p{below}"
+        below = parent
+    return None
+
+
+def jobs_of(
+    groups: Iterable[cgroups.JobGroup], steps: Mapping[str, Step], user_of: Callable[[int], str]
+) -> tuple[JobNow, ...]:
+    """The jobs of this node by their cgroups, and by their steps what those do not count. `user_of`: the name of a
+    user."""
+    found: dict[int, JobNow] = {}
+    by_job: dict[int, dict[str, Step]] = {}
+    for key, step in steps.items():
+        by_job.setdefault(step.job, {})[key] = step
+    for group in groups:
+        tree = by_job.pop(group.job, {})
+        uid = group.uid if group.uid is not None else _owner(tree)
+        if uid is None:
+            continue
+        cpu_s = _cpu(tree) if group.cpu_s is None else {"cgroup": group.cpu_s}
+        memory = _memory(tree) if group.memory_mib is None else group.memory_mib
+        unknown = dict(group.unknown)
+        if cpu_s is not None:
+            unknown.pop("cpu_cores", None)
+        if memory is not None:
+            unknown.pop("memory_mib", None)
+        found[group.job] = JobNow(
+            job=group.job,
+            uid=uid,
+            user=user_of(uid),
+            cpu_s=cpu_s,
+            memory_mib=memory,
+            memory_kills=group.memory_kills,
+            unknown=unknown,
+        )
+    for job, tree in by_job.items():
+        uid = _owner(tree)
+        if uid is not None:
+            found[job] = JobNow(
+                job=job,
+                uid=uid,
+                user=user_of(uid),
+                cpu_s=_cpu(tree),
+                memory_mib=_memory(tree),
+                unknown={"memory_kills": "Slurm keeps no job in a cgroup on this node"},
+            )
+    return tuple(found[job] for job in sorted(found))
+
+
+def _owner(tree: Mapping[str, Step]) -> int | None:
+    return next((step.uid for step in tree.values() if step.uid is not None), None)
+
+
+def _cpu(tree: Mapping[str, Step]) -> dict[str, float] | None:
+    return {key: step.cpu_ticks / TICKS for key, step in tree.items()} if tree else None
+
+
+def _memory(tree: Mapping[str, Step]) -> int | None:
+    return sum(step.memory_pages for step in tree.values()) * PAGE // MIB if tree else None
+
+
+def read_stat(folder: str) -> tuple[bytes, list[bytes]]:
+    """(name, the fields of /proc/PID/stat from the third on); the name may hold blanks and brackets itself."""
+    head, _, tail = slurp(f"{folder}/stat").rpartition(b")")
+    return head.partition(b"(")[2], tail.split()
+
+
+def _parent(folder: str) -> int:
+    fields = read_stat(folder)[1]
+    return int(fields[1]) if len(fields) > 1 else 0

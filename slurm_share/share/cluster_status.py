@@ -1,0 +1,85 @@
+"""Asks every node of the cluster what is shared there, by the site's own way to run a command on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from ..core.errors import CommandError
+from ..core.process import finish
+from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
+from .records import NodeShares
+
+NODE_S = 20.0
+"""For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
+_MOST_BYTES = 4 * 1024 * 1024
+_MOST_WORDS = 300
+COMMAND = ("slurm-share", "status", "--json")
+
+
+class _Job(msgspec.Struct):
+    job_id: int
+    slots: int = 0
+    share: str | None = None
+
+
+class _Gpu(msgspec.Struct):
+    mps: str | None = None
+
+
+class _Status(msgspec.Struct):
+    mode: str
+    partition_modes: dict[str, str] = {}
+    jobs: list[_Job] = []
+    gpus: list[_Gpu] = []
+    problems: list[str] = []
+
+
+def argv(remote: Sequence[str], node: str) -> list[str]:
+    """Return the command that asks one node."""
+    return [*remote_argv(remote, node), *COMMAND]
+
+
+def parse(node: str, text: str) -> NodeShares:
+    """Return what a node answered; one that is not understood has a problem. The texts are the node's, and not to be
+    trusted on a terminal."""
+    try:
+        if len(text) > _MOST_BYTES:
+            raise msgspec.DecodeError("more than 4 MiB")
+        found = msgspec.json.decode(text, type=_Status)
+    except msgspec.DecodeError as error:
+        return NodeShares(node, problem=f"an answer that is not that of `slurm-share status --json`: {error}")
+    shared = [job for job in found.jobs if job.share]
+    return NodeShares(
+        node,
+        mode=found.mode,
+        partition_modes=found.partition_modes,
+        jobs=tuple(job.job_id for job in shared),
+        slots=sum(job.slots for job in shared),
+        daemons=sum(gpu.mps is not None for gpu in found.gpus),
+        problem="; ".join(found.problems)[:_MOST_WORDS] or None,
+    )
+
+
+def _ask(remote: Sequence[str], node: str) -> NodeShares:
+    try:
+        done = finish(argv(remote, node), timeout_s=NODE_S, env=environment())
+    except CommandError as error:
+        why = f"no answer within {NODE_S:g} s" if "no answer within" in error.stderr else error.stderr
+        if isinstance(error.__cause__, FileNotFoundError):
+            why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
+        return NodeShares(node, problem=why[:_MOST_WORDS])
+    if not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return NodeShares(node, problem=f"code {done.code}: {last[:_MOST_WORDS]}")
+    return parse(node, done.stdout)
+
+
+def read(remote: Sequence[str], nodes: Sequence[str]) -> Mapping[str, NodeShares]:
+    """Return what each node answered, asking some at a time. Never raises for a node: its problem is in its answer."""
+    if not nodes:
+        return {}
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(nodes))) as pool:
+        return dict(zip(nodes, pool.map(lambda node: _ask(remote, node), nodes), strict=True))

@@ -1,0 +1,309 @@
+"""What Prolog and Epilog have in common: search path, outermost exception handler, watchdog, log, settings, ledger.
+
+A non-zero exit code of Prolog or Epilog drains the node, and that of a Prolog requeues the job. It says that the node
+is unwell, and nothing else; share/rules/drain.py lists the causes. What a user, a wrong configuration or a defect of
+ours brings about does not drain the node: a shared job is refused with a sentence, any other job runs, and the log says
+why.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+
+from slurm_share.core import names
+
+TYPE_CHECKING = False  # as mypy knows it; `typing` itself would be half of an ordinary job's Prolog
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn, ParamSpec, TypeVar
+
+    from slurm_share.core.paths import Paths
+    from slurm_share.core.records import ProcessIdentity
+    from slurm_share.core.settings import Settings
+    from slurm_share.share.records import Ledger
+    from slurm_share.share.rules.verdict import InForce, Mode, Verdict
+
+    Args = ParamSpec("Args")
+    Answer = TypeVar("Answer")
+
+SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""slurmd starts hooks without PATH, and the default of some shells includes the current folder."""
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a full or read-only disk. They are not defects: users can fill the file system with their files."""
+
+
+_is_program = False
+"""Whether slurmd started this process as a hook. False in tests, which call hooks in a process that goes on."""
+
+
+def run(who: str, work: Callable[[], bool]) -> int:
+    """Run `work` and return the hook's exit code; log every exception. `work` returns False if the node is unwell."""
+    try:
+        if _is_program:
+            from slurm_share.node import process_table
+
+            process_table.keep()
+        if not work():
+            return names.EXIT_NODE_UNWELL
+    except Exception as error:  # noqa: BLE001  (the one broad handler: see above)
+        report(who, explain(error))
+    return names.EXIT_OK
+
+
+def explain(error: Exception) -> str:
+    """Return an exception as one line for the log: a sentence for our own errors and for a full disk; for any other,
+    which is a defect, the end of its traceback."""
+    from slurm_share.core.errors import SlurmShareError
+
+    if isinstance(error, SlurmShareError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        place = error.filename or names.STATE_ROOT
+        return f"{place} cannot be written ({error.strerror}); make room there"
+    import traceback
+
+    frames = traceback.format_tb(error.__traceback__)[-4:]
+    return " | ".join([f"{type(error).__name__}: {error}", *(" ".join(frame.split()) for frame in frames)])
+
+
+def explain_to_user(error: Exception) -> str:
+    """Return an exception as one line for a job's output: as `explain` does, but without the traceback of a defect."""
+    from slurm_share.core.errors import SlurmShareError
+
+    is_sentence = isinstance(error, SlurmShareError) or (isinstance(error, OSError) and error.errno in NO_ROOM)
+    return explain(error) if is_sentence else f"{type(error).__name__} in the hook, whose log says more"
+
+
+_is_in_driver = False
+"""Whether this hook is in a call into the driver, which may never return."""
+
+
+def ask_driver(call: Callable[Args, Answer], *args: Args.args, **options: Args.kwargs) -> Answer:
+    """Call into the driver and return the result. The watchdog can then tell a hook that hangs in the driver from one
+    that hangs elsewhere."""
+    global _is_in_driver
+    _is_in_driver = True
+    try:
+        return call(*args, **options)
+    finally:
+        _is_in_driver = False
+
+
+def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[], None]:
+    """Start a watchdog that ends this process after `seconds`; return a function that stops the watchdog.
+
+    All work of a hook has one deadline. A call into the kernel can hang beyond it, and slurmd would wait for ever.
+    `code` is given whether the driver is what hangs, and returns the exit code.
+    """
+    import threading
+
+    def give_up() -> None:
+        in_driver = _is_in_driver
+        what = "the driver does not answer" if in_driver else "something else than the driver hangs"
+        report(who, f"not over after {seconds:g} s, given up: {what}")
+        leave(code(in_driver))
+
+    watchdog = threading.Timer(seconds, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    return watchdog.cancel
+
+
+HELPER_WORD = "--helper"
+"""The program of a hook, called with it, is the helper."""
+_answer: Callable[[int], None] | None = None
+"""In a process of the helper's: tells the front the exit code."""
+
+
+def begin(answer: Callable[[int], None] | None = None) -> None:
+    """Note that this process is a hook. `answer`, in a process of the helper's, tells the front the exit code."""
+    global _is_program, _answer
+    _is_program, _answer = True, answer
+    gc.disable()
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once, with the hook's exit code."""
+    if _answer is not None:
+        _answer(code)
+    os._exit(code)
+
+
+def wants_helper() -> bool:
+    """Return whether this hook had work to do which the next one's helper may do: an ordinary job needs none."""
+    if _settings is None or not _settings.hook_helper or _settings.mode == "off" or os.geteuid() != 0:
+        return False
+    from slurm_share.node import processes
+
+    return not processes.read_runs_in_job()
+
+
+def set_out() -> None:
+    """Set the search path and the umask, which slurmd does not set or passes on from its own start. Call it first."""
+    os.environ["PATH"] = SEARCH_PATH
+    os.umask(0o022)  # modes of the state folder are said where it is made; slurmd's own umask must not cut them
+
+
+_log_file: str | None = None
+"""The file that this hook logs to. None: the configuration has not been read, or is wrong."""
+_settings: Settings | None = None
+"""The settings of this hook's job. None: as above."""
+
+
+def report(who: str, text: str) -> None:
+    """Write a line to the site's log, or to the default log file while the configuration is unknown or wrong. Never
+    raises, since exception handlers call it."""
+    from slurm_share.core import log
+    from slurm_share.core.settings import Settings
+
+    log.line(Settings().log_file if _log_file is None else _log_file, who, text)
+
+
+why_not_on = ""
+"""Why this hook's job is not shared on a node whose own mode is `on`. Empty: no reason against it."""
+
+
+def load_settings(*, decides: bool = True) -> Settings:
+    """Return the settings for this job's partition, with the mode that is in force for this job
+    (share/rules/verdict.py); where the hook `decides` nothing, with the node's own. Raises ConfigError where the site's
+    file is wrong."""
+    global _log_file, _settings, why_not_on
+    from msgspec.structs import replace
+
+    from slurm_share.core import config
+
+    configuration = config.load()
+    _log_file = configuration.settings.log_file
+    settings = configuration.of(os.environ.get("SLURM_JOB_PARTITION"))
+    _settings, why_not_on = settings, ""
+    if decides:
+        in_force = _in_force(settings)
+        if in_force.mode != settings.mode:
+            _settings = replace(settings, mode=in_force.mode)
+            why_not_on = in_force.why if settings.mode == "on" else ""
+    return _settings
+
+
+def read_verdict() -> Verdict | None:
+    """Return what the controller said about this hook's job; None: nothing."""
+    from slurm_share.share.rules import verdict
+
+    return verdict.read(os.environ.get(names.VERDICT_EXTRA), os.environ.get(names.VERDICT_COMMENT))
+
+
+def _in_force(settings: Settings) -> InForce:
+    from slurm_share.share.rules import verdict
+
+    restarts = os.environ.get("SLURM_JOB_RESTART_COUNT", "")
+    found = read_verdict()
+    shares = names.HOOK_VARIABLE in os.environ
+    # Nothing can switch on again what is off here: the file server need not be asked.
+    asks = settings.mode_file and settings.mode != "off" and (not shares or found is None or found.mode != "off")
+    return verdict.in_force(
+        settings.mode,
+        found,
+        _everywhere(settings.mode_file) if asks else None,
+        restart_count=int(restarts) if restarts.isascii() and restarts.isdecimal() else None,
+        shares=shares,
+        uses_job_submit=settings.job_submit,
+    )
+
+
+def _everywhere(path: str) -> Mode | None:
+    """Return the word of the site's mode file; None: it has none for this job. One that was written after the job had
+    begun is not for it: on its other nodes the job may share already."""
+    from slurm_share.share import mode_file
+    from slurm_share.share.rules import verdict
+
+    found = mode_file.read(path)
+    if found.problem is not None:
+        report(
+            "hooks", f"{path} cannot be read ({found.problem}): this node's own settings and the verdict count alone"
+        )
+    start = os.environ.get("SLURM_JOB_START_TIME", "")
+    if found.text is None or (start.isascii() and start.isdecimal() and found.changed_s >= int(start) + 1):
+        return None
+    return verdict.word_of_file(found.text)
+
+
+def load_settings_or_defaults(who: str) -> Settings:
+    """Return the settings for this job's partition; the defaults where the site's file is wrong, and log that. For work
+    that must be done in any case, such as cleaning up."""
+    from slurm_share.core.errors import ConfigError
+    from slurm_share.core.settings import Settings
+
+    try:
+        return load_settings(decides=False)
+    except ConfigError as error:
+        report(who, f"{error}; going on with the defaults")
+        return Settings()
+
+
+def site_may_list_nodes() -> bool:
+    """Return whether the site's file contains the name of that setting at all. This takes microseconds; to parse the
+    file would take as long as the rest of an ordinary job's Prolog."""
+    from slurm_share.core.names import CONFIG_FILE
+
+    try:
+        fd = os.open(CONFIG_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return names.LISTING_SETTING.encode() in os.read(fd, 1 << 20)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+COUNT_S = 1.0
+"""How long to wait for the lock of the record of refusals. Its holders need less than a millisecond."""
+
+
+def count_refusal(who: str, paths: Paths, job_id: int, cause: str) -> bool:
+    """Record that a job was refused; return False if the node is to be drained, since it was one too many. Never
+    raises."""
+    from slurm_share.core.errors import StateError
+    from slurm_share.core.process import Deadline
+    from slurm_share.share import ledger_file, refusals
+
+    try:
+        too_many = refusals.count(
+            str(paths.refusals), ledger_file.read_boot_id(), job_id, cause, Deadline.after(COUNT_S)
+        )
+    except (OSError, StateError) as error:
+        report(who, f"{error}: the refusal of job {job_id} is not counted")
+        return True
+    if too_many is not None:
+        report(who, f"NODE UNWELL: {too_many}, the last one job {job_id}")
+    return too_many is None
+
+
+def myself() -> ProcessIdentity:
+    """Return the identity of this process, by which other hooks can tell whether it still lives."""
+    from slurm_share.core import process
+
+    identity = process.identify(os.getpid())
+    assert identity is not None, "a running process is there"
+    return identity
+
+
+def read_ledger(paths: Paths, who: str) -> Ledger:
+    """Return the node's ledger. Where its file cannot be understood, rebuild it from the plans of the jobs that are
+    here, and log that: no job has to wait until somebody repairs the file."""
+    from slurm_share.core.errors import StateError
+    from slurm_share.share import ledger_file
+    from slurm_share.share.rules import reconcile
+
+    boot_id = ledger_file.read_boot_id()
+    try:
+        return ledger_file.read_ledger(paths, boot_id)
+    except StateError as error:
+        ledger = reconcile.rebuild(boot_id, ledger_file.read_plans(paths))
+        jobs = ", ".join(str(entry.job_id) for entry in ledger.jobs) or "none"
+        report(who, f"{error}; made anew from the plans of the jobs that are here ({jobs})")
+        return ledger

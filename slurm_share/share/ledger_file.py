@@ -1,0 +1,72 @@
+"""The ledger and the plans, as they stand on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..core import names
+from ..core.errors import StateError
+from ..core.paths import Paths
+from . import ledger
+from . import plan as share_plan
+from .records import Ledger, PlanFile
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id(file: Path = BOOT_ID_FILE) -> str:
+    """This boot's identity: state with another one was written before a restart of the machine."""
+    return file.read_text(encoding="ascii").strip()
+
+
+def read_ledger(paths: Paths, boot_id: str) -> Ledger:
+    """The ledger; an empty one where there is none, or where it was written before the last boot.
+
+    Raises StateError when it cannot be understood, PermissionError when it is not for the caller's eyes.
+    """
+    try:
+        data = paths.ledger.read_bytes()
+    except FileNotFoundError:
+        return Ledger(boot_id)
+    read = ledger.parse(data, str(paths.ledger))
+    return read if read.boot_id == boot_id else Ledger(boot_id)
+
+
+def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
+    """The job's plan; None where there is none, or none that the caller may read. Raises StateError for a torn one, and
+    for one that speaks of another job or user than its folder and its owner: where the file system has no access lists
+    the file is its user's, who can write what he likes into it, but of nobody else."""
+    file = paths.plan(job_id)
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            owner = os.fstat(stream.fileno()).st_uid
+            data = stream.read(names.PLAN_MAX_BYTES + 1)
+    except (FileNotFoundError, PermissionError):
+        return None
+    except OSError as error:
+        raise StateError(str(file), f"is not a plan: {error.strerror}") from error
+    try:
+        plan = share_plan.parse(data.decode("ascii"), str(file))
+    except UnicodeDecodeError as error:
+        raise StateError(str(file), "is not a plan: not ASCII") from error
+    if plan.job_id != job_id or owner not in (0, plan.uid, os.geteuid()):
+        raise StateError(str(file), f"speaks of job {plan.job_id} of uid {plan.uid}, and is not theirs")
+    return plan
+
+
+def read_plans(paths: Paths) -> tuple[PlanFile, ...]:
+    """Every plan of this node that can be understood."""
+    try:
+        jobs = [int(folder.name) for folder in paths.jobs.iterdir() if folder.name.isdecimal()]
+    except OSError:
+        return ()
+    found = []
+    for job in sorted(jobs):
+        try:
+            plan = read_plan(paths, job)
+        except StateError:
+            continue  # being written, or torn: it says nothing
+        if plan is not None:
+            found.append(plan)
+    return tuple(found)

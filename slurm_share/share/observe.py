@@ -1,0 +1,139 @@
+"""What the hooks would do, for a site that wants to see it first: one line a decision in the log, and nothing else.
+
+Where the controller only observes as well, Slurm gave the job what its user wrote. job_submit.lua says in its verdict
+what it would have asked for, and the job is judged as if it had been given that: on nodes of its user alone, for which
+it would have waited in the queue.
+
+Nothing is written that the hooks of such a site read again; so of jobs that are here at once each is judged as if the
+others had been let in as Slurm did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from slurm_share.core.errors import DriverError, StateError
+from slurm_share.core.paths import Paths
+from slurm_share.core.process import Deadline
+from slurm_share.core.settings import Settings
+from slurm_share.node import processes, scratch
+from slurm_share.node.gpus import driver as nvml
+from slurm_share.share import ledger_file
+from slurm_share.share.records import Ledger, LedgerJob, Plan, Refusal
+from slurm_share.share.rules import leftovers, owners
+from slurm_share.share.rules.verdict import Verdict
+from slurm_share.slurm import hook_env
+from slurm_share.slurm.records import JobContext
+
+from . import admission, hook, release
+
+WHO = "observe"
+
+
+def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> None:
+    """The decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
+    job = admission.read_job(environ)
+    guarded = job.share is not None or admission.is_listed(job.node, settings)
+    if not guarded and job.share_problem is None:
+        return
+    said = hook.read_verdict() if job.share is not None else None
+    is_as_written = said is not None and said.mode == "observe"
+    if said is not None and is_as_written:
+        if said.refused:
+            hook.report(
+                WHO, f"job {job.job_id} of uid {job.uid}: would be refused at submission (slurmctld's log: why)"
+            )
+            return
+        job = _as_asked_for(job, said)
+    decision = admission.decide(job, paths, settings)
+    ledger = _read_ledger(paths)
+    live = release.jobs_at_work()
+    judged = admission.judge(job, decision, ledger, live, now, {}, guarded=guarded)
+    if judged.neighbours:
+        shown = admission.read_names(judged.uids(), environ)
+        judged = admission.judge(job, decision, ledger, live, now, shown, guarded=guarded)
+    waits = ""
+    if is_as_written and judged.neighbours:
+        others = ", ".join(str(one.job_id) for one in judged.neighbours)
+        waits = f", when other users' jobs have left the node ({others})"
+        judged = admission.judge(job, decision, ledger, live, now, {}, guarded=False)
+    decision = judged.decision
+    for entry in judged.over:
+        hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
+    if decision is None:
+        why = "" if job.share_problem is None else f", unshared: {job.share_problem}"
+        hook.report(WHO, f"job {job.job_id} of uid {job.uid}: would be let in{why}")
+    elif isinstance(decision, Refusal):
+        hook.report(WHO, f"would be {admission.sentence(job, decision)}")
+    else:
+        said_of = admission.sentence(job, decision, is_carried_out=False)
+        hook.report(WHO, f"would be shared: {said_of}; {_mps(decision)}{waits}")
+
+
+def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
+    """Return the job as Slurm would have described it if job_submit.lua had asked for what it worked out."""
+    if said.whole:
+        try:
+            gpus = hook.ask_driver(nvml.read_driver).gpus
+        except DriverError:
+            return job  # it is refused for that
+        return replace(job, exclusive="node", granted=tuple(gpu.uuid for gpu in gpus if not gpu.mig_parent))
+    if said.part:
+        return replace(job, exclusive="user", tasks=1, nodes=1)
+    return replace(job, exclusive=job.exclusive or "user", tasks=said.tasks or job.tasks)
+
+
+def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
+    """What the Epilog would have cleared away after the job in `environ`. Raises HookEnvError as `arrival` does."""
+    job = hook_env.read(environ)
+    listed = admission.is_listed(job.node, settings)
+    if job.share is None and not listed:
+        return
+    said = hook.read_verdict() if job.share is not None else None
+    if said is not None and said.mode == "observe":
+        if said.refused:
+            return
+        job = _as_asked_for(job, said)
+    live = release.jobs_at_work()
+    over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
+    if job.uid not in owners.departed(over, _read_ledger(paths), live):
+        return
+    jobs = {one.job_id: one.uid for one in live if one.job_id != job.job_id}
+    wanted = owners.clean_up(job, settings, is_listed=listed)
+    found = []
+    if "gpu_processes" in wanted:
+        found += _on_gpus(job.uid, jobs)
+    if "processes" in wanted:
+        ends = leftovers.of_departed(processes.read_processes_of(job.uid), job.uid, jobs)
+        words = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
+        found += [word for word in words if f"{word} on a GPU" not in found]
+    for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
+        names = scratch.read_owned(str(folder), job.uid, Deadline.after(2.0)).names if word in wanted else ()
+        if names:
+            found.append(f"{len(names)} in {folder}")
+    what = ", ".join(dict.fromkeys(found)) or "nothing"
+    hook.report(WHO, f"job {job.job_id} was the last of uid {job.uid} here: would clear away {what}")
+
+
+def _on_gpus(uid: int, live: leftovers.LiveJobs) -> list[str]:
+    try:
+        readings = nvml.read_gpu_readings()
+    except DriverError as error:
+        return [f"no process on a GPU, since {error}"]
+    pids = sorted({process.pid for reading in readings for process in reading.processes})
+    ends = leftovers.of_departed(processes.read_processes(pids), uid, live)
+    return [f"process {one.identity.pid} ({one.identity.name}) on a GPU" for one in ends]
+
+
+def _read_ledger(paths: Paths) -> Ledger:
+    boot_id = ledger_file.read_boot_id()
+    try:
+        return ledger_file.read_ledger(paths, boot_id)
+    except StateError:
+        return Ledger(boot_id)
+
+
+def _mps(plan: Plan) -> str:
+    return "with MPS" if plan.wants_mps else " ".join(plan.notes) or "without MPS"

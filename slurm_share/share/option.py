@@ -1,0 +1,82 @@
+"""`--share-gpu`'s value: text <-> ShareRequest. The twin of `plugins/options.c`, kept equal by a contract test.
+
+The plugin refuses a bad value at submission; this reader judges what reaches a hook, which may have been written by
+a program that never ran the plugin.
+"""
+
+from __future__ import annotations
+
+from ..core import names
+from ..core.errors import OptionError
+from ..core.patterns import pattern
+from ..core.records import ShareRequest, SmChoice
+from ..core.settings import parse_sm
+
+_SIZE = pattern(r"(?ai)([1-9][0-9]*)(?:([MGT])(?:I?B)?)?")
+_MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
+
+
+def parse(text: str) -> ShareRequest | None:
+    """The request in `text`; None for `off`.
+
+    Raises OptionError for anything outside names.OPTION_FORM.
+    """
+    if len(text) > names.OPTION_MAX_BYTES:
+        raise OptionError(text, f"longer than {names.OPTION_MAX_BYTES} characters")
+    if text == names.OPTION_OFF:
+        return None
+    count, *settings = text.split(",")
+    per_gpu = _number(text, count, names.SHARE_MAX, "the number of tasks on each GPU")
+    mem_mib: int | None = None
+    sm: SmChoice | None = None
+    mps: bool | None = None
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key == names.OPTION_MEM and mem_mib is None:
+            mem_mib = _size_mib(text, value)
+        elif key == names.OPTION_SM and sm is None:
+            sm = parse_sm(value, text)
+        elif key == names.OPTION_MPS and mps is None and value in (names.MPS_ON, names.MPS_OFF):
+            mps = value == names.MPS_ON
+        else:
+            raise OptionError(text, f"{setting!r} is not one of mem=, sm=, mps=on|off, each once")
+    if mps is False and (mem_mib is not None or sm not in (None, names.SM_FREE)):
+        raise OptionError(text, "mem= and sm= are held by MPS; they cannot go with mps=off")
+    return ShareRequest(per_gpu, mem_mib, sm, mps)
+
+
+def render(request: ShareRequest | None) -> str:
+    """The one canonical text of a request, what the plugin hands to the hooks."""
+    if request is None:
+        return names.OPTION_OFF
+    words = [str(request.per_gpu)]
+    if request.mem_mib is not None:
+        words.append(f"{names.OPTION_MEM}={request.mem_mib}M")
+    if request.sm is not None:
+        words.append(f"{names.OPTION_SM}={request.sm}")
+    if request.mps is not None:
+        words.append(f"{names.OPTION_MPS}={names.MPS_ON if request.mps else names.MPS_OFF}")
+    return ",".join(words)
+
+
+def _number(text: str, word: str, most: int, what: str) -> int:
+    is_number = word.isascii() and word.isdecimal() and not word.startswith("0")
+    if not is_number or len(word) > len(str(most)) or int(word) > most:
+        raise OptionError(text, f"{what} is a whole number from 1 to {most}")
+    return int(word)
+
+
+def _size_mib(text: str, word: str) -> int:
+    match = _SIZE.fullmatch(word)
+    mib = int(match[1]) * _MIB_PER[(match[2] or "").upper()] if match and len(match[1]) < 10 else 0
+    if not 1 <= mib <= names.MEM_MAX_MIB:
+        raise OptionError(text, "mem= is a size like 8G or 800M, at most 16T")
+    if match and not match[2] and mib < names.MEM_BARE_MIN_MIB:
+        raise OptionError(
+            text,
+            f"mem={word} would be {word} MiB, and a size below {names.MEM_BARE_MIN_MIB} needs its unit: mem={word}G",
+        )
+    if match and mib < names.MEM_MIN_MIB:
+        why = f"mem={word} is less than any CUDA program needs ({names.MEM_MIN_MIB}M at least): mem={match[1]}G"
+        raise OptionError(text, why)
+    return mib

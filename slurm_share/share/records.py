@@ -1,0 +1,206 @@
+"""Records of a share: plan, slots, refusal, ledger.
+
+Units live in the names (`_mib` is 1,048,576 bytes). `None` means the source would not say; 0 means measured, and none.
+msgspec.Struct and not dataclasses: they are made in C, and a Prolog pays for each record that it builds.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..core.records import ProcessIdentity, ShareRequest
+from ..node.records import Gpu, NodeProcess
+from ..slurm.records import JobContext
+
+
+class Slot(Struct, frozen=True):
+    """One task's place on a GPU."""
+
+    number: int
+    """0 to slots-1 on this node; slot i is on GPU i mod G."""
+    gpu: Gpu
+    part: int
+    """Which of the plan's equal parts of the job's cores this slot runs on."""
+    memory_cap_mib: int | None
+    """None: one task has the GPU to itself."""
+    memory_fraction: str | None
+    """The cap as a decimal fraction of the whole GPU, for frameworks that take one of the total."""
+    thread_percent: float | None = None
+    """Share of the GPU's multiprocessors under MPS; None: no cap."""
+    pipe: str | None = None
+    """Pipe directory of the GPU's MPS daemon; None: this slot is shared without MPS."""
+    on_gpu: int | None = None
+    """Of a job that has a part of one GPU: its number among the N of that GPU, across jobs."""
+
+
+class Plan(Struct, frozen=True):
+    """Which GPU, memory and slot each task of one job gets on one node."""
+
+    job: JobContext
+    share: ShareRequest
+    """In force: `per_gpu` is the number of tasks that a GPU has here."""
+    gpus: tuple[Gpu, ...]
+    slots: tuple[Slot, ...]
+    cores: tuple[tuple[int, ...], ...]
+    """The machine's cores in Slurm's order, each as its operating system CPU numbers."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the job's output, each said once."""
+    wants_mps: bool = False
+    """Whether daemons are to be started; which slots then have one stands in `Slot.pipe`."""
+    is_part: bool = False
+    """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
+
+
+class MpsOffer(Struct, frozen=True):
+    """Whether this node can start MPS for a job."""
+
+    client_limit: int
+    """Clients that one GPU takes with this driver."""
+    why_not: str | None = None
+    """None: it can."""
+    is_missing: bool = False
+    """True: the site names a program for MPS, and this node does not have it."""
+
+
+class Refusal(Struct, frozen=True):
+    """Why a job's tasks do not run as shares on this node: a sentence for its user."""
+
+    job: JobContext
+    sentence: str
+    cause: str = "job"
+    """Of share/rules/drain.py, which says what comes of it; the default is what the job itself asks for."""
+
+
+class Assignment(Struct, frozen=True):
+    """One environment variable of a task."""
+
+    name: str
+    value: str
+    unless_set: bool = False
+    """True: a value that the user gave wins."""
+
+
+class PlanSlot(Struct, frozen=True):
+    """One slot line of a plan file."""
+
+    number: int
+    part: int
+    environment: tuple[Assignment, ...]
+
+
+class PlanFile(Struct, frozen=True):
+    """A plan as it stands in its file: what the plugin and the launcher carry out."""
+
+    job_id: int
+    uid: int
+    node: str
+    refused: str | None = None
+    share: ShareRequest | None = None
+    gpus: int = 0
+    cores: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    slots: tuple[PlanSlot, ...] = ()
+    unshared: str | None = None
+    """Why a job that asked to share runs unshared here."""
+
+
+class Switchable(Struct, frozen=True):
+    """A job of the queue, as far as switching sharing off and on concerns it."""
+
+    which: str
+    """As scontrol names it: 7, or 7_[3-9] for the elements of an array that wait."""
+    partitions: tuple[str, ...]
+    is_pending: bool
+    was_shaped: bool
+    """job_submit.lua worked out what it asks for from its share."""
+    restarts: int
+    extra: str
+    comment: str
+
+
+class VerdictUpdate(Struct, frozen=True):
+    """A change of the controller's word on some jobs: their field gets this text."""
+
+    jobs: tuple[str, ...]
+    """As scontrol names them."""
+    field: str
+    text: str
+
+
+class NodeShares(Struct, frozen=True):
+    """What one node said about itself to `slurm-share status --cluster`."""
+
+    node: str
+    mode: str | None = None
+    """None: it did not say."""
+    partition_modes: dict[str, str] = {}
+    jobs: tuple[int, ...] = ()
+    """Those that share."""
+    slots: int = 0
+    daemons: int = 0
+    """GPUs with an MPS daemon of ours."""
+    problem: str | None = None
+
+
+class LedgerJob(Struct, frozen=True):
+    """A job that this node knows of: every shared one, and on nodes kept to one user at a time every other."""
+
+    job_id: int
+    uid: int
+    share: str
+    """Canonical option text; empty for a job without a share."""
+    gpus: tuple[str, ...]
+    """UUIDs, in the order Slurm granted them. Of a job without a share: none, they are its own business."""
+    slots: int
+    since: float
+    """Of the Prolog: seconds since the node's start (CLOCK_BOOTTIME), which no setting of its clock moves."""
+    restart_count: int | None = None
+    user: str | None = None
+    partition: str | None = None
+    sluid: str | None = None
+    on_gpu: int | None = None
+    """As in Slot: a job that has a part of one GPU."""
+    clean_up: tuple[str, ...] = ()
+    """What of its user's is cleared away when this was the last job: the setting at its arrival, and of files only
+    where no job of the user can be here that the ledger does not know."""
+
+
+class ModeBefore(Struct, frozen=True):
+    """The compute mode a GPU had before we changed it."""
+
+    gpu: str
+    mode: int
+    """NVML's number."""
+
+
+class Leaving(Struct, frozen=True):
+    """A job that is over, while a hook takes away what it left."""
+
+    job: LedgerJob
+    hook: ProcessIdentity
+    """Who is at it; when that process is gone, whoever comes next takes it up: it was killed, or had no more time."""
+    asides: tuple[str, ...] = ()
+    """Folders into which it moves what is to be removed, named before they are made."""
+
+
+class Ledger(Struct, frozen=True):
+    """Who is on the node, since this boot."""
+
+    boot_id: str
+    jobs: tuple[LedgerJob, ...] = ()
+    modes: tuple[ModeBefore, ...] = ()
+    """What has to be put back when the last job leaves a GPU."""
+    leaving: tuple[Leaving, ...] = ()
+
+
+class Sweep(Struct, frozen=True):
+    """What is to become of the processes on GPUs that a job has left."""
+
+    end: tuple[NodeProcess, ...] = ()
+    """The ended job's user's, in no live job."""
+    tolerated: tuple[NodeProcess, ...] = ()
+    """System programs that may stay."""
+    strays: tuple[NodeProcess, ...] = ()
+    """Other users', in no live job: ended where no job has the GPU."""
+    foreign: tuple[NodeProcess, ...] = ()
+    """System users': never ended, and named in the log."""

@@ -1,0 +1,515 @@
+"""Clean up after a shared job: end its daemons and processes, restore what was changed, remove its folder.
+
+The ledger is written first: the job's entry moves to the jobs that are leaving, together with the identity of this
+hook. A job that arrives meanwhile finds the GPUs free. The folder and the entry are removed last. So a hook that is
+killed at any moment leaves an entry that says what is still to be done, and the next hook does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from slurm_share.core import process
+from slurm_share.core.errors import DriverError
+from slurm_share.core.paths import Paths
+from slurm_share.core.process import Deadline
+from slurm_share.core.records import ProcessIdentity
+from slurm_share.core.settings import Settings
+from slurm_share.mps import control, daemons
+from slurm_share.mps import status as mps_reader
+from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess, MpsStopped
+from slurm_share.node import processes as node_processes
+from slurm_share.node import scratch as scratch_reader
+from slurm_share.node import scratch_removal, termination
+from slurm_share.node.gpus import compute_mode
+from slurm_share.node.gpus import driver as nvml
+from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
+from slurm_share.share import state
+from slurm_share.share.records import Ledger, LedgerJob
+from slurm_share.share.rules import drain, leftovers, owners, reconcile
+from slurm_share.slurm import hook_env
+
+from . import hook
+
+WHO = "epilog"
+SLACK_S = 5.0
+"""Seconds beyond release_deadline_s after which the watchdog ends an Epilog. Each stage may wait a moment beyond its
+deadline for processes that it has just killed."""
+DAEMONS_RATIO, LEFTOVERS_RATIO, DYING_RATIO, LAST_RATIO = 0.5, 0.5, 0.5, 0.5
+"""The part of the remaining time that a stage may use. A hook has one deadline, and four kinds of stages: it stops MPS
+daemons (DAEMONS), ends processes on GPUs (LEFTOVERS), waits until killed processes are gone (DYING), and ends the
+processes and files of a user who has no job here any more (LAST). The next hook does what a stage had no time for."""
+LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
+"""The most time for listing a user's files, for moving them aside, and for removing them. Moving is done under the
+ledger's lock."""
+LEDGER_S = 2.0
+"""The most time to wait for the ledger's lock. Its holders need milliseconds."""
+OUTLIVES_S = 2.0
+"""A process that is still there this long after SIGKILL counts as one that SIGKILL does not end. One that was killed
+more recently may only need time: the kernel takes a second or more to free a large memory."""
+ROUNDS = 3
+"""How often leftover processes are ended, when something starts them again, before every process of their user is
+ended at once."""
+
+
+class Findings:
+    """The causes found during one clean-up, for share/rules/drain.py to judge, and the processes that were killed."""
+
+    def __init__(self) -> None:
+        self.causes: set[str] = set()
+        self.dying: dict[ProcessIdentity, float] = {}
+        """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
+
+    def killed(self, identities: Iterable[ProcessIdentity]) -> None:
+        """Record processes that got SIGKILL just now and have not ended yet."""
+        self.dying |= dict.fromkeys(identities, time.monotonic())
+
+    @property
+    def is_untidy(self) -> bool:
+        """Return whether a stage ran out of time and left work for the next hook."""
+        return drain.OUT_OF_TIME in self.causes
+
+
+def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> bool:
+    """Undo what `admission.admit_job` did; return False if the node must be drained. A second call does nothing.
+
+    Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
+    """
+    job = hook_env.read(environ)
+    deadline = Deadline.after(settings.release_deadline_s)
+    state.prepare(paths)
+    with state.exclusive(paths, deadline):
+        ledger = hook.read_ledger(paths, WHO)
+        entry = reconcile.find(ledger, job.job_id)
+        if entry is not None and entry.uid != job.uid and not (job.uid == 0 and is_given_up(entry, now)):
+            hook.report(
+                WHO, f"job {job.job_id} is of uid {entry.uid} here, not of uid {job.uid}: nothing is done for it"
+            )
+            return True
+        if reconcile.is_late(entry, job):
+            hook.report(WHO, f"job {job.job_id}: this Epilog is of an earlier run of it, which is here again")
+            return True
+        over, _ = take_over(ledger, () if entry is None else (entry,), paths, settings, WHO)
+        if entry is None and any(one.job.job_id == job.job_id and one.job not in over for one in ledger.leaving):
+            hook.report(WHO, f"job {job.job_id}: another Epilog of it is at work")
+            return True
+        if not any(one.job_id == job.job_id for one in over):
+            state.remove_job(paths, job.job_id)  # it was refused, or its Prolog never ran
+    causes = clear(over, paths, settings, deadline, WHO)
+    well = not drain.drains(causes)
+    # slurmd may have given root as the job's user: see is_given_up.
+    uid = job.uid if entry is None else entry.uid
+    hook.report(WHO, f"job {job.job_id} of uid {uid}: {outcome(causes)}")
+    return well
+
+
+def outcome(causes: Collection[str]) -> str:
+    """Return the sentence that an Epilog logs at its end."""
+    said = "its share is removed"
+    if drain.OUT_OF_TIME in causes:
+        said += ", but for what takes longer: the next hook goes on, or slurm-share doctor --fix"
+    unwell = sorted(cause for cause in causes if drain.drains([cause]))
+    return said + (f"; NODE UNWELL: {', '.join(unwell)}" if unwell else "")
+
+
+def jobs_at_work() -> tuple[LiveJob, ...]:
+    """Return the jobs that have live tasks on this node."""
+    return owners.at_work(node_processes.read_live_jobs())
+
+
+def is_given_up(entry: LedgerJob, now: float) -> bool:
+    """Return whether an Epilog that runs with SLURM_JOB_UID=0 is to clean up after this job of another user.
+
+    slurmd runs such an Epilog after it has ended a job that slurmctld does not know any more, or has started on another
+    node meanwhile (seen on 26.05). The answer is no while the job has a step here or is about to get its first one:
+    then the job was started again, under the same number, and the Epilog is of its earlier run.
+    """
+    alive = any(one.job_id == entry.job_id for one in jobs_at_work())
+    return not alive and not reconcile.is_starting(entry, now)
+
+
+def take_over(
+    ledger: Ledger, over: Iterable[LedgerJob], paths: Paths, settings: Settings, who: str
+) -> tuple[tuple[LedgerJob, ...], Ledger]:
+    """Write into the ledger that this hook cleans up after the jobs in `over`, and after those of hooks that were
+    killed; return all these jobs and the new ledger. The caller holds the ledger's lock and has read `ledger`."""
+    here = (*ledger.jobs, *(one.job for one in ledger.leaving))
+    state.remove_remains(paths, frozenset(entry.uid for entry in here))
+    living = [one.hook for one in ledger.leaving if process.is_same(one.hook)]
+    abandoned = reconcile.abandoned(ledger, living)
+    for entry in abandoned:
+        hook.report(who, f"job {entry.job_id} of uid {entry.uid} was not all cleared up after: going on")
+    over = (*over, *abandoned)
+    if over:
+        ledger = reconcile.begin_leaving(ledger, over, hook.myself())
+        _write(ledger, paths, settings, who)
+    return over, ledger
+
+
+def clear(over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str) -> frozenset[str]:
+    """Clean up after the jobs that `take_over` returned, and stop our daemons that no job here uses; return the causes
+    of share/rules/drain.py that were found.
+
+    Each stage has a part of the one deadline. Where time is too short the jobs' entries and folders stay, and the next
+    hook continues.
+    """
+    found = Findings()
+    end_daemons(over, paths, settings, deadline.part(DAEMONS_RATIO), who, found)
+    restore_modes(paths, settings, deadline, who)
+    if over:
+        end_leftovers(over, paths, settings, deadline.part(LEFTOVERS_RATIO), who, found)
+    await_dying(found, deadline.part(DYING_RATIO), who)
+    if over and not found.is_untidy:
+        last = let_go(over, paths, settings, deadline, who)
+        if last:
+            clean_up_after(last, paths, settings, deadline, who, found)
+            await_dying(found, deadline.part(DYING_RATIO), who)
+        if last and not found.is_untidy:
+            with state.exclusive(paths, deadline.at_most(LEDGER_S)):
+                forget(last, hook.read_ledger(paths, who), paths, settings, who)
+    return frozenset(found.causes)
+
+
+def await_dying(found: Findings, deadline: Deadline, who: str) -> None:
+    """Wait until the killed processes are gone; add a cause for each that is not."""
+    left = process.wait_gone(found.dying, deadline)
+    for identity in left:
+        is_outliving = time.monotonic() - found.dying[identity] >= OUTLIVES_S
+        found.causes.add(drain.OUTLIVES_SIGKILL if is_outliving else drain.OUT_OF_TIME)
+        fate = "outlives SIGKILL" if is_outliving else "had no time to end yet"
+        hook.report(who, f"process {identity.pid} ({identity.name}) of uid {identity.uid} {fate}")
+    found.dying.clear()
+
+
+def let_go(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str
+) -> tuple[LedgerJob, ...]:
+    """Remove folders and entries of the jobs; return the jobs whose entries must stay for now.
+
+    Those are the jobs that were their user's last ones here: their entries stay until their user's processes and files
+    are cleared away, too. Where hooks of several jobs of a user get here at the same time, only the last of them finds
+    that the user has left. Jobs whose files an earlier hook moved aside and did not remove are returned as well.
+    """
+    live = jobs_at_work() if any(entry.clean_up for entry in over) else ()
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
+        ledger = hook.read_ledger(paths, who)
+        departed = owners.departed(over, ledger, live)
+        last = tuple(
+            entry
+            for entry in over
+            if (entry.uid in departed and entry.clean_up) or reconcile.asides_of(ledger, (entry,))
+        )
+        forget([entry for entry in over if entry not in last], ledger, paths, settings, who)
+    return last
+
+
+def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
+    """Remove folder and entry of jobs of which nothing is left. The caller holds the ledger's lock."""
+    for entry in done:
+        if reconcile.find(ledger, entry.job_id) in (None, entry):  # not here again under the same number
+            state.remove_job(paths, entry.job_id)
+    _write(reconcile.end_leaving(ledger, done), paths, settings, who)
+
+
+def end_daemons(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
+) -> None:
+    """Stop every daemon of ours that no job here uses, except those that another hook is cleaning up."""
+    pipes = tuple(sorted({*mps_reader.read_pipes(paths), *mps_reader.read_group_pipes(paths)}))
+    if not pipes:
+        return
+    ledger = _read(paths, deadline, who)
+    theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
+    # Where two jobs leave one GPU at the same time, both hooks stop its daemon: neither can rely on the other.
+    kept = _pipes(_others(ledger, over), paths) | (_pipes(theirs, paths) - _pipes(over, paths))
+    gpus = {pipe: gpu for entry in over for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
+    for uid in sorted({uid for uid, pipe in pipes if pipe not in kept}):
+
+        def taken(gpu: str, uid: int = uid) -> bool:
+            return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, deadline, who), over), paths)
+
+        owner = daemons.owner_by_name(uid)
+        # Where no job tells a daemon's GPU, the name of its folder stands for it.
+        places = [
+            control.node_place(
+                paths, settings.mps_control, owner, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), pipe=pipe
+            )
+            for its, pipe in pipes
+            if its == uid and pipe not in kept
+        ]
+        before = mps_reader.read_processes(uids=(uid,))
+        outcomes = daemons.stop_many(places, deadline.part(1 - LAST_RATIO / 2), unless=taken)
+        for outcome in outcomes:
+            if isinstance(outcome, MpsFailed) or outcome.how not in ("was not there", "in use") or outcome.notes:
+                hook.report(who, f"MPS on {outcome.place.gpu} of uid {uid}: {stop_sentence(outcome)}")
+        if any(isinstance(outcome, MpsFailed) for outcome in outcomes):
+            found.causes.add(drain.OUT_OF_TIME)
+        stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
+        _end_rest(stopped, before, deadline, who, found)
+
+
+def _end_rest(
+    places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline, who: str, found: Findings
+) -> None:
+    """End the processes that remain of daemons that were stopped, such as one whose user removed its lock. Only those
+    in `before`, which was read before the stop: a newer daemon in the same place may be the next job's.
+    """
+    known = {place.pipe: place.owner.uid for place in places}
+    old = {one.identity for one in before}
+    rest = [
+        NodeProcess(one.identity, None)
+        for one in (mps_reader.read_processes(uids=set(known.values())) if known else ())
+        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
+    ]
+    left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))
+    for one in rest:
+        hook.report(who, f"{_named(one)} outlived its MPS daemon's stop: {_fate(one, left)}")
+    found.killed(one.identity for one in left)
+
+
+def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
+    """Return how the stop of a daemon went, for the log."""
+    if isinstance(outcome, MpsFailed):
+        return outcome.why
+    clients = f", {len(outcome.clients)} clients ended" if outcome.clients else ""
+    return f"{outcome.how} in {outcome.seconds:.3f} s{clients}" + "".join(f"; {note}" for note in outcome.notes)
+
+
+def restore_modes(
+    paths: Paths,
+    settings: Settings,
+    deadline: Deadline,
+    who: str,
+    gpus: Collection[str] | None = None,
+    besides: int | None = None,
+) -> None:
+    """Restore the compute mode of those GPUs, or of `gpus` among them, that no job uses; the job `besides` does not
+    count.
+
+    Where the driver refuses, that is logged, and the remembered mode stays in the ledger for the next hook.
+    """
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
+        ledger = hook.read_ledger(paths, who)
+        kept = ledger
+        for before in ledger.modes:
+            if (gpus is not None and before.gpu not in gpus) or reconcile.is_in_use(ledger, before.gpu, besides):
+                continue
+            try:
+                hook.ask_driver(compute_mode.set_compute_mode, before.gpu, before.mode)
+            except DriverError as error:
+                hook.report(who, f"compute mode of {before.gpu} is not put back to {before.mode}: {error}")
+                continue
+            kept = reconcile.forget_mode(kept, before.gpu)
+        if kept != ledger:
+            _write(kept, paths, settings, who)
+
+
+def clean_up_after(
+    last: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
+) -> None:
+    """Remove processes and files that users left on the node, after the `last` job of each, as far as the site's
+    settings asked for it when the job came. Only a process on a GPU that does not end can drain the node; whatever else
+    cannot be removed is logged.
+
+    A user's next job may come at any moment, and nothing of it may be taken. So processes and files are listed first,
+    and users who then have a job are left out.
+    """
+    wanted = {uid: {word for entry in last if entry.uid == uid for word in entry.clean_up} for uid in _uids(last)}
+    on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
+    everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
+    seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
+    until = deadline.part(LAST_RATIO).at_most(LIST_S)
+    files = {
+        (uid, folder): scratch_reader.read_owned(folder, uid, until)
+        for uid in sorted(wanted)
+        for word, folder in (("shm", str(paths.shm)), ("tmp", str(paths.tmp)))
+        if word in wanted[uid]
+    }
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
+        live = jobs_at_work()
+        ledger = hook.read_ledger(paths, who)
+        gone = owners.without_job(wanted, ledger, live)
+        files = {(uid, folder): owned for (uid, folder), owned in files.items() if uid in gone}
+        new = {where: scratch_removal.new_aside(where[1]) for where, owned in files.items() if owned.names}
+        for (uid, _), aside in new.items():
+            ledger = reconcile.name_aside(ledger, next(entry for entry in last if entry.uid == uid), aside)
+        if new:
+            _write(ledger, paths, settings, who)
+        until = deadline.part(LAST_RATIO).at_most(ASIDE_S)
+        for (uid, folder), owned in files.items():
+            if not owned.is_whole:
+                hook.report(who, f"not all of {folder} was looked at for files of uid {uid}: there are too many")
+                found.causes.add(drain.OUT_OF_TIME)
+            if owned.names:
+                taken = scratch_removal.set_aside(folder, owned.names, uid, new[uid, folder], until)
+                hook.report(who, f"{taken.count} of uid {uid} in {folder} removed, who has no job here any more")
+                for problem in taken.problems:
+                    hook.report(who, problem)
+                if not taken.is_whole:
+                    found.causes.add(drain.OUT_OF_TIME)
+        asides = reconcile.asides_of(ledger, last)
+    jobs = {one.job_id: one.uid for one in live}
+    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
+    left = termination.end_processes(strays.values(), deadline.part(LAST_RATIO).at_most(2 * termination.GRACE_S))
+    for one in strays.values():
+        where = "on a GPU " if one in on_gpus else ""
+        hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
+    rest = scratch_removal.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
+    if rest is not None:
+        hook.report(who, f"not all of it is removed yet: {rest}")
+        found.causes.add(drain.OUT_OF_TIME)
+    found.killed(one.identity for one in left if one in on_gpus)
+
+
+def _uids(entries: Iterable[LedgerJob]) -> set[int]:
+    return {entry.uid for entry in entries}
+
+
+def _processes_on_gpus(users: Collection[int], who: str) -> tuple[NodeProcess, ...]:
+    if not users:
+        return ()
+    try:
+        readings = hook.ask_driver(nvml.read_gpu_readings)
+    except DriverError as error:
+        # a node without GPUs may be listed, too; a share's own GPUs were looked at before (end_leftovers)
+        hook.report(who, f"leftover processes are not looked for: {error}")
+        return ()
+    found = node_processes.read_processes(sorted({one.pid for reading in readings for one in reading.processes}))
+    return tuple(one for one in found if one.identity.uid in users)
+
+
+def end_leftovers(
+    over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
+) -> None:
+    """End the processes on the GPUs that the ended jobs had. Jobs without a share have no GPUs in the ledger.
+
+    Repeats until nothing is left to end: a script may start its program again whenever it dies.
+    """
+    over = [entry for entry in over if entry.gpus]
+    rounds = 0
+    while over:
+        try:
+            readings = hook.ask_driver(nvml.read_gpu_readings)
+        except DriverError as error:
+            hook.report(who, f"nobody can say what is on the GPUs: {error}")
+            found.causes.add(drain.DRIVER_UNREADABLE)
+            return
+        others = _others(_read(paths, deadline, who), over)
+        ended, left = end_leftovers_once(over, others, readings, paths, settings, deadline, who, again=rounds > 0)
+        found.killed(one.identity for one in left)
+        if left or not ended:
+            return
+        rounds += 1
+        if deadline.left() <= 0:
+            hook.report(who, "leftover processes come back as fast as they are ended")
+            found.causes.add(drain.OUT_OF_TIME)
+            return
+        if rounds >= ROUNDS:
+            end_users(ended, others, who)
+
+
+def end_users(ended: Iterable[NodeProcess], others: Iterable[LedgerJob], who: str) -> None:
+    """End every process of the users whose leftover processes are started again, if they have no job here."""
+    live = {one.uid for one in jobs_at_work()} | {entry.uid for entry in others}
+    users = {one.identity.uid for one in ended}
+    for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
+        if None not in live:  # a step whose owner nobody knows
+            hook.report(who, f"leftover processes of uid {uid} come back: every process of that user here is ended")
+            termination.end_all_of(uid, uid)
+
+
+def end_leftovers_once(
+    over: Sequence[LedgerJob],
+    others: Sequence[LedgerJob],
+    readings: Sequence[GpuReading],
+    paths: Paths,
+    settings: Settings,
+    deadline: Deadline,
+    who: str,
+    *,
+    again: bool,
+) -> tuple[tuple[NodeProcess, ...], tuple[NodeProcess, ...]]:
+    """End the leftover processes on the GPUs once; return those that were ended, and those of them that are still there
+    after SIGKILL. A GPU that another job of the same user has is left alone.
+
+    `again`: this is not the first round. Then something starts the processes, and their ancestors are ended with them.
+    """
+    live = {one.job_id: one.uid for one in jobs_at_work()} | {entry.job_id: entry.uid for entry in others}
+    ours = _pids_of_mps(others, paths) if others else frozenset()
+    taken = {gpu for other in others for gpu in other.gpus}
+    ended: list[NodeProcess] = []
+    remain: list[NodeProcess] = []
+    for entry in over:
+        its_own = {gpu for other in others if other.uid == entry.uid for gpu in other.gpus}
+        on = {
+            reading.gpu.uuid: [one.pid for one in reading.processes if one.pid not in ours]
+            for reading in readings
+            if reading.gpu.uuid not in its_own
+        }
+        here = node_processes.read_processes(sorted({pid for gpu in entry.gpus for pid in on.get(gpu, ())}))
+        elsewhere = node_processes.read_processes(
+            sorted({pid for gpu in on if gpu not in entry.gpus for pid in on[gpu]})
+        )
+        sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, settings)
+        free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
+        strays = [one for one in sweep.strays if one.identity.pid in free]
+        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *strays)
+        # Their ancestors are ended first, so that they start no others.
+        ancestors = node_processes.read_ancestors(end) if again else ()
+        above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, settings).end
+        left = termination.end_processes((*above, *end), deadline.at_most(2 * termination.GRACE_S))
+        for one in (*above, *end):
+            where = "on a GPU" if one in end else "that started one"
+            where += " that no job has" if one in strays else ""
+            hook.report(who, f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
+        for one in sweep.foreign:
+            if one.identity.pid in free and not again:
+                hook.report(who, f"job {entry.job_id}: {_named(one)} is on a GPU that no job has; not touched")
+        ended += end
+        remain += left
+    return tuple(ended), tuple(remain)
+
+
+def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
+    return [entry for entry in ledger.jobs if entry not in over]
+
+
+def _pipes(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[str]:
+    return frozenset(pipe for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths))
+
+
+def _pipes_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
+    """Return the pipe directory of a user's daemon on a GPU, and the one that earlier releases used."""
+    return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
+
+
+def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
+    """Return the pids of the jobs' MPS daemons and servers. Only processes of the jobs' own users count: anybody can
+    run a program of that name with another user's pipe directory."""
+    users = {pipe: entry.uid for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
+    found = mps_reader.read_processes(uids=set(users.values()))
+    return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
+
+
+def _read(paths: Paths, deadline: Deadline, who: str) -> Ledger:
+    with state.exclusive(paths, deadline.at_most(LEDGER_S)):
+        return hook.read_ledger(paths, who)
+
+
+def _write(ledger: Ledger, paths: Paths, settings: Settings, who: str) -> None:
+    """Write the ledger; log it where that fails, most likely because a job filled the state folder. The Epilog goes on,
+    since it makes room there. The job's entry stays until a later hook can write."""
+    try:
+        state.write_ledger(paths, ledger, settings)
+    except OSError as error:
+        hook.report(who, f"{paths.ledger} is not written: {error.strerror}")
+
+
+def _named(one: NodeProcess) -> str:
+    identity = one.identity
+    return f"process {identity.pid} ({identity.name}) of uid {identity.uid}"
+
+
+def _fate(one: NodeProcess, left: Collection[NodeProcess]) -> str:
+    return "not ended yet" if one in left else "ended"

@@ -1,0 +1,89 @@
+"""Whose node it is: one user at a time, in shared jobs always, in all others on the nodes that the site lists.
+
+Slurm itself sees to that (the partition's, or the job's, exclusivity) and so does job_submit.lua. This is the last
+line: it refuses a job only where another user's job is proved to be alive here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ...core.settings import Settings
+from ...node.records import LiveJob
+from ...slurm.records import JobContext
+from ..records import Ledger, LedgerJob, Refusal
+from . import drain, reconcile
+from .leftovers import FIRST_ORDINARY_UID
+
+
+def at_work(live: Iterable[LiveJob]) -> tuple[LiveJob, ...]:
+    """Those that prove life: their slurmstepd has a process below it, or is about to start one.
+
+    One whose tasks are over tells slurmctld, and tries again for up to hours where that does not answer, or has given
+    up the job meanwhile (seen on 26.05). Nothing of its job is at work here."""
+    return tuple(one for one in live if one.without_task_s < reconcile.STARTING_S)
+
+
+def others(job: JobContext, ledger: Ledger, live: Iterable[LiveJob], now: float) -> tuple[LiveJob, ...]:
+    """The jobs of other users that are alive on this node, one of the same number included. None for a system user's
+    job, which is nobody's neighbour.
+
+    Alive is a job with a step here, whoever knows of it; and one whose Prolog was here a moment ago. `ledger` is
+    without those that `job`'s arrival proves to be over.
+    """
+    if job.uid < FIRST_ORDINARY_UID:
+        return ()
+    alive = _owners(live, ledger)
+    alive |= {entry.job_id: entry.uid for entry in ledger.jobs if reconcile.is_starting(entry, now)}
+    return tuple(
+        LiveJob(job_id, uid)
+        for job_id, uid in sorted(alive.items())
+        if uid is not None and uid != job.uid and uid >= FIRST_ORDINARY_UID
+    )
+
+
+def refuse(job: JobContext, others: Collection[LiveJob], shown: Mapping[int, str]) -> Refusal:
+    """The sentence for whoever comes second. `shown`: names of the users whom Slurm would show him; of others it says
+    nothing, not even the job's number."""
+    told = [f"job {one.job_id} of {shown[one.uid]}" for one in others if one.uid is not None and one.uid in shown]
+    there = ", ".join(told[:3]) if told else "a job of another user"
+    why = (
+        f"job {job.job_id} cannot run on {job.node}: slurm-share keeps this node to one user at a time, and {there} is "
+        f"still on it; submit it again, with --exclude={job.node} if it comes back here. Slurm should not have chosen "
+        "this node: tell your administrators"
+    )
+    # Whoever has a job here can keep it alive: never a reason to take the node from everybody.
+    return Refusal(job, why, drain.OTHER_USER)
+
+
+def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
+    """The users, of jobs that are over, who have no job on this node any more, nor one that another hook is clearing
+    up after. A step whose owner nobody knows may be anybody's."""
+    over = tuple(over)
+    ended = {entry.job_id for entry in over}
+    rest = [one for one in live if one.job_id not in ended]
+    leaving = {one.job.uid for one in ledger.leaving if one.job not in over}
+    users = {entry.uid for entry in over if entry.uid >= FIRST_ORDINARY_UID} - leaving
+    return without_job(users, reconcile.without(ledger, over), rest)
+
+
+def without_job(users: Collection[int], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
+    """Those of `users` who have no job on this node: no line in the ledger, and no step."""
+    running = set(_owners(live, ledger).values())
+    if None in running:
+        return frozenset()
+    return frozenset(users) - running - {entry.uid for entry in ledger.jobs}
+
+
+def _owners(live: Iterable[LiveJob], ledger: Ledger) -> dict[int, int | None]:
+    """Whose each of these jobs is: by its tasks, or by the ledger; None where neither says."""
+    known = {entry.job_id: entry.uid for entry in ledger.jobs}
+    return {one.job_id: known.get(one.job_id) if one.uid is None else one.uid for one in live}
+
+
+def clean_up(job: JobContext, settings: Settings, *, is_listed: bool) -> tuple[str, ...]:
+    """What may be cleared of the job's user's when it was his last here. Files only where every job of his on the node
+    is known: it had the whole node, or the node's ordinary jobs are entered, too. A job between two steps shows in
+    nothing else, and its files are its own."""
+    knows_all = is_listed or job.exclusive == "node"
+    return tuple(word for word in settings.clean_up if knows_all or word in ("gpu_processes", "processes"))

@@ -1,0 +1,249 @@
+"""The ledger against what is really there: jobs come, go, and sometimes go without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from ...core import names
+from ...core.records import ProcessIdentity
+from ...slurm.records import JobContext
+from .. import option
+from ..records import (
+    Leaving,
+    Ledger,
+    LedgerJob,
+    ModeBefore,
+    Plan,
+    PlanFile,
+)
+
+
+def enter(ledger: Ledger, job: JobContext, plan: Plan | None, now: float, clean_up: tuple[str, ...] = ()) -> Ledger:
+    """The ledger with the job in it, and its plan where it has one; an earlier entry of that job (a requeue, a second
+    Prolog) gives way."""
+    entry = LedgerJob(
+        job_id=job.job_id,
+        uid=job.uid,
+        share="" if plan is None else option.render(plan.share),
+        gpus=() if plan is None else tuple(gpu.uuid for gpu in plan.gpus),
+        slots=0 if plan is None else len(plan.slots),
+        since=now,
+        restart_count=job.restart_count,
+        user=job.user,
+        partition=job.partition,
+        sluid=job.sluid,
+        on_gpu=plan.slots[0].on_gpu if plan is not None and plan.is_part else None,
+        clean_up=clean_up,
+    )
+    before = leave(ledger, job.job_id)
+    return replace(before, jobs=(*before.jobs, entry))
+
+
+def leave(ledger: Ledger, job_id: int) -> Ledger:
+    """The ledger without the job; the same ledger where it was not in it."""
+    return replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry.job_id != job_id))
+
+
+def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdentity) -> Ledger:
+    """The ledger in which these jobs are no longer here, and `hook` is at what they left. Those that an earlier hook
+    was at are `hook`'s from now on."""
+    over = tuple(over)
+    return replace(
+        ledger,
+        jobs=tuple(entry for entry in ledger.jobs if entry not in over),
+        leaving=(
+            *(one for one in ledger.leaving if one.job not in over),
+            *(Leaving(entry, hook, asides_of(ledger, (entry,))) for entry in over),
+        ),
+    )
+
+
+def asides_of(ledger: Ledger, over: Collection[LedgerJob]) -> tuple[str, ...]:
+    """Return the folders in which something of these jobs waits to be removed."""
+    return tuple(aside for one in ledger.leaving if one.job in over for aside in one.asides)
+
+
+def name_aside(ledger: Ledger, entry: LedgerJob, aside: str) -> Ledger:
+    """Return the ledger that knows of one more such folder."""
+    leaving = [replace(one, asides=(*one.asides, aside)) if one.job == entry else one for one in ledger.leaving]
+    return replace(ledger, leaving=tuple(leaving))
+
+
+def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:
+    """The ledger that has forgotten these jobs: nothing of them is left."""
+    over = tuple(over)
+    return replace(
+        ledger,
+        jobs=tuple(entry for entry in ledger.jobs if entry not in over),
+        leaving=tuple(one for one in ledger.leaving if one.job not in over),
+    )
+
+
+def abandoned(ledger: Ledger, living: Collection[ProcessIdentity]) -> tuple[LedgerJob, ...]:
+    """Jobs that were being cleared away by a hook that is not among the `living`: it was killed, or had no time."""
+    return tuple(one.job for one in ledger.leaving if one.hook not in living)
+
+
+def find(ledger: Ledger, job_id: int) -> LedgerJob | None:
+    """The job's entry."""
+    return next((entry for entry in ledger.jobs if entry.job_id == job_id), None)
+
+
+def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
+    """Whether an Epilog speaks of an earlier run of a job that has been requeued and is here again."""
+    return (
+        entry is not None
+        and entry.restart_count is not None
+        and job.restart_count is not None
+        and job.restart_count < entry.restart_count
+    )
+
+
+def stale(
+    ledger: Ledger,
+    job: JobContext,
+    plan: Plan | None,
+    granted: Collection[str],
+    live_jobs: Collection[int],
+    now: float,
+) -> tuple[LedgerJob, ...]:
+    """Entries whose Epilog never came (a power cut of slurmd, another script's failure before ours).
+
+    The arrival of `job` proves them over: Slurm gives a whole node, a user's node, or a GPU to somebody new only when
+    the one before has ended. Parts of a GPU go to jobs of one user side by side: there an arrival proves no more than
+    that it has room, so that the oldest entries that leave it none are over. A job without a share may have a GPU as
+    gres/shard, too, of which a hook is not told. An entry with a step still running is left alone whatever that proves,
+    and of parts one that has only just begun.
+    """
+    rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
+    over = [
+        entry
+        for entry in rest
+        if entry.job_id == job.job_id
+        or job.exclusive == "node"
+        or (job.exclusive == "user" and entry.uid != job.uid)
+        or (
+            any(uuid in granted for uuid in entry.gpus)
+            and (entry.uid != job.uid or len(granted) > 1 or len(entry.gpus) > 1)
+        )
+    ]
+    if plan is not None:
+        settled = [one for one in rest if one not in over and not (plan.is_part and is_starting(one, now))]
+        parts = _in_the_way(without(ledger, over), plan, settled)
+        over += parts
+    return tuple(over)
+
+
+def _is_same(entry: LedgerJob, job: JobContext) -> bool:
+    """A number that is another user's by now was given anew, by a controller that lost its state."""
+    return entry.job_id == job.job_id and entry.uid == job.uid
+
+
+STARTING_S = 30.0
+"""A job whose Prolog has begun has no step yet: the Prolog may take its 13 s, and then slurmd gives the job no more
+than BatchStartTimeout, 10 s by default, to get one."""
+
+
+def is_starting(entry: LedgerJob, now: float) -> bool:
+    """Whether the job's Prolog was here a moment ago."""
+    return 0 <= now - entry.since < STARTING_S
+
+
+def with_unix_time(entry: LedgerJob, uptime_s: float, unix_s: float) -> LedgerJob:
+    """Return the entry with Unix time in `since`, for people.
+
+    uptime_s, unix_s: the same moment, now, on both clocks. A time that is not over yet was written by a release that
+    noted Unix time.
+    """
+    return entry if entry.since > uptime_s else replace(entry, since=unix_s - uptime_s + entry.since)
+
+
+def _in_the_way(ledger: Ledger, plan: Plan, removable: Collection[LedgerJob]) -> list[LedgerJob]:
+    """The oldest of the entries that must be over for the plan's job to have room; none where all of them would not do:
+    then it is not they who are in the way."""
+    found: list[LedgerJob] = []
+    for entry in sorted(removable, key=lambda entry: entry.since):
+        if not is_crowded(ledger, plan):
+            break
+        if any(gpu.uuid in entry.gpus for gpu in plan.gpus):
+            found.append(entry)
+            ledger = without(ledger, (entry,))
+    return [] if is_crowded(ledger, plan) else found
+
+
+def without(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
+    """The ledger without these entries."""
+    return replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry not in over))
+
+
+def part(entry: LedgerJob) -> float:
+    """How much of each of its GPUs a job has: all, or 1/N."""
+    share = option.parse(entry.share) if entry.on_gpu is not None else None
+    return 1.0 if share is None else 1.0 / share.per_gpu
+
+
+def is_crowded(ledger: Ledger, plan: Plan) -> bool:
+    """Whether the plan's job asks for more of a GPU than the others leave."""
+    wanted = 1.0 / plan.share.per_gpu if plan.is_part else 1.0
+    others = [entry for entry in ledger.jobs if entry.job_id != plan.job.job_id]
+    taken = (sum(part(entry) for entry in others if gpu.uuid in entry.gpus) for gpu in plan.gpus)
+    return any(one + wanted > 1.0 + 1e-9 for one in taken)  # thirds do not add up to 1
+
+
+def take_place(ledger: Ledger, plan: Plan) -> Plan:
+    """The plan with its slot among those of other jobs on its GPU, if it has a part of one.
+
+    Slot k of N is the stretch from k/N to (k+1)/N of the GPU: the first that nobody is on. Where parts of unlike size
+    leave room in pieces only, it is the first number that no job with the same N has.
+    """
+    if not plan.is_part:
+        return plan
+    slot, per_gpu = plan.slots[0], plan.share.per_gpu
+    others = [
+        (entry.on_gpu, round(1 / part(entry)))
+        for entry in ledger.jobs
+        if slot.gpu.uuid in entry.gpus and entry.job_id != plan.job.job_id and entry.on_gpu is not None
+    ]
+    free = [
+        k for k in range(per_gpu) if all((k + 1) * n <= i * per_gpu or (i + 1) * per_gpu <= k * n for i, n in others)
+    ]
+    free += [k for k in range(per_gpu) if (k, per_gpu) not in others]
+    return replace(plan, slots=(replace(slot, on_gpu=free[0] if free else 0),))
+
+
+def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:
+    """Whether any job (besides that one) has the GPU."""
+    return any(gpu in entry.gpus and entry.job_id != besides for entry in ledger.jobs)
+
+
+def remember_mode(ledger: Ledger, gpu: str, mode: int) -> Ledger:
+    """The ledger that knows which compute mode to put back; the first memory counts, a later one would be our own."""
+    if any(before.gpu == gpu for before in ledger.modes):
+        return ledger
+    return replace(ledger, modes=(*ledger.modes, ModeBefore(gpu, mode)))
+
+
+def forget_mode(ledger: Ledger, gpu: str) -> Ledger:
+    """The ledger after the mode was put back."""
+    return replace(ledger, modes=tuple(before for before in ledger.modes if before.gpu != gpu))
+
+
+def rebuild(boot_id: str, plans: Iterable[PlanFile]) -> Ledger:
+    """The ledger that the plans of this node's jobs tell of, for when it cannot be read itself. The modes that GPUs had
+    before stand in no plan."""
+    return Ledger(boot_id, tuple(entry_of(plan, 0.0) for plan in plans if plan.share is not None))
+
+
+def entry_of(plan: PlanFile, since: float) -> LedgerJob:
+    """The entry that a job's plan tells of."""
+    found = {one.name: one.value for slot in plan.slots[:1] for one in slot.environment}
+    gpus = [one.value for slot in plan.slots for one in slot.environment if one.name == names.ENV_GPU_UUID]
+    share = option.render(plan.share)
+    per_gpu = 0 if plan.share is None else plan.share.per_gpu
+    # The file is its user's, who may have written something else into it.
+    slot = found.get(names.ENV_SLOT, "")
+    is_part = len(plan.slots) < per_gpu * plan.gpus and slot.isdecimal() and len(slot) < 6
+    on_gpu = int(slot) if is_part else None
+    return LedgerJob(plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since, on_gpu=on_gpu)

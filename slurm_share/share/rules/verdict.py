@@ -1,0 +1,130 @@
+"""What the controller said about a job's share, and the mode that follows from it and from the node's own.
+
+job_submit.lua writes the verdict behind the user's own text in the job's `extra` (or `comment`), as
+`slurm-share=MODE[,WORD...]`, items divided by `;`. The words:
+
+    runs=R       it holds for a run that was requeued fewer than R times, and is `off` afterwards
+    whole        (observe) `on` would have given the job whole nodes
+    part         (observe) a part of one GPU
+    tasks=N      (observe) so many tasks
+    refused      (observe) `on` would have refused the submission
+
+Other words are of a later release, and mean nothing here. Whatever a user managed to write counts for no more than
+this: of several verdicts the least holds, and one that is not understood is `off`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...core import names
+from ...core.typed import Literal
+
+Mode = Literal["off", "observe", "on"]
+MODES: tuple[Mode, ...] = ("off", "observe", "on")
+"""In the order of what they do."""
+NAME = names.VERDICT
+_ITEM = f"{NAME}="
+_DIGITS = 6
+
+
+class Verdict(Struct, frozen=True):
+    """The controller's word on one job."""
+
+    mode: Mode
+    runs: int | None = None
+    """It holds for so many runs of the job, the first and those after a requeue. None: for all."""
+    whole: bool = False
+    part: bool = False
+    tasks: int | None = None
+    refused: bool = False
+
+    def at(self, restart_count: int | None) -> Mode:
+        """Return what it says of the run after so many requeues; None: not known, and so the run it was made for."""
+        return "off" if self.runs is not None and (restart_count or 0) >= self.runs else self.mode
+
+
+def least(*modes: Mode) -> Mode:
+    """Return the mode that does least."""
+    return min(modes, key=MODES.index)
+
+
+def read(*texts: str | None) -> Verdict | None:
+    """Return the verdict in a job's fields; None: there is none. Of several the one that does least."""
+    found = [_one(item[len(_ITEM) :]) for text in texts for item in (text or "").split(";") if item.startswith(_ITEM)]
+    return min(found, key=lambda one: MODES.index(one.mode), default=None)
+
+
+def _one(text: str) -> Verdict:
+    mode, *words = text.split(",")
+    said = dict(word.partition("=")[::2] for word in words)
+    known = next((one for one in MODES if one == mode), None)
+    if known is None:
+        return Verdict("off")
+    return Verdict(
+        known,
+        _number(said.get("runs")),
+        whole="whole" in said,
+        part="part" in said,
+        tasks=_number(said.get("tasks")),
+        refused="refused" in said,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+    return int(text) if text is not None and is_number else None
+
+
+def replaced(text: str | None, item: str | None) -> str:
+    """Return a field's text with `item` as its only verdict, behind all else; None: with none."""
+    kept = [part for part in (text or "").split(";") if not part.startswith(_ITEM)]
+    own = ";".join(kept)
+    return own if item is None else f"{own};{item}" if own else item
+
+
+def item(text: str | None) -> str | None:
+    """Return the verdict in a field as it stands there; None: none, or several."""
+    found = [part for part in (text or "").split(";") if part.startswith(_ITEM)]
+    return found[0] if len(found) == 1 else None
+
+
+class InForce(Struct, frozen=True):
+    """The mode of one job on one node."""
+
+    mode: Mode
+    why: str
+    """Where it is not `on`: what says so, for the job's user."""
+
+
+def in_force(
+    own: Mode,
+    verdict: Verdict | None,
+    everywhere: Mode | None,
+    *,
+    restart_count: int | None,
+    shares: bool,
+    uses_job_submit: bool,
+) -> InForce:
+    """Return the least of the node's `own` mode, the controller's verdict and the mode file's word.
+
+    A job that `shares` and came without a verdict is `off`, unless the site does not use our job_submit.lua. An
+    ordinary job, which the hooks look at on nodes kept to one user, is off only where the controller says so.
+    """
+    said: list[InForce] = [InForce(own, "this node has sharing " + _STATES[own])]
+    if uses_job_submit and verdict is not None and (shares or verdict.mode == "off"):
+        mode = verdict.at(restart_count)
+        said.append(InForce(mode, "the controller has sharing " + _STATES[mode]))
+    elif uses_job_submit and shares:
+        said.append(InForce("off", "it came here without the controller's verdict"))
+    if everywhere is not None:
+        said.append(InForce(everywhere, "the site has sharing " + _STATES[everywhere]))
+    return min(said, key=lambda one: MODES.index(one.mode))
+
+
+_STATES = {"off": "switched off", "observe": "only observed", "on": "on"}
+
+
+def word_of_file(text: str) -> Mode:
+    """Return the mode that a mode file names. Anything else is `off`: somebody wanted the mode changed."""
+    return next((one for one in MODES if one == text.strip()), "off")

@@ -1,0 +1,39 @@
+"""How many CPUs the site lets a user have: the limits of the user's associations, where there is accounting."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+from ..core.errors import CommandError
+from ..core.process import run
+
+_CPUS = re.compile(r"(?:^|,)cpu=([0-9]+)(?=,|$)")
+
+
+def sacctmgr_argv(user: str) -> list[str]:
+    """The question for a user's associations."""
+    return ["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=partition,grptres,maxtres"]
+
+
+def parse_cpu_limit(text: str, partition: str | None) -> int | None:
+    """The CPUs of the association that allows the most, of those that hold in `partition`; None: no limit is set."""
+    limits: list[int] = []
+    for line in text.splitlines():
+        where, _, tres = line.partition("|")
+        if where in ("", partition):
+            found = [int(number) for field in tres.split("|") for number in _CPUS.findall(field)]
+            if not found:
+                return None
+            limits.append(min(found))
+    return max(limits, default=None)
+
+
+def read_cpu_limit(partition: str | None) -> int | None:
+    """The caller's own; None as well where there is no accounting, or it does not answer."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        return parse_cpu_limit(run(sacctmgr_argv(user), timeout_s=10), partition)
+    except (CommandError, KeyError):
+        return None

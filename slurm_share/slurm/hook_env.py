@@ -1,0 +1,125 @@
+"""A hook's environment, read as a letter from a stranger.
+
+SLURM_* and the GPU variables are slurmd's own: it sets them after, and so over, anything that came along with the job
+(Slurm 22.05 to 26.05, src/slurmd/common/ prep and run_script code). SPANK_* were written on the user's side of the
+wire. All are bounded and matched against the form they must have; nothing of them ever reaches a shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..core import names
+from ..core.errors import HookEnvError, OptionError, shown
+from ..core.records import ShareRequest
+from ..node.gpus.driver import is_uuid
+from ..share import option
+from .records import JobContext
+
+TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
+if TYPE_CHECKING:
+    from typing import Literal
+
+_ALNUM = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_IN_NODE = _ALNUM | frozenset("._-")
+_IN_WORD = _ALNUM | frozenset("_.@+-")
+_NAME_MOST = 255
+_UINT32_MAX = 2**32 - 1
+_NO_GPUS = ("", "NoDevFiles")
+"""NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""
+
+
+def read(environ: Mapping[str, str]) -> JobContext:
+    """The job that slurmd describes.
+
+    Raises HookEnvError where Slurm's own variables are missing or are not what Slurm writes. A bad share value raises
+    nothing: it comes from the user's side, and is answered with `share_problem`.
+    """
+    share, problem = _share(environ)
+    return JobContext(
+        job_id=_number(environ, "SLURM_JOB_ID"),
+        uid=_number(environ, "SLURM_JOB_UID"),
+        gid=_number(environ, "SLURM_JOB_GID"),
+        node=_matching(environ, "SLURMD_NODENAME", _is_node),
+        granted=_granted(environ),
+        share=share,
+        share_problem=problem,
+        exclusive=_exclusive(environ),
+        restart_count=_optional_number(environ, "SLURM_JOB_RESTART_COUNT"),
+        user=_optional(environ, "SLURM_JOB_USER"),
+        partition=_optional(environ, "SLURM_JOB_PARTITION"),
+        sluid=_optional(environ, "SLURM_JOB_SLUID"),
+        tasks=_optional_number(environ, "SLURM_JOB_NTASKS"),
+        nodes=_optional_number(environ, "SLURM_JOB_NUM_NODES"),
+        direct=environ.get(names.HOOK_DIRECT) == "1",
+        node_list=environ.get("SLURM_JOB_NODELIST"),
+    )
+
+
+def _share(environ: Mapping[str, str]) -> tuple[ShareRequest | None, str | None]:
+    text = environ.get(names.HOOK_VARIABLE)
+    if text is None:
+        return None, None
+    try:
+        return option.parse(text), None
+    except OptionError as error:
+        return None, f"{names.HOOK_VARIABLE}={shown(text)} ({error.why})"
+
+
+def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
+    """26.05 says SLURM_JOB_EXCLUSIVE=NODE|USER. Before that SLURM_JOB_OVERSUBSCRIBE says USER; its NO is also said of
+    jobs that merely do not share cores, so it proves nothing."""
+    word = environ.get("SLURM_JOB_EXCLUSIVE", environ.get("SLURM_JOB_OVERSUBSCRIBE"))
+    if word == "USER":
+        return "user"
+    return "node" if environ.get("SLURM_JOB_EXCLUSIVE") == "NODE" else None
+
+
+def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The job's GPUs: indices, or UUIDs since Slurm 25.11; both are in CUDA_VISIBLE_DEVICES, node-level in a hook."""
+    variable = "CUDA_VISIBLE_DEVICES" if "CUDA_VISIBLE_DEVICES" in environ else "SLURM_JOB_GPUS"
+    text = environ.get(variable, "")
+    if text in _NO_GPUS:
+        return ()
+    devices = tuple(text.split(","))
+    if len(text) > 65536 or not all(_is_number(device, 4) or is_uuid(device) for device in devices):
+        raise HookEnvError(variable, text)
+    return devices
+
+
+def _number(environ: Mapping[str, str], variable: str) -> int:
+    value = int(_matching(environ, variable, _is_number))
+    if value > _UINT32_MAX:
+        raise HookEnvError(variable, str(value))
+    return value
+
+
+def _optional_number(environ: Mapping[str, str], variable: str) -> int | None:
+    """A number that slurmd leaves out where it has no credential at hand, or where nobody gave it to the job."""
+    return _number(environ, variable) if variable in environ else None
+
+
+def _is_number(text: str, digits: int = 10) -> bool:
+    return 1 <= len(text) <= digits and text.isascii() and text.isdecimal()
+
+
+def _is_node(text: str) -> bool:
+    return 1 <= len(text) <= _NAME_MOST and text[0] in _ALNUM and _IN_NODE.issuperset(text)
+
+
+def _is_word(text: str) -> bool:
+    """Return whether it may be the name of a user or of a partition."""
+    return 1 <= len(text) <= _NAME_MOST and (text[0] in _ALNUM or text[0] == "_") and _IN_WORD.issuperset(text)
+
+
+def _matching(environ: Mapping[str, str], variable: str, is_valid: Callable[[str], bool]) -> str:
+    value = environ.get(variable)
+    if value is None or not is_valid(value):
+        raise HookEnvError(variable, value)
+    return value
+
+
+def _optional(environ: Mapping[str, str], variable: str) -> str | None:
+    """A variable that slurmd leaves out when it has no credential at hand, and that only people read."""
+    value = environ.get(variable)
+    return value if value is not None and _is_word(value) else None

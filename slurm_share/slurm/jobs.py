@@ -1,0 +1,489 @@
+"""Slurm's own view of its jobs, through its commands. Never used by Prolog or Epilog, which must not call Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..core.errors import CommandError, SlurmSilentError
+from ..core.names import OPTION
+from ..core.process import Check, finish, run
+from . import pyslurm_jobs
+from .records import ClusterName, NodeKind, QueuedJob
+
+DATA_PARSER = "v0.0.42"
+"""The one JSON layout that Slurm 24.11 and 26.05 both write."""
+
+
+LONG_S = 60.0
+"""For a controller that answers: the queue of a large cluster takes long to send."""
+CHECK_AFTER_S = 5.0
+PING_S = 5.0
+"""Together with CHECK_AFTER_S ten seconds until a person is told that Slurm does not answer. Slurm's own commands retry
+for 20 to 25 s (squeue of 26.05 with the controller stopped or gone), and longer if there are backup controllers."""
+
+
+def ping_text_argv() -> list[str]:
+    """Return the smallest request to Slurm. Its answer is like `Slurmctld(primary) at ctl is UP`."""
+    return ["scontrol", "ping"]
+
+
+def is_down(ping: str) -> bool:
+    """Return whether the answer to `ping_text_argv` says that no controller is up; False where it says neither."""
+    return " is DOWN" in ping and " is UP" not in ping
+
+
+def patience(argv: Sequence[str]) -> Check:
+    """Return the check that ends a wait for a command of Slurm when no controller answers.
+
+    It raises SlurmSilentError about ten seconds after the command's start if the controller is stopped or gone. Without
+    scontrol it raises nothing.
+    """
+
+    def ping() -> None:
+        try:
+            done = finish(ping_text_argv(), timeout_s=PING_S, env=queue_environment(os.environ))
+        except CommandError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise SlurmSilentError(tuple(argv), CHECK_AFTER_S + PING_S) from error
+        else:
+            if is_down(done.stdout):
+                raise SlurmSilentError(tuple(argv), CHECK_AFTER_S)
+
+    return Check(CHECK_AFTER_S, ping)
+
+
+def _ask(argv: Sequence[str], timeout_s: float = LONG_S) -> str:
+    return run(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
+
+
+class _Job(msgspec.Struct):
+    job_id: int
+
+
+class _Answer(msgspec.Struct):
+    jobs: list[_Job]
+
+
+ON_A_NODE = ("RUNNING", "COMPLETING")
+"""States of a job that has something on its nodes."""
+
+
+def squeue_argv(node: str) -> list[str]:
+    """The question for the caller's own jobs on one node."""
+    return ["squeue", "--me", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", f"--json={DATA_PARSER}"]
+
+
+def parse_job_ids(text: str) -> tuple[int, ...]:
+    """Job ids in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
+    try:
+        return tuple(job.job_id for job in msgspec.json.decode(text, type=_Answer).jobs)
+    except msgspec.DecodeError as error:
+        raise CommandError(("squeue",), 0, f"an answer that is not its JSON: {error}") from error
+
+
+def read_my_job_ids(node: str) -> tuple[int, ...]:
+    """The caller's running jobs on `node`. Through pyslurm where that is wanted and works. Raises CommandError when
+    squeue does not answer."""
+    answer = pyslurm_jobs.read_where_wanted(os.environ)
+    if answer is not None:
+        return pyslurm_jobs.job_ids(answer, os.getuid(), node, ON_A_NODE)
+    return parse_job_ids(_ask(squeue_argv(node), 10))
+
+
+# --- What the cluster has --------------------------------------------------------------------------------------------
+
+
+class _Range(msgspec.Struct):
+    minimum: int
+    maximum: int
+
+
+class _Cpus(msgspec.Struct):
+    allocated: int
+    idle: int
+    minimum: int
+
+
+class _Memory(msgspec.Struct):
+    minimum: int
+    allocated: int
+
+
+class _Gres(msgspec.Struct):
+    total: str
+    used: str
+
+
+class _Features(msgspec.Struct):
+    total: str
+
+
+class _States(msgspec.Struct):
+    state: list[str]
+
+
+class _Names(msgspec.Struct):
+    total: int
+    nodes: list[str]
+
+
+class _Number(msgspec.Struct):
+    set: bool = False
+    infinite: bool = False
+    number: int = 0
+
+
+class _Maximums(msgspec.Struct):
+    nodes: _Number
+
+
+class _Partition(msgspec.Struct):
+    name: str
+    partition: _States
+    maximums: _Maximums
+
+
+class _Kind(msgspec.Struct):
+    node: _States
+    nodes: _Names
+    cpus: _Cpus
+    sockets: _Range
+    cores: _Range
+    threads: _Range
+    memory: _Memory
+    gres: _Gres
+    features: _Features
+    partition: _Partition
+
+
+class _Kinds(msgspec.Struct):
+    sinfo: list[_Kind]
+
+
+_SHARDS = re.compile(r"(?:^|,)shard:(?:[^:,()]+:)?[0-9]+\(([^)]*)\)")
+_INDEXES = re.compile(r"(?:^|,)gpu:[^()]*\(IDX:([^)]*)\)")
+_INDEX_LIST = r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*"
+_GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]+)(?=[,(]|$)")
+
+
+def sinfo_argv() -> list[str]:
+    """The question for all nodes; equal ones come as one entry."""
+    return ["sinfo", f"--json={DATA_PARSER}"]
+
+
+def partitions_argv() -> list[str]:
+    """The question for the partitions; sinfo's JSON does not say which one is the default."""
+    return ["scontrol", "--oneliner", "show", "partition"]
+
+
+def parse_default_partition(text: str) -> str | None:
+    """The partition of jobs that name none, in scontrol's text; None: there is no such."""
+    for line in text.splitlines():
+        words = line.split()
+        if "Default=YES" in words and words[0].startswith("PartitionName="):
+            return words[0].partition("=")[2]
+    return None
+
+
+def parse_node_kinds(text: str, default: str | None = None) -> tuple[NodeKind, ...]:
+    """The kinds of nodes in sinfo's JSON. Raises CommandError for an answer that is not sinfo's."""
+    try:
+        kinds = msgspec.json.decode(text, type=_Kinds).sinfo
+    except msgspec.DecodeError as error:
+        raise CommandError(("sinfo",), 0, f"an answer that is not its JSON: {error}") from error
+    return tuple(_node_kind(kind, default) for kind in kinds if kind.nodes.nodes)
+
+
+def _node_kind(kind: _Kind, default: str | None) -> NodeKind:
+    count = len(kind.nodes.nodes)
+    limit = kind.partition.maximums.nodes
+    return NodeKind(
+        partition=kind.partition.name,
+        is_default=kind.partition.name == default,
+        partition_is_up="UP" in kind.partition.partition.state,
+        max_nodes_per_job=limit.number if limit.set and not limit.infinite else None,
+        nodes=tuple(kind.nodes.nodes),
+        states=tuple(kind.node.state),
+        cpus=kind.cpus.minimum,
+        cpus_allocated=kind.cpus.allocated // count,  # sinfo adds these two up over the entry's nodes
+        cpus_idle=kind.cpus.idle // count,
+        cores=kind.sockets.minimum * kind.cores.minimum,
+        threads_per_core=kind.threads.minimum,
+        memory_mib=kind.memory.minimum,
+        memory_allocated_mib=kind.memory.allocated,
+        gpus=parse_gpus(kind.gres.total),
+        gpus_allocated=parse_gpus(kind.gres.used),
+        gpus_in_parts=count_gpus_in_parts(kind.gres.used),
+        features=kind.features.total,
+    )
+
+
+def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
+    """(type, count) of each kind of GPU in a node's generic resources, such as gpu:a100:4(S:0-1),shard:16."""
+    return tuple((name or "", int(count)) for name, count in _GPUS.findall(gres))
+
+
+def count_gpus_in_parts(gres_used: str) -> int:
+    """GPUs with some shards taken, in what is used of a node: shard:a100:4(4/8,0/8,-/8) says it of each GPU; a whole
+    one that is taken has a dash, or a 0 (24.11)."""
+    return sum(
+        part.partition("/")[0].isdecimal() and int(part.partition("/")[0]) > 0
+        for each in _SHARDS.findall(gres_used)
+        for part in each.split(",")
+    )
+
+
+def read_node_kinds() -> tuple[NodeKind, ...]:
+    """What the cluster has, partition by partition. Raises CommandError where Slurm does not answer."""
+    default = parse_default_partition(_ask(partitions_argv(), 20))
+    return parse_node_kinds(_ask(sinfo_argv(), 20), default)
+
+
+# --- The queue -------------------------------------------------------------------------------------------------------
+
+
+class _Queued(msgspec.Struct):
+    job_id: int
+    array_job_id: _Number
+    array_task_id: _Number
+    array_task_string: str
+    het_job_id: _Number
+    het_job_offset: _Number
+    name: str
+    user_name: str
+    user_id: int
+    partition: str
+    job_state: list[str]
+    state_reason: str
+    state_description: str
+    start_time: _Number
+    cpus: _Number
+    tasks: _Number
+    node_count: _Number
+    nodes: str
+    features: str
+    memory_per_cpu: _Number
+    memory_per_node: _Number
+    gres_detail: list[str]
+    tres_per_job: str
+    tres_per_node: str
+    tres_per_socket: str
+    tres_per_task: str
+    shared: list[str]
+    admin_comment: str
+    comment: str
+    command: str = ""
+
+
+class _Version(msgspec.Struct):
+    release: str
+    cluster: str
+
+
+class _Meta(msgspec.Struct):
+    slurm: _Version
+
+
+class _Queue(msgspec.Struct):
+    jobs: list[_Queued]
+    meta: _Meta
+
+
+class _AnyAnswer(msgspec.Struct):
+    meta: _Meta
+
+
+_ASKED_GPUS = re.compile(r"(?:^|,)gres/gpu(?:[:/][^:=,]+)?[:=]([0-9]+)(?=,|$)")
+_SHARE = re.compile(r"(?:^|;)share-gpu=([^;]*)")
+"""As job_submit.lua writes it, behind what the site has there."""
+_NO_SUCH_JOB = "Invalid job id"
+
+
+def queue_argv(*, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = ()) -> list[str]:
+    """The question for the jobs that wait, run or end: those of `users` (names or numbers), those of these numbers, or
+    all that Slurm shows the caller. `states`: only jobs in one of them."""
+    which = [f"--user={','.join(users)}"] if users else []
+    which += [f"--states={','.join(states)}"] if states else []
+    return ["squeue", *which, *([f"--jobs={','.join(map(str, jobs))}"] if jobs else []), f"--json={DATA_PARSER}"]
+
+
+def places_argv(states: Sequence[str]) -> list[str]:
+    """The question for where jobs in these states are."""
+    return ["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"]
+
+
+def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozenset[str]:
+    """Folded lists of nodes, of all jobs in these states that Slurm shows the caller. `read_queue` has them as well,
+    and for a thousand jobs takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that is wanted and works. Raises
+    CommandError where squeue does not answer."""
+    answer = pyslurm_jobs.read_where_wanted(os.environ, timeout_s)
+    if answer is not None:
+        return pyslurm_jobs.places(answer, states)
+    text = _ask(places_argv(states), timeout_s)
+    return frozenset(line.strip() for line in text.splitlines()) - {""}
+
+
+def waiting_argv(users: Sequence[str] = ()) -> list[str]:
+    """The question for the numbers of jobs that wait, highest priority first; an array's waiting elements are one."""
+    which = [f"--user={','.join(users)}"] if users else []
+    return ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
+
+
+def parse_waiting(text: str) -> tuple[int, ...]:
+    """The numbers in squeue's text. Raises CommandError for an answer that is not squeue's."""
+    try:
+        return tuple(dict.fromkeys(int(line) for line in text.split()))
+    except ValueError as error:
+        raise CommandError(("squeue",), 0, f"an answer that is no list of jobs: {error}") from error
+
+
+def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
+    """Numbers of the jobs of `users`, or of everybody, that wait, highest priority first. Of ten thousand jobs it takes
+    as long as `read_queue` does of a hundred. Raises CommandError where squeue does not answer."""
+    return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
+
+
+def ping_argv() -> list[str]:
+    """The smallest question that is answered with the cluster's name."""
+    return ["scontrol", f"--json={DATA_PARSER}", "ping"]
+
+
+def parse_cluster(text: str) -> ClusterName:
+    """Which Slurm wrote this JSON. Raises CommandError for another program's."""
+    try:
+        version = msgspec.json.decode(text, type=_AnyAnswer).meta.slurm
+    except msgspec.DecodeError as error:
+        raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {error}") from error
+    return ClusterName(version.cluster, version.release)
+
+
+def parse_queue(text: str) -> tuple[ClusterName, tuple[QueuedJob, ...]]:
+    """The jobs in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
+    try:
+        answer = msgspec.json.decode(text, type=_Queue)
+    except msgspec.DecodeError as error:
+        raise CommandError(("squeue",), 0, f"an answer that is not its JSON: {error}") from error
+    version = answer.meta.slurm
+    return ClusterName(version.cluster, version.release), tuple(_queued_job(job) for job in answer.jobs)
+
+
+def _queued_job(job: _Queued) -> QueuedJob:
+    share = _SHARE.search(job.admin_comment)
+    array = _known(job.array_job_id) or None
+    het = _known(job.het_job_id) or None
+    per_cpu = _known(job.memory_per_cpu)
+    return QueuedJob(
+        job_id=job.job_id,
+        array=array,
+        element=_known(job.array_task_id) if array else None,
+        waiting=job.array_task_string,
+        het=None if het is None else (het, job.het_job_offset.number),
+        name=job.name,
+        user=job.user_name or str(job.user_id),
+        uid=job.user_id,
+        partition=job.partition,
+        states=tuple(job.job_state),
+        reason=job.state_description or ("" if job.state_reason == "None" else job.state_reason),
+        start=_known(job.start_time) or None,
+        cpus=_known(job.cpus),
+        tasks=_known(job.tasks),
+        node_count=_known(job.node_count),
+        nodes=job.nodes,
+        features=job.features,
+        memory_mib=_known(job.memory_per_node) if per_cpu is None else per_cpu,
+        memory_is_per_cpu=per_cpu is not None,
+        gpus=_granted_gpus(job) if job.nodes else _asked_gpus(job),
+        keeps_others_out=bool(job.shared),
+        gpu_indexes=parse_gpu_indexes(job.gres_detail, _known(job.node_count)) if job.nodes else (),
+        has_shards=any("shard" in text for text in (*job.gres_detail, job.tres_per_node)),
+        share=share[1] if share else None,
+        comment=job.comment,
+        script=job.command,
+    )
+
+
+def parse_gpu_indexes(details: Sequence[str], node_count: int | None) -> tuple[tuple[int, ...], ...] | None:
+    """From `gres_detail`, which has an entry for each node of a job, or none at all: gpu:a100:2(IDX:0,3) for whole
+    GPUs, shard:a100:4(0/8,4/8) for parts, where the place in the list is the GPU's number."""
+    if not details:
+        return ()
+    if node_count is not None and len(details) != node_count:
+        return None
+    found = []
+    for text in details:
+        indexes: set[int] = set()
+        for listed in _INDEXES.findall(text):
+            if not re.fullmatch(_INDEX_LIST, listed):
+                return None
+            for first, _, last in (part.partition("-") for part in listed.split(",")):
+                indexes.update(range(int(first), int(last or first) + 1))
+        for each in _SHARDS.findall(text):
+            used = [part.partition("/")[0] for part in each.split(",")]
+            indexes.update(number for number, taken in enumerate(used) if taken.isdecimal() and int(taken) > 0)
+        if len(indexes) < sum(count for _, count in parse_gpus(text)):
+            return None  # counted and not numbered: gres.conf names no device files
+        found.append(tuple(sorted(indexes)))
+    return tuple(found)
+
+
+def _known(number: _Number) -> int | None:
+    return number.number if number.set and not number.infinite else None
+
+
+def _granted_gpus(job: _Queued) -> int:
+    """One entry of `gres_detail` for every node."""
+    return sum(count for node in job.gres_detail for _, count in parse_gpus(node))
+
+
+def _asked_gpus(job: _Queued) -> int | None:
+    if _ASKED_GPUS.search(job.tres_per_socket) or "none" in job.shared:
+        return None  # on how many sockets, on which nodes: Slurm has not chosen
+    each = (
+        (job.tres_per_job, 1),
+        (job.tres_per_node, job.node_count.number),
+        (job.tres_per_task, job.tasks.number),
+    )
+    return sum(int(found) * times for text, times in each for found in _ASKED_GPUS.findall(text))
+
+
+_THEIRS = ("SQUEUE_", "SINFO_", "SCONTROL_", "SLURM_JSON", "SLURM_YAML", "SLURM_TIME_FORMAT")
+
+
+def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment without what he set for squeue, sinfo and scontrol themselves: SQUEUE_STATES would hide
+    jobs that are there, SINFO_PARTITION nodes. And lists of array elements are not cut off (SLURM_BITSTR_LEN)."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(_THEIRS)}
+    return {**kept, "SLURM_BITSTR_LEN": "0"}
+
+
+def read_queue(
+    *, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = (), timeout_s: float = LONG_S
+) -> tuple[ClusterName | None, tuple[QueuedJob, ...]]:
+    """Which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
+
+    (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where squeue does not answer.
+    """
+    try:
+        argv = queue_argv(users=users, jobs=jobs, states=states)
+        return parse_queue(_ask(argv, timeout_s))
+    except CommandError as error:
+        if jobs and _NO_SUCH_JOB in error.stderr:
+            return None, ()
+        raise
+
+
+def read_cluster() -> ClusterName:
+    """Which Slurm answers. Raises CommandError where none does."""
+    return parse_cluster(_ask(ping_argv(), 20))
+
+
+def read_has_share_option() -> bool:
+    """Whether sbatch here knows --share-gpu: the site has the plugin. False as well where there is no sbatch."""
+    try:
+        return f"--{OPTION}" in run(["sbatch", "--help"], timeout_s=20)
+    except CommandError:
+        return False

@@ -1,0 +1,129 @@
+"""The nodes of the cluster as slurmctld has them, through scontrol: every node on its own, where sinfo groups them.
+
+Its text is read and not its JSON, which for 10,000 nodes takes scontrol 1.4 s and 24 MB; the text, 0.1 s and 5 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+
+from ..core.errors import CommandError, shown
+from ..core.process import finish
+from .jobs import count_gpus_in_parts, parse_gpus, patience, queue_environment
+from .records import SlurmNode
+
+_BEGIN = "\nNodeName="
+_STATE = "State"
+_WORDS = (
+    *("CPUAlloc", "CPUTot", "CPULoad", "RealMemory", "AllocMem", "FreeMem"),
+    *("Gres", "GresUsed", "NodeAddr", "Partitions", "Version", _STATE),
+)
+_WORD = re.compile(rf" ({'|'.join(_WORDS)})=(\S*)")
+_FREE_TEXT = re.compile(r" (?=(?:Reason|Comment|Extra)=)")
+"""What follows has blanks, and whatever an administrator wrote, such as State=DOWN. These come last in a record."""
+_STAMP = r" \[[^\[\]]*@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\]"
+_STAMPED = re.compile(rf"Reason=(.*?){_STAMP}(?=$| {{8}}| [A-Z][A-Za-z_]*=)", re.MULTILINE)
+"""A reason, and by whom and when. Of several lines scontrol puts that behind the first, then eight blanks and the rest,
+which is left out."""
+_BARE = re.compile(r"Reason=(.*?)(?=$| (?:Comment|Extra)=)", re.MULTILINE)
+"""The same, of slurm.conf: nobody's."""
+_NOT_FOUND = re.compile(r"^Node \S+ not found$", re.MULTILINE)
+_NONE_THERE = "No nodes in the system"
+_SILENT = {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE"}
+
+
+def nodes_argv(nodes: str = "") -> list[str]:
+    """The question for some nodes, folded as Slurm writes them, or for all."""
+    return ["scontrol", "--oneliner", "--detail", "show", "nodes", *([nodes] if nodes else [])]
+
+
+def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
+    """The nodes in scontrol's text. Raises CommandError for an answer that is not scontrol's."""
+    return tuple(node for node, _, _ in parse_described(text))
+
+
+def parse_described(text: str) -> tuple[tuple[SlurmNode, str, str], ...]:
+    """(node, its Gres in Slurm's words, the release of its slurmd) of each; empty: it has none, it has not registered.
+    Raises CommandError as above."""
+    first, *records = f"\n{text}".split(_BEGIN)
+    found = []
+    for record in records:
+        if (node := _slurm_node(record)) is not None:
+            words = dict(_WORD.findall(_FREE_TEXT.split(record, maxsplit=1)[0]))
+            gres = words["Gres"]
+            found.append((node, "" if gres == "(null)" else gres, words.get("Version", "")))
+    if not found and (records or not _is_none(first)):
+        raise CommandError(("scontrol",), 0, f"an answer that has no nodes: {shown(text.strip())}")
+    return tuple(found)
+
+
+def _is_none(text: str) -> bool:
+    return text.strip() in ("", _NONE_THERE) or _NOT_FOUND.search(text) is not None
+
+
+def _slurm_node(record: str) -> SlurmNode | None:
+    """None for what is no record: a line of a comment can begin like one."""
+    head, *free_text = _FREE_TEXT.split(record, maxsplit=1)
+    words = dict(_WORD.findall(head))
+    try:
+        states, heard = _states(words[_STATE])
+        return SlurmNode(
+            name=(name := head.partition(" ")[0]),
+            address=address if (address := words["NodeAddr"]) != name else "",
+            states=states,
+            reason=_reason(free_text[0]) if free_text else "",
+            cpus=int(words["CPUTot"]),
+            cpus_allocated=int(words["CPUAlloc"]),
+            memory_mib=int(words["RealMemory"]),
+            memory_allocated_mib=int(words["AllocMem"]),
+            gpus=_count(words["Gres"]),
+            gpus_allocated=_count_used(words.get("GresUsed", "")),
+            # What slurmd said last stays in the record of a node that has been silent since.
+            load5=float(load) if heard and (load := words["CPULoad"]) != "N/A" else None,
+            memory_free_mib=int(free) if heard and (free := words["FreeMem"]) != "N/A" else None,
+            partitions=_partitions(words.get("Partitions", "")),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _reason(text: str) -> str:
+    found = _STAMPED.match(text) or _BARE.match(text)
+    return "" if found is None else found[1]
+
+
+# Of ten thousand nodes most are equal in these.
+
+
+@lru_cache
+def _states(text: str) -> tuple[tuple[str, ...], bool]:
+    """(Slurm's words, whether slurmd is heard)."""
+    words = dict.fromkeys(text.replace("*", "+NOT_RESPONDING").split("+"))
+    return tuple(words), not _SILENT & set(words)
+
+
+@lru_cache
+def _count(gres: str) -> int:
+    return sum(count for _, count in parse_gpus(gres))
+
+
+@lru_cache
+def _count_used(gres: str) -> int:
+    return _count(gres) + count_gpus_in_parts(gres)
+
+
+@lru_cache
+def _partitions(text: str) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
+
+
+def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ...]:
+    """All nodes that Slurm shows the caller, or those of a folded list; what it does not know is not among them.
+    Raises CommandError where Slurm does not answer."""
+    argv = nodes_argv(nodes)
+    done = finish(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
+    if done.code != 0 and not _NOT_FOUND.search(done.stdout):
+        raise CommandError(tuple(argv), done.code, done.stderr)
+    return parse_nodes(done.stdout)

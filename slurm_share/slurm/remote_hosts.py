@@ -1,0 +1,113 @@
+"""Which files other hosts have: asked through the site's remote command, and of nodes through Slurm itself."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..core.config import REMOTE_NODE
+from ..core.errors import CommandError
+from ..core.process import Deadline, finish
+from .nodes import parse_nodes
+
+AT_ONCE = 32
+_ONE_S = 15.0
+"""The longest that one host is waited for."""
+_SHOW_S = 30.0
+_TAKES_JOBS = {"IDLE", "MIXED", "ALLOCATED", "COMPLETING"}
+_TAKES_NONE = {"DOWN", "DRAIN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP",
+               "MAINTENANCE", "RESERVED", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUESTED"}  # fmt: skip
+_HOOK = re.compile(r"(?:Prolog|Epilog)(?:\[\d+\])?")
+_ALWAYS = "/"
+"""There on every host: who does not list it has not answered."""
+_EMPTY = "/dev/null"
+"""The same for sums."""
+_SUM = re.compile(r"^([0-9a-f]{64})  (.+)$", re.M)
+
+
+def read_there(
+    hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+) -> dict[str, frozenset[str]]:
+    """Which of the files are on each host that answers. `argv_of`: what goes before a command for a host."""
+    said = _ask(hosts, ["ls", "-d", _ALWAYS, *files], argv_of, deadline)
+    lines = {host: {line.strip() for line in text.splitlines()} for host, text in said.items()}
+    return {host: frozenset(found & set(files)) for host, found in lines.items() if _ALWAYS in found}
+
+
+def read_sums(
+    hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+) -> dict[str, dict[str, str]]:
+    """The SHA-256 of each of the files that is there, on each host that answers."""
+    said = _ask(hosts, ["sha256sum", _EMPTY, *files], argv_of, deadline)
+    sums = {host: {name: digest for digest, name in _SUM.findall(text)} for host, text in said.items()}
+    return {host: found for host, found in sums.items() if found.pop(_EMPTY, None) is not None}
+
+
+def _ask(
+    hosts: Iterable[str], words: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+) -> dict[str, str]:
+    """What a command said on each host on which it could be started, or may have been.
+
+    It is plain words, so that a remote shell, which gets them joined, and a program, which gets them one by one, do the
+    same.
+    """
+
+    def ask(host: str) -> tuple[str, str]:
+        left = deadline.at_most(_ONE_S).left()
+        if left <= 0:
+            return host, ""
+        try:
+            return host, finish([*argv_of(host), *words], timeout_s=left, env=environment()).stdout
+        except CommandError:
+            return host, ""
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(pool.map(ask, list(hosts)))
+
+
+def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
+    """The site's remote command for a host."""
+    return [host if word == REMOTE_NODE else word for word in remote_command]
+
+
+def srun_argv(node: str, partition: str) -> list[str]:
+    """A job of one task for a moment, now or not at all."""
+    return [
+        *("srun", "--quiet", "--immediate=5", "--time=1", "--nodes=1", "--ntasks=1", "--job-name=slurm-share-install"),
+        *(f"--nodelist={node}", f"--partition={partition}", "--chdir=/"),
+    ]
+
+
+def read_nodes() -> Mapping[str, str | None]:
+    """Every node, with a partition where a job may start now; None: there is none. Empty: Slurm does not answer."""
+    try:
+        done = finish(["scontrol", "-o", "show", "node"], timeout_s=_SHOW_S)
+        nodes = parse_nodes(done.stdout) if done.code == 0 else ()
+    except CommandError:
+        return {}
+    return {
+        node.name: node.partitions[0]
+        if node.partitions and set(node.states) & _TAKES_JOBS and not set(node.states) & _TAKES_NONE
+        else None
+        for node in nodes
+    }
+
+
+def environment() -> dict[str, str]:
+    """Without the variables by which a shell of a job would have srun start a step of that job."""
+    kept = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "KRB5CCNAME")
+    return {name: os.environ[name] for name in kept if name in os.environ}
+
+
+def read_hooks_in_force() -> frozenset[str] | None:
+    """The values of Prolog and Epilog that slurmctld runs with; None: it does not answer."""
+    try:
+        done = finish(["scontrol", "show", "config"], timeout_s=_SHOW_S)
+    except CommandError:
+        return None
+    if done.code != 0:
+        return None
+    pairs = (line.partition("=") for line in done.stdout.splitlines())
+    return frozenset(value.strip() for key, _, value in pairs if _HOOK.fullmatch(key.strip()))

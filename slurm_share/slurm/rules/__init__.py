@@ -1,0 +1,1 @@
+"""Decisions about what Slurm says: values in, values out."""

@@ -1,0 +1,117 @@
+"""Looks at what a user wants to run: a script with its #SBATCH lines, and a file of tasks."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..core.errors import UsageError, shown
+
+HEAD_BYTES = 1024 * 1024
+"""The #SBATCH lines of a script stand before its first command; nobody writes more than this there."""
+TASKS_BYTES_MAX = 1024 * 1024 * 1024
+MAGIC = "#SBATCH"
+
+
+class Script(Struct, frozen=True):
+    """A user's script or program."""
+
+    path: str
+    """Absolute, symbolic links as they are."""
+    name: str
+    directives: tuple[str, ...] = ()
+    """What stands behind #SBATCH, a line each."""
+
+
+def read_script(word: str, *, to_execute: bool) -> Script:
+    """The script of that name. Raises UsageError where it is not there, no file, not readable, or, with `to_execute`,
+    not executable."""
+    if not word:
+        raise UsageError("the script's name is empty; give its path (is a variable of the shell not set?)")
+    path = Path(os.path.abspath(Path(word).expanduser()))  # noqa: PTH100  # resolve() would follow links
+    try:
+        kind = path.stat().st_mode
+    except OSError as error:
+        there = " (a triple is the second word, after the script)" if word.startswith("[") else ""
+        raise UsageError(f"cannot run {shown(word, 200)}: {error.strerror}{there}; give the script's path") from error
+    if not stat.S_ISREG(kind):
+        what = "a folder" if stat.S_ISDIR(kind) else "no file"
+        raise UsageError(f"cannot run {shown(word, 200)}: it is {what}; give a script or program")
+    if to_execute and not os.access(path, os.X_OK):
+        raise UsageError(
+            f"cannot run {shown(word, 200)}: it is not executable; write: chmod +x {shown(word, 200)} (and begin it "
+            "with a line such as #!/bin/bash)"
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        if to_execute:
+            return Script(str(path), path.name)  # a program may be there to be executed and not to be read
+        raise UsageError(f"cannot read {shown(word, 200)}: {error.strerror}") from error
+    _check_first_line(word, head, to_execute=to_execute)
+    return Script(str(path), path.name, parse_directives(head))
+
+
+def _check_first_line(word: str, head: bytes, *, to_execute: bool) -> None:
+    """Raises UsageError for a script that the kernel would not start. Slurm takes a batch script's interpreter on the
+    node, so that its absence here is a reason only for what is executed as it is."""
+    if not head.startswith(b"#!"):
+        return
+    line = head[2:].partition(b"\n")[0]
+    name = shown(word, 200)
+    if line.endswith(b"\r"):
+        raise UsageError(
+            f"cannot run {name}: its first line names {shown(_text(line).strip(' '))}: DOS line ends; write: "
+            f"sed -i 's/\\r$//' {name}"
+        )
+    interpreter = _text(line.split()[0]) if line.split() else ""
+    if to_execute and not os.access(interpreter, os.X_OK):
+        raise UsageError(
+            f"cannot run {name}: its first line names {shown(interpreter) or 'no program'}, and there is no such "
+            "program here; put another one there, such as #!/bin/bash"
+        )
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+def parse_directives(head: bytes) -> tuple[str, ...]:
+    """What stands behind #SBATCH before the first command, as sbatch reads it; nothing in what is no script."""
+    if not head.startswith(b"#!"):
+        return ()
+    found = []
+    for line in head.decode("utf-8", "surrogateescape").splitlines():
+        if line.startswith(MAGIC):
+            found.append(line.removeprefix(MAGIC).strip())
+        elif line.strip() and not line.lstrip().startswith("#"):
+            break
+    return tuple(found)
+
+
+def read_task_bytes(word: str) -> bytes:
+    """A file of tasks, or standard input for `-`. Raises UsageError where it cannot be read."""
+    if word == "-" and sys.stdin is None:
+        raise UsageError("--tasks -: standard input is closed; write: --tasks FILE, or a pipe before llsub")
+    try:
+        if word == "-":
+            data = sys.stdin.buffer.read(TASKS_BYTES_MAX + 1)
+        else:
+            path = Path(word).expanduser()
+            kind = path.stat().st_mode  # before it is opened: some devices do something then
+            if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind) or stat.S_ISDIR(kind)):
+                raise UsageError(f"--tasks {shown(word, 200)}: it is neither a file nor a pipe; name one, or write -")
+            with path.open("rb") as file:
+                data = file.read(TASKS_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"--tasks {shown(word, 200)}: cannot read it ({error.strerror})") from error
+    if len(data) > TASKS_BYTES_MAX:
+        raise UsageError(
+            f"--tasks {shown(word, 200)}: it is larger than {TASKS_BYTES_MAX >> 30} GiB; make several runs of it"
+        )
+    return data

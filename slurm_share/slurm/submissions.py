@@ -1,0 +1,77 @@
+"""Read what Slurm keeps about how a job was submitted."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..core.errors import CommandError
+from ..core.process import run
+from .jobs import queue_environment
+from .script import HEAD_BYTES
+
+TIMEOUT_S = 5
+_FIELD = re.compile(r"^ {3}(Command|SubmitLine|WorkDir)=(.*)$", re.MULTILINE)
+_BEHIND = re.compile(r"^ {3}SubmitLine=.*\n(.*)$", re.MULTILINE)
+_STEPS = re.compile(rb"^[^#\n]*\b(?:srun|mpirun|mpiexec|llsub)\b", re.MULTILINE)
+
+
+class Kept(Struct, frozen=True):
+    """Fields of `scontrol show job`; empty: Slurm has none."""
+
+    line: str = ""
+    """SubmitLine, without its quotes."""
+    command: str = ""
+    """Path of the script."""
+    folder: str = ""
+    """WorkDir: where the job works."""
+
+
+def scontrol_argv(job: int) -> list[str]:
+    """Return the command that prints all that Slurm keeps of a job."""
+    return ["scontrol", "show", "job", str(job)]
+
+
+def parse_job(text: str) -> Kept:
+    """Return the fields in scontrol's text; none if a line break inside the submit line makes it uncertain where each
+    field begins."""
+    fields = _FIELD.findall(text)
+    found = {name: value for name, value in fields if value != "(null)"}
+    behind = _BEHIND.search(text)
+    if len({name for name, _ in fields}) < len(fields) or (behind and not behind[1].startswith("   WorkDir=")):
+        return Kept()
+    return Kept(found.get("SubmitLine", ""), found.get("Command", ""), found.get("WorkDir", ""))
+
+
+def sacct_argv(job: int) -> list[str]:
+    """Return the command that prints the submit line from accounting, for releases whose scontrol does not (24.11)."""
+    return ["sacct", "-X", "--noheader", "--parsable2", f"--jobs={job}", "--format=WorkDir,SubmitLine"]
+
+
+def parse_line(text: str, folder: str) -> str:
+    """Return the submit line in sacct's text for the job that works in `folder`; empty if it is not certain."""
+    rows = text.removesuffix("\n").split("\n")
+    return rows[0].removeprefix(f"{folder}|") if len(rows) == 1 and rows[0].startswith(f"{folder}|") else ""
+
+
+def read_job(job: int) -> Kept:
+    """Return what Slurm keeps of a job. Raises CommandError if Slurm does not answer."""
+    env = queue_environment(os.environ)
+    kept = parse_job(run(scontrol_argv(job), timeout_s=TIMEOUT_S, env=env))
+    if kept.line or not kept.command:
+        return kept
+    try:
+        line = parse_line(run(sacct_argv(job), timeout_s=TIMEOUT_S, env=env), kept.folder)
+    except CommandError:
+        return kept  # without accounting the line is not known
+    return replace(kept, line=line)
+
+
+def read_starts_steps(script: Path) -> bool:
+    """Return whether a script starts its tasks with srun or a similar command. Raises OSError."""
+    with script.open("rb") as file:
+        return _STEPS.search(file.read(HEAD_BYTES)) is not None

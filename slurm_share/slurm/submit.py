@@ -1,0 +1,88 @@
+"""Gives a script to the scheduler."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from ..core.errors import CommandError, SlurmShareError, UsageError
+from ..core.process import Finished, finish
+
+TIMEOUT_S = 300
+"""sbatch waits and asks again by itself while slurmctld is busy or restarting; this is for one that hangs."""
+FOREIGN = ("SLURM_SHARE_", "SPANK_", "_SLURM_SPANK_OPTION_")
+"""Beginnings of what belongs to the job in which somebody submits another one: its slot, its GPU, its plan, its
+plugins' options. Slurm's own SLURM_... are no options to sbatch, and the new job has its own."""
+_CONTRADICTING = frozenset(
+    {f"SBATCH_{name}" for name in (
+        "ARRAY_INX", "CPUS_PER_GPU", "DISTRIBUTION", "ERROR", "EXCLUSIVE", "GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK",
+        "GRES", "INPUT", "OVERCOMMIT", "SPREAD_JOB", "TRES_PER_TASK", "USE_MIN_NODES")}
+)  # fmt: skip
+"""What sbatch reads as options (sbatch(1), "Input environment variables") and a job of launchers says itself: as an
+array it would run every task once for each element."""
+_WAIT = "SBATCH_WAIT"
+"""sbatch would come back at the job's end, and until then nobody would know its number."""
+
+
+_UNANSWERED = (
+    "Socket timed out on send/recv operation",
+    "Zero Bytes were transmitted or received",
+    "Header lengths are longer than data received",
+)
+"""Errors of sbatch after which nobody knows whether there is a job (slurm_errno.c): the request was sent, and no answer
+came. A controller that was stopped or busy takes the job when it goes on."""
+
+
+def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str, str] | None = None) -> int:
+    """Run an `sbatch --parsable` command; the job's id. `launchers`: not a user's own script, but one of ours.
+    `environ`: what the job is to find, where that is not the present environment, in which sbatch is looked for.
+
+    What sbatch and the plugins in it say goes to stderr as it is. Raises UsageError where sbatch refuses or is not
+    there, SlurmShareError where nobody knows whether there is a job now.
+    """
+    try:
+        program = shutil.which(argv[0]) or argv[0]
+        env = submission_environment(os.environ if environ is None else environ, launchers=launchers)
+        done = finish([program, *argv[1:]], timeout_s=TIMEOUT_S, env=env)
+    except CommandError as error:
+        if isinstance(error.__cause__, OSError):
+            if error.__cause__.errno == errno.E2BIG:
+                raise UsageError(
+                    "cannot submit: the environment, or one variable in it, is larger than a program may have "
+                    "(128 KiB for one); unset what the job does not need"
+                ) from error
+            raise UsageError(
+                f"cannot submit: {error.stderr}; submit where Slurm is, or run this here with --local"
+            ) from error
+        raise SlurmShareError(f"sbatch gave {error.stderr}; see with squeue --me whether there is a job") from error
+    if done.code != 0 and any(words in done.stderr for words in _UNANSWERED):
+        raise SlurmShareError(
+            f"{_words(done)}\nThe controller did not answer, and may have taken the job all the same: see with squeue "
+            "--me whether it is there before you submit it again"
+        )
+    if done.code != 0:
+        raise UsageError(_refusal(done))
+    sys.stderr.write(done.stderr)
+    sys.stderr.flush()
+    number = (done.stdout.strip().splitlines() or [""])[-1].partition(";")[0]  # JOBID;CLUSTER with several clusters
+    if not number.isdecimal():
+        raise SlurmShareError(f"sbatch answered {done.stdout.strip()[:200]!r} and no job id; see squeue --me")
+    return int(number)
+
+
+def _refusal(done: Finished) -> str:
+    return f"the scheduler did not take this job; it says:\n{_words(done)}"
+
+
+def _words(done: Finished) -> str:
+    return done.stderr.strip() or done.stdout.strip() or f"no reason, exit code {done.code}"
+
+
+def submission_environment(environ: Mapping[str, str], *, launchers: bool = False) -> dict[str, str]:
+    """The caller's environment without what belongs to the job he may be in, and, for a job of launchers, without
+    options of sbatch that contradict it."""
+    left_out = _CONTRADICTING | {_WAIT} if launchers else {_WAIT}
+    return {name: value for name, value in environ.items() if not name.startswith(FOREIGN) and name not in left_out}

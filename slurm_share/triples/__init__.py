@@ -1,0 +1,1 @@
+"""Triples mode: planning, submission, task list, launcher, results."""

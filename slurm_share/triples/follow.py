@@ -1,0 +1,209 @@
+"""Following a run while it waits and works: one line that says how far it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from ..core.background import Beside
+from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED
+from ..core.errors import CommandError, StateError, UsageError
+from ..core.spans import span_words
+from ..slurm import jobs as slurm_jobs
+from ..slurm.records import QueuedJob
+from . import result_files, run_folder
+from .records import Progress, Run
+from .rules import submission
+from .rules.progress import JobState, Standing, all_done
+from .rules.progress import line as standing_line
+
+PAUSE_S = 1.0
+QUEUE_EVERY_S = 5.0
+"""Slurm is asked no oftener: its controller serves everybody."""
+SILENT_S = 60.0
+"""A network file system may show new contents of a file that late."""
+DAY_S = 86400
+LINE_EVERY_S = 30.0
+"""Where no terminal shows it, lines are kept."""
+
+
+def watch(folder: Path, job: int | None = None) -> int:
+    """Show how far the run's last job is until it is over; 0 where every task is done, 1 otherwise.
+
+    Raises UsageError for a run that has no job.
+    """
+    run = run_folder.read_run(folder)
+    jobs = run_folder.read_jobs(folder)
+    job = job if job is not None else jobs[-1] if jobs else None
+    if job is None:
+        raise UsageError(f"{folder.name} was not given to the scheduler; there is nothing to watch")
+    line = Line()
+    try:
+        _follow(folder, run, job, line)
+    except KeyboardInterrupt:
+        line.end()
+        print(f"job {job} runs on: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    line.end()
+    if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
+        print(f"{folder.name}: {all_done(run.tasks)}")  # only then its last job takes the folder away
+        return 0
+    done = len(result_files.read_done(folder, run))
+    if done >= run.tasks:
+        print(f"{folder.name}: {all_done(run.tasks)}")
+        return 0
+    print(
+        f"{folder.name}: {done} of {submission.counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
+        f"{_log_words(folder, run, job)}; llsub --resume {folder.name} runs what is left"
+    )
+    return EXIT_FAILED
+
+
+def _log_words(folder: Path, run: Run, job: int) -> str:
+    """Where the job's own output is: with -o FILE not in the run's folder."""
+    try:
+        file = submission.output_file(run_folder.read_scheduler_command(folder), job, run.cwd)
+    except (StateError, UsageError):
+        file = str(folder / (run_folder.LAUNCH_LOG + str(job)))
+    if file is None:
+        return f"what became of the others is in the output of job {job}, where -o put it"
+    if not Path(file).exists():
+        return f"there is no {file}: the job has not started, or its output could not be written"
+    return f"what became of the others is in {file}"
+
+
+def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
+    """Show how far the job is until Slurm no longer has it.
+
+    Slurm is asked in another thread, so that a controller that does not answer does not stop the reading of the run's
+    folder.
+    """
+    reader = StandingReader(folder, run, job)
+    asked, began = float("-inf"), None
+    known: QueuedJob | None = None
+    asking: Beside[QueuedJob | None] | None = None
+    silent_since: float | None = None
+    while True:
+        now = time.monotonic()
+        standing = reader.read()
+        over = standing is not None and not standing.left + standing.running
+        if asking is None and now - asked >= (PAUSE_S if over else QUEUE_EVERY_S):
+            asking, asked = Beside(lambda: _in_queue(job)), now
+        if asking is not None and asking.wait(PAUSE_S if known is None else 0.0):
+            try:
+                known, silent_since = asking.answer(), None
+                if known is None:
+                    return
+            except CommandError:
+                if known is None:
+                    raise
+                silent_since = silent_since or asked
+            asking = None
+        if standing is not None:
+            began = began or (now, standing.done + standing.failed)
+            ended = standing.done + standing.failed - began[1]
+            rate = ended / (now - began[0]) if now > began[0] and ended else None
+        else:
+            rate = None
+        said = standing_line(standing, None if known is None else _state(known), rate, reader.silent(now))
+        if silent_since is not None:
+            said += f"; Slurm does not answer, its word is {span_words(now - silent_since)} old"
+        if said:
+            line.show(said)
+        time.sleep(PAUSE_S)
+
+
+def _in_queue(job: int) -> QueuedJob | None:
+    """Return the job, or None if it has ended. Raises CommandError if Slurm does not answer."""
+    found = slurm_jobs.read_queue(jobs=[job])[1]
+    return found[0] if found else None
+
+
+def _state(job: QueuedJob) -> JobState:
+    return state_of(job, time.time())
+
+
+def state_of(job: QueuedJob, now: float) -> JobState:
+    """Return a job's state as `standing` takes it. `now`: Unix time."""
+    start = ""
+    if "PENDING" in job.states and job.start is not None and job.start > now:
+        there = time.localtime(job.start)
+        start = time.strftime("%H:%M:%S" if job.start - now < DAY_S else "%Y-%m-%d %H:%M", there)
+    return JobState(job=job.job_id, states=job.states, reason=job.reason, start=start)
+
+
+class StandingReader:
+    """Reads how far a run's job is from the files that its launchers write."""
+
+    def __init__(self, folder: Path, run: Run, job: int) -> None:
+        self._folder, self._run, self._job = folder, run, str(job)
+        self._start = ""
+        """The job with its last requeue, as in work.Ended."""
+        self._before = 0
+        """Tasks done before that start."""
+        self._news: dict[str, tuple[float, float]] = {}
+        """Node -> (its launcher's last time, when we first saw that)."""
+
+    def read(self) -> Standing | None:
+        """Return how far the job is since its last start, with what was done before; None: no launcher has begun."""
+        parts = [one for one in run_folder.read_progress(self._folder, self._run) if self._is_ours(one)]
+        if not parts:
+            return None
+        start = max((one.job for one in parts), key=_requeues)
+        if start != self._start:
+            self._start = start
+            done = result_files.read_done(self._folder, self._run, before_start=start)
+            self._before, self._news = len(done), {}
+        ours = [one for one in parts if one.job == start]
+        for one in ours:
+            if not one.ended and self._news.get(one.node, (0.0, 0.0))[0] != one.at:
+                self._news[one.node] = (one.at, time.monotonic())
+            elif one.ended:
+                self._news.pop(one.node, None)
+        return Standing(
+            self._run.tasks,
+            done=self._before + sum(one.done for one in ours),
+            failed=sum(one.failed for one in ours),
+            running=sum(one.running for one in ours),
+        )
+
+    def _is_ours(self, one: Progress) -> bool:
+        return one.job.partition(".")[0] == self._job
+
+    def silent(self, now: float) -> list[str]:
+        """Return the nodes whose launchers have written nothing for a while; they write once a second."""
+        return sorted(node for node, (_, seen) in self._news.items() if now - seen > SILENT_S)
+
+
+def _requeues(job: str) -> int:
+    return int(job.partition(".")[2] or 0)
+
+
+class Line:
+    """On a terminal one line, written over; elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+        self._text, self._at = "", float("-inf")
+
+    def show(self, text: str) -> None:
+        """Put it in the place of the last one."""
+        now = time.monotonic()
+        if self._terminal:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: a terminal that nobody gave a size
+            sys.stdout.write(f"\r\x1b[K{text[: columns - 1]}")
+        elif text != self._text and now - self._at >= LINE_EVERY_S:
+            sys.stdout.write(f"{text}\n")
+            self._at = now
+        else:
+            return  # `_text` is what was shown last: what stays as it is now is still shown later
+        self._text = text
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """What comes next begins on a line of its own."""
+        if self._terminal and self._text:
+            sys.stdout.write("\n")
+            sys.stdout.flush()

@@ -1,0 +1,262 @@
+"""Where a job writes to, and the end of such a file: a stranger's path and a stranger's bytes, read with care."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ..core.errors import CommandError, SlurmShareError, StateError
+from ..core.process import run
+from ..slurm.jobs import DATA_PARSER, patience, queue_environment
+from . import run_folder
+from .records import Run
+
+TIMEOUT_S = 30.0
+LOGS_MOST = 50
+"""Logs of one node that are offered, the newest."""
+_NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
+TAIL_BYTES = 256 * 1024
+"""Of a file's end, and of what it grows by between two looks."""
+RUN_BYTES = 64 * 1024
+"""Of a run.json: a longer one is none of ours."""
+
+
+class JobFiles(Struct, frozen=True, kw_only=True):
+    """What Slurm says of a job's files."""
+
+    user: str
+    uid: int
+    stdout: str
+    """Empty: none, as of a job that has a terminal."""
+    stderr: str
+    """Empty: the same."""
+    script: str
+    folder: str
+    """Where the job began."""
+
+
+class LogFile(Struct, frozen=True):
+    """One that may be shown."""
+
+    title: str
+    path: str
+
+
+# --- Slurm's word -----------------------------------------------------------------------------------------------------
+
+
+class _Job(msgspec.Struct):
+    job_id: int
+    user_id: int
+    user_name: str = ""
+    standard_output: str = ""
+    standard_error: str = ""
+    command: str = ""
+    current_working_directory: str = ""
+    batch_host: str = ""
+
+
+class _Answer(msgspec.Struct):
+    jobs: list[_Job]
+
+
+def show_job_argv(job_id: int) -> list[str]:
+    """The question for one job. Not in scontrol's text: a line of it may be the end of a job's name."""
+    return ["scontrol", f"--json={DATA_PARSER}", "show", "job", str(job_id)]
+
+
+def parse_files(text: str, job_id: int) -> JobFiles | None:
+    """The files in scontrol's JSON; None: it does not know the job. Raises CommandError for another answer."""
+    try:
+        jobs = msgspec.json.decode(text, type=_Answer).jobs
+    except msgspec.DecodeError as error:
+        raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {error}") from error
+    job = next((one for one in jobs if one.job_id == job_id), None)
+    if job is None:
+        return None
+    return JobFiles(
+        user=job.user_name or str(job.user_id),
+        uid=job.user_id,
+        stdout=_expanded(job.standard_output, job),
+        stderr=_expanded(job.standard_error, job),
+        script=job.command,
+        folder=job.current_working_directory,
+    )
+
+
+def read_files(job_id: int) -> JobFiles:
+    """Where a job writes to. Raises SlurmShareError where it has ended and Slurm has forgotten it, CommandError where
+    Slurm does not answer."""
+    argv = show_job_argv(job_id)
+    text = run(argv, timeout_s=TIMEOUT_S, env=queue_environment(os.environ), check=patience(argv))
+    found = parse_files(text, job_id)
+    if found is None:
+        raise SlurmShareError(f"Slurm knows job {job_id} no longer, and nobody else says where it wrote to")
+    return found
+
+
+def _expanded(path: str, job: _Job) -> str:
+    """scontrol puts in the job's patterns; of the first node's name 24.11 leaves %N to slurmstepd."""
+    if not job.batch_host or "%N" not in path:
+        return path
+    return re.sub(r"%%|%N", lambda found: job.batch_host if found[0] == "%N" else found[0], path)
+
+
+# --- The logs of a run ------------------------------------------------------------------------------------------------
+
+
+def choose(
+    files: JobFiles, *, node: str = "", local: int | None = None, owner: int | None = None
+) -> tuple[LogFile, ...]:
+    """What may be shown of a job, the likeliest first: of a run of llsub, with a node, the logs of its processes there.
+
+    `local`: which of the node's processes is meant, from 0; `owner`: as of Tail. Raises nothing: what is not there is
+    not offered.
+    """
+    found = [] if not node else _run_logs(files, node, local, owner)
+    if files.stdout:
+        found.append(LogFile("output of the job", files.stdout))
+    if files.stderr and files.stderr != files.stdout:
+        found.append(LogFile("errors of the job", files.stderr))
+    return tuple(found)
+
+
+def _run_logs(files: JobFiles, node: str, local: int | None, owner: int | None) -> list[LogFile]:
+    if not _NODE.fullmatch(node):
+        return []
+    # The script of such a job lies in the folder of its run; where sbatch copied it, its output does.
+    for folder in dict.fromkeys(Path(path).parent for path in (files.script, files.stdout) if path.startswith("/")):
+        try:
+            the_run = _read_run(str(folder / run_folder.RUN), owner)
+            return _logs_in(sorted((folder / the_run.log_folder).glob(f"p*-p*_{node}")), the_run.name, local)
+        except (SlurmShareError, OSError, ValueError):
+            continue
+    return []
+
+
+def _read_run(path: str, owner: int | None) -> Run:
+    """The run.json of somebody else's folder: whatever lies there, neither a wait nor more than a little memory."""
+    file = open_plain(path, owner)
+    try:
+        if os.fstat(file).st_size > RUN_BYTES:
+            raise StateError(path, f"this is not the file of a run (more than {RUN_BYTES} bytes)")
+        return run_folder.parse_run(os.pread(file, RUN_BYTES, 0), path)
+    finally:
+        os.close(file)
+
+
+def _logs_in(folders: list[Path], name: str, local: int | None) -> list[LogFile]:
+    logs: list[tuple[float, int, LogFile]] = []
+    likely: list[LogFile] = []
+    for folder in folders:
+        first = re.match(r"p([0-9]{1,9})-", folder.name)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                number = entry.name.removeprefix(f"{name}.log.")
+                if number == entry.name or not number.isdecimal():
+                    continue
+                log = LogFile(f"log {number}", entry.path)
+                if first and local is not None and int(number) == int(first[1]) + local:
+                    likely.append(log)
+                else:
+                    logs.append((entry.stat(follow_symlinks=False).st_mtime, int(number), log))
+    newest = sorted(logs, key=lambda one: (-one[0], one[1]))[:LOGS_MOST]
+    return likely + [log for _, _, log in newest]
+
+
+# --- The end of a file ------------------------------------------------------------------------------------------------
+
+
+class Piece(Struct, frozen=True):
+    """What a look at a file brought."""
+
+    data: bytes
+    anew: bool = False
+    """True: it stands for all that was shown before (the file was made anew, or shortened)."""
+    left_out: bool = False
+    """True: something before it is not shown, because it is too much."""
+
+
+def open_plain(path: str, owner: int | None = None) -> int:
+    """A descriptor to read a file that anybody may have put there. First without opening what is there (O_PATH), since
+    that alone does something to a device or waits for a pipe; then that very file and no other. `owner`: the file has
+    to be this user's, by number. Raises SlurmShareError for what is no such file, OSError."""
+    if not path or "\0" in path:
+        raise SlurmShareError("there is no path to it")
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.fstat(place)
+        if not stat.S_ISREG(found.st_mode):
+            raise SlurmShareError(f"{path} is {_kind(found.st_mode)}; there is nothing to show of it")
+        if owner is not None and found.st_uid != owner:
+            raise SlurmShareError(f"{path} is not a file of the job's user; as root it is not shown")
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+
+
+class Tail:
+    """The end of a file that may still grow. Opened with the rights of the one who looks; never waits for a pipe, never
+    touches a device. Use from one thread."""
+
+    def __init__(self, path: str, owner: int | None = None) -> None:
+        """`owner`: the file has to be this user's, by number. Root's dashboard reads what a job calls its output, and
+        that must not be the way to somebody else's file."""
+        self._path = path
+        self._owner = owner
+        self._fd = -1
+        self._at = 0
+
+    def read(self) -> Piece:
+        """What has come since the last call, of the first call the end of what there is. Raises SlurmShareError, which
+        says why, where it cannot be read; a later call tries again."""
+        try:
+            return self._read()
+        except OSError as error:
+            self.close()
+            raise SlurmShareError(f"{self._path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Let go of the file. Doing so twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._at = 0
+
+    def _read(self) -> Piece:
+        anew = False
+        if self._fd >= 0 and self._is_replaced():
+            self.close()
+            anew = True
+        if self._fd < 0:
+            self._fd = open_plain(self._path, self._owner)
+            anew = True
+        size = os.fstat(self._fd).st_size
+        if size < self._at:
+            self._at, anew = 0, True
+        begin = max(self._at, size - TAIL_BYTES)
+        left_out = begin > self._at
+        data = os.pread(self._fd, max(0, size - begin), begin)
+        self._at = begin + len(data)
+        if left_out:
+            # From the middle of a line on nobody can read it.
+            data = data.partition(b"\n")[2] if b"\n" in data[:-1] else data
+        return Piece(data, anew or left_out, left_out)
+
+    def _is_replaced(self) -> bool:
+        try:
+            now = os.stat(self._path)  # noqa: PTH116 - any text may be the path
+        except OSError:
+            return False  # removed: what is open can still be read
+        known = os.fstat(self._fd)
+        return (now.st_dev, now.st_ino) != (known.st_dev, known.st_ino)
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((word for is_kind, word in kinds if is_kind(mode)), "a device")

@@ -1,0 +1,1 @@
+"""The launcher: starts the tasks of a node, watches them, and records how each ended."""

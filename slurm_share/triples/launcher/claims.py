@@ -1,0 +1,101 @@
+"""The queue of a dynamic run: which node takes which tasks, settled by files alone.
+
+Every launcher knows the same table of chunks (`decide.deal.chunks`) and takes the next chunk that nobody has. To take
+chunk K is to make the name K in the queue's folder a hard link to a file of one's own.
+
+Why no lock: `flock` and `fcntl` locks on NFS need a lock server, are silently local on some mounts (`nolock`,
+`local_lock`), and survive their holder on others. link(2) needs nothing: the server makes the name or finds it there,
+in one operation, on every version of NFS, on Lustre, GPFS and BeeGFS. The one thing that can go wrong is that the
+answer is lost on the way and the client asks again: link then says "exists" though it was ours. Since the name is a
+link to *our* file, its inode number says so (open(2), O_EXCL, "on NFS" recommends the same). Nothing is ever unlocked,
+so nothing can be unlocked twice; a claim holds for this job, and whoever resumes the run starts a new queue without
+the tasks whose results are written down.
+
+A file system without hard links gets mkdir(2), which is atomic everywhere as well; a lost answer then costs the chunk,
+whose tasks are reported as unfinished.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core.errors import StateError
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EXDEV})
+
+
+class Claims:
+    """One launcher's way to the queue of one job."""
+
+    def __init__(self, folder: Path, who: str, chunks: Sequence[range]) -> None:
+        """`folder` is the job's own (queue/4711), made by whoever comes first; `who` is unique among its launchers.
+
+        Raises StateError where the folder cannot be made.
+        """
+        self.folder = folder
+        self.chunks = chunks
+        self._next = 0
+        self._stem = f"by-{who}"
+        self._mine = folder / self._stem
+        self._links = True
+        self._files = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._make_mine()
+        except OSError as error:
+            raise self._wrong(error) from error
+
+    def take(self) -> range | None:
+        """The next tasks that are nobody's, and now are ours; None when all are taken. Raises StateError."""
+        try:
+            while self._next < len(self.chunks):
+                number = self._next
+                self._next += 1
+                if self._claim(number):
+                    return self.chunks[number]
+                self._skip_taken()
+        except OSError as error:
+            raise self._wrong(error) from error
+        return None
+
+    def _make_mine(self) -> None:
+        self._mine = self.folder / f"{self._stem}.{self._files}"
+        self._files += 1
+        os.close(os.open(self._mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+
+    def _claim(self, number: int) -> bool:
+        target = self.folder / str(number)
+        if not self._links:
+            return self._claim_by_folder(target)
+        try:
+            os.link(self._mine, target)
+            return True
+        except FileExistsError:
+            return target.samefile(self._mine)
+        except OSError as error:
+            if error.errno == errno.EMLINK:
+                self._make_mine()
+                return self._claim(number)
+            if error.errno in _NO_LINKS:
+                self._links = False
+                return self._claim_by_folder(target)
+            raise
+
+    def _claim_by_folder(self, target: Path) -> bool:
+        try:
+            target.mkdir()
+            return True
+        except FileExistsError:
+            return False
+
+    def _skip_taken(self) -> None:
+        """One look at the folder instead of a question for every chunk. On NFS it may be old: that costs a question."""
+        names = {entry.name for entry in os.scandir(self.folder)}
+        while self._next < len(self.chunks) and str(self._next) in names:
+            self._next += 1
+
+    def _wrong(self, error: OSError) -> StateError:
+        return StateError(str(self.folder), f"the queue of tasks cannot be used ({error.strerror})")

@@ -1,0 +1,90 @@
+"""The environment of a seat's tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...core import names
+from ...core.ranges import fold
+from ..records import (
+    ENV_FOLDER,
+    ENV_RANK,
+    ENV_SIZE,
+    ENV_TASKS,
+    Run,
+    Seat,
+)
+from .node import Node
+
+ONE_TASK = {
+    "SLURM_NTASKS": "1",
+    "SLURM_NPROCS": "1",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_GTIDS": "0",
+    "SLURM_NNODES": "1",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_TASKS_PER_NODE": "1",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+}
+"""What the launcher's own step says of itself would make each task believe that it is one rank of a distributed run
+(PyTorch Lightning, JAX and mpi4py look there). Each is told that it is alone; its number is in LLSUB_RANK."""
+FORGOTTEN = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
+"""Beginnings of names that belong to the launcher: a task's MPI_Init is not to join the launcher's step."""
+
+
+def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, bytes]:
+    """What all tasks of a node have in common; the seats' environments share its bytes."""
+    found = {
+        name: value
+        for name, value in environ.items()
+        if name and "=" not in name and not name.startswith(FORGOTTEN)  # exec takes no variable without a name
+    }
+    if "SLURM_JOB_ID" in found:
+        found.update({name: value for name, value in ONE_TASK.items() if name in found})
+        found["SLURM_NTASKS"], found["SLURM_PROCID"] = "1", "0"
+    found.pop(names.ENV_SLOT, None)
+    found.pop(names.ENV_MPS_PARTITION, None)
+    found |= {ENV_SIZE: str(run.processes), names.ENV_SIZE: str(run.processes), ENV_TASKS: str(run.tasks)}
+    found[ENV_FOLDER] = str(folder)
+    return {os.fsencode(name): os.fsencode(value) for name, value in found.items()}
+
+
+def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> dict[bytes, bytes]:
+    """Return the variables that every task in that seat finds. Those of the single task are set at each start."""
+    found = {one.name: one.value for one in seat.environment if not one.unless_set or one.name.encode() not in common}
+    if b"SLURM_JOB_ID" in common:
+        found["SLURM_CPUS_PER_TASK"] = str(len(seat.place.cpus))
+    said = run.triple is not None and run.triple.threads is not None
+    if said or names.ENV_THREADS.encode() not in common:
+        found[names.ENV_THREADS] = str(seat.place.threads)
+    if run.bind:
+        found[names.ENV_CORES] = fold(seat.place.cpus)
+    if run.kind == "llmapreduce":
+        found |= {
+            "LLMR_NODE_ID": str(node.index),
+            "LLMR_TASKS_PER_NODE": str(len(node.seats)),
+            "LLMR_RANK_MIN": str(node.first_rank),
+            "LLMR_RANK_MAX": str(node.last_rank),
+            "LLMR_LOG_DIR": str(node.folder),
+            "LLMR_LOG_SUBDIR": node.folder.name,
+        }
+    return {
+        **common,
+        **{os.fsencode(name): os.fsencode(value) for name, value in found.items()},
+        **of_rank(run, node, seat.rank),
+    }
+
+
+def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
+    """Return the variables with the rank of a task, the same in every seat."""
+    found = {ENV_RANK: rank, names.ENV_RANK: rank}
+    if run.kind == "llmapreduce":
+        found |= {"LLMR_RANK": rank, "LLMRID": rank - node.first_rank}
+    return {os.fsencode(name): str(number).encode() for name, number in found.items()}

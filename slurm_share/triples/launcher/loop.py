@@ -1,0 +1,896 @@
+"""Starts a node's tasks, watches them, writes down how each ended, tries again what may be tried again.
+
+One thread decides, with one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler
+ever runs between two lines. Other threads only start what they are told to (task_process.py). A task costs one
+posix_spawn, two waits and one line in results.jsonl; lines of tasks that end together are one write.
+
+Not sigtimedwait(2) with a timeout: interrupted by SIGSTOP and SIGCONT (`scontrol suspend`) when the time is over,
+CPython answers with a siginfo that nobody has filled in (seen with 3.11 and 3.14). A timer's SIGALRM is one more signal
+to wait for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from ...core.errors import StateError
+from ...core.process import Deadline, end
+from ...core.ranges import fold
+from ...node import descendants
+from ...node.memory import HostMemory
+from ...node.records import Room
+from ...share.rules.environment import with_memory_cap
+from .. import run_folder
+from ..records import (
+    ENV_ATTEMPT,
+    ENV_TASK,
+    Ended,
+    Outcome,
+    Progress,
+    Run,
+)
+from ..results import Results
+from ..rules import deal, failing, memory_caps, outcomes
+from ..rules.memory_caps import Allowance, Budget, Memory
+from . import environment, leftovers, task_process
+from .daemons import Daemons
+from .feeder import Feeder, Turn
+from .node import Node, blank_result
+from .sampler import Sampler
+from .table import Table
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""No further task, and those that run are told to end."""
+WORDS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
+"""What others tell us."""
+SIGNALS = (*WORDS, signal.SIGCHLD, signal.SIGALRM)
+"""Blocked in the launcher, and waited for."""
+ONCE_S = 0.5
+"""slurmstepd signals the processes of a step one by one, and the guard passes on what it gets: the same word twice in
+so short a time is one word."""
+DOUBT_S = 0.1
+"""A task that was ended by one of STOPS may have had it from whoever is about to tell us: so long its end waits."""
+LEFT_S = 2.0
+"""For what a task has started and left behind (a `tee` of its output, say) to come to its end by itself."""
+ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+START_S = 0.1
+"""For the next of the starts under way to come back, where somebody has to wait for it."""
+NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
+TROUBLE_S = 60.0
+"""So long nothing could be started, and nothing runs, for want of processes, descriptors, memory or disk space."""
+PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""What a start can fail of that is no fault of its task, and may be over in a moment."""
+GRACE_S = 25.0
+"""From the request to end until SIGKILL: less than Slurm's KillWait (30 s), so that there is time to write down what
+became of every task."""
+TICK_S = 1.0
+SETTLE_S = 10.0
+"""Between two fsyncs of the results: what the machine may forget when it loses power, not what a killed launcher may.
+Each waits for the journal, and with it for every log that was made meanwhile."""
+MEMORY_TICK_S = 0.25
+"""While an attempt waits for memory."""
+NEVER_STARTED_MAX = 100
+"""A node that has lost the script's file system fails tasks faster than the others can do them, and would empty a queue
+that nodes share."""
+LOG_TAIL_BYTES = 64 * 1024
+HEAD_BYTES = 256
+"""As much of a script's first line as the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
+_ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
+
+
+class Running:
+    """A task in its seat."""
+
+    __slots__ = (
+        "allowed",
+        "asked_mib",
+        "clock",
+        "gpu_now_mib",
+        "gpu_peak_mib",
+        "host_now_mib",
+        "log",
+        "log_start",
+        "out",
+        "pid",
+        "rank",
+        "seat",
+        "started",
+        "turn",
+    )
+
+    def __init__(self, seat: int, turn: Turn, rank: int, log: str, log_start: int, started: float) -> None:
+        self.seat = seat
+        self.turn = turn
+        self.rank = rank
+        self.log = log
+        self.log_start = log_start
+        self.started = started
+        self.clock = time.monotonic()
+        self.pid = 0
+        self.out = -1
+        """The open log, while the task is being started."""
+        self.allowed: Allowance | None = None
+        """Its part of the GPU's memory, if that is not the part of its seat."""
+        self.asked_mib: int | None = None
+        """GPU memory that it asked for in vain when it ended."""
+        self.gpu_now_mib: int | None = None
+        self.gpu_peak_mib: int | None = None
+        self.host_now_mib: int | None = None
+
+
+class Loop:
+    """One launcher's work, from the first task to the last."""
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        node: Node,
+        feeder: Feeder,
+        results: Results,
+        table: Table,
+        *,
+        environ: Mapping[str, str],
+        lines: Sequence[str],
+        was_here: bool,
+        say: Callable[[str], None],
+        show: Callable[[Progress], None],
+    ) -> None:
+        """`folder` is the run's, `lines` are those of the tasks file. `was_here`: logs of an earlier job may be there,
+        and are appended to. `say` gives a sentence to the person who reads the job's log; `show` is given the progress
+        about once a second.
+        """
+        self.what = run
+        self.node = node
+        self.feeder = feeder
+        self.results = results
+        self.table = table
+        self.lines = lines
+        self.was_here = was_here
+        self.say = say
+        self.show = show
+        self.running: dict[int, Running] = {}
+        """By pid."""
+        self.starting: dict[int, Running] = {}
+        """Seat -> the task that is being started in it."""
+        self.free: deque[int] = deque(range(len(node.seats)))
+        self.logs: dict[str, int] = {}
+        """Logs of ranks that are open, by name."""
+        self.unwritten: dict[int, Ended] = {}
+        """Seat -> the result of the attempt that ended there."""
+        self.own_peak_kib = 0
+        """The launcher's own peak memory when it was last read."""
+        self.done = 0
+        self.failed = 0
+        self.unfinished = 0
+        self.host = HostMemory()
+        self.host_kills = self.host.kills()
+        self.unblamed_kills = 0
+        self.heard: dict[signal.Signals, float] = {}
+        """When each word came last."""
+        self.trouble: Deadline | None = None
+        """Since a start has failed of something that may pass."""
+        self.is_trouble_told = False
+        self.is_held_up = False
+        """Nothing starts before the next tick."""
+        self.crowded: set[int | None] = set()
+        """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""
+        self.has_larger_caps = bool(feeder.known)
+        """Whether attempts may have a larger cap than their seat."""
+        self.caps_too_small = 0
+        """Attempts that ran out of memory under the cap of their seat."""
+        self.done_otherwise = 0
+        """Tasks that were done under another cap than their seat's."""
+        self.lesson = Memory(1)
+        """What a first attempt is assumed to need once the caps of the seats have proved too small."""
+        self.is_lesson_told = False
+        self.given_up: list[Memory] = []
+        """One for each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
+        self.host_crowded = False
+        self.daemons = Daemons(node.seats)
+        self.without_daemon: set[int | None] = set()
+        self.streak = 0
+        """Tasks in a row that failed at once."""
+        self.pause: Deadline | None = None
+        """Nothing starts before it is over."""
+        self.job_failed = 0
+        """Tasks that have failed on other nodes."""
+        self.never_started = 0
+        """Tasks in a row that could not even be started."""
+        self.gpu_peak_mib = self.host_peak_mib = 0
+        """The largest that a task of this node was seen with when it ended; 0: none was."""
+        self.stopping: Deadline | None = None
+        self.stop_with = signal.SIGTERM
+        """What the tasks are told when it is time to end."""
+        self.lingering: dict[int, Deadline] = {}
+        """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
+        self.reserved: int | None = None
+        """The GPU that is kept free for an attempt that needs more memory than its seat has."""
+        self.disk_full = False
+        self.settle = Deadline.after(SETTLE_S)
+        self.folder = str(node.folder)
+        self.run_folder = folder
+        self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
+        self.common = environment.of_run(run, folder, environ)
+        self.environments = [
+            task_process.Environment(environment.of_seat(self.common, run, node, seat)) for seat in node.seats
+        ]
+        self.env_ranks = [seat.rank for seat in node.seats]
+        """Seat -> the rank that is in its environment now."""
+        self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
+        self.starter = task_process.Starter(self.cpus, [table.pid_of(seat) for seat in range(len(node.seats))])
+        self.is_on_its_cores = [True] * len(node.seats)
+        self.blanks = [blank_result(run, node, seat) for seat in node.seats]
+
+    # ---- The loop ----
+
+    def run(self) -> int:
+        """0 where every task that this node took is done, else 1."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            self.sampler.start()
+            self.starter.make_threads()
+        except RuntimeError:  # Python says no more of it
+            self._close(f"{self.node.name} cannot make the launcher's threads: {NO_PROCESSES}; no task starts there")
+        tick, armed = time.monotonic(), None
+        while True:
+            self._listen()
+            self._note_starts()
+            self._fill()
+            if not (self.starting or self.running or self.lingering or self.feeder.waiting or self._is_paused()):
+                break
+            now = time.monotonic()
+            if now >= tick:
+                self._tick()
+                tick = now + (MEMORY_TICK_S if self.feeder.waiting or self.lingering else TICK_S)
+            if not self._reap():
+                if armed != tick:
+                    signal.setitimer(signal.ITIMER_REAL, max(tick - now, 0.001))
+                    armed = tick
+                signo = signal.sigwaitinfo(SIGNALS).si_signo
+                if signo == signal.SIGALRM:
+                    armed = None  # it may come a moment too early
+                self._hear(signo)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.sampler.stop()
+        leftovers.end_children(LEFT_S, lambda pid, status: None)
+        self._say_what_was_too_small()
+        self._tick(ended=True)
+        return 0 if not (self.failed or self.unfinished or self.feeder.closed) else 1
+
+    def _fill(self) -> None:
+        """Start what can be started in the seats that are free."""
+        if self.feeder.closed:
+            return
+        idle = []
+        try:
+            while self.free and not self.feeder.closed and not self.is_held_up and not self._is_paused():
+                seat = self.free.popleft()
+                if not self._is_in_service(seat):
+                    continue
+                turn = self.feeder.next(self.node.seats[seat].rank, lambda turn, seat=seat: self._may_run(turn, seat))  # type: ignore[misc]
+                if turn is None:
+                    idle.append(seat)
+                elif not self._start(seat, turn):
+                    self.free.append(seat)
+        except StateError as error:
+            self._close(f"{error}; no further task starts on {self.node.name}")
+        self.free.extend(idle)
+        if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.seats:
+            self._close(f"no seat of {self.node.name} is left; no further task starts there")
+
+    def _is_paused(self) -> bool:
+        return self.pause is not None and not self.feeder.closed and self.pause.left() > 0
+
+    def _slow_down(self, outcome: Outcome, seconds: float) -> None:
+        """Pause the starts after many tasks in a row that failed at once, and say so the first time."""
+        self.streak = failing.streak(self.streak, outcome, seconds)
+        pause_s = failing.pause_s(self.streak, len(self.node.seats))
+        if pause_s and self.pause is None:
+            self.say(
+                f"{self.streak} tasks in a row failed in less than {failing.INSTANT_S:g} s on {self.node.name}; from "
+                f"now on they start after pauses of up to {failing.PAUSE_MOST_S:g} s, until one does better"
+            )
+        if pause_s:
+            self.pause = Deadline.after(pause_s)
+
+    def _stop_if_too_many_failed(self) -> None:
+        """Start nothing more if more tasks of the run have failed than --max-failures allows; what runs goes on."""
+        failed = self.failed + self.job_failed
+        if failing.is_too_much(failed, self.what.max_failures) and not self.feeder.closed:
+            self._close(
+                f"{failing.too_much_words(failed, self.what.max_failures)}: no further task starts on "
+                f"{self.node.name}, what runs goes on"
+            )
+
+    def _is_in_service(self, seat: int) -> bool:
+        """Whether a task may start in it; said once where not. Its tasks are left for whoever resumes the run."""
+        why = self.daemons.why_gone(seat)
+        if why is None:
+            return True
+        self.unfinished += 1
+        gpu = self.node.seats[seat].place.gpu
+        if gpu not in self.without_daemon:
+            self.without_daemon.add(gpu)
+            self.say(f"{why}; no further task starts on GPU {gpu} of {self.node.name}, for it would run without a cap")
+        return False
+
+    def _close(self, sentence: str) -> None:
+        self.say(sentence)
+        self.feeder.closed = True
+
+    def _may_run(self, turn: Turn, seat: int) -> bool:
+        """Whether there is room for it. A first attempt is only asked about where one has run out of memory before."""
+        gpu = self.node.seats[seat].place.gpu
+        budget = self._budget(seat)
+        if budget is not None:
+            if self.has_larger_caps and not self._has_cap_for(turn, seat, budget):
+                return False
+            needs_room = gpu in self.crowded and not turn.memory.failures
+        else:
+            if self.reserved is not None and gpu == self.reserved and not turn.alone:
+                return False
+            if turn.alone:
+                return gpu == self.reserved and not self._beside(seat)
+            needs_room = turn.after == "gpu memory" or gpu in self.crowded
+        if needs_room and gpu is not None:
+            beside = self._beside(seat)
+            peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
+            need = outcomes.need_mib(turn.memory.need_mib, peaks)
+            if not outcomes.has_room(need, self._room(seat, beside), len(beside)):
+                return False
+        if turn.after == "host memory" or self.host_crowded:
+            tasks = self._at_work()
+            need = outcomes.need_mib(None, [self.host_peak_mib])
+            return outcomes.has_room(need, self.sampler.host(tasks), len(tasks))
+        return True
+
+    def _budget(self, seat: int) -> Budget | None:
+        gpu = self.node.seats[seat].place.gpu
+        return None if gpu is None else self.node.budgets.get(gpu)
+
+    def _at_work(self) -> list[Running]:
+        """Return the tasks that run, and those that are being started."""
+        return [*self.running.values(), *self.starting.values()]
+
+    def _beside(self, seat: int) -> list[Running]:
+        """Return the tasks that run on the GPU of that seat, or are being started there."""
+        gpu = self.node.seats[seat].place.gpu
+        return [one for one in self._at_work() if self.node.seats[one.seat].place.gpu == gpu]
+
+    def _has_cap_for(self, turn: Turn, seat: int, budget: Budget) -> bool:
+        """Return whether the cap of this attempt fits beside those in force on the GPU."""
+        gpu = self.node.seats[seat].place.gpu
+        memory = self._memory(turn)
+        allowed = memory_caps.allowance(budget, memory)
+        most = self.feeder.memory_failures if gpu == self.reserved else 0
+        if most > memory.failures and (memory.failures == 0 or most >= memory_caps.ALONE_AFTER):
+            return False  # the GPU is kept for an attempt that waits for more of it
+        if allowed.is_alone and budget.total_mib < self._largest_budget_mib():
+            return False
+        beside = self._beside(seat)
+        if memory.failures == 0 and all(one.allowed is None for one in beside):
+            return True
+        booked = [budget.cap_mib if one.allowed is None else one.allowed.booked_mib for one in beside]
+        return memory_caps.fits(budget, booked, allowed)
+
+    def _memory(self, turn: Turn) -> Memory:
+        """Return what is known of the memory that an attempt needs; for a first one, what other tasks have shown."""
+        if turn.memory.failures == 0 and memory_caps.is_too_small(self.caps_too_small, self.done - self.done_otherwise):
+            return self.lesson
+        return turn.memory
+
+    def _largest_budget_mib(self) -> int:
+        there = (one.total_mib for gpu, one in self.node.budgets.items() if gpu not in self.without_daemon)
+        return max(there, default=0)
+
+    def _room(self, seat: int, beside: list[Running]) -> Room | None:
+        gpu = self.node.seats[seat].gpu
+        return None if gpu is None else self.sampler.gpu(gpu.uuid, list(beside))
+
+    # ---- A task's beginning ----
+
+    def _start(self, seat: int, turn: Turn) -> bool:
+        """False where it did not even start, which is written down."""
+        rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
+        allowed = self._larger_allowance(turn, seat) if self.has_larger_caps else None
+        if allowed is not None:
+            its = self.node.seats[seat]
+            variables = with_memory_cap(its.environment, its.gpu, allowed.cap_mib)
+            other = replace(its, rank=rank, environment=variables)
+            env = task_process.Environment(environment.of_seat(self.common, self.what, self.node, other))
+        else:
+            env = self.environments[seat]
+            if rank != self.env_ranks[seat]:
+                env.update(environment.of_rank(self.what, self.node, rank))
+                self.env_ranks[seat] = rank
+        env[_ENV_TASK] = b"%d" % turn.task
+        env[_ENV_ATTEMPT] = b"%d" % turn.attempt
+        log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
+        task = Running(seat, turn, rank, log, 0, time.time())
+        task.allowed = allowed
+        self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
+        try:
+            task.log_start, task.out = self._open_log(turn, log)
+            self.starter.start(seat, self._argv(turn.task), env, task.out)
+        except (OSError, ValueError) as error:
+            self._did_not_start(task, error)
+            return False
+        self.starting[seat] = task
+        return True
+
+    def _note_starts(self, patience_s: float = 0.0) -> None:
+        """Note what has started, and what has not; wait for one of them that long."""
+        while (begun := self.starter.begun(patience_s)) is not None:
+            patience_s = 0.0
+            task = self.starting.pop(begun.seat)
+            if begun.error is not None:
+                self._did_not_start(task, begun.error)
+                self.free.append(task.seat)
+                continue
+            self._close_log(task)
+            self.never_started = 0
+            self.trouble = None
+            task.pid = begun.pid
+            self.running[task.pid] = task
+            if begun.is_on_its_cores != self.is_on_its_cores[task.seat]:
+                self._note_cores(task.seat, is_on_them=begun.is_on_its_cores)
+            if self.stopping is not None:
+                self._tell_to_stop(task.pid)
+
+    def _note_cores(self, seat: int, *, is_on_them: bool) -> None:
+        """Record no cores of a seat for as long as its tasks cannot have them; say so the first time."""
+        blank = blank_result(self.what, self.node, self.node.seats[seat])
+        if not is_on_them and all(self.is_on_its_cores):
+            self.say(
+                f"the job has lost the cores {blank.cpus} of {self.node.name}; tasks that should be there run on others"
+            )
+        self.is_on_its_cores[seat] = is_on_them
+        self.blanks[seat] = blank if is_on_them else replace(blank, cpus="")
+
+    def _await_starts(self) -> bool:
+        """Wait for what is being started; False where a start takes longer, as on a file server that does not answer.
+        It is not to hold up others.
+        """
+        self._note_starts()
+        while (before := len(self.starting)) > 0:
+            self._note_starts(START_S)
+            if len(self.starting) == before:
+                return False
+        return True
+
+    def _did_not_start(self, task: Running, error: OSError | ValueError) -> None:
+        self._close_log(task)
+        if isinstance(error, OSError) and error.errno in PASSING:
+            self._hold_up(task.turn, task.seat, error)
+            return
+        why = self._why_not_started(task.turn.task, task.log, error)
+        self._ended(task, "not started", why)
+        self._write_down()
+        self.never_started += 1
+        if self.never_started >= NEVER_STARTED_MAX and not self.feeder.closed:
+            self._close(
+                f"{self.never_started} tasks in a row could not be started on {self.node.name} ({why}); no further one "
+                "is tried there"
+            )
+
+    def _larger_allowance(self, turn: Turn, seat: int) -> Allowance | None:
+        """Return what the attempt may take of its GPU, or None if that is the cap of its seat."""
+        budget = self._budget(seat)
+        if budget is None:
+            return None
+        allowed = memory_caps.allowance(budget, self._memory(turn))
+        return None if allowed.cap_mib == budget.cap_mib else allowed
+
+    def _hold_up(self, turn: Turn, seat: int, error: OSError) -> None:
+        """Nothing starts till the next tick, and the attempt is not one."""
+        self.table.clear(seat)
+        self.feeder.put_back(turn)
+        self.is_held_up = True
+        if self.trouble is None:
+            self.trouble = Deadline.after(TROUBLE_S)
+        if not self.is_trouble_told:
+            self.is_trouble_told = True
+            self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it is tried again every second")
+        elif self.trouble.left() == 0 and not (self.running or self.starting or self.feeder.closed):
+            self._close(f"{self.node.name} could start nothing for {TROUBLE_S:g} s ({error.strerror}); it gives up")
+
+    def _why_not_started(self, task: int, log: str, error: OSError | ValueError) -> str:
+        if not isinstance(error, OSError):
+            return f"its line in the tasks file cannot be used: {error}"
+        if error.filename == log:
+            return f"{log}: {error.strerror}"
+        program = self.what.command[0] if self.what.command else "/bin/sh"
+        return outcomes.why_not_started(program, error, _head(program))
+
+    def _open_log(self, turn: Turn, log: str) -> tuple[int, int]:
+        """Return where this attempt's output begins in its log, and the open log."""
+        if self.what.logs == "task":
+            out = os.open(log, task_process.LOG_FLAGS, 0o666)
+            if turn.attempt == 1 and not self.was_here:
+                return 0, out
+            size = os.fstat(out).st_size
+        else:
+            out, size = self._log_of_rank(log)
+        if self.what.logs == "rank" or size:
+            again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
+            try:
+                size += os.write(out, f"--- task {turn.task}{again}\n".encode())
+            except OSError:
+                pass  # a full disk: the task's own words are lost in the same way, and that is said elsewhere
+        return size, out
+
+    def _log_of_rank(self, log: str) -> tuple[int, int]:
+        """Return the open log of a rank and its size. It stays open until the next tick, for later tasks."""
+        out = self.logs.get(log)
+        if out is not None:
+            found = os.fstat(out)
+            if found.st_nlink:
+                return out, found.st_size
+            os.close(self.logs.pop(log))  # somebody has removed it
+        self.logs[log] = out = os.open(log, task_process.LOG_FLAGS, 0o666)
+        return out, os.fstat(out).st_size
+
+    def _close_log(self, task: Running) -> None:
+        """Close the log of a task that has started, unless it is one that later tasks write to as well."""
+        if task.out >= 0 and task.log not in self.logs:
+            os.close(task.out)
+        task.out = -1
+
+    def _close_logs(self) -> None:
+        needed = {task.log for task in self.starting.values()}
+        for log in [one for one in self.logs if one not in needed]:
+            os.close(self.logs.pop(log))
+
+    def _argv(self, task: int) -> tuple[str, ...]:
+        run = self.what
+        if run.task_kind == "rank":
+            return run.command
+        line = self.lines[task]
+        if run.task_kind == "command":
+            return ("/bin/sh", "-c", line)
+        if run.task_kind == "input":
+            return (*run.command, line)
+        return (*run.command, *msgspec.json.decode(line, type=tuple[str, ...]))
+
+    # ---- A task's end ----
+
+    def _reap(self) -> bool:
+        """Take leave of every task that has ended; False where none has."""
+        found = False
+        while True:
+            seen = self._next_ended()
+            if seen is None:
+                break
+            found = True
+            if self.stopping is None and seen.si_code != os.CLD_EXITED and seen.si_status in STOPS:
+                self._write_down()
+                self._listen(DOUBT_S)
+            task = self.running.pop(seen.si_pid, None)
+            code = seen.si_status if seen.si_code == os.CLD_EXITED else None
+            number = None if code is not None else seen.si_status
+            if task is not None:
+                # In this order a launcher that dies at any point leaves enough for its guard to write it down once.
+                self.table.end(task.seat, code, number)
+            try:
+                _, _, usage = os.wait4(seen.si_pid, 0)
+            except ChildProcessError:
+                continue  # a start that failed: the thread of that start has waited for its process
+            if task is None:
+                continue  # a grandchild whose parents are gone
+            if task_process.group_is_there(task.pid):
+                self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
+            outcome, why = self._outcome(task, code, number)
+            if usage.ru_maxrss > self.own_peak_kib:
+                self.own_peak_kib = _own_peak_kib()  # it only grows
+            rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
+            if outcome == "host memory":
+                self.host_peak_mib = max(rss_mib or 0, self.host_peak_mib)
+            self._ended(task, outcome, why, code, number, rss_mib, usage.ru_utime + usage.ru_stime)
+            self.free.append(task.seat)
+        self._write_down()
+        return found
+
+    def _next_ended(self) -> os.waitid_result | None:
+        """Return a child that has ended and that nobody has waited for."""
+        try:
+            seen = os.waitid(os.P_ALL, 0, ENDED)
+            if seen is None or seen.si_pid in self.running:
+                return seen
+            # A task that has ended before we heard that it had begun, or a grandchild whose parents are gone.
+            if self._await_starts() or seen.si_pid in self.running:
+                return seen
+            return next(filter(None, (os.waitid(os.P_PID, pid, ENDED) for pid in self.running)), None)
+        except ChildProcessError:
+            return None
+
+    def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
+        if code == 0 and self.stopping is None:
+            return "done", ""
+        ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
+        host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
+        tail = _tail(task.log, task.log_start)
+        found, why = outcomes.outcome(replace(ending, host_oom=host_oom, log_tail=tail))
+        if found == "gpu memory":
+            task.asked_mib = outcomes.asked_mib(tail)
+            is_alone = task.turn.alone if task.allowed is None else task.allowed.is_alone
+            why += "; " + memory_caps.seen(self._cap_of(task), task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
+        return found, why
+
+    def _cap_of(self, task: Running) -> int | None:
+        """Return the cap of GPU memory that a task runs under; None without one."""
+        if task.allowed is not None:
+            return task.allowed.cap_mib
+        budget = self._budget(task.seat)
+        return None if budget is None else budget.cap_mib
+
+    def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
+        """The kernel counts its kills and does not say whom. A kill is a SIGKILL, so such an end comes first for the
+        blame; another failure has it only where the count has just risen."""
+        kills = self.host.kills()
+        risen, self.host_kills = max(kills - self.host_kills, 0), max(kills, self.host_kills)
+        self.unblamed_kills += risen
+        if self.unblamed_kills and (risen or outcomes.is_sigkill(ending)):
+            self.unblamed_kills -= 1
+            return True
+        return False
+
+    def _ended(
+        self,
+        task: Running,
+        outcome: Outcome,
+        why: str,
+        code: int | None = None,
+        number: int | None = None,
+        rss_mib: int | None = None,
+        cpu_s: float | None = None,
+    ) -> None:
+        turn = task.turn
+        seconds = time.monotonic() - task.clock
+        self._slow_down(outcome, seconds)
+        self.unwritten[task.seat] = replace(
+            self.blanks[task.seat],
+            task=turn.task,
+            rank=task.rank,
+            attempt=turn.attempt,
+            outcome=outcome,
+            started=round(task.started, 3),
+            seconds=round(seconds, 3),
+            code=code,
+            signal=number,
+            peak_gpu_mib=task.gpu_peak_mib,
+            gpu_cap_mib=self._cap_of(task),
+            peak_rss_mib=rss_mib,
+            cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
+            why=why,
+        )
+        self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
+        if outcome == "done":
+            self.done += 1
+            self.done_otherwise += task.allowed is not None
+            return
+        memory = self._learn(task) if outcome == "gpu memory" else turn.memory
+        if outcome == "host memory":
+            self.host_crowded = self.sampler.watch_host = True
+        if self.feeder.again(turn, outcome, memory):
+            return
+        if outcome == "gpu memory" and (memory.cap_mib is not None or memory.was_alone):
+            self.given_up.append(memory)
+        if outcome == "unfinished":
+            self.unfinished += 1
+        else:
+            self.failed += 1
+            self._stop_if_too_many_failed()
+
+    def _learn(self, task: Running) -> Memory:
+        """Return what is known of the need of a task that ran out of memory; note what that says about other tasks."""
+        budget, cap_mib = self._budget(task.seat), self._cap_of(task)
+        if budget is None or (task.allowed is None and budget.is_overcommitted):
+            self.crowded.add(self.node.seats[task.seat].place.gpu)
+        if budget is None or task.allowed is not None:
+            # A first attempt that had more than its seat's cap, because of the others, has had its larger cap.
+            before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
+            is_alone = task.allowed is not None and task.allowed.is_alone
+            return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
+        memory = memory_caps.after_failure(task.turn.memory, cap_mib, task.gpu_peak_mib, task.asked_mib)
+        self.has_larger_caps = True
+        self.caps_too_small += 1
+        self.lesson = Memory(1, None, max(self.lesson.need_mib or 0, memory.need_mib or 0) or None)
+        if not self.is_lesson_told and self._memory(Turn(-1)) is self.lesson and self.feeder.left() != 0:
+            self.is_lesson_told = True
+            allowed = memory_caps.allowance(budget, self.lesson)
+            more = "alone on a GPU" if allowed.is_alone else f"with {allowed.cap_mib} MiB, fewer at a time,"
+            self.say(
+                f"{self.caps_too_small} tasks of {self.node.name} ran out of GPU memory under a cap of {cap_mib} MiB, "
+                f"more than were done; tasks start {more} until that changes"
+            )
+        return memory
+
+    def _say_what_was_too_small(self) -> None:
+        if self.given_up:
+            said = memory_caps.advice(self.given_up, tuple(self.node.budgets.values()), self.what.retries)
+            self.say(f"{self.node.name}: {said}")
+
+    def _write_down(self) -> None:
+        """Write the results of all tasks that have ended, before another one starts in their seats.
+
+        Until then the guard finds them in the table.
+        """
+        if not self.unwritten:
+            return
+        self.results.write(*self.unwritten.values())
+        for seat in self.unwritten:
+            self.table.clear(seat)
+        self.unwritten.clear()
+
+    # ---- Words from outside ----
+
+    def _listen(self, patience_s: float = 0.0) -> None:
+        """Take what has been said meanwhile; with `patience_s`, until one of STOPS has been or the time is over."""
+        deadline = Deadline.after(patience_s)
+        while True:
+            received = signal.sigtimedwait(WORDS, 0)
+            if received is not None:
+                self._hear(received.si_signo)
+            elif deadline.left() == 0 or self.stopping is not None:
+                return
+            else:
+                time.sleep(0.01)
+
+    def _hear(self, signo: int) -> None:
+        if signo not in WORDS:
+            return
+        number, now = signal.Signals(signo), time.monotonic()
+        is_echo = now - self.heard.get(number, -ONCE_S) < ONCE_S
+        if is_echo:
+            return
+        self.heard[number] = now
+        self._await_starts()  # those that are on the way are to hear it as well
+        if number not in STOPS:
+            # Such as "write a checkpoint" (sbatch --signal=USR1@60): a word to the tasks; we go on.
+            for pid in self.running:
+                task_process.signal_group(pid, number)
+        elif self.stopping is None:
+            self._begin_to_stop(number)
+        elif number is signal.SIGINT:
+            self.stopping = Deadline.after(0)  # Ctrl-C once more: at once
+
+    def _begin_to_stop(self, number: signal.Signals) -> None:
+        """Start nothing more, pass the signal on, and have all ended within GRACE_S."""
+        self.stopping = Deadline.after(GRACE_S)
+        self.feeder.closed = True
+        self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
+        for pid in self.running:
+            self._tell_to_stop(pid)
+        running = fold(task.turn.task for task in self._at_work())
+        self.say(
+            f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; unfinished "
+            "tasks run again with llsub --resume"
+        )
+
+    def _tell_to_stop(self, pid: int) -> None:
+        task_process.signal_group(pid, self.stop_with)
+        task_process.signal_group(pid, signal.SIGCONT)  # a stopped process takes it only when it goes on
+
+    def _tick(self, *, ended: bool = False) -> None:
+        """What is done about once a second."""
+        self.is_held_up = False
+        self._close_logs()
+        self._end_what_lingers()
+        if self.stopping is not None and self.stopping.left() == 0:
+            for pid in self.running:
+                task_process.signal_group(pid, signal.SIGKILL)
+                for known in descendants.read_session(pid):
+                    end(known, signal.SIGKILL)
+        self._reserve()
+        self._name_leases()
+        if ended or self.settle.left() == 0:
+            self.settle = Deadline.after(SETTLE_S)
+            self.results.settle()
+        self._look_at_disk()
+        progress = Progress(
+            node=self.node.name,
+            job=self.node.job,
+            processes=len(self.node.seats),
+            running=len(self.running) + len(self.starting),
+            done=self.done,
+            failed=self.failed,
+            waiting_for_memory=self.feeder.waiting_for_memory,
+            left=self.feeder.left(),
+            at=round(time.time(), 3),
+            ended=ended,
+        )
+        run_folder.write_progress(self.node.folder, progress)
+        self.show(progress)
+        if self.what.max_failures is not None and self.node.count > 1:
+            parts = run_folder.read_progress(self.run_folder, self.what, self.node.job)
+            self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
+            self._stop_if_too_many_failed()
+
+    def _look_at_disk(self) -> None:
+        try:
+            room = os.statvfs(self.folder)
+        except OSError:
+            return
+        if ((room.f_blocks and room.f_bavail == 0) or self.results.trouble is not None) and not self.disk_full:
+            self.disk_full = True
+            why = "is full" if self.results.trouble is None else f"takes nothing more ({self.results.trouble.strerror})"
+            self.say(
+                f"the disk of {self.folder} {why}: logs of tasks that ran since {time.strftime('%H:%M:%S')} on "
+                f"{self.node.name} may be cut off or missing"
+            )
+
+    def _name_leases(self) -> None:
+        """Who is in each slot of the share, for whoever asks the node (slurm-share status). Not at every start: a short
+        task is gone before anybody could ask."""
+        if self.node.leases is None:
+            return
+        for task in self.running.values():
+            slot = self.node.seats[task.seat].slot
+            if slot is not None:
+                self.node.leases.name(slot, task.pid)
+
+    def _end_what_lingers(self) -> None:
+        """SIGTERM at half time, SIGKILL at the end. A group keeps its leader's number from being given to a new
+        process; where there is one of that number again, the group has gone and the number is somebody else's."""
+        for leader, deadline in list(self.lingering.items()):
+            if not task_process.group_is_there(leader) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
+                del self.lingering[leader]
+            elif deadline.left() == 0:
+                task_process.signal_group(leader, signal.SIGKILL)
+            elif self.stopping is None and deadline.left() < LEFT_S / 2:
+                task_process.signal_group(leader, signal.SIGTERM)
+
+    def _reserve(self) -> None:
+        """Keep the emptiest GPU for an attempt that is to have more of one than a seat has, or all of it, as long as
+        there is such an attempt."""
+        if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
+            self.reserved = None
+        elif self.reserved is None or self.reserved in self.without_daemon:
+            there = {seat.place.gpu for seat in self.node.seats if seat.place.gpu is not None} - self.without_daemon
+            if self.node.budgets:
+                largest = self._largest_budget_mib()
+                there = {
+                    gpu for gpu in there if gpu in self.node.budgets and self.node.budgets[gpu].total_mib == largest
+                }
+            busy = [self.node.seats[task.seat].place.gpu for task in self._at_work()]
+            self.reserved = min(there, key=busy.count, default=None)
+
+
+def _own_peak_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _head(program: str) -> bytes:
+    """Return the beginning of a program's file; nothing where it cannot be read."""
+    try:
+        file = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, HEAD_BYTES)
+    except OSError:
+        return b""  # a folder, for example
+    finally:
+        os.close(file)
+
+
+def _tail(log: str, start: int) -> bytes:
+    """The end of what an attempt printed; nothing where its log cannot be read."""
+    try:
+        with open(log, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - LOG_TAIL_BYTES))
+            return file.read(LOG_TAIL_BYTES)
+    except OSError:
+        return b""

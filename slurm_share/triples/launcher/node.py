@@ -1,0 +1,236 @@
+"""A node made ready for its processes: who they are, where each sits, and what its tasks find there."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core import names
+from ...core.errors import DriverError
+from ...core.paths import Paths
+from ...core.ranges import fold
+from ...core.settings import Settings
+from ...mps.records import MpsPlace
+from ...node import topology
+from ...node.gpus import binding
+from ...node.records import Core, Driver, Gpu
+from ...share.leases import Leases
+from ...share.records import Assignment
+from ...share.rules import limits
+from ...share.rules.environment import memory_cap_of
+from .. import run_folder
+from ..records import ENV_JOB_TASKS, Ended, Place, Run, Seat
+from ..rules import triple
+from ..rules.memory_caps import Budget
+from . import seating
+from .seating import Here, Seating
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """One node's part of a run, with all that is held for it until `release`."""
+
+    name: str
+    index: int
+    """0 to count-1 among the nodes of the run."""
+    count: int
+    job: str
+    """As in work.Ended."""
+    first_rank: int
+    last_rank: int
+    folder: Path
+    """This node's, below the run's: logs, results, progress."""
+    seats: tuple[Seat, ...]
+    """By rising rank."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the job's log."""
+    mps: tuple[MpsPlace, ...] = ()
+    """Daemons of our own."""
+    leases: Leases | None = None
+    """Of the slots of a plan."""
+    budgets: Mapping[int, Budget] = {}
+    """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
+
+
+def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
+    """The seats of this node's processes, with slots leased, or daemons of our own started, until `release`.
+
+    `folder` is the run's; nothing is made in it. Raises LaunchError where the node cannot run the processes, StateError
+    where a plan or its slots cannot be used. Nothing is held then.
+    """
+    here = _read_here(environ)
+    first, processes = _ranks(run, here, environ)
+    last = first + processes - 1
+    cores = topology.read_machine(os.sched_getaffinity(0))
+    found = _read_seating(run, here, processes, environ, paths, settings)
+    seats = tuple(_seat(first, place, found) for place in _places(run, processes, cores, found))
+    return Node(
+        name=here.node,
+        index=here.index,
+        count=here.count,
+        job=here.job,
+        first_rank=first,
+        last_rank=last,
+        folder=run_folder.node_folder(folder, run, first, last, here.node),
+        seats=seats,
+        notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
+        mps=found.mps,
+        leases=found.leases,
+        budgets=_budgets(seats, settings),
+    )
+
+
+def release(node: Node) -> tuple[str, ...]:
+    """End the daemons and give the slots back; what went wrong, in sentences. Can be done twice."""
+    if node.leases is not None:
+        node.leases.close()
+    return seating.stop_mps(node.mps)
+
+
+def blank_result(run: Run, node: Node, seat: Seat) -> Ended:
+    """What every result of a seat has in common; task, attempt and how it ended are to be put in."""
+    return Ended(
+        task=0,
+        rank=seat.rank,
+        attempt=1,
+        outcome="unfinished",
+        node=node.name,
+        job=node.job,
+        started=0.0,
+        seconds=0.0,
+        slot=seat.slot,
+        gpu=None if seat.gpu is None else seat.gpu.index,
+        gpu_uuid=None if seat.gpu is None else seat.gpu.uuid,
+        cpus=fold(seat.place.cpus) if run.bind else "",
+    )
+
+
+# ---- Who is here ----
+
+
+def _read_here(environ: Mapping[str, str]) -> Here:
+    name = environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    job_id = _number(environ, "SLURM_JOB_ID")
+    if job_id is None:
+        return Here(node=name, index=0, count=1, job=f"local-{os.getpid()}-{time.time_ns():x}")
+    restarts = _number(environ, "SLURM_RESTART_COUNT")
+    return Here(
+        node=name,
+        index=_number(environ, "SLURM_NODEID") or 0,
+        count=_number(environ, "SLURM_NNODES") or 1,
+        job=f"{job_id}.{restarts}" if restarts else str(job_id),
+        job_id=job_id,
+        step=_number(environ, "SLURM_STEP_ID") or 0,
+    )
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else None
+
+
+def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
+    """First rank, and how many, of this node."""
+    first, wanted = 0, run.processes
+    if run.triple is not None:
+        if run.triple.nodes != here.count:
+            has = (
+                f"the job has {here.count}" if here.job_id is not None else "outside Slurm there is this machine alone"
+            )
+            raise seating.cannot_run(
+                here,
+                f"the triple {run.triple} is for {run.triple.nodes} node{'' if run.triple.nodes == 1 else 's'}, and "
+                f"{has}; write {replace(run.triple, nodes=here.count)}",
+            )
+        first, wanted = here.index * run.triple.per_node, run.triple.per_node
+    elif here.job_id is not None:
+        # The launcher's own step says of itself that it has one task a node; the job's script keeps what the job has.
+        words = environ.get(ENV_JOB_TASKS) or environ.get("SLURM_TASKS_PER_NODE", "")
+        try:
+            first, wanted = triple.ranks_of(words, here.index)
+        except ValueError as error:
+            raise seating.cannot_run(here, f"Slurm does not say how many tasks the node has: {error}") from error
+    count = min(wanted, run.processes - first)
+    if count < 1:
+        raise seating.cannot_run(here, f"the run has {run.processes} processes, all of them on nodes before it")
+    return first, count
+
+
+# ---- Where they sit ----
+
+
+def _read_seating(
+    run: Run, here: Here, processes: int, environ: Mapping[str, str], paths: Paths, settings: Settings
+) -> Seating:
+    driver: Driver | None = None
+    why_no_driver = ""
+    try:
+        driver = binding.read_driver()
+    except DriverError as error:
+        why_no_driver = str(error)
+    plan = seating.read_plan(paths, here)
+    if plan is not None:
+        return seating.lease(plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed)
+    words = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
+    offer = seating.offer(driver, why_no_driver, settings)
+    return seating.deal(words, driver, processes, run.share, offer, here, paths, settings)
+
+
+def _places(run: Run, processes: int, cores: Sequence[Core], seats: Seating) -> list[Place]:
+    """lay_out is told of every process's own GPU: where others have slots of the plan, GPUs do not come in turn."""
+    threads = None if run.triple is None else run.triple.threads
+    layout = triple.lay_out(processes, threads, cores, _read_gpu_numa(seats.gpus))
+    everywhere = tuple(sorted(cpu for core in cores for cpu in core.cpus))
+    return [
+        replace(
+            place,
+            gpu=seats.positions[place.local] if seats.positions else None,
+            cpus=place.cpus if run.bind else everywhere,
+        )
+        for place in layout.places
+    ]
+
+
+def _seat(first: int, place: Place, seats: Seating) -> Seat:
+    if not seats.gpus:
+        return Seat(first + place.local, place)
+    slot = seats.slots[place.local] if seats.slots else None
+    return Seat(first + place.local, place, slot, seats.gpus[place.local], seats.environments[place.local])
+
+
+def _budgets(seats: Sequence[Seat], settings: Settings) -> dict[int, Budget]:
+    """Return what this launcher may divide of each GPU: all, or its own slots' part if others have slots there."""
+    found = {}
+    for gpu in {seat.place.gpu for seat in seats if seat.place.gpu is not None}:
+        there = [seat for seat in seats if seat.place.gpu == gpu]
+        one = there[0]
+        cap_mib = memory_cap_of(one.environment)
+        usable_mib = None if one.gpu is None else limits.usable_mib(one.gpu, settings)
+        if cap_mib is not None and usable_mib is not None:
+            is_whole = one.slot is None or Assignment(names.ENV_PER_GPU, str(len(there))) in one.environment
+            total_mib = usable_mib if is_whole else min(usable_mib, cap_mib * len(there))
+            found[gpu] = Budget(cap_mib, total_mib, len(there), is_whole)
+    return found
+
+
+def _sizing_notes(run: Run, here: Here, cores: int) -> tuple[str, ...]:
+    """Once a run: the nodes of a job are of one kind."""
+    if run.triple is None or here.index > 0:
+        return ()
+    return triple.notes(run.triple.nodes, run.triple.per_node, run.triple.threads, cores)
+
+
+def _read_gpu_numa(gpus: Sequence[Gpu | None]) -> tuple[int | None, ...]:
+    """The NUMA node of each process's GPU; unknown where the driver does not say: it decides about nearness only."""
+    known = tuple({gpu.uuid: gpu for gpu in gpus if gpu is not None}.values())
+    try:
+        bus_ids = binding.read_bus_ids(known) if known else ()
+    except DriverError:
+        bus_ids = ()
+    numa = {gpu.uuid: topology.read_pci_numa(bus) for gpu, bus in zip(known, bus_ids, strict=False) if bus is not None}
+    return tuple(None if gpu is None else numa.get(gpu.uuid) for gpu in gpus)

@@ -1,0 +1,197 @@
+"""The end of a run, for a person and as JSON."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from rich.table import Table
+from rich.text import Text
+
+from ...core.ranges import fold_some
+from .. import run_folder
+from ..records import Ended, Progress, Run
+from ..result_files import ResultFiles
+from ..rules.account import WORDS, Account, Tally
+from ..rules.failing import is_too_much
+from ..rules.progress import Standing, in_words
+from ..rules.submission import counted
+
+ROWS = 200
+"""More rows than that nobody reads in a log: then the table shows what is not done, and summary.json has all."""
+SPANS = 200
+"""Parts of a list of tasks in a sentence, such as `0-3,8`; more of them are in summary.json."""
+PIECE = 1024
+"""Lines that are written at once."""
+
+
+class Summary(Struct, frozen=True):
+    """The result of a run."""
+
+    account: Account
+    rows: tuple[Ended, ...]
+    """For a table: the attempts that count."""
+    unwritten: str = ""
+    """Why there is no summary.json; empty: there is."""
+
+
+def count(results: ResultFiles, run: Run) -> Account:
+    """Count all results of a run. Raises StateError where they cannot be read."""
+    tally = Tally(run.name, run.tasks)
+    for number in range(len(results)):
+        tally.add(number, results.of_file(number))
+    return tally.account()
+
+
+def summarize(folder: Path, run: Run) -> Summary:
+    """Count what the nodes have written, and put it into summary.json.
+
+    A summary.json that cannot be written (a full disk) is no error: the results themselves are there. Raises StateError
+    where those cannot be read.
+    """
+    results = ResultFiles(folder, run)
+    found = count(results, run)
+    return Summary(found, tuple(results.ended(place) for place in found.shown(ROWS)), _write(folder, found, results))
+
+
+def _write(folder: Path, found: Account, results: ResultFiles) -> str:
+    """Put summary.json in place, whole; return why it could not be written."""
+    file = folder / run_folder.SUMMARY
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        with open(new, "wb") as opened:
+            opened.writelines(_pieces(found, results))
+            opened.flush()
+            os.fsync(opened.fileno())  # a file system may find out only then that it is full
+        new.replace(file)
+    except OSError as error:
+        try:
+            new.unlink(missing_ok=True)
+        except OSError:
+            pass  # the folder itself is gone
+        return str(error.strerror)
+    return ""
+
+
+def _pieces(found: Account, results: ResultFiles) -> Iterator[bytes]:
+    """Yield summary.json piece by piece; the results are copied as they are, a line each."""
+    head = {"version": found.version, "name": found.name, "tasks": found.tasks, "done": found.done}
+    yield b"{\n" + b",\n".join(b' "%s": %s' % (name.encode(), msgspec.json.encode(one)) for name, one in head.items())
+    for name in ("failed", "unfinished", "tried_again", "moved"):
+        yield b',\n "%s": [' % name.encode()
+        yield from _joined(str(task).encode() for task in getattr(found, name))
+        yield b"]"
+    yield b',\n "seconds": %s,\n "results": [\n' % msgspec.json.encode(found.seconds)
+    yield from _joined(results.lines(place for place in found.places if place >= 0), b",\n")
+    yield b'\n ],\n "tries": {'
+    yield from _joined(b'"%d":%d' % (task, found.tries[task]) for task in found.tried_again)
+    yield b"}\n}\n"
+
+
+def _joined(parts: Iterator[bytes], between: bytes = b",") -> Iterator[bytes]:
+    """Yield `between.join(parts)` in pieces of some hundred kilobytes."""
+    begun = False
+    while some := list(islice(parts, PIECE)):
+        yield (between if begun else b"") + between.join(some)
+        begun = True
+
+
+def table(run: Run, found: Summary) -> Table:
+    """Task by task; of a large run what is not done."""
+    moved = frozenset(found.account.moved)
+    made = Table(box=None, pad_edge=False, header_style="")
+    made.add_column("RANK" if run.tasks == run.processes else "TASK", justify="right")
+    made.add_column("NODE")
+    made.add_column("GPU", justify="right")
+    made.add_column("CORES", overflow="fold")
+    made.add_column("TIME", justify="right")
+    made.add_column("PEAK GPU", justify="right")
+    made.add_column("TRIES", justify="right")
+    made.add_column("OUTCOME", overflow="fold")
+    for ended in found.rows:
+        made.add_row(
+            str(ended.task),
+            Text(ended.node),
+            "-" if ended.gpu is None else str(ended.gpu),
+            ended.cpus or "-",
+            duration(ended.seconds),
+            "?" if ended.peak_gpu_mib is None and ended.gpu is not None else _mib(ended.peak_gpu_mib),
+            str(found.account.tries[ended.task]),
+            Text(_outcome(ended) + (", on another GPU than at first" if ended.task in moved else "")),
+        )
+    return made
+
+
+def _outcome(ended: Ended) -> str:
+    return WORDS[ended.outcome] if ended.outcome == "done" else f"{WORDS[ended.outcome]}: {ended.why}"
+
+
+def _mib(value: int | None) -> str:
+    return "-" if value is None else f"{value} MiB"
+
+
+def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
+    """How the run ended as a whole, and what to do about it."""
+    found = summary.account
+    what = "rank" if run.tasks == run.processes else "task"
+    lasted = "" if found.seconds is None else f" in {duration(found.seconds)}"
+    said = [f"{found.done} of {counted(found.tasks, what)} done{lasted}"]
+    if found.tried_again:
+        moved = f"; done on another GPU than at first: {_fold(found.moved)}" if found.moved else ""
+        said.append(f"tried again: {_fold(found.tried_again)}{moved}")
+    said += [f"{WORDS[outcome]}: {_fold(tasks)}" for outcome, tasks in found.by_outcome.items()]
+    if found.unfinished:
+        said.append(f"unfinished: {_fold(found.unfinished)}")
+    left = len(found.failed) + len(found.unfinished)
+    if found.unfinished and is_too_much(len(found.failed), run.max_failures):
+        said.append(f"stopped by --max-failures {run.max_failures}")
+    if left:
+        said.append(f"llsub --resume {folder} runs {'this one' if left == 1 else f'these {left}'}, and no other")
+    if summary.unwritten:
+        said.append(
+            f"{folder / run_folder.SUMMARY} cannot be written ({summary.unwritten}); what became of every task is in "
+            f"{folder / run.log_folder}/p*/{run_folder.RESULTS}"
+        )
+    return said
+
+
+def _fold(tasks: Sequence[int]) -> str:
+    return fold_some(tasks, SPANS)
+
+
+def duration(seconds: float) -> str:
+    """1.2s, 3:04, 2:03:04."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class ProgressLine:
+    """One line on a terminal, written over and over; nothing where nobody watches."""
+
+    def __init__(self, total: int, stream: int = 2) -> None:
+        self._total = total
+        self._stream = stream
+        self._watched = os.isatty(stream)
+        self._since = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        """Draw it; the last time with its line end."""
+        if not self._watched:
+            return
+        over = progress.done + progress.failed
+        standing = Standing(self._total, progress.done, progress.failed, progress.running)
+        text = in_words(standing, over / max(time.monotonic() - self._since, 0.001) if over else None)
+        end = "\n" if progress.ended else ""
+        try:
+            width = os.get_terminal_size(self._stream).columns
+            os.write(self._stream, f"\r\x1b[K{text[: max(width - 1, 1)]}{end}".encode())
+        except OSError:
+            self._watched = False

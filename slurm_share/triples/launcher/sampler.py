@@ -1,0 +1,110 @@
+"""Looks once a second at the memory of GPUs and host, and at what each running task has of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ...core.errors import DriverError
+from ...node import descendants
+from ...node.gpus import binding
+from ...node.memory import HostMemory
+from ...node.records import GpuReading, Room
+
+EVERY_S = 1.0
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
+
+
+class Watched(Protocol):
+    """A running task, as far as the sampler minds it."""
+
+    gpu_now_mib: int | None
+    gpu_peak_mib: int | None
+    host_now_mib: int | None
+
+
+class Sampler(threading.Thread):
+    """A thread of its own: a driver that hangs is to hold up no task.
+
+    `running` maps the leader of each task's session to the task; the loop changes it, the sampler only reads it.
+    """
+
+    def __init__(self, running: Mapping[int, Watched], has_gpus: bool, host: HostMemory) -> None:
+        super().__init__(name="sampler", daemon=True)
+        self._running = running
+        self._has_gpus = has_gpus
+        self._host = host
+        self._over = threading.Event()
+        self._now = threading.Event()
+        self._gpus: dict[str, GpuReading] = {}
+        self.watch_host = False
+        """Whether the host's memory is of interest, which takes a look at every process: a task has run out of it."""
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._over.is_set():
+            try:
+                self.look()
+            except OSError:
+                self._gpus = {}  # no descriptor left, for example: then nothing is known until the next look
+            self._now.wait(EVERY_S)
+            self._now.clear()
+
+    def look(self) -> None:
+        """One round."""
+        running = dict(self._running)
+        if not running:
+            return
+        if self._has_gpus:
+            try:
+                readings = binding.read_gpu_readings()
+            except DriverError:
+                readings = ()  # what is not known is not to be what was known a minute ago
+            self._gpus = {reading.gpu.uuid: reading for reading in readings}
+            self._count_gpus(running, readings)
+        if self.watch_host:
+            self._count_host(running)
+
+    def _count_gpus(self, running: Mapping[int, Watched], readings: tuple[GpuReading, ...]) -> None:
+        sums: dict[int, int] = {}
+        for reading in readings:
+            for process in reading.processes:
+                leader = descendants.read_session_of(process.pid)
+                if leader in running and process.memory_used_mib is not None:
+                    sums[leader] = sums.get(leader, 0) + process.memory_used_mib
+        for leader, used in sums.items():
+            task = running[leader]
+            task.gpu_now_mib = used
+            task.gpu_peak_mib = max(used, task.gpu_peak_mib or 0)
+
+    def _count_host(self, running: Mapping[int, Watched]) -> None:
+        sums = dict.fromkeys(running, 0.0)
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and (leader := descendants.read_session_of(int(folder.name))) in sums:
+                try:
+                    sums[leader] += int((folder / "statm").read_text(encoding="ascii").split()[1]) * _PAGE_MIB
+                except (OSError, IndexError, ValueError):
+                    continue
+        for leader, used in sums.items():
+            running[leader].host_now_mib = int(used)
+
+    def gpu(self, uuid: str, tasks: Sequence[Watched]) -> Room | None:
+        """The memory of one GPU at the last look; None where it is not known."""
+        reading = self._gpus.get(uuid)
+        if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
+            return None
+        now = tuple(task.gpu_now_mib or 0 for task in tasks)
+        return Room(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
+
+    def host(self, tasks: Sequence[Watched]) -> Room | None:
+        """The host's memory now."""
+        room = self._host.room()
+        return None if room is None else Room(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))
+
+    def stop(self) -> None:
+        """No further round; not waited for, it may be in the driver."""
+        self._over.set()
+        self._now.set()

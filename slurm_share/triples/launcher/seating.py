@@ -1,0 +1,303 @@
+"""Which GPU each process of a node has, and by which right.
+
+Where the Prolog has made a plan, slots of it are leased, as slurmstepd leases them for a step of its own. Where there
+is none, the GPUs that Slurm gave to the job (outside Slurm: those that CUDA would see) are dealt in turn, with MPS
+daemons of the user's own where these can be had.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...core import names
+from ...core.errors import LaunchError
+from ...core.paths import Paths
+from ...core.process import Deadline
+from ...core.records import ShareRequest
+from ...core.settings import Settings
+from ...mps import daemons as mps
+from ...mps import folders
+from ...mps.records import MpsFailed, MpsPlace, MpsStarted
+from ...node.records import Driver, Gpu
+from ...share import ledger_file
+from ...share.leases import Leases
+from ...share.records import (
+    Assignment,
+    MpsOffer,
+    Plan,
+    PlanFile,
+    PlanSlot,
+    Refusal,
+)
+from ...share.rules import allocation, environment, granted, limits
+from ...slurm.records import JobContext
+
+MPS_START_S = 20.0
+"""A server wakes its GPU, which takes seconds on a node with eight of them and no persistence mode."""
+
+MPS_STOP_S = 10.0
+"""Each daemon's clients, servers and itself, side by side. Less than the 30 s that Slurm gives a job that it ends
+(KillWait)."""
+
+
+class Here(Struct, frozen=True, kw_only=True):
+    """Where a launcher is."""
+
+    node: str
+    index: int
+    """Of the node among those of the run, from 0."""
+    count: int
+    job: str
+    """As in work.Ended."""
+    job_id: int | None = None
+    """None: outside Slurm."""
+    step: int = 0
+
+
+class Seating(Struct, frozen=True, kw_only=True):
+    """The GPU side of a node's processes; everything is empty where it has no GPU for them."""
+
+    gpus: tuple[Gpu | None, ...] = ()
+    """Of each process; None where the driver does not say what it is."""
+    positions: tuple[int, ...] = ()
+    """Of each process: which one of the node's GPUs that is."""
+    slots: tuple[int, ...] = ()
+    """Of each process; empty without a plan."""
+    environments: tuple[tuple[Assignment, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    mps: tuple[MpsPlace, ...] = ()
+    """Daemons of our own."""
+    leases: Leases | None = None
+
+
+# ---- With a plan ----
+
+
+def read_plan(paths: Paths, here: Here) -> PlanFile | None:
+    """This job's plan; None where the node has no Prolog of ours, or the job no share.
+
+    Raises LaunchError for a refusal and for somebody else's plan, StateError for a torn one.
+    """
+    plan = None if here.job_id is None else ledger_file.read_plan(paths, here.job_id)
+    if plan is None:
+        return None
+    if (plan.job_id, plan.uid) != (here.job_id, os.getuid()):
+        raise cannot_run(here, f"its plan is of job {plan.job_id} of uid {plan.uid}, and not of this one")
+    if plan.refused is not None:
+        raise LaunchError(plan.refused)
+    return plan
+
+
+def lease(
+    plan: PlanFile,
+    processes: int,
+    driver: Driver | None,
+    here: Here,
+    paths: Paths,
+    settings: Settings,
+    *,
+    is_share_computed: bool = False,
+) -> Seating:
+    """A slot of the plan for each process, GPUs in turn as far as others of the job's steps leave them.
+
+    is_share_computed: the number of tasks of a GPU was computed for a node that may have fewer GPUs than this one. Then
+    the caps are those of the tasks that a GPU really has.
+
+    Raises LaunchError where there are too few, StateError where the slots' folder is damaged; none is held then.
+    """
+    gpu_of_slot = [_value(slot, names.ENV_VISIBLE_DEVICES) for slot in plan.slots]
+    if processes > len(plan.slots):
+        raise cannot_run(here, _why_too_many(plan, processes))
+    leases = Leases(paths.slots(plan.job_id), gpu_of_slot, here.step)
+    try:
+        chosen = leases.take(processes)
+        if len(chosen) < processes:
+            others = len(plan.slots) - len(chosen)
+            raise cannot_run(
+                here,
+                f"{processes} processes want a slot each, and other steps of the job have {others} of its "
+                f"{len(plan.slots)} slots; wait until these have ended"
+                + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
+            )
+    except BaseException:
+        leases.close()
+        raise
+    positions = list(dict.fromkeys(gpu_of_slot))
+    notes = [] if here.index == 0 else [*plan.notes]  # on the first node the batch shell has said them
+    gpus = tuple(_gpu_of(plan.slots[slot], driver) for slot in chosen)
+    environments = tuple(plan.slots[slot].environment for slot in chosen)
+    share = _real_share(plan, chosen, gpus) if is_share_computed else None
+    if share is not None and plan.share is not None:
+        environments = tuple(
+            environment.with_fewer_tasks(one, gpu, share, processes, settings)
+            for one, gpu in zip(environments, gpus, strict=True)
+        )
+        notes.append(
+            f"{here.node} has {plan.gpus} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
+            f"{share.per_gpu} process{'' if share.per_gpu == 1 else 'es'} on a GPU, with caps for as many"
+        )
+    elif len(plan.slots) > processes and here.index == 0:
+        left = len(plan.slots) - processes
+        notes.append(
+            f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} left over: a triple "
+            f"with {len(plan.slots)} processes on a node would use {'it' if left == 1 else 'them'}"
+        )
+    return Seating(
+        gpus=gpus,
+        positions=tuple(positions.index(gpu_of_slot[slot]) for slot in chosen),
+        slots=chosen,
+        environments=environments,
+        notes=tuple(notes),
+        leases=leases,
+    )
+
+
+def _real_share(plan: PlanFile, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:
+    """Return the share with the number of tasks that a GPU of this node really has; None if the plan's share stays.
+
+    The plan's also stays if other steps of the job have slots, if the job has a part of a GPU, or if the driver does
+    not say how large the GPUs are.
+    """
+    per_gpu = max(Counter(gpu.uuid for gpu in gpus).values())
+    if plan.share is None or per_gpu >= plan.share.per_gpu or len(plan.slots) < plan.share.per_gpu * plan.gpus:
+        return None
+    if tuple(chosen) != tuple(range(len(chosen))) or any(gpu.memory_total_mib is None for gpu in gpus):
+        return None
+    return replace(plan.share, per_gpu=per_gpu)
+
+
+def _why_too_many(plan: PlanFile, processes: int) -> str:
+    per_gpu = len(plan.slots) // plan.gpus
+    if plan.share is not None and plan.share.per_gpu > per_gpu:
+        return (
+            f"the job has one of {plan.share.per_gpu} parts of a GPU, for one process; ask for {processes} tasks (-n)"
+        )
+    return allocation.too_many(processes, per_gpu, plan.gpus)
+
+
+def _value(slot: PlanSlot, name: str) -> str:
+    return next((one.value for one in slot.environment if one.name == name), "")
+
+
+def _gpu_of(slot: PlanSlot, driver: Driver | None) -> Gpu:
+    """The slot's GPU as the driver describes it, with the plan's index: that of the node, where a job under
+    ConstrainDevices sees its GPUs counted anew."""
+    uuid = _value(slot, names.ENV_GPU_UUID) or _value(slot, names.ENV_VISIBLE_DEVICES)
+    index = _value(slot, names.ENV_GPU_INDEX)
+    listed = () if driver is None else driver.gpus
+    known = next((gpu for gpu in listed if gpu.uuid == uuid), None)
+    if known is None:
+        known = replace(granted.unlisted(uuid), is_listed=True, simulated=bool(_value(slot, names.ENV_SIMULATED)))
+    return replace(known, index=int(index)) if index.isdecimal() else known
+
+
+# ---- Without a plan ----
+
+
+def deal(
+    words: str | None,
+    driver: Driver | None,
+    processes: int,
+    share: ShareRequest | None,
+    mps_offer: MpsOffer,
+    here: Here,
+    paths: Paths,
+    settings: Settings,
+) -> Seating:
+    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, with MPS daemons of our own if possible.
+
+    Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
+    """
+    try:
+        gpus = granted.visible_gpus(words, None if driver is None else driver.gpus)
+    except ValueError as error:
+        raise cannot_run(here, str(error)) from error
+    job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
+    plan = _carried_out(allocation.allocate(job, gpus, mps_offer, settings, processes=processes))
+    places: tuple[MpsPlace, ...] = ()
+    if plan.wants_mps:
+        places, pipes, failures = _start_mps(plan, here, paths, settings)
+        settled = allocation.settle_mps(plan, pipes, failures)
+        if isinstance(settled, Refusal):
+            stop_mps(places)
+        plan = _carried_out(settled)
+    return Seating(
+        gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in plan.slots),
+        positions=tuple(slot.number % len(plan.gpus) for slot in plan.slots),
+        environments=tuple(environment.slot_environment(plan, slot) for slot in plan.slots),
+        notes=plan.notes,
+        mps=places,
+    )
+
+
+def _carried_out(decision: Plan | Refusal) -> Plan:
+    if isinstance(decision, Refusal):
+        raise LaunchError(decision.sentence)
+    return decision
+
+
+def cannot_run(here: Here, why: str) -> LaunchError:
+    """Return the error for processes that this node cannot run."""
+    return LaunchError(f"{here.node} cannot run its processes: {why}")
+
+
+def offer(driver: Driver | None, why_no_driver: str, settings: Settings) -> MpsOffer:
+    """What can be done about MPS here."""
+    if driver is None:
+        return MpsOffer(limits.mps_clients(None), why_no_driver)
+    program = settings.mps_control
+    why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
+    return MpsOffer(limits.mps_clients(driver.version), why_not)
+
+
+def _start_mps(
+    plan: Plan, here: Here, paths: Paths, settings: Settings
+) -> tuple[tuple[MpsPlace, ...], dict[str, str], dict[str, str]]:
+    """Daemons of the user's own: their places, their pipe directories by GPU, and why some did not start."""
+    uid = os.getuid()
+    owner = mps.owner(uid, os.getgid())
+    above = mps_folder(paths, here)
+    try:
+        above.mkdir(mode=0o700)
+    except OSError:
+        pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
+    uuids = dict.fromkeys(slot.gpu.uuid for slot in plan.slots)
+    places = [
+        MpsPlace(settings.mps_control, str(above / paths.mps_pipe(uid, uuid).name), uuid, owner) for uuid in uuids
+    ]
+    outcomes = mps.start_many(places, Deadline.after(MPS_START_S), replace=True)
+    started = [one for one in outcomes if isinstance(one, MpsStarted)]
+    pipes = {one.place.gpu: one.place.pipe for one in started}
+    failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
+    if not started and places:
+        folders.remove_user(places[0])
+    return tuple(one.place for one in started), pipes, failures
+
+
+def mps_folder(paths: Paths, here: Here) -> Path:
+    """Where this launcher's own daemons live. In /tmp, which is on the node's own disk, and not in $TMPDIR, which may
+    be anywhere and have a name too long for a socket. With this process's number: another launcher in the same job,
+    which may end before this one, has daemons of its own."""
+    own = here.job if here.job_id is None else f"{here.job}-{os.getpid()}"
+    return paths.tmp / f"slurm-share-{os.getuid()}-{own}"
+
+
+def stop_mps(places: Sequence[MpsPlace]) -> tuple[str, ...]:
+    """End daemons of our own; what of them could not be ended or removed, in sentences."""
+    if not places:
+        return ()
+    found = []
+    for one in mps.stop_many(places, Deadline.after(MPS_STOP_S)):
+        if isinstance(one, MpsFailed):
+            found.append(f"MPS in {one.place.pipe} could not be ended: {one.why}")
+        elif one.left:
+            pids = ", ".join(str(process.pid) for process in one.left)
+            found.append(f"MPS on {one.place.gpu} outlives every signal (process {pids}): the GPU is not free")
+    folders.remove_user(places[0])
+    return tuple(found)

@@ -1,0 +1,105 @@
+"""What failed of a map: which inputs, and where they said why.
+
+Said by `--wait`, by `--local`, and at the end of map.sh, which runs this as a program with the run's folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import shlex
+import sys
+from pathlib import Path, PurePath
+
+import msgspec
+
+from ..core import names, terminal
+from ..core.command import enter
+from ..core.errors import UsageError
+from . import run_folder
+from .launcher import report
+from .records import Ended, Run
+from .result_files import ResultFiles
+
+MOST = 10
+"""Inputs that are named; more of them fail for the same reason, or are looked at in summary.json."""
+LINE_MAX = 200
+TAIL_BYTES = 16 * 1024 * 1024
+"""Of a log; what was said before that is not looked for."""
+_BEGINNING = rb"--- task (?:[0-9]+)(?:, attempt [0-9]+)?\n"
+"""The launcher's line before each task's output, in the log of a process."""
+
+
+def failures(folder: Path) -> list[str]:
+    """A line for each of the first tasks that failed: input, log, what was seen, and the last line it printed. None
+    where nothing failed. Raises StateError for a folder that is not that of a run."""
+    run = run_folder.read_run(folder)
+    results = ResultFiles(folder, run)
+    found = report.count(results, run)
+    failed = found.failed
+    if not failed:
+        return []
+    lines = run_folder.read_tasks(folder)
+    said = [f"failed: {len(failed)} of {run.tasks}, as input -> log (why): its last line"]
+    for task in failed[:MOST]:
+        said.append(f"  {_input(lines, task)} -> {_where(folder, run, results.ended(found.places[task]))}")
+    if len(failed) > MOST:
+        said.append(f"  and {len(failed) - MOST} more: {folder / run_folder.SUMMARY}")
+    return said
+
+
+def _input(lines: list[str], task: int) -> str:
+    if task >= len(lines):
+        return f"task {task}"  # a full disk, or somebody, has cut the file off
+    words = msgspec.json.decode(lines[task], type=tuple[str, ...])
+    source, output = words[0], words[-1]
+    if len(words) == 2 and output.startswith("/") and PurePath(source).name in PurePath(output).name:
+        words = (source,)  # the other one is the output, which says no more
+    return terminal.shortened(shlex.join(words), LINE_MAX)
+
+
+def _where(folder: Path, run: Run, ended: Ended) -> str:
+    log = _log(folder, run, ended)
+    if log is None:
+        return f"no log ({ended.why})"
+    line = _last_line(log, ended.task)
+    return f"{terminal.safe(str(log))} ({ended.why})" + (f": {line}" if line else "")
+
+
+def _log(folder: Path, run: Run, ended: Ended) -> Path | None:
+    """Of an earlier submission there may be another folder with this process on this node: the one written last."""
+    name = run_folder.log_name(run, ended.rank, ended.task)
+    found = (folder / run.log_folder).glob(f"p*-p*_{glob.escape(ended.node)}/{glob.escape(name)}")
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _last_line(log: Path, task: int) -> str:
+    """The last line that is not blank of what a task's last attempt printed; empty where there is none."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
+            data = file.read(TAIL_BYTES)
+    except OSError:
+        return ""
+    begun = list(re.finditer(rb"--- task %d(?:, attempt [0-9]+)?\n" % task, data))
+    if not begun:
+        return ""
+    own = re.split(_BEGINNING, data[begun[-1].end() :], maxsplit=1)[0]
+    lines = [line for line in own.decode("utf-8", "replace").splitlines() if line.strip()]
+    return terminal.shortened(lines[-1].strip(), LINE_MAX) if lines else ""
+
+
+def main() -> int:
+    """Print them for the folder that is named."""
+
+    def say() -> int:
+        if len(sys.argv) != 2:
+            raise UsageError("write the folder of a run, and nothing else")
+        terminal.print_lines(failures(Path(sys.argv[1])))
+        return names.EXIT_OK
+
+    return enter("llmapreduce", say)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""The nouns of triples mode: what is to run, where each process sits, and how each task ended.
+
+A *run* is one use of llsub or llmapreduce. It has `processes` seats over all its nodes and `tasks` pieces of work;
+where the user named no further work, every process has the one task of its own number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ..core.records import ShareRequest
+from ..node.records import Gpu
+from ..share.records import Assignment
+
+# --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
+ENV_RANK = "LLSUB_RANK"
+"""From 0. Up to one task a process: the task's number. With more tasks: that of the process over all nodes
+(triples/rules/deal.py, rank_of)."""
+ENV_SIZE = "LLSUB_SIZE"
+"""Processes of the run."""
+ENV_TASK = "LLSUB_TASK"
+"""The number of the task, from 0; equal to its rank unless there are more tasks than processes."""
+ENV_TASKS = "LLSUB_TASKS"
+ENV_ATTEMPT = "LLSUB_ATTEMPT"
+"""1 at first, 2 at the first retry."""
+ENV_FOLDER = "LLSUB_DIR"
+"""The run's folder."""
+ENV_JOB_TASKS = "LLSUB_JOB_TASKS_PER_NODE"
+"""From launch.sh to the launchers of a job without a triple: the job's SLURM_TASKS_PER_NODE. Their own step has one
+task on each node, and srun overwrites the variable with that."""
+
+Distribution = Literal["block", "cyclic", "dynamic"]
+DISTRIBUTIONS: tuple[Distribution, ...] = ("block", "cyclic", "dynamic")
+
+TaskKind = Literal["rank", "command", "input", "arguments"]
+"""How a line of the tasks file becomes a program. rank: no file, every process runs the command. command: the line is
+for /bin/sh. input: the line is the command's one further argument. arguments: the line is a JSON array of further
+arguments."""
+
+
+class Triple(Struct, frozen=True):
+    """[NNODE,NPPN,NTPP]."""
+
+    nodes: int
+    per_node: int
+    """Processes on each node."""
+    threads: int | None = None
+    """Threads of each process; None: as many as it has cores, floor(cores / NPPN)."""
+
+    def __str__(self) -> str:
+        words = (self.nodes, self.per_node) if self.threads is None else (self.nodes, self.per_node, self.threads)
+        return f"[{','.join(map(str, words))}]"
+
+
+class Place(Struct, frozen=True):
+    """Where one process of a node belongs."""
+
+    local: int
+    """0 to NPPN-1 on this node."""
+    gpu: int | None
+    """Position in the node's list of GPUs; None: the node has none."""
+    cpus: tuple[int, ...]
+    threads: int
+
+
+class Layout(Struct, frozen=True):
+    """The processes of one node."""
+
+    places: tuple[Place, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know: cores left idle, cores shared, with a triple that would fit."""
+
+
+class Seat(Struct, frozen=True):
+    """One process's place with everything its tasks are given there."""
+
+    rank: int
+    """The number of the process over all nodes; the rank of its first attempt where there is one task a process."""
+    place: Place
+    slot: int | None = None
+    """Of the job's share on this node; None: the launcher deals the GPUs itself."""
+    gpu: Gpu | None = None
+    environment: tuple[Assignment, ...] = ()
+    """Of the GPU and its share."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What is to run: the file `run.json` of a run's folder, written at submission; `llsub --resume --retries` writes
+    it again, with another number of retries."""
+
+    version: int = 1
+    kind: Literal["llsub", "llmapreduce"] = "llsub"
+    name: str
+    """Base name of the script: the beginning of its logs' names."""
+    command: tuple[str, ...]
+    """Program and arguments; the program absolute. Empty for tasks of kind `command`."""
+    cwd: str
+    triple: Triple | None
+    """None: processes are where Slurm put the job's tasks (SLURM_TASKS_PER_NODE)."""
+    processes: int
+    tasks: int
+    task_kind: TaskKind = "rank"
+    distribution: Distribution = "block"
+    per_process: int | None = None
+    """Of `block`: exactly so many tasks for each process, the last one the rest (llmapreduce --ndata)."""
+    retries: int = 0
+    max_failures: int | None = None
+    """So many failed tasks stop the run: nothing more starts, and what runs goes on. None: it is never stopped."""
+    share: ShareRequest | None = None
+    """What was written after --share-gpu; where the node has no plan, the launcher sees to it as far as it can."""
+    is_share_computed: bool = False
+    """True: the share's number is ceil(NPPN / GPUs) of the nodes with the fewest. On a node with more GPUs the launcher
+    gives each process the part that is left by as many as there really are."""
+    bind: bool = True
+    """Each process on cores of its own."""
+    logs: Literal["task", "rank"] = "task"
+    """A log for every task, or one for all tasks of a process."""
+    log_folder: str = ""
+    """Where the nodes' folders with their logs are, below the run's folder; empty: in it."""
+    called: tuple[str, ...] = ()
+    """The words that llsub was called with, by which it can be called again; empty: not recorded."""
+
+
+Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "not started", "unfinished"]
+"""done: exit code 0. failed: another code. signal: ended by one that we did not send. gpu memory, host memory: out of
+it. not started: the program could not be executed, or its log could not be opened. unfinished: ended by us, on the
+scheduler's or the user's word, or because its launcher died; also with exit code 0, which is what a program ends with
+that was told to and has saved its state: to run it again costs less than to lose it."""
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How one attempt at a task ended: one line of a node's `results.jsonl`."""
+
+    task: int
+    rank: int
+    """The LLSUB_RANK that it had."""
+    attempt: int
+    outcome: Outcome
+    node: str
+    job: str
+    """Slurm's job id, with `.N` after its N-th requeue; `local-` and a name of its own outside Slurm."""
+    started: float
+    """Unix time, seconds."""
+    seconds: float
+    code: int | None = None
+    signal: int | None = None
+    slot: int | None = None
+    gpu: int | None = None
+    """NVML index."""
+    gpu_uuid: str | None = None
+    cpus: str = ""
+    """As the kernel writes it: 0-3,8."""
+    peak_gpu_mib: int | None = None
+    """The largest sum over the task's processes that was seen, once a second; None: not seen, or not known."""
+    gpu_cap_mib: int | None = None
+    """The cap of GPU memory in force; None: none, or not known."""
+    peak_rss_mib: int | None = None
+    """Of the largest of its processes (getrusage(2), ru_maxrss); None: not more than the launcher's own, which a new
+    process starts from."""
+    cpu_seconds: float | None = None
+    why: str = ""
+    """What was seen, where it is not done."""
+
+
+def best(attempts: Sequence[Ended]) -> Ended:
+    """The attempt at a task that counts, of at least one: the first that is done, else the last."""
+    return next((ended for ended in attempts if ended.outcome == "done"), attempts[-1])
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far one launcher is: `progress.json` of its node's folder, written anew about once a second."""
+
+    node: str
+    job: str
+    processes: int
+    running: int
+    done: int
+    failed: int
+    """Tasks that have no attempt left."""
+    waiting_for_memory: int = 0
+    left: int | None
+    """Tasks that this node has still to start; None: nodes share a queue, what is left is known of all together."""
+    at: float
+    """Unix time, seconds."""
+    ended: bool = False

@@ -1,0 +1,155 @@
+"""Read every result of a run as a stream: a run may have a million of them, on hundreds of nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ..core.errors import StateError
+from . import run_folder
+from .records import Ended, Run
+
+BLOCK_BYTES = 1 << 20
+"""Read at once while all results are gone through."""
+WINDOW_BYTES = 1 << 16
+WINDOWS_MOST = 256
+"""Together with WINDOW_BYTES at most 16 MiB, for lines that are read again: the order of the tasks is nearly that of
+the lines in each file."""
+_OFFSET_BITS = 44
+"""Low bits of a place: offsets up to 16 TiB in a file, and half a million files above them."""
+_OFFSET = (1 << _OFFSET_BITS) - 1
+
+_decode = msgspec.json.Decoder(Ended).decode
+_NOT_A_RESULT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class ResultFiles:
+    """The files `results.jsonl` of a run's nodes, in the order of their names."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self._files = sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
+        self._tasks = run.tasks
+        self._windows: dict[int, tuple[int, bytes]] = {}
+        """File -> (offset, bytes), the one used last at the end."""
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def of_file(self, number: int) -> Iterator[tuple[int, Ended]]:
+        """Yield every attempt in a file, by its number from 0, with its place, in the order in which they were written.
+
+        Lines that are no results, cut off by a crash or a full disk, are left out, and so are tasks that the run does
+        not have. Raises StateError for a file that cannot be read: without its results, its tasks would run
+        again.
+        """
+        file = self._files[number]
+        place, rest, tasks = number << _OFFSET_BITS, b"", self._tasks
+        try:
+            with open(file, "rb", buffering=0) as opened:
+                while data := opened.read(BLOCK_BYTES):
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        try:
+                            ended = _decode(line)
+                            if 0 <= ended.task < tasks:
+                                yield place, ended
+                        except _NOT_A_RESULT:
+                            pass
+                        place += len(line) + 1
+        except OSError as error:
+            raise StateError(str(file), str(error.strerror)) from error
+        try:
+            ended = _decode(rest)
+        except _NOT_A_RESULT:
+            return
+        if 0 <= ended.task < tasks:
+            yield place, ended
+
+    def lines(self, places: Iterable[int]) -> Iterator[bytes]:
+        """Yield the lines at places that `of_file` gave, without their ends. Raises StateError."""
+        current, start, data = -1, 0, b""
+        for place in places:
+            number, offset = place >> _OFFSET_BITS, place & _OFFSET
+            if number != current:
+                current = number
+                start, data = self._windows.get(number, (0, b""))
+            end = data.find(b"\n", offset - start) if offset >= start else -1
+            if end < 0:
+                start, data = offset, self._window(number, offset)
+                end = data.find(b"\n")
+                if end < 0:
+                    end = len(data)
+            yield data[offset - start : end]
+
+    def _window(self, number: int, offset: int) -> bytes:
+        """Read and keep a part of a file from an offset on, at least one whole line."""
+        self._windows.pop(number, None)
+        if len(self._windows) >= WINDOWS_MOST:
+            del self._windows[next(iter(self._windows))]
+        size = WINDOW_BYTES
+        while len(data := self._read(self._files[number], offset, size)) == size and b"\n" not in data:
+            size *= 2
+        self._windows[number] = (offset, data)
+        return data
+
+    def _read(self, file: Path, offset: int, size: int) -> bytes:
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(fd, size, offset)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StateError(str(file), str(error.strerror)) from error
+
+    def ended(self, place: int) -> Ended:
+        """Return the attempt at a place. Raises StateError."""
+        return _decode(next(self.lines([place])))
+
+
+class DoneTasks:
+    """Which tasks of a run are done; a byte for each task."""
+
+    def __init__(self, is_done: bytearray) -> None:
+        self._is_done = is_done
+
+    def __contains__(self, task: object) -> bool:
+        return isinstance(task, int) and self._is_done[task] == 1
+
+    def __len__(self) -> int:
+        return self._is_done.count(1)
+
+
+def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> DoneTasks:
+    """Return the tasks that are done; with `before_start`, a job with its requeues as in work.Ended, without what that
+    one has done. Raises StateError."""
+    found = bytearray(run.tasks)
+    results = ResultFiles(folder, run)
+    for number in range(len(results)):
+        for _, ended in results.of_file(number):
+            if ended.outcome == "done" and ended.job != before_start:
+                found[ended.task] = 1
+    return DoneTasks(found)
+
+
+def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
+    """Return the tasks that are done, and of those whose last attempt ran out of GPU memory that attempt. Raises
+    StateError."""
+    done = bytearray(run.tasks)
+    out_of_memory: dict[int, Ended] = {}
+    results = ResultFiles(folder, run)
+    for number in range(len(results)):
+        for _, ended in results.of_file(number):
+            known = out_of_memory.get(ended.task)
+            if ended.outcome == "done":
+                done[ended.task] = 1
+                out_of_memory.pop(ended.task, None)
+            elif ended.outcome == "gpu memory":
+                if not done[ended.task] and (known is None or ended.started >= known.started):
+                    out_of_memory[ended.task] = ended
+            elif known is not None and ended.started >= known.started:
+                del out_of_memory[ended.task]
+    return DoneTasks(done), out_of_memory

@@ -1,0 +1,1 @@
+"""Decisions of triples mode: values in, values out."""

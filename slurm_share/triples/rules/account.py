@@ -1,0 +1,165 @@
+"""What became of a run's tasks, counted from their attempts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import merge
+
+from msgspec import Struct
+
+from ..records import Ended, Outcome
+
+WORDS: Mapping[Outcome, str] = {
+    "done": "done",
+    "failed": "failed",
+    "signal": "ended by a signal",
+    "gpu memory": "out of GPU memory",
+    "host memory": "out of host memory",
+    "not started": "not started",
+    "unfinished": "unfinished",
+}
+"""The outcomes for a person."""
+_NUMBERS: Mapping[Outcome, int] = {outcome: number for number, outcome in enumerate(WORDS, 1)}
+_DONE, _UNFINISHED = _NUMBERS["done"], _NUMBERS["unfinished"]
+_NEVER_BEGAN = 0
+_NEVER = 1e11
+"""Unix time, seconds: no clock of a machine that works says so."""
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """A run as a whole: the file summary.json, but for the attempts themselves."""
+
+    version: int = 1
+    name: str
+    tasks: int
+    done: int
+    began: int
+    """Tasks with an attempt."""
+    failed: Sequence[int]
+    """Tasks whose last attempt failed."""
+    unfinished: Sequence[int]
+    """Tasks that were ended before they were done, and tasks that never began."""
+    tried_again: Sequence[int]
+    """Tasks with more than one attempt."""
+    moved: Sequence[int]
+    """Those of them that were done on another GPU than the one of their first attempt."""
+    by_outcome: Mapping[Outcome, Sequence[int]]
+    """The failed ones, by how their last attempt ended."""
+    seconds: float | None
+    """From the first task's beginning to the last one's end."""
+    places: Sequence[int]
+    """For each task the place (triples/result_files.py) of the attempt that counts; -1: the task never began."""
+    tries: Sequence[int]
+    """For each task the number of its attempts."""
+
+    def shown(self, most: int) -> list[int]:
+        """Return the places for a table: of every task that began, or of a larger run of the first tasks not done."""
+        if self.began <= most:
+            return [place for place in self.places if place >= 0]
+        found = []
+        for task in merge(self.failed, self.unfinished):
+            if self.places[task] >= 0:
+                found.append(self.places[task])
+                if len(found) == most:
+                    break
+        return found
+
+
+class Tally:
+    """Counts the attempts of a run one by one, in about 50 bytes a task: a run may have a million."""
+
+    def __init__(self, name: str, tasks: int) -> None:
+        self._name, self._tasks = name, tasks
+        self._tries = array("I", [0]) * tasks
+        # The attempt that counts: where it is, how it ended, when it began, and on which GPU.
+        self._places = array("q", [-1]) * tasks
+        self._files = array("I", [0]) * tasks
+        self._outcomes = bytearray(tasks)
+        self._started = array("d", [0.0]) * tasks
+        self._gpus = array("I", [0]) * tasks
+        # The first attempt, of tasks with several.
+        self._first_files = array("I", [0]) * tasks
+        self._first_started = array("d", [0.0]) * tasks
+        self._first_gpus = array("I", [0]) * tasks
+        self._gpu_numbers: dict[str, int] = {}
+        """GPU's UUID, or the node for attempts without a GPU -> a number."""
+        self._since, self._until = _NEVER, 0.0
+
+    def add(self, file: int, attempts: Iterable[tuple[int, Ended]]) -> None:
+        """Count attempts at the run's tasks: all of one file, each with the place where it can be found again.
+
+        They come in the order in which they were made, whatever the clock did meanwhile; attempts in several files are
+        ordered by when they began. Two files never have the same number.
+        """
+        # Local names: this is gone through for each of a million attempts.
+        tries, places, files, outcomes = self._tries, self._places, self._files, self._outcomes
+        starts, gpus, gpu_numbers = self._started, self._gpus, self._gpu_numbers
+        since, until = self._since, self._until
+        for place, ended in attempts:
+            task, started = ended.task, ended.started
+            if 0 <= started < _NEVER:
+                if started < since:
+                    since = started
+                end = started + ended.seconds
+                if end > until:
+                    until = end
+            where = ended.gpu_uuid or ended.node
+            gpu = gpu_numbers.get(where)
+            if gpu is None:
+                gpu = gpu_numbers[where] = len(gpu_numbers)
+            outcome = _NUMBERS[ended.outcome]
+            count = tries[task]
+            tries[task] = count + 1
+            if count:
+                self._note_first(task, count, file, started, gpu)
+                if not self._counts(task, file, started, outcome):
+                    continue
+            places[task] = place
+            files[task] = file
+            outcomes[task] = outcome
+            starts[task] = started
+            gpus[task] = gpu
+        self._since, self._until = since, until
+
+    def _note_first(self, task: int, count: int, file: int, started: float, gpu: int) -> None:
+        """Note the first attempt of a task with `count` attempts so far, and now one more."""
+        if count == 1:
+            self._first_files[task] = self._files[task]
+            self._first_started[task] = self._started[task]
+            self._first_gpus[task] = self._gpus[task]
+        if file != self._first_files[task] and started < self._first_started[task]:
+            self._first_files[task], self._first_started[task], self._first_gpus[task] = file, started, gpu
+
+    def _counts(self, task: int, file: int, started: float, outcome: int) -> bool:
+        """Return whether an attempt counts instead of the present one: the first that is done does, else the last."""
+        was_done = self._outcomes[task] == _DONE
+        if was_done or outcome == _DONE:
+            if was_done and outcome == _DONE:
+                return file != self._files[task] and started < self._started[task]
+            return not was_done
+        return file == self._files[task] or started >= self._started[task]
+
+    def account(self) -> Account:
+        """Return the sums."""
+        outcomes, tries = self._outcomes, self._tries
+        failed = array("I", (task for task, one in enumerate(outcomes) if one not in (0, _DONE, _UNFINISHED)))
+        again = array("I", (task for task, count in enumerate(tries) if count > 1))
+        by_outcome = {
+            outcome: array("I", (task for task in failed if outcomes[task] == number))
+            for outcome, number in _NUMBERS.items()
+        }
+        return Account(
+            name=self._name,
+            tasks=self._tasks,
+            done=outcomes.count(_DONE),
+            began=self._tasks - outcomes.count(_NEVER_BEGAN),
+            failed=failed,
+            unfinished=array("I", (task for task, one in enumerate(outcomes) if one in (_NEVER_BEGAN, _UNFINISHED))),
+            tried_again=again,
+            moved=array("I", (t for t in again if outcomes[t] == _DONE and self._gpus[t] != self._first_gpus[t])),
+            by_outcome={outcome: tasks for outcome, tasks in by_outcome.items() if tasks},
+            seconds=round(self._until - self._since, 3) if self._since < _NEVER else None,
+            places=self._places,
+            tries=tries,
+        )

@@ -1,0 +1,179 @@
+"""How a triple [NNODE,NPPN,NTPP] is written, and where the processes of one node belong: cores, GPU, threads.
+
+LLSC's arithmetic (boundaries of blocks of cores, GPUs in turn, the two warnings), on the cores and GPUs that the
+machine itself reports instead of a site's table. NTPP left out is floor(cores / NPPN), as in Table I of their paper on
+GPU sharing, where their own launchers take 1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from ...core.errors import UsageError, shown
+from ...node.records import Core
+from ..records import Layout, Place, Triple
+
+FORM = "[NODES,PROCESSES_PER_NODE] or [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS], such as [2,8,5]"
+NODES_MAX = 65_536
+"""More than Slurm has been run with."""
+PER_NODE_MAX = 4096
+"""Processes of a node: several times the cores of the largest."""
+THREADS_MAX = 4096
+
+_LONGEST = 40
+"""Longer than any triple within the limits."""
+_WORDS = ("number of nodes", "number of processes on a node", "number of threads of a process")
+_LIMITS = (NODES_MAX, PER_NODE_MAX, THREADS_MAX)
+_TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
+
+
+def parse(text: str) -> Triple:
+    """The triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else."""
+    inside = text[1:-1] if text.startswith("[") and text.endswith("]") and len(text) > 1 else text
+    words = inside.split(",")
+    if len(text) > _LONGEST:
+        raise _wrong(text, "it is too long")
+    if any(character.isspace() for character in text):
+        raise _wrong(text, "it has a blank in it")
+    if not inside:
+        raise _wrong(text, "it is empty")
+    if len(text) == 1:
+        # [2,8,1] is a pattern to the shell, which puts the name of a file called 2, 8 or 1 in its place.
+        raise _wrong(text, "it is one character, as the shell makes of a triple where a file is called so; quote it")
+    if len(words) not in (2, 3):
+        raise _wrong(text, f"it has {_counted(len(words), 'number')}, not two or three")
+    return Triple(*(_number(text, word, place) for place, word in enumerate(words)))
+
+
+def _number(text: str, word: str, place: int) -> int:
+    if not (word.isascii() and word.isdecimal()):
+        raise _wrong(text, f"{shown(word)} is no {_WORDS[place]}" if word else f"it has no {_WORDS[place]}")
+    number = int(word)
+    if not 1 <= number <= _LIMITS[place]:
+        raise _wrong(text, f"the {_WORDS[place]} is 1 to {_LIMITS[place]}, not {word}")
+    return number
+
+
+def _wrong(text: str, why: str) -> UsageError:
+    return UsageError(f"the triple {shown(text, _LONGEST) or repr(text)}: {why}; write {FORM}")
+
+
+# ---- One node ----
+
+
+def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> Layout:
+    """The places of `per_node` processes on `cores` (at least one, in the machine's order) beside GPUs, of each of
+    which `gpu_numa` has the NUMA node.
+
+    Process i has GPU i mod G. It has the cores of one block of the machine's order, and all of those blocks together
+    are all cores, however few threads there are: an idle core would help nobody. Where there are more processes than
+    cores, positions begin again at the first core.
+
+    The blocks are cut within each NUMA node, for the processes of its GPUs, where this loads no core more than plain
+    blocks would and leaves none idle; otherwise the plain blocks go to the processes they are nearest to.
+    """
+    gpus = len(gpu_numa)
+    blocks = _blocks_near_gpus(per_node, cores, gpu_numa)
+    each = max(1, len(cores) // per_node) if threads is None else threads
+    places = tuple(
+        Place(local, local % gpus if gpus else None, tuple(sorted(cpu for core in block for cpu in core.cpus)), each)
+        for local, block in enumerate(blocks)
+    )
+    return Layout(places, notes(1, per_node, threads, len(cores)))
+
+
+def _blocks_near_gpus(per_node: int, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> list[Sequence[Core]]:
+    """A block of cores for each process."""
+    of_node: dict[int, list[Core]] = {}
+    for core in cores:
+        of_node.setdefault(core.numa, []).append(core)
+    if len(of_node) == 1 or not gpu_numa:
+        return _blocks(cores, per_node)
+    homes = [gpu_numa[local % len(gpu_numa)] for local in range(per_node)]
+    wanted = Counter(homes)
+    crowd = math.ceil(per_node / len(cores))
+    if set(wanted) == set(of_node) and all(math.ceil(wanted[home] / len(of_node[home])) <= crowd for home in of_node):
+        dealt = {home: iter(_blocks(of_node[home], wanted[home])) for home in of_node}
+        return [next(dealt[home]) for home in homes if home is not None]
+    if per_node > len(cores):
+        return _blocks(cores, per_node)
+    return _nearest(_blocks(cores, per_node), homes, cores)
+
+
+def _blocks(cores: Sequence[Core], count: int) -> list[Sequence[Core]]:
+    """LLSC's int(linspace(0, cores, count + 1)) in whole numbers; position modulo cores where there are too few."""
+    size = len(cores)
+    if count > size:
+        return [cores[position % size : position % size + 1] for position in range(count)]
+    return [cores[position * size // count : (position + 1) * size // count] for position in range(count)]
+
+
+def _nearest(blocks: list[Sequence[Core]], homes: Sequence[int | None], cores: Sequence[Core]) -> list[Sequence[Core]]:
+    """The blocks in another order: each process in turn takes the lowest one that is left on the NUMA node of its GPU;
+    then those without one take what is left on its socket; the others, what is left."""
+    socket_of = {core.numa: core.socket for core in cores}
+    tests: tuple[Callable[[Sequence[Core], int | None], bool], ...] = (
+        lambda block, home: _most(core.numa for core in block) == home,
+        lambda block, home: home in socket_of and _most(core.socket for core in block) == socket_of[home],
+        lambda block, home: True,
+    )
+    left, taken = dict(enumerate(blocks)), dict[int, Sequence[Core]]()
+    for is_near in tests:
+        for local, home in enumerate(homes):
+            if local not in taken:
+                found = next((number for number, block in left.items() if is_near(block, home)), None)
+                if found is not None:
+                    taken[local] = left.pop(found)
+    return [taken[local] for local in range(len(homes))]
+
+
+def _most(numbers: Iterable[int]) -> int:
+    return Counter(numbers).most_common(1)[0][0]
+
+
+def notes(nodes: int, per_node: int, threads: int | None, cores: int) -> tuple[str, ...]:
+    """LLSC's two warnings, with a triple that would fit, where a node has `cores`; none where the triple fits."""
+    if threads is None and per_node <= cores:
+        return ()
+    each = 1 if threads is None else threads
+    fits = Triple(nodes, min(per_node, cores), max(1, cores // per_node))
+    what = f"{_counted(per_node, 'process')} x {_counted(each, 'thread')} = {per_node * each}"
+    if per_node * each > cores:
+        return (f"Oversubscribing the node: {what} on {_counted(cores, 'core')}; {fits} would fit",)
+    if per_node * each == cores:
+        return ()
+    if fits.threads == each:
+        # No more threads for so many processes: the next number of processes that cores can be divided by.
+        even = next(count for count in range(per_node, cores + 1) if cores % count == 0)
+        fits = Triple(nodes, even, cores // even)
+    return (f"Underutilizing the node: {what} of {_counted(cores, 'core')}; {fits} would use {_used(fits)}",)
+
+
+def _used(triple: Triple) -> int:
+    return triple.per_node * (triple.threads or 1)
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+# ---- A job without a triple ----
+
+
+def ranks_of(task_counts: str, index: int) -> tuple[int, int]:
+    """First rank, and how many, of the node of that index, in Slurm's words for a job's tasks on each of its nodes
+    (SLURM_TASKS_PER_NODE, `2(x3),1`). Raises ValueError for other words, and for a node that has none in them."""
+    first, node = 0, 0
+    for word in task_counts.split(","):
+        match = _TASK_COUNT.fullmatch(word)
+        if match is None:
+            raise ValueError(f"not a list of tasks per node: {shown(task_counts)}")
+        count, times = int(match[1]), int(match[2] or 1)
+        if index < node + times:
+            return first + (index - node) * count, count
+        first, node = first + count * times, node + times
+    raise ValueError(f"{shown(task_counts)} says nothing of node {index}")

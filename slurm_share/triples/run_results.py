@@ -1,0 +1,57 @@
+"""What became of the tasks of a running triple, from the results in its run's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..core.errors import StateError
+from ..slurm.records import QueuedJob
+from . import run_folder
+
+TAIL_BYTES = 256 * 1024
+"""Of a node's results, the latest: some hundred tasks. It is read at each look, and a run may have a million."""
+
+
+def read_memory_failures(jobs: Iterable[QueuedJob], uid: int) -> dict[int, int]:
+    """Of the running jobs of `uid` that llsub submitted: how many of the latest tasks ended for want of GPU memory.
+
+    Slurm names the script of a job, and llsub's stands in the run's folder. Jobs whose folder cannot be read here, or
+    is not wholly that user's, are left out, and so are those without such an end.
+    """
+    found = {}
+    for job in jobs:
+        script = Path(job.script)
+        if job.uid != uid or "RUNNING" not in job.states or script.name != run_folder.LAUNCH_SCRIPT:
+            continue
+        try:
+            count = _failures(script.parent, job.job_id, uid) if script.is_absolute() else 0
+        except (OSError, StateError, ValueError):
+            continue
+        if count:
+            found[job.job_id] = count
+    return found
+
+
+def _failures(folder: Path, job: int, uid: int) -> int:
+    if run_folder.read_foreign_owner(folder, uid) is not None:
+        return 0
+    run = run_folder.read_run(folder)
+    ended = (
+        one
+        for file in sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
+        for one in run_folder.parse_results(_tail(file))
+    )
+    # Behind the number stands .N after a requeue; an earlier job of the same run is another one.
+    return sum(one.outcome == "gpu memory" and one.job.partition(".")[0] == str(job) for one in ended)
+
+
+def _tail(file: Path) -> bytes:
+    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        start = max(0, os.fstat(fd).st_size - TAIL_BYTES)
+        data = os.pread(fd, TAIL_BYTES, start)
+    finally:
+        os.close(fd)
+    return data.partition(b"\n")[2] if start else data

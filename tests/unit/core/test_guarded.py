@@ -1,0 +1,46 @@
+"""A file that only root or the reader may have written."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from slurm_share.core import files
+from slurm_share.core.errors import StateError
+
+
+def test_what_is_ours_is_read_and_what_is_not_there_is_none(tmp_path):
+    """No more of it than is asked for."""
+    (tmp_path / "a").write_bytes(b"0123456789")
+    assert files.read(tmp_path / "a", 100) == b"0123456789"
+    assert files.read(tmp_path / "a", 4) == b"0123"
+    assert files.read(tmp_path / "none", 4) is None
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "group", "others"])
+def test_what_somebody_else_may_have_written_is_refused(tmp_path, kind):
+    """At once: a pipe without a writer keeps nobody waiting."""
+    file = tmp_path / "a"
+    (tmp_path / "real").write_bytes(b"x")
+    if kind in ("link", "dangling"):
+        file.symlink_to("real" if kind == "link" else "none")
+    elif kind == "pipe":
+        os.mkfifo(file, 0o600)
+    elif kind == "folder":
+        file.mkdir(mode=0o700)
+    else:
+        file.write_bytes(b"x")
+        file.chmod(0o620 if kind == "group" else 0o602)
+    with pytest.raises(StateError, match="cannot be read" if kind in ("link", "dangling") else "another user"):
+        files.read(file, 100)
+
+
+def test_a_file_of_another_user_is_refused(tmp_path):
+    """Whatever its mode. Only root can make one."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: giving a file to somebody else needs root")
+    (tmp_path / "a").write_bytes(b"x")
+    os.chown(tmp_path / "a", 12345, 0)
+    with pytest.raises(StateError, match="uid 12345"):
+        files.read(tmp_path / "a", 100)

@@ -1,0 +1,169 @@
+"""GPUs as `slurm-share doctor` examines them: what NVIDIA's binding answers, turned into what is wrong."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from slurm_share.core.errors import DriverError
+from slurm_share.core.settings import Settings
+from slurm_share.doctor.facts import gpus
+from slurm_share.doctor.facts.records import Unseen
+
+WELL = {
+    "nvmlDeviceGetUUID": "GPU-5131194a-af6f-47c0-8619-4e91f42a6279",
+    "nvmlDeviceGetName": "NVIDIA H200",
+    "nvmlDeviceGetMinorNumber": 0,
+    "nvmlDeviceGetMigMode": pynvml.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=1 << 37, used=1 << 20),
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0),
+    "nvmlDeviceGetComputeRunningProcesses": [],
+    "nvmlDeviceGetGraphicsRunningProcesses": [],
+    "nvmlDeviceGetMPSComputeRunningProcesses": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    "nvmlDeviceGetComputeMode": 0,
+    "nvmlDeviceGetPersistenceMode": 1,
+    "nvmlDeviceGetTotalEccErrors": 0,
+    "nvmlDeviceGetRemappedRows": [0, 0, 0, 0],
+    "nvmlDeviceGetRetiredPagesPendingStatus": 0,
+}
+"""What each question gives; a number of NVML's errors for one that has to be raised."""
+OPTIONAL = tuple(WELL)[-5:]
+"""What not every GPU has, the mode of computing being the first."""
+ERRORS = {"nvmlDeviceGetMigMode", "nvmlDeviceGetMPSComputeRunningProcesses"}
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver with GPUs that answer as they are told to; counts the sessions that are open."""
+    made = SimpleNamespace(gpus=[], open=0)
+
+    def ask(name):
+        def answer(handle, *_):
+            told, fails = made.gpus[handle]
+            if name in fails:
+                raise pynvml.NVMLError(fails[name])
+            if name in ERRORS and name not in told:
+                raise pynvml.NVMLError(WELL[name])
+            return told.get(name, WELL[name])
+
+        return answer
+
+    def count(by):
+        made.open += by
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: count(1))
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: count(-1))
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "570.124.06")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: 12080)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(made.gpus))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    for name in WELL:
+        monkeypatch.setattr(pynvml, name, ask(name))
+
+    def add(told=None, fails=None):
+        made.gpus.append((told or {}, fails or {}))
+
+    made.add = add
+    return made
+
+
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        ({}, None),
+        ({"nvmlDeviceGetTotalEccErrors": 3}, "3 uncorrected memory errors since the driver was loaded"),
+        ({"nvmlDeviceGetRemappedRows": [1, 0, 0, 1]}, "a row of its memory could not be replaced"),
+        ({"nvmlDeviceGetRemappedRows": [0, 1, 1, 0]}, "a row of its memory is to be replaced at the next reset"),
+        ({"nvmlDeviceGetRetiredPagesPendingStatus": 1}, "a page of its memory is to be retired at the next reboot"),
+    ],
+)
+def test_what_outlasts_a_job_is_a_problem(driver, told, problem):
+    """What was replaced already, and errors that were corrected, are not."""
+    driver.add(told)
+    version, (one,), _ = gpus.read_driver()
+    assert (version, one.compute_mode, one.persistence) == ("570.124.06", 0, True)
+    assert one.problems == ((problem,) if problem else ())
+    assert driver.open == 0
+
+
+def test_what_a_gpu_does_not_have_is_not_known(driver):
+    """A GPU without ECC and without persistence mode is a GPU like others."""
+    lacks = dict.fromkeys(OPTIONAL, pynvml.NVML_ERROR_NOT_SUPPORTED)
+    driver.add(fails=lacks)
+    _, (one,), _ = gpus.read_driver()
+    assert (one.compute_mode, one.persistence, one.problems) == (None, None, ())
+
+
+def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(driver):
+    """It is named by its index: it does not tell its UUID."""
+    driver.add()
+    driver.add(fails=dict.fromkeys(WELL, pynvml.NVML_ERROR_GPU_IS_LOST))
+    _, (well, lost), cuda = gpus.read_driver()
+    assert cuda == (12, 8)
+    assert well.problems == ()
+    assert (lost.gpu.uuid, lost.gpu.index) == ("index 1", 1)
+    assert "GPU is lost" in lost.problems[0]
+
+
+def test_a_driver_that_does_not_answer_is_a_fact(driver, monkeypatch, tmp_path):
+    """And MPS's programs are looked at all the same."""
+
+    def refuse():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    with pytest.raises(DriverError, match="nvmlInit"):
+        gpus.read_driver()
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    for name in ("control", "server"):
+        (tmp_path / f"usr/bin/nvidia-cuda-mps-{name}").write_text("")
+    found = gpus.read_gpus(Settings(), "/run/slurm-share", tmp_path)
+    assert isinstance(found.driver, Unseen)
+    assert found.gpus == found.foreign == ()
+    assert found.control is not None
+    assert found.server is not None
+    assert gpus.read_gpus(Settings(mps_control=""), "/run/slurm-share", tmp_path).control is None
+
+
+@pytest.fixture
+def control():
+    """A control program that nobody may run, which is what root runs it as."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        program = Path(folder) / "nvidia-cuda-mps-control"
+
+        def write(script):
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+            return str(program)
+
+        yield write
+
+
+def test_the_control_program_tells_its_release_to_nobody(control):
+    """As the number of CUDA; it is given no daemon that it could speak to, and nobody's rights."""
+    nobody = 65534 if os.geteuid() == 0 else os.getuid()
+    given = f'"$*:$(id -u):$CUDA_MPS_PIPE_DIRECTORY" = "-v:{nobody}:/nonexistent/slurm-share"'
+    program = control(f"[ {given} ] && echo CUDA MPS version 13010")
+    assert gpus.read_control_cuda(program, "590.44.01") == (13, 1)
+
+
+@pytest.mark.parametrize(
+    ("script", "driver"),
+    [
+        ("echo 13010", "575.57.08"),  # it would try to be a front end
+        ("echo 13010", Unseen("no driver")),
+        ("echo Cannot find MPS control daemon process 4711 >&2; exit 1", "590.44.01"),
+        ("echo 590.44.01", "590.44.01"),
+    ],
+)
+def test_a_control_program_that_is_not_asked_or_says_nothing_has_no_release(control, script, driver):
+    """Such as those before driver 590."""
+    assert gpus.read_control_cuda(control(script), driver) is None
+    assert gpus.read_control_cuda("", driver) is None

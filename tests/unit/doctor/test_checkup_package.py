@@ -1,0 +1,114 @@
+"""What doctor tries in processes of its own: our modules, and the plugin's object in Slurm's programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_share.core.process import Finished
+from slurm_share.doctor.facts import package
+from slurm_share.doctor.facts.records import Unseen
+
+
+def test_every_module_of_this_installation_can_be_imported():
+    """With the libraries that come with it."""
+    assert package.read_broken_modules() == ()
+
+
+def test_modules_that_are_torn_or_end_python_are_named():
+    """The last one that was begun is the one that ended it."""
+    said = "msgspec\n\tImportError: no _core\nslurm_share\nslurm_share.a\n\tSyntaxError: eof\nslurm_share.b\n"
+    both = (("msgspec", "ImportError: no _core"), ("slurm_share.a", "SyntaxError: eof"))
+    assert package.parse_modules(Finished(0, said, "")) == both
+    assert package.parse_modules(Finished(-11, said, "")) == (*both, ("slurm_share.b", "ended by signal 11"))
+    assert package.parse_modules(Finished(1, "", "x\nno memory\n")) == (("Python", "no memory"),)
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """A folder with an srun that can be loaded into, and one with a slurmd that is no program for the loader."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("srun", "slurmd"):
+        (folder / name).symlink_to("/bin/true")
+    return folder
+
+
+def build(folder: Path, text: str) -> str:
+    (folder / "x.c").write_text(text)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "x.so", folder / "x.c"], check=True)
+    return str(folder / "x.so")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("int fine(void) { return 0; }", ""),
+        ("int nowhere_to_be_found(void); int f(void) { return nowhere_to_be_found(); }", "undefined symbol: nowhere"),
+        ("__attribute__((constructor)) void f(void) { __builtin_trap(); }", "it is ended by signal 4 with the object"),
+    ],
+    ids=["fine", "symbol", "crash"],
+)
+def test_an_object_is_put_into_each_program_that_loads_plugins(slurm, tmp_path, text, why):
+    """A crash there is a finding, and ends nobody else."""
+    path = build(tmp_path, text)
+    found = package.read_load_problems(path, ("compute",), [str(slurm)])
+    assert [name for name, _ in found] == ([] if not why else ["srun", "slurmd"])
+    assert all(its.startswith(why) for _, its in found)
+    assert [name for name, _ in package.read_load_problems(path, ("login",), [str(slurm)])] == (["srun"] if why else [])
+
+
+def test_an_object_that_is_torn_or_not_there_is_named(slurm, tmp_path):
+    """In the words of the loader."""
+    torn = tmp_path / "torn.so"
+    torn.write_bytes(b"\x7fELF")
+    assert dict(package.read_load_problems(str(torn), ("login",), [str(slurm)])) == {"srun": "file too short"}
+    gone = package.read_load_problems(str(tmp_path / "gone.so"), ("login",), [str(slurm)])
+    assert dict(gone) == {"srun": "cannot open shared object file"}
+
+
+def test_what_cannot_be_tried_is_not_seen(tmp_path):
+    """No program of Slurm's, or a path that the loader would take for two."""
+    assert isinstance(package.read_load_problems("/x.so", ("login",), [str(tmp_path)]), Unseen)
+    assert isinstance(package.read_load_problems("/a b.so", ("login",), ["/bin"]), Unseen)
+
+
+def test_groups():
+    """The empty name asks for none."""
+    assert (package.has_group("root"), package.has_group(""), package.has_group("no-such-group")) == (True, True, False)
+
+
+CALL = "import sys; sys.argv = {argv}; from slurm_share.cli import start; sys.exit(start._run('{module}'))"
+
+
+@pytest.mark.parametrize(("argv", "code", "name"), [
+    (["/x/slurm-share", "doctor"], 3, "slurm-share doctor"),
+    (["/x/slurm-share", "status"], 1, "slurm-share"),
+    (["llsub", "doctor"], 1, "llsub"),
+])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def main(:\n", "SyntaxError"),
+        ("import no_such_library\n", "No module named 'no_such_library'"),
+        ("", "has no attribute 'main'"),
+        ("def main():\n    import no_such_library\n", "No module named 'no_such_library'"),
+        ("1 / 0\n", "ZeroDivisionError"),
+    ],
+    ids=["torn", "no-library", "empty", "later", "defect"],
+)
+def test_a_command_whose_modules_cannot_be_loaded_says_so_in_a_line(tmp_path, argv, code, name, text, said):
+    """With the way out; of doctor the code that means that nothing is known."""
+    (tmp_path / "torn_module.py").write_text(text)
+    call = CALL.format(argv=argv, module="torn_module")
+    done = subprocess.run(
+        [sys.executable, "-c", call], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{name}: its Python modules cannot be loaded: ")
+    assert said in line
+    assert line.endswith("; install slurm-share on this host anew")

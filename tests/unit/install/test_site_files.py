@@ -1,0 +1,409 @@
+"""All files or none, whenever the one who writes them is killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from slurm_share.core.errors import StateError
+from slurm_share.install import files
+from slurm_share.install.journal import NAME, Change, Journal, encode
+from slurm_share.slurm.conf_text import Edit
+
+OLD = {"slurm.conf": b"old\n", "gres.conf": b"gres\n", "plugstack.conf": None}
+NEW = {"slurm.conf": b"new\n", "gres.conf": b"gres\nmore\n", "plugstack.conf": b"plug\n"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the old files, one of them a link to elsewhere."""
+    site = tmp_path / "etc"
+    site.mkdir()
+    (site / "slurm.conf").write_bytes(OLD["slurm.conf"])
+    (site / "slurm.conf").chmod(0o640)
+    (tmp_path / "elsewhere").write_bytes(OLD["gres.conf"])
+    (site / "gres.conf").symlink_to(tmp_path / "elsewhere")
+    return site
+
+
+def changes(folder, old=OLD, new=NEW, number=1):
+    """From the old files to the new ones."""
+    return tuple(
+        Change(
+            str(folder / name),
+            old[name],
+            new[name],
+            (f"{folder / name}.slurm-share-{number}",) if old[name] is not None else (),
+            (Edit(str(folder / name), "new"),),
+        )
+        for name in old
+    )
+
+
+def with_wrapper(folder):
+    """The same with a program beside them, which is there before the file that names it."""
+    wrapper = folder / "hook.sh"
+    return (Change(str(wrapper), None, b"#!/bin/sh\n", mode=0o755), *changes(folder))
+
+
+def known(folder):
+    """What install may write there."""
+    return {str(folder / name) for name in (*OLD, "a", "hook.sh")}
+
+
+def back(folder):
+    """The other way round."""
+    return tuple(Change(str(folder / name), NEW[name], OLD[name]) for name in OLD)
+
+
+def content(folder):
+    """Every file in it."""
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def state(folder):
+    """The site's files alone."""
+    return {name: (folder / name).read_bytes() if (folder / name).exists() else None for name in OLD}
+
+
+def killed_at(step, work):
+    """Do the work in a process that is killed before its `step`-th call that changes a disk; whether it was."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] != 0
+    left = [step]
+    for name in ("open", "replace", "unlink", "fsync", "fchmod"):
+        real = getattr(os, name)
+
+        def counted(*args, real=real, **kwargs):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        setattr(os, name, counted)
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(3)
+
+
+def test_every_file_is_new_and_every_old_one_has_a_copy(folder):
+    """Mode and links are kept; the journal knows."""
+    files.apply(folder, changes(folder), "d", known(folder))
+    assert state(folder) == NEW
+    assert (folder / "gres.conf").is_symlink()
+    assert (folder / "slurm.conf").stat().st_mode & 0o777 == 0o640
+    assert (folder / "slurm.conf.slurm-share-1").read_bytes() == b"old\n"
+    assert (folder / NAME).stat().st_mode & 0o777 == 0o600
+    assert files.read_journal(folder, known(folder)).state == "applied"
+    assert not list(folder.glob(".*"))
+
+
+def test_an_undo_leaves_nothing(folder):
+    """Neither copies nor a journal."""
+    before = content(folder)
+    files.apply(folder, changes(folder), "d", known(folder))
+    files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder))
+    assert content(folder) == before
+    assert (folder / "gres.conf").is_symlink()
+
+
+def test_whoever_is_killed_while_he_applies_has_done_all_or_nothing(folder):
+    """At every step: what comes next finds the old files or the new ones, and nothing beside them."""
+    before = content(folder)
+    step = 0
+    while True:
+        step += 1
+        if not killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
+            break
+        files.settle(folder, known(folder))
+        journal = files.read_journal(folder, known(folder))
+        if journal is None:
+            assert content(folder) == before, step
+        else:
+            assert state(folder) == NEW
+            files.undo(folder, journal, back(folder), known(folder))
+    assert step > 20
+    assert state(folder) == NEW
+
+
+def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
+    """Killed at every step, of setting it right too: where slurm.conf is new, so is the program, with its mode."""
+    before, wrapper = content(folder), folder / "hook.sh"
+    step = 0
+    while True:
+        step += 1
+        was_killed = killed_at(step, lambda: files.apply(folder, with_wrapper(folder), "d", known(folder)))
+        if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
+            assert wrapper.read_bytes() == b"#!/bin/sh\n", step
+            assert wrapper.stat().st_mode & 0o777 == 0o755, step
+        if not was_killed:
+            break
+        again = 0
+        while killed_at(again := again + 1, lambda: files.settle(folder, known(folder))):
+            if (folder / "slurm.conf").read_bytes() == NEW["slurm.conf"]:
+                assert wrapper.exists(), (step, again)
+        journal = files.read_journal(folder, known(folder))
+        if journal is None:
+            assert content(folder) == before, step
+        else:
+            assert state(folder) == NEW
+            gone = Change(str(wrapper), b"#!/bin/sh\n", None)
+            files.undo(folder, journal, (*back(folder), gone), known(folder))
+    assert step > 20
+
+
+def test_whoever_is_killed_while_he_undoes_has_done_all_or_nothing(folder):
+    """The same the other way."""
+    before = content(folder)
+    step = 0
+    while True:
+        step += 1
+        files.apply(folder, changes(folder), "d", known(folder))
+        journal = files.read_journal(folder, known(folder))
+        if not killed_at(
+            step,
+            lambda: files.undo(folder, files.read_journal(folder, known(folder)), back(folder), known(folder)),
+        ):
+            break
+        files.settle(folder, known(folder))
+        if files.read_journal(folder, known(folder)) is not None:
+            assert state(folder) == NEW
+            files.undo(folder, journal, back(folder), known(folder))
+        assert content(folder) == before, step
+    assert step > 10
+    assert content(folder) == before
+
+
+def test_an_interrupted_settling_is_settled(folder):
+    """Killed while it takes back what was killed."""
+    before = content(folder)
+    killed = 0
+    for step in range(8, 60, 9):
+        for second in range(1, 12, 2):
+            if killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
+                killed += killed_at(second, lambda: files.settle(folder, known(folder)))
+                files.settle(folder, known(folder))
+            if (journal := files.read_journal(folder, known(folder))) is not None:
+                files.undo(folder, journal, back(folder), known(folder))
+            assert content(folder) == before, (step, second)
+    assert killed > 5
+
+
+def test_a_further_apply_has_a_copy_of_its_own_and_keeps_all_lines(folder):
+    """One --undo takes both back, with both copies; where the second is cut short the first one stands."""
+    files.apply(folder, changes(folder), "d", known(folder))
+    slurm = str(folder / "slurm.conf")
+    (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
+    first = content(folder)
+    more = (Change(slurm, b"new\nby hand\n", b"newer\n", (f"{slurm}.slurm-share-2",), (Edit(slurm, "newer"),)),)
+    for step in range(1, 100):
+        if not killed_at(step, lambda: files.apply(folder, more, "e", known(folder))):
+            break
+        files.settle(folder, known(folder))
+        if (folder / "slurm.conf").read_bytes() == b"newer\n":
+            whole = (Change(slurm, b"newer\n", b"old\n"), *back(folder)[1:])
+            files.undo(folder, files.read_journal(folder, known(folder)), whole, known(folder))
+            assert not list(folder.glob("*.slurm-share-*"))
+            files.apply(folder, changes(folder), "d", known(folder))
+            (folder / "slurm.conf").write_bytes(b"new\nby hand\n")
+        assert content(folder) == first, step
+    journal = files.read_journal(folder, known(folder))
+    kept = next(change for change in journal.changes if change.file == slurm)
+    assert [edit.add for edit in kept.edits] == ["new", "newer"]
+    assert kept.first == b"old\n"
+    assert kept.copies == (f"{slurm}.slurm-share-1", f"{slurm}.slurm-share-2")
+    assert [Path(copy).read_bytes() for copy in kept.copies] == [b"old\n", b"new\nby hand\n"]
+    assert len(journal.changes) == 3
+
+
+def test_a_file_that_changed_meanwhile_is_not_written(folder):
+    """Neither it nor any other."""
+    (folder / "slurm.conf").write_bytes(b"by hand\n")
+    before = content(folder)
+    with pytest.raises(StateError, match="changed by somebody else"):
+        files.apply(folder, changes(folder), "d", known(folder))
+    assert content(folder) == before
+
+
+def test_a_file_changed_between_a_kill_and_the_next_run_is_not_overwritten(folder):
+    """It is named, with what to do."""
+    step = 1
+    while killed_at(step, lambda: files.apply(folder, changes(folder), "d", known(folder))):
+        if files.read_journal(folder, known(folder)) is not None:
+            break
+        step += 1
+    (folder / "slurm.conf").write_bytes(b"by hand\n")
+    with pytest.raises(StateError, match=f"remove .*{NAME}"):
+        files.settle(folder, known(folder))
+    assert (folder / "slurm.conf").read_bytes() == b"by hand\n"
+
+
+def test_a_file_that_cannot_be_written_takes_the_others_back(folder, monkeypatch):
+    """A full disk at the last file."""
+    before = content(folder)
+    real = os.replace
+
+    def full(source, target):
+        if Path(target).name == "plugstack.conf":
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StateError, match="No space left"):
+        files.apply(folder, changes(folder), "d", known(folder))
+    assert content(folder) == before
+
+
+def test_two_at_once_are_one_too_many(folder):
+    """The second is told."""
+    with files.alone(folder), pytest.raises(StateError, match="at work"), files.alone(folder):
+        pass
+    assert not (folder / ".slurm-share-lock").exists()
+
+
+def test_a_stranger_s_lock_on_the_folder_keeps_nobody_away(folder):
+    """Whoever may read it may hold one; one that was left behind is taken over, and gone afterwards."""
+    (folder / ".slurm-share-lock").touch()
+    fd = os.open(folder, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with files.alone(folder):
+        assert (folder / ".slurm-share-lock").exists()
+    os.close(fd)
+    assert not (folder / ".slurm-share-lock").exists()
+
+
+def test_a_journal_that_is_none_is_named(folder):
+    """Torn, or by a newer release."""
+    (folder / NAME).write_text("{")
+    with pytest.raises(StateError, match="is no journal"):
+        files.read_journal(folder, known(folder))
+    (folder / NAME).write_text('{"state":"applied","date":"d","changes":[],"version":99}')
+    with pytest.raises(StateError, match=r"another slurm-share.*remove it"):
+        files.read_journal(folder, known(folder))
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"{}"], ids=["bytes", "deep", "empty"])
+def test_a_journal_of_any_bytes_is_a_sentence(folder, data):
+    """With the way out."""
+    (folder / NAME).write_bytes(data)
+    with pytest.raises(StateError, match="remove it"):
+        files.read_journal(folder, known(folder))
+
+
+def test_a_journal_that_others_may_have_written_is_not_believed(folder):
+    """It names files that root would write."""
+    files.apply(folder, changes(folder), "d", known(folder))
+    (folder / NAME).chmod(0o666)
+    with pytest.raises(StateError, match=r"can be written by one.*remove it"):
+        files.settle(folder, known(folder))
+    (folder / NAME).chmod(0o600)
+    (folder / NAME).rename(folder / "moved")
+    (folder / NAME).symlink_to("moved")
+    with pytest.raises(StateError, match="cannot be read"):
+        files.read_journal(folder, known(folder))
+
+
+def test_a_journal_that_is_roots_is_for_root(folder, monkeypatch):
+    """A user is not told to put files back by hand."""
+
+    def denied(*words, **more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("slurm_share.core.files.os.open", denied)
+    with pytest.raises(StateError, match=r"Permission denied\); run this as root$"):
+        files.read_journal(folder, known(folder))
+
+
+def tampered(name, folder):
+    """A change as somebody might put it into the journal."""
+    file, copy = str(folder / "slurm.conf"), str(folder / "slurm.conf.slurm-share-1")
+    return {
+        "file": Change("/etc/passwd", b"", b"root::0:0", (), ()),
+        "copy": Change(file, None, None, ("/etc/passwd",)),
+        "copy of another": Change(file, None, None, (f"{file}.slurm-share-1/../passwd",)),
+        "line": Change(file, None, None, (copy,), (Edit("/etc/passwd", "x"),)),
+    }[name]
+
+
+@pytest.mark.parametrize("what", ["file", "copy", "copy of another", "line"])
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_a_journal_names_slurms_files_and_no_others(folder, what, is_earlier):
+    """Whatever it names besides is neither written nor removed; the way out is in the sentence."""
+    journal = Journal("undoing", "d", (tampered(what, folder),))
+    if is_earlier:
+        journal = Journal("applying", "d", (), earlier=journal)
+    (folder / NAME).write_bytes(encode(journal))
+    before = content(folder)
+    with pytest.raises(StateError, match=r"is not believed.* put back the copies .* then remove it"):
+        files.settle(folder, known(folder))
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(30, "Read-only.*mount it writable"), (13, "run this as root"), (28, "make room there")]
+)
+def test_a_folder_that_cannot_be_written_is_a_sentence_with_the_way_out(folder, monkeypatch, number, says):
+    """/etc of a host without a disk, a user, a full disk."""
+    before = content(folder)
+    real = os.open
+
+    def refuse(path, flags, *more, **named):
+        if flags & os.O_WRONLY:
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StateError, match=says):
+        files.apply(folder, changes(folder), "d", known(folder))
+    monkeypatch.setattr(os, "open", real)
+    assert content(folder) == before
+
+
+def test_links_that_lead_in_a_circle_are_a_sentence(folder):
+    """No traceback."""
+    (folder / "a").symlink_to("b")
+    (folder / "b").symlink_to("a")
+    change = Change(str(folder / "a"), None, b"x", None, ())
+    with pytest.raises(StateError):
+        files.apply(folder, (change,), "d", known(folder))
+
+
+def test_a_journal_that_cannot_be_finished_takes_all_back(folder, monkeypatch):
+    """The last write fails when every file is new already."""
+    real = files._write_journal
+
+    def write(where, journal):
+        if journal.state == "applied":
+            raise StateError("j", "cannot be written (full)")
+        real(where, journal)
+
+    monkeypatch.setattr(files, "_write_journal", write)
+    with pytest.raises(StateError, match="every file is as it was before"):
+        files.apply(folder, changes(folder), "d", known(folder))
+    assert state(folder) == OLD
+
+
+def test_a_file_that_two_write_at_once_is_whole(tmp_path, monkeypatch):
+    """The one that comes second does nothing, while the first one's new file is half written beside it, too."""
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"old")
+    rename, said = os.replace, []
+
+    def meanwhile(part, place):
+        with pytest.raises(StateError, match="another slurm-share is at work there") as found:
+            files.replace(str(file), b"old", b"another")
+        said.append(found.value)
+        rename(part, place)
+
+    monkeypatch.setattr(files.os, "replace", meanwhile)
+    files.replace(str(file), b"old", b"new")
+    assert len(said) == 1
+    assert file.read_bytes() == b"new"
+    assert [each.name for each in tmp_path.iterdir()] == ["config.toml"]

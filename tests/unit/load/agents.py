@@ -1,0 +1,169 @@
+"""An agent of a test: real sockets, a sampler that says what it is told, and callers of any user id."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from slurm_share.core.settings import Settings
+from slurm_share.load.agent import callers, service
+from slurm_share.load.agent.http_server import HttpDoor
+from slurm_share.load.agent.socket_server import SocketDoor
+from slurm_share.load.snapshot import (
+    GpuLoad,
+    JobLoad,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+    UserLoad,
+)
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def process(pid: int, uid: int, user: str, job: int, gpu: str) -> ProcessLoad:
+    """A process with 100 MiB on a GPU."""
+    on = OnGpu(uuid=gpu, memory_mib=100, peak_mib=200)
+    return ProcessLoad(pid=pid, name=f"{user}-train", uid=uid, user=user, job=job, step="0", gpus=(on,))
+
+
+ALICE, BOB = 2001, 2002
+NODE = Snapshot(
+    node="n1",
+    taken=1795271308.5,
+    measured_s=600.0,
+    cpus=16,
+    cores=8,
+    driver="550.0-fake",
+    load=(1.0, 2.0, 3.0),
+    memory_total_mib=16000,
+    memory_used_mib=4000,
+    gpus=tuple(
+        GpuLoad(
+            uuid=f"GPU-{index}", index=index, name="Fake", memory_total_mib=8000, memory_used_mib=100, clients=1,
+            utilization_percent=25.0,
+        )
+        for index in range(2)
+    ),
+    processes=(process(101, ALICE, "alice", 7, "GPU-0"), process(202, BOB, "bob", 8, "GPU-1")),
+    jobs=(
+        JobLoad(job=7, uid=ALICE, user="alice", gpus=("GPU-0",), gpu_memory_mib=100),
+        JobLoad(job=8, uid=BOB, user="bob", gpus=("GPU-1",), gpu_memory_mib=100),
+    ),
+    users=(
+        UserLoad(uid=ALICE, user="alice", jobs=(7,), processes=1, gpus=("GPU-0",)),
+        UserLoad(uid=BOB, user="bob", jobs=(8,), processes=1, gpus=("GPU-1",)),
+    ),
+)  # fmt: skip
+"""Alice on one GPU, Bob on the other."""
+
+
+class FakeSampler:
+    """Answers NODE, counts, and does what the test has it do."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.fail: Callable[[], None] = lambda: None
+        self.recalled: list[bytes] = []
+        self.closed = 0
+        self.answer = NODE
+
+    def sample(self) -> Snapshot:
+        self.samples += 1
+        self.fail()
+        return replace(self.answer, measured_s=float(self.samples))
+
+    def remember(self) -> bytes:
+        return b"peaks of sample %d" % self.samples
+
+    def recall(self, data: bytes) -> bool:
+        self.recalled.append(data)
+        return True
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class RunningAgent:
+    """An agent in a thread of its own, with the whole of `service.serve`."""
+
+    def __init__(self, settings: Settings, sampler: FakeSampler) -> None:
+        self.settings, self.sampler = settings, sampler
+        self.socket_door: SocketDoor
+        self.http_door: HttpDoor | None = None
+        self.uid = os.geteuid()
+        """Who the callers are, as SO_PEERCRED would have it."""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+
+    @property
+    def url(self) -> str:
+        """Of its HTTP."""
+        assert self.http_door is not None
+        return f"http://127.0.0.1:{self.http_door.port}"
+
+    async def _main(self) -> None:
+        self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def ready(socket_door: SocketDoor, http_door: HttpDoor | None) -> None:
+            self.socket_door, self.http_door = socket_door, http_door
+            socket_door._peer_uid = lambda _link: self.uid
+            self._ready.set()
+
+        try:
+            await service.serve(self.settings, lambda: self.sampler, stop=self._stop, ready=ready)
+        finally:
+            self._ready.set()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, *, http: bool = True, sampler: FakeSampler | None = None, **settings: object
+) -> Iterator[RunningAgent]:
+    """An agent whose files are in `folder`."""
+    token = folder / "token"
+    if not token.exists():
+        token.write_text(TOKEN + "\n")
+        token.chmod(0o640)
+    given = {
+        "agent_socket": str(folder / "run/socket"),
+        "agent_token_file": str(token),
+        "agent_http": "127.0.0.1:0" if http else "",
+        "agent_interval_s": 0.05,
+        **settings,
+    }
+    agent = RunningAgent(Settings(**given), sampler or FakeSampler())
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+
+
+def users(monkeypatch) -> None:
+    """The user database of the test: alice, bob, and olga, an operator by a supplementary group."""
+    names = {ALICE: "alice", BOB: "bob", 2003: "olga"}
+
+    def getpwuid(uid: int) -> object:
+        return callers.pwd.struct_passwd((names[uid], "x", uid, uid, "", "/", "/bin/sh"))
+
+    monkeypatch.setattr(callers.pwd, "getpwuid", getpwuid)
+    monkeypatch.setattr(
+        callers.grp, "getgrnam", {"gpu-ops": callers.grp.struct_group(("gpu-ops", "x", 990, []))}.__getitem__
+    )
+    monkeypatch.setattr(callers.os, "getgrouplist", lambda name, gid: [gid, 990] if name == "olga" else [gid])

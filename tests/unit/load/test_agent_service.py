@@ -1,0 +1,226 @@
+"""The agent as a service: it goes on whatever the sampler meets, and knows after a restart what it knew before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+
+import pytest
+from agents import NODE, FakeSampler, running
+from msgspec.structs import replace
+
+from slurm_share.cli import main
+from slurm_share.core.errors import DriverError, StateError
+from slurm_share.core.settings import Settings
+from slurm_share.load.agent import service, state_file, systemd
+from slurm_share.load.agent.client import ask
+from slurm_share.load.agent.connections import Guests
+from slurm_share.load.agent.cost import Meter, in_words
+
+
+def until(true):
+    for _ in range(3000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that")
+
+
+def test_a_restart_goes_on_from_what_was_known(tmp_path):
+    """Written at the end, and read at the next start."""
+    first, second = FakeSampler(), FakeSampler()
+    with running(tmp_path, http=False, sampler=first):
+        until(lambda: first.samples > 3)
+    assert first.closed == 1
+    assert state_file.read(tmp_path / "run/state") == b"peaks of sample %d" % first.samples
+    with running(tmp_path, http=False, sampler=second):
+        until(lambda: second.samples)
+    assert second.recalled == [b"peaks of sample %d" % first.samples]
+
+
+def test_it_is_written_with_the_second_sample_and_then_once_a_minute(tmp_path, monkeypatch):
+    """So that a kill -9 costs a minute at most, and the disk nothing."""
+    written = []
+    monkeypatch.setattr(state_file, "write", lambda file, data: written.append(data))
+    sampler = FakeSampler()
+    with running(tmp_path, http=False, sampler=sampler):
+        until(lambda: sampler.samples > 6)
+        assert written == [b"peaks of sample 2"]
+        monkeypatch.setattr(service, "REMEMBER_S", 0.0)
+        until(lambda: len(written) > 2)
+
+
+@pytest.mark.parametrize("damage", ["short", "changed", "other", "empty", "link"])
+def test_a_torn_file_is_left_aside_with_a_line_in_the_log(tmp_path, capfd, damage):
+    """Cut off, changed, of another program; or a link to something else."""
+    file = tmp_path / "run/state"
+    file.parent.mkdir()
+    state_file.write(file, b"x" * 1000)
+    data = file.read_bytes()
+    if damage == "link":
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+    else:
+        file.write_bytes({"short": data[:-1], "changed": data[:-1] + b"y", "other": b"hello\n", "empty": b""}[damage])
+    sampler = FakeSampler()
+    with running(tmp_path, http=False, sampler=sampler):
+        until(lambda: sampler.samples > 2)
+    assert sampler.recalled == []
+    assert "windows and peaks begin anew" in capfd.readouterr().err
+
+
+def test_a_file_appears_whole_and_for_the_agent_alone(tmp_path):
+    """Also over one that a killed agent left half written."""
+    (tmp_path / ".state.new").write_bytes(b"half")
+    state_file.write(tmp_path / "state", b"data")
+    assert state_file.read(tmp_path / "state") == b"data"
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+    assert state_file.read(tmp_path / "none") is None
+
+
+def test_a_sample_that_fails_ends_nothing(tmp_path, capfd):
+    """A sentence once, not every five seconds; the sampler is made anew; and then it goes on."""
+    sampler = FakeSampler()
+
+    def fail():
+        if 2 < sampler.samples < 10:
+            raise DriverError("nvmlInit", "GPU is lost")
+        if sampler.samples == 10:
+            raise KeyError("a fault of ours")
+
+    sampler.fail = fail
+    with running(tmp_path, http=False, sampler=sampler) as agent:
+        until(lambda: sampler.samples > 12)
+        assert ask(agent.settings.agent_socket, 5.0).node == "n1"
+    said = capfd.readouterr().err
+    assert said.count("the NVIDIA driver does not answer (nvmlInit: GPU is lost)") == 1
+    assert "no sample: KeyError('a fault of ours') (test_agent_service.py:" in said
+    assert sampler.closed == 2  # anew after five failures, and at the end
+
+
+def test_a_driver_that_hangs_keeps_nobody_from_an_answer(tmp_path, monkeypatch, capfd):
+    """The last snapshot, with its time and a sentence; and the agent ends when it is told to."""
+    monkeypatch.setattr(service, "_LOOK_S", 0.05)
+    monkeypatch.setattr(service, "_END_S", 0.2)
+    sampler, go = FakeSampler(), threading.Event()
+    sampler.fail = lambda: sampler.samples > 2 and go.wait(20) and None
+    with running(tmp_path, http=False, sampler=sampler) as agent:
+        until(lambda: sampler.samples > 2)
+        until(lambda: ask(agent.settings.agent_socket, 5.0, True).problems)
+        seen = ask(agent.settings.agent_socket, 5.0, True)
+        assert seen.problems == ("the agent takes no new samples since `taken`; see its log",)
+        assert seen.taken == NODE.taken
+    go.set()
+    assert "has not come back" in capfd.readouterr().err
+
+
+def forget(hears):
+    """Read what has come; how much."""
+    hears.setblocking(False)
+    for count in range(1000):
+        try:
+            hears.recv(100)
+        except BlockingIOError:
+            hears.settimeout(10)
+            return count
+    raise AssertionError("it does not stop")
+
+
+def test_systemd_hears_of_start_life_and_end(tmp_path, monkeypatch):
+    """READY once it answers; WATCHDOG while the sampler is alive; not while it hangs."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
+        hears.bind(str(tmp_path / "notify"))
+        hears.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "100000")
+        sampler = FakeSampler()
+        with running(tmp_path, http=False, sampler=sampler):
+            assert hears.recv(100) == b"READY=1"
+            assert hears.recv(100) == b"WATCHDOG=1"
+            monkeypatch.setattr(service, "_STUCK_S", -1.0)
+            time.sleep(0.5)
+            forget(hears)
+            time.sleep(0.2)
+            assert forget(hears) == 0
+        assert hears.recv(100) == b"STOPPING=1"
+
+
+def test_without_systemd_nothing_is_said():
+    """Nor where the address is no socket's."""
+    assert not systemd.notify("READY=1", {})
+    assert not systemd.notify("READY=1", {"NOTIFY_SOCKET": "nonsense"})
+    assert not systemd.notify("READY=1", {"NOTIFY_SOCKET": "@nobody-is-there"})
+    assert systemd.watchdog_s({"WATCHDOG_USEC": "3000000"}) == 3.0
+    assert systemd.watchdog_s({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}) is None
+    assert systemd.watchdog_s({"WATCHDOG_USEC": "x"}) is None
+
+
+def test_there_is_one_agent_on_a_node(tmp_path):
+    """The second one says so and leaves the first one's socket alone."""
+    with running(tmp_path, http=False) as agent:
+        again = service.serve(agent.settings, FakeSampler, stop=asyncio.Event())
+        with pytest.raises(StateError, match="another agent runs on this node"):
+            asyncio.run(again)
+        until(lambda: agent.sampler.samples > 1)  # the second begins when the first has been handed over
+        assert ask(agent.settings.agent_socket, 5.0).node == "n1"
+
+
+def test_a_socket_that_a_killed_agent_left_is_taken_over(tmp_path):
+    """No clean-up by hand. At a clean end it is gone, so that callers hear at once."""
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "run/socket"))
+    with running(tmp_path, http=False) as agent:
+        until(lambda: agent.sampler.samples > 1)  # the second begins when the first has been handed over
+        assert ask(agent.settings.agent_socket, 5.0).node == "n1"
+    assert not (tmp_path / "run/socket").exists()
+
+
+def test_a_file_in_the_sockets_place_is_not_removed(tmp_path):
+    """It may be somebody's; the sentence says which."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/socket").write_text("mine")
+    settings = Settings(agent_socket=str(tmp_path / "run/socket"))
+    with pytest.raises(StateError, match="run/socket: cannot listen: Address already in use"):
+        asyncio.run(service.serve(settings, FakeSampler, stop=asyncio.Event()))
+    assert (tmp_path / "run/socket").read_text() == "mine"
+
+
+def test_the_agent_is_not_for_root(monkeypatch, capsys):
+    """It would be one more thing on every node that can do everything."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main.main(["agent"]) == 2
+    assert "does not run as root; start slurm-share-agent.service" in capsys.readouterr().err
+
+
+def test_it_measures_what_it_takes():
+    """CPU over the last minute, memory, the last sample; unknown before there is any."""
+    meter = Meter()
+    assert meter.read().cpu_ratio is None
+    sum(range(300_000))
+    meter.round(0.012, failed=False)
+    meter.round(0.5, failed=True)
+    cost = meter.read()
+    assert 0 < cost.cpu_ratio <= 1.5
+    assert 2**20 < cost.resident_bytes < 2**34
+    assert (cost.round_s, cost.rounds, cost.failed) == (0.5, 2, 1)
+    assert in_words(replace(cost, cpu_ratio=0.0021, resident_bytes=40 * 2**20)) == (
+        "own cost: 0.21 % of one core, 40 MiB, last sample 500.0 ms; 2 samples, 1 failed"
+    )
+
+
+def test_guests_push_out_their_own():
+    """Where there is no room for one more, the oldest of the caller with the most goes."""
+    out = []
+    guests = Guests(4, 2)
+    first, second, third = (guests.enter("bob", lambda number=number: out.append(number)) for number in (1, 2, 3))
+    assert out == [1]
+    guests.enter("alice", lambda: out.append("alice"))
+    guests.enter("carol", lambda: out.append("carol"))
+    guests.enter("dora", lambda: out.append("dora"))
+    assert (out, len(guests)) == ([1, 2], 4)
+    assert [guests.leave(one) for one in (first, second, third, third)] == [False, False, True, False]

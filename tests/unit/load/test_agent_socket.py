@@ -1,0 +1,235 @@
+"""The agent's local socket: each caller gets what is theirs, and nobody keeps it from the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from agents import ALICE, BOB, NODE, FakeSampler, running, users
+
+from slurm_share.core.errors import StateError
+from slurm_share.load.agent import socket_server
+from slurm_share.load.agent.client import ask
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    users(monkeypatch)
+    with running(tmp_path, http=False, operators_group="gpu-ops") as agent:
+        yield agent
+
+
+def as_user(agent, uid, *, everybody=False):
+    agent.uid = uid
+    return until_answered(agent, everybody)
+
+
+def until_answered(agent, everybody=False):
+    """The first sample is a moment away."""
+    for _ in range(200):
+        try:
+            return ask(agent.settings.agent_socket, 5.0, everybody)
+        except StateError as error:
+            if error.why != socket_server.NO_SAMPLE:
+                raise
+            time.sleep(0.01)
+    raise AssertionError("no sample")
+
+
+def raw(agent):
+    link = socket.socket(socket.AF_UNIX)
+    link.settimeout(10)
+    link.connect(agent.settings.agent_socket)
+    return link
+
+
+def test_each_user_gets_what_is_theirs(agent):
+    """And of the other not a word: no process, job, GPU, name or number."""
+    for uid, own, other in ((ALICE, "alice", "bob"), (BOB, "bob", "alice")):
+        seen = as_user(agent, uid)
+        assert (seen.view, seen.source, seen.node) == (own, "agent", "n1")
+        assert [one.user for one in (*seen.processes, *seen.jobs, *seen.users)] == [own] * 3
+        assert (len(seen.gpus), seen.hidden_gpus) == (1, 1)
+        text = str(seen)
+        assert other not in text
+        assert str({ALICE: BOB, BOB: ALICE}[uid]) not in text
+
+
+def test_the_question_does_not_say_who_asks(agent):
+    """Whatever else is in it."""
+    agent.uid = ALICE
+    until_answered(agent)
+    with raw(agent) as link:
+        link.sendall(b'{"everybody":false,"uid":2002,"user":"bob"}\n')
+        assert "bob" not in link.makefile().read()
+
+
+def test_everybodys_is_for_root_the_agents_own_user_and_operators(agent):
+    """An operator by a supplementary group, as a login has them."""
+    for uid in (0, os.geteuid(), 2003):
+        assert [one.user for one in as_user(agent, uid, everybody=True).jobs] == ["alice", "bob"]
+        assert as_user(agent, uid, everybody=True).view == ""
+    for uid in (ALICE, BOB, 4711):
+        with pytest.raises(StateError, match="everybody's load is for root, and for members of the group gpu-ops"):
+            as_user(agent, uid, everybody=True)
+
+
+def test_a_user_that_nobody_knows_gets_the_node_alone(agent):
+    """As when LDAP is down."""
+    seen = as_user(agent, 4711)
+    assert (seen.view, seen.processes, seen.jobs, seen.hidden_gpus) == ("4711", (), (), 2)
+    assert seen.load == NODE.load
+
+
+def test_anybody_may_connect_and_nobody_may_read_the_files(agent):
+    """Socket 0666 in a folder 0755; what is remembered, and the lock, 0600."""
+    folder = Path(agent.settings.agent_socket).parent
+    modes = {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in folder.iterdir()}
+    assert modes.pop("socket") == "0o666"
+    assert oct(stat.S_IMODE(folder.stat().st_mode)) == "0o755"
+    assert set(modes.values()) <= {"0o600"}
+
+
+@pytest.mark.parametrize("line", [b"\n", b"{}x\n", b'{"everybody":1}\n', b"\xff\n", b"[" * 200 + b"\n", b"no json"])
+def test_a_question_that_is_none_is_answered_with_a_sentence(agent, line):
+    """And nothing else happens."""
+    agent.uid = ALICE
+    with raw(agent) as link:
+        link.sendall(line)
+        link.shutdown(socket.SHUT_WR)
+        assert "no question this agent knows" in json.loads(link.makefile().read())["why"]
+    assert until_answered(agent).view == "alice"
+
+
+def test_a_line_without_end_is_not_read(agent):
+    """The connection is closed after some hundred bytes."""
+    with raw(agent) as link, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        link.sendall(b"x" * 65536 * 100)
+    assert until_answered(agent)
+
+
+def test_callers_that_say_nothing_and_read_nothing_keep_nobody_waiting(agent):
+    """A hundred connections of one user: only so many stay, and the next caller is answered, that user included."""
+    silent = []
+    agent.uid = BOB
+    for number in range(100):
+        link = raw(agent)
+        if number % 2:
+            link.sendall(b"{}\n")  # asks, and never reads
+        silent.append(link)
+    for uid in (ALICE, BOB):
+        assert as_user(agent, uid).view in ("alice", "bob")
+    deadline = time.monotonic() + 5
+    while len(agent.socket_door._guests) > socket_server.MOST_EACH and time.monotonic() < deadline:
+        time.sleep(0.01)  # one that was answered leaves a moment later
+    assert len(agent.socket_door._guests) <= socket_server.MOST_EACH
+    assert agent.socket_door._guests.put_out > 0
+    for link in silent:
+        link.close()
+
+
+def test_who_is_too_slow_is_let_go(agent, monkeypatch):
+    """Half a question, and then nothing."""
+    monkeypatch.setattr(socket_server, "QUESTION_S", 0.2)
+    with raw(agent) as link:
+        link.sendall(b'{"every')
+        assert link.recv(1) == b""
+
+
+def test_many_at_once_are_all_answered(agent):
+    """Forty of them, sixteen a user."""
+    until_answered(agent)
+    agent.uid = 0
+    answers = []
+
+    def one():
+        answers.append(ask(agent.settings.agent_socket, 10.0, False).node)
+
+    threads = [threading.Thread(target=one) for _ in range(socket_server.MOST_EACH)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == ["n1"] * socket_server.MOST_EACH
+
+
+def test_a_user_database_that_hangs_holds_up_its_own_caller_alone(tmp_path, monkeypatch):
+    """LDAP over a network that is down."""
+    users(monkeypatch)
+    let_go = threading.Event()
+    real = socket_server.callers.identify
+
+    def identify(uid, group):
+        if uid == BOB:
+            let_go.wait(20)
+        return real(uid, group)
+
+    monkeypatch.setattr(socket_server.callers, "identify", identify)
+    with running(tmp_path, http=False) as agent:
+        agent.uid = BOB
+        bobs = raw(agent)
+        bobs.sendall(b"{}\n")
+        assert as_user(agent, ALICE).view == "alice"
+        let_go.set()
+        bobs.close()
+
+
+def test_without_an_agent_the_sentence_says_what_to_do(tmp_path):
+    """No socket, a socket that nobody listens on, a folder that is closed."""
+    with pytest.raises(StateError, match="no agent is there; start slurm-share-agent"):
+        ask(str(tmp_path / "socket"), 1.0)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "left"))
+    with pytest.raises(StateError, match="no agent is there"):
+        ask(str(tmp_path / "left"), 1.0)
+    with pytest.raises(StateError, match="AF_UNIX path too long"):
+        ask("/x" * 200, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"", "closed without an answer"),
+        (b"hello\n", "no agent of ours"),
+        (b'{"snapshot":{"node":1}}\n', "not a record of load"),
+        (b'{"snapshot":{"schema":99,"node":"n1","taken":1,"cpus":1,"cores":1}}', "newer slurm-share"),
+        (None, "did not answer within 0.3 s"),
+    ],
+)
+def test_whatever_else_answers_there_is_a_sentence(tmp_path, answer, why):
+    """Another program, another release, one that hangs."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen(1)
+
+        def serve():
+            link, _ = server.accept()
+            with link:
+                link.recv(100)
+                if answer is None:
+                    time.sleep(0.6)
+                else:
+                    link.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(StateError, match=why):
+            ask(str(tmp_path / "socket"), 0.3)
+        thread.join()
+
+
+def test_before_the_first_sample_it_says_so(tmp_path):
+    """And not that the node is idle."""
+    sampler, go = FakeSampler(), threading.Event()
+    sampler.fail = lambda: go.wait(20) and None
+    with running(tmp_path, http=False, sampler=sampler) as agent:
+        with pytest.raises(StateError, match="no sample yet"):
+            ask(agent.settings.agent_socket, 5.0)
+        go.set()
+        assert until_answered(agent).node == "n1"

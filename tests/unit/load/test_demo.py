@@ -1,0 +1,122 @@
+"""The simulated cluster of --demo."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share.core.errors import UsageError
+from slurm_share.load import snapshot
+from slurm_share.load.sources.demo import Demo
+
+NOW = 1_800_000_000.0
+
+
+def at(seconds, **more):
+    """The cluster so many seconds after NOW, everybody's unless asked for less."""
+    return Demo(**{"everybody": True, **more}, clock=lambda: NOW + seconds).look()
+
+
+def test_the_same_seed_and_time_give_the_same_survey():
+    """Another seed or time another; and it is a survey that can be written and read."""
+    assert at(0) == at(0)
+    assert at(0) != at(5)
+    assert at(0) != at(0, seed=2)
+    one = at(0)
+    assert snapshot.parse_survey(snapshot.render(one), "x") == one
+
+
+def test_every_record_says_that_it_is_simulated():
+    """The survey, each snapshot, each GPU."""
+    one = at(0)
+    assert one.source == "demo"
+    assert all(node.snapshot.source == "demo" for node in one.nodes if node.snapshot)
+    assert all(gpu.simulated for node in one.nodes if node.snapshot for gpu in node.snapshot.gpus)
+    assert any("simulated" in note for note in one.notes)
+
+
+def test_it_lives():
+    """Within three hours: loads differ, memory rises, tasks die of it, nodes are silent and come back, users change."""
+    looks = [at(60 * minute) for minute in range(180)]
+    loads = {node.snapshot.load for look in looks for node in look.nodes if node.snapshot}
+    assert len(loads) > 300
+    assert {
+        job.memory_kills > 0 for look in looks for node in look.nodes if node.snapshot for job in node.snapshot.jobs
+    } == {
+        True,
+        False,
+    }
+    answered = {look.answered for look in looks}
+    assert answered == {10, 11}
+    assert {job.user for look in looks for job in look.jobs} == {"alice", "bob", "carol", "dave"}
+    peaks = {}
+    for look in looks:
+        for node in look.nodes:
+            for job in node.snapshot.jobs if node.snapshot else ():
+                peaks.setdefault((node.name, job.job), []).append(job.task_peak_mib or 0)
+    assert all(list(rising) == sorted(rising) for rising in peaks.values())
+
+
+def test_figures_are_such_as_can_be():
+    """Nothing above its total, at any of many moments."""
+    for minute in range(0, 300, 7):
+        for node in at(60 * minute).nodes:
+            one = node.snapshot
+            if one is None:
+                continue
+            assert 0 <= one.memory_used_mib <= one.memory_total_mib
+            for gpu in one.gpus:
+                assert 0 <= gpu.memory_used_mib <= gpu.memory_total_mib
+                assert 0 <= gpu.utilization_percent <= 100
+                assert 0 <= gpu.load.m5 <= 100
+            assert all(0 <= on.sm_percent <= 100 for process in one.processes for on in process.gpus)
+
+
+def test_a_user_sees_his_own_nodes():
+    """And nobody else's jobs."""
+    mine = Demo(user="bob", clock=lambda: NOW).look()
+    assert {job.user for job in mine.jobs} <= {"bob"}
+    assert {user.user for node in mine.nodes if node.snapshot for user in node.snapshot.users} <= {"bob"}
+    everybody = at(0)
+    assert len(mine.nodes) < len(everybody.nodes) == 12
+
+
+def test_some_nodes_or_some_jobs():
+    """By name and by number; what is not there is said."""
+    job = at(0).jobs[0]
+    found = Demo(everybody=True, jobs=(job.job_id,), clock=lambda: NOW).look()
+    assert {one.job_id for one in found.jobs} == {job.job_id}
+    assert [node.name for node in at(0, nodes=("v-1",)).nodes] == ["v-1"]
+    with pytest.raises(UsageError, match="has no node v-99"):
+        Demo(nodes=("v-99",))
+    with pytest.raises(UsageError, match="has no user eve"):
+        Demo(user="eve")
+    with pytest.raises(UsageError, match="has no user ''"):
+        Demo(user="")
+
+
+def test_a_job_that_is_not_there_is_said_once():
+    """Later it has ended."""
+    with pytest.raises(UsageError, match=r"the demonstration has no job 999999 of alice; there are [0-9]"):
+        Demo(jobs=("999999",), clock=lambda: NOW).look()
+    others = next(str(job.job_id) for job in at(0).jobs if job.user != "alice")
+    with pytest.raises(UsageError, match=f"has no job {others} of alice"):
+        Demo(jobs=(others,), clock=lambda: NOW).look()
+    times = [NOW, NOW + 1e6]
+    demo = Demo(everybody=True, jobs=(at(0).jobs[0].job_id,), clock=lambda: times.pop(0))
+    assert demo.look().nodes
+    assert demo.look().jobs == ()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 1000])
+def test_as_many_nodes_as_are_wanted(count):
+    """Each once."""
+    assert len({node.name for node in at(0, count=count).nodes}) == count
+
+
+def test_a_job_has_the_gpu_figure_of_its_gpus():
+    """In every view the same, whatever the load rests on."""
+    seen = [node.snapshot for node in Demo(user="alice", everybody=True).look().nodes if node.snapshot is not None]
+    for one_node in seen:
+        for one in (*one_node.jobs, *one_node.users):
+            assert one.gpu_load == pytest.approx(one_node.sums.load5, abs=1e-3)
+    assert {one_node.sums.load_by for one_node in seen} >= {"sm", "util"}

@@ -1,0 +1,122 @@
+"""Which nodes deserve a look."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from slurm_share.load.rules import flags
+from slurm_share.load.snapshot import (
+    GpuLoad,
+    HeldGpu,
+    JobLoad,
+    Means,
+    NodeLoad,
+    Snapshot,
+)
+from slurm_share.slurm.records import SlurmNode
+
+
+def node(*, load=20.0, cpus=40, used=40, gpu_loads=(), gpus_used=None, memory_used=10, **more):
+    """A node that answers: 40 CPUs, 100 MiB, GPUs of 100 MiB."""
+    gpus = tuple(
+        GpuLoad(uuid=f"G{at}", index=at, name="x", utilization=None if one is None else Means(one, one, one, 900.0),
+                memory_total_mib=100, memory_used_mib=10)
+        for at, one in enumerate(gpu_loads)
+    )  # fmt: skip
+    slurm = SlurmNode(
+        name="n1",
+        states=("ALLOCATED",),
+        cpus=cpus,
+        cpus_allocated=used,
+        memory_mib=100,
+        gpus=len(gpus),
+        gpus_allocated=len(gpus) if gpus_used is None else gpus_used,
+    )
+    snapshot = Snapshot(
+        node="n1",
+        taken=0.0,
+        cpus=cpus,
+        cores=cpus,
+        load=(load, load, load),
+        memory_total_mib=100,
+        memory_used_mib=memory_used,
+        **{"gpus": gpus, **more},
+    )
+    return NodeLoad(name="n1", slurm=slurm, snapshot=snapshot)
+
+
+def codes(one):
+    """What a table shows."""
+    return flags.codes(flags.flags(one))
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [(19.0, ("cL",)), (19.9, ()), (20.0, ()), (60.0, ()), (60.1, ()), (61.0, ("cH",)), (0.0, ("cL",))],
+)
+def test_llscs_band_of_cpu_load(load, expected):
+    """50 to 150 percent of 40 CPUs: 20 to 60, and what rounds to it."""
+    assert codes(node(load=load)) == expected
+
+
+@pytest.mark.parametrize(
+    ("loads", "expected"),
+    [((40.0, 40.0), ("gL",)), ((50.0, 50.0), ()), ((100.0, 0.0), ()), ((100.0, 100.0), ()), ((100.0, None), ())],
+)
+def test_llscs_band_of_gpu_load(loads, expected):
+    """1.0 or more of two GPUs; 0.5 or more of one."""
+    assert codes(node(gpu_loads=loads)) == expected
+    assert codes(node(gpu_loads=(40.0,))) == ("gL",)
+
+
+def test_what_is_in_use_is_what_counts():
+    """Half of the node busy is right where half of it is given away; more than that is high."""
+    assert codes(node(load=10.0, used=10)) == ()
+    assert codes(node(load=30.0, used=10)) == ("cH",)
+    assert codes(node(gpu_loads=(100.0, 100.0), gpus_used=1)) == ("gH",)
+
+
+def test_an_idle_node_is_not_too_low():
+    """Nobody has anything of it."""
+    assert codes(node(load=0.0, used=0, gpu_loads=(0.0,), gpus_used=0)) == ()
+
+
+def test_what_is_unknown_is_no_reason():
+    """No figure, no letter; but a silent node is one."""
+    assert codes(node(gpu_loads=(None,))) == ()
+    assert codes(NodeLoad(name="n1", why="down")) == ("n!",)
+
+
+def test_memory_problems_and_kills():
+    """Each with its own letter, each once."""
+    assert codes(node(memory_used=96)) == ("m!",)
+    killed = JobLoad(job=1, uid=1, user="a", memory_kills=2)
+    assert codes(node(jobs=(killed, killed))) == ("m!",)
+    full = GpuLoad(uuid="G", index=0, name="x", memory_total_mib=100, memory_used_mib=99)
+    assert codes(node(gpus=(full,))) == ("v!",)
+    lost = GpuLoad(uuid="G", index=0, name="x", problem="GPU is lost")
+    assert codes(node(gpus=(lost,), problems=("no cgroup",))) == ("n!",)
+
+
+def test_a_node_without_gpus_needs_no_driver():
+    """Its sampler cannot know that; Slurm does."""
+    problem = "this node has no NVIDIA driver, or it is not loaded"
+    assert codes(node(problems=(problem,))) == ()
+    assert codes(node(gpu_loads=(80.0,), problems=(problem,))) == ("n!",)
+
+
+def test_a_gpu_that_a_job_leaves_idle_is_flagged():
+    """With the GPU's UUID; one of which it is not known is not."""
+    held = tuple(
+        HeldGpu(uuid=f"G{at}", index=at, job=7, user="alice", idle=idle) for at, idle in enumerate((True, False, None))
+    )
+    one = replace(node(gpu_loads=(100.0, 60.0, 60.0)), held_gpus=held)
+    assert [(flag.code, flag.uuid, flag.why) for flag in flags.flags(one)] == [
+        ("iL", "G0", "GPU 0: idle, job 7 of alice holds it (below 5 % for 10 min)")
+    ]
+
+
+def test_every_letter_has_a_meaning():
+    """The last lines of a table explain what it shows."""
+    assert {one + letter for one in "cg" for letter in "LH"} | {"iL", "m!", "v!", "n!"} == set(flags.MEANINGS)

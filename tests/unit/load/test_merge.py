@@ -1,0 +1,89 @@
+"""One node seen by steps of several jobs, each with its own GPUs before it."""
+
+from __future__ import annotations
+
+from slurm_share.load.rules.merge import merge
+from slurm_share.load.snapshot import (
+    GpuLoad,
+    JobLoad,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+    UserLoad,
+)
+
+
+def look(minor, *, taken=1.0, pid=None, job=None, memory=100, **other):
+    """What a step with this one GPU sees: there it has the number 0, and both jobs' cgroups are known."""
+    uuid = f"GPU-{minor}"
+    process = ProcessLoad(
+        pid=pid or 1000 + minor,
+        start_ticks=5,
+        name="python",
+        uid=7,
+        user="alice",
+        job=job or minor,
+        gpus=(OnGpu(uuid=uuid, memory_mib=memory),),
+    )
+    jobs = tuple(
+        JobLoad(
+            job=number,
+            uid=7,
+            user="alice",
+            cpu_cores=2.0,
+            **(
+                {"gpus": (uuid,), "gpu_memory_mib": memory, "gpu_load": 0.5, "tasks": 1}
+                if number == process.job
+                else {}
+            ),
+        )
+        for number in (0, 1)
+    )
+    user = UserLoad(
+        uid=7, user="alice", jobs=(0, 1), processes=1, gpus=(uuid,), gpu_memory_mib=memory, gpu_load=0.5, cpu_cores=4.0
+    )
+    gpu = GpuLoad(uuid=uuid, index=0, minor=minor, name="A", memory_used_mib=memory)
+    values = {"gpus": (gpu,), "processes": (process,), "jobs": jobs, "users": (user,), "hidden_gpus": 1, **other}
+    return Snapshot(node="n1", taken=taken, cpus=8, cores=8, cpu_cores=4.0, **values)
+
+
+def test_one_look_is_itself():
+    only = look(0)
+    assert merge([only]) is only
+
+
+def test_gpus_of_two_steps_stand_beside_one_another_under_their_own_numbers():
+    both = merge([look(1), look(0)])
+    assert [(gpu.uuid, gpu.index) for gpu in both.gpus] == [("GPU-0", 0), ("GPU-1", 1)]
+    assert [process.pid for process in both.processes] == [1001, 1000]
+    assert both.hidden_gpus == 0
+
+
+def test_what_both_see_is_counted_once():
+    both = merge([look(0), look(1)])
+    assert both.cpu_cores == 4.0
+    assert [(job.job, job.cpu_cores, job.gpu_memory_mib, job.tasks) for job in both.jobs] == [
+        (0, 2.0, 100, 1),
+        (1, 2.0, 100, 1),
+    ]
+    (user,) = both.users
+    assert (user.processes, user.gpu_memory_mib, user.gpu_load, user.cpu_cores) == (2, 200, 1.0, 4.0)
+
+
+def test_two_steps_that_see_the_same_are_one_look():
+    """No ConstrainDevices: the newest is believed, and nothing doubled."""
+    assert merge([look(0, taken=1.0), look(0, taken=2.0, memory=150)]) == look(0, taken=2.0, memory=150)
+
+
+def test_a_process_on_two_gpus_is_one_process():
+    both = merge([look(0, pid=9, job=1), look(1, pid=9, job=1)])
+    (process,) = both.processes
+    assert [on.uuid for on in process.gpus] == ["GPU-0", "GPU-1"]
+    assert both.users[0].processes == 1
+    assert both.jobs[1].gpu_memory_mib == 200
+
+
+def test_unknown_of_a_part_is_unknown_of_the_whole():
+    both = merge([look(0, job=1), look(1, job=1, memory=None)])
+    assert both.jobs[1].gpu_memory_mib is None
+    assert both.users[0].gpu_memory_mib is None

@@ -1,0 +1,293 @@
+"""Metrics: what a snapshot says is what comes back from Prometheus, and what it does not say has no series."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from slurm_share.load import metrics
+from slurm_share.load.metrics import Cost, Labels, Series
+from slurm_share.load.snapshot import (
+    GpuLoad,
+    JobLoad,
+    Means,
+    OnGpu,
+    ProcessLoad,
+    Snapshot,
+    UserLoad,
+)
+from slurm_share.node.records import Activity
+
+MIB = st.integers(0, 16 * 2**20)
+PERCENT = st.floats(0, 100, width=32).map(lambda value: round(value, 3))
+AMOUNT = st.floats(0, 10**6).map(lambda value: round(value, 4))
+COUNT = st.integers(0, 1000)
+NAME = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+"""Quotes, backslashes, newlines and colours among them: a user database may have any."""
+
+
+def some(values):
+    return st.none() | values
+
+
+def means(value):
+    return st.builds(Means, m1=value, m5=value, m15=value, over_s=AMOUNT)
+
+
+GPU = st.builds(
+    GpuLoad,
+    uuid=st.uuids().map(lambda one: f"GPU-{one}"),
+    index=st.integers(0, 15),
+    name=NAME,
+    minor=some(st.integers(0, 15)),
+    mig_parent=st.booleans(),
+    mig_of=some(st.just("GPU-parent")),
+    simulated=st.booleans(),
+    memory_total_mib=some(MIB),
+    memory_used_mib=some(MIB),
+    utilization_percent=some(PERCENT),
+    utilization=some(means(PERCENT)),
+    sm=some(means(PERCENT)),
+    activity=st.builds(Activity, **dict.fromkeys(Activity.__struct_fields__, some(PERCENT))),
+    power_w=some(AMOUNT),
+    energy_j=some(AMOUNT),
+    temperature_c=some(st.integers(-20, 120)),
+    clients=some(COUNT),
+    problem=some(NAME),
+)
+
+
+@st.composite
+def snapshots(draw):
+    """A node with GPUs, and jobs of some users on them."""
+    gpus = draw(st.lists(GPU, max_size=3, unique_by=lambda gpu: gpu.uuid))
+    gpus.sort(key=lambda gpu: (gpu.index, gpu.uuid))
+    on = st.lists(st.sampled_from(sorted(gpu.uuid for gpu in gpus)), unique=True) if gpus else st.just([])
+    on = on.map(lambda uuids: tuple(sorted(uuids)))
+    people = draw(
+        st.lists(st.tuples(st.integers(0, 2**31), NAME), max_size=3, unique_by=(lambda p: p[0], lambda p: p[1]))
+    )
+    jobs = []
+    for number in draw(st.lists(st.integers(1, 2**31), max_size=3 if people else 0, unique=True).map(sorted)):
+        uid, user = draw(st.sampled_from(people))
+        jobs.append(
+            draw(
+                st.builds(
+                    JobLoad,
+                    job=st.just(number),
+                    uid=st.just(uid),
+                    user=st.just(user),
+                    share=some(st.integers(1, 60)),
+                    slots=some(st.integers(1, 240)),
+                    tasks=COUNT,
+                    gpus=on,
+                    gpu_memory_mib=some(MIB),
+                    gpu_load=some(AMOUNT),
+                    cpu_cores=some(AMOUNT),
+                    cpu=some(means(AMOUNT)),
+                    memory_mib=some(MIB),
+                    memory_kills=some(COUNT),
+                    task_peak_mib=some(MIB),
+                    task_host_peak_mib=some(MIB),
+                    tasks_measured=COUNT,
+                    tasks_at_once=COUNT,
+                    measured_s=AMOUNT,
+                )
+            )
+        )
+    users = [
+        draw(
+            st.builds(
+                UserLoad,
+                uid=st.just(uid),
+                user=st.just(user),
+                jobs=st.just(tuple(job.job for job in jobs if job.uid == uid)),
+                processes=COUNT,
+                gpus=on,
+                gpu_memory_mib=some(MIB),
+                gpu_load=some(AMOUNT),
+                cpu_cores=some(AMOUNT),
+                memory_mib=some(MIB),
+            )
+        )
+        for uid, user in sorted(people, key=lambda person: person[1])
+    ]
+    return draw(
+        st.builds(
+            Snapshot,
+            node=NAME,
+            taken=st.floats(1.7e9, 2e9),
+            measured_s=AMOUNT,
+            interval_s=some(AMOUNT),
+            version=NAME,
+            driver=some(NAME),
+            cpus=COUNT,
+            cores=COUNT,
+            load=some(st.tuples(AMOUNT, AMOUNT, AMOUNT)),
+            cpu_cores=some(AMOUNT),
+            memory_total_mib=some(MIB),
+            memory_used_mib=some(MIB),
+            gpus=st.just(tuple(gpus)),
+            jobs=st.just(tuple(jobs)),
+            users=st.just(tuple(users)),
+            source=st.just("prometheus"),
+        )
+    )
+
+
+def scraped(page: bytes) -> list[Series]:
+    """What Prometheus would answer: every sample of the page, with labels of its own."""
+    found = []
+    for family in text_string_to_metric_families(page.decode()):
+        for sample in family.samples:
+            labels = {"__name__": sample.name, "instance": "n1:594", "job": "slurm-share", **sample.labels}
+            found.append(Series(msgspec.convert(labels, Labels), (1795271308.0, repr(sample.value))))
+    return found
+
+
+def told(value):
+    """A record without its reasons."""
+    if isinstance(value, tuple):
+        return tuple(map(told, value))
+    if not isinstance(value, msgspec.Struct):
+        return value
+    fields = {name: told(getattr(value, name)) for name in value.__struct_fields__ if name != "unknown"}
+    return type(value)(**fields)
+
+
+@settings(max_examples=40, deadline=None)
+@given(snapshots())
+def test_what_a_snapshot_says_comes_back_from_prometheus(snapshot):
+    """All of it: node, GPUs, jobs and users, to the sixth digit of a percentage."""
+    back = metrics.snapshots(scraped(metrics.render(snapshot)))
+    assert told(back[snapshot.node]) == told(snapshot)
+
+
+@settings(max_examples=20, deadline=None)
+@given(snapshots())
+def test_the_line_of_a_node_needs_eleven_series(snapshot):
+    """However many GPUs, jobs and users it has: their sums are what the snapshot itself adds up."""
+    lines = [one for one in scraped(metrics.render(snapshot)) if one.metric.name in metrics.NODE_LINE]
+    assert len(lines) <= len(metrics.NODE_LINE) == 11
+    back = metrics.snapshots(lines)[snapshot.node]
+    assert (back.gpus, back.jobs, back.users) == ((), (), ())
+    assert back.unknown["gpus"] == back.unknown["jobs"] == metrics.NOT_ASKED
+    sums, expected = back.sums, snapshot.sums
+    assert (sums.load5 is None) == (expected.load5 is None)
+    assert sums.load5 is None or sums.load5 == pytest.approx(expected.load5)
+    expected = msgspec.structs.replace(expected, load5=sums.load5, simulated=snapshot.simulated)
+    assert sums == expected
+    for field in ("taken", "measured_s", "cpus", "cores", "load", "memory_total_mib", "memory_used_mib"):
+        assert getattr(back, field) == getattr(snapshot, field), field
+
+
+BUSY = Snapshot(
+    node="n1",
+    taken=1795271308.25,
+    cpus=16,
+    cores=8,
+    gpus=(
+        GpuLoad(
+            uuid="GPU-0", index=0, name="Fake", memory_total_mib=1000, memory_used_mib=10, utilization_percent=50.0
+        ),
+        GpuLoad(uuid="GPU-1", index=1, name="Fake", problem="GPU is lost"),
+    ),
+    processes=tuple(
+        ProcessLoad(pid=pid, name="python", uid=2001, user="alice", job=7, gpus=(OnGpu(uuid="GPU-0", memory_mib=5),))
+        for pid in range(100, 160)
+    ),
+    jobs=(JobLoad(job=7, uid=2001, user="alice", gpus=("GPU-0",), gpu_memory_mib=300),),
+)
+
+
+def test_processes_make_no_series():
+    """Their numbers never come again, and a series would be left behind for each."""
+    with_them, without = metrics.render(BUSY), metrics.render(msgspec.structs.replace(BUSY, processes=()))
+    assert with_them == without
+    assert metrics.snapshots(scraped(with_them))["n1"].unknown["processes"] == metrics.NOT_KEPT
+
+
+def test_mps_servers_are_counted_on_each_gpu_and_have_no_numbers():
+    """Of a GPU whose processes the driver does not list nothing is said; the tasks are no servers."""
+    on = (OnGpu(uuid="GPU-0"),)
+    server = ProcessLoad(pid=4711, name="nvidia-cuda-mps", uid=2001, user="alice", gpus=on)
+    gpus = (
+        GpuLoad(uuid="GPU-0", index=0, name="Fake", clients=3),
+        GpuLoad(uuid="GPU-1", index=1, name="Fake", clients=0),
+        GpuLoad(uuid="GPU-2", index=2, name="Fake"),
+    )
+    page = metrics.render(msgspec.structs.replace(BUSY, gpus=gpus, processes=(*BUSY.processes, server))).decode()
+    counts = [line.partition(" ")[0::2] for line in page.splitlines() if line.startswith("slurm_share_gpu_mps_servers")]
+    assert [(name.partition('gpu="')[2][:5], count) for name, count in counts] == [("GPU-0", "1.0"), ("GPU-1", "0.0")]
+    assert "4711" not in page
+
+
+def test_slots_can_be_added_up():
+    """As a number; a job without a share has none."""
+    jobs = (JobLoad(job=7, uid=1, user="a", share=4, slots=16), JobLoad(job=8, uid=1, user="a"))
+    page = metrics.render(msgspec.structs.replace(BUSY, jobs=jobs)).decode()
+    slots = [line for line in page.splitlines() if line.startswith("slurm_share_job_slots")]
+    assert slots == ['slurm_share_job_slots{jobid="7",node="n1",user="a"} 16.0']
+
+
+def test_unknown_is_no_series_and_never_zero():
+    """And comes back as unknown, with a reason."""
+    page = metrics.render(BUSY).decode()
+    assert 'slurm_share_gpu_memory_used_bytes{gpu="GPU-0",index="0",node="n1"} 1.048576e+07' in page
+    assert 'slurm_share_gpu_memory_used_bytes{gpu="GPU-1"' not in page
+    lost = metrics.snapshots(scraped(page.encode()))["n1"].gpus[1]
+    assert (lost.memory_used_mib, lost.unknown["memory_used_mib"]) == (None, metrics.NOT_SAID)
+    assert lost.problem == "GPU is lost"
+
+
+def test_a_name_that_is_no_text_is_written_as_an_escape():
+    """As Python reads a user database that is not in UTF-8."""
+    page = metrics.render(msgspec.structs.replace(BUSY, jobs=(JobLoad(job=7, uid=1, user="b\udcf6b"),)))
+    assert rb'user="b\\udcf6b"' in page
+
+
+def test_two_accounts_of_one_name_are_told_apart():
+    """Prometheus drops a series whose labels are another's, and complains about the page at each scrape."""
+    users = tuple(UserLoad(uid=uid, user=name, gpu_memory_mib=1) for uid, name in ((1, "a"), (2, "a"), (3, "b")))
+    page = metrics.render(msgspec.structs.replace(BUSY, users=users)).decode()
+    series = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
+    assert len(set(series)) == len(series)
+    named = [line for line in series if line.startswith("slurm_share_user_gpu_memory_bytes")]
+    assert [line.partition('user="')[2] for line in named] == ['a (uid 1)"}', 'a (uid 2)"}', 'b"}']
+
+
+def test_problems_are_counted_and_told_where_to_read_them():
+    """Their words are no labels: they have numbers in them."""
+    page = metrics.render(msgspec.structs.replace(BUSY, problems=("pid 4711 is gone", "GPU 1 is lost")))
+    assert b"4711" not in page
+    assert metrics.snapshots(scraped(page))["n1"].problems == (metrics.PROBLEMS.format(2),)
+
+
+def test_what_is_not_ours_or_makes_no_sense_is_passed_over():
+    """Other exporters' series, a node without its info, a job that is no number."""
+    at = 1795271308.0
+    series = [
+        *scraped(metrics.render(BUSY)),
+        Series(Labels(name="up", node="n1"), (at, "1")),
+        Series(Labels(name="slurm_share_node_load1", node="n9"), (at, "1")),
+        Series(Labels(name="slurm_share_node_load1"), (at, "1")),
+        Series(Labels(name="slurm_share_job_info", node="n1", jobid="../etc", uid="0"), (at, "1")),
+        Series(Labels(name="slurm_share_job_tasks", node="n1", jobid="8"), (at, "1")),
+        Series(Labels(name="slurm_share_gpu_clients", node="n1", gpu="GPU-9"), (at, "1")),
+    ]
+    found = metrics.snapshots(series)
+    assert list(found) == ["n1"]
+    assert [job.job for job in found["n1"].jobs] == [7]
+    assert [gpu.uuid for gpu in found["n1"].gpus] == ["GPU-0", "GPU-1"]
+
+
+def test_the_agents_own_cost_is_on_the_page():
+    """With what is not known yet left out."""
+    cost = Cost(cpu_ratio=None, resident_bytes=41943040, round_s=0.012, rounds=7, failed=1)
+    page = metrics.render_cost(cost, "n1").decode()
+    assert 'slurm_share_agent_resident_memory_bytes{node="n1"} 4.194304e+07' in page
+    assert 'slurm_share_agent_rounds_failed_total{node="n1"} 1.0' in page
+    assert "cpu_ratio" not in page

@@ -1,0 +1,282 @@
+"""The source that asks Prometheus: one query, and a sentence for whatever else it answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from slurm_share.core.errors import SlurmShareError, UsageError
+from slurm_share.core.settings import Settings
+from slurm_share.load import metrics
+from slurm_share.load.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
+from slurm_share.load.sources import prometheus
+from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.prometheus import PrometheusSource
+
+NOW = 1795271308.0
+NODE = Snapshot(
+    node="n1",
+    taken=NOW - 7.5,
+    measured_s=300.0,
+    cpus=16,
+    cores=8,
+    gpus=tuple(
+        GpuLoad(uuid=f"GPU-{n}", index=n, name="Fake", clients=clients, utilization_percent=50.0)
+        for n, clients in ((0, 1), (1, 1), (2, 0))
+    ),
+    jobs=(
+        JobLoad(job=7, uid=2001, user="alice", gpus=("GPU-0",), gpu_memory_mib=100),
+        JobLoad(job=8, uid=2002, user="bob", gpus=("GPU-1",), gpu_memory_mib=200),
+    ),
+    users=(
+        UserLoad(uid=2001, user="alice", jobs=(7,), gpus=("GPU-0",)),
+        UserLoad(uid=2002, user="bob", jobs=(8,), gpus=("GPU-1",)),
+    ),
+)
+
+
+def series(snapshot: Snapshot) -> list[dict[str, object]]:
+    """What an instant query answers of it."""
+    page = metrics.render(snapshot).decode()
+    return [
+        {
+            "metric": {"__name__": one.name, "instance": "n1:594", "job": "x", **one.labels},
+            "value": [NOW, repr(one.value)],
+        }
+        for family in text_string_to_metric_families(page)
+        for one in family.samples
+    ]
+
+
+class Server(ThreadingHTTPServer):
+    """Answers what it was given, and keeps what it was asked."""
+
+    rows: list[dict[str, object]]
+    seen: list[dict[str, object]]
+    status = 200
+    body: bytes | None = None
+    pause_s = 0.0
+
+    def handle_error(self, *_args: object) -> None:
+        """Nothing of those who would not wait."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The HTTP API, as far as we use it."""
+
+    server: Server
+
+    def do_POST(self) -> None:
+        form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.server.asked.append((self.path, form["query"][0], self.headers["Authorization"]))
+        rows = self.server.seen if "last_over_time" in form["query"][0] else self.server.rows
+        time.sleep(self.server.pause_s)
+        body = self.server.body
+        if body is None:
+            body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server():
+    made = Server(("127.0.0.1", 0), Handler)
+    made.rows, made.seen, made.asked = series(NODE), [], []
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+@pytest.fixture
+def source(server):
+    made = PrometheusSource(Settings(prometheus_url=f"http://127.0.0.1:{server.server_port}/"))
+    yield made
+    made.close()
+
+
+def test_one_query_answers_all_nodes(server, source):
+    """With the time of the sample, and not that of the question."""
+    answer = source.look(Asked(nodes=("n1",)), 5.0)
+    seen = answer.snapshots["n1"]
+    assert (seen.taken, seen.source, [job.user for job in seen.jobs]) == (NOW - 7.5, "prometheus", ["alice", "bob"])
+    assert (dict(answer.silent), answer.notes) == ({}, ())
+    assert len(server.asked) == 1
+    assert server.asked[0][:2] == (
+        "/api/v1/query",
+        r'{__name__=~"slurm_share_(node|gpu|job|user)_.+",node=~"n1"}',
+    )
+
+
+def test_all_lines_are_asked_for_before_the_nodes_are_known(server, source):
+    """Once: the next look names them. What goes wrong is said by the look."""
+    source.get_ready(True, 5.0)
+    assert sorted(source.look(Asked(nodes=("n1",), details=False), 5.0).snapshots) == ["n1"]
+    source.look(Asked(nodes=("n1",), details=False), 5.0)
+    ahead, named = (query for _, query, _ in server.asked)
+    assert (ahead, named) == (named.replace(',node=~"n1"', ""), named)
+    server.status, server.body = 200, b"hello"
+    source.get_ready(True, 5.0)
+    with pytest.raises(SlurmShareError, match="is no Prometheus"):
+        source.look(Asked(nodes=("n1",), details=False), 5.0)
+
+
+def test_nothing_is_asked_ahead_where_it_may_be_too_much(server, source):
+    source.get_ready(False, 5.0)
+    source.close()
+    assert server.asked == []
+
+
+def test_a_line_per_node_asks_for_few_metrics(server, source):
+    """And names the nodes only where they are few."""
+    many = tuple(f"gpu-{number:05d}" for number in range(10_000))
+    source.look(Asked(nodes=many, details=False), 5.0)
+    source.look(Asked(nodes=("gpu-1", "n.2"), details=False), 5.0)
+    everywhere, named = (
+        json.loads(query.partition("=~")[2].partition(",")[0].rstrip("}")) for _, query, _ in server.asked[:2]
+    )
+    assert everywhere.split("|") == named.split("|") == list(metrics.NODE_LINE)
+    assert "gpu-00001" not in server.asked[0][1]
+    assert r'node=~"gpu\\-1|n\\.2"' in server.asked[1][1]
+
+
+def test_nodes_that_it_has_nothing_of_are_silent(server, source):
+    """With when they were seen last, where it knows."""
+    server.seen = [{"metric": {"node": "n2"}, "value": [NOW, str(NOW - 3 * 3600)]}]
+    answer = source.look(Asked(nodes=("n1", "n2", "n3")), 5.0)
+    assert dict(answer.silent) == {"n2": "in Prometheus last 3 h ago", "n3": "not in Prometheus"}
+    assert sorted(answer.snapshots) == ["n1"]
+
+
+def test_others_nodes_are_not_answered(server, source):
+    """Which Prometheus has as well."""
+    assert dict(source.look(Asked(nodes=("n2",)), 5.0).snapshots) == {}
+
+
+def test_old_figures_are_said_to_be_old(server, source):
+    """By the sample's own time: an agent that hangs is scraped all the same."""
+    server.rows = series(msgspec.structs.replace(NODE, taken=NOW - 240))
+    assert source.look(Asked(nodes=("n1",)), 5.0).notes == (
+        "in Prometheus the figures of 1 node are over 60 s old, the oldest n1's: 4 min",
+    )
+
+
+def test_a_server_without_our_metrics_is_told_what_to_scrape(server, source):
+    """All nodes silent, and why."""
+    server.rows = []
+    answer = source.look(Asked(nodes=("n1", "n2")), 5.0)
+    assert set(answer.silent.values()) == {"not in Prometheus"}
+    assert "it is to scrape http://NODE:594/metrics with the agents' token" in answer.notes[0]
+
+
+def test_one_users_part_is_told_by_the_jobs(server, source):
+    """Their GPUs and those that nobody is on; of the others how many."""
+    seen = source.look(Asked(nodes=("n1",), user="alice", details=False), 5.0).snapshots["n1"]
+    assert (seen.view, [gpu.uuid for gpu in seen.gpus], seen.hidden_gpus) == ("alice", ["GPU-0", "GPU-2"], 1)
+    assert [one.user for one in (*seen.jobs, *seen.users)] == ["alice", "alice"]
+    assert "bob" not in str(seen)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "why"),
+    [
+        (401, b"Unauthorized", UsageError, "wants to know who asks .HTTP 401.: prometheus_token_file is to name"),
+        (403, b"", UsageError, "wants to know who asks"),
+        (200, b"<html>Grafana</html>", SlurmShareError, "is no Prometheus .HTTP 200.; see prometheus_url"),
+        (
+            200,
+            b'{"status":"success","data":{"result":[{"metric":{},"value":"x"}]}}',
+            SlurmShareError,
+            "is no Prometheus",
+        ),
+        (404, b"", SlurmShareError, "is no Prometheus"),
+        (
+            422,
+            b'{"status":"error","error":"too many\\u001b[31m samples"}',
+            SlurmShareError,
+            r"too many\\x1b\[31m samples",
+        ),
+        (
+            503,
+            b'{"status":"error","error":"starting up"}',
+            SlurmShareError,
+            "does not answer the question: starting up",
+        ),
+    ],
+)
+def test_whatever_else_it_answers_is_a_sentence(server, source, status, body, kind, why):
+    """Refused, another program, an error of its own."""
+    server.status, server.body = status, body
+    with pytest.raises(kind, match=why):
+        source.look(Asked(nodes=("n1",)), 5.0)
+
+
+@pytest.mark.parametrize("value", ["abc", "NaN", "+Inf"])
+def test_figures_that_are_none_are_a_sentence(server, source, value):
+    """Whoever wrote them under our names."""
+    server.rows = series(NODE)
+    for row in server.rows:
+        if row["metric"]["__name__"] == "slurm_share_node_problems":
+            row["value"][1] = value
+    with pytest.raises(SlurmShareError, match="has figures under our names that no agent wrote"):
+        source.look(Asked(nodes=("n1",)), 5.0)
+
+
+def test_a_server_that_is_down_or_hangs_is_a_sentence(server, source):
+    """With what can be done instead."""
+    server.pause_s = 0.5
+    with pytest.raises(
+        SlurmShareError, match=r"did not answer within 0\.1 s; --source agents asks the nodes themselves"
+    ):
+        source.look(Asked(nodes=("n1",)), 0.1)
+    down = PrometheusSource(Settings(prometheus_url="http://127.0.0.1:1"))
+    with pytest.raises(SlurmShareError, match=r"http://127.0.0.1:1 does not answer \(.*refused\): is it running"):
+        down.look(Asked(nodes=("n1",)), 5.0)
+    down.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"), [("", "no Prometheus is configured: set prometheus_url"), ("ftp://x", "is no address")]
+)
+def test_without_a_server_the_sentence_says_what_to_configure(url, why):
+    """And what works without."""
+    with pytest.raises(UsageError, match=why):
+        PrometheusSource(Settings(prometheus_url=url))
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [("abcdef", "Bearer abcdef"), ("operator:word", "Basic " + base64.b64encode(b"operator:word").decode())],
+)
+def test_the_token_is_shown_as_the_server_wants_it(server, tmp_path, monkeypatch, token, shown):
+    """To the server alone: a proxy of the environment is not asked."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_text(token)
+    url = f"http://127.0.0.1:{server.server_port}"
+    made = PrometheusSource(Settings(prometheus_url=url, prometheus_token_file=str(tmp_path / "token")))
+    made.look(Asked(nodes=("n1",)), 5.0)
+    made.close()
+    assert server.asked[0][2] == shown
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(server, source, monkeypatch):
+    monkeypatch.setattr(prometheus, "ANSWER_MAX_BYTES", 100_000)
+    server.body = b"x" * 10_000_000
+    with pytest.raises(SlurmShareError, match="has no end"):
+        source.look(Asked(nodes=("n1",)), 5.0)

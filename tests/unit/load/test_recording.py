@@ -1,0 +1,169 @@
+"""Surveys in a file."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from slurm_share.core.errors import StateError
+from slurm_share.load import recording, snapshot
+from slurm_share.load.snapshot import Survey
+
+
+def survey(taken=1.0):
+    """The smallest there is."""
+    return Survey(taken=taken, user="alice", source="srun", nodes=())
+
+
+def read(path):
+    """(times of the surveys, lines that are none)."""
+    found = recording.Recording(path)
+    try:
+        surveys = [found.at(place) for place in found.places()]
+        return [one.taken for one in surveys], found.skipped
+    finally:
+        found.close()
+
+
+@pytest.fixture(params=["a.jsonl", "a.jsonl.gz"])
+def path(request, tmp_path):
+    """As it is, or compressed."""
+    return tmp_path / request.param
+
+
+def write(path, *taken):
+    """Open, add, close."""
+    writer = recording.Writer(path)
+    for one in taken:
+        writer.write(survey(one))
+    writer.close()
+
+
+def test_what_was_written_is_read(path):
+    """Also what a second run added to the first one's file."""
+    write(path, 1.0, 2.0)
+    write(path, 3.0)
+    assert read(path) == ([1.0, 2.0, 3.0], 0)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_survey_that_broke_off_is_skipped_and_counted(path):
+    """kill -9 in the middle of a line."""
+    write(path, 1.0, 2.0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert read(path) == ([1.0], 1)
+
+
+def test_what_broke_off_does_not_take_later_surveys_with_it(path):
+    """Compressed or not, and twice."""
+    write(path, 1.0, 2.0)
+    path.write_bytes(path.read_bytes()[:-20])
+    write(path, 3.0)
+    path.write_bytes(path.read_bytes()[:-1])
+    write(path, 4.0, 5.0)
+    times, skipped = read(path)
+    assert times[0] == 1.0
+    assert times[-2:] == [4.0, 5.0]
+    assert skipped >= 1
+
+
+def test_members_that_another_program_wrote_are_read(tmp_path):
+    """A file that was compressed as a whole, and one that begins so and goes on as ours."""
+    path = tmp_path / "a.jsonl.gz"
+    data = b"".join(snapshot.render(survey(taken)) + b"\n" for taken in (1.0, 2.0))
+    path.write_bytes(gzip.compress(data, mtime=7) + gzip.compress(data, mtime=8))
+    write(path, 3.0)
+    assert read(path) == ([1.0, 2.0, 1.0, 2.0, 3.0], 0)
+    found = recording.Recording(path)
+    places = found.places()
+    assert [found.at(places[at]).taken for at in (4, 3, 0, 1, 4)] == [3.0, 2.0, 1.0, 2.0, 3.0]
+    found.close()
+
+
+def test_foreign_lines_are_skipped_and_counted(path):
+    """Anything at all between two surveys; a newer version's too; blank lines are nothing."""
+    newer = snapshot.render(Survey(schema=snapshot.SCHEMA + 1, taken=9.0, user="a", source="srun", nodes=()))
+    lines = [snapshot.render(survey(1.0)), b"hello", b"", b"\xff\xfe", b"[" * 5000, newer, snapshot.render(survey(2.0))]
+    data = b"\n".join(lines) + b"\n"
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    assert read(path) == ([1.0, 2.0], 4)
+
+
+def test_places_lead_back_to_the_surveys(path):
+    """In any order."""
+    write(path, 1.0, 2.0, 3.0)
+    found = recording.Recording(path)
+    places = found.places()
+    assert [found.at(place).taken for place in reversed(places)] == [3.0, 2.0, 1.0]
+    found.close()
+
+
+def test_a_file_that_is_not_there_or_not_to_be_written_is_a_sentence(tmp_path):
+    """With its name."""
+    with pytest.raises(StateError, match=r"none.jsonl: cannot be read: No such file"):
+        recording.Recording(tmp_path / "none.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    for none in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
+        with pytest.raises(StateError, match="is no file, and so no recording"):
+            recording.Recording(none)
+    with pytest.raises(StateError, match="cannot be written: Is a directory"):
+        recording.Writer(tmp_path)
+    garbage = tmp_path / "a.gz"
+    garbage.write_bytes(b"this is not gzip")
+    assert read(garbage) == ([], 1)
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    """What was written of it is taken back; when there is room again it goes on."""
+    path = tmp_path / "a.jsonl"
+    writer = recording.Writer(path)
+    writer.write(survey(1.0))
+    real = os.write
+
+    def half(fd, data):
+        real(fd, data[:5])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recording.os, "write", half)
+    with pytest.raises(StateError, match="No space left on device"):
+        writer.write(survey(2.0))
+    monkeypatch.undo()
+    writer.write(survey(3.0))
+    writer.close()
+    assert read(path) == ([1.0, 3.0], 0)
+
+
+def test_a_device_that_is_full_is_said():
+    """/dev/full answers every write so."""
+    writer = recording.Writer(recording.Path("/dev/full"))
+    with pytest.raises(StateError, match=r"/dev/full: cannot be written: No space left"):
+        writer.write(survey())
+    writer.close()
+
+
+def test_a_full_disk_takes_nobody_elses_survey_back(path, monkeypatch):
+    """Two writers: what one takes back is what it has written, and not what the other one added meanwhile."""
+    one, other = recording.Writer(path), recording.Writer(path)
+    one.write(survey(1.0))
+    real, beside = os.write, threading.Thread(target=other.write, args=(survey(2.0),))
+
+    def full(fd, data):
+        if threading.current_thread() is beside:
+            return real(fd, data)
+        real(fd, data[:5])
+        beside.start()
+        beside.join(0.2)  # time enough to write, were it let
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recording.os, "write", full)
+    with pytest.raises(StateError, match="No space left on device"):
+        one.write(survey(3.0))
+    beside.join()
+    one.close()
+    other.close()
+    assert read(path) == ([1.0, 2.0], 0)

@@ -1,0 +1,95 @@
+"""What a foreign file may say: a figure that nobody can calculate with, or a name of no node, is no record of load."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from slurm_share.core.errors import StateError
+from slurm_share.load import snapshot
+from slurm_share.load.sources.demo import Demo
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A survey with everything in it, as JSON."""
+    return json.loads(snapshot.render(Demo(everybody=True, clock=lambda: 1.8e9).look()))
+
+
+def with_value(whole, path, value):
+    """The same survey with one value changed; `path` in dots, `0` for the first."""
+    changed = json.loads(json.dumps(whole))
+    nodes = [node for node in changed["nodes"] if node["snapshot"] and node["snapshot"]["processes"]]
+    changed["nodes"] = nodes
+    at, keys = changed, [int(key) if key.isdigit() else key for key in path.split(".")]
+    for key in keys[:-1]:
+        at = at[key]
+    assert keys[-1] in at or isinstance(at, list)
+    at[keys[-1]] = value
+    return json.dumps(changed)
+
+
+NUMBERS = [
+    "taken",
+    "jobs_taken",
+    "nodes.0.slurm.cpus",
+    "nodes.0.slurm.gpus_allocated",
+    "nodes.0.slurm.memory_mib",
+    "nodes.0.slurm.load5",
+    "nodes.0.snapshot.taken",
+    "nodes.0.snapshot.cpus",
+    "nodes.0.snapshot.memory_total_mib",
+    "nodes.0.snapshot.load.1",
+    "nodes.0.snapshot.gpus.0.memory_total_mib",
+    "nodes.0.snapshot.gpus.0.utilization.m5",
+    "nodes.0.snapshot.gpus.0.power_w",
+    "nodes.0.snapshot.gpus.0.temperature_c",
+    "nodes.0.snapshot.processes.0.memory_mib",
+    "nodes.0.snapshot.processes.0.gpus.0.peak_mib",
+    "nodes.0.snapshot.processes.0.pid",
+    "nodes.0.snapshot.jobs.0.task_peak_mib",
+    "nodes.0.snapshot.jobs.0.measured_s",
+    "nodes.0.snapshot.users.0.gpu_load",
+    "jobs.0.job_id",
+    "jobs.0.cpus",
+    "jobs.0.start",
+]
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+@pytest.mark.parametrize("value", [10**30, 10**400, -(10**30)])
+def test_a_number_that_cannot_be_is_no_survey(whole, path, value):
+    """A sentence, and no calculation that ends in a traceback."""
+    with pytest.raises(StateError, match="not a record of load"):
+        snapshot.parse_survey(with_value(whole, path, value), "test")
+
+
+@pytest.mark.parametrize("path", ["nodes.0.name", "nodes.0.slurm.name", "nodes.0.snapshot.node"])
+@pytest.mark.parametrize("name", ["", "n[1-99999999]", "n" + "9" * 5000, "\x1bc", "a b", "a,b", "@all", "\u0661\u0662"])
+def test_a_name_that_no_node_has_is_no_survey(whole, path, name):
+    """Escape sequences and lists among them."""
+    with pytest.raises(StateError, match="not a record of load"):
+        snapshot.parse_survey(with_value(whole, path, name), "test")
+
+
+@pytest.mark.parametrize("nodes", ["n[", "n[1-", "\x1b[2J", "a b", "$(id)"])
+def test_what_is_no_list_of_nodes_is_no_survey(whole, nodes):
+    """A job's nodes are unfolded."""
+    with pytest.raises(StateError, match="not a record of load"):
+        snapshot.parse_survey(with_value(whole, "jobs.0.nodes", nodes), "test")
+
+
+def test_what_a_cluster_can_say_is_one(whole):
+    """Zero, large machines, frost, lists of every kind."""
+    for path, value in (
+        ("nodes.0.snapshot.cpus", 0),
+        ("nodes.0.snapshot.memory_total_mib", 2**40),
+        ("nodes.0.snapshot.gpus.0.temperature_c", -20),
+        ("nodes.0.snapshot.gpus.0.energy_j", 1e13),
+        ("nodes.0.snapshot.processes.0.uid", 2**32 - 2),
+        ("nodes.0.name", "rack-1_n01.example.org"),
+        ("jobs.0.nodes", "a[01-03,7]b[1-2],c"),
+        ("jobs.0.nodes", ""),
+    ):
+        snapshot.parse_survey(with_value(whole, path, value), "test")

@@ -1,0 +1,28 @@
+"""Whose a process is, from the kernel's four numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_share.node import processes
+
+
+def process(folder: Path, pid: int, uids: str) -> None:
+    """A process with these real, effective, saved and file system uids."""
+    one = folder / str(pid)
+    one.mkdir()
+    (one / "status").write_text(f"Name:\tx\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
+    (one / "stat").write_text(f"{pid} (x) S 1 {' '.join(['0'] * 17)} 77 0 0\n")
+
+
+def test_only_a_process_that_is_a_users_through_and_through_is_his(tmp_path: Path) -> None:
+    """A program of root's that acts for him, or that he started and that runs as root, is none of his."""
+    for pid, uids in {
+        5: "2001\t2001\t2001\t2001",
+        6: "2001\t0\t0\t0",  # su, at its password prompt
+        7: "0\t2001\t0\t2001",  # a file server, for a moment
+        8: "2001\t2001\t0\t2001",  # can become root again
+        9: "20010\t20010\t20010\t20010",
+    }.items():
+        process(tmp_path, pid, uids)
+    assert [one.identity.pid for one in processes.read_processes_of(2001, tmp_path)] == [5]

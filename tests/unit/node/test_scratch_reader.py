@@ -1,0 +1,84 @@
+"""What a user has in a folder that is everybody's."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from slurm_share.core import scan
+from slurm_share.core.process import Deadline
+from slurm_share.node import scratch
+
+ALICE, BOB = 2998, 2999
+
+
+def owned(folder, uid):
+    """All of it: nothing here is large."""
+    found = scratch.read_owned(str(folder), uid, Deadline.after(30))
+    assert found.is_whole
+    return found.names
+
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may give files away")
+
+
+def test_entries_of_every_kind_are_named_in_order(tmp_path):
+    """Files, folders, links, fifos, hidden ones and odd names; of another user there are none."""
+    (tmp_path / "sem.b").touch()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/deeper").touch()
+    (tmp_path / ".hidden").touch()
+    (tmp_path / "link").symlink_to("/nowhere")
+    (tmp_path / "new\nline").touch()
+    os.mkfifo(tmp_path / "fifo")
+    assert owned(tmp_path, os.getuid()) == (
+        ".hidden",
+        "a",
+        "fifo",
+        "link",
+        "new\nline",
+        "sem.b",
+    )
+    assert owned(tmp_path, os.getuid() + 1) == ()
+
+
+@as_root
+def test_only_what_is_the_users_own_counts(tmp_path):
+    """Not a folder of bob's with a file of alice's in it."""
+    for name, uid in (("hers", ALICE), ("his", BOB), ("roots", 0)):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, uid, uid)
+    (tmp_path / "his/hers").touch()
+    os.chown(tmp_path / "his/hers", ALICE, ALICE)
+    assert owned(tmp_path, ALICE) == ("hers",)
+
+
+@as_root
+def test_a_link_is_whose_it_is_and_not_whose_it_points_to(tmp_path):
+    """Alice's link to bob's folder is hers; bob's link to her folder is his."""
+    for name, uid in (("hers", ALICE), ("his", BOB)):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, uid, uid)
+    for name, target, uid in (("to-his", "his", ALICE), ("to-hers", "hers", BOB)):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        os.lchown(tmp_path / name, uid, uid)
+    assert owned(tmp_path, ALICE) == ("hers", "to-his")
+
+
+def test_a_folder_that_cannot_be_read_holds_nothing(tmp_path):
+    """None there, or a file in its place."""
+    assert owned(tmp_path / "none", os.getuid()) == ()
+    (tmp_path / "file").touch()
+    assert owned(tmp_path / "file", os.getuid()) == ()
+
+
+@pytest.mark.parametrize(("what", "seen"), [("MOST", 30), ("deadline", 0), ("MOST_OWNED", 20)])
+def test_a_folder_full_of_names_is_looked_at_as_far_as_bound_and_deadline_go(tmp_path, monkeypatch, what, seen):
+    """A user can make millions of them; that not all were seen is said."""
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr(scan.Scan.__init__, "__defaults__", (30 if what == "MOST" else scan.MOST,))
+    monkeypatch.setattr(scratch, "MOST_OWNED", 20 if what == "MOST_OWNED" else scratch.MOST_OWNED)
+    found = scratch.read_owned(str(tmp_path), os.getuid(), Deadline.after(0 if what == "deadline" else 30))
+    assert (len(found.names), found.is_whole) == (seen, False)

@@ -1,0 +1,66 @@
+"""Who may stay on a GPU when a job has left it, and who is ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share.core.records import ProcessIdentity
+from slurm_share.core.settings import Settings
+from slurm_share.node.records import NodeProcess
+from slurm_share.share.rules import leftovers
+
+ALICE, BOB = 2001, 2002
+
+
+def process(uid, job_id, name="python", is_own_word=False):
+    """A process of that user and job."""
+    return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id, is_own_word)
+
+
+@pytest.mark.parametrize(
+    ("seen", "fate"),
+    [
+        (process(ALICE, 7), "end"),
+        (process(ALICE, None), "end"),
+        (process(ALICE, 6), "end"),
+        (process(ALICE, 8), "tolerated"),
+        (process(BOB, 9), "tolerated"),
+        (process(BOB, None), "strays"),
+        (process(BOB, 7), "strays"),
+        (process(0, None, "Xorg"), "tolerated"),
+        (process(0, None, "nv-hostengine"), "tolerated"),
+        (process(0, None, "miner"), "foreign"),
+        (process(BOB, None, "Xorg"), "strays"),
+        (process(None, None, None), "foreign"),
+        (process(ALICE, 8, is_own_word=True), "tolerated"),
+        (process(BOB, 9, is_own_word=True), "tolerated"),
+        (process(BOB, 8, is_own_word=True), "strays"),
+        (process(ALICE, 9, is_own_word=True), "end"),
+    ],
+)
+def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
+    """Jobs 8, of alice, and 9, of bob, live on. Alice's own and strays of other users are in no live job; a name
+    excuses nobody, nor does it to say that one is of somebody else's job. A system user's are never ended."""
+    sweep = leftovers.sweep([seen], ALICE, 7, {8: ALICE, 9: BOB}, Settings())
+    assert getattr(sweep, fate) == (seen,)
+    assert len(sweep.end + sweep.tolerated + sweep.strays + sweep.foreign) == 1
+
+
+def test_a_job_of_root_ends_nobody():
+    """A system user's processes are never ended, whoever's job it was."""
+    assert leftovers.sweep([process(0, 7)], 0, 7, {}, Settings()).end == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "ended"),
+    [
+        (process(ALICE, 7), True),
+        (process(ALICE, 8), False),
+        (process(ALICE, None), False),
+        (process(BOB, 7), False),
+        (process(0, 7), False),
+    ],
+)
+def test_a_process_of_a_job_that_is_over_is_ended_wherever_it_is(seen, ended):
+    """On a GPU that its job never had; one that belongs to no job may be the user's own shell there."""
+    assert leftovers.escaped([seen], ALICE, {8: ALICE}) == ((seen,) if ended else ())

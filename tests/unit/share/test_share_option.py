@@ -1,0 +1,82 @@
+"""What may stand after --share-gpu, as the hooks read it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_share.core import names
+from slurm_share.core.errors import OptionError
+from slurm_share.core.records import ShareRequest
+from slurm_share.share import option
+
+GOOD = [
+    ("1", ShareRequest(1)),
+    ("60", ShareRequest(60)),
+    ("4,mem=8G", ShareRequest(4, mem_mib=8192)),
+    ("4,mem=800", ShareRequest(4, mem_mib=800)),
+    ("4,mem=512", ShareRequest(4, mem_mib=512)),
+    ("4,mem=64M", ShareRequest(4, mem_mib=64)),
+    ("4,mem=1T", ShareRequest(4, mem_mib=1048576)),
+    ("4,mem=2gib,sm=25%", ShareRequest(4, mem_mib=2048, sm=25)),
+    ("4,sm=even,mps=on", ShareRequest(4, sm="even", mps=True)),
+    ("4,mps=off", ShareRequest(4, mps=False)),
+    ("4,sm=free,mps=off", ShareRequest(4, sm="free", mps=False)),
+]
+BAD = [
+    "", "0", "x", "4;rm", "99999", "61", "-1", "+4", " 4", "4 ", "04", "4.0", "4,", ",4", "off,4", "4,off", "OFF", "٤",
+    "4,mem=lots", "4,mem=", "4,mem", "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T", "4,mem=8G,mps=off",
+    "4,mem=99999999999999999999G", "4,mem=8GB,sm=50,mps=on" + " " * 60, "4" * 10_000,
+    "4,sm=0", "4,sm=101", "4,sm=ev", "4,sm=50,mps=off", "4,sm=even,mps=off",
+    "4,mem=8", "4,mem=511", "4,mem=8M", "4,mem=63MiB",
+    "4,mps=maybe", "4,gpu=1", "4\n", "4\nSLURM_JOB_ID=1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "request_"), GOOD)
+def test_a_valid_value_becomes_a_request_and_its_canonical_text_the_same_request(text, request_):
+    """The canonical text is what travels to the hooks, so reading it again must change nothing."""
+    assert option.parse(text) == request_
+    assert option.parse(option.render(request_)) == request_
+
+
+def test_off_is_no_request():
+    """`off` is a value of its own: it takes back what a script's #SBATCH line said."""
+    assert option.parse("off") is None
+    assert option.render(None) == "off"
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_anything_else_is_refused_with_the_valid_form(text):
+    """The sentence gives the form and never more of the stranger's text than a line can carry."""
+    with pytest.raises(OptionError) as caught:
+        option.parse(text)
+    assert names.OPTION_FORM in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("8,mem=8", "mem=8 would be 8 MiB, and a size below 512 needs its unit: mem=8G"),
+        ("8,mem=141,sm=10", "mem=141 would be 141 MiB, and a size below 512 needs its unit: mem=141G"),
+        ("8,mem=8MiB", "mem=8MiB is less than any CUDA program needs (64M at least): mem=8G"),
+    ],
+)
+def test_a_size_that_lost_its_unit_is_asked_back(text, why):
+    """8 MiB hold no CUDA context."""
+    with pytest.raises(OptionError) as caught:
+        option.parse(text)
+    assert f"--share-gpu={text}: {why}; the valid form is N" in str(caught.value)
+
+
+@given(st.text(max_size=80))
+def test_no_text_does_anything_but_parse_or_be_refused(text):
+    """Whatever arrives, the answer is a request within bounds, None for off, or an OptionError."""
+    try:
+        request = option.parse(text)
+    except OptionError:
+        return
+    assert request is None or 1 <= request.per_gpu <= names.SHARE_MAX

@@ -1,0 +1,80 @@
+"""sbatch's answers, from programs that speak as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_share.core.errors import SlurmShareError, UsageError
+from slurm_share.slurm import submit
+
+
+def says(folder: Path, script: str) -> list[str]:
+    """A program of that script."""
+    file = folder / "sbatch"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return [str(file)]
+
+
+@pytest.mark.parametrize("answer", ["4711", "4711;cluster", "words of a plugin\n4711"])
+def test_the_jobs_number_is_returned(answer: str, tmp_path: Path) -> None:
+    assert submit.submit(says(tmp_path, f"printf '{answer}\\n'")) == 4711
+
+
+def test_what_sbatch_only_mentions_reaches_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit.submit(says(tmp_path, "echo 'sbatch: warning' >&2; echo 5")) == 5
+    assert capsys.readouterr().err == "sbatch: warning\n"
+
+
+def test_a_refusal_keeps_all_of_sbatchs_words(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="sbatch: error: one\nsbatch: error: two"):
+        submit.submit(says(tmp_path, "echo 'sbatch: error: one' >&2; echo 'sbatch: error: two' >&2; exit 1"))
+
+
+def test_a_silent_refusal_is_said_with_its_code(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="exit code 9"):
+        submit.submit(says(tmp_path, "exit 9"))
+
+
+def test_without_an_answer_nobody_knows_whether_there_is_a_job(tmp_path: Path) -> None:
+    """The words of sbatch 26.05 while slurmctld was stopped; it took the job when it went on."""
+    error = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    with pytest.raises(SlurmShareError, match=f"^{error}\n.*squeue --me") as found:
+        submit.submit(says(tmp_path, f"echo '{error}' >&2; exit 1"))
+    assert not isinstance(found.value, UsageError)  # which would say that there is none
+
+
+def test_an_environment_that_no_program_takes_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="larger than a program may have"):
+        submit.submit(says(tmp_path, "echo 1"), environ={"X": "x" * 200_000})
+
+
+def test_without_sbatch_the_way_out_is_local(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--local"):
+        submit.submit([str(tmp_path / "sbatch")])
+
+
+def test_an_answer_without_a_number_is_no_job(tmp_path: Path) -> None:
+    with pytest.raises(SlurmShareError, match="no job id"):
+        submit.submit(says(tmp_path, "echo hello"))
+
+
+def test_a_job_does_not_inherit_the_share_of_the_job_that_submits_it() -> None:
+    environment = {"SLURM_SHARE_SLOT": "3", "SPANK_X": "1", "_SLURM_SPANK_OPTION_share_gpu": "4", "SLURM_CONF": "/x"}
+    assert submit.submission_environment(environment) == {"SLURM_CONF": "/x"}
+
+
+def test_what_sbatch_reads_from_the_environment_does_not_contradict_the_launchers() -> None:
+    """A user's own script keeps all but the waiting, for which nobody would know the job's number."""
+    environment = {"SBATCH_ARRAY_INX": "1-4", "SBATCH_GRES": "gpu:1", "SBATCH_WAIT": "1", "SBATCH_PARTITION": "p"}
+    assert submit.submission_environment(environment, launchers=True) == {"SBATCH_PARTITION": "p"}
+    assert set(submit.submission_environment(environment)) == set(environment) - {"SBATCH_WAIT"}
+
+
+def test_a_triples_job_is_submitted_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_ARRAY_INX", "5")
+    program = says(tmp_path, "echo ${SBATCH_ARRAY_INX:-7}")
+    assert submit.submit(program) == 7
+    assert submit.submit(program, launchers=False) == 5

@@ -1,0 +1,83 @@
+"""A run's attempts, counted one by one as from a stream."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from slurm_share.core.ranges import fold_some
+from slurm_share.triples.records import Ended, Outcome, best
+from slurm_share.triples.rules.account import Tally
+
+TASKS = 4
+ATTEMPT = some.tuples(
+    some.integers(0, TASKS - 1),
+    some.integers(0, 2),
+    some.sampled_from(["done", "failed", "signal", "unfinished"]),
+    some.sampled_from(["GPU-a", "GPU-b", None]),
+)
+
+
+@given(some.lists(ATTEMPT, max_size=12), some.randoms(use_true_random=False))
+def test_the_stream_gives_what_all_attempts_side_by_side_give(attempts, chance) -> None:
+    """Attempts begin one after the other, on nodes each of which has a file; files are read one after another."""
+    made = [
+        Ended(task=task, rank=0, attempt=1, outcome=outcome, node=f"n{file}", job="1", started=100.0 + number,
+              seconds=1.0, gpu_uuid=gpu and f"{gpu}-{file}")
+        for number, (task, file, outcome, gpu) in enumerate(attempts)
+    ]  # fmt: skip
+    files = [[one for one in made if one.node == f"n{file}"] for file in (0, 1, 2)]
+    chance.shuffle(files)
+    tally, placed = Tally("x", TASKS), {}
+    for number, file in enumerate(files):
+        some_more = list(enumerate(file, len(placed)))
+        placed.update(some_more)
+        tally.add(number, some_more)
+    found = tally.account()
+
+    tried = defaultdict(list)
+    for one in made:
+        tried[one.task].append(one)
+    counts = {task: best(all_of_it) for task, all_of_it in tried.items()}
+    assert {task: placed[place] for task, place in enumerate(found.places) if place >= 0} == counts
+    assert found.done == sum(one.outcome == "done" for one in counts.values())
+    assert list(found.failed) == sorted(t for t, one in counts.items() if one.outcome in ("failed", "signal"))
+    assert list(found.unfinished) == [
+        task for task in range(TASKS) if task not in counts or counts[task].outcome == "unfinished"
+    ]
+    assert list(found.tried_again) == sorted(task for task in tried if len(tried[task]) > 1)
+    assert [found.tries[task] for task in range(TASKS)] == [len(tried[task]) for task in range(TASKS)]
+    assert list(found.moved) == sorted(
+        task
+        for task, one in counts.items()
+        if one.outcome == "done" and (one.node, one.gpu_uuid) != (tried[task][0].node, tried[task][0].gpu_uuid)
+    )
+    assert found.seconds == (float(len(made)) if made else None)
+
+
+def one(task: int, outcome: Outcome, started: float) -> Ended:
+    """An attempt."""
+    return Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n", job="1", started=started, seconds=1.0)
+
+
+def test_in_one_file_the_order_counts_and_not_the_clock() -> None:
+    tally = Tally("x", 1)
+    tally.add(0, [(0, one(0, "failed", 50.0)), (1, one(0, "signal", 40.0))])
+    assert tally.account().places[0] == 1
+
+
+def test_a_table_of_a_large_run_has_what_is_not_done() -> None:
+    tally = Tally("x", 10)
+    tally.add(0, [(100 + task, one(task, "failed" if task % 2 else "done", 1.0)) for task in range(9)])
+    found = tally.account()
+    assert found.shown(9) == list(range(100, 109))
+    assert found.shown(3) == [101, 103, 105]
+    assert list(found.by_outcome) == ["failed"]
+
+
+def test_a_long_list_of_tasks_is_cut() -> None:
+    assert fold_some([], 3) == ""
+    assert fold_some([0, 1, 2, 8], 3) == "0-2,8"
+    assert fold_some([0, 2, 4, 6, 7], 3) == "0,2,4,... (5 in all)"

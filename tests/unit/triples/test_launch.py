@@ -1,0 +1,823 @@
+"""The launcher outside Slurm, as a process: what it starts, what it writes down, what is left of it."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_share.triples import run_folder
+from slurm_share.triples.records import Run, Triple, best
+from slurm_share.triples.result_files import ResultFiles
+from slurm_share.triples.rules import submission
+
+PATIENCE_S = 120
+"""For what takes seconds on a machine that has nothing else to do."""
+QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Launch:
+    """A run's folder and the launcher in it."""
+
+    def __init__(self, folder: Path, text: str, processes: int, **more) -> None:
+        self.folder = folder / "LLSUB.1"
+        self.folder.mkdir()
+        script = folder / "task.sh"
+        script.write_text(text)
+        script.chmod(0o755)
+        lines = more.pop("lines", [])
+        run = {"tasks": processes, "command": (str(script),), **more}
+        self.run = Run(name="task.sh", cwd=str(folder), triple=Triple(1, processes), processes=processes, **run)
+        (self.folder / run_folder.RUN).write_bytes(run_folder.render_run(self.run))
+        (self.folder / run_folder.TASKS).write_text("".join(f"{line}\n" for line in lines))
+        self.process = None
+
+    def start(self, *, before=(), stdout=subprocess.PIPE, **environ):
+        """Begin; `before` are the words of a program that starts it."""
+        argv = [*before, sys.executable, "-m", "slurm_share.cli.main", "launch", str(self.folder)]
+        self.process = subprocess.Popen(
+            argv,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder.parent,
+            env={**QUIET, **environ},
+            start_new_session=True,
+        )
+        return self
+
+    def end(self, timeout=PATIENCE_S):
+        """Wait; exit code and all it said."""
+        text, _ = self.process.communicate(timeout=timeout)
+        return self.process.returncode, text
+
+    def go(self, **environ):
+        """Begin and wait."""
+        return self.start(**environ).end()
+
+    @property
+    def node(self):
+        """The node's folder."""
+        return next(self.folder.glob("p*_*"))
+
+    def log(self, number):
+        """What a task printed."""
+        return (self.node / f"task.sh.log.{number}").read_text()
+
+    def is_ready(self):
+        """Whether every process has printed that it is ready."""
+        logs = list(self.folder.glob("p*/*.log.*"))
+        return len(logs) == self.run.processes and all("ready" in log.read_text() for log in logs)
+
+    def results(self):
+        """task -> the attempt that counts."""
+        return {task: best(tried) for task, tried in self.all_attempts().items()}
+
+    def attempts(self):
+        """task -> outcomes."""
+        return {task: [one.outcome for one in tried] for task, tried in self.all_attempts().items()}
+
+    def all_attempts(self):
+        """task -> its attempts."""
+        found = {}
+        files = ResultFiles(self.folder, self.run)
+        for number in range(len(files)):
+            for _, ended in files.of_file(number):
+                found.setdefault(ended.task, []).append(ended)
+        return found
+
+    def loop_pid(self):
+        """The loop: the guard's child."""
+        return wait_for(lambda: children(self.process.pid))[0]
+
+
+def children(pid):
+    """Pids of a process's children."""
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in found.read_text().split()] if found.exists() else []
+
+
+def children_of_threads(pid):
+    """Pids of the children of all threads of a process."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for one in found for word in one.read_text().split()]
+
+
+def wait_for(what, timeout=PATIENCE_S):
+    """What `what` answers, as soon as it is something."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
+
+
+def alive(mark):
+    """Pids of living processes whose command line holds `mark`."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                text = (folder / "cmdline").read_bytes()
+                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+            except OSError:
+                continue
+            if mark.encode() in text and state != b"Z":
+                found.append(int(folder.name))
+    return found
+
+
+@contextlib.contextmanager
+def small_disk(folder, options):
+    """A file system of its own at `folder`, gone afterwards."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: a small file system needs root")
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_every_process_has_its_number_its_cores_its_log(tmp_path):
+    """Four on this machine."""
+    made = Launch(
+        tmp_path, '#!/bin/bash\necho "$LLSUB_RANK/$LLSUB_SIZE $OMP_NUM_THREADS $(taskset -pc $$)"\necho err >&2\n', 4
+    )
+    code, text = made.go()
+    assert code == 0, text
+    for rank in range(4):
+        first, second = made.log(rank).splitlines()
+        assert first.startswith(f"{rank}/4 ")
+        assert first.split()[-1] == made.results()[rank].cpus
+        assert second == "err"
+    assert "4 of 4 ranks done" in text
+    summary = json.loads((made.folder / "summary.json").read_text())
+    assert summary["done"] == 4
+    assert [one["rank"] for one in summary["results"]] == [0, 1, 2, 3]
+
+
+def test_a_failure_is_the_launchers_failure_and_says_which(tmp_path):
+    """Exit code, signal and a program that cannot run, each in its words."""
+    text = "#!/bin/bash\ncase $LLSUB_RANK in 1) exit 7;; 2) kill -SEGV $$;; esac\n"
+    made = Launch(tmp_path, text, 4)
+    code, said = made.go()
+    assert code == 1
+    assert {task: one.outcome for task, one in made.results().items()} == {
+        0: "done",
+        1: "failed",
+        2: "signal",
+        3: "done",
+    }
+    assert "exit code 7" in said
+    assert "SIGSEGV" in said
+    assert "--resume" in said
+
+
+def test_retries_count_and_stop_at_success(tmp_path):
+    """The third attempt works; retries=1 would not have been enough."""
+    text = '#!/bin/bash\necho "attempt $LLSUB_ATTEMPT"\n[ $LLSUB_ATTEMPT = 3 ]\n'
+    made = Launch(tmp_path, text, 2, retries=3)
+    code, _ = made.go()
+    assert code == 0
+    assert made.attempts() == {0: ["failed", "failed", "done"], 1: ["failed", "failed", "done"]}
+    assert made.log(0).splitlines() == [
+        "attempt 1", "--- task 0, attempt 2", "attempt 2", "--- task 0, attempt 3", "attempt 3",
+    ]  # fmt: skip
+
+
+RANK_AND_TASK = """#!/bin/bash
+cd {folder}
+echo >>starts.$LLSUB_TASK
+echo "log of $LLSUB_RANK"
+if [ $(wc -l <starts.$LLSUB_TASK) -le $(sed -n $((LLSUB_TASK + 1))p failures) ]; then
+    [ $((LLSUB_TASK % 2)) = 0 ] && exit 3
+    kill -KILL $$
+fi
+echo "$LLSUB_TASK $SLURM_SHARE_RANK $LLMR_RANK" >>out.$LLSUB_RANK
+"""
+"""Fails as often as the line of the file `failures` with its task's number says, then writes where its rank belongs."""
+
+
+def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
+    """Rank 3 fails when the seat of rank 0 has been free for a while: it runs there again, as rank 3."""
+    text = f"""#!/bin/bash
+    until [ $LLSUB_RANK = 0 ] || [ -s {tmp_path}/out.$((LLSUB_RANK - 1)) ]; do sleep 0.05; done
+    [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
+    echo x >>{tmp_path}/out.$LLSUB_RANK
+    """
+    made = Launch(tmp_path, text, 4, retries=1)
+    assert made.go()[0] == 0
+    assert [(tmp_path / f"out.{rank}").read_text() for rank in range(4)] == ["x\n"] * 4
+    assert [made.results()[task].rank for task in range(4)] == [0, 1, 2, 3]
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    failures=st.lists(st.integers(0, 4), min_size=2, max_size=5),
+    retries=st.integers(0, 2),
+    more=st.sampled_from(
+        [{}, {"logs": "rank"}, {"distribution": "dynamic"}, {"kind": "llmapreduce", "distribution": "cyclic"}]
+    ),
+)
+def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failures, retries, more):
+    """Whatever fails how often, on whatever seat it is tried again, in however many submissions."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "failures").write_text("".join(f"{times}\n" for times in failures))
+    made = Launch(folder, RANK_AND_TASK.format(folder=folder), len(failures), retries=retries, **more)
+    for _ in range(1 + max(failures)):
+        code, _ = made.go()
+        if code == 0:
+            break
+    assert code == 0
+    for rank in range(len(failures)):
+        third = f" {rank}" if more.get("kind") else " "
+        assert (folder / f"out.{rank}").read_text() == f"{rank} {rank}{third}\n"
+        assert set(re.findall("log of .*", made.log(rank))) == {f"log of {rank}"}
+    tried = made.all_attempts()
+    assert {task: {one.rank for one in of_task} for task, of_task in tried.items()} == {
+        task: {task} for task in range(len(failures))
+    }
+    assert {task: len(of_task) for task, of_task in tried.items()} == {n: 1 + times for n, times in enumerate(failures)}
+
+
+def test_with_more_tasks_than_processes_the_rank_is_the_processes(tmp_path):
+    """Six tasks of two processes, each tried twice: LLSUB_TASK is the task's, LLSUB_RANK one of the two."""
+    text = "#!/bin/bash\necho $LLSUB_RANK\n[ $LLSUB_ATTEMPT = 2 ]\n"
+    made = Launch(tmp_path, text, 2, tasks=6, retries=1, distribution="dynamic")
+    assert made.go()[0] == 0
+    assert {line for task in range(6) for line in made.log(task).splitlines() if line.isdigit()} <= {"0", "1"}
+    assert {one.rank for one in made.results().values()} <= {0, 1}
+
+
+@pytest.mark.parametrize("logs", ["task", "rank"])
+@pytest.mark.parametrize("distribution", ["block", "cyclic", "dynamic"])
+def test_more_tasks_than_processes_each_once(tmp_path, distribution, logs):
+    """200 on 3 processes; the effects are counted where the tasks leave them."""
+    made = Launch(
+        tmp_path, f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\necho out $LLSUB_TASK\n", 3,
+        tasks=200, distribution=distribution, logs=logs,
+    )  # fmt: skip
+    code, text = made.go()
+    assert code == 0, text
+    assert sorted(map(int, (tmp_path / "effects").read_text().split())) == list(range(200))
+    if logs == "task":
+        assert all(made.log(task) == f"out {task}\n" for task in range(200))
+    else:
+        assert sum(made.log(rank).count("out ") for rank in range(3)) == 200
+        assert "--- task 5\nout 5\n" in "".join(made.log(rank) for rank in range(3))
+
+
+def test_the_lines_of_a_tasks_file_are_what_they_are_said_to_be(tmp_path):
+    """A command for the shell; one argument with blanks; several arguments."""
+    lines = ["echo a; echo $LLSUB_TASK", "echo 'b  c'"]
+    made = Launch(tmp_path, "", 1, tasks=2, task_kind="command", command=(), lines=lines)
+    assert made.go()[0] == 0
+    assert (made.log(0), made.log(1)) == ("a\n0\n", "b  c\n")
+    script = "#!/bin/bash\nprintf '<%s>' \"$@\"\n"
+    for kind, line, expected in (("input", "x  y", "<x  y>"), ("arguments", '["p q","r"]', "<p q><r>")):
+        folder = tmp_path / kind
+        folder.mkdir()
+        made = Launch(folder, script, 1, task_kind=kind, lines=[line])
+        assert made.go()[0] == 0
+        assert made.log(0) == expected
+
+
+def test_a_ranks_log_that_is_removed_is_there_again_for_its_next_task(tmp_path):
+    """The launcher keeps it open from one short task to the next."""
+    text = "#!/bin/bash\necho out $LLSUB_TASK\n[ $LLSUB_TASK != 0 ] || rm LLSUB.1/p*/task.sh.log.0\n"
+    made = Launch(tmp_path, text, 1, tasks=3, logs="rank")
+    assert made.go()[0] == 0
+    assert made.log(0) == "--- task 1\nout 1\n--- task 2\nout 2\n"
+
+
+def test_a_line_that_no_program_can_be_given_is_its_tasks_failure_alone(tmp_path):
+    """A NUL: exec knows no argument with it, and would take what stands before it."""
+    made = Launch(tmp_path, "#!/bin/bash\necho $1\n", 1, tasks=2, task_kind="input", lines=["cut\0here", "whole"])
+    code, said = made.go()
+    assert code == 1
+    assert {task: one.outcome for task, one in made.results().items()} == {0: "not started", 1: "done"}
+    assert "its line in the tasks file cannot be used" in said
+    assert made.log(1) == "whole\n"
+
+
+def test_a_task_finds_the_variables_of_its_job_and_its_own_number(tmp_path):
+    """Many, an empty one and one that is no UTF-8; the number is that of each task, not of the first in that seat."""
+    text = "#!/bin/bash\nexec env -0\n"
+    made = Launch(tmp_path, text, 1, tasks=2)
+    asked = {**{f"X_{number:03}": f"{number} =" for number in range(200)}, "X_EMPTY": "", "X_ODD": "\udcff"}
+    assert made.go(**asked)[0] == 0
+    for task in range(2):
+        words = (made.node / f"task.sh.log.{task}").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
+        found = dict(word.split("=", 1) for word in words)
+        assert {name: value for name, value in found.items() if name.startswith("X_")} == asked
+        assert (found["LLSUB_TASK"], found["LLSUB_ATTEMPT"]) == (str(task), "1")
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    """Half of the tasks fail until a file is there; the second launch runs these and no other."""
+    text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n[ -e {tmp_path}/now ] || [ $((LLSUB_TASK % 2)) = 0 ]\n"
+    made = Launch(tmp_path, text, 4, tasks=20, distribution="dynamic")
+    assert made.go()[0] == 1
+    (tmp_path / "now").touch()
+    assert made.go()[0] == 0
+    ran = list(map(int, (tmp_path / "effects").read_text().split()))
+    assert sorted(ran) == sorted([*range(20), *range(1, 20, 2)])
+
+
+def test_children_of_a_task_end_with_it(tmp_path):
+    """Its background processes do, in its own session or one of theirs."""
+    text = f"#!/bin/bash\nsleep 98{os.getpid()} &\nsetsid sleep 97{os.getpid()} &\nsleep 0.1\n"
+    made = Launch(tmp_path, text, 2)
+    code, _ = made.go()
+    assert code == 0
+    assert alive(f"98{os.getpid()}") == []
+    assert alive(f"97{os.getpid()}") == []
+
+
+THREAD = """#!/usr/bin/env python3
+import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+open("thread", "w").write(str(os.getpid()))
+ctypes.CDLL(None).syscall(60, 0)
+"""
+"""Its main thread ends (exit(2) of x86-64, which ends one thread), and another one goes on."""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOT TESTED: the number of exit(2) is another one")
+def test_a_process_whose_main_thread_has_ended_is_ended_with_the_run(tmp_path):
+    """A task leaves one behind, in a session of its own. The kernel shows it as a zombie."""
+    (tmp_path / "thread.py").write_text(THREAD)
+    (tmp_path / "thread.py").chmod(0o755)
+    made = Launch(tmp_path, "#!/bin/bash\nsetsid ./thread.py &\nuntil [ -s thread ]; do sleep 0.05; done\n", 1)
+    code, said = made.go()
+    assert code == 0, said
+    assert not Path("/proc", (tmp_path / "thread").read_text()).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_passes_it_on_and_says_what_is_unfinished(tmp_path, number):
+    """A task that has a handler saves its state, and is unfinished all the same; one without dies."""
+    text = f"""#!/bin/bash
+    case $LLSUB_RANK in
+        0) trap 'echo saved; exit 0' TERM INT; echo ready; while :; do sleep 0.05; done;;
+        1) trap - INT; echo ready; exec sleep 96{os.getpid()};;
+    esac"""
+    made = Launch(tmp_path, text, 2).start()
+    wait_for(made.is_ready)
+    made.process.send_signal(number)
+    code, said = made.end()
+    assert code == (130 if number == signal.SIGINT else 1)
+    assert "saved" in made.log(0)
+    assert {task: one.outcome for task, one in made.results().items()} == {0: "unfinished", 1: "unfinished"}
+    assert "unfinished: 0-1" in said
+    assert alive(f"96{os.getpid()}") == []
+
+
+def test_usr1_reaches_the_tasks_and_ends_nothing(tmp_path):
+    """It is their word to write a checkpoint."""
+    text = "#!/bin/bash\ntrap 'echo checkpoint; exit 0' USR1\necho ready\nwhile :; do sleep 0.05; done\n"
+    made = Launch(tmp_path, text, 2).start()
+    wait_for(made.is_ready)
+    made.process.send_signal(signal.SIGUSR1)
+    code, _ = made.end()
+    assert code == 0
+    assert [made.log(n).splitlines()[-1] for n in (0, 1)] == ["checkpoint"] * 2
+
+
+def test_a_loop_that_is_killed_leaves_nothing_running_and_no_result_unknown(tmp_path):
+    """kill -9 in the middle of 400 short tasks; then the rest, and every effect is there once at least, and those of
+    tasks that are written down exactly once."""
+    text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\n"
+    made = Launch(tmp_path, text, 4, tasks=400, distribution="dynamic").start()
+    loop = made.loop_pid()
+    wait_for(lambda: (tmp_path / "effects").exists() and len((tmp_path / "effects").read_text().split()) > 50)
+    os.kill(loop, signal.SIGKILL)
+    code, said = made.end()
+    assert code == 1
+    assert "SIGKILL" in said
+    assert alive(str(tmp_path / "task.sh")) == []
+    ran = (tmp_path / "effects").read_text().split()
+    done = {task for task, one in made.results().items() if one.outcome == "done"}
+    ended_early = {task for task, one in made.results().items() if one.outcome != "done"}
+    assert len(done) < 400
+    assert {int(task) for task in ran} <= done | ended_early
+    assert made.go()[0] == 0
+    counts = {task: (tmp_path / "effects").read_text().split().count(str(task)) for task in range(400)}
+    assert all(counts[task] == 1 for task in done)
+    assert all(counts[task] >= 1 for task in range(400))
+
+
+def test_a_task_that_ended_before_its_killed_loop_had_its_pid_is_not_run_again(tmp_path):
+    """A lease on the script holds up its execution until the loop is stopped; the task runs, ends under another name
+    than its script's, and then the loop is killed."""
+    made = Launch(tmp_path, f"#!/usr/bin/env bash\necho >>{tmp_path}/effects\n", 1)
+    script, before = os.open(tmp_path / "task.sh", os.O_RDONLY), signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        fcntl.fcntl(script, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        made.start()
+        loop = made.loop_pid()
+        starting = wait_for(lambda: children_of_threads(loop))[0]
+        os.kill(loop, signal.SIGSTOP)
+        wait_for(lambda: b") T " in Path(f"/proc/{loop}/stat").read_bytes())
+        fcntl.fcntl(script, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        wait_for(lambda: b") Z " in Path(f"/proc/{starting}/stat").read_bytes())
+        os.kill(loop, signal.SIGKILL)
+    finally:
+        os.close(script)
+        signal.signal(signal.SIGIO, before)
+    code, said = made.end()
+    assert (code, "SIGKILL" in said) == (1, True)
+    assert made.attempts() == {0: ["done"]}
+    assert made.go()[0] == 0
+    assert (tmp_path / "effects").read_text() == "\n"
+
+
+def test_a_guard_that_is_killed_takes_all_with_it(tmp_path):
+    """The loop ends its tasks in good order and writes down what became of them."""
+    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 95{os.getpid()}\n", 2).start()
+    loop = made.loop_pid()
+    wait_for(lambda: len(alive(f"95{os.getpid()}")) == 2)
+    os.kill(made.process.pid, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{loop}").exists())
+    made.process.communicate()
+    assert alive(f"95{os.getpid()}") == []
+    assert {one.outcome for one in made.results().values()} == {"unfinished"}
+
+
+def test_a_child_that_is_killed_is_the_only_one_that_suffers(tmp_path):
+    """kill -9 from outside: its rank failed, the others are done, and with a retry it is done as well."""
+    text = f"#!/bin/bash\n[ $LLSUB_RANK = 1 ] && [ $LLSUB_ATTEMPT = 1 ] && exec sleep 94{os.getpid()}\nexit 0\n"
+    made = Launch(tmp_path, text, 3, retries=1).start()
+    os.kill(wait_for(lambda: alive(f"94{os.getpid()}"))[0], signal.SIGKILL)
+    code, _ = made.end()
+    assert code == 0
+    assert made.attempts() == {0: ["done"], 1: ["signal", "done"], 2: ["done"]}
+
+
+def test_a_stop_and_a_continue_change_nothing(tmp_path):
+    """scontrol suspend and resume, several times, in the middle of everything."""
+    made = Launch(tmp_path, "#!/bin/bash\nsleep 2.5\n", 2, tasks=4, distribution="dynamic").start()
+    loop = made.loop_pid()
+    for _ in range(4):
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in (made.process.pid, loop):
+                os.kill(pid, number)
+            time.sleep(0.5)
+    code, said = made.end()
+    assert code == 0, said
+
+
+def test_short_tasks_do_not_drown_a_request_to_end(tmp_path):
+    """20,000 of them: Ctrl-C counts after a moment, not when they are through."""
+    made = Launch(tmp_path, "", 8, command=("/bin/true",), tasks=20_000, distribution="dynamic", logs="rank").start()
+    wait_for(lambda: list(made.folder.glob("p*/results.jsonl")) and len(made.results()) > 100)
+    made.process.send_signal(signal.SIGINT)
+    code, _ = made.end()
+    assert code == 130
+    assert len(made.results()) < 15_000
+
+
+@pytest.mark.parametrize("broken", ["closed pipe", "/dev/full"])
+def test_a_log_that_takes_nothing_more_costs_no_task(tmp_path, broken):
+    """Told to end with nobody to read what it says: the tasks are ended and written down, the code is not 0."""
+    if broken == "closed pipe":
+        reader, out = os.pipe()
+        os.close(reader)
+    else:
+        out = os.open(broken, os.O_WRONLY)
+    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 93{os.getpid()}\n", 2).start(stdout=out)
+    os.close(out)
+    wait_for(made.is_ready)
+    made.process.send_signal(signal.SIGTERM)
+    assert made.process.wait(timeout=PATIENCE_S) == 1
+    assert alive(f"93{os.getpid()}") == []
+    assert {one.outcome for one in made.results().values()} == {"unfinished"}
+
+
+def test_two_launchers_of_one_run_are_one_too_many(tmp_path):
+    """The second one is refused with a sentence; no task runs twice."""
+    text = f"#!/bin/bash\necho $LLSUB_TASK >>{tmp_path}/effects\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\n"
+    made = Launch(tmp_path, text, 2, tasks=10).start()
+    wait_for(lambda: (tmp_path / "effects").exists())
+    argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(made.folder)]
+    second = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
+    assert second.returncode == 1
+    assert "another launcher is at work" in second.stderr
+    (tmp_path / "go").touch()
+    assert made.end()[0] == 0
+    assert sorted(map(int, (tmp_path / "effects").read_text().split())) == list(range(10))
+
+
+def test_a_run_whose_folder_is_removed_leaves_no_process(tmp_path):
+    """And then its loop is killed as well."""
+    made = Launch(tmp_path, f"#!/bin/bash\necho ready\nexec sleep 92{os.getpid()}\n", 2).start()
+    loop = made.loop_pid()
+    wait_for(made.is_ready)
+    shutil.rmtree(made.folder)
+    os.kill(loop, signal.SIGKILL)
+    code, _ = made.end()
+    assert code == 1
+    assert alive(f"92{os.getpid()}") == []
+
+
+def test_a_chain_of_processes_that_run_away_is_overtaken(tmp_path):
+    """Each starts the next in a session of its own and ends: no list of processes ever shows two of them."""
+    chain = tmp_path / f"chain{os.getpid()}"
+    chain.write_text(f"#!/bin/bash\n[ $1 -gt 0 ] && setsid {chain} $(($1 - 1)) &\nsleep 0.02\n")
+    chain.chmod(0o755)
+    made = Launch(tmp_path, f"#!/bin/bash\nsetsid {chain} 2000 &\nsleep 0.3\n", 1)
+    assert made.go()[0] == 0
+    time.sleep(0.3)
+    assert alive(str(chain)) == []
+
+
+def test_the_last_line_of_a_log_that_goes_through_tee_is_there(tmp_path):
+    """`exec > >(tee ...)`: tee is still at it when its script has ended."""
+    text = "#!/bin/bash\nexec > >(sleep 0.2; cat)\necho the last line\n"
+    made = Launch(tmp_path, text, 4)
+    assert made.go()[0] == 0
+    assert [made.log(rank) for rank in range(4)] == ["the last line\n"] * 4
+
+
+def test_what_may_pass_is_waited_for(tmp_path):
+    """A disk without room for another log, for two seconds: no task fails of it, and it is said."""
+    with small_disk(tmp_path / "small", "nr_inodes=64") as small:
+        made = Launch(small, "#!/bin/bash\nsleep 0.3\n", 1, tasks=6).start()
+        wait_for(lambda: list(made.folder.glob("p*/task.sh.log.0")))
+        fillers = []
+        with contextlib.suppress(OSError):
+            while True:
+                fillers.append(small / f"filler{len(fillers)}")
+                fillers[-1].touch()
+        time.sleep(2)
+        assert len(list(made.folder.glob("p*/task.sh.log.*"))) < 6
+        for filler in fillers:
+            filler.unlink(missing_ok=True)
+        code, said = made.end()
+        assert code == 0, said
+        assert "cannot start a task now (No space left on device)" in said
+        assert set(map(tuple, made.attempts().values())) == {("done",)}
+
+
+def test_sigusr1_in_the_first_and_last_moments_ends_no_launcher(tmp_path):
+    """As fast as it can be sent, from the line of the script that ignores it until the launcher has ended. It is passed
+    on to tasks, and some die of it before they can ignore it; these are tried again."""
+    made = Launch(tmp_path, "#!/bin/bash\ntrap '' USR1\nsleep 0.7\n", 2, retries=100)
+    script = tmp_path / "launch.sh"
+    script.write_text(submission.local_script(str(made.folder), sys.executable))
+    with subprocess.Popen(["/bin/bash", script], stdout=subprocess.PIPE, text=True, env=QUIET) as launcher:
+        status = Path(f"/proc/{launcher.pid}/status")
+
+        def ignores():
+            words = dict(line.split(":", 1) for line in status.read_text().splitlines() if line.startswith("Sig"))
+            return int(words["SigIgn"], 16) >> (signal.SIGUSR1 - 1) & 1
+
+        wait_for(ignores)
+        sent = 0
+        while launcher.poll() is None:
+            launcher.send_signal(signal.SIGUSR1)
+            sent += 1
+            time.sleep(0.001)
+        said = launcher.stdout.read()
+    assert launcher.returncode == 0, said
+    assert sent > 100
+    assert "2 of 2 ranks done" in said
+
+
+def test_a_task_ignores_and_blocks_no_signal(tmp_path):
+    """Not those that Python ignores, nor SIGHUP under nohup, nor what launch.sh ignores until the launcher has begun,
+    nor what the launcher has blocked. 32, 33: libc's own."""
+    made = Launch(tmp_path, "", 1, command=("/bin/cat", "/proc/self/status"))
+    assert made.start(before=["nohup", "env", "--ignore-signal=USR1,USR2"]).end()[0] == 0
+    words = dict(line.split(":\t", 1) for line in made.log(0).splitlines() if line.startswith("Sig") and "\t" in line)
+    assert int(words["SigBlk"], 16) == 0
+    assert int(words["SigIgn"], 16) & ~(0b11 << 31) == 0
+
+
+def test_a_word_said_twice_at_once_is_passed_on_once(tmp_path):
+    """As slurmstepd does, which signals every process of a step."""
+    text = "#!/bin/bash\nn=0\ntrap 'n=$((n + 1)); echo $n' USR1\necho ready\nfor i in $(seq 30); do sleep 0.05; done\n"
+    made = Launch(tmp_path, text, 1).start()
+    loop = made.loop_pid()
+    wait_for(made.is_ready)
+    os.kill(made.process.pid, signal.SIGUSR1)
+    os.kill(loop, signal.SIGUSR1)
+    assert made.end()[0] == 0
+    assert [line for line in made.log(0).splitlines() if line.isdigit()] == ["1"]
+
+
+def test_a_fifo_in_a_logs_place_holds_up_nobody(tmp_path):
+    """It is an error of that task."""
+    made = Launch(tmp_path, "#!/bin/bash\n", 2)
+    host = os.uname().nodename.split(".")[0]
+    folder = made.folder / f"p0-p1_{host}"
+    folder.mkdir()
+    os.mkfifo(folder / "task.sh.log.0")
+    code, _ = made.go()
+    assert code == 1
+    assert {task: one.outcome for task, one in made.results().items()} == {0: "not started", 1: "done"}
+
+
+def test_a_program_that_is_not_there_any_more_is_not_started(tmp_path):
+    """A sentence for each, no traceback."""
+    made = Launch(tmp_path, "#!/bin/bash\n", 2)
+    (tmp_path / "task.sh").unlink()
+    code, said = made.go()
+    assert code == 1
+    assert {one.outcome for one in made.results().values()} == {"not started"}
+    assert "No such file" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/no/such/shell -e\n", "its first line names /no/such/shell, which is not there"),
+        ("#!/bin/sh\r\ntrue\r\n", "its lines end as on Windows"),
+        ("#!/bin/sh\n", "Text file busy (somebody has it open for writing)"),
+        ("", "Permission denied"),
+    ],
+)
+def test_a_program_that_the_kernel_refuses_is_blamed_and_not_its_log(tmp_path, text, why):
+    """An interpreter that is not there, Windows' line ends, a file that is being written, a folder."""
+    made = Launch(tmp_path, text, 1)
+    script = tmp_path / "task.sh"
+    with script.open("a") if "busy" in why else contextlib.nullcontext():
+        if not text:
+            script.unlink()
+            script.mkdir()
+        code, _ = made.go()
+    assert code == 1
+    assert (made.results()[0].outcome, made.results()[0].code) == ("not started", None)
+    assert made.results()[0].why.startswith(f"{script}: ")
+    assert why in made.results()[0].why
+
+
+def test_a_node_that_can_start_nothing_does_not_empty_the_queue(tmp_path):
+    """100 in a row, and what the other process was starting meanwhile; the rest is for nodes that can start it, or for
+    whoever resumes the run."""
+    made = Launch(tmp_path, "#!/bin/bash\n", 2, tasks=1000, distribution="dynamic")
+    (tmp_path / "task.sh").unlink()
+    code, said = made.go()
+    assert code == 1
+    assert len(made.results()) in (100, 101)
+    assert "100 tasks in a row could not be started" in said
+
+
+@contextlib.contextmanager
+def cgroup(controller, files):
+    """A cgroup with these values in its files: its folder, and the words before a program that is to be in it."""
+    parents = (Path("/sys/fs/cgroup", controller), Path("/sys/fs/cgroup"))
+    group = next((one for one in parents if one.is_dir()), Path("/no")) / f"test-launch-{os.getpid()}"
+    try:
+        group.mkdir()
+        for name, value in files.items():
+            (group / name).write_text(value)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"NOT TESTED: no cgroup of {controller} can be made ({error})")
+    try:
+        yield group, ["/bin/sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
+        wait_for(lambda: (group / "cgroup.procs").read_text() == "")
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("most", "why"), [(1, "start the launcher"), (2, "make the launcher's threads"), (3, "threads")]
+)
+def test_a_launcher_without_room_for_its_own_processes_says_so(tmp_path, most, why):
+    """For its second process, for the thread that samples, for one that starts tasks."""
+    made = Launch(tmp_path, "", 2, command=("/bin/true",))
+    with cgroup("pids", {"pids.max": str(most)}) as (_, before):
+        code, said = made.start(before=before).end()
+    assert code == 1
+    assert f"{why}: you have as many processes as you may have there" in said
+    assert "Traceback" not in said
+    assert "defect" not in said
+    assert made.go()[0] == 0
+
+
+def test_with_room_for_one_task_at_a_time_all_are_done(tmp_path):
+    """The launcher's two processes, the sampler, one thread that starts tasks, and a task. That more cannot be started
+    is said once, although each task that starts has been one of those that could not."""
+    made = Launch(tmp_path, "", 2, tasks=3, command=("/bin/sleep", "0.1"), bind=False)
+    with cgroup("pids", {"pids.max": "5"}) as (_, before):
+        code, said = made.start(before=before).end()
+    assert code == 0, said
+    assert made.attempts() == {task: ["done"] for task in range(3)}
+    assert said.count("cannot start a task now (Resource temporarily unavailable)") == 1
+
+
+def test_cores_that_the_job_loses_cost_no_task_and_are_not_recorded(tmp_path):
+    """An administrator takes one of two cores away in the middle: the tasks that should be there run on the other."""
+    first, last = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))
+    if first == last:
+        pytest.skip("NOT TESTED: it takes two cores")
+    text = "#!/bin/sh\ntaskset -pc $$\nuntil [ -e lost ]; do sleep 0.05; done\n"
+    made = Launch(tmp_path, text, 2, tasks=4, distribution="cyclic")
+    with cgroup("cpuset", {"cpuset.mems": "0", "cpuset.cpus": f"{first},{last}"}) as (group, before):
+        made.start(before=before)
+        wait_for(lambda: [log for log in made.folder.glob("p*/*.log.*") if log.read_text()][1:])
+        (group / "cpuset.cpus").write_text(str(first))
+        (tmp_path / "lost").touch()
+        code, said = made.end()
+    assert code == 0, said
+    assert said.count(f"the job has lost the cores {last} of") == 1
+    assert [made.results()[task].cpus for task in range(4)] == [str(first), str(last), str(first), ""]
+    assert made.log(3).split()[-1] == str(first)
+
+
+def test_a_script_without_its_first_line_is_run_by_the_shell(tmp_path):
+    """As every shell does."""
+    made = Launch(tmp_path, "echo plain $LLSUB_RANK\n", 1)
+    assert made.go()[0] == 0
+    assert made.log(0) == "plain 0\n"
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    """Before anything starts."""
+    made = Launch(tmp_path, "#!/bin/bash\n", 1)
+    host = os.uname().nodename.split(".")[0]
+    (made.folder / f"p0-p0_{host}").write_text("in the way")
+    code, said = made.go()
+    assert code != 0
+    assert "cannot be written" in said
+    assert "Traceback" not in said
+
+
+def test_a_full_disk_is_said(tmp_path):
+    """A file system of 64 KiB: tasks go on, and whoever reads the log is told."""
+    with small_disk(tmp_path / "small", "size=64k") as small:
+        made = Launch(small, "#!/bin/bash\nhead -c 100000 /dev/zero\nsleep 1.5\nexit 0\n", 2)
+        code, said = made.go()
+        assert "may be cut off" in said
+        assert "could not be written" in said or {one.outcome for one in made.results().values()} == {"done"}
+        assert code in (0, 1)
+        assert "Traceback" not in said
+
+
+def test_a_folder_without_a_run_is_a_sentence(tmp_path):
+    """Exit code 1, as for every state that cannot be read."""
+    argv = [sys.executable, "-m", "slurm_share.cli.main", "launch", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=QUIET)
+    assert done.returncode == 1
+    assert "not the folder of a run" in done.stderr
+
+
+# ---- Runs that only fail -------------------------------------------------------------------------------------------
+
+
+def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
+    """Nothing more starts, what runs goes on to its end, and the last sentences say why."""
+    text = "#!/bin/sh\n[ $LLSUB_TASK = 1 ] && exec sleep 1\n[ -e fixed ] || exit 3\n"
+    made = Launch(tmp_path, text, 2, tasks=50, distribution="dynamic", max_failures=3)
+    code, said = made.go()
+    assert code == 1
+    assert "3 tasks have failed, and --max-failures 3 stops the run: no further task starts on" in said
+    assert "failed: 0,2-3\n" in said
+    assert "unfinished: 4-49\n" in said
+    assert "stopped by --max-failures 3\n" in said
+    assert made.attempts() == {0: ["failed"], 1: ["done"], 2: ["failed"], 3: ["failed"]}
+    (tmp_path / "fixed").touch()
+    code, said = made.go()
+    assert (code, "50 of 50 tasks done" in said, "stopped" in said) == (0, True, False)
+
+
+def test_failures_of_an_instant_slow_a_run_down(tmp_path):
+    """So that a wrong path does not burn through all its tasks; said once."""
+    made = Launch(tmp_path, "#!/bin/sh\nexit 3\n", 2, tasks=5000, distribution="dynamic").start()
+    wait_for(lambda: len(made.results()) > 24)
+    made.process.terminate()
+    code, said = made.end()
+    assert code == 1
+    assert len(made.results()) < 100
+    assert said.count("22 tasks in a row failed in less than 1 s") == 1
+
+
+def test_a_summary_without_room_costs_neither_sentence_nor_exit_code(tmp_path):
+    """What could not be written is named; where the results are is, too."""
+    with small_disk(tmp_path / "disk", "size=300k") as disk:
+        made = Launch(disk, "#!/bin/sh\n[ $LLSUB_TASK != 7 ]\n", 2, tasks=600, distribution="dynamic", logs="rank")
+        code, said = made.go()
+        assert code == 1
+        assert "599 of 600 tasks done" in said
+        assert "failed: 7\n" in said
+        assert f"{made.folder}/summary.json cannot be written (No space left on device); what became of every" in said
+        assert "Traceback" not in said
+        assert list(made.folder.glob("summary*")) == []

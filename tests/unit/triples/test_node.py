@@ -1,0 +1,544 @@
+"""A node made ready: seats from a plan or from GPUs of the launcher's own dealing, and everything given back after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from slurm_share.core import names
+from slurm_share.core.errors import LaunchError, StateError
+from slurm_share.core.paths import Paths
+from slurm_share.core.records import ProcessIdentity, ShareRequest
+from slurm_share.core.settings import Settings
+from slurm_share.mps import control
+from slurm_share.mps import daemons as mp_daemons
+from slurm_share.mps.records import MpsFailed, MpsStarted, MpsStopped
+from slurm_share.node import topology
+from slurm_share.node.records import Core
+from slurm_share.share import plan as share_plan
+from slurm_share.share.leases import Leases
+from slurm_share.share.records import Assignment, MpsOffer, PlanFile, PlanSlot
+from slurm_share.share.rules import allocation, environment
+from slurm_share.slurm.records import JobContext
+from slurm_share.testing import FakeNvml
+from slurm_share.triples.launcher import node, seating
+from slurm_share.triples.records import ENV_JOB_TASKS, Run, Triple
+
+SLURM = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_NODEID": "0",
+    "SLURM_NNODES": "1",
+    "SLURMD_NODENAME": "n1",
+    "SLURM_STEP_ID": "3",
+}
+CORES = tuple(Core((cpu,)) for cpu in range(40))
+NO_MPS = Settings(mps_control="")
+
+
+def uuid(index):
+    return f"GPU-{index:08d}-0000-4000-8000-000000000000"
+
+
+def triple_run(nodes, per_node, threads=None, **settings):
+    size = nodes * per_node
+    triple = Triple(nodes, per_node, threads)
+    return Run(name="x", command=("/x",), cwd="/", triple=triple, processes=size, tasks=size, **settings)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """40 cores and two GPUs, whatever the machine below has."""
+    fake = FakeNvml().gpu().gpu()
+    monkeypatch.setattr(node, "binding", fake)
+    monkeypatch.setattr(topology, "read_machine", lambda allowed: CORES)
+    return fake
+
+
+@pytest.fixture
+def paths(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    return Paths(tmp_path / "state", tmp=tmp_path / "tmp")
+
+
+@pytest.fixture
+def prepare(machine, paths):
+    """prepare() with this test's paths."""
+    made = []
+
+    def call(run, environ, settings=NO_MPS):
+        made.append(node.prepare(run, Path("/runs/LLSUB.1"), environ, paths, settings))
+        return made[-1]
+
+    yield call
+    for one in made:
+        node.release(one)
+
+
+@pytest.fixture
+def daemons(monkeypatch):
+    """MPS whose daemons start, unless they are told not to; what was started and what was stopped."""
+
+    class Daemons:
+        program = "/bin/true"
+        broken: tuple[str, ...] = ()
+        started: tuple[str, ...] = ()
+        stopped: tuple[str, ...] = ()
+
+        def start_many(self, places, deadline, *, replace):
+            self.started = tuple(place.pipe for place in places)
+            identity = ProcessIdentity(1, 1)
+            return tuple(
+                MpsFailed(one, "MpsServerError", "its server ended")
+                if one.gpu in self.broken
+                else MpsStarted(one, identity, (), False, 0.1)
+                for one in places
+            )
+
+        def stop_many(self, places, deadline):
+            self.stopped += tuple(place.pipe for place in places)
+            return tuple(MpsStopped(one, "quit", (), (), 0.1) for one in places)
+
+    found = Daemons()
+    monkeypatch.setattr(mp_daemons, "start_many", found.start_many)
+    monkeypatch.setattr(mp_daemons, "stop_many", found.stop_many)
+    return found
+
+
+def values(seat):
+    return {one.name: one.value for one in seat.environment}
+
+
+# ---- Whose ranks ----
+
+
+def test_a_triple_has_its_ranks_node_by_node(prepare):
+    """[3,8]: the second node has 8 to 15, and its folder says so."""
+    made = prepare(triple_run(3, 8), {**SLURM, "SLURM_NODEID": "1", "SLURM_NNODES": "3"})
+    assert (made.index, made.count, made.first_rank, made.last_rank) == (1, 3, 8, 15)
+    assert [seat.rank for seat in made.seats] == list(range(8, 16))
+    assert made.folder == Path("/runs/LLSUB.1/p8-p15_n1")
+    assert made.job == "4711"
+
+
+def test_a_requeued_job_is_another_one(prepare):
+    """4711.2 after the second requeue."""
+    assert prepare(triple_run(1, 1), {**SLURM, "SLURM_RESTART_COUNT": "2"}).job == "4711.2"
+
+
+def test_without_a_triple_slurm_says_where_processes_are(prepare):
+    """In the words that the job's script kept: the launcher's own step has one task a node."""
+    run = Run(name="x", command=("/x",), cwd="/", triple=None, processes=7, tasks=7)
+    here = {
+        **SLURM,
+        "SLURM_NODEID": "3",
+        "SLURM_NNODES": "4",
+        "SLURM_TASKS_PER_NODE": "1(x4)",
+        ENV_JOB_TASKS: "2(x3),1",
+    }
+    made = prepare(run, here)
+    assert (made.first_rank, made.last_rank) == (6, 6)
+    del here[ENV_JOB_TASKS]
+    assert prepare(run, here).first_rank == 3
+    with pytest.raises(LaunchError, match="Slurm does not say how many tasks"):
+        prepare(run, {**here, "SLURM_TASKS_PER_NODE": ""})
+
+
+def test_outside_slurm_all_processes_are_here(prepare):
+    """A workstation: its own name, all GPUs that CUDA would see, and a job name of its own."""
+    made = prepare(triple_run(1, 3), {})
+    assert made.job.startswith(f"local-{os.getpid()}-")
+    assert (made.first_rank, made.last_rank) == (0, 2)
+    assert made.name == os.uname().nodename.split(".")[0]
+    assert [seat.gpu.index for seat in made.seats] == [0, 1, 0]
+    assert [seat.gpu.index for seat in prepare(triple_run(1, 2), {"CUDA_VISIBLE_DEVICES": "1"}).seats] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        (
+            {},
+            r"\S+ cannot .*: the triple \[2,8,5\] is for 2 nodes, and outside .* machine alone; write \[1,8,5\]",
+        ),
+        ({**SLURM, "SLURM_NNODES": "3"}, r"n1 cannot .* and the job has 3; write \[3,8,5\]"),
+    ],
+)
+def test_a_triple_of_another_number_of_nodes_is_refused(prepare, environ, said):
+    """Ranks would be missing, or there twice."""
+    with pytest.raises(LaunchError, match=said):
+        prepare(triple_run(2, 8, 5), environ)
+
+
+# ---- Cores ----
+
+
+def test_cores_and_threads_of_each_process(prepare):
+    """[1,4,10] fills the node, and [1,4,2] is told what would."""
+    made = prepare(triple_run(1, 4, 10), SLURM)
+    assert [seat.place.cpus for seat in made.seats] == [tuple(range(first, first + 10)) for first in (0, 10, 20, 30)]
+    assert {seat.place.threads for seat in made.seats} == {10}
+    assert made.notes == ()
+    said = "Underutilizing the node: 4 processes x 2 threads = 8 of 40 cores; [1,4,10] would use 40"
+    assert prepare(triple_run(1, 4, 2), SLURM).notes == (said,)
+
+
+def test_the_second_node_does_not_say_it_again(prepare):
+    """Once a run."""
+    assert prepare(triple_run(2, 4, 2), {**SLURM, "SLURM_NNODES": "2", "SLURM_NODEID": "1"}).notes == ()
+
+
+def test_processes_that_are_not_bound_have_all_cores(prepare):
+    """The off switch."""
+    made = prepare(triple_run(1, 4, bind=False), SLURM)
+    assert {seat.place.cpus for seat in made.seats} == {tuple(range(40))}
+    assert {seat.place.threads for seat in made.seats} == {10}
+
+
+def test_cores_near_the_gpu(prepare, machine, monkeypatch):
+    """GPU 0 at socket 1, as its PCI address tells."""
+    for index, bus_id in enumerate(("00000000:3B:00.0", "00000000:AF:00.0")):
+        machine.bus_ids[uuid(index)] = bus_id
+    monkeypatch.setattr(
+        topology, "read_machine", lambda allowed: tuple(Core((c,), c // 20, c // 20) for c in range(40))
+    )
+    monkeypatch.setattr(topology, "read_pci_numa", lambda bus_id: int(bus_id == "00000000:3B:00.0"))
+    made = prepare(triple_run(1, 2), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert [seat.place.cpus[0] for seat in made.seats] == [20, 0]
+
+
+def test_the_real_machine_has_a_seat():
+    """Nothing replaced but the paths: this test's own cores."""
+    made = node.prepare(triple_run(1, 1), Path("/x"), {"CUDA_VISIBLE_DEVICES": ""}, Paths(Path("/nowhere")), NO_MPS)
+    assert set(made.seats[0].place.cpus) == os.sched_getaffinity(0)
+    assert node.release(made) == ()
+
+
+# ---- GPUs without a plan ----
+
+
+def test_without_gpus_nothing_is_said_of_them(prepare):
+    """A CPU triple, in a job without GPUs: the driver's list is not the job's."""
+    made = prepare(triple_run(1, 2), SLURM)
+    assert [(seat.gpu, seat.place.gpu, seat.environment) for seat in made.seats] == [(None, None, ())] * 2
+
+
+def test_the_jobs_gpus_in_turn(prepare):
+    """[1,5,8] on two GPUs: each process sees its own by UUID, and is not capped."""
+    made = prepare(triple_run(1, 5, 8), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert [seat.place.gpu for seat in made.seats] == [0, 1, 0, 1, 0]
+    assert [values(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.seats] == [uuid(n) for n in (0, 1, 0, 1, 0)]
+    assert values(made.seats[2]) == {
+        "CUDA_VISIBLE_DEVICES": uuid(0),
+        "SLURM_SHARE_SLOT": "2",
+        "SLURM_SHARE_SLOTS": "5",
+        "SLURM_SHARE_PER_GPU": "3",
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/slurm-share/no-mps",
+        "SLURM_SHARE_GPU_UUID": uuid(0),
+        "SLURM_SHARE_GPU_INDEX": "0",
+        "SLURM_SHARE_MPS": "off",
+    }
+    assert {seat.slot for seat in made.seats} == {None}
+    assert made.notes == (
+        "the GPUs are shared without MPS: this site has switched MPS off (mps_control); the tasks of a GPU take turns "
+        "on it, and no cap is enforced",
+    )
+
+
+def test_one_process_a_gpu_is_no_sharing(prepare):
+    """Nothing to be said."""
+    made = prepare(triple_run(1, 2), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert made.notes == ()
+
+
+def test_a_driver_that_does_not_answer_leaves_slurms_words(prepare, machine):
+    """CUDA may know them all the same."""
+    machine.broken = "Driver Not Loaded"
+    made = prepare(triple_run(1, 3), {**SLURM, "CUDA_VISIBLE_DEVICES": "2,3"})
+    assert [values(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.seats] == ["2", "3", "2"]
+    assert [seat.gpu for seat in made.seats] == [None] * 3
+    assert [seat.place.gpu for seat in made.seats] == [0, 1, 0]
+    assert "Driver Not Loaded" in made.notes[0]
+    assert prepare(triple_run(1, 3), {}).seats[0].environment == ()
+
+
+def test_simulated_gpus(prepare, machine):
+    """Only where the site says so, and said."""
+    machine.readings.clear()
+    machine.gpu(simulated=True)
+    here = {**SLURM, "CUDA_VISIBLE_DEVICES": "0"}
+    with pytest.raises(LaunchError, match="simulated_gpus is not set"):
+        prepare(triple_run(1, 1), here)
+    made = prepare(triple_run(1, 1), here, Settings(simulated_gpus=True))
+    assert values(made.seats[0])["SLURM_SHARE_SIMULATED"] == "1"
+    assert made.notes == ("the GPUs of this node are simulated: nothing is computed on them",)
+
+
+# ---- MPS of our own ----
+
+MPS = Settings(mps_control="/bin/true")
+TWO = {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+def test_daemons_of_our_own(prepare, daemons, paths):
+    """One a GPU, in a folder that is the user's alone; both are gone after the release, which may come twice."""
+    made = prepare(triple_run(1, 4), TWO, MPS)
+    above = paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}"
+    assert daemons.started == tuple(f"{above}/0000000{n}-000000" for n in (0, 1))
+    assert above.stat().st_mode & 0o777 == 0o700
+    assert [values(seat)["CUDA_MPS_PIPE_DIRECTORY"] for seat in made.seats] == [*daemons.started, *daemons.started]
+    assert {values(seat)["SLURM_SHARE_MPS"] for seat in made.seats} == {"on"}
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in values(made.seats[0])
+    assert made.notes == ()
+    assert node.release(made) == ()
+    assert daemons.stopped == daemons.started
+    assert not above.exists()
+    assert node.release(made) == ()
+
+
+def test_a_share_that_was_written_caps(prepare, daemons):
+    """An even part of what there is, or what was asked."""
+    made = prepare(triple_run(1, 4, share=ShareRequest(4)), TWO, MPS)
+    assert values(made.seats[0])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
+    made = prepare(triple_run(1, 4, share=ShareRequest(4, mem_mib=100, sm=10)), TWO, MPS)
+    assert values(made.seats[3])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=100M"
+    assert values(made.seats[3])["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "10"
+
+
+def test_the_path_of_a_socket_fits(monkeypatch):
+    """In the real /tmp, with the largest numbers there are: 87 bytes."""
+    monkeypatch.setattr(os, "getuid", lambda: 2**32 - 2)
+    monkeypatch.setattr(os, "getpid", lambda: 2**22)
+    here = seating.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
+    folder = seating.mps_folder(Paths(), here)
+    assert str(folder) == "/tmp/slurm-share-4294967294-4294967293.99999-4194304"
+    control.check_pipe(f"{folder}/{Paths().mps_pipe(0, uuid(0)).name}")
+
+
+def test_mps_off_starts_nothing_and_says_nothing(prepare, daemons):
+    """The user knows."""
+    made = prepare(triple_run(1, 4, share=ShareRequest(2, mps=False)), TWO, MPS)
+    assert (daemons.started, made.notes) == ((), ())
+
+
+def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
+    """Said of its GPU; the other one has its daemon."""
+    daemons.broken = (uuid(1),)
+    made = prepare(triple_run(1, 4), TWO, MPS)
+    assert [values(seat)["SLURM_SHARE_MPS"] for seat in made.seats] == ["on", "off", "on", "off"]
+    said = "GPU 1 is shared without MPS: its server ended; its tasks take turns, and no cap is enforced"
+    assert made.notes == (said,)
+    assert len(made.mps) == 1
+
+
+def test_mps_on_or_nothing(prepare, daemons, paths):
+    """What did start is stopped again."""
+    daemons.broken = (uuid(1),)
+    run = triple_run(1, 4, share=ShareRequest(2, mps=True))
+    with pytest.raises(LaunchError, match=r"mps=on was asked, and MPS did not start on GPU-.*: its server ended"):
+        prepare(run, TWO, MPS)
+    assert daemons.stopped == daemons.started[:1]
+    assert list(paths.tmp.iterdir()) == []
+    with pytest.raises(LaunchError, match="mps=on was asked, and this site has switched MPS off"):
+        prepare(run, TWO, NO_MPS)
+
+
+def test_a_strangers_link_in_the_folders_place_is_not_followed(prepare, paths, tmp_path):
+    """The real start looks: without MPS, and said."""
+    (tmp_path / "trap").mkdir()
+    (paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}").symlink_to(tmp_path / "trap")
+    made = prepare(triple_run(1, 4), TWO, MPS)
+    assert made.mps == ()
+    assert "shared without MPS" in made.notes[0]
+    assert list((tmp_path / "trap").iterdir()) == []
+
+
+def test_what_outlives_its_end_is_said(prepare, daemons, monkeypatch):
+    """The node's next user wants to know."""
+    made = prepare(triple_run(1, 4), TWO, MPS)
+    monkeypatch.setattr(
+        mp_daemons,
+        "stop_many",
+        lambda places, deadline: (
+            MpsStopped(places[0], "still there", (), (ProcessIdentity(99, 1),), 1.0),
+            MpsFailed(places[1], "MpsSilentError", "it hangs"),
+        ),
+    )
+    said = node.release(made)
+    assert "outlives every signal (process 99)" in said[0]
+    assert said[1].endswith("could not be ended: it hangs")
+    monkeypatch.setattr(mp_daemons, "stop_many", daemons.stop_many)
+
+
+# ---- GPUs of a plan ----
+
+PLAN = PlanFile(
+    4711,
+    os.getuid(),
+    "n1",
+    share=ShareRequest(4),
+    gpus=2,
+    cores=((0,),),
+    notes=("the GPUs of this node are simulated: nothing is computed on them",),
+    slots=tuple(
+        PlanSlot(
+            number,
+            0,
+            (
+                Assignment("CUDA_VISIBLE_DEVICES", uuid(number % 2)),
+                Assignment("SLURM_SHARE_SLOT", str(number)),
+                Assignment("SLURM_SHARE_GPU_UUID", uuid(number % 2)),
+                Assignment("SLURM_SHARE_GPU_INDEX", str(number % 2 + 2)),
+                Assignment("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.2", True),
+            ),
+        )
+        for number in range(8)
+    ),
+)
+
+
+@pytest.fixture
+def planned(paths):
+    """Writes a plan with its slots as the Prolog does."""
+
+    def write(plan=PLAN, job=4711):
+        paths.slots(job).mkdir(parents=True)
+        for name in (*map(str, range(len(plan.slots))), names.SLOTS_LOCK):
+            (paths.slots(job) / name).touch(0o600)
+        paths.plan(job).write_text(share_plan.render(plan))
+
+    return write
+
+
+def computed_plan(per_gpu=4, gpus=2):
+    """As the Prolog writes it, under MPS."""
+    listed = tuple(replace(reading.gpu, index=reading.gpu.index + 2) for reading in FakeNvml().gpu().gpu().readings)
+    job = JobContext(4711, os.getuid(), os.getgid(), "n1", ("2", "3")[:gpus], ShareRequest(per_gpu, sm="even"))
+    plan = allocation.allocate(job, listed[:gpus], MpsOffer(48), Settings(), cores=((0,),))
+    return environment.plan_file(allocation.settle_mps(plan, {uuid(0): "/p0", uuid(1): "/p1"}, {}))
+
+
+def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
+    """N was computed for nodes with one GPU, and this one has two: two processes a GPU, half of it each."""
+    planned(computed_plan())
+    made = prepare(triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=True), SLURM)
+    assert [seat.slot for seat in made.seats] == [0, 1, 2, 3]
+    for seat in made.seats:
+        found = values(seat)
+        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
+        assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+        assert (found["SLURM_SHARE_PER_GPU"], found["SLURM_SHARE_SLOTS"]) == ("2", "4")
+    said = "n1 has 2 GPUs, more than --share-gpu=4 was computed for: 2 processes on a GPU, with caps for as many"
+    assert said in made.notes
+    assert not [note for note in made.notes if "left over" in note]
+
+
+@pytest.mark.parametrize("reason", ["written", "another step", "no driver", "as many"])
+def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
+    """A number that the user wrote; slots that others have; GPUs of unknown size; and where nothing differs."""
+    plan = computed_plan(per_gpu=2 if reason == "as many" else 4)
+    planned(plan)
+    run = triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=reason != "written")
+    if reason == "no driver":
+        machine.broken = "Driver Not Loaded"
+    if reason == "another step":
+        others = Leases(paths.slots(4711), [uuid(number % 2) for number in range(8)], 2)
+        assert others.take(1) == (0,)
+    made = prepare(run, SLURM)
+    assert all(seat.environment == plan.slots[seat.slot].environment for seat in made.seats)
+    if reason == "another step":
+        others.close()
+
+
+def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
+    """Each seat has its slot's own lines; nobody else of the job has those slots meanwhile."""
+    planned()
+    made = prepare(triple_run(1, 5), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
+    assert [seat.slot for seat in made.seats] == [0, 1, 2, 3, 4]
+    assert [seat.environment for seat in made.seats] == [slot.environment for slot in PLAN.slots[:5]]
+    assert [seat.place.gpu for seat in made.seats] == [0, 1, 0, 1, 0]
+    assert [(seat.gpu.uuid, seat.gpu.index, seat.gpu.name) for seat in made.seats[:2]] == [
+        (uuid(0), 2, "Fake GPU"),
+        (uuid(1), 3, "Fake GPU"),
+    ]
+    assert made.notes == ("3 of the 8 slots of n1 are left over: a triple with 8 processes on a node would use them",)
+    assert (paths.slots(4711) / "0").read_text().startswith("step 3 holder ")
+    other = Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)])
+    assert other.take(8) == (5, 6, 7)
+    other.close()
+    node.release(made)
+    assert Leases(paths.slots(4711), [uuid(n % 2) for n in range(8)]).take(8) == tuple(range(8))
+
+
+def test_beside_another_step_gpus_are_as_that_one_left_them(prepare, planned, paths):
+    """Slots 0, 2 and 4 are taken: the second GPU has more room."""
+    planned()
+    for slot in (0, 2, 4):
+        started = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]
+        (paths.slots(4711) / str(slot)).write_text(f"step 0 holder 0 0 task {os.getpid()} {started}\n")
+    made = prepare(triple_run(1, 4), SLURM)
+    assert [seat.slot for seat in made.seats] == [1, 3, 5, 6]
+    assert [seat.place.gpu for seat in made.seats] == [1, 1, 1, 0]
+    with pytest.raises(LaunchError, match="2 processes want a slot each, and other steps of the job have 7 of its 8"):
+        prepare(triple_run(1, 2), SLURM)
+    assert prepare(triple_run(1, 1), SLURM).seats[0].slot == 7
+
+
+def test_more_processes_than_slots(prepare, planned):
+    """The arithmetic and what to write."""
+    planned()
+    with pytest.raises(LaunchError, match=r"9 processes are more than 2 GPUs x 4 = 8 slots; write --share-gpu=5, or"):
+        prepare(triple_run(1, 9), SLURM)
+
+
+def test_more_processes_than_a_part_of_a_gpu(prepare, planned):
+    """gres/shard: one slot, though N is 4."""
+    planned(replace(PLAN, gpus=1, slots=PLAN.slots[:1]))
+    with pytest.raises(LaunchError, match="the job has one of 4 parts of a GPU, for one process; ask for 2 tasks"):
+        prepare(triple_run(1, 2), SLURM)
+    assert prepare(triple_run(1, 1), SLURM).seats[0].slot == 0
+
+
+def test_the_prologs_refusal_is_said_as_it_stands(prepare, planned):
+    """Its sentence is complete."""
+    planned(PlanFile(4711, os.getuid(), "n1", refused="job 4711 cannot have --share-gpu=4 on n1: no GPU"))
+    with pytest.raises(LaunchError) as caught:
+        prepare(triple_run(1, 1), SLURM)
+    assert str(caught.value) == "job 4711 cannot have --share-gpu=4 on n1: no GPU"
+
+
+def test_anothers_plan_and_a_torn_one_are_errors(prepare, planned, paths):
+    """Neither is worth a guess."""
+    planned(replace(PLAN, uid=os.getuid() + 1))
+    with pytest.raises(LaunchError, match="its plan is of job 4711 of uid"):
+        prepare(triple_run(1, 1), SLURM)
+    paths.plan(4711).write_text("slurm-share-plan 1\n")
+    with pytest.raises(StateError, match="torn"):
+        prepare(triple_run(1, 1), SLURM)
+
+
+def test_other_nodes_say_the_plans_notes_themselves(prepare, planned):
+    """On the first one the batch shell has said them."""
+    planned()
+    assert prepare(triple_run(1, 8), SLURM).notes == ()
+    second = {**SLURM, "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_ID": "4712"}
+    planned(replace(PLAN, job_id=4712), 4712)
+    assert prepare(triple_run(2, 8), second).notes == PLAN.notes
+
+
+def test_a_plan_needs_no_driver_here(prepare, planned, machine):
+    """The GPU is as the plan has it."""
+    planned()
+    machine.broken = "Driver Not Loaded"
+    made = prepare(triple_run(1, 2), SLURM)
+    assert [(seat.gpu.uuid, seat.gpu.index, seat.gpu.memory_total_mib) for seat in made.seats] == [
+        (uuid(0), 2, None),
+        (uuid(1), 3, None),
+    ]
+
+
+def test_the_time_for_ending_mps_is_less_than_slurm_gives():
+    """KillWait is 30 s."""
+    assert seating.MPS_STOP_S + mp_daemons.UNDO_S < 30

@@ -1,0 +1,115 @@
+"""How an attempt ended, and when there is room to try again."""
+
+import signal
+
+import pytest
+
+from slurm_share.node.records import Room
+from slurm_share.triples.rules.outcomes import (
+    GPU_MEMORY_WORDS,
+    Ending,
+    asked_mib,
+    has_room,
+    may_be_memory,
+    need_mib,
+    outcome,
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (Ending(0), "done"),
+        (Ending(3), "failed"),
+        (Ending(None, signal.SIGSEGV), "signal"),
+        (Ending(None, signal.SIGKILL, host_oom=True), "host memory"),
+        (Ending(137, host_oom=True), "host memory"),  # a shell's word for its child's SIGKILL
+        (Ending(None, signal.SIGKILL), "signal"),
+        (Ending(143, stopped_by_us=True), "unfinished"),
+        (Ending(0, stopped_by_us=True), "unfinished"),  # it may have saved its state
+        (Ending(1, log_tail=b"RuntimeError: it broke"), "failed"),
+        (Ending(1, log_tail=b"numpy.core._exceptions._ArrayMemoryError: Unable to allocate"), "failed"),
+    ],
+)
+def test_an_end_has_one_name(ending, expected):
+    """Exit code, signal, the kernel's count and our own word decide in that order of knowledge."""
+    assert outcome(ending)[0] == expected
+
+
+@pytest.mark.parametrize("words", GPU_MEMORY_WORDS)
+def test_what_programs_print_when_a_gpu_is_full_is_known(words):
+    """Only where the program failed: one that caught the error and went on has done its work."""
+    text = b"epoch 1\n" + words + b". Tried to allocate 2.00 GiB\n"
+    kind, why = outcome(Ending(1, log_tail=text))
+    assert kind == "gpu memory"
+    assert words.decode() in why
+    assert outcome(Ending(0, log_tail=text))[0] == "done"
+
+
+def test_the_reason_names_the_signal_or_the_code():
+    """Numbers of signals that have no name are shown as numbers."""
+    assert "SIGSEGV" in outcome(Ending(None, signal.SIGSEGV))[1]
+    assert "exit code 7" in outcome(Ending(7))[1]
+    assert "signal 63" in outcome(Ending(None, 63))[1]
+
+
+def test_the_kernels_count_is_read_only_after_what_it_may_have_done():
+    """A SIGKILL, or a failure that may stand for one."""
+    assert may_be_memory(Ending(None, signal.SIGKILL))
+    assert may_be_memory(Ending(137))
+    assert not may_be_memory(Ending(None, signal.SIGTERM))
+    assert not may_be_memory(Ending(0))
+
+
+def test_the_need_is_the_largest_that_was_seen():
+    """Of the task itself, or of another of its run; nothing seen is not nothing needed."""
+    assert need_mib(100, [200, 2400]) == 2400
+    assert need_mib(None, [0, 0]) is None
+    assert need_mib(None, []) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "mib"),
+    [
+        (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total", 2048),
+        (b"Tried to allocate 20.50 MiB", 21),
+        (b"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.", 4096),
+        (b"Failed to allocate request for 2.0GiB (2147483648B) on device ordinal 0", 2048),
+        (b"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 1,073,741,824 bytes (allocated so far", 1024),
+        (b"Tried to allocate 1.00 GiB\nTried to allocate 3.00 GiB", 3072),
+        (b"CUDA out of memory", None),
+        (b"Tried to allocate 0 bytes", None),
+    ],
+)
+def test_what_a_program_asked_for_in_vain(log, mib):
+    """In the words of PyTorch, XLA and CuPy; the last of several."""
+    assert asked_mib(log) == mib
+
+
+class TestRoom:
+    """A 32 GiB GPU and tasks of 2,400 MiB."""
+
+    def test_an_empty_gpu_is_room_for_anything(self):
+        """There is nothing to wait for."""
+        assert has_room(None, None, 0)
+        assert has_room(99_999, Room(32_768, 32_000), 0)
+
+    def test_without_figures_one_waits_for_an_empty_gpu(self):
+        """Neither a need nor a reading: no guess."""
+        assert not has_room(None, Room(32_768, 0), 1)
+        assert not has_room(2400, None, 1)
+
+    def test_thirteen_fit_and_a_fourteenth_does_not(self):
+        """32,768 less 2 % is 32,112: 13 x 2,400 = 31,200."""
+        assert has_room(2400, Room(32_768, 12 * 2400, (2400,) * 12), 12)
+        assert not has_room(2400, Room(32_768, 13 * 2400, (2400,) * 13), 13)
+
+    def test_a_task_that_has_just_begun_counts_with_what_it_will_want(self):
+        """It has taken nothing yet, and would be found out of memory a second later."""
+        assert not has_room(2400, Room(32_768, 0, (0,) * 13), 13)
+        assert not has_room(2400, Room(32_768, 0, ()), 13)
+
+    def test_others_on_the_gpu_count_with_what_they_have(self):
+        """Their tasks are not ours to foresee."""
+        assert has_room(2400, Room(32_768, 29_000, ()), 0)
+        assert not has_room(2400, Room(32_768, 29_000 + 1000, (1000,)), 1)

@@ -1,0 +1,325 @@
+"""What somebody at the dashboard may do, and what exactly would be done: values and words, before anything is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from slurm_share.core import terminal
+from slurm_share.core.errors import SlurmShareError, UsageError, shown
+from slurm_share.core.natural import natural
+from slurm_share.core.records import ProcessIdentity
+from slurm_share.load.snapshot import Survey
+from slurm_share.mps.records import MPS_NAME
+from slurm_share.share.rules import queue
+from slurm_share.share.rules.queue import Chosen
+from slurm_share.slurm import signals as slurm_signals
+from slurm_share.slurm.records import QueuedJob
+
+from .target import Target
+
+Action = Literal["cancel", "signal", "output"]
+NAME_MOST = 40
+"""Of a job's or a process's name in a question."""
+_VERBS: dict[Action, str] = {"cancel": "cancel", "signal": "signal", "output": "show"}
+_STEP = re.compile(r"[0-9]{1,10}")
+_NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
+
+# ---- Who may ----
+
+
+class Me(Struct, frozen=True):
+    """Who sits at the dashboard."""
+
+    name: str
+    uid: int
+
+
+def is_operator(survey: Survey, me: Me) -> bool:
+    """Whether the source has shown others' work to the one who looks: whoever may see it is an operator, and what an
+    operator may do Slurm and the kernel decide once more."""
+    return survey.everybody or survey.user != me.name
+
+
+def why_not(action: Action, targets: Sequence[Target], survey: Survey | None, me: Me, *, readonly: bool) -> str:
+    """Why this cannot be done, a sentence; empty: it may be asked for."""
+    verb = _VERBS[action]
+    if readonly and action != "output":
+        return f"this dashboard is read-only: it does not {verb} anything"
+    if survey is None:
+        return "there is nothing yet: wait for the first look"
+    if survey.source == "demo":
+        return f"there is nothing to {verb} in a demonstration: its jobs are not real"
+    if survey.source == "replay":
+        return f"there is nothing to {verb} in a recording: its jobs are of another time"
+    if not targets:
+        return f"there is not one job of yours alone to {verb} here: put the cursor on a job, or on a process of one"
+    if action != "cancel" and len(targets) > 1:
+        return f"{verb} one at a time: {len(targets)} rows are marked, u unmarks them"
+    for one in targets:
+        if one.owner != me.name and not is_operator(survey, me):
+            return f"{_called(one)} is of {terminal.shortened(one.owner, NAME_MOST)}: you may {verb} your own"
+        if action != "signal" and not one.job:
+            return f"{_called(one)} is in no job: there is nothing of Slurm's to {verb}"
+    if action == "signal" and not scopes(targets[0], survey, me):
+        return _unreachable(targets[0])
+    return ""
+
+
+def _called(target: Target) -> str:
+    if target.process is not None and not target.job:
+        return f"process {target.process.pid} on {terminal.safe(target.node)}"
+    return f"job {terminal.shortened(target.job, NAME_MOST)}"
+
+
+def _is_mps(target: Target) -> bool:
+    """Whether all tasks on a GPU live by it: it ends with the job, and by nobody's slip."""
+    return target.process is not None and target.process_name.startswith(MPS_NAME)
+
+
+def _unreachable(target: Target) -> str:
+    if _is_mps(target):
+        return f"{terminal.safe(target.process_name)} carries every task on its GPU: cancel the job instead"
+    if target.process is not None and target.process.start_ticks is None:
+        return (
+            f"process {target.process.pid} is not known well enough (when it began): its number may be another's soon"
+        )
+    return f"{_called(target)} cannot be reached from here: it is in no job of yours; log in to {target.node}"
+
+
+# ---- What ----
+
+
+class Cancel(Struct, frozen=True):
+    """End these jobs."""
+
+    jobs: tuple[Chosen, ...]
+
+
+class ToProcess(Struct, frozen=True):
+    """A signal to one process."""
+
+    name: str
+    process: ProcessIdentity
+    argv: tuple[str, ...]
+    """What carries it to the process's node; empty: it is here."""
+    job: QueuedJob | None
+    """The job it goes through."""
+
+
+class ToTasks(Struct, frozen=True):
+    """A signal to all tasks of a step or of a job."""
+
+    name: str
+    argv: tuple[str, ...]
+    job: QueuedJob
+
+
+class Deed(Struct, frozen=True, kw_only=True):
+    """A question to a person, and what is done after a yes; nothing that is in here changes between the two."""
+
+    title: str
+    lines: tuple[str, ...]
+    """What it is about, a line each; safe to draw."""
+    command: str
+    """What is run, as for a shell."""
+    yes: str
+    """The word for doing it."""
+    act: Cancel | ToProcess | ToTasks
+
+
+def wanted(targets: Iterable[Target]) -> tuple[queue.Target, ...]:
+    """The jobs of the targets as scancel means them, each once. Raises UsageError for what is no number of a job."""
+    return tuple(dict.fromkeys(found for one in targets for found in queue.parse_targets(_word(one))))
+
+
+def _word(target: Target) -> str:
+    # Slurm does not end one component of a heterogeneous job, and how many elements at once is no part of a name.
+    return re.sub(r"%[0-9]+(?=\]$)", "", target.job.partition("+")[0])
+
+
+def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> Deed:
+    """The question before jobs are ended; `jobs`: what Slurm's queue has of them now. Raises SlurmShareError where
+    none of them is there any more, and where one is not of the user whose name stood on the screen."""
+    chosen: dict[str, Chosen] = {}
+    for target in targets:
+        found = [one for each in wanted([target]) for one in queue.choose(each, jobs)]
+        for one in found:
+            _check_owner(one.job, target, me)
+        chosen |= {one.id: one for one in sorted(found, key=lambda one: natural(one.id))}
+    if not chosen:
+        names = ", ".join(_called(one).removeprefix("job ") for one in targets[:3])
+        raise SlurmShareError(f"Slurm's queue has no job {names}{' ...' * (len(targets) > 3)} any more: it has ended")
+    count = len(chosen)
+    only = next(iter(chosen.values()))
+    return Deed(
+        title=f"Cancel job {only.id}?" if count == 1 else f"Cancel {count} jobs?",
+        lines=tuple(job_words(one.job, one.id, me) for one in chosen.values()),
+        command=shlex.join(["scancel", "--", *chosen]),
+        yes="cancel",
+        act=Cancel(tuple(chosen.values())),
+    )
+
+
+def job_words(job: QueuedJob, id: str, me: Me) -> str:
+    """One job in a line: number, whose, where, and last its name, in quotation marks: anything may stand there."""
+    whose = "your own" if job.uid == me.uid else f"OF {terminal.shortened(job.user, NAME_MOST)}"
+    state = " ".join(job.states).lower()
+    where = f"on {terminal.shortened(job.nodes, NAME_MOST)}" if job.nodes else "waiting"
+    return f'{id}  {whose}  {terminal.safe(state)}, {where}  "{terminal.shortened(job.name, NAME_MOST)}"'
+
+
+def _check_owner(job: QueuedJob, target: Target, me: Me) -> None:
+    is_right = job.uid == me.uid if target.owner == me.name else job.user == target.owner
+    if not is_right:
+        raise SlurmShareError(
+            f"job {job.id} is of {terminal.safe(job.user)} and not of {terminal.safe(target.owner)}: nothing is done"
+        )
+
+
+# ---- Signals ----
+
+MEANINGS = {
+    "TERM": "end in good order",
+    "INT": "as Ctrl-C",
+    "HUP": "many programs read their settings again, others end",
+    "QUIT": "end, with a core file",
+    "USR1": "the program's own, such as: save a checkpoint; others end",
+    "USR2": "the program's own; others end",
+    "STOP": "stand still",
+    "CONT": "go on",
+    "KILL": "end at once, nothing is saved",
+}
+"""What a signal does, in a few words."""
+
+
+class Scope(Struct, frozen=True):
+    """Who would get a signal."""
+
+    of: Literal["process", "step", "job", "script"]
+    words: str
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those that make sense for it: a job is ended by cancelling it."""
+        return (
+            slurm_signals.NAMES
+            if self.of in ("process", "step")
+            else tuple(n for n in slurm_signals.NAMES if n != "KILL")
+        )
+
+
+def scopes(target: Target, survey: Survey, me: Me) -> tuple[Scope, ...]:
+    """Who can get a signal by this target, the least first."""
+    found = []
+    job = terminal.shortened(target.job, NAME_MOST)
+    is_own = target.owner == me.name
+    process = target.process
+    # Through srun one reaches one's own jobs and nobody else's.
+    can_reach = (survey.source == "local" or (is_own and target.job_id is not None)) and not _is_mps(target)
+    if process is not None and process.start_ticks is not None and can_reach and _is_there(target, survey):
+        found.append(Scope("process", process_words(target, me)))
+    if process is not None and target.job_id is not None and (_STEP.fullmatch(target.step) or target.step == "batch"):
+        what = "the script" if target.step == "batch" else f"every task of step {target.step}"
+        found.append(Scope("step", f"{what} of job {job}, on all of its nodes"))
+    if target.job_id is not None:
+        found.append(Scope("job", f"every task of every step of job {job}, not its script"))
+        found.append(
+            Scope("script", f"every task of every step of job {job}, and its script and all that this started")
+        )
+    return tuple(found)
+
+
+def _is_there(target: Target, survey: Survey) -> bool:
+    return bool(_NODE.fullmatch(target.node)) and any(node.name == target.node for node in survey.nodes)
+
+
+def process_words(target: Target, me: Me) -> str:
+    """One process in a line: number, where, whose, and last its name, in quotation marks."""
+    assert target.process is not None
+    of = "your own" if target.owner == me.name else f"OF {terminal.shortened(target.owner, NAME_MOST)}"
+    of += f", task {target.task}" if target.task is not None else ""
+    of += f" of step {shown(target.step)}" if target.step else ""
+    of += f" of job {terminal.shortened(target.job, NAME_MOST)}" if target.job else ", in no job"
+    name = terminal.shortened(target.process_name, NAME_MOST)
+    return f'process {target.process.pid} on {terminal.safe(target.node)}, {of}  "{name}"'
+
+
+def signalling(
+    target: Target,
+    scope: Scope,
+    name: str,
+    job: QueuedJob | None,
+    survey: Survey,
+    me: Me,
+    program: Sequence[str],
+    *,
+    uid: int | None,
+) -> Deed:
+    """The question before a signal is sent; `job`: what Slurm's queue has of its job now; `uid`: whose a process has to
+    be, None: this host does not know. Raises SlurmShareError where it does not, or where the job has ended, does not
+    run, or is not of the user whose name stood on the screen."""
+    if name not in scope.signals:
+        raise UsageError(f"{shown(name)} is no signal for this: there are {', '.join(scope.signals)}")
+    is_here = scope.of == "process" and survey.source == "local"
+    if not is_here or job is not None:
+        if job is None:
+            raise SlurmShareError(f"Slurm's queue has no {_called(target)} any more: it has ended; nothing is sent")
+        _check_owner(job, target, me)
+        if "RUNNING" not in job.states and "SUSPENDED" not in job.states:
+            raise SlurmShareError(f"job {job.id} does not run: {' '.join(job.states).lower()}; nothing is sent")
+    act: ToProcess | ToTasks
+    if scope.of == "process":
+        act = _to_process(target, name, job, uid, () if is_here else program)
+        lines = [process_words(target, me)]
+    else:
+        assert job is not None
+        act = ToTasks(name, tuple(_scancel(target, scope, name, job)), job)
+        lines = [scope.words, job_words(job, job.id, me)]
+    command = f"kill -{name} {act.process.pid}" if isinstance(act, ToProcess) and is_here else shlex.join(act.argv)
+    return Deed(
+        title=f"Send SIG{name}?",
+        lines=(*lines, f"SIG{name}: {MEANINGS[name]}"),
+        command=command,
+        yes="send",
+        act=act,
+    )
+
+
+def _to_process(target: Target, name: str, job: QueuedJob | None, uid: int | None, program: Sequence[str]) -> ToProcess:
+    process = target.process
+    assert process is not None
+    assert process.start_ticks is not None
+    if uid is None:
+        raise SlurmShareError("this host does not know the user of that process; nothing is sent")
+    known = ProcessIdentity(process.pid, process.start_ticks, uid)
+    if not program:
+        return ToProcess(name, known, (), job)
+    assert job is not None
+    number, component = job.het or (job.job_id, None)
+    argv = slurm_signals.step_argv(
+        job=number,
+        component=component,
+        node=target.node,
+        of_job=job.job_id,
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        name=name,
+        program=program,
+    )
+    return ToProcess(name, known, tuple(argv), job)
+
+
+def _scancel(target: Target, scope: Scope, name: str, job: QueuedJob) -> list[str]:
+    if scope.of == "step" and target.step != "batch":
+        return slurm_signals.scancel_argv(f"{job.job_id}.{target.step}", name)
+    part: Literal["steps", "script", "all"] = "steps"
+    if scope.of == "step":
+        part = "script"
+    elif scope.of == "script":
+        part = "all"
+    return slurm_signals.scancel_argv(str(job.job_id), name, part=part)

@@ -1,0 +1,213 @@
+"""The only hand of the dashboard that touches anything. It asks first what would be touched, for a person to say yes
+to, and looks once more before it does: between the two a job may have ended and its number be another's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from slurm_share.core import terminal
+from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
+from slurm_share.load.snapshot import Survey
+from slurm_share.node import processes
+from slurm_share.share.rules import queue
+from slurm_share.slurm import cancel, signals
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm.records import QueuedJob
+from slurm_share.triples import job_output
+from slurm_share.triples.job_output import LogFile, Tail
+
+from . import action_rules
+from .action_rules import (
+    Action,
+    Cancel,
+    Deed,
+    Me,
+    Scope,
+    ToProcess,
+    ToTasks,
+)
+from .target import Target
+
+QUEUE_TIMEOUT_S = 30.0
+
+
+class Commands:
+    """What may be done from this dashboard, by whoever started it. Every method but `why_not` and `scopes` may take
+    long: not in the thread that draws."""
+
+    def __init__(self, *, readonly: bool = False, me: Me | None = None) -> None:
+        self.readonly = readonly
+        self.me = me or Me(processes.read_user_name(os.getuid()), os.getuid())
+
+    def why_not(self, action: Action, targets: Sequence[Target], survey: Survey | None) -> str:
+        """Why it cannot be done, a sentence; empty: it may be asked for."""
+        return action_rules.why_not(action, targets, survey, self.me, readonly=self.readonly)
+
+    def scopes(self, target: Target, survey: Survey) -> tuple[Scope, ...]:
+        """Who can get a signal by this target."""
+        return action_rules.scopes(target, survey, self.me)
+
+    # ---- The questions ----
+
+    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> Deed:
+        """What would be ended. Raises SlurmShareError, with the reason, where nothing can be."""
+        self._check("cancel", targets, survey)
+        return action_rules.cancelling(targets, self._queue(action_rules.wanted(targets)), self.me)
+
+    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> Deed:
+        """What would be sent to whom. Raises SlurmShareError as `ask_cancel` does."""
+        self._check("signal", [target], survey)
+        if scope not in self.scopes(target, survey):
+            raise UsageError("this cannot be signalled from here any more; nothing is sent")
+        is_here = survey.source == "local" and scope.of == "process"
+        job = None if is_here else self._record(target)
+        from slurm_share.load.sources.srun import PROGRAM
+
+        uid = processes.read_user_id(target.owner) if is_here and target.owner != self.me.name else self.me.uid
+        return action_rules.signalling(target, scope, name, job, survey, self.me, PROGRAM, uid=uid)
+
+    def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
+        """The files that show what it wrote, the likeliest first. Raises SlurmShareError where there is none."""
+        self._check("output", [target], survey)
+        job = self._record(target)
+        # One that has just ended is in the queue no longer, and Slurm still knows where it wrote to.
+        job_id = target.job_id if job is None else job.job_id
+        if job_id is None:
+            raise SlurmShareError(f"Slurm's queue has no job {terminal.safe(target.job)}; it has ended")
+        files = job_output.read_files(job_id)
+        self._check_files(files, target)
+        owner = files.uid if os.geteuid() == 0 else None
+        found = job_output.choose(files, node=target.node, local=_slot(target, survey), owner=owner)
+        if not found:
+            raise SlurmShareError(f"job {target.job} writes to no file: it has a terminal")
+        return found
+
+    def open_output(self, file: LogFile, target: Target) -> Tail:
+        """The end of one of these files, not opened yet."""
+        owner = None
+        if os.geteuid() == 0:
+            owner = self.me.uid if target.owner == self.me.name else processes.read_user_id(target.owner)
+            if owner is None:
+                raise SlurmShareError(f"this host knows no user {terminal.safe(target.owner)}; as root it is not shown")
+        return Tail(file.path, owner)
+
+    # ---- The deed ----
+
+    def carry_out(self, deed: Deed) -> tuple[str, ...]:
+        """Do what a person has said yes to; what was done, in sentences. Raises SlurmShareError, with the reason, where
+        nothing was, or nobody knows."""
+        if self.readonly:
+            raise UsageError("this dashboard is read-only: nothing is done")
+        act = deed.act
+        if isinstance(act, Cancel):
+            return self._cancel(act)
+        if act.job is not None:
+            self._check_still(act.job)
+        if isinstance(act, ToTasks):
+            signals.through_scancel(act.argv)
+            return (f"Slurm was told: SIG{act.name} to {deed.lines[0]}",)
+        if not act.argv:
+            signals.send(act.process, act.name)
+        else:
+            self._through_srun(act)
+        return (f"SIG{act.name} sent to process {act.process.pid}",)
+
+    def _cancel(self, act: Cancel) -> tuple[str, ...]:
+        agreed = {one.id: one.job for one in act.jobs}
+        targets = [each for id in agreed for each in queue.parse_targets(id)]
+        now = self._queue(targets)
+        ids: dict[str, str] = {}
+        gone = []
+        for id, job in agreed.items():
+            left = [
+                one.id
+                for each in queue.parse_targets(id)
+                for one in queue.choose(each, now)
+                if one.job.uid == job.uid and not _is_anew(job, one.job)
+            ]
+            if not left:
+                gone.append(id)
+            ids |= dict.fromkeys(left, id)
+        refused = cancel.cancel(tuple(ids)) if ids else {}
+        done = [id for id in ids if id not in refused]
+        said = []
+        if done:
+            said.append(f"cancelled {_some(done)}")
+        if gone:
+            said.append(f"{_some(gone)} had ended")
+        said += [f"{id} was not cancelled; Slurm says: {terminal.shortened(why, 200)}" for id, why in refused.items()]
+        if refused and not done:
+            raise SlurmShareError("; ".join(said))
+        return tuple(said)
+
+    @staticmethod
+    def _through_srun(act: ToProcess) -> None:
+        from slurm_share.load.sources.srun_command import srun_environment
+
+        try:
+            signals.through_srun(act.argv, srun_environment(os.environ))
+        except CommandError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise SlurmShareError("there is no srun on this host; nothing was sent") from error
+            raise SlurmShareError(f"srun gave {error.stderr}: nobody knows whether the signal was sent") from error
+
+    # ---- Looking once more ----
+
+    def _check(self, action: Action, targets: Sequence[Target], survey: Survey) -> None:
+        if why := self.why_not(action, targets, survey):
+            raise UsageError(why)
+
+    @staticmethod
+    def _queue(targets: Sequence[queue.Target]) -> tuple[QueuedJob, ...]:
+        jobs = sorted({target.job for target in targets})
+        return slurm_jobs.read_queue(jobs=jobs, timeout_s=QUEUE_TIMEOUT_S)[1] if jobs else ()
+
+    def _record(self, target: Target) -> QueuedJob | None:
+        """Slurm's record of the one job; None: it has ended. Raises UsageError where several are meant: an array in
+        one line."""
+        targets = action_rules.wanted([target])
+        now = self._queue(targets)
+        jobs = [one.job for each in targets for one in queue.choose(each, now)]
+        if target.process is not None:
+            return next((job for job in jobs if job.job_id == target.job_id), None)
+        exact = [job for job in jobs if job.id == target.job] or jobs
+        if len(exact) > 1:
+            raise UsageError(f"{terminal.safe(target.job)} has {len(exact)} parts in the queue: choose one of them")
+        return exact[0] if exact else None
+
+    def _check_still(self, known: QueuedJob) -> None:
+        now = slurm_jobs.read_queue(jobs=[known.job_id], timeout_s=QUEUE_TIMEOUT_S)[1]
+        job = next((job for job in now if job.job_id == known.job_id), None)
+        if job is None or (job.uid, job.start) != (known.uid, known.start):
+            raise SlurmShareError(f"job {known.id} has ended meanwhile; nothing is sent")
+
+    def _check_files(self, files: job_output.JobFiles, target: Target) -> None:
+        is_right = files.uid == self.me.uid if target.owner == self.me.name else files.user == target.owner
+        if not is_right:
+            raise SlurmShareError(
+                f"job {target.job} is of {terminal.safe(files.user)}, not of {terminal.safe(target.owner)}"
+            )
+
+
+def _slot(target: Target, survey: Survey) -> int | None:
+    """Which of its node's tasks a process is."""
+    if target.process is None:
+        return None
+    for node in survey.nodes:
+        if node.name == target.node and node.snapshot is not None:
+            for one in node.snapshot.processes:
+                if (one.pid, one.start_ticks) == (target.process.pid, target.process.start_ticks):
+                    return one.slot
+    return None
+
+
+def _is_anew(known: QueuedJob, now: QueuedJob) -> bool:
+    """Whether what ran then has ended since and was put back, or began again: another run, that nobody was asked about.
+    Of a job that waits the start is Slurm's guess."""
+    return "PENDING" not in known.states and now.start != known.start
+
+
+def _some(ids: Sequence[str]) -> str:
+    some = ", ".join(ids[:5])
+    return f"{some} and {len(ids) - 5} more" if len(ids) > 5 else some

@@ -1,0 +1,92 @@
+"""What a recording has of one node, GPU or user: read beside the playing, for the one large plot."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_share.core.errors import StateError
+from slurm_share.load.recording import Place, Recording
+from slurm_share.load.rules.figures import figures
+from slurm_share.load.rules.idle import judged
+from slurm_share.load.snapshot import NodeLoad, Survey
+
+from .points import point_of
+from .wire import NodeRow, Past, Point, Subject
+
+POINTS_MOST = 1000
+"""More than a plot has columns. Of a longer recording, surveys at even distances are read."""
+
+
+class PastReader:
+    """Reads in a thread of its own. Whoever asks anew while it reads wants no answer any more to what was asked."""
+
+    def __init__(self, file: Path, say: Callable[[Past], None]) -> None:
+        self._file, self._say = file, say
+        self._asked: Subject | None = None
+        self._is_over = False
+        self._came = threading.Condition()
+        threading.Thread(target=self._run, name="past", daemon=True).start()
+
+    def ask(self, subject: Subject) -> None:
+        """Read what there is of it, and say so."""
+        with self._came:
+            self._asked = subject
+            self._came.notify()
+
+    def close(self) -> None:
+        """Read no further."""
+        with self._came:
+            self._is_over = True
+            self._came.notify()
+
+    def _run(self) -> None:
+        # Files change while they are read, and whoever listens may go.
+        with contextlib.suppress(StateError, OSError):
+            recording = Recording(self._file)
+            try:
+                places = _spread(sorted(recording.places(), key=lambda place: place.taken))
+                while (subject := self._next()) is not None:
+                    points = self._points(recording, places, subject)
+                    if points is not None:
+                        self._say(Past(subject, points))
+            finally:
+                recording.close()
+
+    def _next(self) -> Subject | None:
+        with self._came:
+            self._came.wait_for(lambda: self._asked is not None or self._is_over)
+            subject, self._asked = self._asked, None
+            return None if self._is_over else subject
+
+    def _points(self, recording: Recording, places: list[Place], subject: Subject) -> tuple[Point, ...] | None:
+        found = []
+        for place in places:
+            if self._asked is not None or self._is_over:
+                return None
+            with contextlib.suppress(StateError):  # a line that is none after all
+                found.append(_point(recording.at(place), subject))
+        return tuple(found)
+
+
+def _spread(places: list[Place]) -> list[Place]:
+    if len(places) <= POINTS_MOST:
+        return places
+    return [places[at * (len(places) - 1) // (POINTS_MOST - 1)] for at in range(POINTS_MOST)]
+
+
+def _point(survey: Survey, subject: Subject) -> Point:
+    nodes = judged(survey).nodes if subject.job else survey.nodes
+    rows = [NodeRow(node, figures(node)) for node in nodes if _has(node, subject)]
+    return point_of(rows, subject, survey.taken)
+
+
+def _has(node: NodeLoad, subject: Subject) -> bool:
+    if subject.job:
+        numbers = {one.job for one in node.held_gpus or ()}
+        return node.snapshot is not None and subject.job in numbers.union(one.job for one in node.snapshot.jobs)
+    if not subject.user:
+        return node.name == subject.node
+    return node.snapshot is not None and any(user.user == subject.user for user in node.snapshot.users)
