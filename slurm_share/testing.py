@@ -97,7 +97,7 @@ class FakeGpu:
 
 
 class FakeBinding:
-    """Stands in for NVIDIA's binding in `readers.nvml_load.NvmlSession`: answers as the driver would, raises the
+    """Stands in for NVIDIA's binding in `node.gpus.load.NvmlSession`: answers as the driver would, raises the
     binding's own errors, and counts what was asked and what was not given back."""
 
     def __init__(self, *gpus: FakeGpu) -> None:

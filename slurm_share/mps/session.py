@@ -87,11 +87,11 @@ class ControlDaemon:
     # ---- Life ----
 
     def start(self, *, replace: bool = False) -> MpsStarted:
-        """Start it with a server that takes clients, or join it where it runs. See actuators.mps.start."""
+        """Start it with a server that takes clients, or join it where it runs. See mps.daemons.start."""
         return actuator.start(self.place, self._deadline(), self._defaults, replace=replace)
 
     def stop(self) -> MpsStopped:
-        """End clients' work, servers and daemon, and remove the folder. See actuators.mps.stop."""
+        """End clients' work, servers and daemon, and remove the folder. See mps.daemons.stop."""
         return actuator.stop(self.place, self._deadline())
 
     def health(self) -> MpsHealth:

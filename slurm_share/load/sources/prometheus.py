@@ -211,7 +211,7 @@ _ALL_LINES = f'{{__name__=~"{_LINE}"}}'
 
 
 def _of_user(snapshot: Snapshot, user: str) -> Snapshot:
-    """As decide.visible.for_user, by the jobs: there are no processes here to tell whose a GPU is."""
+    """As rules.visible.for_user, by the jobs: there are no processes here to tell whose a GPU is."""
     jobs = tuple(job for job in snapshot.jobs if job.user == user)
     users = tuple(one for one in snapshot.users if one.user == user)
     own = {uuid for job in jobs for uuid in job.gpus} | {uuid for one in users for uuid in one.gpus}

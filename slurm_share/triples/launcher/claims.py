@@ -1,6 +1,6 @@
 """The queue of a dynamic run: which node takes which tasks, settled by files alone.
 
-Every launcher knows the same table of chunks (`decide.deal.chunks`) and takes the next chunk that nobody has. To take
+Every launcher knows the same table of chunks (`rules.deal.chunks`) and takes the next chunk that nobody has. To take
 chunk K is to make the name K in the queue's folder a hard link to a file of one's own.
 
 Why no lock: `flock` and `fcntl` locks on NFS need a lock server, are silently local on some mounts (`nolock`,
