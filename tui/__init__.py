@@ -4,8 +4,9 @@ Where to look:
     the command's words, the way in        words, main; what a person wrote and what is remembered: user_config
     the process that looks                 feed_process; its sources scenes, recordings past; all messages: wire
     the dashboard's end of it              feed -> messages; one look: picture; figures over time: history, points
-    the program and its one screen         app, board; keys for time: time_keys; keys that came too early: typed_ahead
+    the program and its one screen         app (program, board); keys for time: time_keys
     what a key is called and does          keymap (one list), screens/keys_above; said by screens/help and palette
+    keys that came too early               typed_ahead
     where somebody is, and the views       place; view_list -> views/*; what each of them can do: view
     what stands in a line and a cell       rows, gpu_rows (lines), tables/* (columns), column
     the table itself, its filter           widgets/grid*; query, query_terms

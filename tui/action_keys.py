@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from .actions import Commands
-    from .board import Board
+    from .program import MainScreen
     from .view import View
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ NAMED_MOST = 60
 """Columns of what is named in a note."""
 
 
-def copy(board: Board) -> None:
+def copy(board: MainScreen) -> None:
     """Into the terminal's clipboard, and say what: who has one line there does not see what it says."""
     lines = () if board.shown is None else board.shown.copied()
     if not lines:
@@ -49,25 +49,25 @@ def copy(board: Board) -> None:
 # --- What asks first --------------------------------------------------------------------------------------------------
 
 
-def cancel(board: Board) -> None:
+def cancel(board: MainScreen) -> None:
     """The job under the cursor, or the marked ones."""
     _begin(board, "cancel", _cancel)
 
 
-def signal(board: Board) -> None:
+def signal(board: MainScreen) -> None:
     """To the task or process under the cursor, or to its job."""
     _begin(board, "signal", _signal)
 
 
-def output(board: Board) -> None:
+def output(board: MainScreen) -> None:
     """What the job under the cursor has written."""
     _begin(board, "output", _output)
 
 
-Do = Callable[["Board", "Commands", tuple[Target, ...], Survey], Coroutine[Any, Any, None]]
+Do = Callable[["MainScreen", "Commands", tuple[Target, ...], Survey], Coroutine[Any, Any, None]]
 
 
-def _begin(board: Board, action: Action, do: Do) -> None:
+def _begin(board: MainScreen, action: Action, do: Do) -> None:
     """Say why not, or begin; one thing at a time."""
     dashboard, view = board.dashboard, board.shown
     commands, picture = dashboard.commands, dashboard.picture
@@ -91,14 +91,14 @@ def _begin(board: Board, action: Action, do: Do) -> None:
     board.run_worker(_opening(board, do(board, commands, targets, picture.survey)), group=group)
 
 
-async def _opening(board: Board, doing: Coroutine[Any, Any, None]) -> None:
+async def _opening(board: MainScreen, doing: Coroutine[Any, Any, None]) -> None:
     try:
         await doing
     finally:
         board.dashboard.typed.opened()
 
 
-async def _over(board: Board, screen: Screen[Answer]) -> Answer | None:
+async def _over(board: MainScreen, screen: Screen[Answer]) -> Answer | None:
     """What is answered there. Keys are for it from now on; those after its answer wait for what that opens."""
     answer = board.app.push_screen(screen, wait_for_dismiss=True)
     board.dashboard.typed.opened()
@@ -111,13 +111,13 @@ def _is_strayed(view: View | None) -> bool:
     return isinstance(grid, Grid) and grid.strayed and not grid.marked_rows()
 
 
-async def _cancel(board: Board, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _cancel(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
     deed = await _slowly(board, partial(commands.ask_cancel, targets, survey))
     if deed is not None:
         await _confirm(board, commands, deed)
 
 
-async def _signal(board: Board, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _signal(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
     from .screens.signal import SignalChoice
 
     choice = await _over(board, SignalChoice(commands.scopes(targets[0], survey)))
@@ -129,7 +129,7 @@ async def _signal(board: Board, commands: Commands, targets: tuple[Target, ...],
         await _confirm(board, commands, deed)
 
 
-async def _output(board: Board, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
+async def _output(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
     from .screens.log import LogScreen
 
     files = await _slowly(board, partial(commands.ask_output, targets[0], survey))
@@ -138,7 +138,7 @@ async def _output(board: Board, commands: Commands, targets: tuple[Target, ...],
         await _over(board, LogScreen(files, lambda file: commands.open_output(file, targets[0]), closes=closes))
 
 
-async def _confirm(board: Board, commands: Commands, deed: Deed) -> None:
+async def _confirm(board: MainScreen, commands: Commands, deed: Deed) -> None:
     """Ask, and after a yes do it."""
     from .screens.confirm import Confirm
 
@@ -151,7 +151,7 @@ async def _confirm(board: Board, commands: Commands, deed: Deed) -> None:
         board.dashboard.look()
 
 
-async def _slowly(board: Board, do: Callable[[], Answer]) -> Answer | None:
+async def _slowly(board: MainScreen, do: Callable[[], Answer]) -> Answer | None:
     """What it answers; None where it failed, which is said. It runs in a thread that nobody waits for at the end: a
     Slurm that does not answer holds up neither a key nor the way out."""
     loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
@@ -16,9 +16,7 @@ from slurm_share.core import terminal
 from . import keymap, themes
 from .picture import Picture
 from .place import Place
-
-if TYPE_CHECKING:
-    from .app import Dashboard
+from .program import Program
 
 MOST_THINGS = 50
 """Nodes, users and jobs that are offered for what was typed."""
@@ -82,7 +80,7 @@ class Things(Provider):
                 return
 
 
-def offers(dashboard: Dashboard) -> Iterator[Offer]:
+def offers(dashboard: Program) -> Iterator[Offer]:
     """Every key by its words, then what has no key of its own."""
     for key in keymap.KEYS:
         if (
@@ -132,8 +130,6 @@ def _plain(text: str) -> str:
     return terminal.safe(text).replace("[", "\\[")
 
 
-def _dashboard(provider: Provider) -> Dashboard:
-    from .app import Dashboard
-
-    assert isinstance(provider.app, Dashboard)
+def _dashboard(provider: Provider) -> Program:
+    assert isinstance(provider.app, Program)
     return provider.app

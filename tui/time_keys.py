@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from textual import on
-from textual.screen import Screen
 
+from .program import MainScreen
 from .widgets.replay_bar import ReplayBar
 from .wire import Every, Seek, Speed, Step
-
-if TYPE_CHECKING:
-    from .app import Dashboard
 
 INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-class TimeKeys(Screen[None], inherit_bindings=False):
+class TimeKeys(MainScreen, inherit_bindings=False):
     """The part of the dashboard's own screen that is about time."""
-
-    @property
-    def dashboard(self) -> Dashboard:
-        """The program."""
-        from .app import Dashboard
-
-        assert isinstance(self.app, Dashboard)
-        return self.app
-
-    def show_standing(self) -> None:
-        """Draw what the lines above and below the view say."""
-        raise NotImplementedError
 
     def action_pause(self) -> None:
         """Stand still, or go on."""

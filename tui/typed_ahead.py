@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from textual import events
+from textual.app import App
 from textual.message_pump import MessagePump
 from textual.widgets import Input
 
 from . import keymap
 from .widgets.grid import Grid
-
-if TYPE_CHECKING:
-    from .app import Dashboard
 
 PATIENCE_S = 1.0
 """So long keys wait for something that is being opened. A Slurm that does not answer holds up no key for longer."""
@@ -33,8 +32,9 @@ Pressed = events.InputEvent | events.Paste
 class TypedAhead:
     """One at a time, in their order, each to where it was meant for."""
 
-    def __init__(self, app: Dashboard) -> None:
-        self._app = app
+    def __init__(self, app: App[Any], keys: Mapping[str, str], *, is_ending: Callable[[], bool]) -> None:
+        """`keys`: those of the configuration. `is_ending`: whether nothing is drawn or opened any more."""
+        self._app, self._keys, self._is_ending = app, keys, is_ending
         self._waiting: deque[Pressed] = deque()
         self._now: Pressed | None = None
         """The one whose turn it is."""
@@ -87,7 +87,7 @@ class TypedAhead:
         try:
             await self._begun.wait()
             await self._settled()
-            while self._waiting and not self._app.is_ending:
+            while self._waiting and not self._is_ending():
                 self._now = event = self._waiting.popleft()
                 moves_on = self._moves_on(event)
                 if not self._app.post_message(event):
@@ -114,11 +114,11 @@ class TypedAhead:
     def _moves(self) -> set[str]:
         """Keys that only move the cursor: a held one costs no more than it must."""
         ids = (key.id for key in keymap.KEYS if key.id.startswith("grid."))
-        return {one for id in ids for one in keymap.keys_of(id, self._app.keys)}
+        return {one for id in ids for one in keymap.keys_of(id, self._keys)}
 
     async def _settled(self) -> None:
         """Until what was given out has been acted on, and what that has opened is there; at the end at once."""
-        if self._app.is_ending:
+        if self._is_ending():
             return
         for number in range(ROUNDS_MOST):
             before = self._app.focused or self._app.screen
@@ -126,7 +126,7 @@ class TypedAhead:
             pumps = [*under, *before.ancestors_with_self, self._app]
             for pump in pumps:
                 await _passed(pump)
-            if self._app.is_ending:
+            if self._is_ending():
                 return
             after = self._app.focused or self._app.screen
             is_quiet = after is before and not any(pump.message_queue_size for pump in pumps)

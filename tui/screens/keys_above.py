@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from textual.binding import Binding, BindingsMap
 
+from ..widgets import filter_line
+
 TREND: tuple[Binding, ...] = (
     Binding("escape,q,backspace", "dismiss", "back"),
     Binding("1", "span(0)", "10 min"),
@@ -45,20 +47,13 @@ SIGNAL: tuple[Binding, ...] = (
     Binding("j", "move(1)", show=False),
     Binding("k", "move(-1)", show=False),
 )
-FILTER: tuple[Binding, ...] = (
-    Binding("escape", "clear", "no filter", id="filter.clear"),
-    Binding("up", "grid('up')", show=False),
-    Binding("down", "grid('down')", show=False),
-    Binding("pageup", "grid('page_up')", show=False),
-    Binding("pagedown", "grid('page_down')", show=False),
-)
 QUESTION: tuple[Binding, ...] = (
     Binding("n,escape,enter", "no", "no, as any accident"),
     Binding("y", "yes", "yes, once it could be read"),
 )
 """For the help alone: `Confirm.on_key` asks as well when a key was pressed."""
 ABOVE: dict[str, tuple[Binding, ...]] = {
-    "Filter line": FILTER,
+    "Filter line": filter_line.KEYS,
     "Columns": COLUMNS,
     "Plot": TREND,
     "Output": LOG,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.suggester import Suggester
@@ -16,8 +16,15 @@ from textual.widgets import Input, Static
 
 from ..column import Column
 from ..query import LONGEST, begun_name
-from ..screens.keys_above import FILTER
 from .grid import Grid
+
+KEYS: tuple[Binding, ...] = (
+    Binding("escape", "clear", "no filter", id="filter.clear"),
+    Binding("up", "grid('up')", show=False),
+    Binding("down", "grid('down')", show=False),
+    Binding("pageup", "grid('page_up')", show=False),
+    Binding("pagedown", "grid('page_down')", show=False),
+)
 
 
 class FilterLine(Horizontal):
@@ -38,7 +45,7 @@ class FilterLine(Horizontal):
         & > .-mistake { color: $text-error; text-style: bold; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [*FILTER]
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS]
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,8 @@ import pytest
 from dashboards import drive
 from msgspec.structs import replace as changed
 from shell import FakeFeed, a_dashboard, a_look, until
-from slurm_share_tui.app import NOTES_MOST, Dashboard
+from slurm_share_tui.app import Dashboard
+from slurm_share_tui.program import NOTES_MOST
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.widgets.filter_line import FilterLine
