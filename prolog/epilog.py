@@ -8,8 +8,6 @@ import time
 from slurm_share.core import names
 from slurm_share.share import hook
 
-from .program import be_program
-
 
 def main() -> int:
     """The Epilog of every job; one without a folder of ours costs a look for it."""
@@ -73,12 +71,3 @@ def watch_only() -> bool:
         finally:
             call_off()
     return True
-
-
-def program() -> None:
-    """The program that slurmd starts."""
-    be_program(main)
-
-
-if __name__ == "__main__":
-    program()

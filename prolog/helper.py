@@ -27,10 +27,10 @@ import time
 from slurm_share.core import cgroup_paths, locks, names
 from slurm_share.core.process import Deadline
 from slurm_share.node import processes
+from slurm_share.share import hook
 
 # What a hook imports in the middle of its work: here it is loaded once.
 from . import epilog, helper_start, prolog
-from .program import be_child
 
 TYPE_CHECKING = False  # as in hook.py
 if TYPE_CHECKING:
@@ -309,9 +309,15 @@ class Helper:
             def tell(code: int) -> None:
                 os.write(answer, names.HELPER_ENDED.encode() + bytes([code & 0xFF]))
 
-            be_child(MAINS[one.hook], tell)
+            run_hook(MAINS[one.hook], tell)
         finally:
             os._exit(1)  # without an answer: the front runs the hook again, and shows what is wrong
+
+
+def run_hook(main: Callable[[], int], answer: Callable[[int], None]) -> NoReturn:
+    """Run a hook in this process, and end it. `answer`: tells the front the exit code."""
+    hook.begin(answer)
+    hook.leave(main())
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:

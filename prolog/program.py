@@ -1,4 +1,4 @@
-"""A hook as a program: started by slurmd, or in a process of the helper's."""
+"""The programs that slurmd starts: slurm-share-prolog and slurm-share-epilog."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-def be_program(main: Callable[[], int]) -> NoReturn:
+def prolog() -> NoReturn:
+    """Run the Prolog."""
+    from .prolog import main
+
+    _be_program(main)
+
+
+def epilog() -> NoReturn:
+    """Run the Epilog."""
+    from .epilog import main
+
+    _be_program(main)
+
+
+def _be_program(main: Callable[[], int]) -> NoReturn:
     """Run a hook as the program that slurmd starts, and exit with its code.
 
     To save time, garbage collection is off (the process lives for about 0.1 s), and the interpreter is not shut down in
@@ -33,9 +47,3 @@ def be_program(main: Callable[[], int]) -> NoReturn:
 
         helper_start.start(lambda text: hook.report("hooks", text))
     hook.leave(code)
-
-
-def be_child(main: Callable[[], int], answer: Callable[[int], None]) -> NoReturn:
-    """Run a hook in a process of the helper's. `answer`: tells the front the exit code."""
-    hook.begin(answer)
-    hook.leave(main())

@@ -8,8 +8,6 @@ import time
 from slurm_share.core import names
 from slurm_share.share import hook
 
-from .program import be_program
-
 TYPE_CHECKING = False  # as in hook.py
 if TYPE_CHECKING:
     from slurm_share.core.paths import Paths
@@ -50,11 +48,11 @@ def _note_unshared() -> None:
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.core.paths import Paths
-    from slurm_share.share import state
+    from slurm_share.share import option, state
     from slurm_share.share.records import PlanFile
     from slurm_share.slurm import hook_env
 
-    job = hook_env.read(os.environ)
+    job = hook_env.read(os.environ, option.parse)
     note = PlanFile(job.job_id, job.uid, job.node, unshared=hook.why_not_on)
     try:
         state.write_unshared(Paths(), note, job.gid)
@@ -153,12 +151,3 @@ def _code_of_hang(paths: Paths, *, in_driver: bool) -> int:
 def _job_id() -> int:
     job = os.environ.get("SLURM_JOB_ID", "")
     return int(job) if job.isascii() and job.isdecimal() else 0
-
-
-def program() -> None:
-    """The program that slurmd starts."""
-    be_program(main)
-
-
-if __name__ == "__main__":
-    program()

@@ -23,7 +23,7 @@ from slurm_share.node import topology
 from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import LiveJob
-from slurm_share.share import state, user_folder
+from slurm_share.share import option, state, user_folder
 from slurm_share.share.records import Ledger, LedgerJob, MpsOffer, Plan, Refusal
 from slurm_share.share.rules import allocation, drain, environment, granted, limits, owners, reconcile
 from slurm_share.share.rules.leftovers import FIRST_ORDINARY_UID
@@ -96,7 +96,7 @@ def read_job(environ: Mapping[str, str]) -> JobContext:
 
     Raises HookEnvError for an environment that is not slurmd's.
     """
-    job = hook_env.read(environ)
+    job = hook_env.read(environ, option.parse)
     if job.nodes in (None, 1) or job.node_list is None:
         return job
     from slurm_share.core import nodelist  # only for jobs of several nodes: the import takes time
@@ -147,7 +147,7 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
     Raises HookEnvError for an environment that is not slurmd's, OSError where state cannot be written; the plugin then
     finds no plan, and ends the tasks itself.
     """
-    job = hook_env.read(environ)
+    job = hook_env.read(environ, option.parse)
     if job.share is None:
         return
     refusal = allocation.state_refusal(job, why)

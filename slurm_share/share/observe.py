@@ -20,7 +20,7 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.settings import Settings
 from slurm_share.node import processes, scratch
 from slurm_share.node.gpus import driver as nvml
-from slurm_share.share import ledger_file
+from slurm_share.share import ledger_file, option
 from slurm_share.share.records import Ledger, LedgerJob, Plan, Refusal
 from slurm_share.share.rules import leftovers, owners
 from slurm_share.share.rules.verdict import Verdict
@@ -87,7 +87,7 @@ def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
 
 def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
     """What the Epilog would have cleared away after the job in `environ`. Raises HookEnvError as `arrival` does."""
-    job = hook_env.read(environ)
+    job = hook_env.read(environ, option.parse)
     listed = admission.is_listed(job.node, settings)
     if job.share is None and not listed:
         return

@@ -25,7 +25,7 @@ from slurm_share.node import scratch_removal, termination
 from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
-from slurm_share.share import state
+from slurm_share.share import option, state
 from slurm_share.share.records import Ledger, LedgerJob
 from slurm_share.share.rules import drain, leftovers, owners, reconcile
 from slurm_share.slurm import hook_env
@@ -76,7 +76,7 @@ def release_job(environ: Mapping[str, str], paths: Paths, settings: Settings, no
 
     Raises HookEnvError for an environment that is not slurmd's, StateError, OSError where state cannot be written.
     """
-    job = hook_env.read(environ)
+    job = hook_env.read(environ, option.parse)
     deadline = Deadline.after(settings.release_deadline_s)
     state.prepare(paths)
     with state.exclusive(paths, deadline):

@@ -13,7 +13,6 @@ from ..core import names
 from ..core.errors import HookEnvError, OptionError, shown
 from ..core.records import ShareRequest
 from ..node.gpus.driver import is_uuid
-from ..share import option
 from .records import JobContext
 
 TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
@@ -29,13 +28,13 @@ _NO_GPUS = ("", "NoDevFiles")
 """NoDevFiles: what Slurm writes where a gres was granted without device files (gres_common.c)."""
 
 
-def read(environ: Mapping[str, str]) -> JobContext:
-    """The job that slurmd describes.
+def read(environ: Mapping[str, str], parse_share: Callable[[str], ShareRequest | None]) -> JobContext:
+    """Return the job that slurmd describes. `parse_share` reads the text of `--share-gpu`, and raises OptionError.
 
     Raises HookEnvError where Slurm's own variables are missing or are not what Slurm writes. A bad share value raises
     nothing: it comes from the user's side, and is answered with `share_problem`.
     """
-    share, problem = _share(environ)
+    share, problem = _share(environ, parse_share)
     return JobContext(
         job_id=_number(environ, "SLURM_JOB_ID"),
         uid=_number(environ, "SLURM_JOB_UID"),
@@ -56,12 +55,14 @@ def read(environ: Mapping[str, str]) -> JobContext:
     )
 
 
-def _share(environ: Mapping[str, str]) -> tuple[ShareRequest | None, str | None]:
+def _share(
+    environ: Mapping[str, str], parse: Callable[[str], ShareRequest | None]
+) -> tuple[ShareRequest | None, str | None]:
     text = environ.get(names.HOOK_VARIABLE)
     if text is None:
         return None, None
     try:
-        return option.parse(text), None
+        return parse(text), None
     except OptionError as error:
         return None, f"{names.HOOK_VARIABLE}={shown(text)} ({error.why})"
 

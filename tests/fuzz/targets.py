@@ -109,7 +109,7 @@ def try_environment(data: bytes) -> None:
     """Variables end with a NUL, as in a process."""
     pairs = (word.split("=", 1) for word in text(data).split("\0") if "=" in word)
     try:
-        job = hook_env.read(dict(pairs))
+        job = hook_env.read(dict(pairs), option.parse)
     except HookEnvError as error:
         is_line(str(error))
         raise

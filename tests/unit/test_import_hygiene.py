@@ -15,7 +15,7 @@ LIGHT = {
 CODE = """
 import os, sys
 before = set(sys.modules)
-from slurm_share_hooks import {hook}
+from slurm_share_hooks import program, {hook}
 code = {hook}.main()
 print(code, *sorted(set(sys.modules) - before))
 """
@@ -44,7 +44,7 @@ HELPER = """
 import os, sys
 from slurm_share.core import names
 names.CONFIG_FILE, names.STATE_ROOT = sys.argv[1:]
-from slurm_share_hooks import helper, program
+from slurm_share_hooks import helper
 from slurm_share.share import hook, user_folder
 user_folder.lacks_mount = lambda paths: False
 helper.load()
@@ -56,7 +56,7 @@ def leave(code):
     hook.explain(ValueError("why"))
     print(code, *sorted(set(sys.modules) - before), flush=True)
     os._exit(0)
-program.be_child(helper.MAINS[os.environ.pop("HOOK")], leave)
+helper.run_hook(helper.MAINS[os.environ.pop("HOOK")], leave)
 """
 """A hook in a process of the helper's; the first line: what the helper has loaded."""
 NEVER = {"pynvml", "psutil", "httpx", "rich", "asyncio", "ClusterShell", "logging", "slurm_share.slurm.jobs"}

@@ -78,8 +78,8 @@ for hook in prolog epilog; do  # started as the packages' hooks are
 #!$1/bin/python3 -ISB
 import sys
 sys.path.append("$site")
-from slurm_share_hooks.$hook import program
-program()
+from slurm_share_hooks.program import $hook
+$hook()
 END
     chmod 755 "$1/libexec/slurm-share-$hook"
 done

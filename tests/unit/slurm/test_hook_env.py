@@ -6,6 +6,7 @@ import pytest
 
 from slurm_share.core.errors import HookEnvError
 from slurm_share.core.records import ShareRequest
+from slurm_share.share import option
 from slurm_share.slurm import hook_env
 
 GOOD = {
@@ -19,9 +20,14 @@ GOOD = {
 }
 
 
+def read(environ):
+    """The job, its share read by the real parser."""
+    return hook_env.read(environ, option.parse)
+
+
 def test_a_shared_job_is_read():
     """What slurmd wrote, and what the user asked."""
-    job = hook_env.read(GOOD)
+    job = read(GOOD)
     assert (job.job_id, job.uid, job.gid, job.node) == (4711, 2001, 2001, "n2")
     assert job.granted == ("0", "1")
     assert job.share == ShareRequest(4, mem_mib=8192)
@@ -41,13 +47,13 @@ def test_a_shared_job_is_read():
 )
 def test_gpus_come_as_numbers_or_uuids_and_more_than_ten(text, devices):
     """Indices until 25.05, UUIDs with AutoDetect since 25.11."""
-    assert hook_env.read({**GOOD, "CUDA_VISIBLE_DEVICES": text}).granted == devices
+    assert read({**GOOD, "CUDA_VISIBLE_DEVICES": text}).granted == devices
 
 
 def test_the_slurm_list_stands_in_where_cuda_has_none():
     """A site may keep Slurm from setting CUDA_VISIBLE_DEVICES."""
     environ = {key: value for key, value in GOOD.items() if key != "CUDA_VISIBLE_DEVICES"}
-    assert hook_env.read({**environ, "SLURM_JOB_GPUS": "1"}).granted == ("1",)
+    assert read({**environ, "SLURM_JOB_GPUS": "1"}).granted == ("1",)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,7 @@ def test_the_slurm_list_stands_in_where_cuda_has_none():
 )
 def test_a_hostile_share_is_no_share_and_is_described_in_one_safe_line(value):
     """Nothing of it is used; what the log gets is bounded and printable."""
-    job = hook_env.read({**GOOD, "SPANK_SHARE_GPU": value})
+    job = read({**GOOD, "SPANK_SHARE_GPU": value})
     assert job.share is None
     assert job.share_problem is not None
     assert job.share_problem.isprintable()
@@ -78,12 +84,12 @@ def test_what_slurmd_would_not_have_written_is_an_error(variable, value):
     """Slurm's own variables cannot be set by a user; where they are odd, this is not slurmd calling."""
     environ = {key: text for key, text in {**GOOD, variable: value}.items() if text is not None}
     with pytest.raises(HookEnvError, match=variable):
-        hook_env.read(environ)
+        read(environ)
 
 
 def test_words_for_people_are_dropped_when_they_are_odd():
     """A partition's name is only shown; a strange one is as good as none."""
-    job = hook_env.read({**GOOD, "SLURM_JOB_USER": "alice", "SLURM_JOB_PARTITION": "x\ny"})
+    job = read({**GOOD, "SLURM_JOB_USER": "alice", "SLURM_JOB_PARTITION": "x\ny"})
     assert job.user == "alice"
     assert job.partition is None
 
@@ -97,9 +103,9 @@ def test_words_for_people_are_dropped_when_they_are_odd():
 )
 def test_how_many_tasks_and_nodes_is_a_number_or_not_told(variable, field, values):
     """slurmd leaves both out where nobody said; 0 is a number and not the same as that."""
-    assert getattr(hook_env.read(GOOD), field) is None
+    assert getattr(read(GOOD), field) is None
     for text, number in values.items():
-        assert getattr(hook_env.read({**GOOD, variable: text}), field) == number
+        assert getattr(read({**GOOD, variable: text}), field) == number
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_NTASKS", "SLURM_JOB_NUM_NODES"])
@@ -109,7 +115,7 @@ def test_how_many_tasks_and_nodes_is_a_number_or_not_told(variable, field, value
 def test_a_number_that_slurmd_would_not_have_written_is_an_error(variable, value):
     """No part of a GPU is given away on a number that came from somewhere else."""
     with pytest.raises(HookEnvError, match=variable):
-        hook_env.read({**GOOD, variable: value})
+        read({**GOOD, variable: value})
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_a_number_that_slurmd_would_not_have_written_is_an_error(variable, value
 def test_srun_alone_says_so_with_one_word(value, direct):
     """It comes from the user's side: that word or none, and nothing of it is an error."""
     environ = GOOD if value is None else {**GOOD, "SPANK_SHARE_GPU_SRUN": value}
-    assert hook_env.read(environ).direct is direct
+    assert read(environ).direct is direct
 
 
 @pytest.mark.parametrize(
@@ -146,4 +152,4 @@ def test_srun_alone_says_so_with_one_word(value, direct):
 )
 def test_whose_nodes_they_are_is_told_in_two_ways(variables, exclusive):
     """By its own variable where Slurm has it; before that USER, while NO proves nothing."""
-    assert hook_env.read({**GOOD, **variables}).exclusive == exclusive
+    assert read({**GOOD, **variables}).exclusive == exclusive
