@@ -1,0 +1,245 @@
+"""Which modules and packages of the product import which: `.venv/bin/python tests/imports.py`.
+
+Prints the imports between folders and between feature packages, and every cycle. One module that imports another counts
+once, however many names it takes. A feature package is a package directly under slurm_share/; prolog/ and tui/ are one
+each; a module directly under slurm_share/ is one by itself. A folder and the folders inside it may import each other.
+Each figure is counted three times:
+
+    all      with the imports under `if TYPE_CHECKING`, which only mypy follows
+    run      what may be imported when the programs run: without those
+    load     what is imported when a module is loaded: also without imports inside functions
+
+`--public` also prints the names that each feature package's __init__.py offers, `--private` the imports that reach past
+the __init__.py of another feature package. core, node, slurm and mps are open to all. `--write FILE` writes the figures
+as JSON, under "after", or under `--as before`; the other ones in the file stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grimp
+
+ROOTS = ("slurm_share", "slurm_share_hooks", "slurm_share_tui")
+OPEN = ("core", "node", "slurm", "mps")
+"""Feature packages whose modules every other one may import by themselves."""
+
+Edge = tuple[str, str]
+"""Importer and imported."""
+Graphs = dict[str, frozenset[Edge]]
+"""all, run, load: the imports between modules."""
+
+
+HOW_COUNTED = {
+    "modules": "Python modules of slurm_share, prolog and tui",
+    "imports": "pairs of modules of which one imports the other, however many names it takes",
+    "between folders": "of these, pairs in different folders",
+    "between features": "of these, pairs in different feature packages",
+    "past __init__": "of these, pairs whose imported module is inside a feature package other than " + ", ".join(OPEN),
+    "inside a feature, between folders": "pairs in one feature package and in different folders",
+    "cycles": "groups of modules, folders or feature packages in which each reaches each other",
+    "all, run, load": "with imports under `if TYPE_CHECKING`; without these; also without imports inside functions",
+}
+
+
+def read_graphs() -> Graphs:
+    """Read the imports of the product that this interpreter finds."""
+    graphs: Graphs = {}
+    for name, without_types in (("all", False), ("run", True)):
+        graph = grimp.build_graph(*ROOTS, exclude_type_checking_imports=without_types, cache_dir=None)
+        graphs[name] = frozenset(
+            (module, to) for module in graph.modules for to in graph.find_modules_directly_imported_by(module)
+        )
+    # `graph` is the one at run time here.
+    graphs["load"] = frozenset(edge for edge in graphs["run"] if _is_at_load(graph, edge))
+    return graphs
+
+
+def _is_at_load(graph: grimp.ImportGraph, edge: Edge) -> bool:
+    """Answer whether one of the statements behind an import stands outside functions."""
+    inside = _lines_of_functions(edge[0])
+    details = graph.get_import_details(importer=edge[0], imported=edge[1])
+    return any(detail["line_number"] not in inside for detail in details)
+
+
+@cache
+def _lines_of_functions(module: str) -> frozenset[int]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in ast.walk(_parsed(module)) if isinstance(node, kinds)]
+    return frozenset(line for node in functions for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _parsed(module: str) -> ast.Module:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None, module
+    assert spec.origin is not None, module
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def feature_of(module: str) -> str:
+    """Return the feature package of a module: `share` of slurm_share.share.option, `tui` of slurm_share_tui.app."""
+    root, *rest = module.split(".")
+    if root != "slurm_share":
+        return {"slurm_share_hooks": "prolog", "slurm_share_tui": "tui"}[root]
+    return rest[0] if rest else root
+
+
+@cache
+def folder_of(module: str) -> str:
+    """Return the package whose folder holds a module's file; of a package, itself."""
+    spec = importlib.util.find_spec(module)
+    assert spec, module
+    return module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
+
+
+def between(edges: Iterable[Edge], place: Callable[[str], str]) -> Counter[Edge]:
+    """Count the imports between two places, of different modules' ones."""
+    pairs = ((place(importer), place(imported)) for importer, imported in edges)
+    return Counter((one, other) for one, other in pairs if one != other)
+
+
+def apart(edges: Iterable[Edge]) -> set[Edge]:
+    """Return the pairs of packages that import one another, without a package and one inside it: these are one."""
+    return {
+        (one, other)
+        for one, other in edges
+        if not f"{one}.".startswith(f"{other}.") and not f"{other}.".startswith(f"{one}.")
+    }
+
+
+def cycles(edges: Iterable[Edge]) -> list[list[str]]:
+    """Return the groups in which each reaches each other: strongly connected components of two and more, the largest
+    first."""
+    follow: dict[str, set[str]] = {}
+    for one, other in edges:
+        follow.setdefault(one, set()).add(other)
+    reached = {one: _reached(one, follow) for one in follow}
+    groups = {
+        frozenset(two for two in found if one in reached.get(two, ())) for one, found in reached.items() if one in found
+    }
+    return sorted((sorted(group) for group in groups if len(group) > 1), key=lambda group: (-len(group), group))
+
+
+def _reached(start: str, follow: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        for other in follow.get(ahead.pop(), set()) - found:
+            found.add(other)
+            ahead.append(other)
+    return found
+
+
+def private(edges: Iterable[Edge], feature: Callable[[str], str] = feature_of) -> list[Edge]:
+    """Return the imports of a module inside another feature package that is not open to all."""
+    return sorted(
+        (importer, imported)
+        for importer, imported in edges
+        if feature(importer) != feature(imported) and feature(imported) not in OPEN and imported.count(".") > 1
+    )
+
+
+def public(package: str) -> list[str]:
+    """Return the names that a package's __init__.py offers: its __all__, or all that it imports or defines."""
+    if (offered := getattr(importlib.import_module(package), "__all__", None)) is not None:
+        return sorted(offered)
+    names: set[str] = set()
+    for node in _parsed(package).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if getattr(node, "module", "") != "__future__":
+                names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def figures(edges: Iterable[Edge], feature: Callable[[str], str] = feature_of) -> dict[str, Any]:
+    """Return the figures of one graph, for the file."""
+    edges = list(edges)
+    inside = [edge for edge in edges if feature(edge[0]) == feature(edge[1])]
+    return {
+        "imports": len(edges),
+        "between folders": sum(between(edges, folder_of).values()),
+        "between features": len(edges) - len(inside),
+        "past __init__": len(private(edges, feature)),
+        "inside a feature, between folders": sum(between(inside, folder_of).values()),
+        "cycles of modules": cycles(edges),
+        "cycles of folders": cycles(apart(between(edges, folder_of))),
+        "cycles of features": cycles(between(edges, feature)),
+    }
+
+
+def print_report(graphs: Graphs) -> None:
+    """Print the counts, the tables of the imports at run time, and the cycles of each graph."""
+    for name, edges in graphs.items():
+        counts = {what: value for what, value in figures(edges).items() if isinstance(value, int)}
+        print(f"{name:4}  " + ", ".join(f"{what} {value}" for what, value in counts.items()))
+    for what, place in (("feature packages", feature_of), ("folders", folder_of)):
+        found = between(graphs["run"], place)
+        print(f"\nimports between {what}, at run time")
+        width = max(len(one) for one, _ in found)
+        for (one, other), count in sorted(found.items()):
+            print(f"  {one:<{width}} -> {other:<{width}}  {count:4}")
+    print()
+    for name, edges in graphs.items():
+        for what, found in figures(edges).items():
+            if what.startswith("cycles"):
+                print(f"{name:4}  {what}: {'none' if not found else ''}")
+                for group in found:
+                    print(f"        {len(group)}: {', '.join(group)}")
+
+
+def write(file: Path, part: str, graphs: Graphs) -> None:
+    """Put the figures into a file as its "before" or "after"; what else it holds stays."""
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    modules = {module for edge in graphs["all"] for module in edge}
+    kept |= {"bench": "imports", "counted": HOW_COUNTED}
+    kept[part] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "modules": len(modules),
+        **{name: figures(edges) for name, edges in graphs.items()},
+    }
+    file.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+def main() -> int:
+    """Read, print, write what is asked for."""
+    parser = argparse.ArgumentParser(description="which modules and packages of the product import which")
+    parser.add_argument("--public", action="store_true", help="also the names that each feature package offers")
+    parser.add_argument("--private", action="store_true", help="also each import past another package's __init__.py")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the figures, as JSON")
+    parser.add_argument("--as", dest="part", choices=("before", "after"), default="after", help="default: after")
+    asked = parser.parse_args()
+    graphs = read_graphs()
+    print_report(graphs)
+    if asked.public:
+        features = sorted({folder_of(module) for edge in graphs["all"] for module in edge if module.count(".") == 2})
+        print("\npublic names")
+        for package in features:
+            if package.count(".") == 1:
+                print(f"  {package}: {', '.join(public(package)) or 'none'}")
+    if asked.private:
+        print("\nimports past the __init__.py of another feature package, at run time")
+        for importer, imported in private(graphs["run"]):
+            print(f"  {importer} -> {imported}")
+    if asked.write:
+        write(asked.write, asked.part, graphs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
