@@ -5,6 +5,8 @@
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
+# "trixie: 24.11", "forky: 26.05": Debian's suites with their release of Slurm, the oldest first
+mapfile -t suites < <(sed -n 's/^    "\([0-9.]*\)": "\([a-z]*\)",$/\2: \1/p' slurm_share/slurm/releases.py | tac)
 usage="usage: packaging/build.sh [--install-tools] [--out DIR] [--version VERSION] [--only deb|rpm]
                           [--slurm-include DIR]... [--leave-out SUITE]...
 
@@ -15,7 +17,7 @@ Build .deb and .rpm of slurm-share from this checkout.
   --version VERSION     another version than the checkout's: 1.2.3, 1.2.3~rc1
   --only deb|rpm        one kind
   --slurm-include DIR   the plugin for the Slurm of these headers as well (the folder above slurm/spank.h); may be repeated
-  --leave-out SUITE     no plugin for the Slurm of this Debian suite (trixie: 24.11, forky: 26.05), whose headers nobody
+  --leave-out SUITE     no plugin for the Slurm of this Debian suite ($(printf '%s, ' "${suites[@]}" | sed 's/, $//')), whose headers nobody
                         asks for then; may be repeated
   -h, --help            this text"
 
@@ -47,7 +49,8 @@ while [ $# -gt 0 ]; do
 	--only) only=$2 ;;
 	--slurm-include) fetch+=("$1" "$(cd "$caller" && realpath -m "$2")") ;;
 	--leave-out)
-		[[ $2 =~ ^(trixie|forky)$ ]] || fail "--leave-out: '$2' is neither trixie nor forky"
+		printf '%s\n' "${suites[@]%:*}" | grep -Fqx -- "$2" ||
+			fail "--leave-out: '$2' is neither $(printf '%s nor ' "${suites[@]%:*}" | sed 's/ nor $//')"
 		fetch+=("$1" "$2")
 		;;
 	esac
@@ -85,7 +88,9 @@ if [ -n "$help" ]; then
 fi
 
 # Red Hat's family has no apt to fetch Debian's headers with.
-command -v apt-get >/dev/null || fetch+=(--leave-out trixie --leave-out forky)
+if ! command -v apt-get >/dev/null; then
+	for suite in "${suites[@]%:*}"; do fetch+=(--leave-out "$suite"); done
+fi
 
 # The interpreter of the checkout where there is one: it has pip. RHEL's python3 is too old.
 python=''

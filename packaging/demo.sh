@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # slurm-share, shown on a real Slurm cluster in a box: five hosts in namespaces of this machine, simulated GPUs.
-# Usage (as root, Debian 12 or later, nothing installed before): packaging/demo.sh [--slurm 26.05|24.11]
+# Usage (as root, Debian 12 or later, nothing installed before): packaging/demo.sh [--slurm RELEASE]
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+releases=$(sed -n 's/^    "\([0-9.]*\)": "[a-z]*",$/\1/p' "$here/../slurm_share/slurm/releases.py" | paste -sd'|')
 usage() {
-	sed -n '2,3s/^# //p' "$here/demo.sh" >&2
+	sed -n "2,3{s/^# //;s/RELEASE/$releases/;p}" "$here/demo.sh" >&2
 	exit 2
 }
-release=26.05
+release=${releases%%|*}
 case $#,${1-} in
 0,) ;;
 2,--slurm) release=$2 ;;

@@ -3,7 +3,7 @@
 # nothing has to be installed before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-releases=$(sed -n 's/^    "\([0-9.]*\)": Release(.*/\1/p' packaging/demo/localcluster/records.py | paste -sd'|')
+releases=$(sed -n 's/^    "\([0-9.]*\)": "[a-z]*",$/\1/p' slurm_share/slurm/releases.py | paste -sd'|')
 usage="Usage: tests/run.sh [--slurm usual|all|$releases]
 
   --slurm usual    cluster tests on the current release of Slurm, and on the older

@@ -131,8 +131,9 @@ def refreshed(change: Change, tree: Path) -> str:
     apply(change, tree)
     _git(tree, "add", "-A", "-N")
     printed = _git(tree, "diff", "-U1", "--no-color", "--no-ext-diff").stdout
-    # The page needs names and lines only.
-    return re.sub(r"^(?:diff --git|index|new file mode|deleted file mode) .*\n", "", printed, flags=re.MULTILINE)
+    # The page needs names, line numbers and lines only.
+    printed = re.sub(r"^(?:diff --git|index|new file mode|deleted file mode) .*\n", "", printed, flags=re.MULTILINE)
+    return re.sub(r"^(@@ \S+ \S+ @@) .*", r"\1", printed, flags=re.MULTILINE)
 
 
 def main() -> int:

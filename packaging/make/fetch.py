@@ -23,6 +23,7 @@ from localcluster import layers, locks, modes, paths, process
 from localcluster import tools as machine_tools
 from localcluster.errors import ClusterError, CommandFailed
 from localcluster.progress import Say, stage, to_stderr
+from localcluster.records import RELEASES
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from make import debian
@@ -30,7 +31,7 @@ from make import debian
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """One package serves them all: pure Python is the same file, compiled modules lie side by side, for their file names
 carry the version."""
-SUITES = {"trixie": "24.11", "forky": "26.05"}
+SUITES = {release.suite: name for name, release in reversed(RELEASES.items())}
 """Debian suites whose Slurm headers can be had from any mirror; the release is what each carries at least."""
 TOOLS = ("argparse-manpage>=4.6", "setuptools>=77", "shtab>=1.7")
 """For the build alone: manual pages, our own wheel, completion."""

@@ -102,7 +102,7 @@ def test_a_refreshed_diff_makes_the_same_change(page, tree, tmp_path):
     change = change_of("A fruit", page)
     again = refreshed(change, tree)
     after = {file: file.read_text() for file in tree.rglob("*.py")}
-    assert "@@ -2,2 +2,3 @@ first\n apple\n+pear\n last\n" in again
+    assert "@@ -2,2 +2,3 @@\n apple\n+pear\n last\n" in again
     (tree / "slurm_share/plate.py").unlink()
     for file, text in before.items():
         file.write_text(text)

@@ -13,11 +13,12 @@ from . import cluster as clusters
 from . import modes, paths, process, tools
 from .cluster import Cluster
 from .errors import ClusterError
-from .records import CURRENT, PARTS, RELEASES, USERS
+from .pyslurm import FITS
+from .records import CURRENT, PARTS, RELEASES, STABLE, USERS
 
-_EPILOG = """\
+_EPILOG = f"""\
 examples
-  cluster up                                  Slurm 26.05, hosts ctl login n1 n2 n3: 1 s (1 min the first time)
+  cluster up                                  Slurm {CURRENT}, hosts ctl login n1 n2 n3: 1 s (1 min the first time)
   cluster as alice -- sinfo                   as a user, on the login host
   cluster as alice -- sbatch --share-gpu=4 job.sh      an example job is in every home
   cluster as alice -- salloc --share-gpu=4    a terminal stays a terminal
@@ -25,9 +26,9 @@ examples
   cluster exec n1 -- tail /var/log/slurm/slurmd.log
   cluster kill n2; cluster reboot n2          a power cut, and power again
   cluster --name billed up --accounting       sacct and sacctmgr work too: 1 s more (5 s the first time)
-  cluster --name old --slurm 24.11 up         a second cluster beside the first
+  cluster --name old --slurm {STABLE} up         a second cluster beside the first
   cluster --name seen up --prometheus         agents on the nodes, Prometheus on ctl (4 s more the first time)
-  cluster --name up --slurm 24.11 --upgrade-to 26.05 up; cluster --name up upgrade ctl      under running jobs
+  cluster --name up --slurm {STABLE} --upgrade-to {CURRENT} up; cluster --name up upgrade ctl      under running jobs
   cluster down                                nothing is left
 
 exit codes
@@ -157,7 +158,10 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         "--uuids", action="store_true", default=default(False), help="slurmd finds the GPUs itself: AutoDetect=nvidia"
     )
     group.add_argument(
-        "--pyslurm", action="store_true", default=default(False), help="with a pyslurm for our commands (26.05)"
+        "--pyslurm",
+        action="store_true",
+        default=default(False),
+        help=f"with a pyslurm for our commands ({', '.join(FITS)})",
     )
     group.add_argument(
         "--upgrade-to",

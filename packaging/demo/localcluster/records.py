@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import runpy
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from .paths import CHECKOUT
 
 PARTS = ("python", "plugin", "simgpu")
 """Our software as a site installs it: the Python library with its hooks, the SPANK plugin, the simulated GPU."""
@@ -20,11 +24,22 @@ class Release:
     """First major.minor not accepted, None: any newer one will do."""
 
 
-RELEASES = {
-    "26.05": Release("26.05", "forky", (26, 5), None),
-    "24.11": Release("24.11", "trixie", (24, 11), (25, 0)),
-}
-CURRENT, STABLE = "26.05", "24.11"
+def releases(suites: Mapping[str, str]) -> dict[str, Release]:
+    """Return the releases of `slurm_share.slurm.releases.SUITES`, the newest first."""
+    found: dict[str, Release] = {}
+    newer: tuple[int, int] | None = None
+    for name, suite in suites.items():
+        major, minor = map(int, name.split("."))
+        # A stable suite keeps its release, and what is newer belongs to another entry or to none.
+        below = None if newer is None else min(newer, (major + 1, 0))
+        found[name] = Release(name, suite, (major, minor), below)
+        newer = (major, minor)
+    return found
+
+
+RELEASES = releases(runpy.run_path(str(CHECKOUT / "slurm_share/slurm/releases.py"))["SUITES"])
+"""Read as a file: a local cluster is brought up where slurm_share is not installed."""
+CURRENT, STABLE, *_ = RELEASES
 
 
 @dataclass(frozen=True)

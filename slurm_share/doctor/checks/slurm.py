@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...share.rules import site
+from ...slurm.releases import TESTED
 from ..facts.records import Facts, Unseen, Verdict
 from .base import (
     COMPUTE,
@@ -20,8 +21,6 @@ from .base import (
     warn,
 )
 
-TESTED = ("24.11", "26.05")
-"""Releases that the whole cluster suite runs on."""
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 240.0
 """munge refuses a credential that is older than its lifetime, 300 s by default (munge(1), --ttl), or from the future.
 The controller's time comes to the second, so nothing below a few seconds means anything."""
