@@ -142,12 +142,23 @@ def _reached(start: str, follow: dict[str, set[str]]) -> set[str]:
 
 
 def private(edges: Iterable[Edge], feature: Callable[[str], str] = feature_of) -> list[Edge]:
-    """Return the imports of a module inside another feature package that is not open to all."""
+    """Return the imports of a module inside another feature package that is not open to all, but for the modules that
+    the package itself offers."""
     return sorted(
         (importer, imported)
         for importer, imported in edges
-        if feature(importer) != feature(imported) and feature(imported) not in OPEN and imported.count(".") > 1
+        if feature(importer) != feature(imported) and feature(imported) not in OPEN and _is_inside(imported)
     )
+
+
+def _is_inside(module: str) -> bool:
+    package, name = module.rpartition(".")[::2]
+    return package.count(".") > 1 or (package.count(".") == 1 and name not in _offered(package))
+
+
+@cache
+def _offered(package: str) -> frozenset[str]:
+    return frozenset(getattr(importlib.import_module(package), "__all__", ()))
 
 
 def public(package: str) -> list[str]:

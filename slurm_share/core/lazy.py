@@ -1,26 +1,33 @@
-"""A package's public names, imported when they are first asked for.
+"""A package's public names, each imported when it is first asked for.
 
-Every hook imports `slurm_share.share`, and most need one name of it: the modules behind the others are not loaded.
+Every hook imports `slurm_share.share`, and needs few of its modules: the others are not loaded.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
-def exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], object], list[str]]:
-    """Return `__getattr__` and `__all__` for a package's `__init__.py`.
+def exports(
+    package: str, modules: Sequence[str] = (), names: Mapping[str, Sequence[str]] = {}
+) -> tuple[Callable[[str], object], list[str]]:
+    """Return `__getattr__` and `__all__` for the `__init__.py` of a package.
 
-    modules: the module of each public name, below the package (such as "rules.allocation").
+    modules: those that others use by their last name (`limits` for "rules.limits"). names: what others use of a module.
+    mypy does not follow this: the same is imported under `if TYPE_CHECKING`, and a test compares the two.
     """
+    home = {name: module for module, listed in names.items() for name in listed}
+    whole = {module.rpartition(".")[2]: module for module in modules}
 
     def find(name: str) -> object:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         import importlib
 
-        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        if name in whole:
+            return importlib.import_module(f"{package}.{whole[name]}")
+        if name in home:
+            return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find, sorted(modules)
+    return find, sorted({**home, **whole})

@@ -8,4 +8,4 @@ TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from .session import ControlDaemon as ControlDaemon
 
-__getattr__, __all__ = exports(__name__, {"ControlDaemon": "session"})
+__getattr__, __all__ = exports(__name__, names={"session": ["ControlDaemon"]})

@@ -47,15 +47,21 @@ def test_a_folder_and_one_inside_it_are_one_package():
     assert imports.apart({("a.b", "a"), ("a", "a.b"), ("a.b", "a.bc")}) == {("a.b", "a.bc")}
 
 
-def test_an_import_inside_another_feature_is_private_but_for_the_open_ones():
-    """The package itself is its public side."""
+def test_an_import_inside_another_feature_is_private_but_for_the_open_ones(monkeypatch):
+    """The package itself, and a module that it offers, are its public side."""
+    monkeypatch.setattr(imports, "_offered", lambda package: {"slurm_share.share": {"option"}}.get(package, set()))
     edges = {
         ("slurm_share.share.admission", "slurm_share.mps.session.control"),
         ("slurm_share.share.admission", "slurm_share.share.rules.drain"),
         ("slurm_share.cli.llload", "slurm_share.load"),
         ("slurm_share.cli.llload", "slurm_share.load.snapshot"),
+        ("slurm_share.cli.llsub", "slurm_share.share.option"),
+        ("slurm_share.cli.llsub", "slurm_share.share.rules.option"),
     }
-    assert imports.private(edges) == [("slurm_share.cli.llload", "slurm_share.load.snapshot")]
+    assert imports.private(edges) == [
+        ("slurm_share.cli.llload", "slurm_share.load.snapshot"),
+        ("slurm_share.cli.llsub", "slurm_share.share.rules.option"),
+    ]
 
 
 def test_public_names_are_those_of_all_else_all_that_have_no_underscore():

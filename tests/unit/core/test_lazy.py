@@ -1,0 +1,39 @@
+"""What a package's __init__.py tells mypy is what it offers when the program runs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+LAZY = sorted(
+    ".".join(file.parent.relative_to(CHECKOUT).parts)
+    for file in (CHECKOUT / "slurm_share").rglob("__init__.py")
+    if "lazy import exports" in file.read_text()
+)
+
+
+def for_mypy(package):
+    """Return the names that the package imports for mypy alone."""
+    tree = ast.parse((CHECKOUT / package.replace(".", "/") / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    return sorted(alias.asname or alias.name for node in block.body for alias in node.names)
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_every_name_that_mypy_sees_is_offered_and_is_there(package):
+    """Neither one more nor one fewer."""
+    module = importlib.import_module(package)
+    assert module.__all__ == for_mypy(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_another_name_is_an_error_of_the_usual_kind(package):
+    """As of any module."""
+    with pytest.raises(AttributeError, match="has no attribute 'nothing_of_the_kind'"):
+        _ = importlib.import_module(package).nothing_of_the_kind
