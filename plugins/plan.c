@@ -12,6 +12,9 @@
 #include "names.h"
 #include "options.h"
 
+/* Of any number in a plan; and of N in /dev/nvidiaN. */
+enum { MOST_NUMBER = 999999999, MOST_MINOR = 255 };
+
 /* Walks the lines of a plan's text and remembers where it is, for the error's sake. */
 struct reader {
 	char *next;   /* the first byte behind the current line */
@@ -115,6 +118,90 @@ static int take_cores(struct reader *reader, struct ss_core_table *table)
 	return 0;
 }
 
+/* What follows "KEY NUMBER " on the next line. */
+static char *take_numbered(struct reader *reader, const char *key, uint32_t number)
+{
+	char *rest = take(reader, key);
+	uint32_t found;
+
+	if (rest == NULL)
+		return NULL;
+	const char *word = cut(&rest, ' ');
+	if (ss_number_parse(word, strlen(word), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number || rest == NULL) {
+		(void)wrong(reader, "'%s %u ...' was expected here", key, number);
+		return NULL;
+	}
+	return rest;
+}
+
+/* NAME=value, one of a line that has such fields only. */
+struct field {
+	const char *name;
+	bool is_required;
+	char *value; /* NULL: it is not there */
+};
+
+static struct field *find_field(struct field *fields, size_t count, const char *name, size_t length)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strlen(fields[i].name) == length && memcmp(fields[i].name, name, length) == 0)
+			return &fields[i];
+	return NULL;
+}
+
+static int read_fields(const struct reader *reader, char *rest, struct field *fields, size_t count)
+{
+	char *word;
+
+	while ((word = cut(&rest, ' ')) != NULL) {
+		size_t length = strcspn(word, "=");
+		struct field *field = find_field(fields, count, word, length);
+		if (field == NULL || field->value != NULL || word[length] == '\0' || word[length + 1] == '\0')
+			return wrong(reader, "'%.80s' is not a field of this line", word);
+		field->value = word + length + 1;
+	}
+	for (size_t i = 0; i < count; i++)
+		if (fields[i].is_required && fields[i].value == NULL)
+			return wrong(reader, "'%s=...' was expected here", fields[i].name);
+	return 0;
+}
+
+/* A field that is not there leaves `*number` as it is. */
+static int field_number(const struct reader *reader, const struct field *field, uint32_t most, uint32_t *number)
+{
+	if (field->value != NULL && ss_number_parse(field->value, strlen(field->value), 0, most, number) != 0)
+		return wrong(reader, "'%s' is a number from 0 to %u", field->name, most);
+	return 0;
+}
+
+/* Up to three digits, with up to three behind a point. */
+static int check_decimal(const struct reader *reader, const struct field *field)
+{
+	static const char digits[] = "0123456789";
+
+	if (field->value == NULL)
+		return 0;
+	size_t whole = strspn(field->value, digits), end = whole;
+	if (field->value[whole] == '.') {
+		size_t behind = strspn(field->value + whole + 1, digits);
+		end += behind > 0 && behind <= 3 ? 1 + behind : 0;
+	}
+	if (whole == 0 || whole > 3 || field->value[end] != '\0')
+		return wrong(reader, "'%s' is a decimal number", field->name);
+	return 0;
+}
+
+/* I/P, with I below P. */
+static int read_part(char *text, struct ss_slot *slot)
+{
+	char *slash = strchr(text, '/');
+
+	if (slash == NULL || ss_number_parse(text, (size_t)(slash - text), 0, SS_PLAN_MAX_SLOTS, &slot->part) != 0 ||
+	    ss_number_parse(slash + 1, strlen(slash + 1), 1, SS_PLAN_MAX_SLOTS, &slot->parts) != 0 || slot->part >= slot->parts)
+		return -1;
+	return 0;
+}
+
 static bool is_name(const char *name)
 {
 	if (*name == '\0' || (*name >= '0' && *name <= '9'))
@@ -143,7 +230,124 @@ static int read_assignment(const struct reader *reader, char *word, struct ss_as
 	return 0;
 }
 
-static int take_slot(struct reader *reader, uint32_t number, struct ss_slot *slot, struct ss_assignment **free_assignment)
+/* The rest of a line is a slot's variables. */
+static int read_environment(const struct reader *reader, char *rest, struct ss_slot *slot, struct ss_assignment **free_assignment)
+{
+	char *word;
+
+	slot->environment = *free_assignment;
+	while ((word = cut(&rest, ' ')) != NULL) {
+		if (read_assignment(reader, word, *free_assignment) != 0)
+			return -1;
+		(*free_assignment)++;
+		slot->variables++;
+	}
+	return 0;
+}
+
+static int take_gpu(struct reader *reader, uint32_t number, struct ss_gpu *gpu)
+{
+	enum { UUID, INDEX, MINOR, MEMORY_MIB, SIMULATED, FIELDS };
+	struct field fields[FIELDS] = { { "uuid", true, NULL }, { "index", true, NULL }, { "minor", false, NULL },
+					{ "memory_mib", false, NULL }, { "simulated", false, NULL } };
+	static const char name[] = " name=";
+	uint32_t index = 0, memory_mib = 0;
+	char *rest = take_numbered(reader, "gpu", number);
+
+	if (rest == NULL)
+		return -1;
+	char *end = strstr(rest, name); /* what follows may hold blanks */
+	if (end == NULL)
+		return wrong(reader, "'name=...' was expected here");
+	*end = '\0';
+	if (read_fields(reader, rest, fields, FIELDS) != 0 || field_number(reader, &fields[INDEX], MOST_NUMBER, &index) != 0)
+		return -1;
+	uint32_t minor = index;
+	if (field_number(reader, &fields[MINOR], MOST_NUMBER, &minor) != 0 ||
+	    field_number(reader, &fields[MEMORY_MIB], MOST_NUMBER, &memory_mib) != 0)
+		return -1;
+	if (fields[SIMULATED].value != NULL && strcmp(fields[SIMULATED].value, "yes") != 0)
+		return wrong(reader, "'simulated=yes' was expected here");
+	gpu->uuid = fields[UUID].value;
+	gpu->minor = minor <= MOST_MINOR ? (int)minor : -1;
+	return 0;
+}
+
+static int take_slot(struct reader *reader, uint32_t number, const struct ss_plan *plan, struct ss_slot *slot,
+		     struct ss_assignment **free_assignment)
+{
+	enum { GPU, PART, BACKEND, MEMORY_CAP_MIB, MEMORY_RATIO, SM_PERCENT, MPS_DIRECTORY, ON_GPU, VARIABLES, FIELDS };
+	struct field fields[FIELDS] = {
+		{ "gpu", true, NULL },		  { "part", true, NULL },	 { "backend", true, NULL },
+		{ "memory_cap_mib", false, NULL }, { "memory_ratio", false, NULL }, { "sm_percent", false, NULL },
+		{ "mps_directory", false, NULL }, { "on_gpu", false, NULL },	 { "backend_variables", false, NULL },
+	};
+	uint32_t memory_cap_mib = 0, on_gpu = 0, variables = 0;
+	char *rest = take_numbered(reader, "slot", number);
+
+	if (rest == NULL || read_fields(reader, rest, fields, FIELDS) != 0 ||
+	    field_number(reader, &fields[GPU], plan->gpus - 1, &slot->gpu) != 0 ||
+	    field_number(reader, &fields[MEMORY_CAP_MIB], MOST_NUMBER, &memory_cap_mib) != 0 ||
+	    field_number(reader, &fields[ON_GPU], MOST_NUMBER, &on_gpu) != 0 ||
+	    field_number(reader, &fields[VARIABLES], MOST_NUMBER, &variables) != 0 ||
+	    check_decimal(reader, &fields[MEMORY_RATIO]) != 0 || check_decimal(reader, &fields[SM_PERCENT]) != 0)
+		return -1;
+	if (read_part(fields[PART].value, slot) != 0)
+		return wrong(reader, "'part=I/P' with I below P was expected here");
+	slot->mps_directory = fields[MPS_DIRECTORY].value;
+	if (slot->mps_directory != NULL && slot->mps_directory[0] != '/')
+		return wrong(reader, "'mps_directory' is an absolute path");
+	rest = take(reader, "environment");
+	if (rest == NULL || read_environment(reader, rest, slot, free_assignment) != 0)
+		return -1;
+	if (variables > slot->variables)
+		return wrong(reader, "%u variables of the backend were expected here", variables);
+	return 0;
+}
+
+static int read_slots(struct reader *reader, struct ss_plan *plan)
+{
+	struct ss_assignment *free_assignment = plan->assignments;
+
+	for (uint32_t i = 0; i < plan->gpus; i++)
+		if (take_gpu(reader, i, &plan->gpu_storage[i]) != 0)
+			return -1;
+	for (uint32_t i = 0; i < plan->slot_count; i++)
+		if (take_slot(reader, i, plan, &plan->slot_storage[i], &free_assignment) != 0)
+			return -1;
+	return 0;
+}
+
+/* ---- Version 1: a slot is its variables. Read for jobs that were here when their node was upgraded. This part and
+ * slurm_share/share/plan_v1.py may go in 0.2, one release after the first that writes version 2. ---- */
+
+static const char *value_v1(const struct ss_slot *slot, const char *name)
+{
+	for (size_t i = 0; i < slot->variables; i++)
+		if (strcmp(slot->environment[i].name, name) == 0)
+			return slot->environment[i].value;
+	return NULL;
+}
+
+/* The place in the plan's list of the GPU that a slot makes visible; of `known` GPUs that were there before, or a new one. */
+static uint32_t find_gpu_v1(struct ss_gpu *gpus, uint32_t known, const struct ss_slot *slot)
+{
+	const char *uuid = value_v1(slot, SS_ENV_VISIBLE_DEVICES), *number = value_v1(slot, SS_ENV_GPU_MINOR);
+	uint32_t gpu = 0, minor;
+
+	uuid = uuid ? uuid : "";
+	while (gpu < known && strcmp(gpus[gpu].uuid, uuid) != 0)
+		gpu++;
+	if (gpu < known)
+		return gpu;
+	if (number == NULL)
+		number = value_v1(slot, SS_ENV_GPU_INDEX);
+	gpus[gpu].uuid = uuid;
+	gpus[gpu].minor = number != NULL && ss_number_parse(number, strlen(number), 0, MOST_MINOR, &minor) == 0 ? (int)minor : -1;
+	return gpu;
+}
+
+static int take_slot_v1(struct reader *reader, uint32_t number, struct ss_slot *slot, struct ss_assignment **free_assignment)
 {
 	char *rest = take(reader, "slot"), *word;
 	uint32_t found;
@@ -154,18 +358,24 @@ static int take_slot(struct reader *reader, uint32_t number, struct ss_slot *slo
 	if (ss_number_parse(word, strlen(word), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number)
 		return wrong(reader, "slot %u was expected here", number);
 	word = cut(&rest, ' ');
-	char *slash = word ? strchr(word, '/') : NULL;
-	if (word == NULL || slash == NULL || strncmp(word, "part=", 5) != 0 ||
-	    ss_number_parse(word + 5, (size_t)(slash - word) - 5, 0, SS_PLAN_MAX_SLOTS, &slot->part) != 0 ||
-	    ss_number_parse(slash + 1, strlen(slash + 1), 1, SS_PLAN_MAX_SLOTS, &slot->parts) != 0 ||
-	    slot->part >= slot->parts)
+	if (word == NULL || strncmp(word, "part=", 5) != 0 || read_part(word + 5, slot) != 0)
 		return wrong(reader, "'part=I/P' with I below P was expected behind the slot's number");
-	slot->environment = *free_assignment;
-	while ((word = cut(&rest, ' ')) != NULL) {
-		if (read_assignment(reader, word, *free_assignment) != 0)
+	return read_environment(reader, rest, slot, free_assignment);
+}
+
+static int read_slots_v1(struct reader *reader, struct ss_plan *plan)
+{
+	struct ss_assignment *free_assignment = plan->assignments;
+	uint32_t known = 0;
+
+	for (uint32_t i = 0; i < plan->slot_count; i++) {
+		struct ss_slot *slot = &plan->slot_storage[i];
+		if (take_slot_v1(reader, i, slot, &free_assignment) != 0)
 			return -1;
-		(*free_assignment)++;
-		slot->variables++;
+		slot->gpu = find_gpu_v1(plan->gpu_storage, known, slot);
+		known += slot->gpu == known;
+		const char *mps = value_v1(slot, SS_ENV_MPS);
+		slot->mps_directory = mps != NULL && strcmp(mps, SS_MPS_OFF) == 0 ? NULL : value_v1(slot, SS_ENV_MPS_PIPE);
 	}
 	return 0;
 }
@@ -224,7 +434,8 @@ static size_t count(const char *text, const char *what)
 static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, struct ss_plan *plan)
 {
 	step(reader);
-	if (strcmp(reader->line, SS_PLAN_MAGIC) != 0)
+	bool is_v1 = strcmp(reader->line, SS_PLAN_MAGIC_1) == 0;
+	if (!is_v1 && strcmp(reader->line, SS_PLAN_MAGIC) != 0)
 		return wrong(reader, "not a plan of this version ('" SS_PLAN_MAGIC "')");
 	if (take_owner(reader, owner, plan) != 0)
 		return -1;
@@ -242,7 +453,8 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 	plan->notes = calloc(count(reader->next, "\nnote ") + 1, sizeof *plan->notes);
 	plan->assignments = calloc(count(reader->next, "=") + 1, sizeof *plan->assignments);
 	plan->slot_storage = calloc(plan->slot_count, sizeof *plan->slot_storage);
-	if (plan->notes == NULL || plan->assignments == NULL || plan->slot_storage == NULL)
+	plan->gpu_storage = calloc(is_v1 ? plan->slot_count : plan->gpus, sizeof *plan->gpu_storage);
+	if (plan->notes == NULL || plan->assignments == NULL || plan->slot_storage == NULL || plan->gpu_storage == NULL)
 		return wrong(reader, "no memory");
 	while (follows(reader, "note")) {
 		const char *note = take(reader, "note");
@@ -250,11 +462,10 @@ static int read_plan(struct reader *reader, const struct ss_plan_owner *owner, s
 			return -1;
 		plan->notes[plan->note_count++] = note;
 	}
-	struct ss_assignment *free_assignment = plan->assignments;
-	for (uint32_t i = 0; i < plan->slot_count; i++)
-		if (take_slot(reader, i, &plan->slot_storage[i], &free_assignment) != 0)
-			return -1;
+	if ((is_v1 ? read_slots_v1(reader, plan) : read_slots(reader, plan)) != 0)
+		return -1;
 	plan->slots = plan->slot_storage;
+	plan->gpu = plan->gpu_storage;
 	return take_end(reader);
 }
 
@@ -384,6 +595,7 @@ void ss_plan_free(struct ss_plan *plan)
 	free(plan->notes);
 	free(plan->assignments);
 	free(plan->slot_storage);
+	free(plan->gpu_storage);
 	free(plan->text);
 	free(plan);
 }

@@ -17,8 +17,15 @@ struct ss_assignment {
 	bool unless_set; /* NAME?=value: a value that the user gave wins */
 };
 
+struct ss_gpu {
+	const char *uuid;
+	int minor; /* the N of its /dev/nvidiaN; -1: not known */
+};
+
 struct ss_slot {
+	uint32_t gpu; /* its place in the plan's list */
 	uint32_t part, parts;
+	const char *mps_directory; /* of the daemon that its task is a client of; NULL: it has none */
 	const struct ss_assignment *environment;
 	size_t variables;
 };
@@ -31,6 +38,7 @@ struct ss_plan {
 	const char *share;   /* the request, canonical */
 	uint32_t per_gpu;    /* its N */
 	uint32_t gpus;
+	const struct ss_gpu *gpu;
 	uint32_t slot_count;
 	const struct ss_slot *slots;
 	size_t note_count;
@@ -40,6 +48,7 @@ struct ss_plan {
 	char *text;
 	struct ss_assignment *assignments;
 	struct ss_slot *slot_storage;
+	struct ss_gpu *gpu_storage;
 };
 
 /* Whose plan it has to be. */

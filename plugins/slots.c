@@ -6,28 +6,13 @@
 
 #include "options.h"
 
-const char *ss_slot_value(const struct ss_slot *slot, const char *name)
-{
-	for (size_t i = 0; i < slot->variables; i++)
-		if (strcmp(slot->environment[i].name, name) == 0)
-			return slot->environment[i].value;
-	return NULL;
-}
-
-/* A line that makes no GPU visible counts as on a GPU of that name: "". */
-static const char *gpu_name(const struct ss_plan *plan, uint32_t slot)
-{
-	const char *name = ss_slot_value(&plan->slots[slot], SS_ENV_VISIBLE_DEVICES);
-	return name ? name : "";
-}
-
 void ss_slots_of_plan(const struct ss_plan *plan, struct ss_slots *slots)
 {
 	memset(slots, 0, sizeof *slots);
 	slots->count = plan->slot_count;
 	for (uint32_t slot = 0; slot < plan->slot_count; slot++) {
 		uint32_t gpu = 0;
-		while (gpu < slots->gpus && strcmp(gpu_name(plan, slots->first[gpu]), gpu_name(plan, slot)) != 0)
+		while (gpu < slots->gpus && plan->slots[slots->first[gpu]].gpu != plan->slots[slot].gpu)
 			gpu++;
 		if (gpu == slots->gpus)
 			slots->first[slots->gpus++] = (uint16_t)slot;
@@ -81,22 +66,19 @@ uint32_t ss_slots_count(const struct ss_slots *slots, const bool *allowed, enum 
 	return count;
 }
 
+static const struct ss_gpu *gpu_of(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu)
+{
+	return &plan->gpu[plan->slots[slots->first[gpu]].gpu];
+}
+
 int ss_slots_minor(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu)
 {
-	const struct ss_slot *slot = &plan->slots[slots->first[gpu]];
-	const char *text = ss_slot_value(slot, SS_ENV_GPU_MINOR);
-	uint32_t minor;
-
-	if (text == NULL)
-		text = ss_slot_value(slot, SS_ENV_GPU_INDEX);
-	if (text == NULL || ss_number_parse(text, strlen(text), 0, 255, &minor) != 0)
-		return -1;
-	return (int)minor;
+	return gpu_of(plan, slots, gpu)->minor;
 }
 
 static bool is_named(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu, const char *word, size_t length)
 {
-	const char *name = gpu_name(plan, slots->first[gpu]);
+	const char *name = gpu_of(plan, slots, gpu)->uuid;
 	uint32_t number;
 
 	if (ss_number_parse(word, length, 0, 255, &number) == 0)

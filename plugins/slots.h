@@ -24,7 +24,7 @@ struct ss_slots {
 	uint32_t promised;                 /* so many of the free ones are for steps on their way */
 };
 
-/* Every slot free, each on the GPU that its line makes visible. */
+/* Every slot free, each on its GPU. */
 void ss_slots_of_plan(const struct ss_plan *plan, struct ss_slots *slots);
 
 /* Slots for `wanted` tasks in order, out of the free ones on `allowed` GPUs (NULL: all): always on the GPU with the most free
@@ -39,9 +39,6 @@ uint32_t ss_slots_listed(const struct ss_plan *plan, const struct ss_slots *slot
 
 /* The N of a GPU's /dev/nvidiaN; -1 where the plan does not say. */
 int ss_slots_minor(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu);
-
-/* The value of a variable in a slot's line; NULL where it has none. */
-const char *ss_slot_value(const struct ss_slot *slot, const char *name);
 
 /* One process and no later one of the same number. pid 0: none. */
 struct ss_process {

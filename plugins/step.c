@@ -269,22 +269,14 @@ static bool chooses_late(spank_t sp)
 	return read_gpus(sp, "SLURM_STEP_GPUS", listed) < now.slots.gpus;
 }
 
-/* NULL: its tasks have no MPS, and find an empty folder of root's in the variable. */
-static const char *mps_pipe(const struct ss_slot *slot)
-{
-	const char *mps = ss_slot_value(slot, SS_ENV_MPS);
-
-	return mps != NULL && strcmp(mps, SS_MPS_OFF) == 0 ? NULL : ss_slot_value(slot, SS_ENV_MPS_PIPE);
-}
-
 /* GPUs without MPS, or whose daemon is there. */
 static void find_well_gpus(bool *well)
 {
 	char why[SS_SENTENCE_SIZE];
 
 	for (uint32_t gpu = 0; gpu < now.slots.gpus; gpu++) {
-		const char *pipe = mps_pipe(&now.plan->slots[now.slots.first[gpu]]);
-		well[gpu] = pipe == NULL || ss_mps_check(pipe, now.step.uid, why, sizeof why) == 0;
+		const char *directory = now.plan->slots[now.slots.first[gpu]].mps_directory;
+		well[gpu] = directory == NULL || ss_mps_check(directory, now.step.uid, why, sizeof why) == 0;
 	}
 }
 
@@ -516,13 +508,13 @@ static uint32_t choose_own(spank_t sp, uint32_t local_task)
 /* CUDA would say nothing, and the task would run on the whole GPU. */
 static void check_mps(uint32_t local_task, const struct ss_slot *slot)
 {
-	const char *pipe = mps_pipe(slot), *uuid = ss_slot_value(slot, SS_ENV_VISIBLE_DEVICES);
+	const char *uuid = now.plan->gpu[slot->gpu].uuid;
 	char why[SS_SENTENCE_SIZE] = "";
 
-	if (pipe == NULL || ss_mps_check(pipe, now.step.uid, why, sizeof why) == 0)
+	if (slot->mps_directory == NULL || ss_mps_check(slot->mps_directory, now.step.uid, why, sizeof why) == 0)
 		return;
 	refuse(local_task, "is not started: the MPS daemon of %s is gone (%s), and without it nothing would limit the task; submit the "
-	       "job again, or with --" SS_OPTION "=%u," SS_OPTION_MPS "=" SS_MPS_OFF, uuid ? uuid : "its GPU", why,
+	       "job again, or with --" SS_OPTION "=%u," SS_OPTION_MPS "=" SS_MPS_OFF, uuid[0] != '\0' ? uuid : "its GPU", why,
 	       now.plan->per_gpu);
 }
 

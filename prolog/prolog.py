@@ -49,11 +49,11 @@ def _note_unshared() -> None:
         return
     from slurm_share.core.paths import Paths
     from slurm_share.share import option, state
-    from slurm_share.share.records import PlanFile
+    from slurm_share.share.records import Unshared
     from slurm_share.slurm import hook_env
 
     job = hook_env.read(os.environ, option.parse)
-    note = PlanFile(job.job_id, job.uid, job.node, unshared=hook.why_not_on)
+    note = Unshared(job.job_id, job.uid, job.node, hook.why_not_on)
     try:
         state.write_unshared(Paths(), note, job.gid)
     except OSError as error:

@@ -26,7 +26,7 @@ from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..share import leases_read, ledger_file
-from ..share.records import LedgerJob
+from ..share.records import LedgerJob, Plan
 from ..share.rules import reconcile
 from ..slurm import jobs as slurm_jobs
 from . import cluster_status
@@ -144,7 +144,7 @@ def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]
     except CommandError as error:
         problems.append(f"cannot ask Slurm for your jobs here: {error}")
     plans = [(job_id, ledger_file.read_plan(paths, job_id)) for job_id in sorted(ids)]
-    known = [plan for _, plan in plans if plan is not None and plan.share is not None]
+    known = [plan for _, plan in plans if isinstance(plan, Plan)]
     return tuple(reconcile.entry_of(plan, _since(paths, plan.job_id)) for plan in known), problems
 
 

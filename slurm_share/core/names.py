@@ -8,7 +8,7 @@ The plan
 The Prolog decides about a job once per node and writes the decision down as a *plan*; the SPANK plugin and the node
 launcher carry it out. It is text, so that C can read it without a library and a person can read it at 3 a.m.::
 
-    slurm-share-plan 1
+    slurm-share-plan 2
     job 4711
     uid 2001
     node n2
@@ -16,9 +16,13 @@ launcher carry it out. It is text, so that C can read it without a library and a
     gpus 2
     slots 8
     cores 0,8 1,9 2,10 3,11
-    note the GPUs are shared without MPS: no nvidia-cuda-mps-control on n2
-    slot 0 part=0/8 CUDA_VISIBLE_DEVICES=GPU-5131... SLURM_SHARE_SLOT=0 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
-    slot 1 part=4/8 CUDA_VISIBLE_DEVICES=GPU-97aa... SLURM_SHARE_SLOT=1 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.245
+    note GPU 1 is shared without MPS: its server ended; its tasks take turns, and no cap is enforced
+    gpu 0 uuid=GPU-5131... index=0 minor=0 memory_mib=81559 name=NVIDIA H100 80GB HBM3
+    gpu 1 uuid=GPU-97aa... index=1 minor=1 memory_mib=81559 name=NVIDIA H100 80GB HBM3
+    slot 0 gpu=0 part=0/8 backend=mps memory_cap_mib=8192 memory_ratio=0.100 mps_directory=/run/slurm-share/user/...
+    environment CUDA_VISIBLE_DEVICES=GPU-5131... SLURM_SHARE_SLOT=0 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.100
+    slot 1 gpu=1 part=4/8 backend=time-slicing memory_cap_mib=8192 memory_ratio=0.100
+    environment CUDA_VISIBLE_DEVICES=GPU-97aa... SLURM_SHARE_SLOT=1 XLA_PYTHON_CLIENT_MEM_FRACTION?=0.100
     ...
     end
 
@@ -27,14 +31,24 @@ launcher carry it out. It is text, so that C can read it without a library and a
 * `job`, `uid`, `node`, in this order, say whose plan it is; a reader compares them with what Slurm told it.
 * A plan goes on in one of three ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and
   the sentence is for the user. `unshared WHY` (then `end`): the job asked to share and runs as one that did not; such a
-  plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical), `gpus` (how many the job has here), `slots`,
-  `cores`, any number of `note SENTENCE` (said once in the job's output) and the slot lines, 0 to slots-1 in order.
+  plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical), `gpus` and `slots` (how many the job has here),
+  `cores`, any number of `note SENTENCE` (said once in the job's output), the GPUs and the slots, each numbered from 0
+  in order.
 * `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
   of its hardware threads, joined by commas.
-* `part=I/P` in a slot line: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step
-  knows which cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
-* The rest of a slot line is the task's environment: `NAME=value` is set, `NAME?=value` only where the user has not
-  set NAME. Values hold no blank and no control character.
+* A GPU has the fields `uuid` and `index` (NVML's), and `minor` (the N of /dev/nvidiaN), `memory_mib` and
+  `simulated=yes` where they are known or apply. `name` comes last and may hold blanks.
+* A slot has the fields `gpu` (the number of one above), `part` and `backend`; where they apply, `memory_cap_mib`,
+  `memory_ratio` (the cap as a part of the whole GPU), `sm_percent`, `mps_directory` (its daemon, which is checked
+  before a task starts), `on_gpu` (the job has a part of a GPU: which one) and `backend_variables`. A field that is
+  not listed here, or is there twice, is an error.
+* `part=I/P`: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step knows which
+  cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
+* `environment`, the line after each slot, is what the plugin sets for the task, without knowing what it means:
+  `NAME=value` is set, `NAME?=value` only where the user has not set NAME. Values hold no blank and no control
+  character. All of it follows from the fields (share/rules/environment.py) but the last `backend_variables` of them.
+* A plan that begins with PLAN_MAGIC_1 has no GPU lines, and a slot is `slot N part=I/P NAME=value ...`. It is read for
+  jobs that were here when their node was upgraded (share/plan_v1.py).
 
 The slots
 ---------
@@ -159,7 +173,9 @@ ENV_FRONT = "SLURM_SHARE_FRONT"
 """1 where front.c started the hook in Python: a helper would be asked."""
 
 # --- The plan --------------------------------------------------------------------------------------------------------
-PLAN_MAGIC = "slurm-share-plan 1"
+PLAN_MAGIC = "slurm-share-plan 2"
+PLAN_MAGIC_1 = "slurm-share-plan 1"
+"""Of the release before, whose plans are still read (share/plan_v1.py)."""
 PLAN_MAX_LINE = 4096
 PLAN_MAX_BYTES = 4 * 1024 * 1024
 PLAN_MAX_SLOTS = 1024

@@ -1,4 +1,4 @@
-"""Admit a job to this node: ask driver and kernel, decide, enter it in the ledger, start MPS, write the plan."""
+"""Admit a job to this node: ask driver and kernel, enter it in the ledger, start MPS, decide, write the plan."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from slurm_share.core.errors import ConfigError, DriverError, StateError, UsageError
 from slurm_share.core.paths import CONFIG_FILE, Paths
 from slurm_share.core.process import Deadline
+from slurm_share.core.records import Owner
 from slurm_share.core.settings import Settings
 from slurm_share.mps import control, processes
 from slurm_share.mps import daemons as mp_daemons
@@ -22,10 +23,19 @@ from slurm_share.node import processes as node_processes
 from slurm_share.node import topology
 from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
-from slurm_share.node.records import LiveJob
+from slurm_share.node.records import Gpu, LiveJob
 from slurm_share.share import option, state, user_folder
-from slurm_share.share.records import Ledger, LedgerJob, MpsOffer, Plan, Refusal
-from slurm_share.share.rules import allocation, drain, environment, granted, limits, owners, reconcile
+from slurm_share.share.records import (
+    BACKEND_MPS,
+    Grant,
+    Ledger,
+    LedgerJob,
+    MpsOffer,
+    Plan,
+    Prepared,
+    Refusal,
+)
+from slurm_share.share.rules import allocation, drain, granted, limits, owners, reconcile
 from slurm_share.share.rules.leftovers import FIRST_ORDINARY_UID
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
@@ -66,26 +76,27 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         return True
     state.remove_unshared(paths, job.job_id)
     state.remove_plan(paths, job.job_id)  # first: the driver may hang, and no task may follow an earlier run's plan
-    decision = decide(job, paths, settings)
+    entry = Entry(read_grant(job, paths, settings))
     well = True
     listed = is_listed(job.node, settings)
     if job.share is not None or listed or paths.ledger.exists():
-        entry = enter(job, decision, environ, paths, settings, deadline, now, listed=listed)
-        decision = entry.decision
+        entry = enter(job, entry.grant, environ, paths, settings, deadline, now, listed=listed)
         well = not drain.drains(release.clear(entry.over, paths, settings, deadline.part(CLEAR_RATIO), WHO))
-    if isinstance(decision, Plan) and decision.wants_mps:
-        decision = start_mps(decision, paths, settings, deadline, last)
-        if isinstance(decision, Plan) and not is_entered(job, paths, last):
+    prepared = Prepared()
+    if isinstance(entry.grant, Grant) and entry.grant.backend == BACKEND_MPS:
+        prepared = start_mps(entry.grant, paths, settings, deadline, last)
+        if not is_entered(job, paths, last):
             # slurmd was killed meanwhile, and the one after it has ended the job
             hook.report(WHO, f"job {job.job_id}: its Epilog was here already; what was started for it ends")
             release.clear((), paths, settings, last, WHO)
             return well
-    if decision is not None:
-        decision = make_slots(decision, paths, settings, deadline)
+    decision = decide(job, entry, prepared, paths, settings)
+    if isinstance(decision, Refusal) and isinstance(entry.grant, Grant):
+        give_back(job.job_id, paths, settings, last)
     if decision is not None or job.share_problem is not None:
         hook.report(WHO, sentence(job, decision))
     if decision is not None:
-        state.write_plan(paths, environment.plan_file(decision), job.gid)
+        state.write_plan(paths, decision, job.gid)
     if isinstance(decision, Refusal):
         well = hook.count_refusal(WHO, paths, job.job_id, decision.cause) and well
     return well
@@ -108,20 +119,31 @@ def read_job(environ: Mapping[str, str]) -> JobContext:
     return job if has_all else replace(job, has_sure_gpus=False)
 
 
-def make_slots(decision: Plan | Refusal, paths: Paths, settings: Settings, deadline: Deadline) -> Plan | Refusal:
-    """Make the job's slots and return the decision; return a Refusal where there is no room for them. It never drains
-    the node: the user's own jobs may have filled the file system."""
-    job = decision.job
+def decide(
+    job: JobContext, entry: Entry, prepared: Prepared, paths: Paths, settings: Settings
+) -> Plan | Refusal | None:
+    """Make the job's slots and return the decision; None for an ordinary job. It is a Refusal where there is no room
+    for the slots. That never drains the node: the user's own jobs may have filled the file system."""
+    if entry.grant is None:
+        return None
+    has_room = make_slots(job, entry.grant.slots if isinstance(entry.grant, Grant) else 0, paths)
+    if isinstance(entry.grant, Refusal):
+        return entry.grant
+    if not has_room:
+        return allocation.no_room_refusal(job, str(paths.user))
+    return allocation.decide(entry.grant, prepared, settings, cores=topology.read_cores(), on_gpu=entry.on_gpu)
+
+
+def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
+    """Make the files of the job's slots; return False where there is no room for them."""
     try:
-        state.make_slots(paths, environment.plan_file(decision), job.gid)
+        state.make_slots(paths, job.job_id, slots, Owner(job.uid, job.gid))
     except OSError as error:
         if error.errno not in hook.NO_ROOM:
             raise
         hook.report(WHO, hook.explain(error))
-        if isinstance(decision, Plan):
-            decision = allocation.no_room_refusal(job, str(paths.user))
-            give_back(job.job_id, paths, settings, deadline)
-    return decision
+        return False
+    return True
 
 
 def give_users_folder(paths: Paths) -> None:
@@ -153,19 +175,19 @@ def refuse_unentered(environ: Mapping[str, str], paths: Paths, why: str) -> None
     refusal = allocation.state_refusal(job, why)
     state.prepare(paths)
     state.make_job_folder(paths, job.job_id)
-    state.write_plan(paths, environment.plan_file(refusal), job.gid)
+    state.write_plan(paths, refusal, job.gid)
 
 
-def decide(job: JobContext, paths: Paths, settings: Settings) -> Plan | Refusal | None:
-    """Return the decision about a job; None for one without a share. Where the driver does not answer it is a Refusal,
-    since the job's GPUs cannot be identified."""
+def read_grant(job: JobContext, paths: Paths, settings: Settings) -> Grant | Refusal | None:
+    """Return what a job has of this node; None for one without a share. Where the driver does not answer it is a
+    Refusal, since the job's GPUs cannot be identified."""
     if job.share is None:
         return None
     try:
         driver = hook.ask_driver(nvml.read_driver)
     except DriverError as error:
         return allocation.driver_refusal(job, str(error))
-    return allocation.admit(job, driver.gpus, topology.read_cores(), offer(paths, settings, driver.version), settings)
+    return allocation.admit(job, driver.gpus, offer(paths, settings, driver.version), settings)
 
 
 def granted_uuids(job: JobContext) -> list[str]:
@@ -214,9 +236,9 @@ def is_entered(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
 
 
 class Judged(Struct, frozen=True):
-    """A decision that takes into account which jobs are on the node."""
+    """What a job has of the node, with the jobs that are on it taken into account."""
 
-    decision: Plan | Refusal | None
+    grant: Grant | Refusal | None
     over: tuple[LedgerJob, ...]
     """Jobs in the ledger that are over and had no Epilog."""
     neighbours: tuple[LiveJob, ...] = ()
@@ -230,14 +252,16 @@ class Judged(Struct, frozen=True):
 class Entry(Struct, frozen=True):
     """The result of entering a job in the ledger."""
 
-    decision: Plan | Refusal | None
-    over: tuple[LedgerJob, ...]
+    grant: Grant | Refusal | None
+    over: tuple[LedgerJob, ...] = ()
     """Jobs that are over and had no Epilog: this hook cleans up after them."""
+    on_gpu: int | None = None
+    """Of a job that has a part of a GPU: which one."""
 
 
 def enter(
     job: JobContext,
-    decision: Plan | Refusal | None,
+    grant: Grant | Refusal | None,
     environ: Mapping[str, str],
     paths: Paths,
     settings: Settings,
@@ -271,8 +295,8 @@ def enter(
         with state.exclusive(paths, deadline):
             ledger = hook.read_ledger(paths, WHO)
             live = owners.at_work(steps)
-            judged = judge(job, decision, ledger, live, at, shown, guarded=guarded)
-            is_in_the_way = isinstance(judged.decision, Refusal) and not isinstance(decision, Refusal)
+            judged = judge(job, grant, ledger, live, at, shown, guarded=guarded)
+            is_in_the_way = isinstance(judged.grant, Refusal) and not isinstance(grant, Refusal)
             waits = is_in_the_way and (patience.left() > 0 or time.monotonic() - looked > OLD_S)
             if not waits and judged.uids() <= asked:
                 report_idle([one for one in steps if one not in live], ledger)
@@ -303,25 +327,24 @@ def write_down(
     for entry in judged.over:
         hook.report(WHO, f"job {entry.job_id} of uid {entry.uid} is over and had no Epilog: clearing up after it")
     over, ledger = release.take_over(ledger, judged.over, paths, settings, WHO)
-    decision = judged.decision
-    if isinstance(decision, Plan):
-        decision = reconcile.take_place(ledger, decision)
+    grant = judged.grant
+    on_gpu = reconcile.free_part(ledger, grant) if isinstance(grant, Grant) else None
     enters = job.share is not None or listed
     wanted = owners.clean_up(job, settings, is_listed=listed) if enters else None
     after = ledger
-    if wanted is not None and not isinstance(decision, Refusal):
-        after = reconcile.enter(ledger, job, decision, now, wanted)
-    if enters or isinstance(decision, Refusal):
+    if wanted is not None and not isinstance(grant, Refusal):
+        after = reconcile.enter(ledger, job, grant, now, wanted, on_gpu)
+    if enters or isinstance(grant, Refusal):
         # An Epilog of an earlier run may have removed the folder. From here on it does not: the ledger has the job.
         state.make_job_folder(paths, job.job_id)
     if after != ledger:
         state.write_ledger(paths, after, settings)
-    return Entry(decision, over)
+    return Entry(grant, over, on_gpu)
 
 
 def judge(
     job: JobContext,
-    decision: Plan | Refusal | None,
+    grant: Grant | Refusal | None,
     ledger: Ledger,
     live: Sequence[LiveJob],
     now: float,
@@ -329,23 +352,23 @@ def judge(
     *,
     guarded: bool,
 ) -> Judged:
-    """Return the decision that takes into account which jobs are here, and the ledger's jobs that are over. Changes
+    """Return the grant, or a Refusal because of the jobs that are here, and the ledger's jobs that are over. Changes
     nothing.
 
     `shown`: names of other users that may be told to this job's user.
     """
-    plan = decision if isinstance(decision, Plan) else None
-    granted = [gpu.uuid for gpu in plan.gpus] if plan is not None else granted_uuids(job) if ledger.jobs else []
+    has = grant if isinstance(grant, Grant) else None
+    granted = [gpu.uuid for gpu in has.gpus] if has is not None else granted_uuids(job) if ledger.jobs else []
     if not job.has_sure_gpus:
         granted = []  # they prove nothing about the jobs that have them
-    over = reconcile.stale(ledger, job, plan if job.has_sure_gpus else None, granted, [one.job_id for one in live], now)
+    over = reconcile.stale(ledger, job, has if job.has_sure_gpus else None, granted, [one.job_id for one in live], now)
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:
         return Judged(owners.refuse(job, neighbours, shown), over, neighbours)
-    if plan is not None and reconcile.is_crowded(left, plan):
-        return Judged(allocation.crowd_refusal(plan) if job.has_sure_gpus else allocation.unsure_refusal(job), over)
-    return Judged(decision, over)
+    if has is not None and reconcile.is_crowded(left, has):
+        return Judged(allocation.crowd_refusal(has) if job.has_sure_gpus else allocation.unsure_refusal(job), over)
+    return Judged(grant, over)
 
 
 def read_names(uids: Iterable[int], environ: Mapping[str, str]) -> dict[int, str]:
@@ -377,30 +400,30 @@ def read_hides_owners(environ: Mapping[str, str]) -> bool:
     return not file.startswith("/") or private_data.read_hides_jobs(Path(file))
 
 
-def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Plan | Refusal:
-    """Start an MPS daemon for each GPU of the plan, all at the same time, or join the one there; return the plan
-    with the daemons, or a Refusal.
+def start_mps(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Prepared:
+    """Start an MPS daemon for each GPU of the grant, all at the same time, or join the one there.
 
     A daemon that no other job uses and that does not answer well is replaced. A failed start may be undone until
     `last`, which is after the deadline.
     """
-    owner = mp_daemons.owner(plan.job.uid, plan.job.gid)
+    job = grant.job
+    owner = mp_daemons.owner(job.uid, job.gid)
     places = [
         control.node_place(paths, settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=settings)
-        for gpu in plan.gpus
+        for gpu in grant.gpus
     ]
     exclusive = settings.compute_mode == "exclusive_process"
     if exclusive:
-        hold_gpus(plan, paths, settings, deadline)
+        hold_gpus(grant, paths, settings, deadline)
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
-    joint = [place for place in places if reconcile.is_in_use(ledger, place.gpu, besides=plan.job.job_id)]
+    joint = [place for place in places if reconcile.is_in_use(ledger, place.gpu, besides=job.job_id)]
     alone = [place for place in places if place not in joint]
     earlier = [control.earlier_place(paths, place) for place in places]
     if any(earlier):
         joint, alone = _meet_earlier(joint, alone, [place for place in earlier if place is not None], deadline)
     outcomes = [*mp_daemons.start_many(alone, deadline, replace=True), *mp_daemons.start_many(joint, deadline)]
-    pipes = {one.place.gpu: one.place.pipe for one in outcomes if isinstance(one, MpsStarted)}
+    directories = {one.place.gpu: one.place.pipe for one in outcomes if isinstance(one, MpsStarted)}
     failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
     for outcome in outcomes:
         if isinstance(outcome, MpsStarted):
@@ -409,14 +432,11 @@ def start_mps(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline, 
             text = f"MPS daemon {outcome.daemon.pid} of {outcome.place.gpu} {what} in {outcome.seconds:.3f} s{notes}"
         else:
             text = f"MPS on {outcome.place.gpu} failed: {outcome.why}"
-        hook.report(WHO, f"job {plan.job.job_id}: {text}")
+        hook.report(WHO, f"job {job.job_id}: {text}")
     if failures and exclusive:
         # Without MPS the tasks use the GPU as several processes, and this mode admits only one.
-        release.restore_modes(paths, settings, last, WHO, tuple(failures), besides=plan.job.job_id)
-    settled = allocation.settle_mps(plan, pipes, failures)
-    if isinstance(settled, Refusal):
-        give_back(plan.job.job_id, paths, settings, last)
-    return settled
+        release.restore_modes(paths, settings, last, WHO, tuple(failures), besides=job.job_id)
+    return Prepared(directories, failures)
 
 
 def _meet_earlier(
@@ -440,10 +460,10 @@ def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline)
     release.clear((), paths, settings, deadline, WHO)
 
 
-def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) -> None:
-    """Set EXCLUSIVE_PROCESS on the plan's GPUs, and note the mode before in the ledger; a GPU that refuses keeps its
+def hold_gpus(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline) -> None:
+    """Set EXCLUSIVE_PROCESS on the grant's GPUs, and note the mode before in the ledger; a GPU that refuses keeps its
     mode."""
-    for gpu in plan.gpus:
+    for gpu in grant.gpus:
         try:
             with state.exclusive(paths, deadline):
                 before = hook.ask_driver(compute_mode.read_compute_mode, gpu.uuid)
@@ -452,18 +472,20 @@ def hold_gpus(plan: Plan, paths: Paths, settings: Settings, deadline: Deadline) 
                     state.write_ledger(paths, ledger, settings)
                     hook.ask_driver(compute_mode.set_compute_mode, gpu.uuid, compute_mode.EXCLUSIVE_PROCESS)
         except DriverError as error:
-            hook.report(WHO, f"job {plan.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
+            hook.report(WHO, f"job {grant.job.job_id}: {gpu.uuid} stays in its compute mode: {error}")
 
 
-def sentence(job: JobContext, decision: Plan | Refusal | None, *, is_carried_out: bool = True) -> str:
-    """Return the decision in words, for the log. A plan that is not carried out has no daemons: it is told with those
-    that it wants."""
+def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
+    """Return the decision in words, for the log."""
     if isinstance(decision, Refusal):
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):
-        where = ", ".join(gpu.uuid for gpu in decision.gpus)
-        under = sum(slot.pipe is not None for slot in decision.slots)
-        if decision.wants_mps and not is_carried_out:
-            under = len(decision.slots)
-        return f"job {job.job_id} of uid {job.uid}: {len(decision.slots)} slots, {under} under MPS, on {where}"
+        under = sum(slot.mps_directory is not None for slot in decision.slots)
+        return shared_sentence(job, len(decision.slots), under, decision.gpus)
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'no share was asked'}"
+
+
+def shared_sentence(job: JobContext, slots: int, under_mps: int, gpus: Iterable[Gpu]) -> str:
+    """Return in words what a job has of the node, for the log."""
+    where = ", ".join(gpu.uuid for gpu in gpus)
+    return f"job {job.job_id} of uid {job.uid}: {slots} slots, {under_mps} under MPS, on {where}"

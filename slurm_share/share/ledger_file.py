@@ -9,8 +9,8 @@ from ..core import names
 from ..core.errors import StateError
 from ..core.paths import Paths
 from . import ledger
-from . import plan as share_plan
-from .records import Ledger, PlanFile
+from . import plan as plan_text
+from .records import Ledger, Plan
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -33,7 +33,7 @@ def read_ledger(paths: Paths, boot_id: str) -> Ledger:
     return read if read.boot_id == boot_id else Ledger(boot_id)
 
 
-def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
+def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:
     """The job's plan; None where there is none, or none that the caller may read. Raises StateError for a torn one, and
     for one that speaks of another job or user than its folder and its owner: where the file system has no access lists
     the file is its user's, who can write what he likes into it, but of nobody else."""
@@ -47,7 +47,7 @@ def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
     except OSError as error:
         raise StateError(str(file), f"is not a plan: {error.strerror}") from error
     try:
-        plan = share_plan.parse(data.decode("ascii"), str(file))
+        plan = plan_text.parse(data.decode("ascii"), str(file))
     except UnicodeDecodeError as error:
         raise StateError(str(file), "is not a plan: not ASCII") from error
     if plan.job_id != job_id or owner not in (0, plan.uid, os.geteuid()):
@@ -55,8 +55,8 @@ def read_plan(paths: Paths, job_id: int) -> PlanFile | None:
     return plan
 
 
-def read_plans(paths: Paths) -> tuple[PlanFile, ...]:
-    """Every plan of this node that can be understood."""
+def read_plans(paths: Paths) -> tuple[Plan, ...]:
+    """Return every plan of this node that can be understood; refusals are not among them."""
     try:
         jobs = [int(folder.name) for folder in paths.jobs.iterdir() if folder.name.isdecimal()]
     except OSError:
@@ -67,6 +67,6 @@ def read_plans(paths: Paths) -> tuple[PlanFile, ...]:
             plan = read_plan(paths, job)
         except StateError:
             continue  # being written, or torn: it says nothing
-        if plan is not None:
+        if isinstance(plan, Plan):
             found.append(plan)
     return tuple(found)

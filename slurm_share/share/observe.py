@@ -21,8 +21,16 @@ from slurm_share.core.settings import Settings
 from slurm_share.node import processes, scratch
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.share import ledger_file, option
-from slurm_share.share.records import Ledger, LedgerJob, Plan, Refusal
-from slurm_share.share.rules import leftovers, owners
+from slurm_share.share.records import (
+    BACKEND_MPS,
+    Grant,
+    Ledger,
+    LedgerJob,
+    Plan,
+    Prepared,
+    Refusal,
+)
+from slurm_share.share.rules import allocation, leftovers, owners
 from slurm_share.share.rules.verdict import Verdict
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
@@ -47,29 +55,28 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
             )
             return
         job = _as_asked_for(job, said)
-    decision = admission.decide(job, paths, settings)
+    grant = admission.read_grant(job, paths, settings)
     ledger = _read_ledger(paths)
     live = release.jobs_at_work()
-    judged = admission.judge(job, decision, ledger, live, now, {}, guarded=guarded)
+    judged = admission.judge(job, grant, ledger, live, now, {}, guarded=guarded)
     if judged.neighbours:
         shown = admission.read_names(judged.uids(), environ)
-        judged = admission.judge(job, decision, ledger, live, now, shown, guarded=guarded)
+        judged = admission.judge(job, grant, ledger, live, now, shown, guarded=guarded)
     waits = ""
     if is_as_written and judged.neighbours:
         others = ", ".join(str(one.job_id) for one in judged.neighbours)
         waits = f", when other users' jobs have left the node ({others})"
-        judged = admission.judge(job, decision, ledger, live, now, {}, guarded=False)
-    decision = judged.decision
+        judged = admission.judge(job, grant, ledger, live, now, {}, guarded=False)
+    judged_grant = judged.grant
     for entry in judged.over:
         hook.report(WHO, f"would clear up after job {entry.job_id} of uid {entry.uid}, which is over")
-    if decision is None:
+    if judged_grant is None:
         why = "" if job.share_problem is None else f", unshared: {job.share_problem}"
         hook.report(WHO, f"job {job.job_id} of uid {job.uid}: would be let in{why}")
-    elif isinstance(decision, Refusal):
-        hook.report(WHO, f"would be {admission.sentence(job, decision)}")
+    elif isinstance(judged_grant, Refusal):
+        hook.report(WHO, f"would be {admission.sentence(job, judged_grant)}")
     else:
-        said_of = admission.sentence(job, decision, is_carried_out=False)
-        hook.report(WHO, f"would be shared: {said_of}; {_mps(decision)}{waits}")
+        hook.report(WHO, f"would be shared: {_shared(judged_grant, settings)}{waits}")
 
 
 def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
@@ -135,5 +142,11 @@ def _read_ledger(paths: Paths) -> Ledger:
         return Ledger(boot_id)
 
 
-def _mps(plan: Plan) -> str:
-    return "with MPS" if plan.wants_mps else " ".join(plan.notes) or "without MPS"
+def _shared(grant: Grant, settings: Settings) -> str:
+    """Return in words how the job would be shared if every daemon that it wants came up."""
+    has_mps = grant.backend == BACKEND_MPS
+    found = admission.shared_sentence(grant.job, grant.slots, grant.slots if has_mps else 0, grant.gpus)
+    if has_mps:
+        return f"{found}; with MPS"
+    decision = allocation.decide(grant, Prepared(), settings)
+    return f"{found}; {' '.join(decision.notes) if isinstance(decision, Plan) and decision.notes else 'without MPS'}"

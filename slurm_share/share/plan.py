@@ -1,141 +1,170 @@
-"""A plan's bytes: PlanFile <-> text, both directions pure. The format is written down in `names.py`."""
+"""The text of a plan: `render` writes it and `parse` reads it, both without files. `names.py` documents the format."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..core import names
-from ..core.errors import OptionError, StateError
 from ..core.patterns import pattern
-from ..core.records import ShareRequest
+from ..node.records import Gpu
 from . import option
-from .records import Assignment, PlanFile, PlanSlot
+from .plan_lines import Lines, is_printable, is_word, sentence
+from .records import Assignment, Plan, Refusal, Slot, Unshared
+from .rules import environment
 
-_PART = pattern(r"(?a)part=([0-9]+)/([0-9]+)")
-_ASSIGNMENT = pattern(r"(?a)([A-Za-z_][A-Za-z0-9_]*)(\??)=([!-~]*)")
+Contents = Plan | Refusal | Unshared
+"""What the file of a plan can hold."""
+
+_DECIMAL = pattern(r"(?a)[0-9]{1,3}(\.[0-9]{1,3})?")
+_NAME_SIZE = 200
+_GPU_OPTIONAL = ("minor", "memory_mib", "simulated")
+_SLOT_OPTIONAL = ("memory_cap_mib", "memory_ratio", "sm_percent", "mps_directory", "on_gpu", "backend_variables")
 
 
-def render(plan: PlanFile) -> str:
-    """The plan's text.
+def render(plan: Contents) -> str:
+    """Return the plan's text.
 
     Raises ValueError for what the format cannot hold: a blank in a value, an over-long line. That is a defect of the
     caller, never of a user, whose words do not reach a plan.
     """
     lines = [names.PLAN_MAGIC, f"job {plan.job_id}", f"uid {plan.uid}", f"node {plan.node}"]
-    if plan.refused is not None:
-        lines.append(f"refused {_sentence(plan.refused)}")
-    elif plan.unshared is not None:
-        lines.append(f"unshared {_sentence(plan.unshared)}")
-    elif plan.share is not None:
-        lines += [f"share {option.render(plan.share)}", f"gpus {plan.gpus}", f"slots {len(plan.slots)}"]
-        lines.append("cores " + " ".join(",".join(map(str, core)) for core in plan.cores))
-        lines += [f"note {_sentence(note)}" for note in plan.notes]
-        lines += [_slot_line(slot, len(plan.slots)) for slot in plan.slots]
+    if isinstance(plan, Refusal):
+        lines.append(f"refused {sentence(plan.sentence)}")
+    elif isinstance(plan, Unshared):
+        lines.append(f"unshared {sentence(plan.why)}")
+    else:
+        lines += _plan_lines(plan)
     lines.append("end")
     for line in lines:
-        if len(line) >= names.PLAN_MAX_LINE or not _is_printable(line):
+        if len(line) >= names.PLAN_MAX_LINE or not is_printable(line):
             raise ValueError(f"not a plan line: {line[:200]!r}")
     return "\n".join(lines) + "\n"
 
 
-def parse(text: str, file: str = names.PLAN_FILE) -> PlanFile:
-    """The plan in `text`. Raises StateError, which names `file` and the line."""
-    return _Reader(text, file).plan()
+def _plan_lines(plan: Plan) -> list[str]:
+    lines = [f"share {option.render(plan.share)}", f"gpus {len(plan.gpus)}", f"slots {len(plan.slots)}"]
+    lines.append("cores " + " ".join(",".join(map(str, core)) for core in plan.cores))
+    lines += [f"note {sentence(note)}" for note in plan.notes]
+    lines += [_gpu_line(number, gpu) for number, gpu in enumerate(plan.gpus)]
+    numbers = {gpu: number for number, gpu in enumerate(plan.gpus)}
+    for slot in plan.slots:
+        lines.append(_slot_line(slot, numbers[slot.gpu], len(plan.slots)))
+        lines.append(_environment_line(environment.slot_environment(plan, slot)))
+    return lines
 
 
-def _is_printable(text: str) -> bool:
-    """Whether it is printable ASCII, blank to tilde."""
-    return text.isascii() and text.isprintable()
+def _gpu_line(number: int, gpu: Gpu) -> str:
+    words = [
+        f"gpu {number}",
+        *_fields(uuid=gpu.uuid, index=gpu.index, minor=gpu.minor, memory_mib=gpu.memory_total_mib),
+    ]
+    words += ["simulated=yes"] if gpu.simulated else []
+    return " ".join([*words, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
 
 
-def _sentence(text: str) -> str:
-    """One printable line: a note may quote the driver, whose words are not ours to choose."""
-    flat = " ".join(text.split()).encode("ascii", "replace").decode("ascii")
-    return "".join(c if c.isprintable() else "?" for c in flat)[: names.PLAN_MAX_LINE - 100]
+def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
+    fields = _fields(
+        gpu=gpu,
+        part=f"{slot.part}/{parts}",
+        backend=slot.backend,
+        memory_cap_mib=slot.memory_cap_mib,
+        memory_ratio=slot.memory_ratio,
+        sm_percent=None if slot.sm_percent is None else f"{slot.sm_percent:g}",
+        mps_directory=slot.mps_directory,
+        on_gpu=slot.on_gpu,
+        backend_variables=len(slot.variables) or None,
+    )
+    return " ".join([f"slot {slot.number}", *fields])
 
 
-def _slot_line(slot: PlanSlot, parts: int) -> str:
-    words = [f"slot {slot.number}", f"part={slot.part}/{parts}"]
-    for a in slot.environment:
-        if not _is_printable(a.value) or " " in a.value:
-            raise ValueError(f"a plan cannot hold {a.name}={a.value!r}")
-        words.append(f"{a.name}{'?' if a.unless_set else ''}={a.value}")
+def _fields(**values: str | int | None) -> list[str]:
+    found = {name: str(value) for name, value in values.items() if value is not None}
+    for name, value in found.items():
+        if not value or not is_word(value):
+            raise ValueError(f"a plan cannot hold {name}={value!r}")
+    return [f"{name}={value}" for name, value in found.items()]
+
+
+def _environment_line(variables: Iterable[Assignment]) -> str:
+    words = ["environment"]
+    for one in variables:
+        if not is_word(one.value):
+            raise ValueError(f"a plan cannot hold {one.name}={one.value!r}")
+        words.append(f"{one.name}{'?' if one.unless_set else ''}={one.value}")
     return " ".join(words)
 
 
-class _Reader:
-    """Walks the lines of one plan and remembers where it is, for the error's sake."""
+def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
+    """Return the plan in `text`. Raises StateError, which names `file` and the line."""
+    lines = Lines(text, file)
+    if lines.lines[0] not in (names.PLAN_MAGIC, names.PLAN_MAGIC_1):
+        raise lines.wrong(f"not a plan of this version ({names.PLAN_MAGIC!r})")
+    is_v1 = lines.lines[0] == names.PLAN_MAGIC_1
+    job_id, uid, node = lines.number("job"), lines.number("uid"), lines.rest("node")
+    if lines.follows("refused"):
+        refusal = Refusal(job_id, uid, node, lines.rest("refused"))
+        lines.end()
+        return refusal
+    if lines.follows("unshared"):
+        unshared = Unshared(job_id, uid, node, lines.rest("unshared"))
+        lines.end()
+        return unshared
+    share, gpu_count, slot_count = lines.share(), lines.count("gpus"), lines.count("slots")
+    cores = tuple(tuple(lines.numbers(word)) for word in lines.rest("cores").split())
+    notes = []
+    while lines.follows("note"):
+        notes.append(lines.rest("note"))
+    if is_v1:
+        from . import plan_v1  # only after an upgrade: every Prolog would pay for the import
 
-    def __init__(self, text: str, file: str) -> None:
-        self.file = file
-        self.lines = text.split("\n")
-        self.at = 0
+        gpus, slots = plan_v1.read(lines, share, gpu_count, slot_count)
+    else:
+        gpus = tuple(_gpu(lines, number) for number in range(gpu_count))
+        slots = tuple(_slot(lines, number, gpus, slot_count) for number in range(slot_count))
+    lines.end()
+    return Plan(job_id, uid, node, share, gpus, slots, cores, tuple(notes))
 
-    def plan(self) -> PlanFile:
-        if self.lines[-2:] != ["end", ""]:
-            self.at = len(self.lines) - 1
-            raise self.wrong("the plan is torn: its last line is not 'end'")
-        if self.lines[0] != names.PLAN_MAGIC:
-            raise self.wrong(f"not a plan of this version ({names.PLAN_MAGIC!r})")
-        job_id, uid, node = self.number("job"), self.number("uid"), self.word("node")
-        if self.lines[self.at + 1].startswith("refused "):
-            refused = self.word("refused")
-            self.finish()
-            return PlanFile(job_id, uid, node, refused=refused)
-        if self.lines[self.at + 1].startswith("unshared "):
-            unshared = self.word("unshared")
-            self.finish()
-            return PlanFile(job_id, uid, node, unshared=unshared)
-        share, gpus, count = self.share(), self.number("gpus"), self.number("slots")
-        cores = tuple(tuple(self.numbers(word)) for word in self.word("cores").split())
-        notes = []
-        while self.lines[self.at + 1].startswith("note "):
-            notes.append(self.word("note"))
-        slots = tuple(self.slot(number, count) for number in range(count))
-        self.finish()
-        return PlanFile(job_id, uid, node, None, share, gpus, cores, tuple(notes), slots)
 
-    def finish(self) -> None:
-        self.at += 1
-        if self.at != len(self.lines) - 2:
-            raise self.wrong("'end' was expected here")
+def _gpu(lines: Lines, number: int) -> Gpu:
+    rest, has_name, name = lines.rest_of("gpu", number).partition(" name=")
+    if not has_name:
+        raise lines.wrong("'name=...' was expected here")
+    fields = lines.fields(rest.split(" "), ("uuid", "index"), _GPU_OPTIONAL)
+    index = lines.field_number(fields, "index") or 0
+    if fields.get("simulated", "yes") != "yes":
+        raise lines.wrong("'simulated=yes' was expected here")
+    minor, memory_mib = lines.field_number(fields, "minor"), lines.field_number(fields, "memory_mib")
+    return Gpu(fields["uuid"], index, minor, name, memory_mib, simulated="simulated" in fields)
 
-    def word(self, key: str) -> str:
-        self.at += 1
-        name, _, rest = self.lines[self.at].partition(" ")
-        if name != key or not rest:
-            raise self.wrong(f"'{key} ...' was expected here")
-        return rest
 
-    def number(self, key: str) -> int:
-        return self.numbers(self.word(key))[0]
+def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
+    words = lines.rest_of("slot", number).split(" ")
+    fields = lines.fields(words, ("gpu", "part", "backend"), _SLOT_OPTIONAL)
+    gpu = lines.field_number(fields, "gpu") or 0
+    if gpu >= len(gpus):
+        raise lines.wrong(f"'gpu' is a number below {len(gpus)}")
+    for name in ("memory_ratio", "sm_percent"):
+        if name in fields and not _DECIMAL.fullmatch(fields[name]):
+            raise lines.wrong(f"'{name}' is a decimal number")
+    if not fields.get("mps_directory", "/").startswith("/"):
+        raise lines.wrong("'mps_directory' is an absolute path")
+    return Slot(
+        number=number,
+        gpu=gpus[gpu],
+        part=lines.part(fields["part"], parts),
+        memory_cap_mib=lines.field_number(fields, "memory_cap_mib"),
+        memory_ratio=fields.get("memory_ratio"),
+        sm_percent=float(fields["sm_percent"]) if "sm_percent" in fields else None,
+        mps_directory=fields.get("mps_directory"),
+        backend=fields["backend"],
+        on_gpu=lines.field_number(fields, "on_gpu"),
+        variables=_backend_variables(lines, lines.field_number(fields, "backend_variables") or 0),
+    )
 
-    def numbers(self, word: str) -> list[int]:
-        try:
-            return [int(part) for part in word.split(",")]
-        except ValueError:
-            raise self.wrong("a number was expected here") from None
 
-    def share(self) -> ShareRequest:
-        try:
-            request = option.parse(self.word("share"))
-        except OptionError as error:
-            raise self.wrong(error.why) from None
-        if request is None:
-            raise self.wrong("a plan is never 'off'")
-        return request
-
-    def slot(self, number: int, parts: int) -> PlanSlot:
-        where, _, rest = self.word("slot").partition(" ")
-        part, *words = rest.split(" ")
-        match = _PART.fullmatch(part)
-        if where != str(number) or not match or match[2] != str(parts):
-            raise self.wrong(f"'slot {number} part=I/{parts} ...' was expected here")
-        return PlanSlot(number, int(match[1]), tuple(self.assignment(word) for word in words))
-
-    def assignment(self, word: str) -> Assignment:
-        match = _ASSIGNMENT.fullmatch(word)
-        if not match:
-            raise self.wrong(f"{word[:80]!r} is not NAME=value")
-        return Assignment(match[1], match[3], match[2] == "?")
-
-    def wrong(self, why: str) -> StateError:
-        return StateError(self.file, f"line {self.at + 1}: {why}")
+def _backend_variables(lines: Lines, count: int) -> tuple[Assignment, ...]:
+    """Return the last `count` variables of the slot's environment. The others follow from its fields."""
+    found = [lines.assignment(word) for word in lines.rest("environment").split(" ")]
+    if count > len(found):
+        raise lines.wrong(f"{count} variables of the backend were expected here")
+    return tuple(found[len(found) - count :])

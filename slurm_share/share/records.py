@@ -12,63 +12,10 @@ from ..core.records import ProcessIdentity, ShareRequest
 from ..node.records import Gpu, NodeProcess
 from ..slurm.records import JobContext
 
-
-class Slot(Struct, frozen=True):
-    """One task's place on a GPU."""
-
-    number: int
-    """0 to slots-1 on this node; slot i is on GPU i mod G."""
-    gpu: Gpu
-    part: int
-    """Which of the plan's equal parts of the job's cores this slot runs on."""
-    memory_cap_mib: int | None
-    """None: one task has the GPU to itself."""
-    memory_fraction: str | None
-    """The cap as a decimal fraction of the whole GPU, for frameworks that take one of the total."""
-    thread_percent: float | None = None
-    """Share of the GPU's multiprocessors under MPS; None: no cap."""
-    pipe: str | None = None
-    """Pipe directory of the GPU's MPS daemon; None: this slot is shared without MPS."""
-    on_gpu: int | None = None
-    """Of a job that has a part of one GPU: its number among the N of that GPU, across jobs."""
-
-
-class Plan(Struct, frozen=True):
-    """Which GPU, memory and slot each task of one job gets on one node."""
-
-    job: JobContext
-    share: ShareRequest
-    """In force: `per_gpu` is the number of tasks that a GPU has here."""
-    gpus: tuple[Gpu, ...]
-    slots: tuple[Slot, ...]
-    cores: tuple[tuple[int, ...], ...]
-    """The machine's cores in Slurm's order, each as its operating system CPU numbers."""
-    notes: tuple[str, ...] = ()
-    """Sentences for the job's output, each said once."""
-    wants_mps: bool = False
-    """Whether daemons are to be started; which slots then have one stands in `Slot.pipe`."""
-    is_part: bool = False
-    """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
-
-
-class MpsOffer(Struct, frozen=True):
-    """Whether this node can start MPS for a job."""
-
-    client_limit: int
-    """Clients that one GPU takes with this driver."""
-    why_not: str | None = None
-    """None: it can."""
-    is_missing: bool = False
-    """True: the site names a program for MPS, and this node does not have it."""
-
-
-class Refusal(Struct, frozen=True):
-    """Why a job's tasks do not run as shares on this node: a sentence for its user."""
-
-    job: JobContext
-    sentence: str
-    cause: str = "job"
-    """Of share/rules/drain.py, which says what comes of it; the default is what the job itself asks for."""
+BACKEND_MPS = "mps"
+"""The name of the backend that shares a GPU through an MPS daemon."""
+BACKEND_TIME_SLICING = "time-slicing"
+"""The name of the backend that leaves it to the driver: the tasks of a GPU take turns, and no cap is enforced."""
 
 
 class Assignment(Struct, frozen=True):
@@ -80,28 +27,108 @@ class Assignment(Struct, frozen=True):
     """True: a value that the user gave wins."""
 
 
-class PlanSlot(Struct, frozen=True):
-    """One slot line of a plan file."""
+class Slot(Struct, frozen=True):
+    """One task's place on a GPU."""
 
     number: int
+    """0 to slots-1 on this node; slot i is on GPU i mod G."""
+    gpu: Gpu
     part: int
-    environment: tuple[Assignment, ...]
+    """Which of the plan's equal parts of the job's cores this slot runs on."""
+    memory_cap_mib: int | None = None
+    """The task's part of the GPU's memory; None: all of it, or not known. Only MPS enforces it."""
+    memory_ratio: str | None = None
+    """The cap as a decimal fraction of the whole GPU, for frameworks that take one of the total."""
+    sm_percent: float | None = None
+    """The part of the GPU's multiprocessors that MPS gives the task; None: no cap."""
+    mps_directory: str | None = None
+    """The pipe directory of the GPU's MPS daemon, which is checked before a task starts; None: the slot has no MPS."""
+    backend: str = BACKEND_TIME_SLICING
+    """The name of the backend that serves the slot."""
+    on_gpu: int | None = None
+    """Of a job that has a part of one GPU: its number among the N of that GPU, across jobs."""
+    variables: tuple[Assignment, ...] = ()
+    """Of the backend, beyond those that follow from the fields above."""
+
+    @property
+    def enforced_cap_mib(self) -> int | None:
+        """Return the memory cap that MPS holds the task to; None: there is none."""
+        return None if self.mps_directory is None else self.memory_cap_mib
 
 
-class PlanFile(Struct, frozen=True):
-    """A plan as it stands in its file: what the plugin and the launcher carry out."""
+class Plan(Struct, frozen=True):
+    """Which GPU, memory and slot each task of one job gets on one node: decided, written, read and carried out."""
+
+    job_id: int
+    """0: a launcher outside Slurm."""
+    uid: int
+    node: str
+    share: ShareRequest
+    """In force: `per_gpu` is the number of tasks that a GPU has here."""
+    gpus: tuple[Gpu, ...]
+    slots: tuple[Slot, ...]
+    cores: tuple[tuple[int, ...], ...] = ()
+    """The machine's cores in Slurm's order, each as its operating system CPU numbers."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the job's output, each said once."""
+
+
+class Refusal(Struct, frozen=True):
+    """Why a job's tasks do not run as shares on this node: a sentence for its user."""
 
     job_id: int
     uid: int
     node: str
-    refused: str | None = None
-    share: ShareRequest | None = None
-    gpus: int = 0
-    cores: tuple[tuple[int, ...], ...] = ()
-    notes: tuple[str, ...] = ()
-    slots: tuple[PlanSlot, ...] = ()
-    unshared: str | None = None
-    """Why a job that asked to share runs unshared here."""
+    sentence: str
+    cause: str = "job"
+    """Of share/rules/drain.py, which says what comes of it; the default is what the job itself asks for. It is not
+    written into the plan's file."""
+
+
+class Unshared(Struct, frozen=True):
+    """Why a job that asked to share runs unshared on this node."""
+
+    job_id: int
+    uid: int
+    node: str
+    why: str
+
+
+class Grant(Struct, frozen=True):
+    """What a job has of a node before its plan is decided. Its ledger entry is made of this."""
+
+    job: JobContext
+    share: ShareRequest
+    """In force: `per_gpu` is the number of tasks that a GPU has here."""
+    gpus: tuple[Gpu, ...]
+    slots: int
+    """How many tasks have one."""
+    is_part: bool
+    """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
+    backend: str
+    """The name of the backend that is wanted and possible here. It is prepared before the plan is decided."""
+    note: str | None = None
+    """What the job's user is told about the choice of the backend."""
+
+
+class Prepared(Struct, frozen=True):
+    """What became of preparing a backend, by GPU UUID."""
+
+    mps_directories: dict[str, str] = {}
+    """The pipe directories of the daemons that came up, or were there."""
+    failures: dict[str, str] = {}
+    """Why a GPU has no daemon."""
+
+
+class MpsOffer(Struct, frozen=True):
+    """Whether this node can start MPS for a job."""
+
+    client_limit: int
+    """Clients that one GPU takes with this driver."""
+    why_not: str | None = None
+    """None: it can."""
+    is_missing: bool = False
+    """True: the site names a program for MPS, and this node does not have it."""
 
 
 class Switchable(Struct, frozen=True):

@@ -18,10 +18,11 @@ from ..core import locks, names
 from ..core.errors import StateError
 from ..core.paths import Paths
 from ..core.process import Deadline
+from ..core.records import Owner
 from ..core.settings import Settings
 from . import ledger as ledger_bytes
-from . import plan as share_plan
-from .records import Ledger, PlanFile
+from . import plan as plan_text
+from .records import Ledger, Unshared
 
 
 def prepare(paths: Paths) -> None:
@@ -72,18 +73,18 @@ def make_job_folder(paths: Paths, job_id: int) -> None:
     paths.job(job_id).mkdir(mode=0o711, exist_ok=True)
 
 
-def write_plan(paths: Paths, plan: PlanFile, gid: int) -> None:
+def write_plan(paths: Paths, plan: plan_text.Contents, gid: int) -> None:
     """Put the job's plan in place, root's, for its user alone to read. Raises OSError as `write_ledger` does."""
     _put_plan(paths.plan(plan.job_id), plan, gid)
 
 
-def write_unshared(paths: Paths, plan: PlanFile, gid: int) -> None:
+def write_unshared(paths: Paths, note: Unshared, gid: int) -> None:
     """Note that a job which asked to share runs unshared. Not in the folder of the jobs that share: while there is one,
     the hooks of ordinary jobs have work. Raises OSError as `write_ledger` does."""
-    file = paths.unshared(plan.job_id)
+    file = paths.unshared(note.job_id)
     for folder, mode in ((paths.root, 0o755), (file.parent, 0o711)):
         folder.mkdir(mode=mode, exist_ok=True)
-    _put_plan(file, plan, gid)
+    _put_plan(file, note, gid)
 
 
 def remove_unshared(paths: Paths, job_id: int) -> None:
@@ -91,7 +92,7 @@ def remove_unshared(paths: Paths, job_id: int) -> None:
     paths.unshared(job_id).unlink(missing_ok=True)
 
 
-def _put_plan(file: Path, plan: PlanFile, gid: int) -> None:
+def _put_plan(file: Path, plan: plan_text.Contents, gid: int) -> None:
     """Where the file system has no access lists, the file is its user's own."""
 
     def give(fd: int) -> None:
@@ -105,7 +106,7 @@ def _put_plan(file: Path, plan: PlanFile, gid: int) -> None:
             os.fchown(fd, plan.uid, gid)
         os.fchmod(fd, 0o400)
 
-    _write_whole(file, share_plan.render(plan).encode("ascii"), give)
+    _write_whole(file, plan_text.render(plan).encode("ascii"), give)
 
 
 def _for_one_reader(uid: int) -> bytes:
@@ -120,25 +121,27 @@ def _for_one_reader(uid: int) -> bytes:
     return found
 
 
-def make_slots(paths: Paths, plan: PlanFile, gid: int) -> None:
-    """One file a slot, and those for choosing among them and waiting, which only the job's user can open: slurmstepd,
-    as that user, holds a lock on the file of each slot it gives a task. Files that are there keep their locks.
+def make_slots(paths: Paths, job_id: int, slots: int, owner: Owner) -> None:
+    """Make a file for each of the job's `slots`, and those for choosing among them and waiting.
+
+    Only the job's user, the `owner`, can open them: slurmstepd, as that user, holds a lock on the file of each slot it
+    gives a task. Files that are there keep their locks.
 
     Raises OSError where the users' file system is full.
     """
-    folder = paths.slots(plan.job_id)
+    folder = paths.slots(job_id)
     if not folder.is_dir():
-        files = paths.slot_files(plan.job_id)
+        files = paths.slot_files(job_id)
         for one in (files.parents[1], files.parent, files):
             one.mkdir(mode=0o711, exist_ok=True)
         if not folder.exists():
             folder.symlink_to(os.path.relpath(files, folder.parent))
     more = (names.SLOTS_LOCK, names.SLOTS_QUEUE, names.SLOTS_REFUSED)
-    for name in (*more, *(str(slot.number) for slot in plan.slots)):
+    for name in (*more, *map(str, range(slots))):
         fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if os.geteuid() == 0:
-                os.fchown(fd, plan.uid, gid)
+                os.fchown(fd, owner.uid, owner.gid)
         finally:
             os.close(fd)
 

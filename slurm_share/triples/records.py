@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
-from ..share.records import Assignment
+from ..share.records import Assignment, Slot
 
 # --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
 ENV_RANK = "LLSUB_RANK"
@@ -83,8 +83,10 @@ class Seat(Struct, frozen=True):
     slot: int | None = None
     """Of the job's share on this node; None: the launcher deals the GPUs itself."""
     gpu: Gpu | None = None
+    gpu_slot: Slot | None = None
+    """The slot with its caps; None: no GPU."""
     environment: tuple[Assignment, ...] = ()
-    """Of the GPU and its share."""
+    """The variables of that slot."""
 
 
 class Run(Struct, frozen=True, kw_only=True):

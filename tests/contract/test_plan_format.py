@@ -13,28 +13,34 @@ from msgspec.structs import replace
 
 from slurm_share.core import names
 from slurm_share.core.records import ShareRequest
+from slurm_share.node.records import Gpu
 from slurm_share.share import option
-from slurm_share.share import plan as share_plan
-from slurm_share.share.records import Assignment, PlanFile, PlanSlot
+from slurm_share.share import plan as plan_text
+from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
+from slurm_share.share.rules import environment
 
 READ, ABSENT, BAD = 0, 1, 2
 UID = os.getuid()
 
-PLAN = PlanFile(
+GPUS = (Gpu("GPU-0", 1, 5, "NVIDIA H100 80GB", 81920), Gpu("GPU-1", 0, None, "", None, simulated=True))
+OWN = (Assignment("BACKEND", "x=y"), Assignment("FRACTION", "0.4", True))
+PLAN = Plan(
     job_id=4711,
     uid=UID,
     node="n2",
     share=ShareRequest(2, mem_mib=8192, sm=50),
-    gpus=2,
+    gpus=GPUS,
     cores=((0, 8), (1, 9), (2, 10), (3, 11)),
     notes=("shared without MPS: no nvidia-cuda-mps-control on n2", "second"),
-    slots=tuple(
-        PlanSlot(n, part, (Assignment("CUDA_VISIBLE_DEVICES", f"GPU-{n % 2}"), Assignment("FRACTION", "0.4", True)))
-        for n, part in enumerate((0, 2, 1, 3))
+    slots=(
+        Slot(0, GPUS[0], 0, 8192, "0.100", 12.5, "/run/p0", "mps", on_gpu=3),
+        Slot(1, GPUS[1], 2, 8192, None, 12.5, None, "other", variables=OWN),
+        Slot(2, GPUS[0], 1, None, None, None, "/run/p0", "mps"),
+        Slot(3, GPUS[1], 3, backend="third", variables=OWN[1:]),
     ),
 )
-UNSHARED = PlanFile(4711, UID, "n2", unshared="the controller has sharing switched off")
-REFUSED = PlanFile(4711, UID, "n2", refused="job 4711 cannot share: node n2 belongs to another user; wait")
+UNSHARED = Unshared(4711, UID, "n2", "the controller has sharing switched off")
+REFUSED = Refusal(4711, UID, "n2", "job 4711 cannot share: node n2 belongs to another user; wait")
 
 
 @pytest.fixture(scope="module")
@@ -50,28 +56,32 @@ def read(program: Path, file: Path, job: int = 4711, uid: int = UID, node: str =
     return result.returncode, result.stdout
 
 
-def written(folder: Path, plan: PlanFile | str | bytes) -> Path:
+def written(folder: Path, plan: plan_text.Contents | str | bytes) -> Path:
     """A plan file as the Prolog leaves it, or any other bytes in its place."""
-    text = share_plan.render(plan) if isinstance(plan, PlanFile) else plan
+    text = plan if isinstance(plan, str | bytes) else plan_text.render(plan)
     file = folder / "plan"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     file.chmod(0o400)
     return file
 
 
-def as_c_prints(plan: PlanFile) -> str:
+def as_c_prints(plan: plan_text.Contents) -> str:
     """What plan_verdict prints for a plan that it read right."""
     lines = [f"job {plan.job_id} uid {plan.uid} node {plan.node}"]
-    if plan.refused is not None:
-        return "\n".join([*lines, f"refused {plan.refused}", ""])
-    if plan.unshared is not None:
-        return "\n".join([*lines, f"unshared {plan.unshared}", ""])
-    lines.append(f"share {option.render(plan.share)} gpus {plan.gpus} slots {len(plan.slots)}")
+    if isinstance(plan, Refusal):
+        return "\n".join([*lines, f"refused {plan.sentence}", ""])
+    if isinstance(plan, Unshared):
+        return "\n".join([*lines, f"unshared {plan.why}", ""])
+    lines.append(f"share {option.render(plan.share)} gpus {len(plan.gpus)} slots {len(plan.slots)}")
     lines += [f"core {k} cpu {cpu}" for k, core in enumerate(plan.cores) for cpu in core]
     lines += [f"note {note}" for note in plan.notes]
     for slot in plan.slots:
-        lines.append(f"slot {slot.number} part {slot.part} of {len(plan.slots)}")
-        lines += [f"{'default' if a.unless_set else 'set'} {a.name}={a.value}" for a in slot.environment]
+        minor = slot.gpu.index if slot.gpu.minor is None else slot.gpu.minor
+        minor = minor if minor <= 255 else -1
+        where = f"on {slot.gpu.uuid} minor {minor} MPS {slot.mps_directory or 'none'}"
+        lines.append(f"slot {slot.number} part {slot.part} of {len(plan.slots)} {where}")
+        variables = environment.slot_environment(plan, slot)
+        lines += [f"{'default' if a.unless_set else 'set'} {a.name}={a.value}" for a in variables]
     return "\n".join([*lines, ""])
 
 
@@ -87,38 +97,82 @@ _names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
 _assignments = st.lists(st.builds(Assignment, _names, _words, st.booleans()), max_size=6).map(tuple)
 
 
+_gpus = st.builds(
+    Gpu,
+    _words.filter(bool),
+    st.integers(0, 300),
+    st.none() | st.integers(0, 300),
+    st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40).map(lambda name: " ".join(name.split())),
+    st.none() | st.integers(0, 10**6),
+    simulated=st.booleans(),
+)
+
+
 @st.composite
 def plans(draw):
     """Any plan that the Prolog could write."""
-    gpus, per_gpu = draw(st.integers(1, 4)), draw(st.integers(1, 6))
-    count = gpus * per_gpu
+    gpus = tuple(draw(st.lists(_gpus, min_size=1, max_size=4, unique_by=lambda gpu: gpu.uuid)))
+    per_gpu = draw(st.integers(1, 6))
+    count = len(gpus) * per_gpu
     parts = draw(st.permutations(range(count)))
     core = st.lists(st.integers(0, 8191), min_size=1, max_size=4).map(tuple)
+    slots = tuple(
+        Slot(
+            number=number,
+            gpu=gpus[number % len(gpus)],
+            part=parts[number],
+            memory_cap_mib=draw(st.none() | st.integers(1, 10**6)),
+            memory_ratio=draw(st.none() | st.integers(0, 1000).map(lambda thousandths: f"{thousandths / 1000:.3f}")),
+            sm_percent=draw(st.none() | st.integers(1, 1000).map(lambda tenths: tenths / 10)),
+            mps_directory=draw(st.none() | _words.map(lambda word: f"/{word}")),
+            backend=draw(_words.filter(bool)),
+            on_gpu=draw(st.none() | st.integers(0, 59)),
+            variables=draw(_assignments),
+        )
+        for number in range(count)
+    )
     return replace(
         PLAN,
         share=ShareRequest(per_gpu),
         gpus=gpus,
         cores=tuple(draw(st.lists(core, min_size=1, max_size=20))),
         notes=tuple(draw(st.lists(_sentences, max_size=3))),
-        slots=tuple(PlanSlot(n, parts[n], draw(_assignments)) for n in range(count)),
+        slots=slots,
     )
 
 
 @settings(max_examples=60, deadline=None)
 @given(plan=plans())
-def test_c_reads_any_plan(program, tmp_path_factory, plan):
+def test_both_readers_read_any_plan(program, tmp_path_factory, plan):
     """Values with every printable character, equals signs and question marks included."""
+    assert plan_text.parse(plan_text.render(plan)) == plan
     assert read(program, written(tmp_path_factory.mktemp("any"), plan)) == (READ, as_c_prints(plan))
 
 
 def test_the_largest_plan_is_read(program, tmp_path):
     """Sixteen GPUs, sixty tasks on each, 384 cores with two threads."""
-    slots = tuple(PlanSlot(n, n, (Assignment("A", "x" * 200), Assignment("B", "y" * 200))) for n in range(960))
-    plan = replace(PLAN, share=ShareRequest(60), gpus=16, slots=slots, cores=tuple((k, k + 384) for k in range(384)))
+    gpus = tuple(replace(GPUS[0], uuid=f"GPU-{k}") for k in range(16))
+    own = (Assignment("A", "x" * 200), Assignment("B", "y" * 200))
+    slots = tuple(
+        Slot(n, gpus[n % 16], n, 8192, "0.100", 1.6, "/run/" + "x" * 80, "mps", variables=own) for n in range(960)
+    )
+    plan = replace(PLAN, share=ShareRequest(60), gpus=gpus, slots=slots, cores=tuple((k, k + 384) for k in range(384)))
     assert read(program, written(tmp_path, plan)) == (READ, as_c_prints(plan))
 
 
-TEXT = share_plan.render(PLAN)
+RECORDED = sorted((Path(__file__).parents[1] / "data" / "plan-1").glob("*.plan"))
+"""Plans that the release of version 1 wrote."""
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
+def test_c_reads_a_plan_of_version_1_as_python_does(program, tmp_path, file):
+    """A job that was here when its node was upgraded goes on, and its new steps find what its old ones found."""
+    text = file.read_text().replace("uid 2001\n", f"uid {UID}\n")
+    found = read(program, written(tmp_path, text), node="n1")
+    assert found == (READ, as_c_prints(plan_text.parse(text)))
+
+
+TEXT = plan_text.render(PLAN)
 DAMAGE = [
     ("empty", b"", "torn"),
     ("truncated in a line", TEXT.encode()[:-40], "torn"),
@@ -127,14 +181,14 @@ DAMAGE = [
     ("no last newline", TEXT.encode()[:-1], "torn"),
     ("something behind the end", (TEXT + "x\n").encode(), "torn"),
     ("twice", (TEXT + TEXT).encode(), "line"),
-    ("a slot too few", TEXT.replace(TEXT[TEXT.index("slot 3") : -4], "").encode(), "line 14: 'slot ...'"),
+    ("a slot too few", TEXT.replace(TEXT[TEXT.index("slot 3") : -4], "").encode(), "line 19: 'slot ...'"),
     ("NUL", TEXT.replace("second", "sec\0nd").encode(), "line 10: a byte"),
     ("control character", TEXT.replace("second", "sec\x1bnd").encode(), "line 10: a byte"),
     ("not ASCII", TEXT.replace("second", "zweit\u00e4").encode(), "line 10: a byte"),
     ("a long line", TEXT.replace("second", "x" * names.PLAN_MAX_LINE).encode(), "line 10: longer than"),
     ("a long file", b"\n" * (names.PLAN_MAX_BYTES + 1), "longer than"),
-    ("another version", TEXT.replace(names.PLAN_MAGIC, "slurm-share-plan 2").encode(), "line 1: not a plan"),
-    ("a variable without a value", TEXT.replace("FRACTION?=0.4", "FRACTION").encode(), "is not NAME=value"),
+    ("another version", TEXT.replace(names.PLAN_MAGIC, "slurm-share-plan 3").encode(), "line 1: not a plan"),
+    ("a variable without a value", TEXT.replace(" FRACTION?=0.4", " FRACTION").encode(), "is not NAME=value"),
     ("too many slots", TEXT.replace("slots 4", "slots 4096").encode(), "line 7: 'slots'"),
 ]  # fmt: skip
 

@@ -37,15 +37,18 @@ from slurm_share.node import processes as node_processes
 from slurm_share.node.gpus import binding
 from slurm_share.node.records import Gpu
 from slurm_share.share import ledger, option
-from slurm_share.share import plan as share_plan
+from slurm_share.share import plan as plan_text
 from slurm_share.share.records import (
     Assignment,
+    Grant,
     Ledger,
     LedgerJob,
     MpsOffer,
     Plan,
-    PlanFile,
-    PlanSlot,
+    Prepared,
+    Refusal,
+    Slot,
+    Unshared,
 )
 from slurm_share.share.rules import allocation, environment, queue, reconcile
 from slurm_share.slurm import (
@@ -123,18 +126,22 @@ def try_environment(data: bytes) -> None:
 
 def try_plan(data: bytes) -> None:
     try:
-        plan = share_plan.parse(data.decode("ascii"))
+        plan = plan_text.parse(data.decode("ascii"))
     except UnicodeDecodeError:
         return  # as ledger_file.read_plan has it
     except StateError as error:
         is_line(str(error))
         raise
+    if isinstance(plan, Plan):
+        for slot in plan.slots:
+            environment.slot_environment(plan, slot)
+        reconcile.rebuild(BOOT, (plan,))
+    is_v2 = data.startswith(names.PLAN_MAGIC.encode())
     longest = max(map(len, data.splitlines()))
-    # sentences are cut when written
-    has_sentence = plan.refused is not None or plan.unshared is not None or plan.notes
-    if not has_sentence and longest < names.PLAN_MAX_LINE - 100:
-        assert share_plan.parse(share_plan.render(plan)) == plan
-    reconcile.rebuild(BOOT, (plan,))
+    # sentences and names are made plain, and cut, when they are written
+    has_sentence = not isinstance(plan, Plan) or plan.notes or any(gpu.name != "H100" for gpu in plan.gpus)
+    if is_v2 and not has_sentence and longest < names.PLAN_MAX_LINE / 4:
+        assert plan_text.parse(plan_text.render(plan)) == plan
 
 
 def try_ledger(data: bytes) -> None:
@@ -156,10 +163,11 @@ def try_gpu(data: bytes) -> None:
         raise
     gpus = (Gpu(uuid, 0, 0, name, 81920), Gpu("GPU-other", 1, 1, name, None))
     job = JobContext(7, 2001, 2001, "n1", ("0", "1"), ShareRequest(2))
-    decision = allocation.admit(job, gpus, ((0,), (1,)), MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
-    assert decision is not None
-    if isinstance(decision, Plan):
-        share_plan.parse(share_plan.render(environment.plan_file(decision)))
+    grant = allocation.admit(job, gpus, MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
+    assert grant is not None
+    if isinstance(grant, Grant):
+        decision = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))
+        plan_text.parse(plan_text.render(decision))
     pipe = Paths().mps_pipe(2001, uuid)
     assert str(pipe.parent) == f"{names.STATE_ROOT}/{names.USER_FOLDER}/{names.MPS_FOLDER}/2001"
     assert pipe.name not in (".", "..")
@@ -315,25 +323,31 @@ _ENVIRON = (
     b"SLURM_JOB_ID=1\0SLURM_JOB_UID=1\0SLURM_JOB_GID=1\0SLURMD_NODENAME=n2\0SLURM_JOB_GPUS=GPU-51310000-0000,MIG-2\0"
     b"SPANK_SHARE_GPU=2\0SLURM_JOB_EXCLUSIVE=USER\0SLURM_JOB_RESTART_COUNT=2\0SLURM_JOB_SLUID=s0123456789ABC\0",
 )
-_PLANS = tuple(
-    share_plan.render(plan).encode()
-    for plan in (
-        PlanFile(4711, 2001, "n2", refused="job 4711 has no GPU here"),
-        PlanFile(4711, 2001, "n2", unshared="the controller has sharing switched off"),
-        PlanFile(
-            job_id=4711,
-            uid=2001,
-            node="n2",
-            share=ShareRequest(2, mem_mib=8192),
-            gpus=1,
-            cores=((0, 8), (1, 9)),
-            notes=("shared without MPS: no binary",),
-            slots=(
-                PlanSlot(0, 0, (Assignment("CUDA_VISIBLE_DEVICES", "GPU-1"), Assignment("X", "0.4", True))),
-                PlanSlot(1, 1, (Assignment("CUDA_VISIBLE_DEVICES", "GPU-1"),)),
+_GPU = Gpu("GPU-1", 0, 3, "H100", 81920, simulated=True)
+_PLANS = (
+    *(
+        plan_text.render(plan).encode()
+        for plan in (
+            Refusal(4711, 2001, "n2", "job 4711 has no GPU here"),
+            Unshared(4711, 2001, "n2", "the controller has sharing switched off"),
+            Plan(
+                job_id=4711,
+                uid=2001,
+                node="n2",
+                share=ShareRequest(2, mem_mib=8192),
+                gpus=(_GPU,),
+                cores=((0, 8), (1, 9)),
+                slots=(
+                    Slot(0, _GPU, 0, 8192, "0.100", 12.5, "/run/p0", "mps"),
+                    Slot(1, _GPU, 1, backend="other", on_gpu=1, variables=(Assignment("X", "0.4", True),)),
+                ),
             ),
-        ),
-    )
+        )
+    ),
+    b"slurm-share-plan 1\njob 4711\nuid 2001\nnode n2\nshare 2,mem=8192M\ngpus 1\nslots 2\ncores 0,8 1,9\n"
+    b"note shared without MPS: no binary\nslot 0 part=0/2 CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_GPU_MINOR=1 "
+    b"SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/p0 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M X?=0.4\n"
+    b"slot 1 part=1/2 CUDA_VISIBLE_DEVICES=GPU-1 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5\nend\n",
 )
 _LEDGER = ledger.render(Ledger(BOOT, jobs=(LedgerJob(4711, 2001, "4,mem=8192M", ("GPU-1",), 4, 1795271308.0),)))
 _PROCESSES = (

@@ -28,6 +28,7 @@ from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, ledger_file, observe, release, state
+from slurm_share.share.records import Plan
 from slurm_share.share.rules import owners
 from slurm_share.testing import FakeNvml
 
@@ -71,6 +72,11 @@ def node(short_path, monkeypatch):
         def plan(self, job_id=4711):
             return ledger_file.read_plan(self.paths, job_id)
 
+        def refused(self, job_id=4711):
+            """The sentence for the job's user; None: the job has its plan."""
+            plan = self.plan(job_id)
+            return None if isinstance(plan, Plan) else plan.sentence
+
         def ledger(self):
             return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
 
@@ -90,7 +96,7 @@ def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
     """Eight slots on two GPUs; the plan for its user alone, in folders that nobody lists."""
     node.prolog()
     plan = node.plan()
-    assert (plan.gpus, len(plan.slots), plan.share) == (2, 8, ShareRequest(4))
+    assert (len(plan.gpus), len(plan.slots), plan.share) == (2, 8, ShareRequest(4))
     assert node.ledger().jobs[0].job_id == 4711
     assert stat.S_IMODE(node.paths.plan(4711).stat().st_mode) == 0o400
     assert stat.S_IMODE(node.paths.job(4711).stat().st_mode) == 0o711
@@ -129,7 +135,7 @@ def test_a_job_in_the_way_on_an_old_list_is_looked_for_again(node, monkeypatch):
     monkeypatch.setattr(admission, "OLD_S", -1.0)
     monkeypatch.setattr(admission, "PATIENCE_S", 0.0)
     node.prolog(SLURM_JOB_UID="2001")
-    assert node.plan().refused is None
+    assert node.refused() is None
     assert live == []
 
 
@@ -206,7 +212,7 @@ def test_a_job_id_that_is_none_is_refused_before_any_path_is_made(node, job_id):
 def test_a_share_that_cannot_be_is_a_sentence_for_the_job(node):
     """No GPU granted: the plan refuses, the ledger does not count the job, the Epilog cleans up."""
     node.prolog(CUDA_VISIBLE_DEVICES="")
-    assert "granted the job no GPU" in node.plan().refused
+    assert "granted the job no GPU" in node.refused()
     assert node.ledger().jobs == ()
     node.epilog()
     assert node.files() == ["jobs", "ledger.lock"]
@@ -216,7 +222,7 @@ def test_a_driver_that_does_not_answer_is_a_sentence_for_the_job(node, monkeypat
     """The node is not drained for it."""
     monkeypatch.setattr(admission, "nvml", FakeNvml(broken="Driver Not Loaded"))
     node.prolog()
-    assert "the NVIDIA driver does not answer (nvmlInit: Driver Not Loaded)" in node.plan().refused
+    assert "the NVIDIA driver does not answer (nvmlInit: Driver Not Loaded)" in node.refused()
 
 
 def test_state_of_an_earlier_boot_is_void(node):
@@ -675,7 +681,7 @@ def test_a_job_for_whose_slots_there_is_no_room_is_refused_and_forgotten(node, m
     """Users' files fill their file system; the refusal is on root's, and other jobs of the user are not in its way."""
     fill(monkeypatch)
     node.prolog()
-    assert "/user is full on this node" in node.plan().refused
+    assert "/user is full on this node" in node.refused()
     assert node.ledger().jobs == ()
     assert node.epilog()
     assert node.files() == ["jobs", "ledger", "ledger.lock"]
@@ -695,10 +701,10 @@ def test_a_prolog_that_cannot_enter_a_share_refuses_it(node, monkeypatch):
 
     monkeypatch.setattr(state, "exclusive", held)
     assert prolog.main() == 0
-    assert "could not enter it: /run/x/ledger.lock: another hook has held it" in node.plan().refused
+    assert "could not enter it: /run/x/ledger.lock: another hook has held it" in node.refused()
     monkeypatch.setattr(state, "exclusive", lambda *_: 1 / 0)
     assert prolog.main() == 0
-    assert "could not enter it: ZeroDivisionError in the hook" in node.plan().refused
+    assert "could not enter it: ZeroDivisionError in the hook" in node.refused()
     fill(monkeypatch)
     monkeypatch.setattr(state, "write_plan", lambda *_: 1 / 0)
     assert prolog.main() == 0

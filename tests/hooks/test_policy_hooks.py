@@ -27,8 +27,8 @@ from slurm_share.node import processes, scratch_removal
 from slurm_share.node import scratch as scratch_reader
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, ledger_file, release, state
-from slurm_share.share.records import MpsOffer
-from slurm_share.share.rules import reconcile
+from slurm_share.share.records import MpsOffer, Plan, Prepared
+from slurm_share.share.rules import environment, reconcile
 from slurm_share.testing import FakeNvml
 
 ALICE = 20000 + os.getpid() % 20000 * 2
@@ -93,6 +93,11 @@ class Node:
 
     def plan(self, job_id):
         return ledger_file.read_plan(self.paths, job_id)
+
+    def refused(self, job_id):
+        """The sentence for the job's user; None: the job has its plan."""
+        plan = self.plan(job_id)
+        return None if isinstance(plan, Plan) else plan.sentence
 
     def ledger(self):
         return ledger_file.read_ledger(self.paths, ledger_file.read_boot_id())
@@ -161,7 +166,7 @@ def test_the_second_user_of_a_listed_node_is_refused(node, slurm_conf, told):
         (node.root / "slurm.conf").write_text(slurm_conf)
         where = {"SLURM_CONF": str(node.root / "slurm.conf")}
     assert node.prolog(4712, uid=BOB, now=2000.0, **where)
-    refused = node.plan(4712).refused
+    refused = node.refused(4712)
     assert refused.startswith("job 4712 cannot run on n2: ")
     assert (f"job 4711 of {processes.read_user_name(ALICE)} is still on it" in refused) is told
     assert ("4711" in refused or str(ALICE) in refused) is told
@@ -174,7 +179,7 @@ def test_a_configuration_of_slurm_that_is_not_found_hides(node, where):
     """What cannot be found out is not told."""
     node.live.append(LiveJob(4711, ALICE))
     node.prolog(4712, uid=BOB, share="4", SLURM_CONF=where)
-    assert "a job of another user is still on it" in node.plan(4712).refused
+    assert "a job of another user is still on it" in node.refused(4712)
 
 
 def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(node):
@@ -183,12 +188,12 @@ def test_a_slurmstepd_whose_task_is_over_keeps_nobody_away(node):
     node.prolog(4711, share="4")
     node.live.append(LiveJob(4711, None, 31.0))
     assert node.prolog(4712, uid=BOB, share="4", now=2000.0)
-    assert node.plan(4712).refused is None
+    assert node.refused(4712) is None
     assert node.jobs() == [4712]
     assert node.said("job 4711 has a slurmstepd here, 31 s old, that has no task any more") == 1
     node.live[:] = [LiveJob(4712, None, 29.0)]
     assert node.prolog(4713, uid=ALICE, share="4", now=3000.0)
-    assert "is still on it" in node.plan(4713).refused
+    assert "is still on it" in node.refused(4713)
 
 
 def test_a_refused_job_leaves_nothing_and_takes_nothing(node):
@@ -208,7 +213,7 @@ def test_refusals_that_a_user_can_bring_about_drain_no_node(node):
     node.set(exclusive_user_nodes=("n2",))
     node.live.append(LiveJob(4711, ALICE))
     assert all(node.prolog(4720 + i, uid=BOB, now=1000.0 + i) for i in range(9))
-    assert all(node.plan(4720 + i).refused for i in range(9))
+    assert all(node.refused(4720 + i) for i in range(9))
     assert not node.paths.refusals.exists()
 
 
@@ -218,7 +223,7 @@ def test_three_refusals_for_a_cause_of_the_nodes_own_drain_it(node, monkeypatch)
     assert all(node.prolog(1, share="4") for _ in range(5))
     assert [node.prolog(4720 + i, share="4") for i in range(2)] == [True, False]
     assert node.said("NODE UNWELL: 3 jobs refused in 10 minutes", "no-driver") == 1
-    assert all(node.plan(job).refused for job in (1, 4720, 4721))
+    assert all(node.refused(job) for job in (1, 4720, 4721))
     assert [node.prolog(4730 + i, share="4") for i in range(3)] == [True, True, False]
     assert stat.S_IMODE(node.paths.refusals.stat().st_mode) == 0o600
 
@@ -257,7 +262,7 @@ def test_state_that_cannot_be_written_counts_where_no_user_can_fill_it(site, mon
     monkeypatch.setattr(state, "write_ledger", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     codes = [site.run(prolog, job_id, share="4") for job_id in (1, 2, 3)]
     assert codes == [0, 0, names.EXIT_NODE_UNWELL if elsewhere else 0]
-    assert "cannot be written" in site.plan(3).refused
+    assert "cannot be written" in site.refused(3)
 
 
 def test_a_dead_driver_makes_a_node_unwell_and_a_wish_too_big_does_not(node, monkeypatch):
@@ -334,7 +339,7 @@ def test_a_share_keeps_its_node_to_its_user_wherever_it_is(node):
     assert node.prolog(4712, uid=BOB)
     assert not node.paths.root.exists()
     node.prolog(4713, uid=BOB, share="4")
-    assert "cannot run on n2" in node.plan(4713).refused
+    assert "cannot run on n2" in node.refused(4713)
 
 
 @pytest.mark.parametrize(("later", "refused"), [(0.5, True), (29.0, True), (31.0, False), (-60.0, False)])
@@ -369,11 +374,16 @@ def test_a_user_whose_jobs_are_over_keeps_nobody_out(node):
 # --- parts of a GPU ------------------------------------------------------------------------------------------------
 
 
+def variables(plan):
+    """The variables of the plan's first slot."""
+    return {one.name: one.value for one in environment.slot_environment(plan, plan.slots[0])}
+
+
 def numbers(node):
     """Each job's number on its GPU, by the ledger; the plans say the same."""
     found = {entry.job_id: entry.on_gpu for entry in node.ledger().jobs}
     for job_id, number in found.items():
-        words = {one.name: one.value for slot in node.plan(job_id).slots[:1] for one in slot.environment}
+        words = variables(node.plan(job_id))
         assert number is None or words[names.ENV_SLOT] == str(number)
     return found
 
@@ -384,8 +394,8 @@ def test_n_jobs_on_a_gpu_have_the_numbers_up_to_n(node):
         assert node.part(job_id)
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
     plan = node.plan(3)
-    words = {one.name: one.value for one in plan.slots[0].environment}
-    assert (len(plan.slots), plan.gpus, words[names.ENV_SLOTS], words[names.ENV_PER_GPU]) == (1, 1, "4", "4")
+    words = variables(plan)
+    assert (len(plan.slots), len(plan.gpus), words[names.ENV_SLOTS], words[names.ENV_PER_GPU]) == (1, 1, "4", "4")
     assert words[names.ENV_JAX_FRACTION] == "0.243"
     assert [entry.slots for entry in node.ledger().jobs] == [1, 1, 1, 1]
 
@@ -396,7 +406,7 @@ def test_one_part_too_many_is_refused_and_drains_no_node(node):
         node.part(job_id)
         node.live.append(LiveJob(job_id, ALICE))
     assert node.part(5)
-    assert "Slurm gave it GPU 0, of which other jobs of yours have all the parts" in node.plan(5).refused
+    assert "Slurm gave it GPU 0, of which other jobs of yours have all the parts" in node.refused(5)
     assert node.jobs() == [1, 2, 3, 4]
     assert [node.part(job_id) for job_id in (6, 7, 8)] == [True, True, True]
     assert numbers(node) == {1: 0, 2: 1, 3: 2, 4: 3}
@@ -410,7 +420,7 @@ def test_a_job_waits_for_one_that_slurm_has_given_up(node, monkeypatch):
     node.prolog(1, share="1")
     node.live.append(LiveJob(1, ALICE))
     assert node.prolog(2, uid=BOB, share="1", now=2000.0)
-    assert (node.jobs(), node.plan(2).refused) == ([2], None)
+    assert (node.jobs(), node.refused(2)) == ([2], None)
     assert node.said("job 1 ", "had no Epilog") == 1
 
 
@@ -454,7 +464,7 @@ def test_names_are_looked_up_once_and_not_under_the_ledgers_lock(node, monkeypat
     node.live.append(LiveJob(4711, ALICE))
     node.prolog(2, uid=BOB, share=share, SLURM_CONF=str(node.root / "slurm.conf"))
     assert asked == [ALICE]
-    assert "job 4711 of alice is still on it" in node.plan(2).refused
+    assert "job 4711 of alice is still on it" in node.refused(2)
 
 
 def test_a_torn_ledger_is_said_once(node):
@@ -524,7 +534,7 @@ def test_parts_of_different_size_share_a_gpu_as_long_as_it_lasts(node):
     node.live += [LiveJob(job_id, ALICE) for job_id in (1, 2, 3)]
     node.part(4)
     assert numbers(node) == {1: 0, 2: 2, 3: 3}
-    assert "have all the parts" in node.plan(4).refused
+    assert "have all the parts" in node.refused(4)
 
 
 def test_parts_that_come_at_once_get_different_numbers(node):
@@ -539,12 +549,12 @@ def test_a_whole_gpu_and_parts_do_not_meet(node):
     node.part(1)
     node.live.append(LiveJob(1, ALICE))
     node.prolog(2, share="4", SLURM_JOB_OVERSUBSCRIBE="USER")
-    assert "have all the parts" in node.plan(2).refused
+    assert "have all the parts" in node.refused(2)
     node.prolog(3, share="4", gpus="1", SLURM_JOB_OVERSUBSCRIBE="USER")
     node.live.append(LiveJob(3, ALICE))
     assert numbers(node) == {1: 0, 3: None}
     node.part(4, gpus="1")
-    assert "have all the parts" in node.plan(4).refused
+    assert "have all the parts" in node.refused(4)
     node.live.clear()
     node.epilog(1, share="4")
     node.epilog(2, share="4")
@@ -681,7 +691,7 @@ def test_a_user_with_a_job_that_no_hook_knows_has_not_left(node):
         assert node.common() == ["shm/hers"]
     node.live[:] = [LiveJob(9, BOB)]
     node.prolog(1, uid=ALICE, share="4", SLURM_JOB_EXCLUSIVE="USER")
-    assert node.plan(1).refused
+    assert node.refused(1)
     node.epilog(1, share="4")
     assert node.common() == ["shm/hers"]
 
@@ -773,7 +783,7 @@ def test_nothing_of_a_job_that_a_prolog_lets_in_meanwhile_is_touched(node, monke
     assert children[0].poll() is None
     assert node.common() == ["shm/next", "tmp/next", "tmp/next/a"]
     assert node.jobs() == [2]
-    assert node.plan(2).refused is None
+    assert node.refused(2) is None
     assert node.ledger().leaving == ()
 
 
@@ -874,7 +884,7 @@ def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, m
     assert len(node.common()) == 300
     assert node.ledger().leaving == ()
     assert node.prolog(2, uid=BOB, share="4", now=2000.0)
-    assert node.plan(2).refused is None
+    assert node.refused(2) is None
 
 
 def another_hook(monkeypatch):
@@ -902,7 +912,7 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
     assert [f"{node.root}/{name}" for name in waiting[:1]] == (list(leaving.asides) if slow == "remove" else [])
     another_hook(monkeypatch)
     assert node.prolog(2, uid=BOB, share="4", now=2000.0)
-    assert node.plan(2).refused is None
+    assert node.refused(2) is None
     assert node.common() == []
     assert node.ledger().leaving == ()
     assert node.said("job 1 of uid", "was not all cleared up after: going on") == 1
@@ -1020,7 +1030,7 @@ def test_a_job_that_has_just_come_keeps_its_node_when_the_clock_is_set(site, mon
     monkeypatch.setattr(time, "time", lambda: began + days * DAY_S)
     site.run(prolog, 2, uid=BOB, gpus="1", share="4")
     assert site.jobs() == [1]
-    assert site.plan(2).refused
+    assert site.refused(2)
 
 
 def test_three_refusals_are_three_whatever_the_clock_says(site, monkeypatch):
@@ -1194,9 +1204,9 @@ def test_what_is_cleared_was_settled_when_the_job_came(node):
 def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
     """slurmd was killed under it; the next one has ended the job, Epilog and all, while MPS was being started."""
 
-    def slowly(plan, *_):
+    def slowly(*_):
         node.epilog(1)
-        return plan
+        return Prepared()
 
     monkeypatch.setattr(admission, "start_mps", slowly)
     monkeypatch.setattr(admission, "offer", lambda *_: MpsOffer(48))
@@ -1277,6 +1287,6 @@ def test_the_stages_of_a_prolog_add_up_to_its_time(node, monkeypatch, start):
     slow = Slow(monkeypatch)
     slow.slow_down(node, monkeypatch, start)
     assert node.prolog(2, uid=BOB, share="4", now=2000.0)
-    assert node.plan(2).refused is None
+    assert node.refused(2) is None
     assert 2.0 < slow.took <= node.settings.hook_deadline_s
     assert node.ledger().leaving == ()

@@ -24,7 +24,9 @@ static void print_plan(const struct ss_plan *plan)
 		printf("note %s\n", plan->notes[i]);
 	for (uint32_t i = 0; i < plan->slot_count; i++) {
 		const struct ss_slot *slot = &plan->slots[i];
-		printf("slot %u part %u of %u\n", i, slot->part, slot->parts);
+		const struct ss_gpu *gpu = &plan->gpu[slot->gpu];
+		printf("slot %u part %u of %u on %s minor %d MPS %s\n", i, slot->part, slot->parts, gpu->uuid, gpu->minor,
+		       slot->mps_directory ? slot->mps_directory : "none");
 		for (size_t v = 0; v < slot->variables; v++)
 			printf("%s %s=%s\n", slot->environment[v].unless_set ? "default" : "set", slot->environment[v].name,
 			       slot->environment[v].value);

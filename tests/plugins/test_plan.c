@@ -6,19 +6,38 @@
 #include "names.h"
 #include "plan.h"
 
-#define HEAD "slurm-share-plan 1\njob 4711\nuid 2001\nnode n2\n"
+#define OWNER "job 4711\nuid 2001\nnode n2\n"
+#define HEAD "slurm-share-plan 2\n" OWNER
 #define SHARE "share 2,mem=8192M\ngpus 2\nslots 4\ncores 0,2 1,3\n"
-#define SLOTS                                                                          \
-	"slot 0 part=0/4 CUDA_VISIBLE_DEVICES=GPU-a SLURM_SHARE_SLOT=0 XLA_X?=0.245\n" \
-	"slot 1 part=2/4 CUDA_VISIBLE_DEVICES=GPU-b SLURM_SHARE_SLOT=1 EMPTY=\n"       \
-	"slot 2 part=1/4\n"                                                            \
-	"slot 3 part=3/4 A=b=c\n"
+#define GPUS                                                                          \
+	"gpu 0 uuid=GPU-a index=1 minor=5 memory_mib=81920 name=NVIDIA H100 80GB\n" \
+	"gpu 1 uuid=GPU-b index=0 simulated=yes name=\n"
+#define SLOT(n) "slot " n " gpu=0 part=" n "/4 backend=time-slicing\nenvironment A=b\n"
+#define SLOTS                                                                                                          \
+	"slot 0 gpu=0 part=0/4 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 mps_directory=/p0\n" \
+	"environment CUDA_VISIBLE_DEVICES=GPU-a SLURM_SHARE_SLOT=0 XLA_X?=0.245\n"                                     \
+	"slot 1 gpu=1 part=2/4 backend=time-slicing on_gpu=3 backend_variables=1\n"                                    \
+	"environment CUDA_VISIBLE_DEVICES=GPU-b SLURM_SHARE_SLOT=1 EMPTY=\n"                                           \
+	"slot 2 gpu=0 part=1/4 backend=mps mps_directory=/p0\n"                                                        \
+	"environment A=b=c\n"                                                                                          \
+	"slot 3 gpu=1 part=3/4 backend=time-slicing\n"                                                                 \
+	"environment CUDA_MPS_PIPE_DIRECTORY=/not/typed\n"
+
+/* version 1 */
+#define HEAD_V1 "slurm-share-plan 1\n" OWNER
+#define SLOTS_V1                                                                       \
+	"slot 0 part=0/4 CUDA_VISIBLE_DEVICES=GPU-a SLURM_SHARE_GPU_INDEX=1 SLURM_SHARE_GPU_MINOR=5 SLURM_SHARE_MPS=on " \
+	"CUDA_MPS_PIPE_DIRECTORY=/p0 XLA_X?=0.245\n"                                                                    \
+	"slot 1 part=2/4 CUDA_VISIBLE_DEVICES=GPU-b SLURM_SHARE_GPU_INDEX=7 SLURM_SHARE_MPS=off "                        \
+	"CUDA_MPS_PIPE_DIRECTORY=/no EMPTY=\n"                                                                          \
+	"slot 2 part=1/4\n"                                                                                             \
+	"slot 3 part=3/4 CUDA_VISIBLE_DEVICES=GPU-a A=b=c\n"
 
 static const struct ss_plan_owner owner = { 4711, 2001, "n2" };
 
 static void a_whole_plan_is_read(void)
 {
-	static const char text[] = HEAD SHARE "note shared without MPS\nnote and a second one\n" SLOTS "end\n";
+	static const char text[] = HEAD SHARE "note shared without MPS\nnote and a second one\n" GPUS SLOTS "end\n";
 	struct ss_plan *plan = NULL;
 	char why[256] = "";
 
@@ -30,12 +49,43 @@ static void a_whole_plan_is_read(void)
 	CHECK("share", strcmp(plan->share, "2,mem=8192M") == 0 && plan->per_gpu == 2 && plan->gpus == 2 && plan->slot_count == 4);
 	CHECK("cores", plan->cores.count == 2 && plan->cores.first[2] == 4 && plan->cores.cpu[1] == 2 && plan->cores.cpu[2] == 1);
 	CHECK("notes", plan->note_count == 2 && strcmp(plan->notes[1], "and a second one") == 0);
+	CHECK("GPUs", strcmp(plan->gpu[0].uuid, "GPU-a") == 0 && strcmp(plan->gpu[1].uuid, "GPU-b") == 0);
+	CHECK("minor", plan->gpu[0].minor == 5);
+	CHECK("index for want of a minor", plan->gpu[1].minor == 0);
 	CHECK("slot 0", plan->slots[0].part == 0 && plan->slots[0].parts == 4 && plan->slots[0].variables == 3);
+	CHECK("GPU of a slot", plan->slots[0].gpu == 0 && plan->slots[1].gpu == 1 && plan->slots[2].gpu == 0 && plan->slots[3].gpu == 1);
+	CHECK("MPS", plan->slots[0].mps_directory != NULL && strcmp(plan->slots[0].mps_directory, "/p0") == 0);
+	CHECK("no MPS", plan->slots[1].mps_directory == NULL);
+	CHECK("not from a variable", plan->slots[3].mps_directory == NULL);
 	CHECK("unless set", plan->slots[0].environment[2].unless_set && strcmp(plan->slots[0].environment[2].name, "XLA_X") == 0);
 	CHECK("its value", strcmp(plan->slots[0].environment[2].value, "0.245") == 0);
 	CHECK("empty value", strcmp(plan->slots[1].environment[2].value, "") == 0);
+	CHECK("= in a value", strcmp(plan->slots[2].environment[0].value, "b=c") == 0);
+	ss_plan_free(plan);
+}
+
+static void a_plan_of_version_1_is_read(void)
+{
+	static const char text[] = HEAD_V1 SHARE "note shared without MPS\n" SLOTS_V1 "end\n";
+	struct ss_plan *plan = NULL;
+	char why[256] = "";
+
+	CHECK("state", ss_plan_parse(text, strlen(text), &owner, &plan, why, sizeof why) == SS_PLAN_READ);
+	CHECK(why, plan != NULL);
+	if (plan == NULL)
+		return;
+	CHECK("GPUs", plan->gpus == 2 && strcmp(plan->gpu[0].uuid, "GPU-a") == 0 && strcmp(plan->gpu[1].uuid, "GPU-b") == 0);
+	CHECK("minor", plan->gpu[0].minor == 5);
+	CHECK("index for want of a minor", plan->gpu[1].minor == 7);
+	CHECK("no number", plan->gpu[2].minor == -1);
+	CHECK("no GPU", strcmp(plan->gpu[2].uuid, "") == 0);
+	CHECK("GPU of a slot", plan->slots[0].gpu == 0 && plan->slots[1].gpu == 1 && plan->slots[2].gpu == 2 && plan->slots[3].gpu == 0);
+	CHECK("MPS", plan->slots[0].mps_directory != NULL && strcmp(plan->slots[0].mps_directory, "/p0") == 0);
+	CHECK("no MPS", plan->slots[1].mps_directory == NULL);
+	CHECK("slot 0", plan->slots[0].part == 0 && plan->slots[0].parts == 4 && plan->slots[0].variables == 6);
+	CHECK("unless set", plan->slots[0].environment[5].unless_set && strcmp(plan->slots[0].environment[5].name, "XLA_X") == 0);
 	CHECK("no variables", plan->slots[2].variables == 0);
-	CHECK("= in a value", strcmp(plan->slots[3].environment[0].value, "b=c") == 0);
+	CHECK("= in a value", strcmp(plan->slots[3].environment[1].value, "b=c") == 0);
 	ss_plan_free(plan);
 }
 
@@ -67,7 +117,9 @@ static void damage_is_named_with_its_line(void)
 		{ "", "torn" },
 		{ "end\n", "torn" },
 		{ "\nend\n", "line 1: not a plan" },
-		{ "slurm-share-plan 2\nend\n", "line 1: not a plan of this version" },
+		{ "slurm-share-plan 3\nend\n", "line 1: not a plan of this version" },
+		{ "slurm-share-plan\nend\n", "line 1: not a plan of this version" },
+		{ "slurm-share-plan 2\nend\n", "line 2: 'job ...'" },
 		{ "slurm-share-plan 1\nend\n", "line 2: 'job ...'" },
 		{ HEAD, "torn" },
 		{ HEAD "end\n", "line 5: 'share ...'" },
@@ -77,11 +129,12 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD "refused x\tx\nend\n", "line 5: a byte" },
 		{ HEAD "refused x\r\nend\n", "line 5: a byte" },
 		{ HEAD "refused \xc3\xa4\nend\n", "line 5: a byte" },
-		{ HEAD SHARE SLOTS, "torn" },
-		{ HEAD SHARE SLOTS "end\nmore\n", "torn" },
-		{ HEAD SHARE "end\n", "line 9: 'slot ...'" },
-		{ HEAD SHARE SLOTS "slot 4 part=0/4\nend\n", "line 13: 'end'" },
-		{ HEAD SHARE SLOTS "note late\nend\n", "line 13: 'end'" },
+		{ HEAD SHARE GPUS SLOTS, "torn" },
+		{ HEAD SHARE GPUS SLOTS "end\nmore\n", "torn" },
+		{ HEAD SHARE "end\n", "line 9: 'gpu ...'" },
+		{ HEAD SHARE GPUS "end\n", "line 11: 'slot ...'" },
+		{ HEAD SHARE GPUS SLOTS SLOT("4") "end\n", "line 19: 'end'" },
+		{ HEAD SHARE GPUS SLOTS "note late\nend\n", "line 19: 'end'" },
 		{ "slurm-share-plan 1\nuid 2001\njob 4711\nnode n2\nend\n", "line 2: 'job ...'" },
 		{ "slurm-share-plan 1\njob 4712\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: this is the plan of job 4712, not of job 4711" },
 		{ "slurm-share-plan 1\njob 04711\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
@@ -99,21 +152,79 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD "share 2\ngpus 2\nslots 1\ncores 0  1\nend\n", "line 8: a CPU is a number" },
 		{ HEAD "share 2\ngpus 2\nslots 1\ncores 8192\nend\n", "line 8: a CPU is a number" },
 		{ HEAD "share 2\ngpus 2\nslots 1\ncores 0-3\nend\n", "line 8: a CPU is a number" },
-		{ HEAD SHARE "slot 1 part=0/4\nend\n", "line 9: slot 0 was expected" },
-		{ HEAD SHARE "slot 0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 part=4/4\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 part=0/0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 part=0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 part=/\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 part/=0\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 A=b part=0/4\nend\n", "line 9: 'part=I/P'" },
-		{ HEAD SHARE "slot 0 part=0/4 A\nend\n", "line 9: 'A' is not NAME=value" },
-		{ HEAD SHARE "slot 0 part=0/4 =x\nend\n", "line 9: '' is not the name" },
-		{ HEAD SHARE "slot 0 part=0/4 ?=x\nend\n", "line 9: '' is not the name" },
-		{ HEAD SHARE "slot 0 part=0/4 1A=x\nend\n", "line 9: '1A' is not the name" },
-		{ HEAD SHARE "slot 0 part=0/4 A-B=x\nend\n", "line 9: 'A-B' is not the name" },
-		{ HEAD SHARE "slot 0 part=0/4  A=x\nend\n", "line 9: '' is not NAME=value" },
-		{ HEAD SHARE "slot 0 part=0/4 A=x \nend\n", "line 9: '' is not NAME=value" },
+		{ HEAD SHARE "gpu 1 uuid=a index=0 name=x\nend\n", "line 9: 'gpu 0 ...'" },
+		{ HEAD SHARE "gpu 0\nend\n", "line 9: 'gpu 0 ...'" },
+		{ HEAD SHARE "gpu 00 uuid=a index=0 name=x\nend\n", "line 9: 'gpu 0 ...'" },
+		{ HEAD SHARE "gpu 0 uuid=a index=0\nend\n", "line 9: 'name=...'" },
+		{ HEAD SHARE "gpu 0 index=0 name=x\nend\n", "line 9: 'uuid=...'" },
+		{ HEAD SHARE "gpu 0 uuid=a name=x\nend\n", "line 9: 'index=...'" },
+		{ HEAD SHARE "gpu 0 uuid= index=0 name=x\nend\n", "line 9: 'uuid=' is not a field" },
+		{ HEAD SHARE "gpu 0 uuid=a index=x name=x\nend\n", "line 9: 'index' is a number" },
+		{ HEAD SHARE "gpu 0 uuid=a index=00 name=x\nend\n", "line 9: 'index' is a number" },
+		{ HEAD SHARE "gpu 0 uuid=a index=0 minor=-1 name=x\nend\n", "line 9: 'minor' is a number" },
+		{ HEAD SHARE "gpu 0 uuid=a index=0 memory_mib=1e3 name=x\nend\n", "line 9: 'memory_mib' is a number" },
+		{ HEAD SHARE "gpu 0 uuid=a index=0 simulated=no name=x\nend\n", "line 9: 'simulated=yes'" },
+		{ HEAD SHARE "gpu 0 uuid=a uuid=b index=0 name=x\nend\n", "line 9: 'uuid=b' is not a field" },
+		{ HEAD SHARE "gpu 0 uuid=a index=0 color=red name=x\nend\n", "line 9: 'color=red' is not a field" },
+		{ HEAD SHARE "gpu 0 uuid=a  index=0 name=x\nend\n", "line 9: '' is not a field" },
+		{ HEAD SHARE "gpu 0 uuid index=0 name=x\nend\n", "line 9: 'uuid' is not a field" },
+		{ HEAD SHARE "gpu 0 uuid=a index=1000000000 name=x\nend\n", "line 9: 'index' is a number" },
+		{ HEAD SHARE GPUS "slot 1 gpu=0 part=0/4 backend=mps\nend\n", "line 11: 'slot 0 ...'" },
+		{ HEAD SHARE GPUS "slot 0\nend\n", "line 11: 'slot 0 ...'" },
+		{ HEAD SHARE GPUS "slot 0 part=0/4 backend=mps\nend\n", "line 11: 'gpu=...'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 backend=mps\nend\n", "line 11: 'part=...'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4\nend\n", "line 11: 'backend=...'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=2 part=0/4 backend=mps\nend\n", "line 11: 'gpu' is a number from 0 to 1" },
+		{ HEAD SHARE GPUS "slot 0 gpu=x part=0/4 backend=mps\nend\n", "line 11: 'gpu' is a number" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=4/4 backend=mps\nend\n", "line 11: 'part=I/P'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/0 backend=mps\nend\n", "line 11: 'part=I/P'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0 backend=mps\nend\n", "line 11: 'part=I/P'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=/ backend=mps\nend\n", "line 11: 'part=I/P'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4/4 backend=mps\nend\n", "line 11: 'part=I/P'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=-1/4 backend=mps\nend\n", "line 11: 'part=I/P'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps A=b\nend\n", "line 11: 'A=b' is not a field" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps backend=x\nend\n", "line 11: 'backend=x' is not a field" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_cap_mib=8G\nend\n", "line 11: 'memory_cap_mib' is a number" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=.5\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=0.\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=0,5\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=-1\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=0.1234\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=1234\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=0.5.5\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=1e9\nend\n", "line 11: 'memory_ratio' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps sm_percent=x\nend\n", "line 11: 'sm_percent' is a decimal" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps on_gpu=x\nend\n", "line 11: 'on_gpu' is a number" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps mps_directory=p0\nend\n", "line 11: 'mps_directory' is an absolute path" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps backend_variables=x\nend\n", "line 11: 'backend_variables' is a number" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps \nend\n", "line 11: '' is not a field" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment \nend\n", "line 12: 'environment ...'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nslot 1 gpu=0 part=1/4 backend=mps\nend\n", "line 12: 'environment ...'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment A\nend\n", "line 12: 'A' is not NAME=value" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment =x\nend\n", "line 12: '' is not the name" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment ?=x\nend\n", "line 12: '' is not the name" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment 1A=x\nend\n", "line 12: '1A' is not the name" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment A-B=x\nend\n", "line 12: 'A-B' is not the name" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment A=x  B=x\nend\n", "line 12: '' is not NAME=value" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps\nenvironment A=x \nend\n", "line 12: '' is not NAME=value" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=x backend_variables=2\nenvironment A=b\nend\n", "line 12: 2 variables of the backend" },
+		{ HEAD_V1 SHARE "end\n", "line 9: 'slot ...'" },
+		{ HEAD_V1 SHARE SLOTS_V1 "slot 4 part=0/4\nend\n", "line 13: 'end'" },
+		{ HEAD_V1 SHARE "slot 1 part=0/4\nend\n", "line 9: slot 0 was expected" },
+		{ HEAD_V1 SHARE "slot 0\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 part=4/4\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 part=0/0\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 part=0\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 part=/\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 part/=0\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 A=b part=0/4\nend\n", "line 9: 'part=I/P'" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4 A\nend\n", "line 9: 'A' is not NAME=value" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4 =x\nend\n", "line 9: '' is not the name" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4 ?=x\nend\n", "line 9: '' is not the name" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4 1A=x\nend\n", "line 9: '1A' is not the name" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4 A-B=x\nend\n", "line 9: 'A-B' is not the name" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4  A=x\nend\n", "line 9: '' is not NAME=value" },
+		{ HEAD_V1 SHARE "slot 0 part=0/4 A=x \nend\n", "line 9: '' is not NAME=value" },
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -155,11 +266,10 @@ static void bounds_are_kept(void)
 	CHECK(why, strstr(why, "line 1: a byte") != NULL);
 }
 
-static void random_damage_ends_in_a_verdict(void)
+static void random_damage_ends_in_a_verdict(const char *whole)
 {
-	static const char whole[] = HEAD SHARE "note hello\n" SLOTS "end\n";
 	static const char alphabet[] = "0123456789 /=?,\nabcxyz-\x01\x80";
-	char text[sizeof whole + 8];
+	char text[2048];
 
 	srand(20261120);
 	for (int round = 0; round < 200000; round++) {
@@ -189,10 +299,12 @@ static void random_damage_ends_in_a_verdict(void)
 int main(void)
 {
 	a_whole_plan_is_read();
+	a_plan_of_version_1_is_read();
 	a_refusal_is_read();
 	the_node_may_be_unknown();
 	damage_is_named_with_its_line();
 	bounds_are_kept();
-	random_damage_ends_in_a_verdict();
+	random_damage_ends_in_a_verdict(HEAD SHARE "note hello\n" GPUS SLOTS "end\n");
+	random_damage_ends_in_a_verdict(HEAD_V1 SHARE "note hello\n" SLOTS_V1 "end\n");
 	return finish();
 }

@@ -101,7 +101,7 @@ static struct ss_plan *plan_of(const char *slot_lines)
 	char text[2048], why[256] = "";
 	struct ss_plan *plan = NULL;
 
-	int length = snprintf(text, sizeof text, "slurm-share-plan 1\njob 1\nuid 2\nnode n\nshare 2\ngpus 2\nslots 4\ncores 0\n%send\n",
+	int length = snprintf(text, sizeof text, SS_PLAN_MAGIC "\njob 1\nuid 2\nnode n\nshare 2\ngpus 2\nslots 4\ncores 0\n%send\n",
 			      slot_lines);
 	if (ss_plan_parse(text, (size_t)length, &owner, &plan, why, sizeof why) != SS_PLAN_READ) {
 		fprintf(stderr, "%s\n", why);
@@ -110,12 +110,12 @@ static struct ss_plan *plan_of(const char *slot_lines)
 	return plan;
 }
 
-#define LINE(slot, gpu, more) "slot " slot " part=0/4 CUDA_VISIBLE_DEVICES=GPU-" gpu more "\n"
+#define GPUS(b, a) "gpu 0 uuid=GPU-b " b " name=B\ngpu 1 uuid=GPU-a " a " name=A\n"
+#define LINE(slot, gpu) "slot " slot " gpu=" gpu " part=0/4 backend=x\nenvironment CUDA_VISIBLE_DEVICES=x\n"
 
 static void slurms_words_for_gpus_are_understood(void)
 {
-	struct ss_plan *plan = plan_of(LINE("0", "b", " SLURM_SHARE_GPU_INDEX=1 SLURM_SHARE_GPU_MINOR=5")
-				       LINE("1", "a", " SLURM_SHARE_GPU_INDEX=0") LINE("2", "b", "") LINE("3", "a", ""));
+	struct ss_plan *plan = plan_of(GPUS("index=1 minor=5", "index=0") LINE("0", "0") LINE("1", "1") LINE("2", "0") LINE("3", "1"));
 	static const struct { const char *list, *listed; } rows[] = {
 		{ "5", "10" }, { "0", "01" }, { "0,5", "11" }, { "5,0", "11" }, { "1", "00" }, { "GPU-a", "01" },
 		{ "GPU-b,GPU-a", "11" }, { "GPU-", "00" }, { "GPU-aa", "00" }, { "", "00" }, { ",", "00" }, { "0,0", "01" },
@@ -135,10 +135,10 @@ static void slurms_words_for_gpus_are_understood(void)
 	CHECK("minor", ss_slots_minor(plan, &slots, 0) == 5);
 	CHECK("index for want of a minor", ss_slots_minor(plan, &slots, 1) == 0);
 	ss_plan_free(plan);
-	plan = plan_of(LINE("0", "b", " SLURM_SHARE_GPU_INDEX=x") "slot 1 part=0/4\nslot 2 part=0/4\n" LINE("3", "b", ""));
+	plan = plan_of(GPUS("index=256", "index=0") LINE("0", "1") LINE("1", "0") LINE("2", "0") LINE("3", "1"));
 	ss_slots_of_plan(plan, &slots);
-	CHECK("no GPU in the line", slots.gpus == 2 && slots.gpu[1] == 1 && slots.gpu[2] == 1 && slots.gpu[3] == 0);
-	CHECK("no number", ss_slots_minor(plan, &slots, 0) == -1 && ss_slots_minor(plan, &slots, 1) == -1);
+	CHECK("as they come first", slots.gpus == 2 && slots.gpu[1] == 1 && slots.gpu[2] == 1 && slots.gpu[3] == 0);
+	CHECK("no number", ss_slots_minor(plan, &slots, 0) == 0 && ss_slots_minor(plan, &slots, 1) == -1);
 	CHECK("nothing named", ss_slots_listed(plan, &slots, "", listed) == 0);
 	ss_plan_free(plan);
 }

@@ -18,7 +18,7 @@ from ...mps import control, status
 from ...mps.records import MPS_NAME, MpsHealth, MpsPlace
 from ...node import processes
 from ...share import ledger_file
-from ...share.records import Ledger, LedgerJob
+from ...share.records import Ledger, LedgerJob, Plan
 from .records import LostPath
 
 ASK_S = 4.0
@@ -113,11 +113,11 @@ def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
         plan = ledger_file.read_plan(paths, job.job_id)
     except StateError:
         return  # torn: the hooks' own check says so to its job
-    if plan is None or not plan.slots:
+    if not isinstance(plan, Plan):
         return
     yield str(paths.slots(job.job_id))
     # A plan may be its user's to write: of what it names only that is looked at which the ledger gives the job.
-    named = {one.value for slot in plan.slots for one in slot.environment if one.name == PIPE_VARIABLE}
+    named = {slot.mps_directory for slot in plan.slots if slot.mps_directory is not None}
     given = {str(pipe(job.uid, gpu)) for gpu in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)}
     for pipe in sorted(named & given):
         yield from (pipe, f"{pipe}/control", f"{pipe}/logs")

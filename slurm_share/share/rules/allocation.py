@@ -1,8 +1,9 @@
 """Which GPU, memory and slot each task on a node gets, or why it gets none: a Plan, or a Refusal with its sentence.
 
-Slurm's hooks and the launcher both ask `allocate`. A hook asks about a job that was submitted with --share-gpu; a
-launcher asks for its own processes where the node has no plan for the job: a triple without the administrators' half,
-or outside Slurm.
+Slurm's hooks and the launcher go the same way. `grant` says what a job has on the node and which backend is wanted
+and possible. The caller prepares that backend. Then `decide` makes the plan, once. A hook begins with `admit`, for a
+job that was submitted with --share-gpu; a launcher begins with `grant`, for its own processes where the node has no
+plan for the job: a triple without the administrators' half, or outside Slurm.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ from ...core.settings import Settings
 from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
-from ..records import MpsOffer, Plan, Refusal, Slot
+from ..records import (
+    BACKEND_MPS,
+    BACKEND_TIME_SLICING,
+    Grant,
+    MpsOffer,
+    Plan,
+    Prepared,
+    Refusal,
+    Slot,
+)
 from . import drain, granted, limits
 
-# ---- The decision ----
+# ---- What a job has ----
 
 
-def admit(
-    job: JobContext, gpus: Sequence[Gpu], cores: tuple[tuple[int, ...], ...], offer: MpsOffer, settings: Settings
-) -> Plan | Refusal | None:
-    """Decide about a job that comes to a node which has `gpus`, `cores` and MPS as on `offer`; None: an ordinary job.
-
-    A plan that wants MPS is not finished: `settle_mps` says what became of it.
-    """
+def admit(job: JobContext, gpus: Sequence[Gpu], offer: MpsOffer, settings: Settings) -> Grant | Refusal | None:
+    """Return what a job has that comes to a node with `gpus` and with MPS as on `offer`; None: an ordinary job."""
     if job.share is None:
         return None
     share = job.share
@@ -57,25 +62,17 @@ def admit(
             f"{_too_many_clients(share.per_gpu, offer)}; ask for --share-gpu={offer.client_limit} or less, or add "
             "mps=off",
         )
-    return allocate(job, found, offer, settings, cores=cores)
+    return grant(job, found, offer, settings)
 
 
-def allocate(
-    job: JobContext,
-    gpus: Sequence[Gpu],
-    offer: MpsOffer,
-    settings: Settings,
-    *,
-    processes: int | None = None,
-    cores: tuple[tuple[int, ...], ...] = (),
-) -> Plan | Refusal:
-    """Decide which of a job's `gpus`, in their order, each task gets, with which caps, and whether MPS is wanted.
+def grant(
+    job: JobContext, gpus: Sequence[Gpu], offer: MpsOffer, settings: Settings, *, processes: int | None = None
+) -> Grant | Refusal:
+    """Return how a job shares its `gpus`, among how many tasks, and through which backend.
 
     processes: of a launcher, which get a slot each; None: the N slots on each GPU of the job's share, or the one slot
     of a job that has a part of a GPU. A launcher's job may have no share: then nothing is capped, and each process
     takes what it finds, as at LLSC. An even part is that of the processes there are, not of those that were allowed.
-
-    A plan that wants MPS is not finished: `settle_mps` says what became of it.
     """
     asked = job.share
     parent = next((gpu for gpu in gpus if gpu.mig_parent), None)
@@ -91,17 +88,16 @@ def allocate(
     is_part = processes is None and granted.is_part(job)
     share = _in_force(asked, processes, len(gpus))
     count = 1 if is_part else share.per_gpu * len(gpus) if processes is None else processes if gpus else 0
-    slots = tuple(_slot(number, gpus, share, settings, is_capped=asked is not None) for number in range(count))
-    plan = Plan(job, share, tuple(gpus), slots, cores, _notes(share, gpus), is_part=is_part)
-    if not _needs_mps(plan):
-        return plan
+    plain = Grant(job, share, tuple(gpus), count, is_part, BACKEND_TIME_SLICING)
+    if not _needs_mps(plain, settings):
+        return plain
     why_not = _why_no_mps(share, gpus, offer)
     if why_not is None:
-        return replace(plan, wants_mps=True)
+        return replace(plain, backend=BACKEND_MPS)
     if share.mps:
         return refusal(job, f"mps=on was asked, and {why_not}")
     if share.mps is False:
-        return plan
+        return plain
     if settings.mps_required and offer.is_missing:
         return refusal(
             job,
@@ -109,7 +105,41 @@ def allocate(
             cause=drain.NO_MPS_PROGRAM,
         )
     note = f"the GPUs are shared without MPS: {why_not}; the tasks of a GPU take turns on it, and no cap is enforced"
-    return replace(plan, notes=(*plan.notes, note))
+    return replace(plain, note=note)
+
+
+# ---- The decision ----
+
+
+def decide(
+    grant: Grant,
+    prepared: Prepared,
+    settings: Settings,
+    *,
+    cores: tuple[tuple[int, ...], ...] = (),
+    on_gpu: int | None = None,
+) -> Plan | Refusal:
+    """Decide which GPU, memory and slot each task gets, with what was prepared for the grant.
+
+    A share that insisted on MPS is refused if a daemon did not start; any other goes on, and is told.
+
+    on_gpu: of a job that has a part of a GPU, its number among the parts (reconcile.free_part).
+    """
+    job, failures = grant.job, prepared.failures
+    if failures and grant.share.mps:
+        uuid, why = next(iter(failures.items()))
+        return refusal(job, f"mps=on was asked, and MPS did not start on {uuid}: {why}", cause=drain.MPS_FAILED)
+    slots = tuple(_slot(number, grant, prepared, settings, on_gpu) for number in range(grant.slots))
+    return Plan(
+        job.job_id,
+        job.uid,
+        job.node,
+        grant.share,
+        grant.gpus,
+        slots,
+        cores,
+        (*_notes(grant), *_failed(grant, failures)),
+    )
 
 
 def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> ShareRequest:
@@ -120,22 +150,29 @@ def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> S
     return ShareRequest(per_gpu) if asked is None else replace(asked, per_gpu=per_gpu)
 
 
-def _slot(number: int, gpus: Sequence[Gpu], share: ShareRequest, settings: Settings, *, is_capped: bool) -> Slot:
+def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_gpu: int | None) -> Slot:
     """Return a slot. Slot i is on GPU i mod G, so that each of the first G tasks of a job finds an empty GPU."""
-    turn, place = divmod(number, len(gpus))
-    cap_mib = limits.memory_cap_mib(gpus[place], share, settings) if is_capped else None
+    share, is_capped = grant.share, grant.job.share is not None
+    turn, place = divmod(number, len(grant.gpus))
+    gpu = grant.gpus[place]
+    cap_mib = limits.memory_cap_mib(gpu, share, settings) if is_capped else None
+    directory = prepared.mps_directories.get(gpu.uuid)
     return Slot(
         number=number,
-        gpu=gpus[place],
+        gpu=gpu,
         # Tasks of one GPU get neighbouring cores: GPUs and cores are both numbered along the sockets.
         part=place * share.per_gpu + turn,
         memory_cap_mib=cap_mib,
-        memory_fraction=limits.memory_fraction(gpus[place], cap_mib),
-        thread_percent=limits.thread_percent(share, settings) if is_capped else None,
+        memory_ratio=limits.memory_ratio(gpu, cap_mib),
+        sm_percent=limits.sm_percent(share, settings) if is_capped else None,
+        mps_directory=directory,
+        backend=BACKEND_TIME_SLICING if directory is None else BACKEND_MPS,
+        on_gpu=on_gpu,
     )
 
 
-def _notes(share: ShareRequest, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+def _notes(grant: Grant) -> tuple[str, ...]:
+    share, gpus = grant.share, grant.gpus
     notes = []
     if any(gpu.simulated for gpu in gpus):
         notes.append("the GPUs of this node are simulated: nothing is computed on them")
@@ -147,7 +184,36 @@ def _notes(share: ShareRequest, gpus: Sequence[Gpu]) -> tuple[str, ...]:
             f"{share.per_gpu} x {share.mem_mib} MiB is more than GPU {over[0].index} has "
             f"({over[0].memory_total_mib} MiB): tasks that fill their share will run out of memory"
         )
-    return tuple(notes)
+    return (*notes, grant.note) if grant.note is not None else tuple(notes)
+
+
+def _failed(grant: Grant, failures: Mapping[str, str]) -> list[str]:
+    return [
+        f"GPU {gpu.index} is shared without MPS: {failures[gpu.uuid]}; its tasks take turns, and no cap is enforced"
+        for gpu in dict.fromkeys(grant.gpus)
+        if gpu.uuid in failures
+    ]
+
+
+def with_fewer_tasks(plan: Plan, share: ShareRequest, slots: int, settings: Settings) -> Plan:
+    """Return the plan of a job that has fewer tasks on a GPU than the plan was made for.
+
+    share: with the number of tasks that a GPU has. slots: that the job uses on the node. The caps are those of a plan
+    for that share.
+    """
+    return replace(
+        plan, share=share, slots=tuple(_of_fewer_tasks(slot, share, settings) for slot in plan.slots[:slots])
+    )
+
+
+def _of_fewer_tasks(slot: Slot, share: ShareRequest, settings: Settings) -> Slot:
+    found = with_memory_cap(slot, limits.memory_cap_mib(slot.gpu, share, settings))
+    return replace(found, sm_percent=limits.sm_percent(share, settings))
+
+
+def with_memory_cap(slot: Slot, cap_mib: int | None) -> Slot:
+    """Return the slot with another memory cap, in MiB; None: no cap."""
+    return replace(slot, memory_cap_mib=cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, cap_mib))
 
 
 def too_many(processes: int, per_gpu: int, gpus: int) -> str:
@@ -163,10 +229,12 @@ def too_many(processes: int, per_gpu: int, gpus: int) -> str:
 # ---- MPS ----
 
 
-def _needs_mps(plan: Plan) -> bool:
-    """Return whether the plan needs MPS. One task alone on a GPU without a cap gains nothing from an MPS server."""
-    has_cap = plan.share.mem_mib is not None or any(slot.thread_percent is not None for slot in plan.slots)
-    return bool(plan.slots) and (plan.share.per_gpu > 1 or has_cap or plan.share.mps is True)
+def _needs_mps(grant: Grant, settings: Settings) -> bool:
+    """Return whether the tasks need MPS. One task alone on a GPU without a cap gains nothing from an MPS server."""
+    share = grant.share
+    has_sm_cap = grant.job.share is not None and limits.sm_percent(share, settings) is not None
+    has_cap = share.mem_mib is not None or has_sm_cap
+    return grant.slots > 0 and (share.per_gpu > 1 or has_cap or share.mps is True)
 
 
 def _why_no_mps(share: ShareRequest, gpus: Sequence[Gpu], offer: MpsOffer) -> str | None:
@@ -190,33 +258,16 @@ def why_no_program(program: str, *, is_executable: bool) -> str | None:
     return None if is_executable else f"there is no {program} on this node"
 
 
-def settle_mps(plan: Plan, pipes: Mapping[str, str], failures: Mapping[str, str]) -> Plan | Refusal:
-    """Return the plan with the daemons that came up, and a note on each that did not.
-
-    pipes: GPU UUID -> pipe directory. failures: UUID -> why. A share that insisted on MPS is refused without it; any
-    other goes on.
-    """
-    if failures and plan.share.mps:
-        uuid, why = next(iter(failures.items()))
-        return refusal(plan.job, f"mps=on was asked, and MPS did not start on {uuid}: {why}", cause=drain.MPS_FAILED)
-    slots = tuple(replace(slot, pipe=pipes.get(slot.gpu.uuid)) for slot in plan.slots)
-    notes = [
-        f"GPU {gpu.index} is shared without MPS: {failures[gpu.uuid]}; its tasks take turns, and no cap is enforced"
-        for gpu in dict.fromkeys(plan.gpus)
-        if gpu.uuid in failures
-    ]
-    return replace(plan, slots=slots, notes=(*plan.notes, *notes))
-
-
 # ---- Refusals ----
 
 
 def refusal(job: JobContext, why: str, *, cause: str = drain.JOB) -> Refusal:
     """Return the Refusal for a job whose share, or whose launcher's processes, this node does not take."""
     if job.share is None or not job.job_id:
-        return Refusal(job, f"{job.node} cannot run its processes: {why}", cause)
+        return Refusal(job.job_id, job.uid, job.node, f"{job.node} cannot run its processes: {why}", cause)
     share = option.render(job.share)
-    return Refusal(job, f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}", cause)
+    sentence = f"job {job.job_id} cannot have --share-gpu={share} on {job.node}: {why}"
+    return Refusal(job.job_id, job.uid, job.node, sentence, cause)
 
 
 def unsure_refusal(job: JobContext) -> Refusal:
@@ -249,15 +300,15 @@ def no_room_refusal(job: JobContext, folder: str) -> Refusal:
     )
 
 
-def crowd_refusal(plan: Plan) -> Refusal:
+def crowd_refusal(grant: Grant) -> Refusal:
     """Return the Refusal for a job that Slurm gave a GPU on which jobs that are alive have all there is.
 
     They are of the same user, who alone has the damage, and may have brought it about: no reason to take the node out
     of service.
     """
     return refusal(
-        plan.job,
-        f"Slurm gave it GPU {plan.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
+        grant.job,
+        f"Slurm gave it GPU {grant.gpus[0].index}, of which other jobs of yours have all the parts; an administrator "
         "must compare shards_per_gpu in the configuration with the shards of gres.conf on this node",
         cause=drain.CROWDED,
     )

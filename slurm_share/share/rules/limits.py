@@ -38,7 +38,7 @@ def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | N
     return max(usable // share.per_gpu, 1)
 
 
-def memory_fraction(gpu: Gpu, cap_mib: int | None) -> str | None:
+def memory_ratio(gpu: Gpu, cap_mib: int | None) -> str | None:
     """Return the cap as the fraction of the whole GPU that JAX is told, rounded down; None without a cap."""
     if cap_mib is None or not gpu.memory_total_mib:
         return None
@@ -46,7 +46,7 @@ def memory_fraction(gpu: Gpu, cap_mib: int | None) -> str | None:
     return f"{max(thousandths, 1) / 1000:.3f}"
 
 
-def thread_percent(share: ShareRequest, settings: Settings) -> float | None:
+def sm_percent(share: ShareRequest, settings: Settings) -> float | None:
     """Return the part of a GPU's multiprocessors that one task may use, in percent; None for no cap.
 
     What the user asks is held to what the site allows by default: a share can be made smaller, not larger.

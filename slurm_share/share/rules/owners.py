@@ -53,7 +53,7 @@ def refuse(job: JobContext, others: Collection[LiveJob], shown: Mapping[int, str
         "this node: tell your administrators"
     )
     # Whoever has a job here can keep it alive: never a reason to take the node from everybody.
-    return Refusal(job, why, drain.OTHER_USER)
+    return Refusal(job.job_id, job.uid, job.node, why, drain.OTHER_USER)
 
 
 def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:

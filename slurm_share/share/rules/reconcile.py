@@ -6,35 +6,44 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from ...core import names
 from ...core.records import ProcessIdentity
 from ...slurm.records import JobContext
 from .. import option
 from ..records import (
+    Grant,
     Leaving,
     Ledger,
     LedgerJob,
     ModeBefore,
     Plan,
-    PlanFile,
 )
 
 
-def enter(ledger: Ledger, job: JobContext, plan: Plan | None, now: float, clean_up: tuple[str, ...] = ()) -> Ledger:
-    """The ledger with the job in it, and its plan where it has one; an earlier entry of that job (a requeue, a second
-    Prolog) gives way."""
+def enter(
+    ledger: Ledger,
+    job: JobContext,
+    grant: Grant | None,
+    now: float,
+    clean_up: tuple[str, ...] = (),
+    on_gpu: int | None = None,
+) -> Ledger:
+    """Return the ledger with the job in it, and what it has of the node if it is shared; an earlier entry of that job
+    (a requeue, a second Prolog) gives way.
+
+    on_gpu: of a job that has a part of a GPU, its number among the parts (`free_part`).
+    """
     entry = LedgerJob(
         job_id=job.job_id,
         uid=job.uid,
-        share="" if plan is None else option.render(plan.share),
-        gpus=() if plan is None else tuple(gpu.uuid for gpu in plan.gpus),
-        slots=0 if plan is None else len(plan.slots),
+        share="" if grant is None else option.render(grant.share),
+        gpus=() if grant is None else tuple(gpu.uuid for gpu in grant.gpus),
+        slots=0 if grant is None else grant.slots,
         since=now,
         restart_count=job.restart_count,
         user=job.user,
         partition=job.partition,
         sluid=job.sluid,
-        on_gpu=plan.slots[0].on_gpu if plan is not None and plan.is_part else None,
+        on_gpu=on_gpu,
         clean_up=clean_up,
     )
     before = leave(ledger, job.job_id)
@@ -104,7 +113,7 @@ def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
 def stale(
     ledger: Ledger,
     job: JobContext,
-    plan: Plan | None,
+    grant: Grant | None,
     granted: Collection[str],
     live_jobs: Collection[int],
     now: float,
@@ -129,9 +138,9 @@ def stale(
             and (entry.uid != job.uid or len(granted) > 1 or len(entry.gpus) > 1)
         )
     ]
-    if plan is not None:
-        settled = [one for one in rest if one not in over and not (plan.is_part and is_starting(one, now))]
-        parts = _in_the_way(without(ledger, over), plan, settled)
+    if grant is not None:
+        settled = [one for one in rest if one not in over and not (grant.is_part and is_starting(one, now))]
+        parts = _in_the_way(without(ledger, over), grant, settled)
         over += parts
     return tuple(over)
 
@@ -160,17 +169,17 @@ def with_unix_time(entry: LedgerJob, uptime_s: float, unix_s: float) -> LedgerJo
     return entry if entry.since > uptime_s else replace(entry, since=unix_s - uptime_s + entry.since)
 
 
-def _in_the_way(ledger: Ledger, plan: Plan, removable: Collection[LedgerJob]) -> list[LedgerJob]:
-    """The oldest of the entries that must be over for the plan's job to have room; none where all of them would not do:
-    then it is not they who are in the way."""
+def _in_the_way(ledger: Ledger, grant: Grant, removable: Collection[LedgerJob]) -> list[LedgerJob]:
+    """Return the oldest of the entries that must be over for the grant's job to have room; none if all of them would
+    not be enough: then it is not they who are in the way."""
     found: list[LedgerJob] = []
     for entry in sorted(removable, key=lambda entry: entry.since):
-        if not is_crowded(ledger, plan):
+        if not is_crowded(ledger, grant):
             break
-        if any(gpu.uuid in entry.gpus for gpu in plan.gpus):
+        if any(gpu.uuid in entry.gpus for gpu in grant.gpus):
             found.append(entry)
             ledger = without(ledger, (entry,))
-    return [] if is_crowded(ledger, plan) else found
+    return [] if is_crowded(ledger, grant) else found
 
 
 def without(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
@@ -184,33 +193,33 @@ def part(entry: LedgerJob) -> float:
     return 1.0 if share is None else 1.0 / share.per_gpu
 
 
-def is_crowded(ledger: Ledger, plan: Plan) -> bool:
-    """Whether the plan's job asks for more of a GPU than the others leave."""
-    wanted = 1.0 / plan.share.per_gpu if plan.is_part else 1.0
-    others = [entry for entry in ledger.jobs if entry.job_id != plan.job.job_id]
-    taken = (sum(part(entry) for entry in others if gpu.uuid in entry.gpus) for gpu in plan.gpus)
+def is_crowded(ledger: Ledger, grant: Grant) -> bool:
+    """Whether the grant's job asks for more of a GPU than the others leave."""
+    wanted = 1.0 / grant.share.per_gpu if grant.is_part else 1.0
+    others = [entry for entry in ledger.jobs if entry.job_id != grant.job.job_id]
+    taken = (sum(part(entry) for entry in others if gpu.uuid in entry.gpus) for gpu in grant.gpus)
     return any(one + wanted > 1.0 + 1e-9 for one in taken)  # thirds do not add up to 1
 
 
-def take_place(ledger: Ledger, plan: Plan) -> Plan:
-    """The plan with its slot among those of other jobs on its GPU, if it has a part of one.
+def free_part(ledger: Ledger, grant: Grant) -> int | None:
+    """Return which of the N parts of its GPU the job takes, beside other jobs; None: it has whole GPUs.
 
     Slot k of N is the stretch from k/N to (k+1)/N of the GPU: the first that nobody is on. Where parts of unlike size
     leave room in pieces only, it is the first number that no job with the same N has.
     """
-    if not plan.is_part:
-        return plan
-    slot, per_gpu = plan.slots[0], plan.share.per_gpu
+    if not grant.is_part:
+        return None
+    gpu, per_gpu = grant.gpus[0], grant.share.per_gpu
     others = [
         (entry.on_gpu, round(1 / part(entry)))
         for entry in ledger.jobs
-        if slot.gpu.uuid in entry.gpus and entry.job_id != plan.job.job_id and entry.on_gpu is not None
+        if gpu.uuid in entry.gpus and entry.job_id != grant.job.job_id and entry.on_gpu is not None
     ]
     free = [
         k for k in range(per_gpu) if all((k + 1) * n <= i * per_gpu or (i + 1) * per_gpu <= k * n for i, n in others)
     ]
     free += [k for k in range(per_gpu) if (k, per_gpu) not in others]
-    return replace(plan, slots=(replace(slot, on_gpu=free[0] if free else 0),))
+    return free[0] if free else 0
 
 
 def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:
@@ -230,20 +239,22 @@ def forget_mode(ledger: Ledger, gpu: str) -> Ledger:
     return replace(ledger, modes=tuple(before for before in ledger.modes if before.gpu != gpu))
 
 
-def rebuild(boot_id: str, plans: Iterable[PlanFile]) -> Ledger:
+def rebuild(boot_id: str, plans: Iterable[Plan]) -> Ledger:
     """The ledger that the plans of this node's jobs tell of, for when it cannot be read itself. The modes that GPUs had
     before stand in no plan."""
-    return Ledger(boot_id, tuple(entry_of(plan, 0.0) for plan in plans if plan.share is not None))
+    return Ledger(boot_id, tuple(entry_of(plan, 0.0) for plan in plans))
 
 
-def entry_of(plan: PlanFile, since: float) -> LedgerJob:
-    """The entry that a job's plan tells of."""
-    found = {one.name: one.value for slot in plan.slots[:1] for one in slot.environment}
-    gpus = [one.value for slot in plan.slots for one in slot.environment if one.name == names.ENV_GPU_UUID]
-    share = option.render(plan.share)
-    per_gpu = 0 if plan.share is None else plan.share.per_gpu
-    # The file is its user's, who may have written something else into it.
-    slot = found.get(names.ENV_SLOT, "")
-    is_part = len(plan.slots) < per_gpu * plan.gpus and slot.isdecimal() and len(slot) < 6
-    on_gpu = int(slot) if is_part else None
-    return LedgerJob(plan.job_id, plan.uid, share, tuple(dict.fromkeys(gpus)), len(plan.slots), since, on_gpu=on_gpu)
+def entry_of(plan: Plan, since: float) -> LedgerJob:
+    """Return the entry that a job's plan tells of."""
+    # The file may be its user's, who may have written something else into it.
+    is_part = 0 < len(plan.slots) < plan.share.per_gpu * len(plan.gpus)
+    return LedgerJob(
+        plan.job_id,
+        plan.uid,
+        option.render(plan.share),
+        tuple(gpu.uuid for gpu in plan.gpus),
+        len(plan.slots),
+        since,
+        on_gpu=plan.slots[0].on_gpu if is_part else None,
+    )

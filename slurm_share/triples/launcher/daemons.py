@@ -14,7 +14,6 @@ from ...core.errors import MpsError
 from ...core.records import Owner
 from ...mps import processes
 from ...mps.records import MpsPlace
-from ...share.rules import environment
 from ..records import Seat
 
 AGAIN_S = 0.5
@@ -25,7 +24,7 @@ class Daemons:
     """The daemons of the seats, looked at when a task is about to start and not oftener than every AGAIN_S."""
 
     def __init__(self, seats: Sequence[Seat]) -> None:
-        self._pipes = [environment.mps_pipe_of(seat.environment) for seat in seats]
+        self._pipes = [None if seat.gpu_slot is None else seat.gpu_slot.mps_directory for seat in seats]
         self._looked: dict[str, tuple[float, str | None]] = {}
 
     def why_gone(self, seat: int) -> str | None:

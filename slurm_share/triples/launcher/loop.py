@@ -29,7 +29,8 @@ from ...core.ranges import fold
 from ...node import descendants
 from ...node.memory import HostMemory
 from ...node.records import Room
-from ...share.rules.environment import with_memory_cap
+from ...share.rules import allocation
+from ...share.rules.environment import slot_environment
 from .. import run_folder
 from ..records import (
     ENV_ATTEMPT,
@@ -404,10 +405,11 @@ class Loop:
         """False where it did not even start, which is written down."""
         rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
         allowed = self._larger_allowance(turn, seat) if self.has_larger_caps else None
-        if allowed is not None:
-            its = self.node.seats[seat]
-            variables = with_memory_cap(its.environment, its.gpu, allowed.cap_mib)
-            other = replace(its, rank=rank, environment=variables)
+        its = self.node.seats[seat]
+        if allowed is not None and its.gpu_slot is not None and self.node.plan is not None:
+            gpu_slot = allocation.with_memory_cap(its.gpu_slot, allowed.cap_mib)
+            variables = slot_environment(self.node.plan, gpu_slot)
+            other = replace(its, rank=rank, gpu_slot=gpu_slot, environment=variables)
             env = task_process.Environment(environment.of_seat(self.common, self.what, self.node, other))
         else:
             env = self.environments[seat]

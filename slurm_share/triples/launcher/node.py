@@ -21,9 +21,8 @@ from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
 from ...share.leases import Leases
-from ...share.records import Assignment
-from ...share.rules import limits
-from ...share.rules.environment import memory_cap_of
+from ...share.records import Plan
+from ...share.rules import environment, limits
 from .. import run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Seat
 from ..rules import triple
@@ -53,6 +52,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """Daemons of our own."""
     leases: Leases | None = None
     """Of the slots of a plan."""
+    plan: Plan | None = None
+    """Of the seats' GPUs; None: they have none."""
     budgets: Mapping[int, Budget] = {}
     """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
 
@@ -81,7 +82,8 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
         mps=found.mps,
         leases=found.leases,
-        budgets=_budgets(seats, settings),
+        plan=found.plan,
+        budgets=_budgets(seats, found.plan, settings),
     )
 
 
@@ -200,19 +202,21 @@ def _seat(first: int, place: Place, seats: Seating) -> Seat:
     if not seats.gpus:
         return Seat(first + place.local, place)
     slot = seats.slots[place.local] if seats.slots else None
-    return Seat(first + place.local, place, slot, seats.gpus[place.local], seats.environments[place.local])
+    gpu_slot = seats.gpu_slots[place.local]
+    variables = () if seats.plan is None else environment.slot_environment(seats.plan, gpu_slot)
+    return Seat(first + place.local, place, slot, seats.gpus[place.local], gpu_slot, variables)
 
 
-def _budgets(seats: Sequence[Seat], settings: Settings) -> dict[int, Budget]:
+def _budgets(seats: Sequence[Seat], plan: Plan | None, settings: Settings) -> dict[int, Budget]:
     """Return what this launcher may divide of each GPU: all, or its own slots' part if others have slots there."""
     found = {}
     for gpu in {seat.place.gpu for seat in seats if seat.place.gpu is not None}:
         there = [seat for seat in seats if seat.place.gpu == gpu]
         one = there[0]
-        cap_mib = memory_cap_of(one.environment)
+        cap_mib = None if one.gpu_slot is None else one.gpu_slot.enforced_cap_mib
         usable_mib = None if one.gpu is None else limits.usable_mib(one.gpu, settings)
         if cap_mib is not None and usable_mib is not None:
-            is_whole = one.slot is None or Assignment(names.ENV_PER_GPU, str(len(there))) in one.environment
+            is_whole = one.slot is None or (plan is not None and plan.share.per_gpu == len(there))
             total_mib = usable_mib if is_whole else min(usable_mib, cap_mib * len(there))
             found[gpu] = Budget(cap_mib, total_mib, len(there), is_whole)
     return found

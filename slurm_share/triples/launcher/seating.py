@@ -25,17 +25,18 @@ from ...mps import daemons as mps
 from ...mps import folders
 from ...mps.records import MpsFailed, MpsPlace, MpsStarted
 from ...node.records import Driver, Gpu
-from ...share import ledger_file
+from ...share import ledger_file, plan_v1
 from ...share.leases import Leases
 from ...share.records import (
-    Assignment,
+    BACKEND_MPS,
+    Grant,
     MpsOffer,
     Plan,
-    PlanFile,
-    PlanSlot,
+    Prepared,
     Refusal,
+    Slot,
 )
-from ...share.rules import allocation, environment, granted, limits
+from ...share.rules import allocation, granted, limits
 from ...slurm.records import JobContext
 
 MPS_START_S = 20.0
@@ -68,8 +69,11 @@ class Seating(Struct, frozen=True, kw_only=True):
     positions: tuple[int, ...] = ()
     """Of each process: which one of the node's GPUs that is."""
     slots: tuple[int, ...] = ()
-    """Of each process; empty without a plan."""
-    environments: tuple[tuple[Assignment, ...], ...] = ()
+    """Of each process: its number in the Prolog's plan; empty without one."""
+    plan: Plan | None = None
+    """The Prolog's, or the launcher's own."""
+    gpu_slots: tuple[Slot, ...] = ()
+    """Of each process, in that plan."""
     notes: tuple[str, ...] = ()
     mps: tuple[MpsPlace, ...] = ()
     """Daemons of our own."""
@@ -79,8 +83,8 @@ class Seating(Struct, frozen=True, kw_only=True):
 # ---- With a plan ----
 
 
-def read_plan(paths: Paths, here: Here) -> PlanFile | None:
-    """This job's plan; None where the node has no Prolog of ours, or the job no share.
+def read_plan(paths: Paths, here: Here) -> Plan | None:
+    """Return this job's plan; None where the node has no Prolog of ours, or the job no share.
 
     Raises LaunchError for a refusal and for somebody else's plan, StateError for a torn one.
     """
@@ -89,13 +93,13 @@ def read_plan(paths: Paths, here: Here) -> PlanFile | None:
         return None
     if (plan.job_id, plan.uid) != (here.job_id, os.getuid()):
         raise cannot_run(here, f"its plan is of job {plan.job_id} of uid {plan.uid}, and not of this one")
-    if plan.refused is not None:
-        raise LaunchError(plan.refused)
-    return plan
+    if isinstance(plan, Refusal):
+        raise LaunchError(plan.sentence)
+    return plan if isinstance(plan, Plan) else None
 
 
 def lease(
-    plan: PlanFile,
+    plan: Plan,
     processes: int,
     driver: Driver | None,
     here: Here,
@@ -111,7 +115,8 @@ def lease(
 
     Raises LaunchError where there are too few, StateError where the slots' folder is damaged; none is held then.
     """
-    gpu_of_slot = [_value(slot, names.ENV_VISIBLE_DEVICES) for slot in plan.slots]
+    plan = plan_v1.with_sizes(plan, () if driver is None else driver.gpus)
+    gpu_of_slot = [slot.gpu.uuid for slot in plan.slots]
     if processes > len(plan.slots):
         raise cannot_run(here, _why_too_many(plan, processes))
     leases = Leases(paths.slots(plan.job_id), gpu_of_slot, here.step)
@@ -130,16 +135,13 @@ def lease(
         raise
     positions = list(dict.fromkeys(gpu_of_slot))
     notes = [] if here.index == 0 else [*plan.notes]  # on the first node the batch shell has said them
-    gpus = tuple(_gpu_of(plan.slots[slot], driver) for slot in chosen)
-    environments = tuple(plan.slots[slot].environment for slot in chosen)
+    gpus = tuple(plan.slots[slot].gpu for slot in chosen)
     share = _real_share(plan, chosen, gpus) if is_share_computed else None
-    if share is not None and plan.share is not None:
-        environments = tuple(
-            environment.with_fewer_tasks(one, gpu, share, processes, settings)
-            for one, gpu in zip(environments, gpus, strict=True)
-        )
+    carried_out = plan
+    if share is not None:
+        carried_out = allocation.with_fewer_tasks(plan, share, processes, settings)
         notes.append(
-            f"{here.node} has {plan.gpus} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
+            f"{here.node} has {len(plan.gpus)} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
             f"{share.per_gpu} process{'' if share.per_gpu == 1 else 'es'} on a GPU, with caps for as many"
         )
     elif len(plan.slots) > processes and here.index == 0:
@@ -152,49 +154,34 @@ def lease(
         gpus=gpus,
         positions=tuple(positions.index(gpu_of_slot[slot]) for slot in chosen),
         slots=chosen,
-        environments=environments,
+        plan=carried_out,
+        gpu_slots=tuple(carried_out.slots[slot] for slot in chosen),
         notes=tuple(notes),
         leases=leases,
     )
 
 
-def _real_share(plan: PlanFile, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:
+def _real_share(plan: Plan, chosen: Sequence[int], gpus: Sequence[Gpu]) -> ShareRequest | None:
     """Return the share with the number of tasks that a GPU of this node really has; None if the plan's share stays.
 
-    The plan's also stays if other steps of the job have slots, if the job has a part of a GPU, or if the driver does
-    not say how large the GPUs are.
+    The plan's also stays if other steps of the job have slots, if the job has a part of a GPU, or if it is not known
+    how large the GPUs are.
     """
     per_gpu = max(Counter(gpu.uuid for gpu in gpus).values())
-    if plan.share is None or per_gpu >= plan.share.per_gpu or len(plan.slots) < plan.share.per_gpu * plan.gpus:
+    if per_gpu >= plan.share.per_gpu or len(plan.slots) < plan.share.per_gpu * len(plan.gpus):
         return None
     if tuple(chosen) != tuple(range(len(chosen))) or any(gpu.memory_total_mib is None for gpu in gpus):
         return None
     return replace(plan.share, per_gpu=per_gpu)
 
 
-def _why_too_many(plan: PlanFile, processes: int) -> str:
-    per_gpu = len(plan.slots) // plan.gpus
-    if plan.share is not None and plan.share.per_gpu > per_gpu:
+def _why_too_many(plan: Plan, processes: int) -> str:
+    per_gpu = len(plan.slots) // len(plan.gpus)
+    if plan.share.per_gpu > per_gpu:
         return (
             f"the job has one of {plan.share.per_gpu} parts of a GPU, for one process; ask for {processes} tasks (-n)"
         )
-    return allocation.too_many(processes, per_gpu, plan.gpus)
-
-
-def _value(slot: PlanSlot, name: str) -> str:
-    return next((one.value for one in slot.environment if one.name == name), "")
-
-
-def _gpu_of(slot: PlanSlot, driver: Driver | None) -> Gpu:
-    """The slot's GPU as the driver describes it, with the plan's index: that of the node, where a job under
-    ConstrainDevices sees its GPUs counted anew."""
-    uuid = _value(slot, names.ENV_GPU_UUID) or _value(slot, names.ENV_VISIBLE_DEVICES)
-    index = _value(slot, names.ENV_GPU_INDEX)
-    listed = () if driver is None else driver.gpus
-    known = next((gpu for gpu in listed if gpu.uuid == uuid), None)
-    if known is None:
-        known = replace(granted.unlisted(uuid), is_listed=True, simulated=bool(_value(slot, names.ENV_SIMULATED)))
-    return replace(known, index=int(index)) if index.isdecimal() else known
+    return allocation.too_many(processes, per_gpu, len(plan.gpus))
 
 
 # ---- Without a plan ----
@@ -219,27 +206,25 @@ def deal(
     except ValueError as error:
         raise cannot_run(here, str(error)) from error
     job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
-    plan = _carried_out(allocation.allocate(job, gpus, mps_offer, settings, processes=processes))
+    grant = allocation.grant(job, gpus, mps_offer, settings, processes=processes)
+    if isinstance(grant, Refusal):
+        raise LaunchError(grant.sentence)
     places: tuple[MpsPlace, ...] = ()
-    if plan.wants_mps:
-        places, pipes, failures = _start_mps(plan, here, paths, settings)
-        settled = allocation.settle_mps(plan, pipes, failures)
-        if isinstance(settled, Refusal):
-            stop_mps(places)
-        plan = _carried_out(settled)
+    prepared = Prepared()
+    if grant.backend == BACKEND_MPS:
+        places, prepared = _start_mps(grant, here, paths, settings)
+    plan = allocation.decide(grant, prepared, settings)
+    if isinstance(plan, Refusal):
+        stop_mps(places)
+        raise LaunchError(plan.sentence)
     return Seating(
         gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in plan.slots),
         positions=tuple(slot.number % len(plan.gpus) for slot in plan.slots),
-        environments=tuple(environment.slot_environment(plan, slot) for slot in plan.slots),
+        plan=plan,
+        gpu_slots=plan.slots,
         notes=plan.notes,
         mps=places,
     )
-
-
-def _carried_out(decision: Plan | Refusal) -> Plan:
-    if isinstance(decision, Refusal):
-        raise LaunchError(decision.sentence)
-    return decision
 
 
 def cannot_run(here: Here, why: str) -> LaunchError:
@@ -256,10 +241,8 @@ def offer(driver: Driver | None, why_no_driver: str, settings: Settings) -> MpsO
     return MpsOffer(limits.mps_clients(driver.version), why_not)
 
 
-def _start_mps(
-    plan: Plan, here: Here, paths: Paths, settings: Settings
-) -> tuple[tuple[MpsPlace, ...], dict[str, str], dict[str, str]]:
-    """Daemons of the user's own: their places, their pipe directories by GPU, and why some did not start."""
+def _start_mps(grant: Grant, here: Here, paths: Paths, settings: Settings) -> tuple[tuple[MpsPlace, ...], Prepared]:
+    """Start daemons of the user's own; return the places of those that started, and what became of each."""
     uid = os.getuid()
     owner = mps.owner(uid, os.getgid())
     above = mps_folder(paths, here)
@@ -267,17 +250,17 @@ def _start_mps(
         above.mkdir(mode=0o700)
     except OSError:
         pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
-    uuids = dict.fromkeys(slot.gpu.uuid for slot in plan.slots)
+    uuids = dict.fromkeys(gpu.uuid for gpu in grant.gpus[: grant.slots])
     places = [
         MpsPlace(settings.mps_control, str(above / paths.mps_pipe(uid, uuid).name), uuid, owner) for uuid in uuids
     ]
     outcomes = mps.start_many(places, Deadline.after(MPS_START_S), replace=True)
     started = [one for one in outcomes if isinstance(one, MpsStarted)]
-    pipes = {one.place.gpu: one.place.pipe for one in started}
+    directories = {one.place.gpu: one.place.pipe for one in started}
     failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
     if not started and places:
         folders.remove_user(places[0])
-    return tuple(one.place for one in started), pipes, failures
+    return tuple(one.place for one in started), Prepared(directories, failures)
 
 
 def mps_folder(paths: Paths, here: Here) -> Path:

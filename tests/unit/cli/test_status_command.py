@@ -18,8 +18,8 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.share import ledger_file, state
-from slurm_share.share.records import Ledger, LedgerJob, MpsOffer
-from slurm_share.share.rules import allocation, environment, reconcile
+from slurm_share.share.records import Ledger, LedgerJob, MpsOffer, Prepared
+from slurm_share.share.rules import allocation, reconcile
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import FakeNvml
 
@@ -29,11 +29,12 @@ def node(tmp_path, monkeypatch):
     """A node with two GPUs, one shared job of this user on the first."""
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
-    plan = allocation.admit(job, driver.read_driver().gpus, ((0,), (1,)), MpsOffer(48), Settings())
+    grant = allocation.admit(job, driver.read_driver().gpus, MpsOffer(48), Settings())
+    plan = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))
     state.prepare(paths)
     state.make_job_folder(paths, 4711)
-    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, plan, 0.0), Settings())
-    state.write_plan(paths, environment.plan_file(plan), os.getgid())
+    state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, grant, 0.0), Settings())
+    state.write_plan(paths, plan, os.getgid())
     monkeypatch.setattr(status, "Paths", lambda: paths)
     monkeypatch.setattr(status.config, "load", lambda: Configuration(Settings(mode="on"), {}))
     monkeypatch.setattr(status, "binding", driver)

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from plans import plain_plan
 
 from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
-from slurm_share.core.records import Owner, ProcessIdentity, ShareRequest
+from slurm_share.core.records import Owner, ProcessIdentity
 from slurm_share.core.settings import Settings
 from slurm_share.doctor.facts import (
     files as fact_files,
@@ -31,8 +32,9 @@ from slurm_share.doctor.facts import (
 )
 from slurm_share.doctor.facts.records import LostPath, Unseen
 from slurm_share.mps.records import MpsPlace
-from slurm_share.share import plan as share_plan
-from slurm_share.share.records import Assignment, Ledger, LedgerJob, PlanFile, PlanSlot
+from slurm_share.node.records import Gpu
+from slurm_share.share import plan as plan_text
+from slurm_share.share.records import Ledger, LedgerJob, Slot
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
 OURS = Path(__file__).resolve().parents[3] / "plugins/job_submit.lua"
@@ -224,10 +226,10 @@ def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
 def shared_job(tmp_path, pipe):
     """The state folder with a job in it whose plan names a pipe folder."""
     paths = Paths(root=tmp_path)
-    slot = PlanSlot(0, 0, (Assignment("CUDA_MPS_PIPE_DIRECTORY", str(pipe)),))
-    plan = PlanFile(7, os.getuid(), "n1", share=ShareRequest(2), gpus=1, cores=((0,),), slots=(slot,))
+    gpu = Gpu(UUID, 0, 0, "H100", 81920)
+    plan = plain_plan(7, os.getuid(), gpus=(gpu,), slots=(Slot(0, gpu, 0, mps_directory=str(pipe), backend="mps"),))
     paths.slots(7).mkdir(parents=True)
-    paths.plan(7).write_text(share_plan.render(plan))
+    paths.plan(7).write_text(plan_text.render(plan))
     return paths, Ledger("b", (LedgerJob(7, os.getuid(), "2", (UUID,), 1, 0.0),))
 
 

@@ -6,25 +6,26 @@ import os
 from pathlib import Path
 
 import pytest
+from plans import plain_plan
 
 from slurm_share.core.errors import StateError
 from slurm_share.core.paths import Paths
 from slurm_share.share import ledger_file
-from slurm_share.share import plan as share_plan
-from slurm_share.share.records import PlanFile
+from slurm_share.share import plan as plan_text
+from slurm_share.share.records import Plan
 
 
-def written(root: Path, folder: int, plan: PlanFile) -> Paths:
+def written(root: Path, folder: int, plan: Plan) -> Paths:
     """A plan in the folder of that job."""
     paths = Paths(root=root)
     paths.job(folder).mkdir(parents=True)
-    paths.plan(folder).write_text(share_plan.render(plan))
+    paths.plan(folder).write_text(plan_text.render(plan))
     return paths
 
 
 def test_a_plan_of_another_job_than_its_folder_is_none(tmp_path: Path) -> None:
     """Each job's folder is root's, and says which job it is."""
-    paths = written(tmp_path, 7, PlanFile(8, os.getuid(), "n1", refused="no"))
+    paths = written(tmp_path, 7, plain_plan(8, os.getuid()))
     with pytest.raises(StateError, match="job 8"):
         ledger_file.read_plan(paths, 7)
     assert ledger_file.read_plans(paths) == ()
@@ -33,7 +34,7 @@ def test_a_plan_of_another_job_than_its_folder_is_none(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a file of somebody else's takes root")
 def test_a_plan_of_another_user_than_its_owner_is_none(tmp_path: Path) -> None:
     """2001 owns it, and it says that it is of 2002."""
-    paths = written(tmp_path, 7, PlanFile(7, 2002, "n1", refused="no"))
+    paths = written(tmp_path, 7, plain_plan(7, 2002))
     os.chown(paths.plan(7), 2001, 2001)
     with pytest.raises(StateError, match="uid 2002"):
         ledger_file.read_plan(paths, 7)
@@ -43,7 +44,7 @@ def test_a_plan_of_another_user_than_its_owner_is_none(tmp_path: Path) -> None:
 
 def test_a_link_in_its_place_is_none(tmp_path: Path) -> None:
     """Nobody but root could put one there; nobody follows it either."""
-    paths = written(tmp_path, 7, PlanFile(7, os.getuid(), "n1", refused="no"))
+    paths = written(tmp_path, 7, plain_plan(7, os.getuid()))
     paths.plan(7).rename(tmp_path / "elsewhere")
     paths.plan(7).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StateError, match="symbolic"):

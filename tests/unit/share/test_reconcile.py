@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from plans import plain_plan
 
 from slurm_share.core.records import ProcessIdentity, ShareRequest
 from slurm_share.node.records import Gpu
-from slurm_share.share.records import (
-    Assignment,
-    Ledger,
-    LedgerJob,
-    Plan,
-    PlanFile,
-    PlanSlot,
-    Slot,
-)
+from slurm_share.share.records import Grant, Ledger, LedgerJob, Slot
 from slurm_share.share.rules import reconcile
 from slurm_share.slurm.records import JobContext
 
@@ -29,14 +22,14 @@ def context(job_id, uid=2001, restart=0, exclusive=None):
     return JobContext(job_id, uid, uid, "n1", ("0",), ShareRequest(4), restart_count=restart, exclusive=exclusive)
 
 
-def plan(job_id, restart=0):
-    """A plan without slots; the ledger counts them only."""
-    return Plan(context(job_id, restart=restart), ShareRequest(4), (GPU,), (), ())
+def grant(job_id, restart=0):
+    """What a job has that shares one GPU among four tasks."""
+    return Grant(context(job_id, restart=restart), ShareRequest(4), (GPU,), 4, False, "mps")
 
 
-def enter(ledger, plan, now):
-    """The ledger with the plan's job in it."""
-    return reconcile.enter(ledger, plan.job, plan, now)
+def enter(ledger, grant, now):
+    """The ledger with the grant's job in it."""
+    return reconcile.enter(ledger, grant.job, grant, now)
 
 
 def held(*entries):
@@ -46,20 +39,20 @@ def held(*entries):
 
 def test_two_jobs_enter_and_one_leaves():
     """The sibling stays as it was."""
-    ledger = enter(enter(Ledger("b"), plan(1), 10.0), plan(2), 20.0)
+    ledger = enter(enter(Ledger("b"), grant(1), 10.0), grant(2), 20.0)
     assert [job.job_id for job in ledger.jobs] == [1, 2]
     assert reconcile.leave(ledger, 1).jobs == ledger.jobs[1:]
 
 
 def test_a_second_prolog_and_a_requeue_replace_the_first():
     """One line a job, whatever happened before."""
-    ledger = enter(enter(Ledger("b"), plan(1), 10.0), plan(1, restart=1), 20.0)
+    ledger = enter(enter(Ledger("b"), grant(1), 10.0), grant(1, restart=1), 20.0)
     assert [(job.job_id, job.restart_count, job.since) for job in ledger.jobs] == [(1, 1, 20.0)]
 
 
 def test_leaving_twice_changes_nothing():
     """An Epilog may run twice, and where no Prolog ran."""
-    ledger = enter(Ledger("b"), plan(1), 10.0)
+    ledger = enter(Ledger("b"), grant(1), 10.0)
     assert reconcile.leave(reconcile.leave(ledger, 1), 1) == reconcile.leave(Ledger("b"), 1)
     assert reconcile.leave(ledger, 99) == ledger
 
@@ -127,19 +120,17 @@ def test_a_job_that_is_here_again_is_not_forgotten_with_its_first_run():
     ledger = reconcile.begin_leaving(
         held((1, 2001, ("GPU-0",))), held((1, 2001, ("GPU-0",))).jobs, ProcessIdentity(9, 9)
     )
-    ledger = enter(ledger, plan(1, restart=2), 50.0)
+    ledger = enter(ledger, grant(1, restart=2), 50.0)
     after = reconcile.end_leaving(ledger, [ledger.leaving[0].job])
     assert [job.restart_count for job in after.jobs] == [2]
     assert after.leaving == ()
 
 
 def test_plans_tell_who_is_here():
-    """Without a ledger: user, share, slots and GPUs of each job that was not refused."""
-    slots = tuple(
-        PlanSlot(number, number, (Assignment("SLURM_SHARE_GPU_UUID", f"GPU-{number % 2}"),)) for number in range(4)
-    )
-    plans = [PlanFile(7, 2001, "n1", share=ShareRequest(2), gpus=2, slots=slots), PlanFile(8, 2002, "n1", refused="no")]
-    ledger = reconcile.rebuild("b", plans)
+    """Without a ledger: user, share, slots and GPUs of each job."""
+    gpus = (GPU, replace(GPU, uuid="GPU-1"))
+    slots = tuple(Slot(number, gpus[number % 2], number) for number in range(4))
+    ledger = reconcile.rebuild("b", [plain_plan(7, share=ShareRequest(2), gpus=gpus, slots=slots)])
     assert ledger.jobs == (LedgerJob(7, 2001, "2", ("GPU-0", "GPU-1"), 4, 0.0),)
 
 
@@ -147,11 +138,10 @@ def test_plans_tell_who_is_here():
 
 
 def share_of(gpu, job_id, per_gpu, *, is_part=True, uid=2001):
-    """The plan of a job that has one of `per_gpu` parts of a GPU, or the whole of it."""
+    """What a job has that has one of `per_gpu` parts of a GPU, or the whole of it."""
     gpu = Gpu(gpu, 0, 0, "H100", 81920)
-    slots = tuple(Slot(number, gpu, number, None, None) for number in range(1 if is_part else per_gpu))
     job = replace(context(job_id, uid=uid, exclusive="user"), share=ShareRequest(per_gpu))
-    return Plan(job, ShareRequest(per_gpu), (gpu,), slots, (), is_part=is_part)
+    return Grant(job, ShareRequest(per_gpu), (gpu,), 1 if is_part else per_gpu, is_part, "mps")
 
 
 def parts(*entries):
@@ -233,16 +223,16 @@ def test_one_crowded_gpu_among_several_is_enough(gpus):
 )
 def test_a_part_gets_the_lowest_free_number_on_its_gpu(there, number):
     """Numbers of jobs on other GPUs are no obstacle, nor is the job's own from an earlier run."""
-    plan = reconcile.take_place(parts(*there), share_of("GPU-0", 9, 4))
-    assert [slot.on_gpu for slot in plan.slots] == [number]
-    assert reconcile.enter(parts(*there), plan.job, plan, 5.0).jobs[-1].on_gpu == number
+    wanted = share_of("GPU-0", 9, 4)
+    assert reconcile.free_part(parts(*there), wanted) == number
+    assert reconcile.enter(parts(*there), wanted.job, wanted, 5.0, (), number).jobs[-1].on_gpu == number
 
 
 def test_a_whole_gpu_has_no_number():
     """Its slots are numbered within the job."""
-    plan = share_of("GPU-0", 9, 4, is_part=False)
-    assert reconcile.take_place(parts((1, "4", "GPU-1", 0)), plan) == plan
-    assert reconcile.enter(Ledger("b"), plan.job, plan, 5.0).jobs[0].on_gpu is None
+    whole = share_of("GPU-0", 9, 4, is_part=False)
+    assert reconcile.free_part(parts((1, "4", "GPU-1", 0)), whole) is None
+    assert reconcile.enter(Ledger("b"), whole.job, whole, 5.0).jobs[0].on_gpu is None
 
 
 FOUR = tuple((number, "4", "GPU-0", number - 1) for number in range(1, 5))
@@ -306,15 +296,10 @@ def test_a_job_without_a_share_proves_no_part_of_the_same_user_over():
 
 def test_the_plan_of_a_part_tells_its_number():
     """Without a ledger: one slot of four on one GPU is a part, and four of four are a whole GPU."""
-
-    def slot(number, on_gpu):
-        environment = (Assignment("SLURM_SHARE_SLOT", str(on_gpu)), Assignment("SLURM_SHARE_GPU_UUID", "GPU-0"))
-        return PlanSlot(number, number, environment)
-
     plans = [
-        PlanFile(7, 2001, "n1", share=ShareRequest(4), gpus=1, slots=(slot(0, 2),)),
-        PlanFile(8, 2001, "n1", share=ShareRequest(4), gpus=1, slots=tuple(slot(i, i) for i in range(4))),
-        PlanFile(9, 2001, "n1", share=ShareRequest(1), gpus=1, slots=(slot(0, 0),)),
+        plain_plan(7, share=ShareRequest(4), slots=(Slot(0, GPU, 0, on_gpu=2),)),
+        plain_plan(8, slots=4),
+        plain_plan(9),
     ]
     jobs = reconcile.rebuild("b", plans).jobs
     assert [(job.job_id, job.on_gpu, job.slots) for job in jobs] == [(7, 2, 1), (8, None, 4), (9, None, 1)]

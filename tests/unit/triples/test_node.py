@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from plans import decided
 
 from slurm_share.core import names
 from slurm_share.core.errors import LaunchError, StateError
@@ -17,11 +18,11 @@ from slurm_share.mps import control
 from slurm_share.mps import daemons as mp_daemons
 from slurm_share.mps.records import MpsFailed, MpsStarted, MpsStopped
 from slurm_share.node import topology
-from slurm_share.node.records import Core
-from slurm_share.share import plan as share_plan
+from slurm_share.node.records import Core, Gpu
+from slurm_share.share import plan as plan_text
 from slurm_share.share.leases import Leases
-from slurm_share.share.records import Assignment, MpsOffer, PlanFile, PlanSlot
-from slurm_share.share.rules import allocation, environment
+from slurm_share.share.records import Plan, Refusal, Slot
+from slurm_share.share.rules import environment
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import FakeNvml
 from slurm_share.triples.launcher import node, seating
@@ -374,29 +375,19 @@ def test_what_outlives_its_end_is_said(prepare, daemons, monkeypatch):
 
 # ---- GPUs of a plan ----
 
-PLAN = PlanFile(
+GPUS = tuple(Gpu(uuid(n), n + 2, n + 2, "Fake GPU", 81920) for n in range(2))
+PLAN = Plan(
     4711,
     os.getuid(),
     "n1",
     share=ShareRequest(4),
-    gpus=2,
+    gpus=GPUS,
     cores=((0,),),
     notes=("the GPUs of this node are simulated: nothing is computed on them",),
-    slots=tuple(
-        PlanSlot(
-            number,
-            0,
-            (
-                Assignment("CUDA_VISIBLE_DEVICES", uuid(number % 2)),
-                Assignment("SLURM_SHARE_SLOT", str(number)),
-                Assignment("SLURM_SHARE_GPU_UUID", uuid(number % 2)),
-                Assignment("SLURM_SHARE_GPU_INDEX", str(number % 2 + 2)),
-                Assignment("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.2", True),
-            ),
-        )
-        for number in range(8)
-    ),
+    slots=tuple(Slot(number, GPUS[number % 2], 0, memory_ratio="0.2") for number in range(8)),
 )
+RECORDED = Path(__file__).parents[2] / "data" / "plan-1"
+"""Plans of version 1, of the release before."""
 
 
 @pytest.fixture
@@ -405,9 +396,9 @@ def planned(paths):
 
     def write(plan=PLAN, job=4711):
         paths.slots(job).mkdir(parents=True)
-        for name in (*map(str, range(len(plan.slots))), names.SLOTS_LOCK):
+        for name in (*map(str, range(8)), names.SLOTS_LOCK):
             (paths.slots(job) / name).touch(0o600)
-        paths.plan(job).write_text(share_plan.render(plan))
+        paths.plan(job).write_text(plan_text.render(plan))
 
     return write
 
@@ -415,9 +406,13 @@ def planned(paths):
 def computed_plan(per_gpu=4, gpus=2):
     """As the Prolog writes it, under MPS."""
     listed = tuple(replace(reading.gpu, index=reading.gpu.index + 2) for reading in FakeNvml().gpu().gpu().readings)
-    job = JobContext(4711, os.getuid(), os.getgid(), "n1", ("2", "3")[:gpus], ShareRequest(per_gpu, sm="even"))
-    plan = allocation.allocate(job, listed[:gpus], MpsOffer(48), Settings(), cores=((0,),))
-    return environment.plan_file(allocation.settle_mps(plan, {uuid(0): "/p0", uuid(1): "/p1"}, {}))
+    job = JobContext(4711, os.getuid(), os.getgid(), "n1", (uuid(0), uuid(1))[:gpus], ShareRequest(per_gpu, sm="even"))
+    return decided(job, listed[:gpus], directories={uuid(0): "/p0", uuid(1): "/p1"})
+
+
+def variables(plan, number):
+    """A slot's variables, as the plan's writer has them."""
+    return environment.slot_environment(plan, plan.slots[number])
 
 
 def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
@@ -435,19 +430,22 @@ def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
     assert not [note for note in made.notes if "left over" in note]
 
 
-@pytest.mark.parametrize("reason", ["written", "another step", "no driver", "as many"])
+@pytest.mark.parametrize("reason", ["written", "another step", "unknown size", "as many"])
 def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
     """A number that the user wrote; slots that others have; GPUs of unknown size; and where nothing differs."""
     plan = computed_plan(per_gpu=2 if reason == "as many" else 4)
+    if reason == "unknown size":
+        machine.broken = "Driver Not Loaded"
+        sizeless = {gpu: replace(gpu, memory_total_mib=None) for gpu in plan.gpus}
+        slots = tuple(replace(slot, gpu=sizeless[slot.gpu]) for slot in plan.slots)
+        plan = replace(plan, gpus=tuple(sizeless.values()), slots=slots)
     planned(plan)
     run = triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=reason != "written")
-    if reason == "no driver":
-        machine.broken = "Driver Not Loaded"
     if reason == "another step":
         others = Leases(paths.slots(4711), [uuid(number % 2) for number in range(8)], 2)
         assert others.take(1) == (0,)
     made = prepare(run, SLURM)
-    assert all(seat.environment == plan.slots[seat.slot].environment for seat in made.seats)
+    assert all(seat.environment == variables(plan, seat.slot) for seat in made.seats)
     if reason == "another step":
         others.close()
 
@@ -457,7 +455,7 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
     planned()
     made = prepare(triple_run(1, 5), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert [seat.slot for seat in made.seats] == [0, 1, 2, 3, 4]
-    assert [seat.environment for seat in made.seats] == [slot.environment for slot in PLAN.slots[:5]]
+    assert [seat.environment for seat in made.seats] == [variables(PLAN, number) for number in range(5)]
     assert [seat.place.gpu for seat in made.seats] == [0, 1, 0, 1, 0]
     assert [(seat.gpu.uuid, seat.gpu.index, seat.gpu.name) for seat in made.seats[:2]] == [
         (uuid(0), 2, "Fake GPU"),
@@ -495,7 +493,7 @@ def test_more_processes_than_slots(prepare, planned):
 
 def test_more_processes_than_a_part_of_a_gpu(prepare, planned):
     """gres/shard: one slot, though N is 4."""
-    planned(replace(PLAN, gpus=1, slots=PLAN.slots[:1]))
+    planned(replace(PLAN, gpus=GPUS[:1], slots=PLAN.slots[:1]))
     with pytest.raises(LaunchError, match="the job has one of 4 parts of a GPU, for one process; ask for 2 tasks"):
         prepare(triple_run(1, 2), SLURM)
     assert prepare(triple_run(1, 1), SLURM).seats[0].slot == 0
@@ -503,7 +501,7 @@ def test_more_processes_than_a_part_of_a_gpu(prepare, planned):
 
 def test_the_prologs_refusal_is_said_as_it_stands(prepare, planned):
     """Its sentence is complete."""
-    planned(PlanFile(4711, os.getuid(), "n1", refused="job 4711 cannot have --share-gpu=4 on n1: no GPU"))
+    planned(Refusal(4711, os.getuid(), "n1", "job 4711 cannot have --share-gpu=4 on n1: no GPU"))
     with pytest.raises(LaunchError) as caught:
         prepare(triple_run(1, 1), SLURM)
     assert str(caught.value) == "job 4711 cannot have --share-gpu=4 on n1: no GPU"
@@ -533,10 +531,28 @@ def test_a_plan_needs_no_driver_here(prepare, planned, machine):
     planned()
     machine.broken = "Driver Not Loaded"
     made = prepare(triple_run(1, 2), SLURM)
-    assert [(seat.gpu.uuid, seat.gpu.index, seat.gpu.memory_total_mib) for seat in made.seats] == [
-        (uuid(0), 2, None),
-        (uuid(1), 3, None),
-    ]
+    assert [seat.gpu for seat in made.seats] == list(GPUS)
+
+
+@pytest.mark.parametrize("driver", ["answers", "does not answer"])
+def test_a_plan_of_version_1_is_carried_out(prepare, planned, paths, machine, driver):
+    """The node was upgraded under the job: the tasks find what the old release wrote, byte for byte. The size of a GPU
+    is the driver's word."""
+    machine.readings.clear()
+    machine.gpu(memory_total_mib=81559).gpu(memory_total_mib=81559)
+    if driver == "does not answer":
+        machine.broken = "Driver Not Loaded"
+    planned()
+    text = (RECORDED / "mps.plan").read_text().replace("uid 2001\n", f"uid {os.getuid()}\n")
+    paths.plan(4711).write_text(text)
+    made = prepare(triple_run(1, 8), SLURM)
+    size = 81559 if driver == "answers" else None
+    assert [(seat.gpu.index, seat.gpu.memory_total_mib) for seat in made.seats[:2]] == [(0, size), (1, size)]
+    for seat in made.seats:
+        words = " ".join(f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in seat.environment)
+        assert f" {words}\n" in text
+    assert {seat.gpu_slot.enforced_cap_mib for seat in made.seats} == {19853}
+    assert bool(made.budgets) is (driver == "answers")
 
 
 def test_the_time_for_ending_mps_is_less_than_slurm_gives():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from plans import decided
 
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
@@ -23,8 +24,18 @@ MISSING = MpsOffer(client_limit=48, why_not="there is no such program", is_missi
 
 
 def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """The decision with the rest as usual."""
-    return allocation.admit(job, gpus, CORES, offer, settings)
+    """The decision with the rest as usual, where no daemon was started."""
+    return decided(job, gpus, offer, settings, cores=CORES)
+
+
+def granted(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
+    """What the job has, with the rest as usual."""
+    return allocation.admit(job, gpus, offer, settings)
+
+
+def wants_mps(grant):
+    """Whether daemons are to be started."""
+    return grant.backend == "mps"
 
 
 def test_slots_go_round_robin_over_the_granted_gpus():
@@ -60,13 +71,13 @@ def test_memory_is_parted_evenly_after_the_reserve():
     """The cap, and the same as a fraction of the whole."""
     slot = decide().slots[0]
     assert slot.memory_cap_mib == 19942
-    assert slot.memory_fraction == "0.243"
+    assert slot.memory_ratio == "0.243"
 
 
 def test_one_task_a_gpu_has_no_cap():
     """N = 1: the GPU is the task's own."""
     slot = decide(replace(JOB, share=ShareRequest(1))).slots[0]
-    assert (slot.memory_cap_mib, slot.memory_fraction) == (None, None)
+    assert (slot.memory_cap_mib, slot.memory_ratio) == (None, None)
 
 
 def test_the_users_size_wins_and_too_much_of_it_is_said():
@@ -145,7 +156,7 @@ def test_a_driver_that_does_not_answer_is_a_sentence_too():
 )
 def test_mps_is_wanted_where_it_does_something(share, wanted):
     """Several tasks on a GPU, or a cap; not for one task alone, and not against the user's word."""
-    assert decide(replace(JOB, share=share)).wants_mps is wanted
+    assert wants_mps(granted(replace(JOB, share=share))) is wanted
 
 
 def test_without_mps_the_share_goes_on_and_says_so_once():
@@ -161,22 +172,24 @@ def test_who_insists_on_mps_is_refused_without_it():
     """mps=on, where the node has none or its daemon does not come up."""
     insists = replace(JOB, share=ShareRequest(4, mps=True))
     assert "mps=on was asked, and no MPS here" in decide(insists, offer=NO_MPS).sentence
-    refusal = allocation.settle_mps(decide(insists), {"GPU-0": "/p"}, {"GPU-1": "it hangs"})
+    refusal = decided(insists, GPUS, directories={"GPU-0": "/p"}, failures={"GPU-1": "it hangs"})
     assert "MPS did not start on GPU-1: it hangs" in refusal.sentence
 
 
 def test_a_mig_instance_is_shared_without_mps():
     """It is a GPU of its own."""
     instance = replace(GPUS[0], uuid="MIG-1", minor=None)
-    plan = decide(replace(JOB, granted=("MIG-1",)), gpus=(instance,))
-    assert not plan.wants_mps
+    job = replace(JOB, granted=("MIG-1",))
+    plan = decide(job, gpus=(instance,))
+    assert not wants_mps(granted(job, gpus=(instance,)))
     assert any("MIG" in note for note in plan.notes)
 
 
 def test_each_slot_has_the_daemon_of_its_gpu():
     """GPU 1's daemon did not come up: its tasks go on without, and one line says so."""
-    plan = allocation.settle_mps(decide(), {"GPU-0": "/run/p0"}, {"GPU-1": "it hangs"})
-    assert [slot.pipe for slot in plan.slots] == ["/run/p0", None] * 4
+    plan = decided(JOB, GPUS, directories={"GPU-0": "/run/p0"}, failures={"GPU-1": "it hangs"})
+    assert [slot.mps_directory for slot in plan.slots] == ["/run/p0", None] * 4
+    assert [slot.backend for slot in plan.slots] == ["mps", "time-slicing"] * 4
     assert [note for note in plan.notes if "GPU 1 is shared without MPS: it hangs" in note]
 
 
@@ -187,12 +200,13 @@ PART = replace(JOB, granted=("1",), exclusive="user", tasks=1, nodes=1)
 
 def test_a_part_of_a_gpu_has_one_slot_with_its_caps_and_mps():
     """One of four: a fourth of what there is, on the GPU that Slurm named; its neighbours are other jobs."""
-    plan = decide(PART)
-    assert plan.is_part
+    plan, grant = decided(PART, GPUS, on_gpu=3), granted(PART)
+    assert grant.is_part
+    assert [slot.on_gpu for slot in plan.slots] == [3]
     assert [(slot.number, slot.gpu.uuid, slot.memory_cap_mib) for slot in plan.slots] == [(0, "GPU-1", 19942)]
-    assert plan.slots[0].memory_fraction == "0.243"
-    assert plan.wants_mps
-    assert not decide(replace(PART, direct=True)).is_part
+    assert plan.slots[0].memory_ratio == "0.243"
+    assert wants_mps(grant)
+    assert not granted(replace(PART, direct=True)).is_part
     assert len(decide(replace(PART, tasks=None)).slots) == 4
 
 
@@ -208,13 +222,14 @@ def test_a_part_of_a_gpu_has_one_slot_with_its_caps_and_mps():
 )
 def test_a_cap_without_a_neighbour_wants_mps_too(share, settings, wanted):
     """Nothing else holds a task to a part of the multiprocessors."""
-    assert decide(replace(JOB, share=share), settings=settings).wants_mps is wanted
+    assert wants_mps(granted(replace(JOB, share=share), settings=settings)) is wanted
 
 
 def test_a_cap_that_nobody_holds_is_said():
     """sm=25 for one task, on a node without MPS."""
-    plan = decide(replace(JOB, share=ShareRequest(1, sm=25)), offer=NO_MPS)
-    assert not plan.wants_mps
+    job = replace(JOB, share=ShareRequest(1, sm=25))
+    plan = decide(job, offer=NO_MPS)
+    assert not wants_mps(granted(job, offer=NO_MPS))
     assert any("no cap is enforced" in note for note in plan.notes)
 
 
@@ -225,14 +240,14 @@ def test_a_cap_that_nobody_holds_is_said():
         (decide(replace(JOB, granted=("0", "7"))), "no-such-gpu"),
         (decide(gpus=()), "no-such-gpu"),
         (decide(settings=Settings(mps_required=True), offer=MISSING), "no-mps-program"),
-        (allocation.crowd_refusal(decide(PART)), "crowded"),
+        (allocation.crowd_refusal(granted(PART)), "crowded"),
         (decide(settings=Settings(max_share=2)), "job"),
         (decide(replace(JOB, granted=())), "job"),
         (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), "job"),
         (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=MISSING), "job"),
         (decide(replace(JOB, share=ShareRequest(49))), "job"),
         (
-            allocation.settle_mps(decide(replace(JOB, share=ShareRequest(4, mps=True))), {}, {"GPU-0": "hangs"}),
+            decided(replace(JOB, share=ShareRequest(4, mps=True)), GPUS, failures={"GPU-0": "hangs"}),
             "mps-failed",
         ),
     ],
@@ -256,7 +271,7 @@ def test_a_site_that_requires_mps_refuses_only_what_would_have_had_it(share, off
 
 def test_a_gpu_given_away_too_often_is_named_with_the_way_out():
     """Shards in gres.conf and in the configuration disagree; the administrator is told where to look."""
-    sentence = allocation.crowd_refusal(decide(PART)).sentence
+    sentence = allocation.crowd_refusal(granted(PART)).sentence
     assert "GPU 1" in sentence
     assert "shards_per_gpu" in sentence
     assert "gres.conf" in sentence
@@ -271,25 +286,29 @@ def test_the_caps_of_n_parts_fit_on_their_gpu(per_gpu):
     whole = decide(replace(PART, share=share, tasks=None), settings=settings, offer=MpsOffer(60)).slots
     assert part == whole[:1]
     assert per_gpu * part[0].memory_cap_mib <= 0.98 * 81920 - 512
-    assert per_gpu * part[0].thread_percent <= 100
+    assert per_gpu * part[0].sm_percent <= 100
 
 
 # --- a launcher's own processes, where the node has no plan ----------------------------------------------------------
 
 
 def launch(processes, gpus=GPUS[:2], share=None, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
-    """The decision about so many processes of a launcher."""
+    """The decision about so many processes of a launcher, where no daemon was started."""
     job = JobContext(7, 2001, 2001, "n1", (), share)
-    return allocation.allocate(job, gpus, offer, settings, processes=processes)
+    return decided(job, gpus, offer, settings, processes=processes)
+
+
+def launch_wants_mps(processes, gpus=GPUS[:2], share=None, offer=OFFER):
+    """Whether a launcher of so many processes is to start daemons."""
+    job = JobContext(7, 2001, 2001, "n1", (), share)
+    return wants_mps(allocation.grant(job, gpus, offer, Settings(), processes=processes))
 
 
 def test_five_processes_take_two_gpus_in_turn_and_are_not_capped():
     """As at LLSC: nobody wrote a share."""
     plan = launch(5, settings=Settings(sm="even"))
     assert [slot.gpu.index for slot in plan.slots] == [0, 1, 0, 1, 0]
-    assert {(slot.memory_cap_mib, slot.memory_fraction, slot.thread_percent) for slot in plan.slots} == {
-        (None, None, None)
-    }
+    assert {(slot.memory_cap_mib, slot.memory_ratio, slot.sm_percent) for slot in plan.slots} == {(None, None, None)}
     assert plan.share == ShareRequest(3)
 
 
@@ -298,14 +317,15 @@ def test_hook_and_launcher_give_a_full_share_the_same_slots(share):
     """One function: the plan's slots are those that a launcher would deal to so many processes."""
     hooks = decide(replace(JOB, share=share))
     launchers = launch(2 * share.per_gpu, share=share)
-    assert (launchers.slots, launchers.share, launchers.wants_mps) == (hooks.slots, hooks.share, hooks.wants_mps)
+    assert (launchers.slots, launchers.share) == (hooks.slots, hooks.share)
+    assert launch_wants_mps(2 * share.per_gpu, share=share) == wants_mps(granted(replace(JOB, share=share)))
 
 
 def test_an_even_part_is_that_of_the_processes_there_are():
     """Two a GPU, where four were allowed: (81920 less 2 % less 512) / 2."""
     assert {slot.memory_cap_mib for slot in launch(4, share=ShareRequest(4)).slots} == {39884}
     asked = launch(4, share=ShareRequest(4, mem_mib=4096, sm=20)).slots
-    assert {(slot.memory_cap_mib, slot.thread_percent) for slot in asked} == {(4096, 20)}
+    assert {(slot.memory_cap_mib, slot.sm_percent) for slot in asked} == {(4096, 20)}
 
 
 def test_more_processes_than_the_share_has_slots():
@@ -328,14 +348,14 @@ def test_what_no_share_can_hold_is_not_recommended():
 def test_a_share_of_no_gpu_is_refused_and_a_run_without_one_is_not():
     """CPU triples are triples."""
     assert launch(8, gpus=()).slots == ()
-    assert not launch(8, gpus=()).wants_mps
+    assert not launch_wants_mps(8, gpus=())
     assert "it has none for this run" in launch(8, gpus=(), share=ShareRequest(4)).sentence
 
 
 def test_a_launcher_outside_slurm_speaks_of_its_machine():
     """There is no job to be named."""
     job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
-    refused = allocation.allocate(job, (), OFFER, Settings(), processes=1)
+    refused = allocation.grant(job, (), OFFER, Settings(), processes=1)
     assert refused.sentence.startswith("ws1 cannot run its processes: a share of its GPUs was asked")
 
 
@@ -363,7 +383,7 @@ def test_simulated_gpus_and_parents_of_instances_are_refused_to_launchers_too():
 )
 def test_which_processes_need_mps(processes, share, needed):
     """Two tasks on a GPU, or a cap that nobody else enforces."""
-    assert launch(processes, gpus=GPUS[:1], share=share).wants_mps is needed
+    assert launch_wants_mps(processes, gpus=GPUS[:1], share=share) is needed
 
 
 @pytest.mark.parametrize(
@@ -377,7 +397,7 @@ def test_which_processes_need_mps(processes, share, needed):
 def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
     """Nobody insisted on it: the processes go on, and it is said; not where the user wrote mps=off."""
     plan = launch(processes, gpus=gpus, offer=offer)
-    assert not plan.wants_mps
+    assert not launch_wants_mps(processes, gpus=gpus, offer=offer)
     assert plan.notes == (
         f"the GPUs are shared without MPS: {why}; the tasks of a GPU take turns on it, and no cap is enforced",
     )

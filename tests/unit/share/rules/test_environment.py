@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
+from plans import decided
 
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
-from slurm_share.share import plan as share_plan
-from slurm_share.share.records import Assignment, MpsOffer, Refusal
+from slurm_share.share import plan as plan_text
+from slurm_share.share.records import Assignment, MpsOffer
 from slurm_share.share.rules import allocation, environment, granted
 from slurm_share.slurm.records import JobContext
 
 GPU = Gpu("GPU-0", 3, 0, "H100", 81920)
 JOB = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4))
+RECORDED = json.loads((Path(__file__).parents[3] / "data" / "plan-1" / "launcher.json").read_text())
+"""What tasks of the release that wrote version 1 found."""
 
 
-def variables(gpu=GPU, share=JOB.share, pipes=None):
+def variables(gpu=GPU, share=JOB.share, directories=None):
     """Slot 0's variables, by name."""
-    plan = allocation.admit(replace(JOB, share=share), (gpu,), ((0,),), MpsOffer(48), Settings(simulated_gpus=True))
-    plan = allocation.settle_mps(plan, pipes or {}, {})
-    return {a.name: a for a in environment.plan_file(plan).slots[0].environment}
+    job = replace(JOB, share=share)
+    plan = decided(job, (gpu,), settings=Settings(simulated_gpus=True), directories=directories)
+    return {a.name: a for a in environment.slot_environment(plan, plan.slots[0])}
 
 
 def test_a_task_sees_its_one_gpu_by_uuid():
@@ -50,19 +56,14 @@ def test_a_simulated_gpu_says_so_to_the_task():
     assert variables(replace(GPU, simulated=True))["SLURM_SHARE_SIMULATED"].value == "1"
 
 
-def test_a_refusal_is_a_plan_that_refuses():
-    """The sentence travels the same way."""
-    assert environment.plan_file(Refusal(JOB, "no")).refused == "no"
-
-
-def test_under_mps_a_task_finds_the_pipe_and_its_caps():
+def test_under_mps_a_task_finds_the_directory_and_its_caps():
     """One GPU is visible, so the cap is for ordinal 0."""
-    found = variables(share=ShareRequest(4, sm="even"), pipes={"GPU-0": "/run/p0"})
+    found = variables(share=ShareRequest(4, sm="even"), directories={"GPU-0": "/run/p0"})
     assert found["SLURM_SHARE_MPS"].value == "on"
     assert found["CUDA_MPS_PIPE_DIRECTORY"].value == "/run/p0"
     assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"].value == "0=19942M"
     assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"].value == "25"
-    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in variables(pipes={"GPU-0": "/run/p0"})
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in variables(directories={"GPU-0": "/run/p0"})
 
 
 def test_without_mps_a_task_finds_none_of_it():
@@ -72,15 +73,12 @@ def test_without_mps_a_task_finds_none_of_it():
     assert {name: one.value for name, one in found.items() if name.startswith("CUDA_MPS")} == {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/slurm-share/no-mps"
     }
-    assert environment.mps_pipe_of(found.values()) is None
-    with_mps = variables(pipes={"GPU-0": "/run/p0"})
-    assert environment.mps_pipe_of(with_mps.values()) == "/run/p0"
 
 
 def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
     """Nothing else of it is known."""
     job = JobContext(7, 2001, 2001, "n1", (), None)
-    plan = allocation.allocate(job, granted.visible_gpus("3", None), MpsOffer(48), Settings(), processes=1)
+    plan = decided(job, granted.visible_gpus("3", None), processes=1)
     assert {one.name: one.value for one in environment.slot_environment(plan, plan.slots[0])} == {
         "CUDA_VISIBLE_DEVICES": "3",
         "SLURM_SHARE_SLOT": "0",
@@ -91,59 +89,70 @@ def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
     }
 
 
+def test_variables_of_the_backend_come_last():
+    """Those that do not follow from the slot's fields."""
+    plan = decided(JOB, (GPU,))
+    own = Assignment("OTHER_BACKEND", "1")
+    found = environment.slot_environment(plan, replace(plan.slots[0], variables=(own,)))
+    assert found == (*environment.slot_environment(plan, plan.slots[0]), own)
+
+
 # ---- Another cap ----
 
 
-def slot_of(share=JOB.share, pipe="/run/p0"):
-    """Slot 0's variables as a plan's reader has them."""
-    plan = allocation.admit(replace(JOB, share=share), (GPU,), ((0,),), MpsOffer(48), Settings())
-    plan = allocation.settle_mps(plan, {"GPU-0": pipe} if pipe else {}, {})
-    text = share_plan.render(environment.plan_file(plan))
-    return share_plan.parse(text).slots[0].environment
+def slot_of(share=JOB.share, directory="/run/p0", gpu=GPU):
+    """A plan as its reader has it, and its slot 0."""
+    plan = decided(replace(JOB, share=share), (gpu,), directories={"GPU-0": directory} if directory else {})
+    plan = plan_text.parse(plan_text.render(plan))
+    return plan, plan.slots[0]
+
+
+def with_cap(plan, slot, cap_mib):
+    """The slot with another cap, and its variables."""
+    other = allocation.with_memory_cap(slot, cap_mib)
+    return other, environment.slot_environment(plan, other)
 
 
 def test_a_slot_with_a_larger_cap():
     """What MPS holds, and what JAX is told; all else stays."""
-    before = slot_of()
-    after = environment.with_memory_cap(before, GPU, 40000)
-    assert environment.memory_cap_of(before) == 19942
-    assert environment.memory_cap_of(after) == 40000
+    plan, slot = slot_of()
+    before = environment.slot_environment(plan, slot)
+    larger, after = with_cap(plan, slot, 40000)
+    assert (slot.enforced_cap_mib, larger.enforced_cap_mib) == (19942, 40000)
     changed = set(after) - set(before)
     assert changed == {
         Assignment("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=40000M"),
         Assignment("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.488", unless_set=True),
     }
-    assert {one.name for one in after} == {one.name for one in before}
-    assert environment.with_memory_cap(after, GPU, 19942) == environment.with_memory_cap(before, GPU, 19942)
+    assert [one.name for one in after] == [one.name for one in before]
+    assert with_cap(plan, larger, 19942) == (slot, before)
 
 
 def test_a_slot_without_a_cap():
     """As of a task that has the GPU to itself."""
-    after = environment.with_memory_cap(slot_of(), GPU, None)
-    assert environment.memory_cap_of(after) is None
-    gone = {one.name for one in slot_of()} - {one.name for one in after}
+    plan, slot = slot_of()
+    free, after = with_cap(plan, slot, None)
+    assert free.enforced_cap_mib is None
+    gone = {one.name for one in environment.slot_environment(plan, slot)} - {one.name for one in after}
     assert gone == {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "XLA_PYTHON_CLIENT_MEM_FRACTION", "TF_FORCE_GPU_ALLOW_GROWTH"}
-    assert environment.memory_cap_of(environment.with_memory_cap(after, GPU, 100)) == 100
+    assert with_cap(plan, free, 100)[0].enforced_cap_mib == 100
 
 
 def test_a_cap_that_nobody_holds_is_not_promised():
     """Without MPS only the frameworks are told."""
-    after = environment.with_memory_cap(slot_of(pipe=None), GPU, 40000)
-    assert environment.memory_cap_of(after) is None
+    plan, slot = slot_of(directory=None)
+    other, after = with_cap(plan, slot, 40000)
+    assert other.enforced_cap_mib is None
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in {one.name for one in after}
     assert Assignment("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.488", unless_set=True) in after
 
 
 def test_of_a_gpu_of_unknown_size_frameworks_are_told_nothing():
     """A fraction of what."""
-    after = environment.with_memory_cap(slot_of(), None, 40000)
-    assert environment.memory_cap_of(after) == 40000
+    plan, slot = slot_of(gpu=replace(GPU, memory_total_mib=None))
+    other, after = with_cap(plan, slot, 40000)
+    assert other.enforced_cap_mib == 40000
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in {one.name for one in after}
-
-
-@pytest.mark.parametrize("value", ["", "0=8G", "1=8M", "0=M", "0=-1M", "0=1M,1=2M", "0=9999999999M"])
-def test_a_cap_in_other_words_is_not_ours(value):
-    """A plan file is its user's to read, and only root's to write; still no traceback."""
-    assert environment.memory_cap_of((Assignment("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", value),)) is None
 
 
 # ---- Fewer tasks than the plan was made for ----
@@ -156,10 +165,71 @@ def test_fewer_tasks_have_what_a_plan_for_them_would_give(per_gpu, asked, has_mp
     """Caps and numbers; nothing of the larger N is left."""
 
     def made(share):
-        plan = allocation.admit(replace(JOB, share=share), (GPU,), ((0,),), MpsOffer(48), Settings())
-        plan = allocation.settle_mps(plan, {"GPU-0": "/run/p0"} if has_mps else {}, {})
-        return environment.plan_file(plan).slots[0].environment
+        return decided(replace(JOB, share=share), (GPU,), directories={"GPU-0": "/run/p0"} if has_mps else {})
 
     real = replace(asked, per_gpu=per_gpu)
-    found = environment.with_fewer_tasks(made(asked), GPU, real, per_gpu, Settings())
-    assert sorted(found, key=lambda one: one.name) == sorted(made(real), key=lambda one: one.name)
+    fewer, wanted = allocation.with_fewer_tasks(made(asked), real, per_gpu, Settings()), made(real)
+    for slot, other in zip(fewer.slots, wanted.slots, strict=True):
+        assert environment.slot_environment(fewer, slot) == environment.slot_environment(wanted, other)
+
+
+# ---- As before ----
+
+GPUS = tuple(Gpu(f"GPU-{i:08d}-0000-4000-8000-000000000000", i, i, "NVIDIA H100 80GB HBM3", 81559) for i in range(4))
+SIMULATED = tuple(replace(gpu, simulated=True) for gpu in GPUS)
+WITHOUT_MPS = MpsOffer(48, "there is none")
+
+
+def words(found):
+    """Variables as they were recorded."""
+    return [f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found]
+
+
+def daemons(gpus):
+    """The directories of the daemons on these GPUs."""
+    return {gpu.uuid: f"/run/slurm-share/mps/2001/{gpu.uuid[4:12]}-{gpu.uuid[-6:]}" for gpu in gpus}
+
+
+@pytest.mark.parametrize(
+    ("case", "processes", "gpus", "share", "started", "settings"),
+    [
+        ("five without a share", 5, GPUS[:2], None, GPUS[:2], Settings()),
+        ("one each", 2, GPUS[:2], None, (), Settings()),
+        ("a share", 4, GPUS[:2], ShareRequest(4), GPUS[:2], Settings()),
+        ("a share with caps", 4, GPUS[:2], ShareRequest(4, mem_mib=900, sm=10), GPUS[:2], Settings()),
+        ("a daemon failed", 4, GPUS[:2], ShareRequest(4), GPUS[:1], Settings()),
+        ("no program", 4, GPUS[:2], ShareRequest(4), (), Settings()),
+        ("no driver", 3, granted.visible_gpus("2,3", None), None, (), Settings()),
+        ("simulated", 2, SIMULATED[:1], ShareRequest(2), GPUS[:1], Settings(simulated_gpus=True)),
+    ],
+)
+def test_a_launchers_tasks_find_what_they_found_before(case, processes, gpus, share, started, settings):
+    """Byte for byte, in the same order."""
+    job = JobContext(4711, 2001, 2001, "n1", (), share)
+    plan = decided(job, gpus, settings=settings, processes=processes, directories=daemons(started))
+    found = [words(environment.slot_environment(plan, slot)) for slot in plan.slots]
+    assert found == RECORDED["dealt"][case]
+
+
+@pytest.mark.parametrize("case", RECORDED["slot 2"])
+def test_a_slot_with_other_caps_has_the_variables_of_before(case):
+    """With fewer tasks on a GPU, or another cap. The order was another one, which no program sees."""
+    what, *change = case.split(", ")
+    share = {
+        "--share-gpu=4": ShareRequest(4),
+        "--share-gpu=4,sm=even": ShareRequest(4, sm="even"),
+        "--share-gpu=4,mem=900M,sm=10": ShareRequest(4, mem_mib=900, sm=10),
+    }[what.split(" ")[0]]
+    job = JobContext(4711, 2001, 2001, "n1", ("0", "1"), share)
+    plan = decided(job, GPUS, directories={} if "without" in what else daemons(GPUS[:2]))
+    if change[0].startswith("cap"):
+        cap = change[0].removeprefix("cap ")
+        slot = plan.slots[2]
+        if len(change) > 1:
+            slot = replace(slot, gpu=replace(slot.gpu, memory_total_mib=None))
+        slot = allocation.with_memory_cap(slot, None if cap == "None" else int(cap))
+    else:
+        per_gpu = int(change[0][0])
+        plan = allocation.with_fewer_tasks(plan, replace(share, per_gpu=per_gpu), 2 * per_gpu, Settings())
+        slot = plan.slots[2] if per_gpu > 1 else replace(plan.slots[0], number=2)
+    assert sorted(words(environment.slot_environment(plan, slot))) == sorted(RECORDED["slot 2"][case])

@@ -27,7 +27,7 @@ GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
 def test_the_cap_of_a_task(share, cap_mib, fraction):
     """(81920 less 2 % less 512 for the server) / N, or what the user asked."""
     assert limits.memory_cap_mib(GPU, share, Settings()) == cap_mib
-    assert limits.memory_fraction(GPU, cap_mib) == fraction
+    assert limits.memory_ratio(GPU, cap_mib) == fraction
 
 
 def test_caps_of_all_tasks_fit_on_the_gpu():
@@ -53,13 +53,13 @@ def test_caps_of_all_tasks_fit_on_the_gpu():
 )
 def test_the_multiprocessor_share_is_the_users_within_the_sites(site, asked, percent):
     """A share can be made smaller than the site's default, not larger."""
-    assert limits.thread_percent(ShareRequest(4, sm=asked), Settings(sm=site)) == percent
+    assert limits.sm_percent(ShareRequest(4, sm=asked), Settings(sm=site)) == percent
 
 
 def test_an_even_share_never_adds_up_to_more_than_the_gpu():
     """100/3 is 33.3, which is how MPS keeps it."""
     for per_gpu in range(1, 61):
-        assert limits.thread_percent(ShareRequest(per_gpu, sm="even"), Settings()) * per_gpu <= 100
+        assert limits.sm_percent(ShareRequest(per_gpu, sm="even"), Settings()) * per_gpu <= 100
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,241 @@
+"""The plan's text is the same plan again, and a damaged one is refused by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from plans import plain_plan
+
+from slurm_share.core import names
+from slurm_share.core.errors import StateError
+from slurm_share.core.records import ShareRequest
+from slurm_share.node.records import Gpu
+from slurm_share.share import plan as plan_text
+from slurm_share.share import plan_v1
+from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
+from slurm_share.share.rules import environment
+
+GPU = Gpu("GPU-1", 0, 3, "NVIDIA H100", 81920)
+PLAN = Plan(
+    job_id=4711,
+    uid=2001,
+    node="n2",
+    share=ShareRequest(2, mem_mib=8192),
+    gpus=(GPU,),
+    cores=((0, 8), (1, 9)),
+    notes=("GPU 0 is an old one",),
+    slots=(
+        Slot(0, GPU, 0, 8192, "0.100", 12.5, "/run/p0", "mps"),
+        Slot(1, GPU, 1, backend="other", on_gpu=1, variables=(Assignment("A", "b", True), Assignment("C", "="))),
+    ),
+)
+REFUSED = Refusal(4711, 2001, "n2", "job 4711 has no GPU here")
+UNSHARED = Unshared(4711, 2001, "n2", "the controller has sharing switched off")
+OF_ANY = "CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_SLOT={} SLURM_SHARE_SLOTS=2 SLURM_SHARE_PER_GPU=2 "
+OF_GPU = "SLURM_SHARE_GPU_UUID=GPU-1 SLURM_SHARE_GPU_INDEX=0 SLURM_SHARE_GPU_MINOR=3 "
+
+
+@pytest.mark.parametrize("plan", [PLAN, REFUSED, UNSHARED], ids=["carried out", "refused", "unshared"])
+def test_a_plan_survives_being_written_and_read(plan):
+    """Every kind of plan."""
+    assert plan_text.parse(plan_text.render(plan)) == plan
+
+
+def test_the_text_is_the_documented_one():
+    """What stands in names.py is what the C side reads."""
+    assert plan_text.render(PLAN).splitlines() == [
+        "slurm-share-plan 2",
+        "job 4711",
+        "uid 2001",
+        "node n2",
+        "share 2,mem=8192M",
+        "gpus 1",
+        "slots 2",
+        "cores 0,8 1,9",
+        "note GPU 0 is an old one",
+        "gpu 0 uuid=GPU-1 index=0 minor=3 memory_mib=81920 name=NVIDIA H100",
+        "slot 0 gpu=0 part=0/2 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 "
+        "mps_directory=/run/p0",
+        f"environment {OF_ANY.format(0)}{OF_GPU}SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/run/p0 "
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M "
+        "XLA_PYTHON_CLIENT_MEM_FRACTION?=0.100 TF_FORCE_GPU_ALLOW_GROWTH?=true",
+        "slot 1 gpu=0 part=1/2 backend=other on_gpu=1 backend_variables=2",
+        f"environment {OF_ANY.format(1)}{OF_GPU}SLURM_SHARE_MPS=off CUDA_MPS_PIPE_DIRECTORY=/run/slurm-share/no-mps "
+        "A?=b C==",
+        "end",
+    ]
+
+
+@given(st.integers(0, len(plan_text.render(PLAN)) - 1))
+def test_a_torn_plan_is_never_read_as_a_plan(length):
+    """However much of the file arrived, without its last line it does not count."""
+    with pytest.raises(StateError):
+        plan_text.parse(plan_text.render(PLAN)[:length])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("slurm-share-plan 2", "slurm-share-plan 3"),
+        ("slurm-share-plan 2", "slurm-share-plan 1"),
+        ("job 4711", "job x"),
+        ("uid 2001\n", ""),
+        ("gpus 1", "gpus 0"),
+        ("gpus 1", "gpus 2"),
+        ("slots 2", "slots 3"),
+        ("slots 2", "slots 1025"),
+        ("gpu 0 uuid=GPU-1", "gpu 1 uuid=GPU-1"),
+        ("uuid=GPU-1 ", ""),
+        ("index=0 ", "index=x "),
+        ("minor=3", "minor=03"),
+        ("memory_mib=81920", "memory_mib=1e3"),
+        (" name=NVIDIA H100", ""),
+        ("minor=3", "simulated=no"),
+        ("slot 1", "slot 2"),
+        ("slot 1 gpu=0", "slot 1 gpu=1"),
+        ("part=1/2", "part=1/3"),
+        ("part=1/2", "part=2/2"),
+        ("part=1/2 ", ""),
+        ("backend=mps ", ""),
+        ("backend=mps", "backend=mps backend=mps"),
+        ("backend=mps", "backend=mps color=red"),
+        ("backend=mps", "backend="),
+        ("sm_percent=12.5", "sm_percent=half"),
+        ("memory_ratio=0.100", "memory_ratio=.1"),
+        ("mps_directory=/run/p0", "mps_directory=run/p0"),
+        ("on_gpu=1", "on_gpu=-1"),
+        ("backend_variables=2", "backend_variables=99"),
+        ("A?=b", "A?b"),
+        ("environment ", "environ "),
+        ("share 2,mem=8192M", "share off"),
+        ("share 2,mem=8192M", "share lots"),
+        ("end\n", "more\nend\n"),
+    ],
+)
+def test_a_damaged_plan_is_refused_with_its_file_and_line(old, new):
+    """The error names the place, for whoever looks at the node."""
+    text = plan_text.render(PLAN)
+    assert old in text
+    with pytest.raises(StateError, match=r"^/x/plan: line \d+: "):
+        plan_text.parse(text.replace(old, new, 1), "/x/plan")
+
+
+def test_nothing_is_read_out_of_the_environment():
+    """A slot is what its fields say, whatever its variables are."""
+    text = plan_text.render(PLAN)
+    changed = text.replace("CUDA_MPS_PIPE_DIRECTORY=/run/p0", "CUDA_MPS_PIPE_DIRECTORY=/other")
+    changed = changed.replace("SLURM_SHARE_GPU_INDEX=0", "SLURM_SHARE_GPU_INDEX=7")
+    assert changed != text
+    assert plan_text.parse(changed) == PLAN
+
+
+@pytest.mark.parametrize("value", ["a b", "a\n", "é", "\0"])
+def test_a_value_that_the_format_cannot_hold_is_not_written(value):
+    """A blank would become another assignment."""
+    slot = replace(PLAN.slots[0], variables=(Assignment("NAME", value),))
+    with pytest.raises(ValueError, match="cannot hold"):
+        plan_text.render(replace(PLAN, slots=(slot,)))
+    with pytest.raises(ValueError, match="cannot hold"):
+        plan_text.render(replace(PLAN, slots=(replace(PLAN.slots[0], mps_directory=value),)))
+
+
+def test_the_drivers_words_fit_into_a_note_and_a_name():
+    """A sentence may quote text that is not ours: it is flattened, made ASCII and cut."""
+    theirs = "a\nb\x1b[31m é " + "x" * 10_000
+    text = plan_text.render(Refusal(1, 2, "n", theirs))
+    assert plan_text.parse(text).sentence.startswith("a b?[31m ?")
+    assert max(map(len, text.splitlines())) < names.PLAN_MAX_LINE
+    gpu = replace(GPU, name=theirs)
+    plan = plain_plan(gpus=(gpu,), slots=(Slot(0, gpu, 0),), notes=(theirs,))
+    found = plan_text.parse(plan_text.render(plan))
+    assert found.gpus[0].name.startswith("a b?[31m ?")
+    assert found.notes[0].startswith("a b?[31m ?")
+
+
+# ---- Version 1 ----
+
+RECORDED = sorted((Path(__file__).parents[2] / "data" / "plan-1").glob("*.plan"))
+"""Plans that the release of version 1 wrote."""
+
+
+def words(plan, slot):
+    """The slot's variables, as version 1 wrote them."""
+    found = environment.slot_environment(plan, slot)
+    return " ".join(f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found)
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
+def test_a_task_of_a_plan_of_version_1_finds_the_same(file):
+    """A launcher of this release derives the variables anew: byte for byte those that were written."""
+    text = file.read_text()
+    plan = plan_text.parse(text)
+    if isinstance(plan, Plan):
+        for slot in plan.slots:
+            assert f"slot {slot.number} part={slot.part}/{len(plan.slots)} {words(plan, slot)}\n" in text
+    assert plan_text.parse(plan_text.render(plan)) == plan
+
+
+def recorded(name):
+    """A plan that the release of version 1 wrote."""
+    return plan_text.parse(next(file for file in RECORDED if file.stem == name).read_text())
+
+
+def test_a_plan_of_version_1_is_typed():
+    """What its variables say, as fields."""
+    plan = recorded("mps-caps")
+    first = plan.slots[0]
+    assert (first.memory_cap_mib, first.sm_percent, first.backend) == (9000, 12.0, "mps")
+    assert first.mps_directory == "/run/slurm-share/mps/2001/00000000-000000"
+    assert [gpu.index for gpu in plan.gpus] == [0, 1]
+    assert recorded("part").slots[0].on_gpu == 1
+    assert recorded("mps").slots[0].on_gpu is None
+    assert [slot.backend for slot in recorded("one-daemon-failed").slots[:2]] == ["mps", "time-slicing"]
+    assert [(gpu.index, gpu.minor) for gpu in recorded("other-minor-numbers").gpus] == [(3, 0), (0, 3)]
+    assert recorded("simulated").gpus[0].simulated
+    assert isinstance(recorded("refused"), Refusal)
+    assert recorded("unshared").why == "the controller has sharing switched off"
+
+
+def test_the_driver_tells_the_size_of_a_gpu_in_a_plan_of_version_1():
+    """The number stays the plan's: under ConstrainDevices the driver counts the job's GPUs anew."""
+    plan = recorded("mps")
+    listed = (replace(GPU, uuid=plan.gpus[1].uuid, index=0), GPU)
+    found = plan_v1.with_sizes(plan, listed)
+    assert [(gpu.index, gpu.name, gpu.memory_total_mib) for gpu in found.gpus] == [
+        (0, "", None),
+        (1, "NVIDIA H100", 81920),
+    ]
+    assert found.slots[1].gpu == found.gpus[1]
+    assert plan_v1.with_sizes(PLAN, (replace(GPU, memory_total_mib=1),)) == PLAN
+
+
+@pytest.mark.parametrize("value", ["", "0=8G", "1=8M", "8M", "0=M", "0=-1M", "0=1M,1=2M", "0=9999999999M"])
+def test_a_cap_in_other_words_is_not_ours(value):
+    """A plan file may be its user's to write; still no traceback."""
+    text = next(file for file in RECORDED if file.stem == "mps").read_text()
+    changed = text.replace("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19853M", f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={value}")
+    assert changed != text
+    assert plan_text.parse(changed).slots[0].enforced_cap_mib is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("slot 1 part=1/4", "slot 1 part=1/5"),
+        ("slot 1 part=1/4", "slot 2 part=1/4"),
+        ("slot 1 part=1/4", "slot 1"),
+        ("SLURM_SHARE_SLOT=1", "SLURM_SHARE_SLOT"),
+        ("end\n", "more\nend\n"),
+    ],
+)
+def test_a_damaged_plan_of_version_1_is_refused_with_its_file_and_line(old, new):
+    """As one of version 2."""
+    text = next(file for file in RECORDED if file.stem == "mig").read_text().replace("/2 ", "/4 ")
+    text = text.replace("slots 2", "slots 4").replace("end\n", "slot 2 part=2/4 A=b\nslot 3 part=3/4 A=b\nend\n")
+    plan_text.parse(text)
+    with pytest.raises(StateError, match=r"^/x/plan: line \d+: "):
+        plan_text.parse(text.replace(old, new, 1), "/x/plan")
