@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from slurm_share.core import terminal
 from slurm_share.core.errors import SlurmShareError, UsageError, shown
-from slurm_share.core.natural import natural
 from slurm_share.core.records import ProcessIdentity
+from slurm_share.core.text import natural
 from slurm_share.load.snapshot import Survey
 from slurm_share.mps.records import MPS_NAME
 from slurm_share.share.rules import queue

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from slurm_share.core.natural import natural
+from slurm_share.core.text import natural
 
 from .column import Column, Unit, Value
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core import config, names, terminal
 from ..core.config import Configuration
-from ..core.natural import natural
+from ..core.text import natural
 from ..share import cluster_status, mode_file, queue_verdicts
 from ..share.records import NodeShares
 from ..share.rules.verdict import word_of_file

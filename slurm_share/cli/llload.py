@@ -20,8 +20,8 @@ from ..core import version as version_option
 from ..core.command import EXIT_FAILED, enter
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
 from ..core.installed import version
-from ..core.natural import natural
 from ..core.settings import Settings
+from ..core.text import natural
 from ..load import recording
 from ..load.rules import figures as numbers
 from ..load.rules import flags as flagging

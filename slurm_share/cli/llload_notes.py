@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from ..core import terminal
-from ..core.spans import span_words
+from ..core.text import span_words
 from ..load.rules import flags as flagging
 from ..load.rules import idle
 from ..load.snapshot import Advice, Survey

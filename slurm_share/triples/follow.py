@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.background import Beside
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED
 from ..core.errors import CommandError, StateError, UsageError
-from ..core.spans import span_words
+from ..core.text import span_words
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import result_files, run_folder

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from slurm_share.cli.llload_cells import cut
 from slurm_share.core import terminal
-from slurm_share.core.spans import span_words
+from slurm_share.core.text import span_words
 
 from ..history import History
 from ..widgets.plot import Plot

@@ -18,7 +18,7 @@ from slurm_share.cli.llload_cells import (
     why_silent,
 )
 from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.core.spans import span_words
+from slurm_share.core.text import span_words
 
 from ..column import Column
 from ..gpu_rows import SlotRow, gpu_rows, slot_rows

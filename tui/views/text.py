@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widget import Widget
 
 from slurm_share.cli.llload_cells import cut, filled, wrapped
-from slurm_share.core.spans import span_words
 from slurm_share.core.terminal import safe
+from slurm_share.core.text import span_words
 
 from ..column import Column, Letter, Row
 from ..widgets.bars import bar

@@ -7,7 +7,7 @@ from functools import cached_property
 from types import NoneType
 from typing import Any, Generic, cast
 
-from slurm_share.core.natural import natural
+from slurm_share.core.text import natural
 
 from ..column import Column, Row, Value
 from ..query import Query

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_share.cli.llload_cells import count_words
-from slurm_share.core.spans import span_words
+from slurm_share.core.text import span_words
 
 from ..picture import Picture
 from ..scenes import REST

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...core.natural import natural
+from ...core.text import natural
 from ...mps.records import MPS_NAME
 from ...slurm.records import SlurmNode
 from ...slurm.rules.free import KEPT_BACK

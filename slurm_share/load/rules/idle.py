@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ...core import nodelist
 from ...core.errors import UsageError
-from ...core.spans import span_words
+from ...core.text import span_words
 from ...slurm.records import QueuedJob
 from ..snapshot import (
     GpuLoad,

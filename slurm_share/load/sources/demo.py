@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from ...core.errors import UsageError, shown
-from ...core.natural import natural
+from ...core.text import natural
 from ...node.records import Activity
 from ...slurm.records import QueuedJob, SlurmNode
 from ..snapshot import (

@@ -13,10 +13,9 @@ from msgspec import Struct
 from ...core import nodelist
 from ...core.background import Beside
 from ...core.errors import CommandError, SlurmShareError, UsageError, shown
-from ...core.natural import natural
 from ...core.process import Deadline
 from ...core.settings import Settings
-from ...core.spans import span_words
+from ...core.text import natural, span_words
 from ...node import processes
 from ...slurm import jobs as slurm_jobs
 from ...slurm import nodes as slurm_nodes

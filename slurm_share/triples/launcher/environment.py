@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...core import names
-from ...core.ranges import fold
+from ...core.text import fold
 from ..records import (
     ENV_FOLDER,
     ENV_RANK,

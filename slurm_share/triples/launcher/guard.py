@@ -26,8 +26,8 @@ from msgspec.structs import replace
 from ...core.errors import LaunchError, StateError
 from ...core.paths import Paths
 from ...core.process import Deadline
-from ...core.ranges import fold
 from ...core.settings import Settings
+from ...core.text import fold
 from ...node import descendants
 from .. import result_files, run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Progress, Run

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from ...core.errors import StateError
 from ...core.process import Deadline, end
-from ...core.ranges import fold
+from ...core.text import fold
 from ...node import descendants
 from ...node.memory import HostMemory
 from ...node.records import Room

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from ...core import names
 from ...core.errors import DriverError
 from ...core.paths import Paths
-from ...core.ranges import fold
 from ...core.settings import Settings
+from ...core.text import fold
 from ...mps.records import MpsPlace
 from ...node import topology
 from ...node.gpus import binding

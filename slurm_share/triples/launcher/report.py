@@ -13,7 +13,7 @@ from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 
-from ...core.ranges import fold_some
+from ...core.text import fold_some
 from .. import run_folder
 from ..records import Ended, Progress, Run
 from ..result_files import ResultFiles

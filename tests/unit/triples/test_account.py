@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as some
 
-from slurm_share.core.ranges import fold_some
+from slurm_share.core.text import fold_some
 from slurm_share.triples.records import Ended, Outcome, best
 from slurm_share.triples.rules.account import Tally
 

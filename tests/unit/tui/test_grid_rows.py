@@ -9,7 +9,7 @@ from hypothesis import strategies as any_
 from slurm_share_tui.column import Column, Value
 from slurm_share_tui.widgets.grid_rows import Held, sort
 
-from slurm_share.core.natural import natural
+from slurm_share.core.text import natural
 
 NAN = float("nan")
 

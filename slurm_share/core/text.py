@@ -1,0 +1,64 @@
+"""Text for people: spans of time, lists of numbers, and the order of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def span_words(seconds: float) -> str:
+    """Return a span of time as `3.5 s`, `40 s`, `5 min` or `3 h`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s" if seconds % 1 >= 0.05 else f"{seconds:.0f} s"
+    if seconds < 119.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+@lru_cache(maxsize=65_536)
+def natural(text: str) -> str:
+    """Return what names are sorted and compared by, so that n2 stands before n10, whatever the capitals.
+
+    One string, because strings are compared fastest. Cached, because the same names come with every snapshot.
+    """
+    return _DIGITS.sub(_digits, text.casefold())
+
+
+def _digits(found: re.Match[str]) -> str:
+    """Return digits with their number before them; 007 is 7."""
+    digits = found[0].lstrip("0")
+    return f"{len(digits):04d}{digits}"
+
+
+def fold(numbers: Iterable[int]) -> str:
+    """Return `0-3,8`, as the kernel writes lists of CPUs; empty for no numbers."""
+    return ",".join(_ranges(sorted(set(numbers))))
+
+
+def fold_some(numbers: Sequence[int], most: int) -> str:
+    """Return `0-3,8` of rising numbers; of more than `most` such parts the first ones, and the count of all numbers."""
+    parts = list(islice(_ranges(numbers), most + 1))
+    if len(parts) <= most:
+        return ",".join(parts)
+    return f"{','.join(parts[:most])},... ({len(numbers)} in all)"
+
+
+def _ranges(numbers: Iterable[int]) -> Iterator[str]:
+    """Yield `0-3`, `8` of rising numbers: those that follow one another together."""
+    first = last = None
+    for number in numbers:
+        if first is None or last is None or number != last + 1:
+            if first is not None:
+                yield _range(first, last)
+            first = number
+        last = number
+    if first is not None:
+        yield _range(first, last)
+
+
+def _range(first: int, last: int | None) -> str:
+    return str(first) if first == last else f"{first}-{last}"
