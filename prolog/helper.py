@@ -57,7 +57,12 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
     *("slurm_share.share.refusals", "slurm_share.core.config", "slurm_share.core.log", "slurm_share.share.ledger_file"),
-    *("slurm_share.slurm.private_data", "slurm_share.share.admission", "slurm_share.share.observe"),
+    *(
+        "slurm_share.slurm.private_data",
+        "slurm_share.share.admission",
+        "slurm_share.share.observe",
+        "slurm_share.share.plan_v1",
+    ),
 )
 """Modules that hooks import where they need them."""
 

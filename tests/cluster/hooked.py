@@ -169,10 +169,10 @@ class Node:
 
     def slot(self, job: int, number: int) -> dict[str, str]:
         """The environment of one slot."""
-        line = re.search(rf"^slot {number} (.*)$", self.plan(job), re.MULTILINE)
+        line = re.search(rf"^slot {number} .*\nenvironment (.*)$", self.plan(job), re.MULTILINE)
         assert line, self.plan(job)
         pairs = (word.split("=", 1) for word in line[1].split())
-        return {name: value for name, value in pairs if not name.endswith("?") and name != "part"}
+        return {name: value for name, value in pairs if not name.endswith("?")}
 
     def ledger(self) -> dict[str, list[dict[str, object]]]:
         """The ledger, or what it would say if there were one."""

@@ -93,7 +93,7 @@ def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
     node.epilog(9001)
 
 
-NONSENSE = ("SLURM_SHARE_SLOT=0|SLURM_SHARE_SLOT=" + "9" * 500, "SLURM_SHARE_SLOT=|X=", "end\n|")
+NONSENSE = ("on_gpu=0|on_gpu=" + "9" * 500, "on_gpu=|X=", "end\n|")
 
 
 def test_nonsense_in_a_plan_stops_no_hook(node: Node) -> None:

@@ -1,7 +1,8 @@
 """A rolling upgrade of Slurm under shared jobs: the controller first, then node after node, then the login host.
 
 Both plugin objects are on every host; which of them plugstack.conf's line leads to is the host's own affair, as with
-the packages. No job is lost or run twice, no node is drained, nothing of a share is left.
+the packages. No job is lost or run twice, no node is drained, nothing of a share is left. The plans that the jobs began
+with are those of version 1, as the release of slurm-share before this one wrote them.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ pytestmark = pytest.mark.cluster
 OLDER, NEWER = STABLE, CURRENT
 SLOT = "$SLURM_SHARE_SLOT/$SLURM_SHARE_SLOTS $SLURM_SHARE_MPS"
 STAY = "until [ -e ~/go ]; do sleep 0.1; done"
+SHARED = "env | grep -E '^(CUDA|SLURM_SHARE|XLA|TF)_' | sort | tr '\\n' ' '"
+"""All that a share puts into a task's environment."""
 TASK = f"""\
 echo "before {SLOT}"
+echo "first: $({SHARED})"
 simgpu-task --memory 100M --seconds 600 & task=$!
 {STAY}
 kill -0 $task && kill $task && echo "after {SLOT}"
 """
+SHARED_IN_QUOTES = SHARED.replace("'", "'\\''")
 JOB = f"""\
 #!/bin/bash
 srun bash task.sh
-srun bash -c 'echo "new step {SLOT}"; simgpu-task --memory 100M --seconds 0.1'
+srun bash -c 'echo "new step {SLOT}"; echo "second: $({SHARED_IN_QUOTES})"; simgpu-task --memory 100M --seconds 0.1'
 """
 TRIPLE = f"#!/bin/bash\necho before; {STAY}; echo after\n"
 
@@ -62,6 +67,24 @@ def plugin(cluster: Cluster, host: str) -> str:
     return cluster.exec(host, ["readlink", "-f", "/usr/lib/slurm-share/share_gpu.so"], check=True).stdout.strip()
 
 
+def write_as_version_1(cluster: Cluster, node: str) -> None:
+    """Put the plans of a node's jobs into the format of the release before: a slot's line has its variables."""
+    for file in cluster.exec(node, ["sh", "-c", "ls /run/slurm-share/jobs/*/plan"], check=True).stdout.split():
+        text = cluster.exec(node, ["cat", file], check=True).stdout
+        text = text.replace("slurm-share-plan 2\n", "slurm-share-plan 1\n")
+        text = re.sub(r"^gpu .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^(slot \d+) .*?(part=\S+) .*\nenvironment", r"\1 \2", text, flags=re.MULTILINE)
+        assert re.search(r"^slurm-share-plan 1\n(.*\n)*slot 0 part=0/\d+ CUDA_VISIBLE_DEVICES=GPU-", text), text
+        # the file keeps its access list
+        cluster.exec(node, ["sh", "-c", f"cat >{file}"], input=text, check=True)
+
+
+def environments(text: str, word: str) -> list[str]:
+    """What each task found, but for its rank, which follows Slurm's order of tasks and not the slot."""
+    found = re.findall(rf"^{word} (CUDA_.*)$", text, re.MULTILINE)
+    return sorted(re.sub(r"SLURM_SHARE_RANK=\S+ ", "", one) for one in found)
+
+
 @pytest.mark.slow
 def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> None:
     """Batch job, array of parts of GPUs, salloc and a triple run through it, and start steps after it."""
@@ -79,6 +102,8 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
     held = {node: [one.pid for one in Node(rolling, node).mps()] for node in rolling.compute_nodes}
     assert all(held[node] for node in ("n1", "n2", "n3", "n4"))
 
+    for node in rolling.compute_nodes:
+        write_as_version_1(rolling, node)
     rolling.upgrade("ctl")
     until(lambda: set(versions(rolling).values()) == {OLDER}, "the older slurmds' word to the newer slurmctld")
     for done, node in enumerate(rolling.compute_nodes, 1):
@@ -104,6 +129,9 @@ def test_a_rolling_upgrade_loses_no_job_and_drains_no_node(rolling: Cluster) -> 
             found = re.findall(rf"^{word} (\d+)/{slots} on$", said(rolling, file), re.MULTILINE)
             assert sorted(map(int, found)) == list(range(slots)), f"{word}: {said(rolling, file)}"
         assert len(set(re.findall(r"gpu (GPU-\S+),", said(rolling, file)))) == gpus
+        first = environments(said(rolling, file), "first:")
+        assert len(first) == slots
+        assert environments(said(rolling, file), "second:") == first, "a new step finds what the first one found"
     for word in ("before", "after", "new step"):
         assert len(re.findall(rf"^{word} [01]/\d+ on$", said(rolling, "part?.out"), re.MULTILINE)) == 4, word
     assert said(rolling, "LLSUB.1/p*/triple.sh.log.*").count("after") == 4
