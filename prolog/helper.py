@@ -28,6 +28,7 @@ from slurm_share.core import cgroup_paths, locks, names
 from slurm_share.core.process import Deadline
 from slurm_share.node import processes
 from slurm_share.share import hook
+from slurm_share.share.backends import registry
 
 # What a hook imports in the middle of its work: here it is loaded once.
 from . import epilog, helper_start, prolog
@@ -71,7 +72,7 @@ def load() -> None:
     """Import all that a hook may need, so that none of its processes has to."""
     import importlib
 
-    for name in _LAZY:
+    for name in (*_LAZY, *(module for backend in registry.every() for module in backend.modules)):
         importlib.import_module(name)
 
 

@@ -8,8 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
+
 from .core.errors import DriverError
+from .core.records import ShareRequest
+from .core.settings import Settings
 from .node.records import Driver, Gpu, GpuProcess, GpuReading
+from .share.backends import registry
+from .share.records import BACKEND_MPS, Limits
 from .triples import run_folder
 from .triples.records import Run
 
@@ -21,6 +27,24 @@ def make_run_folder(folder: Path, jobs: Sequence[int]) -> Path:
     (folder / run_folder.RUN).write_bytes(run_folder.render_run(run))
     (folder / run_folder.JOBS).write_text("".join(f"{job} 1795271308\n" for job in jobs), encoding="ascii")
     return folder
+
+
+def offers_of(
+    share: ShareRequest | None,
+    settings: Settings | None = None,
+    *,
+    client_limit: int = 48,
+    why_not: str | None = None,
+    is_missing: bool = False,
+) -> tuple[Limits, ...]:
+    """Return what the backends that may serve a share offer on a node where MPS is so."""
+    required_by = "mps_required" if settings is not None and settings.mps_required else ""
+    return tuple(
+        replace(one, client_limit=client_limit, why_not=why_not, is_missing=is_missing, required_by=required_by)
+        if one.backend == BACKEND_MPS
+        else one
+        for one in (backend.limits(None) for backend in registry.wanted(share))
+    )
 
 
 @dataclass

@@ -10,21 +10,23 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
 from slurm_share.share.records import (
+    BACKEND_MPS,
     Grant,
-    MpsOffer,
     Plan,
     Prepared,
     Refusal,
+    Served,
     Slot,
 )
 from slurm_share.share.rules import allocation
 from slurm_share.slurm.records import JobContext
+from slurm_share.testing import offers_of
 
 
 def decided(
     job: JobContext,
     gpus: Sequence[Gpu],
-    offer: MpsOffer = MpsOffer(48),  # noqa: B008  (frozen)
+    mps: Mapping[str, object] | None = None,
     settings: Settings = Settings(),  # noqa: B008  (frozen)
     *,
     cores: tuple[tuple[int, ...], ...] = ((0,),),
@@ -35,15 +37,20 @@ def decided(
 ) -> Plan | Refusal | None:
     """The decision about a job that comes to a node, or about so many processes of a launcher.
 
-    directories, failures: what became of each GPU's daemon; None: no daemon was started.
+    mps: how MPS is on the node, as testing.offers_of takes it. directories, failures: what became of each GPU's daemon;
+    None: no daemon was started.
     """
+    offers = offers_of(job.share, settings, **(mps or {}))
     if processes is None:
-        grant = allocation.admit(job, gpus, offer, settings)
+        grant = allocation.admit(job, gpus, offers, settings)
     else:
-        grant = allocation.grant(job, gpus, offer, settings, processes=processes)
+        grant = allocation.grant(job, gpus, offers, settings, processes=processes)
     if not isinstance(grant, Grant):
         return grant
-    prepared = Prepared(dict(directories or {}), dict(failures or {}))
+    if directories:  # also of one task alone, which would not ask for a daemon
+        grant = replace(grant, backend=BACKEND_MPS)
+    served = {gpu: Served(mps_directory=directory) for gpu, directory in (directories or {}).items()}
+    prepared = Prepared(served, dict(failures or {}))
     return allocation.decide(grant, prepared, settings, cores=cores, on_gpu=on_gpu)
 
 

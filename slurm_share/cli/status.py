@@ -16,16 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import config, names, terminal
-from ..core.errors import CommandError, DriverError, MpsError
+from ..core.errors import CommandError, DriverError
 from ..core.paths import Paths
-from ..core.records import Owner
-from ..mps import control
-from ..mps import status as mps_reader
-from ..mps.records import MPS_NAME
 from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..share import leases_read, ledger_file
+from ..share.backends import registry
+from ..share.backends.base import Host
 from ..share.records import LedgerJob, Plan
 from ..share.rules import reconcile
 from ..slurm import jobs as slurm_jobs
@@ -45,11 +43,11 @@ class Status:
     jobs: tuple[LedgerJob, ...]
     gpus: tuple[GpuReading, ...]
     tasks: Mapping[int, NodeProcess]
-    """Programs on the GPUs by pid; MPS's own processes are not among them."""
+    """Programs on the GPUs by pid; those of the backends are not among them."""
     leased: Mapping[int, frozenset[int] | None]
     """Per job the slots that a task has; None: cannot be seen."""
-    mps: Mapping[str, str | None]
-    """Per GPU the user's MPS daemon: pid and state in words; None: no daemon."""
+    daemons: Mapping[str, str | None]
+    """Per GPU the user's daemon there, pid and state in words; None: no daemon."""
     everything: bool
     """False: only the caller's own jobs and their GPUs."""
     problems: tuple[str, ...]
@@ -85,8 +83,9 @@ def print_status(arguments: argparse.Namespace) -> int:
 
 def read_status() -> Status:
     """Ask ledger or plans, and the driver. Raises ConfigError for a configuration that is wrong."""
-    modes = config.load().modes()
+    configuration = config.load()
     paths, node, problems = Paths(), _node(), []
+    host = Host(paths=paths, settings=configuration.settings)
     try:
         known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
         clocks = time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
@@ -109,25 +108,24 @@ def read_status() -> Status:
         node,
         jobs,
         gpus,
-        tasks={one.identity.pid: one for one in seen if not (one.identity.name or "").startswith(MPS_NAME)},
+        tasks={one.identity.pid: one for one in seen if not registry.is_own_process(one.identity.name or "")},
         leased={job.job_id: leases_read.read_leased(paths, job.job_id, job.slots) for job in jobs},
-        mps={gpu: _mps(paths, job.uid, gpu) for job in jobs for gpu in job.gpus},
+        daemons={gpu: _daemon(host, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
         problems=tuple(problems),
-        modes=modes,
+        modes=configuration.modes(),
     )
 
 
-def _mps(paths: Paths, uid: int, gpu: str) -> str | None:
+def _daemon(host: Host, uid: int, gpu: str) -> str | None:
     """From the kernel alone: a question to the daemon would keep a task's own from being heard."""
-    place = control.node_place(paths, "", Owner(uid, uid), gpu)
-    places = (place, control.earlier_place(paths, place))
-    try:
-        found = (mps_reader.read_daemon(one) for one in places if one is not None)
-        daemon = next((one for one in found if one is not None), None)
-    except MpsError:
-        return "?"  # an operator who is not root may not look into the user's folder
-    return None if daemon is None else f"pid {daemon.pid}"
+    for backend in registry.every():
+        for daemon in backend.health(host, [(uid, gpu)]).daemons:
+            if daemon.condition == "hidden":
+                return "?"  # an operator who is not root may not look into the user's folder
+            if daemon.pid is not None and daemon.lives:
+                return f"pid {daemon.pid}"
+    return None
 
 
 def _node() -> str:
@@ -191,7 +189,7 @@ def as_json(status: Status) -> dict[str, Any]:
                 "memory_used_mib": reading.memory_used_mib,
                 "utilization_percent": reading.utilization_percent,
                 "slots": sum(_slots_on(job, reading.gpu.uuid) for job in status.jobs),
-                "mps": status.mps.get(reading.gpu.uuid),
+                "mps": status.daemons.get(reading.gpu.uuid),
                 "processes": [
                     {
                         "pid": p.pid,
@@ -268,7 +266,7 @@ def _gpu_table(status: Status) -> Table:
             str(sum(process.pid in status.tasks for process in reading.processes)),
             f"{_known(reading.memory_used_mib)} / {_known(reading.gpu.memory_total_mib)}",
             f"{_known(reading.utilization_percent)} %",
-            status.mps.get(uuid) or "-",
+            status.daemons.get(uuid) or "-",
             ",".join(str(job.job_id) for job in jobs) or "-",
         )
     return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,17 +12,16 @@ from ..core.installed import EPILOG_NAME
 from ..core.paths import Paths
 from ..core.process import Deadline
 from ..core.settings import Configuration, Settings
-from ..mps import control, daemons
-from ..mps.records import MpsFailed
 from ..node import processes
 from ..node.gpus import compute_mode
 from ..share import ledger_file, state
+from ..share.backends import registry
+from ..share.backends.base import Host, Leftovers, UserGpu
 from ..share.records import Ledger
 from ..share.rules import reconcile, site
 from . import fix_actions
 from .checks import fixable
 from .checks.fixable import Mend
-from .facts import mps as fact_mps
 from .facts.records import Facts
 
 PASSES = 3
@@ -123,29 +122,26 @@ def _may_have_it(jobs: list[int]) -> str:
 
 
 def _stop_daemon(one: Mend, settings: Settings) -> None:
-    """As an Epilog stops it, and only where nobody has it: no job in the ledger, none that the ledger does not know,
-    and no program. Raises StateError with who has it."""
+    """Stop it as an Epilog does, and only where nobody has it: no job in the ledger, none that the ledger does not
+    know, and no program. Raises StateError with who has it."""
     paths = Paths()
-    gpu = f"GPU-{one.path.rpartition('/')[2]}"  # the name of its folder will do for that of its GPU
-    place = control.node_place(paths, settings.mps_control, fact_mps.owner_of(one.uid), gpu, pipe=one.path)
-    why: list[str] = []
 
-    def taken(gpu: str) -> bool:
-        """Under the daemon's own lock: nobody can join it now."""
+    def read_in_use() -> Mapping[UserGpu, int]:
         with state.exclusive(paths, Deadline.after(LOCK_S)):
             ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
-        for job in (*ledger.jobs, *(leaving.job for leaving in ledger.leaving)):
-            pipes = [pipe(job.uid, uuid) for uuid in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)]
-            if any(str(pipe) == one.path for pipe in pipes):
-                why.append(f"is left alone: job {job.job_id} has come meanwhile, and has its GPU")
         if unknown := _unknown_jobs(ledger):
-            why.append(_may_have_it(unknown))
-        for user in () if why else fact_mps.read_users(place, Deadline.after(ASK_S)):
-            why.append(f"is left alone: process {user.pid} ({user.name or '?'}) of uid {user.uid} uses it")
-        return bool(why)
+            raise StateError(one.path, _may_have_it(unknown))
+        jobs = (*ledger.jobs, *(leaving.job for leaving in ledger.leaving))
+        return {(job.uid, gpu): job.job_id for job in jobs for gpu in job.gpus}
 
-    (outcome,) = daemons.stop_many([place], Deadline.after(settings.release_deadline_s + LOCK_S + ASK_S), unless=taken)
-    if isinstance(outcome, MpsFailed):
-        raise SlurmShareError(outcome.why)
-    if why:
-        raise StateError(one.path, why[0])
+    host = Host(paths=paths, settings=settings)
+    leftovers = Leftovers(read_in_use=read_in_use, only=(one.uid, one.path))
+    deadline = Deadline.after(settings.release_deadline_s + LOCK_S + ASK_S)
+    done = registry.get(one.target).clean_up(host, leftovers, deadline)
+    if done.problems:
+        raise SlurmShareError(done.problems[0])
+    if done.job_id is not None:
+        raise StateError(one.path, f"is left alone: job {done.job_id} has come meanwhile, and has its GPU")
+    for user in done.users:
+        who = f"process {user.pid} ({user.name or '?'}) of uid {user.uid}"
+        raise StateError(one.path, f"is left alone: {who} uses it")

@@ -164,3 +164,12 @@ def _read(file: Path) -> bytes:
             return stream.read(1 << 20)
     except OSError:
         return b""
+
+
+def is_stopped(pid: int, proc_folder: str = "/proc") -> bool:
+    """Return whether a process was sent SIGSTOP, or is traced (proc_pid_stat(5))."""
+    try:
+        text = Path(proc_folder, str(pid), "stat").read_text(errors="replace")
+        return text.rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False

@@ -1,10 +1,9 @@
-"""Admit a job to this node: ask driver and kernel, enter it in the ledger, start MPS, decide, write the plan."""
+"""Admit a job to this node: ask driver and kernel, enter it in the ledger, prepare its GPUs, decide, write the plan."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,47 +14,40 @@ from slurm_share.core.paths import CONFIG_FILE, Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner
 from slurm_share.core.settings import Settings
-from slurm_share.mps import control, processes
-from slurm_share.mps import daemons as mp_daemons
-from slurm_share.mps import status as mps_reader
-from slurm_share.mps.records import MpsPlace, MpsStarted
 from slurm_share.node import processes as node_processes
 from slurm_share.node import topology
 from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import Gpu, LiveJob
 from slurm_share.share import option, state, user_folder
+from slurm_share.share.backends import registry
+from slurm_share.share.backends.base import UNDO_S, Host
 from slurm_share.share.records import (
-    BACKEND_MPS,
+    BACKEND_TIME_SLICING,
     Grant,
     Ledger,
     LedgerJob,
-    MpsOffer,
+    Limits,
     Plan,
     Prepared,
     Refusal,
 )
-from slurm_share.share.rules import allocation, drain, granted, limits, owners, reconcile
-from slurm_share.share.rules.leftovers import FIRST_ORDINARY_UID
+from slurm_share.share.rules import allocation, drain, granted, owners, reconcile
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
 
 from . import hook, release
 
 WHO = "prolog"
-RUN_IN_JOB = (
-    "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must take it out of slurm.conf"
-)
-
 
 SLACK_S = 5.0
-"""Seconds beyond hook_deadline_s after which the watchdog ends a Prolog: mps.UNDO_S for undoing a start of MPS, and
-some time for processes to end after SIGKILL."""
+"""Seconds beyond hook_deadline_s after which the watchdog ends a Prolog: base.UNDO_S for undoing what a backend began,
+and some time for processes to end after SIGKILL."""
 CLEAR_RATIO = 0.5
-"""The part of a Prolog's time for cleaning up after earlier jobs. Starting MPS needs the rest."""
+"""The part of a Prolog's time for cleaning up after earlier jobs. Preparing the GPUs needs the rest."""
 PATIENCE_S = 4.0
-"""How long a job waits for one that should have ended; at most half of the remaining time, since cleaning up and MPS
-need the rest."""
+"""How long a job waits for one that should have ended; at most half of the remaining time, since cleaning up and
+preparing need the rest."""
 LOOK_AGAIN_S = 0.1
 """The pause between two checks whether such a job has ended."""
 OLD_S = 1.0
@@ -70,7 +62,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     """
     job = read_job(environ)
     deadline = Deadline.after(settings.hook_deadline_s)
-    last = Deadline(deadline.at + mp_daemons.UNDO_S)
+    last = Deadline(deadline.at + UNDO_S)
     if is_anothers(job, paths, last):
         hook.report(WHO, f"job {job.job_id} lives here, and not as one of uid {job.uid}: nothing is done for it")
         return True
@@ -83,8 +75,8 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         entry = enter(job, entry.grant, environ, paths, settings, deadline, now, listed=listed)
         well = not drain.drains(release.clear(entry.over, paths, settings, deadline.part(CLEAR_RATIO), WHO))
     prepared = Prepared()
-    if isinstance(entry.grant, Grant) and entry.grant.backend == BACKEND_MPS:
-        prepared = start_mps(entry.grant, paths, settings, deadline, last)
+    if isinstance(entry.grant, Grant) and entry.grant.backend != BACKEND_TIME_SLICING:
+        prepared = prepare(entry.grant, paths, settings, deadline, last)
         if not is_entered(job, paths, last):
             # slurmd was killed meanwhile, and the one after it has ended the job
             hook.report(WHO, f"job {job.job_id}: its Epilog was here already; what was started for it ends")
@@ -187,7 +179,7 @@ def read_grant(job: JobContext, paths: Paths, settings: Settings) -> Grant | Ref
         driver = hook.ask_driver(nvml.read_driver)
     except DriverError as error:
         return allocation.driver_refusal(job, str(error))
-    return allocation.admit(job, driver.gpus, offer(paths, settings, driver.version), settings)
+    return allocation.admit(job, driver.gpus, read_offers(job, paths, settings, driver.version), settings)
 
 
 def granted_uuids(job: JobContext) -> list[str]:
@@ -198,24 +190,11 @@ def granted_uuids(job: JobContext) -> list[str]:
         return []
 
 
-def offer(paths: Paths, settings: Settings, driver: str) -> MpsOffer:
-    """Return whether this node can run MPS, and why not."""
-    program = settings.mps_control
-    why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
-    is_missing = bool(program) and why_not is not None
-    if why_not is None:
-        why_not = RUN_IN_JOB if node_processes.read_runs_in_job() else operators_daemon(paths, program)
-    return MpsOffer(limits.mps_clients(driver), why_not, is_missing)
-
-
-def operators_daemon(paths: Paths, program: str) -> str | None:
-    """Return why MPS cannot be used on a node whose administrators run an MPS daemon of their own; None if they do not.
-    Daemons that users have started do not count."""
-    daemons = mps_reader.foreign_daemons(mps_reader.read_processes(uids=()), str(paths.root))
-    for one in daemons:
-        if processes.is_systems(one, processes.read_program_files(program), FIRST_ORDINARY_UID):
-            return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
-    return None
+def read_offers(job: JobContext, paths: Paths, settings: Settings, driver: str) -> Iterator[Limits]:
+    """Return what the backends that may serve the job can do on this node, in order of preference. Each is looked at
+    when it is asked for."""
+    host = Host(paths=paths, settings=settings)
+    return (backend.limits(driver, host) for backend in registry.wanted(job.share))
 
 
 def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
@@ -400,56 +379,24 @@ def read_hides_owners(environ: Mapping[str, str]) -> bool:
     return not file.startswith("/") or private_data.read_hides_jobs(Path(file))
 
 
-def start_mps(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Prepared:
-    """Start an MPS daemon for each GPU of the grant, all at the same time, or join the one there.
-
-    A daemon that no other job uses and that does not answer well is replaced. A failed start may be undone until
-    `last`, which is after the deadline.
-    """
-    job = grant.job
-    owner = mp_daemons.owner(job.uid, job.gid)
-    places = [
-        control.node_place(paths, settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=settings)
-        for gpu in grant.gpus
-    ]
-    exclusive = settings.compute_mode == "exclusive_process"
+def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Prepared:
+    """Have the grant's backend make its GPUs ready. A failed start may be undone until `last`, which is after the
+    deadline."""
+    backend, job = registry.get(grant.backend), grant.job
+    exclusive = backend.has_gpu_alone and settings.compute_mode == "exclusive_process"
     if exclusive:
         hold_gpus(grant, paths, settings, deadline)
     with state.exclusive(paths, deadline):
         ledger = hook.read_ledger(paths, WHO)
-    joint = [place for place in places if reconcile.is_in_use(ledger, place.gpu, besides=job.job_id)]
-    alone = [place for place in places if place not in joint]
-    earlier = [control.earlier_place(paths, place) for place in places]
-    if any(earlier):
-        joint, alone = _meet_earlier(joint, alone, [place for place in earlier if place is not None], deadline)
-    outcomes = [*mp_daemons.start_many(alone, deadline, replace=True), *mp_daemons.start_many(joint, deadline)]
-    directories = {one.place.gpu: one.place.pipe for one in outcomes if isinstance(one, MpsStarted)}
-    failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
-    for outcome in outcomes:
-        if isinstance(outcome, MpsStarted):
-            what = "joined" if outcome.joined else "started"
-            notes = "".join(f"; {note}" for note in outcome.notes)
-            text = f"MPS daemon {outcome.daemon.pid} of {outcome.place.gpu} {what} in {outcome.seconds:.3f} s{notes}"
-        else:
-            text = f"MPS on {outcome.place.gpu} failed: {outcome.why}"
-        hook.report(WHO, f"job {job.job_id}: {text}")
-    if failures and exclusive:
-        # Without MPS the tasks use the GPU as several processes, and this mode admits only one.
-        release.restore_modes(paths, settings, last, WHO, tuple(failures), besides=job.job_id)
-    return Prepared(directories, failures)
-
-
-def _meet_earlier(
-    joint: Sequence[MpsPlace], alone: Sequence[MpsPlace], earlier: Sequence[MpsPlace], deadline: Deadline
-) -> tuple[list[MpsPlace], list[MpsPlace]]:
-    """Return the places where a daemon is joined, and those where one is started, when an earlier release has started
-    daemons in other places (`earlier`). One that another job uses is joined there. Any other is stopped, since a GPU
-    has one daemon."""
-    of = {place.gpu: place for place in earlier}
-    for outcome in mp_daemons.stop_many([of[place.gpu] for place in alone if place.gpu in of], deadline):
-        said = release.stop_sentence(outcome)
-        hook.report(WHO, f"MPS on {outcome.place.gpu} of an earlier release of slurm-share: {said}")
-    return [place if os.path.lexists(place.pipe) else of.get(place.gpu, place) for place in joint], list(alone)
+    in_use = frozenset(gpu.uuid for gpu in grant.gpus if reconcile.is_in_use(ledger, gpu.uuid, besides=job.job_id))
+    host = Host(paths=paths, settings=settings)
+    prepared = backend.prepare(host, Owner(job.uid, job.gid), grant.gpus, in_use, deadline)
+    for line in prepared.log:
+        hook.report(WHO, f"job {job.job_id}: {line}")
+    if prepared.failures and exclusive:
+        # Without the backend the tasks use the GPU as several processes, and this mode admits only one.
+        release.restore_modes(paths, settings, last, WHO, tuple(prepared.failures), besides=job.job_id)
+    return prepared
 
 
 def give_back(job_id: int, paths: Paths, settings: Settings, deadline: Deadline) -> None:
@@ -480,12 +427,13 @@ def sentence(job: JobContext, decision: Plan | Refusal | None) -> str:
     if isinstance(decision, Refusal):
         return f"refused: {decision.sentence}"
     if isinstance(decision, Plan):
-        under = sum(slot.mps_directory is not None for slot in decision.slots)
-        return shared_sentence(job, len(decision.slots), under, decision.gpus)
+        served = [slot.backend for slot in decision.slots if slot.backend != BACKEND_TIME_SLICING]
+        how = registry.get(served[0] if served else BACKEND_TIME_SLICING).describe(len(served))
+        return shared_sentence(job, len(decision.slots), how, decision.gpus)
     return f"job {job.job_id} of uid {job.uid}: not shared: {job.share_problem or 'no share was asked'}"
 
 
-def shared_sentence(job: JobContext, slots: int, under_mps: int, gpus: Iterable[Gpu]) -> str:
+def shared_sentence(job: JobContext, slots: int, how: str, gpus: Iterable[Gpu]) -> str:
     """Return in words what a job has of the node, for the log."""
     where = ", ".join(gpu.uuid for gpu in gpus)
-    return f"job {job.job_id} of uid {job.uid}: {slots} slots, {under_mps} under MPS, on {where}"
+    return f"job {job.job_id} of uid {job.uid}: {slots} slots, {how}, on {where}"

@@ -21,8 +21,9 @@ from slurm_share.core.settings import Settings
 from slurm_share.node import processes, scratch
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.share import ledger_file, option
+from slurm_share.share.backends import registry
 from slurm_share.share.records import (
-    BACKEND_MPS,
+    BACKEND_TIME_SLICING,
     Grant,
     Ledger,
     LedgerJob,
@@ -143,10 +144,12 @@ def _read_ledger(paths: Paths) -> Ledger:
 
 
 def _shared(grant: Grant, settings: Settings) -> str:
-    """Return in words how the job would be shared if every daemon that it wants came up."""
-    has_mps = grant.backend == BACKEND_MPS
-    found = admission.shared_sentence(grant.job, grant.slots, grant.slots if has_mps else 0, grant.gpus)
-    if has_mps:
-        return f"{found}; with MPS"
+    """Return in words how the job would be shared if its backend could prepare every GPU."""
+    backend = registry.get(grant.backend)
+    found = admission.shared_sentence(grant.job, grant.slots, backend.describe(grant.slots), grant.gpus)
+    if grant.backend != BACKEND_TIME_SLICING:
+        return f"{found}; {backend.describe()}"
     decision = allocation.decide(grant, Prepared(), settings)
-    return f"{found}; {' '.join(decision.notes) if isinstance(decision, Plan) and decision.notes else 'without MPS'}"
+    return (
+        f"{found}; {' '.join(decision.notes) if isinstance(decision, Plan) and decision.notes else backend.describe()}"
+    )

@@ -11,6 +11,7 @@ from ..core.errors import OptionError
 from ..core.patterns import pattern
 from ..core.records import ShareRequest, SmChoice
 from ..core.settings import parse_sm
+from .records import BACKEND_MPS, BACKEND_TIME_SLICING
 
 _SIZE = pattern(r"(?ai)([1-9][0-9]*)(?:([MGT])(?:I?B)?)?")
 _MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
@@ -57,6 +58,24 @@ def render(request: ShareRequest | None) -> str:
     if request.mps is not None:
         words.append(f"{names.OPTION_MPS}={names.MPS_ON if request.mps else names.MPS_OFF}")
     return ",".join(words)
+
+
+def backend_of(request: ShareRequest) -> str | None:
+    """The name of the backend that a request asks for; None: it leaves that to the node."""
+    if request.mps is None:
+        return None
+    return BACKEND_MPS if request.mps else BACKEND_TIME_SLICING
+
+
+def insists(request: ShareRequest) -> bool:
+    """Whether a request is to be refused where its backend cannot serve it."""
+    return request.mps is True
+
+
+INSISTING = f"{names.OPTION_MPS}={names.MPS_ON}"
+"""What a request that insists on a backend says."""
+RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
+"""What a request says that wants none of them."""
 
 
 def _number(text: str, word: str, most: int, what: str) -> int:

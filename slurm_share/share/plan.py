@@ -8,9 +8,9 @@ from ..core import names
 from ..core.patterns import pattern
 from ..node.records import Gpu
 from . import option
+from .backends import registry
 from .plan_lines import Lines, is_printable, is_word, sentence
 from .records import Assignment, Plan, Refusal, Slot, Unshared
-from .rules import environment
 
 Contents = Plan | Refusal | Unshared
 """What the file of a plan can hold."""
@@ -49,7 +49,7 @@ def _plan_lines(plan: Plan) -> list[str]:
     numbers = {gpu: number for number, gpu in enumerate(plan.gpus)}
     for slot in plan.slots:
         lines.append(_slot_line(slot, numbers[slot.gpu], len(plan.slots)))
-        lines.append(_environment_line(environment.slot_environment(plan, slot)))
+        lines.append(_environment_line(registry.slot_environment(plan, slot)))
     return lines
 
 

@@ -107,28 +107,54 @@ class Grant(Struct, frozen=True):
     """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
     backend: str
     """The name of the backend that is wanted and possible here. It is prepared before the plan is decided."""
+    title: str = ""
+    """That backend for people."""
     note: str | None = None
     """What the job's user is told about the choice of the backend."""
 
 
+class Served(Struct, frozen=True):
+    """What a backend has made ready on one GPU for the job's tasks there."""
+
+    mps_directory: str | None = None
+    """The pipe directory of the GPU's MPS daemon, which is checked before each task starts; None: there is none."""
+    variables: tuple[Assignment, ...] = ()
+    """Of every task there, besides those that the backend's `environment` makes of a slot."""
+
+
 class Prepared(Struct, frozen=True):
-    """What became of preparing a backend, by GPU UUID."""
+    """What a backend has made of a job's GPUs; each is in one of the two, by its UUID."""
 
-    mps_directories: dict[str, str] = {}
-    """The pipe directories of the daemons that came up, or were there."""
+    served: dict[str, Served] = {}
     failures: dict[str, str] = {}
-    """Why a GPU has no daemon."""
+    """Why the backend does not serve the GPU. What was begun there was undone."""
+    log: tuple[str, ...] = ()
+    """Sentences for the hooks' log."""
 
 
-class MpsOffer(Struct, frozen=True):
-    """Whether this node can start MPS for a job."""
+class Limits(Struct, frozen=True):
+    """What a backend of share/backends/ can enforce on a node, and why it cannot serve tasks there."""
 
-    client_limit: int
-    """Clients that one GPU takes with this driver."""
+    backend: str
+    """Its name."""
+    title: str
+    """The same for people."""
+    client_limit: int | None = None
+    """Tasks that one GPU takes; None: any number."""
+    connections: int = 0
+    """That each of so many tasks has to its GPU; 0: any number."""
+    enforces_caps: bool = False
+    """Whether it holds a task to its memory cap and its SM percentage."""
+    serves_mig: bool = True
+    """Whether it can serve MIG instances."""
     why_not: str | None = None
-    """None: it can."""
+    """None: it can serve tasks on this node."""
     is_missing: bool = False
-    """True: the site names a program for MPS, and this node does not have it."""
+    """Whether the site names a program for it that this node does not have."""
+    required_by: str = ""
+    """The setting by which the site refuses shares on such a node; empty: none does."""
+    effect: str = ""
+    """What a task meets that it serves instead of a preferred backend."""
 
 
 class Switchable(Struct, frozen=True):

@@ -16,9 +16,6 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.settings import Settings
-from slurm_share.mps import control, daemons
-from slurm_share.mps import status as mps_reader
-from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess, MpsStopped
 from slurm_share.node import processes as node_processes
 from slurm_share.node import scratch as scratch_reader
 from slurm_share.node import scratch_removal, termination
@@ -26,6 +23,8 @@ from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
 from slurm_share.share import option, state
+from slurm_share.share.backends import registry
+from slurm_share.share.backends.base import Host, Leftovers, UserGpu
 from slurm_share.share.records import Ledger, LedgerJob
 from slurm_share.share.rules import drain, leftovers, owners, reconcile
 from slurm_share.slurm import hook_env
@@ -37,7 +36,7 @@ SLACK_S = 5.0
 """Seconds beyond release_deadline_s after which the watchdog ends an Epilog. Each stage may wait a moment beyond its
 deadline for processes that it has just killed."""
 DAEMONS_RATIO, LEFTOVERS_RATIO, DYING_RATIO, LAST_RATIO = 0.5, 0.5, 0.5, 0.5
-"""The part of the remaining time that a stage may use. A hook has one deadline, and four kinds of stages: it stops MPS
+"""The part of the remaining time that a stage may use. A hook has one deadline, and four kinds of stages: it stops
 daemons (DAEMONS), ends processes on GPUs (LEFTOVERS), waits until killed processes are gone (DYING), and ends the
 processes and files of a user who has no job here any more (LAST). The next hook does what a stage had no time for."""
 LIST_S, ASIDE_S, REMOVE_S = 2.0, 1.0, 5.0
@@ -215,65 +214,27 @@ def forget(done: Sequence[LedgerJob], ledger: Ledger, paths: Paths, settings: Se
 def end_daemons(
     over: Sequence[LedgerJob], paths: Paths, settings: Settings, deadline: Deadline, who: str, found: Findings
 ) -> None:
-    """Stop every daemon of ours that no job here uses, except those that another hook is cleaning up."""
-    pipes = tuple(sorted({*mps_reader.read_pipes(paths), *mps_reader.read_group_pipes(paths)}))
-    if not pipes:
-        return
-    ledger = _read(paths, deadline, who)
-    theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
-    # Where two jobs leave one GPU at the same time, both hooks stop its daemon: neither can rely on the other.
-    kept = _pipes(_others(ledger, over), paths) | (_pipes(theirs, paths) - _pipes(over, paths))
-    gpus = {pipe: gpu for entry in over for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
-    for uid in sorted({uid for uid, pipe in pipes if pipe not in kept}):
+    """End what the backends have for GPUs that no job here uses, except where another hook cleans up."""
 
-        def taken(gpu: str, uid: int = uid) -> bool:
-            return str(paths.mps_pipe(uid, gpu)) in _pipes(_others(_read(paths, deadline, who), over), paths)
+    def read_kept() -> frozenset[UserGpu]:
+        ledger = _read(paths, deadline, who)
+        theirs = [one.job for one in ledger.leaving if one.job not in over and process.is_same(one.hook)]
+        # Where two jobs leave one GPU at the same time, both hooks stop its daemon: neither can rely on the other.
+        return frozenset(_gpus_of(_others(ledger, over))) | (_gpus_of(theirs).keys() - _gpus_of(over).keys())
 
-        owner = daemons.owner_by_name(uid)
-        # Where no job tells a daemon's GPU, the name of its folder stands for it.
-        places = [
-            control.node_place(
-                paths, settings.mps_control, owner, gpus.get(pipe, f"GPU-{pipe.rpartition('/')[2]}"), pipe=pipe
-            )
-            for its, pipe in pipes
-            if its == uid and pipe not in kept
-        ]
-        before = mps_reader.read_processes(uids=(uid,))
-        outcomes = daemons.stop_many(places, deadline.part(1 - LAST_RATIO / 2), unless=taken)
-        for outcome in outcomes:
-            if isinstance(outcome, MpsFailed) or outcome.how not in ("was not there", "in use") or outcome.notes:
-                hook.report(who, f"MPS on {outcome.place.gpu} of uid {uid}: {stop_sentence(outcome)}")
-        if any(isinstance(outcome, MpsFailed) for outcome in outcomes):
+    leftovers = Leftovers(
+        read_kept,
+        known=frozenset(_gpus_of(over)),
+        read_in_use=lambda: _gpus_of(_others(_read(paths, deadline, who), over)),
+    )
+    host = Host(paths=paths, settings=settings)
+    for backend in registry.every():
+        done = backend.clean_up(host, leftovers, deadline)
+        for line in done.log:
+            hook.report(who, line)
+        if not done.is_whole:
             found.causes.add(drain.OUT_OF_TIME)
-        stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
-        _end_rest(stopped, before, deadline, who, found)
-
-
-def _end_rest(
-    places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline, who: str, found: Findings
-) -> None:
-    """End the processes that remain of daemons that were stopped, such as one whose user removed its lock. Only those
-    in `before`, which was read before the stop: a newer daemon in the same place may be the next job's.
-    """
-    known = {place.pipe: place.owner.uid for place in places}
-    old = {one.identity for one in before}
-    rest = [
-        NodeProcess(one.identity, None)
-        for one in (mps_reader.read_processes(uids=set(known.values())) if known else ())
-        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
-    ]
-    left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))
-    for one in rest:
-        hook.report(who, f"{_named(one)} outlived its MPS daemon's stop: {_fate(one, left)}")
-    found.killed(one.identity for one in left)
-
-
-def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
-    """Return how the stop of a daemon went, for the log."""
-    if isinstance(outcome, MpsFailed):
-        return outcome.why
-    clients = f", {len(outcome.clients)} clients ended" if outcome.clients else ""
-    return f"{outcome.how} in {outcome.seconds:.3f} s{clients}" + "".join(f"; {note}" for note in outcome.notes)
+        found.killed(done.left)
 
 
 def restore_modes(
@@ -436,7 +397,7 @@ def end_leftovers_once(
     `again`: this is not the first round. Then something starts the processes, and their ancestors are ended with them.
     """
     live = {one.job_id: one.uid for one in jobs_at_work()} | {entry.job_id: entry.uid for entry in others}
-    ours = _pids_of_mps(others, paths) if others else frozenset()
+    ours = _pids_of_backends(others, paths, settings) if others else frozenset()
     taken = {gpu for other in others for gpu in other.gpus}
     ended: list[NodeProcess] = []
     remain: list[NodeProcess] = []
@@ -475,21 +436,15 @@ def _others(ledger: Ledger, over: Collection[LedgerJob]) -> list[LedgerJob]:
     return [entry for entry in ledger.jobs if entry not in over]
 
 
-def _pipes(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[str]:
-    return frozenset(pipe for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths))
+def _gpus_of(entries: Iterable[LedgerJob]) -> dict[UserGpu, int]:
+    return {(entry.uid, gpu): entry.job_id for entry in entries for gpu in entry.gpus}
 
 
-def _pipes_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
-    """Return the pipe directory of a user's daemon on a GPU, and the one that earlier releases used."""
-    return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
-
-
-def _pids_of_mps(entries: Iterable[LedgerJob], paths: Paths) -> frozenset[int]:
-    """Return the pids of the jobs' MPS daemons and servers. Only processes of the jobs' own users count: anybody can
-    run a program of that name with another user's pipe directory."""
-    users = {pipe: entry.uid for entry in entries for gpu in entry.gpus for pipe in _pipes_of(entry.uid, gpu, paths)}
-    found = mps_reader.read_processes(uids=set(users.values()))
-    return frozenset(one.identity.pid for one in found if one.pipe in users and one.identity.uid == users[one.pipe])
+def _pids_of_backends(entries: Iterable[LedgerJob], paths: Paths, settings: Settings) -> frozenset[int]:
+    """Return the pids of the daemons, and their servers, that serve these jobs."""
+    host, of = Host(paths=paths, settings=settings), frozenset(_gpus_of(entries))
+    healths = [one.health(host, of, with_processes=True) for one in registry.every()]
+    return frozenset(pid for health in healths for daemon in health.daemons for pid in daemon.pids)
 
 
 def _read(paths: Paths, deadline: Deadline, who: str) -> Ledger:

@@ -16,8 +16,8 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.node.records import Gpu
 from slurm_share.share import option
 from slurm_share.share import plan as plan_text
+from slurm_share.share.backends import registry
 from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
-from slurm_share.share.rules import environment
 
 READ, ABSENT, BAD = 0, 1, 2
 UID = os.getuid()
@@ -80,7 +80,7 @@ def as_c_prints(plan: plan_text.Contents) -> str:
         minor = minor if minor <= 255 else -1
         where = f"on {slot.gpu.uuid} minor {minor} MPS {slot.mps_directory or 'none'}"
         lines.append(f"slot {slot.number} part {slot.part} of {len(plan.slots)} {where}")
-        variables = environment.slot_environment(plan, slot)
+        variables = registry.slot_environment(plan, slot)
         lines += [f"{'default' if a.unless_set else 'set'} {a.name}={a.value}" for a in variables]
     return "\n".join([*lines, ""])
 

@@ -38,19 +38,19 @@ from slurm_share.node.gpus import binding
 from slurm_share.node.records import Gpu
 from slurm_share.share import ledger, option
 from slurm_share.share import plan as plan_text
+from slurm_share.share.backends import registry
 from slurm_share.share.records import (
     Assignment,
     Grant,
     Ledger,
     LedgerJob,
-    MpsOffer,
     Plan,
     Prepared,
     Refusal,
     Slot,
     Unshared,
 )
-from slurm_share.share.rules import allocation, environment, queue, reconcile
+from slurm_share.share.rules import allocation, queue, reconcile
 from slurm_share.slurm import (
     cpu_limits,
     hook_env,
@@ -60,6 +60,7 @@ from slurm_share.slurm import (
     script,
 )
 from slurm_share.slurm.records import JobContext
+from slurm_share.testing import offers_of
 from slurm_share.triples import job_output, run_folder
 from slurm_share.triples.records import Ended
 from slurm_share.triples.rules import triple
@@ -134,7 +135,7 @@ def try_plan(data: bytes) -> None:
         raise
     if isinstance(plan, Plan):
         for slot in plan.slots:
-            environment.slot_environment(plan, slot)
+            registry.slot_environment(plan, slot)
         reconcile.rebuild(BOOT, (plan,))
     is_v2 = data.startswith(names.PLAN_MAGIC.encode())
     longest = max(map(len, data.splitlines()))
@@ -163,7 +164,7 @@ def try_gpu(data: bytes) -> None:
         raise
     gpus = (Gpu(uuid, 0, 0, name, 81920), Gpu("GPU-other", 1, 1, name, None))
     job = JobContext(7, 2001, 2001, "n1", ("0", "1"), ShareRequest(2))
-    grant = allocation.admit(job, gpus, MpsOffer(48, why_not=f"no MPS on {name}"), Settings())
+    grant = allocation.admit(job, gpus, offers_of(job.share, why_not=f"no MPS on {name}"), Settings())
     assert grant is not None
     if isinstance(grant, Grant):
         decision = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))

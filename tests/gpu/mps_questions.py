@@ -39,7 +39,7 @@ from slurm_share.mps import control, processes
 from slurm_share.mps import daemons as actuator
 from slurm_share.mps import status as reader
 from slurm_share.mps.records import MpsDefaults, MpsPlace, MpsStarted
-from slurm_share.share.rules import limits
+from slurm_share.share.rules import mps as mps_rules
 
 RESULTS = Path(__file__).resolve().parent / "results"
 OWNER = Owner(61001, 61001, (61001,))
@@ -458,7 +458,7 @@ def a_root_daemon_in_a_root_folder(lab: Lab) -> Facts:
 
 def one_client_too_many(lab: Lab) -> Facts:
     """Error of the 49th or 61st client. The clients' own libraries need host memory: as many as fit are started."""
-    limit = limits.mps_clients(lab.driver)
+    limit = mps_rules.clients(lab.driver)
     with daemon(lab, "a") as started:
         clients = [lab.client(started.place, mib=1, seconds=600) for _ in range(limit + 2)]
         facts = [facts_of(client) for client in clients]

@@ -24,10 +24,13 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity, ShareRequest
 from slurm_share.core.settings import Settings
+from slurm_share.mps import daemons
+from slurm_share.mps import status as mps_reader
 from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess
 from slurm_share.node import processes
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, ledger_file, observe, release, state
+from slurm_share.share.backends import mps as backend
 from slurm_share.share.records import Plan
 from slurm_share.share.rules import owners
 from slurm_share.testing import FakeNvml
@@ -385,8 +388,8 @@ def test_a_folder_that_cannot_be_removed_is_no_reason_to_drain(node, monkeypatch
     with monkeypatch.context() as full:
         (node.paths.mps / "2999/00000000-000000").mkdir(parents=True)
         failed = (MpsFailed(place, "MpsFolderError", "too much"),)
-        full.setattr(release.daemons, "stop_many", lambda *_, **__: failed)
-        full.setattr(release.mps_reader, "read_processes", lambda **_: (daemon,) if left else ())
+        full.setattr(daemons, "stop_many", lambda *_, **__: failed)
+        full.setattr(mps_reader, "read_processes", lambda **_: (daemon,) if left else ())
         full.setattr(release.termination, "end_processes", lambda some, _: tuple(some))
         full.setattr(release.process, "wait_gone", lambda some, _: tuple(some))
         full.setattr(release, "OUTLIVES_S", 0.0)
@@ -506,7 +509,7 @@ def test_a_daemon_that_no_job_has_is_stopped_unless_a_job_comes_meanwhile(node, 
         kept.append([place.gpu for place in places if unless(place.gpu)])
         return ()
 
-    monkeypatch.setattr(release.daemons, "stop_many", stop_many)
+    monkeypatch.setattr(daemons, "stop_many", stop_many)
     node.epilog()
     assert sorted(stopped) == sorted(gpus)
     assert kept == [[], [gpus[1]]]
@@ -520,9 +523,9 @@ def test_what_outlives_a_daemon_is_ended_only_where_it_is_its_users(node, monkey
         for pid, uid in ((5, 2998), (6, 2999))
     )
     ended = []
-    monkeypatch.setattr(release.mps_reader, "read_processes", lambda *_, **__: found)
+    monkeypatch.setattr(mps_reader, "read_processes", lambda *_, **__: found)
     monkeypatch.setattr(release.termination, "end_processes", lambda those, _: ended.extend(those) or ())
-    release._end_rest([place], found, Deadline.after(30), "epilog", release.Findings())
+    backend.end_rest([place], found, Deadline.after(30))
     assert [one.identity.pid for one in ended] == [5]
 
 
@@ -545,7 +548,7 @@ def test_what_is_left_of_a_daemon_is_found_by_any_of_its_names(node):
     (user / "22222222-222222.ui").touch()
     (user / ".33333333-333333.12345").mkdir()
     (node.paths.mps / "notes").touch()
-    leaves = [pipe.rpartition("/")[2] for uid, pipe in release.mps_reader.read_pipes(node.paths) if uid == 2999]
+    leaves = [pipe.rpartition("/")[2] for uid, pipe in backend.read_traces(node.paths) if uid == 2999]
     assert leaves == ["00000000-000000", "11111111-111111", "22222222-222222", "33333333-333333"]
 
 

@@ -21,15 +21,16 @@ from slurm_share.core.errors import ConfigError
 from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.settings import Settings
-from slurm_share.mps import status
+from slurm_share.mps import daemons, status
 from slurm_share.mps.records import MpsProcess, MpsStopped
 from slurm_share.node import processes, scratch_removal
 from slurm_share.node import scratch as scratch_reader
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, ledger_file, release, state
-from slurm_share.share.records import MpsOffer, Plan, Prepared
-from slurm_share.share.rules import environment, reconcile
-from slurm_share.testing import FakeNvml
+from slurm_share.share.backends import registry
+from slurm_share.share.records import Plan, Prepared
+from slurm_share.share.rules import reconcile
+from slurm_share.testing import FakeNvml, offers_of
 
 ALICE = 20000 + os.getpid() % 20000 * 2
 BOB = ALICE + 1
@@ -376,7 +377,7 @@ def test_a_user_whose_jobs_are_over_keeps_nobody_out(node):
 
 def variables(plan):
     """The variables of the plan's first slot."""
-    return {one.name: one.value for one in environment.slot_environment(plan, plan.slots[0])}
+    return {one.name: one.value for one in registry.slot_environment(plan, plan.slots[0])}
 
 
 def numbers(node):
@@ -1208,8 +1209,8 @@ def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
         node.epilog(1)
         return Prepared()
 
-    monkeypatch.setattr(admission, "start_mps", slowly)
-    monkeypatch.setattr(admission, "offer", lambda *_: MpsOffer(48))
+    monkeypatch.setattr(admission, "prepare", slowly)
+    monkeypatch.setattr(admission, "read_offers", lambda job, *_: offers_of(job.share))
     assert node.prolog(1, share="4")
     assert node.plan(1) is None
     assert node.jobs() == []
@@ -1247,7 +1248,7 @@ class Slow:
         hers = start(ALICE)
         daemon = MpsProcess(process.identify(hers.pid), "daemon", str(node.paths.mps / f"{ALICE}/00000000-000000"))
         stopped = lambda places, *_: tuple(MpsStopped(one, "quit", (), (), 1.0) for one in places)  # noqa: E731
-        monkeypatch.setattr(release.daemons, "stop_many", self.whole(stopped))
+        monkeypatch.setattr(daemons, "stop_many", self.whole(stopped))
         monkeypatch.setattr(status, "read_processes", lambda **_: (daemon,))
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
         monkeypatch.setattr(release.termination, "end_processes", self.whole(lambda some, _: tuple(some)))

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ...core.verdicts import fail as fail
+from ...core.verdicts import ok as ok
+from ...core.verdicts import skip as skip
+from ...core.verdicts import unsafe as unsafe
+from ...core.verdicts import warn as warn
 from ...share.rules import site
 from ..facts.records import (
     Check,
@@ -24,26 +29,6 @@ Look = Callable[[Facts], Sequence[Verdict]]
 def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) -> Callable[[Look], Check]:
     """Make the function below it a Check."""
     return lambda look: Check(name, roles, asks, why, fix, look)
-
-
-def ok(what: str) -> list[Verdict]:
-    """All is well."""
-    return [Verdict("PASS", what)]
-
-
-def warn(what: str, fix: str = "") -> list[Verdict]:
-    """It works, and not as it should."""
-    return [Verdict("WARN", what, fix)]
-
-
-def fail(what: str, fix: str = "") -> list[Verdict]:
-    """Jobs are refused, run unshared, or a node goes down by it."""
-    return [Verdict("FAIL", what, fix)]
-
-
-def skip(why: str | Unseen) -> list[Verdict]:
-    """It cannot be seen, or there is nothing to see."""
-    return [Verdict("SKIP", why.why if isinstance(why, Unseen) else why)]
 
 
 def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
@@ -74,20 +59,6 @@ def seconds(facts: Facts, key: str) -> float | None:
     if isinstance(found, Unseen) or not found:
         return None
     return site.parse_seconds(found[-1])
-
-
-def unsafe(file: FileFact, trusted: Iterable[int] = (0,)) -> str:
-    """Why somebody else than root could change what is run or read here; empty: nobody can.
-
-    A folder with the sticky bit, such as /tmp, keeps others from replacing what is not theirs.
-    """
-    for step in file.chain:
-        last = step is file.chain[-1]
-        if step.uid not in trusted:
-            return f"{step.path} belongs to uid {step.uid}"
-        if step.mode & 0o022 and (last or not step.mode & 0o1000):
-            return f"{step.path} is writable by others (mode {step.mode & 0o7777:04o})"
-    return ""
 
 
 def closed(file: FileFact) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 
 from ..facts.records import Check, Facts, Finding, Outcome
 from . import (
+    backends,
     gpus,
     hooks,
-    mps,
     plugin,
     policy,
     slurm,
@@ -22,7 +22,7 @@ THEMES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("Prolog and Epilog", hooks.CHECKS),
     ("What the controller makes of a shared job", policy.CHECKS),
     ("The operating system, and what jobs are confined with", system.CHECKS),
-    ("GPUs and MPS", (*gpus.CHECKS, *mps.CHECKS)),
+    (f"GPUs and {backends.TITLES}", (*gpus.CHECKS, *backends.CHECKS, gpus.cuda)),
     ("What slurm-share keeps on a node", state.CHECKS),
 )
 ALL: tuple[Check, ...] = tuple(check for _, checks in THEMES for check in checks)

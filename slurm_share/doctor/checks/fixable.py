@@ -7,9 +7,11 @@ from typing import Literal
 from msgspec import Struct
 
 from ...core.installed import CHOOSER, PLUGIN
+from ...share.backends import registry
 from ...share.records import LedgerJob
+from ...share.rules.daemons import has_job
 from ..facts.records import Facts, Unseen
-from . import mps, state
+from . import state
 from .base import release_of
 
 Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
@@ -21,7 +23,7 @@ class Mend(Struct, frozen=True):
     kind: Kind
     """epilog: what a job's Epilog would have done. choose: the package's slurm-share-plugin, relink: the plugin's link
     where there is no such program. narrow: take others' write bits from a path of ours. mode: a GPU's compute mode that
-    a job left. daemon: an MPS daemon of ours that no job has."""
+    a job left. daemon: a daemon of ours that no job has."""
     what: str
     """In words, for whoever asked for it."""
     job_id: int = 0
@@ -29,9 +31,9 @@ class Mend(Struct, frozen=True):
     restart_count: int | None = None
     partition: str | None = None
     path: str = ""
-    """Of the link, the file, or the daemon's pipe folder."""
+    """Of the link, the file, or the daemon's folder."""
     target: str = ""
-    """What the link is to point to, or the GPU."""
+    """What the link is to point to, the GPU, or the name of the daemon's backend."""
 
 
 def plan(facts: Facts) -> tuple[Mend, ...]:
@@ -107,8 +109,15 @@ def _unused(facts: Facts) -> tuple[Mend, ...]:
         if one.gpu not in used
     ]
     found += [
-        Mend("daemon", f"{pipe}: the MPS daemon of uid {uid}, who has no job on it", uid=uid, path=pipe)
-        for uid, pipe, _ in facts.state.daemons
-        if not mps.has_job(facts, uid, pipe)
+        Mend(
+            "daemon",
+            f"{one.folder}: the {registry.get(name).title} daemon of uid {one.uid}, who has no job on it",
+            uid=one.uid,
+            path=one.folder,
+            target=name,
+        )
+        for name, health in ({} if isinstance(facts.backends, Unseen) else facts.backends).items()
+        for one in health.daemons
+        if one.condition != "hidden" and not has_job(ledger, one.uid, one.folder)
     ]
     return tuple(found)

@@ -1,11 +1,11 @@
-"""The GPUs of a node, their driver, and MPS for them."""
+"""The GPUs of a node, their driver, and what runs on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...mps.records import MPS_NAME
 from ...node.records import NodeProcess
+from ...share.backends import registry
 from ...share.rules.leftovers import FIRST_ORDINARY_UID
 from ..facts.records import Facts, SeenGpu, Unseen, Verdict
 from .base import (
@@ -15,7 +15,6 @@ from .base import (
     named,
     ok,
     skip,
-    unsafe,
     warn,
 )
 from .policy import gpus_of
@@ -212,64 +211,40 @@ def gpu_processes(facts: Facts) -> Sequence[Verdict]:
 
 
 def _belongs(process: NodeProcess, facts: Facts) -> bool:
-    """Whether it may be on a GPU: of a job that is here, of MPS (which has checks of its own), or tolerated."""
+    """Whether it may be on a GPU: of a job that is here, of a backend (which has checks of its own), or tolerated."""
     who, ledger, config = process.identity, facts.state.ledger, facts.config
     known = facts.state.live_jobs | (set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs})
     known |= set() if isinstance(facts.slurm.jobs_here, Unseen) else facts.slurm.jobs_here
-    if process.job_id in known or (who.name or "").startswith(MPS_NAME):
+    if process.job_id in known or registry.is_own_process(who.name or ""):
         return True
     tolerated = () if isinstance(config, Unseen) else config.settings.tolerated_processes
     return who.uid is not None and who.uid < FIRST_ORDINARY_UID and who.name in tolerated
 
 
 @check(
-    "mps-program",
+    "cuda",
     COMPUTE,
-    asks="NVIDIA's MPS programs are here, and root's alone",
-    why="without them tasks share by taking turns, and no memory cap is enforced",
-    fix="install the driver's compute utilities (nvidia-compute-utils, nvidia-driver-cuda), or set mps_control",
+    asks="the CUDA that programs are built with here is none that is newer than the driver",
+    why="a program of a newer CUDA fails on this driver, and under MPS it is known to hang (OLCF user documentation)",
+    fix="point /usr/local/cuda to a CUDA that the driver serves, or install a newer driver",
 )
-def mps_program(facts: Facts) -> Sequence[Verdict]:
-    if isinstance(facts.config, Unseen):
-        return skip("config.toml is not understood")
-    path = facts.config.settings.mps_control
-    if not path:
-        return ok("config.toml wants none")
-    if (nothing := _no_driver(facts)) is not None:
-        return nothing
-    control, server = facts.gpus.control, facts.gpus.server
-    if control is None:
-        return warn(f"there is no {path}")
-    if not control.is_executable:
-        return warn(f"{path} is not executable", f"chmod 755 {path}")
-    if why := unsafe(control):
-        return fail(why, f"chown root and chmod go-w {path}")
-    if server is None:
-        return warn(f"{path} is here, and nvidia-cuda-mps-server beside it is not: no client will be served")
-    return ok(path)
+def cuda(facts: Facts) -> Sequence[Verdict]:
+    served, toolkit = facts.gpus.cuda, facts.gpus.toolkit
+    if served is None:
+        return skip("the driver does not tell which CUDA it serves")
+    said = f"{served[0]}.{served[1]}"
+    if not toolkit:
+        return ok(f"the driver serves CUDA {said}; there is no /usr/local/cuda")
+    words = [int(word) for word in toolkit.split(".")[:2] if word.isdecimal()]
+    if len(words) < 2:
+        return skip(f"/usr/local/cuda does not say its version: {toolkit}")
+    if words[0] > served[0]:
+        return warn(f"/usr/local/cuda is {toolkit}, and the driver serves CUDA {said}")
+    if words[0] == served[0] and words[1] > served[1]:
+        # Within one major version CUDA promises that programs run on older drivers (minor version compatibility).
+        return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}: the same major version")
+    return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}")
 
 
-@check(
-    "foreign-mps",
-    COMPUTE,
-    asks="no MPS daemon runs but ours",
-    why="it is never stopped by us; a GPU that it holds refuses our servers, and shared jobs run without MPS",
-    fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (one with protocol 3: the same program"
-    " with -q); take it out of the node's start",
-)
-def foreign_mps(facts: Facts) -> Sequence[Verdict]:
-    found: list[Verdict] = []
-    for one in facts.gpus.foreign:
-        who = one.identity
-        where = one.pipe or "a folder that is not told"
-        ask = f"CUDA_MPS_PIPE_DIRECTORY={where} nvidia-cuda-mps-control"
-        fix = "" if one.pipe is None else f"echo quit | {ask}" if one.protocol == 2 else f"{ask} -q"
-        what = "MPS daemon" if one.protocol == 2 else f"MPS daemon (protocol {one.protocol})"
-        found += warn(f"{what} {who.pid} of uid {who.uid} in {where} is not ours", fix)
-    return found or ok("no daemon but ours")
-
-
-CHECKS = (
-    driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes, mps_program,
-    foreign_mps,
-)  # fmt: skip
+CHECKS = (driver, gpu_count, simulated_gpus, gpu_health, mig, persistence, compute_mode, gpu_processes)
+"""All but `cuda`, which comes last."""

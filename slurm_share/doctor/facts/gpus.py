@@ -1,71 +1,28 @@
-"""The GPUs of this node as a physician looks at them: modes, errors, programs on them; and MPS for them."""
+"""The GPUs of this node as a physician looks at them: modes, errors, programs on them."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
-from ...core import process
-from ...core.errors import CommandError, DriverError
-from ...core.patterns import pattern
-from ...core.records import Owner
-from ...core.settings import Settings
-from ...mps import control as mp_control
-from ...mps import processes, status
-from ...mps.records import MpsProcess
-from ...node import processes as node_processes
+from ...core.errors import DriverError
+from ...node import processes
 from ...node.gpus import binding
 from ...node.records import Gpu, GpuReading
-from . import programs
-from .records import FileFact, GpuFacts, Mount, SeenGpu, Unseen
-
-FIRST_WITH_VERSION = 590
-"""Driver whose MPS control program is the first with `-v` (docs.nvidia.com/deploy/mps, release 590)."""
-ASK_S = 4.0
-NOBODY = 65534
-_CUDA_VERSION = pattern(r"(?a)\b([1-9][0-9]0[0-9]0)\b")
+from .records import GpuFacts, SeenGpu, Unseen
 
 
-def read_gpus(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> GpuFacts:
-    """Driver, GPUs and MPS. A driver that does not answer is said, and MPS's programs are looked at all the same."""
+def read_gpus(root: Path = Path("/")) -> GpuFacts:
+    """Driver and GPUs. A driver that does not answer is said."""
     version: str | Unseen
     try:
         version, gpus, cuda = read_driver()
     except DriverError as error:
         version, gpus, cuda = Unseen(str(error)), (), None
-    control = settings.mps_control
-    return GpuFacts(
-        version,
-        gpus,
-        programs.read_file_fact(control, root, mounts) if control else None,
-        _server(control, root, mounts),
-        _foreign_daemons(control, state_root, root),
-        cuda,
-        read_toolkit(root),
-        read_control_cuda(control, version) if root == Path("/") else None,
-    )
-
-
-def _foreign_daemons(control: str, state_root: str, root: Path) -> tuple[MpsProcess, ...]:
-    """Those of either protocol. A process that only has the name of one, such as su behind a link, is none."""
-    files = processes.read_program_files(control) if control else frozenset[str]()
-    return tuple(
-        one
-        for one in status.foreign_daemons(status.read_processes(str(root / "proc")), state_root)
-        if one.program is None or processes.runs_program(one, files)
-    )
-
-
-def _server(control: str, root: Path, mounts: Sequence[Mount]) -> FileFact | None:
-    """The daemon starts its server from its own folder, or from its search path."""
-    folders = [os.path.dirname(control), "/usr/bin", "/usr/sbin"] if control else []  # noqa: PTH120
-    found = (programs.read_file_fact(f"{one}/nvidia-cuda-mps-server", root, mounts) for one in folders)
-    return next((one for one in found if one is not None), None)
+    return GpuFacts(version, gpus, cuda, read_toolkit(root))
 
 
 def read_toolkit(root: Path = Path("/")) -> str:
@@ -75,31 +32,6 @@ def read_toolkit(root: Path = Path("/")) -> str:
         return str(data["cuda"]["version"])
     except (OSError, ValueError, TypeError, KeyError):
         return ""
-
-
-def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | None:
-    """Return the CUDA release that the MPS control program says it belongs to (`-v`), such as (13, 1).
-
-    None where it is not asked, or does not say. A program older than driver 590 takes `-v` for nothing and tries to
-    speak with a daemon; so it is not asked, and a newer one runs as nobody with a folder for daemons that is not there.
-    """
-    major = driver.partition(".")[0] if isinstance(driver, str) else ""
-    if not program or not major.isdecimal() or int(major) < FIRST_WITH_VERSION:
-        return None
-    nobody = Owner(NOBODY, NOBODY) if os.geteuid() == 0 else None
-    env = {"PATH": mp_control.SEARCH_PATH, processes.PIPE_VARIABLE.decode(): "/nonexistent/slurm-share"}
-    try:
-        said = process.exchange([program, "-v"], timeout_s=ASK_S, env=env, owner=nobody)
-    except CommandError:
-        return None
-    return parse_control_cuda(said.stdout + said.stderr)
-
-
-def parse_control_cuda(text: str) -> tuple[int, int] | None:
-    """Return (13, 1) for a text with the number 13010, which is major * 1000 + minor * 10 as in CUDA_VERSION of cuda.h;
-    None where there is no such number."""
-    match = _CUDA_VERSION.search(text)
-    return None if match is None else (int(match[1]) // 1000, int(match[1]) % 1000 // 10)
 
 
 def read_driver() -> tuple[str, tuple[SeenGpu, ...], tuple[int, int] | None]:
@@ -141,7 +73,7 @@ def _one(gpu: Gpu, handle: Any) -> SeenGpu:
         None if mode is None else int(mode),
         None if persistence is None else bool(persistence),
         _problems(handle),
-        node_processes.read_processes(one.pid for one in reading.processes),
+        processes.read_processes(one.pid for one in reading.processes),
     )
 
 

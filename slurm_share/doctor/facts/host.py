@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +15,13 @@ from ...core import config, names
 from ...core.errors import ConfigError, SlurmShareError, UsageError
 from ...core.installed import HOME, OBJECT, PLUGIN
 from ...core.settings import Configuration, Settings
+from ...share.backends.base import Health
 from ...slurm.conf_text import ConfText
+from . import backends as fact_backends
 from . import package as fact_package
-from . import programs, state
+from . import programs
 from . import slurm as fact_slurm
+from . import state as fact_state
 from . import system as fact_system
 from .records import (
     ROLES,
@@ -27,6 +30,8 @@ from .records import (
     FileFact,
     GpuFacts,
     HostFacts,
+    LostPath,
+    Mount,
     PluginFacts,
     Role,
     SlurmFacts,
@@ -72,7 +77,7 @@ def read_facts(
     roles = roles or find_roles(host, text, system, file)
     jobs: frozenset[int] | None = None
     if "compute" in roles and not all_jobs:
-        jobs = _within(lambda: state.read_job_ids(names.STATE_ROOT, root), lambda why: None)
+        jobs = _within(lambda: fact_state.read_job_ids(names.STATE_ROOT, root), lambda why: None)
     slurm = _within(
         lambda: fact_slurm.read_slurm(ask, file, text, node, roles, root, system.mounts, jobs),
         lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
@@ -126,21 +131,44 @@ def _with_node(
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
     def driver(settings: Settings) -> GpuFacts:
-        from . import gpus  # NVML is asked for on compute nodes alone
+        from . import gpus as fact_gpus  # NVML is asked for on compute nodes alone
 
-        return gpus.read_gpus(settings, state_root, root, mounts)
+        return fact_gpus.read_gpus(root)
 
     wanted = _agent_wanted(settings, root)
     token = _within(lambda: programs.read_file_fact(settings.agent_token_file, root, mounts), lambda why: None, FILE_S)
+    state = _within(
+        lambda: fact_state.read_state(settings, state_root, root, mounts),
+        lambda why: StateFacts(state_root, ledger=Unseen(why)),
+    )
+    gpus = _within(lambda: (look_at_gpus or driver)(settings), lambda why: GpuFacts(Unseen(why)))
+    backends, lost = _within(
+        lambda: _read_backends(settings, state_root, root, mounts, gpus, state, asks_daemons=facts.is_root),
+        lambda why: (Unseen(why), ()),
+    )
     return replace(
         facts,
-        state=_within(
-            lambda: state.read_state(settings, state_root, root, mounts, facts.is_root),
-            lambda why: StateFacts(state_root, ledger=Unseen(why)),
-        ),
-        gpus=_within(lambda: (look_at_gpus or driver)(settings), lambda why: GpuFacts(Unseen(why))),
+        state=replace(state, lost=(*state.lost, *lost)),
+        gpus=gpus,
+        backends=backends,
         agent=AgentFacts(wanted, ask_agent(settings) if wanted else "", token),
     )
+
+
+def _read_backends(
+    settings: Settings,
+    state_root: str,
+    root: Path,
+    mounts: Sequence[Mount],
+    gpus: GpuFacts,
+    state: StateFacts,
+    *,
+    asks_daemons: bool,
+) -> tuple[Mapping[str, Health] | Unseen, tuple[LostPath, ...]]:
+    found = fact_backends.read_backends(
+        settings, state_root, root, mounts, driver=gpus.driver, ledger=state.ledger, asks_daemons=asks_daemons
+    )
+    return found, fact_backends.lost_of(found, state_root, root)
 
 
 def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:

@@ -11,33 +11,21 @@ from typing import Literal
 from msgspec import Struct
 
 from ...core.settings import Configuration
-from ...mps.records import MpsHealth, MpsProcess
+from ...core.verdicts import FileFact as FileFact
+from ...core.verdicts import Outcome as Outcome
+from ...core.verdicts import Owned as Owned
+from ...core.verdicts import Unseen as Unseen
+from ...core.verdicts import Verdict as Verdict
 from ...node.records import Gpu, NodeProcess
+from ...share.backends.base import Health
 from ...share.records import Ledger, LedgerJob
 
 Role = Literal["controller", "login", "compute"]
-Outcome = Literal["PASS", "WARN", "FAIL", "SKIP"]
 Shown = tuple[str, ...]
 ROLES: tuple[Role, ...] = ("controller", "login", "compute")
 
 
-class Unseen(Struct, frozen=True):
-    """A fact that this caller, on this host, now, cannot see."""
-
-    why: str
-
-
 # --- Findings --------------------------------------------------------------------------------------------------------
-
-
-class Verdict(Struct, frozen=True):
-    """What one check says about one thing."""
-
-    outcome: Outcome
-    what: str
-    """A sentence: what was seen, or why it was not."""
-    fix: str = ""
-    """Of a WARN or FAIL: what to do, in one line. Empty: what the check says in general."""
 
 
 class Check(Struct, frozen=True):
@@ -64,37 +52,6 @@ class Finding(Struct, frozen=True):
 
 
 # --- Facts: files ----------------------------------------------------------------------------------------------------
-
-
-class Owned(Struct, frozen=True):
-    """One step of a path."""
-
-    path: str
-    uid: int
-    mode: int
-    """Permission bits."""
-
-
-class FileFact(Struct, frozen=True):
-    """A file that is there."""
-
-    path: str
-    """As it was asked for."""
-    chain: tuple[Owned, ...]
-    """From the root folder down to the file, links followed."""
-    is_file: bool = True
-    file_system: str = ""
-    """The kernel's name of it: ext4, tmpfs, nfs4."""
-    interpreter: str | None = None
-    """Of a script: the program in its first line."""
-    interpreter_is_there: bool = True
-    is_ours: bool = False
-    """Of a hook: it is one of ours, or a script that names it."""
-
-    @property
-    def is_executable(self) -> bool:
-        """Whether root may start it: root needs one x bit of any."""
-        return self.is_file and bool(self.chain[-1].mode & 0o111)
 
 
 class ConfiguredHook(Struct, frozen=True):
@@ -295,10 +252,6 @@ class StateFacts(Struct, frozen=True):
     """Jobs with a slurmstepd here."""
     abandoned: tuple[LedgerJob, ...] = ()
     """Jobs that were not all cleared up after: the hook was killed, or had no more time."""
-    daemons: tuple[tuple[int, str, bool], ...] = ()
-    """(uid, pipe directory, whether its daemon lives) of every MPS daemon of ours of which anything is left."""
-    health: Mapping[str, MpsHealth] = {}
-    """By pipe directory: how those that live answered; not there: none was asked."""
     lost: tuple[LostPath, ...] = ()
     folders_of_root: tuple[FileFact, ...] = ()
     """Those that hooks make below the state folder, without the ones that are the users' own."""
@@ -336,22 +289,14 @@ class SeenGpu(Struct, frozen=True):
 
 
 class GpuFacts(Struct, frozen=True):
-    """The GPUs of this node and MPS for them."""
+    """The GPUs of this node and their driver."""
 
     driver: str | Unseen = Unseen("not asked")
     gpus: tuple[SeenGpu, ...] = ()
-    control: FileFact | None = None
-    """NVIDIA's MPS control program, as configured."""
-    server: FileFact | None = None
-    """The server program beside it, which it starts."""
-    foreign: tuple[MpsProcess, ...] = ()
-    """MPS daemons that somebody started by other means than ours."""
     cuda: tuple[int, int] | None = None
     """The newest CUDA that the driver serves, such as (12, 4); None: it does not tell."""
     toolkit: str = ""
     """Version of the CUDA that programs here are built with (/usr/local/cuda); empty: there is none."""
-    control_cuda: tuple[int, int] | None = None
-    """The CUDA that the MPS control program belongs to; None: it was not asked, or does not tell."""
 
 
 class AgentFacts(Struct, frozen=True):
@@ -388,4 +333,6 @@ class Facts(Struct, frozen=True):
     host_facts: HostFacts = HostFacts()
     state: StateFacts = StateFacts("")
     gpus: GpuFacts = GpuFacts()
+    backends: Mapping[str, Health] | Unseen = {}
+    """By name, each backend of share/backends/ as it is on this node."""
     agent: AgentFacts = AgentFacts()

@@ -1,4 +1,4 @@
-"""What slurm-share itself keeps on this node: its folder, ledger, daemons and log."""
+"""What slurm-share itself keeps on this node: its folder, ledger, jobs' files and log."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import os
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...core import names, process
-from ...core.errors import MpsError, StateError
+from ...core.errors import StateError
 from ...core.paths import Paths
-from ...core.records import Owner, ProcessIdentity
+from ...core.records import ProcessIdentity
 from ...core.settings import Settings
-from ...mps import status
-from ...mps.records import MpsPlace
 from ...node import processes
 from ...share import ledger_file
-from ...share.records import Ledger, LedgerJob
-from . import mps as fact_mps
+from ...share.records import Ledger, LedgerJob, Plan
 from . import programs, system
 from .records import FileFact, LostPath, Mount, StateFacts, Unseen
 
@@ -31,13 +28,11 @@ def read_state(
     state_root: str,
     root: Path = Path("/"),
     mounts: Sequence[Mount] = (),
-    ask_daemons: bool = False,
 ) -> StateFacts:
-    """All of it; what is for root's eyes alone is Unseen to others. `ask_daemons`: speak to those that live."""
+    """All of it; what is for root's eyes alone is Unseen to others."""
     paths = Paths(root=root / state_root.lstrip("/"))
     user = f"{state_root}/{names.USER_FOLDER}"
     ledger, broken = _ledger(paths, root)
-    daemons = () if isinstance(ledger, Unseen) else _daemons(paths, root)
     writable, problem = _can_log(settings.log_file, root)
     return StateFacts(
         root=state_root,
@@ -52,14 +47,12 @@ def read_state(
         folders=_folders(paths),
         live_jobs=frozenset(job.job_id for job in processes.read_live_jobs(root / "proc")),
         abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
-        daemons=daemons,
         now=time.time(),
         uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         log=programs.read_file_fact(settings.log_file, root, mounts) if settings.log_file else None,
         log_is_writable=writable,
         log_problem=problem,
         log_free_percent=_room_for_log(settings.log_file, root),
-        health=fact_mps.read_healths(daemons, settings, root) if ask_daemons else {},
         lost=() if isinstance(ledger, Unseen) else _lost(ledger, paths, root),
         folders_of_root=_folders_of_root(paths, state_root, root),
         lock_holder=read_lock_holder(paths.ledger_lock, root / "proc"),
@@ -103,18 +96,6 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(found.items()))
 
 
-def _daemons(paths: Paths, root: Path) -> tuple[tuple[int, str, bool], ...]:
-    """The kernel is asked who holds each one's lock, and no daemon is spoken to."""
-    found = []
-    for uid, pipe in status.read_pipes(paths):
-        try:
-            lives = status.read_daemon(MpsPlace("", pipe, "", Owner(uid, uid)), str(root / "proc")) is not None
-        except MpsError:
-            continue
-        found.append((uid, pipe, lives))
-    return tuple(found)
-
-
 def _room_for_log(path: str, root: Path) -> int | None:
     return system.read_free_percent((root / path.lstrip("/")).parent) if path else None
 
@@ -135,10 +116,36 @@ def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFac
 def _lost(ledger: Ledger, paths: Paths, root: Path) -> tuple[LostPath, ...]:
     """An Epilog takes a job's folder away, and then its line in the ledger: of what is missing only that counts whose
     job is in the ledger still."""
-    lost = fact_mps.read_lost(ledger, paths)
-    again = _ledger(paths, root)[0] if lost else ledger
-    here = set() if isinstance(again, Unseen) else {job.job_id for job in again.jobs}
+    lost = read_lost(ledger, paths)
+    here = read_jobs_here(paths, root) if lost else frozenset()
     return tuple(one for one in lost if one.job_id in here)
+
+
+def read_jobs_here(paths: Paths, root: Path = Path("/")) -> frozenset[int]:
+    """Return the jobs in the ledger by now."""
+    ledger, _ = _ledger(paths, root)
+    return frozenset() if isinstance(ledger, Unseen) else frozenset(job.job_id for job in ledger.jobs)
+
+
+def read_lost(ledger: Ledger, paths: Paths) -> tuple[LostPath, ...]:
+    """Return what hooks made for the jobs in the ledger and is gone: a job's plan and its slots."""
+    return tuple(
+        LostPath(job.job_id, job.uid, path)
+        for job in ledger.jobs
+        if job.share
+        for path in _wanted(job, paths)
+        if not os.path.lexists(path)
+    )
+
+
+def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
+    yield str(paths.plan(job.job_id))
+    try:
+        plan = ledger_file.read_plan(paths, job.job_id)
+    except StateError:
+        return  # torn: the hooks' own check says so to its job
+    if isinstance(plan, Plan):
+        yield str(paths.slots(job.job_id))
 
 
 HELPER_START_S = 30.0
@@ -191,7 +198,7 @@ def _described(holder: ProcessIdentity, proc_folder: Path) -> str:
         return "a process that the kernel does not name here"
     if holder.start_ticks is None:
         return f"what process {holder.pid} started, which is gone itself (`fuser -v` names it),"
-    stopped = ", stopped" if fact_mps.is_stopped(holder.pid, str(proc_folder)) else ""
+    stopped = ", stopped" if processes.is_stopped(holder.pid, str(proc_folder)) else ""
     return f"process {holder.pid} ({holder.name or '?'}, uid {holder.uid}{stopped})"
 
 

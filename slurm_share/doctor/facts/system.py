@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ...core.errors import CommandError
 from ...core.process import Finished
-from . import daemon_limits, mps
+from ...node import processes as proc
+from . import daemon_limits
 from .records import HostFacts, Mount, Unseen
 
 Ask = Callable[[Sequence[str]], Finished]
@@ -30,7 +31,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
     daemons = frozenset(running)
     return HostFacts(
         daemons=daemons,
-        stopped={name: pid for name, pid in running.items() if mps.is_stopped(pid, str(root / "proc"))},
+        stopped={name: pid for name, pid in running.items() if proc.is_stopped(pid, str(root / "proc"))},
         mounts=read_mounts(root),
         node=_node_of(running.get("slurmd"), root),
         open_files=_open_files(running.get("slurmd"), root),

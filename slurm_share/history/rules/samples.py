@@ -141,7 +141,7 @@ def _has_others(seen: Snapshot, gpu: GpuLoad, user: str) -> bool:
     return bool(gpu.others_mib) or any(
         on.uuid == gpu.uuid
         for one in seen.processes
-        if one.user != user and not evidence.is_mps(one)
+        if one.user != user and not evidence.is_own(one)
         for on in one.gpus
     )
 

@@ -8,7 +8,8 @@ plan for the job: a triple without the administrators' half, or outside Slurm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -19,10 +20,9 @@ from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
 from ..records import (
-    BACKEND_MPS,
     BACKEND_TIME_SLICING,
     Grant,
-    MpsOffer,
+    Limits,
     Plan,
     Prepared,
     Refusal,
@@ -33,8 +33,11 @@ from . import drain, granted, limits
 # ---- What a job has ----
 
 
-def admit(job: JobContext, gpus: Sequence[Gpu], offer: MpsOffer, settings: Settings) -> Grant | Refusal | None:
-    """Return what a job has that comes to a node with `gpus` and with MPS as on `offer`; None: an ordinary job."""
+def admit(job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settings: Settings) -> Grant | Refusal | None:
+    """Return what a job has that comes to a node with `gpus`; None: an ordinary job.
+
+    offers: of the backends that may serve the job, in order of preference. No more of them are read than are needed.
+    """
     if job.share is None:
         return None
     share = job.share
@@ -56,17 +59,19 @@ def admit(job: JobContext, gpus: Sequence[Gpu], offer: MpsOffer, settings: Setti
             "an administrator must compare gres.conf with nvidia-smi -L on this node",
             cause=drain.NO_SUCH_GPU,
         )
-    if share.per_gpu > offer.client_limit and share.mps is not False:
+    offers = iter(offers)
+    preferred = next(offers)
+    if preferred.client_limit is not None and share.per_gpu > preferred.client_limit:
         return refusal(
             job,
-            f"{_too_many_clients(share.per_gpu, offer)}; ask for --share-gpu={offer.client_limit} or less, or add "
-            "mps=off",
+            f"{_too_many_clients(share.per_gpu, preferred)}; ask for --share-gpu={preferred.client_limit} or less, or "
+            f"add {option.RENOUNCING}",
         )
-    return grant(job, found, offer, settings)
+    return grant(job, found, chain((preferred,), offers), settings)
 
 
 def grant(
-    job: JobContext, gpus: Sequence[Gpu], offer: MpsOffer, settings: Settings, *, processes: int | None = None
+    job: JobContext, gpus: Sequence[Gpu], offers: Iterable[Limits], settings: Settings, *, processes: int | None = None
 ) -> Grant | Refusal:
     """Return how a job shares its `gpus`, among how many tasks, and through which backend.
 
@@ -89,23 +94,7 @@ def grant(
     share = _in_force(asked, processes, len(gpus))
     count = 1 if is_part else share.per_gpu * len(gpus) if processes is None else processes if gpus else 0
     plain = Grant(job, share, tuple(gpus), count, is_part, BACKEND_TIME_SLICING)
-    if not _needs_mps(plain, settings):
-        return plain
-    why_not = _why_no_mps(share, gpus, offer)
-    if why_not is None:
-        return replace(plain, backend=BACKEND_MPS)
-    if share.mps:
-        return refusal(job, f"mps=on was asked, and {why_not}")
-    if share.mps is False:
-        return plain
-    if settings.mps_required and offer.is_missing:
-        return refusal(
-            job,
-            f"this site requires MPS (mps_required), and {why_not}; an administrator must look at this node",
-            cause=drain.NO_MPS_PROGRAM,
-        )
-    note = f"the GPUs are shared without MPS: {why_not}; the tasks of a GPU take turns on it, and no cap is enforced"
-    return replace(plain, note=note)
+    return _through_backend(plain, iter(offers)) if _gains(plain, settings) else plain
 
 
 # ---- The decision ----
@@ -121,14 +110,15 @@ def decide(
 ) -> Plan | Refusal:
     """Decide which GPU, memory and slot each task gets, with what was prepared for the grant.
 
-    A share that insisted on MPS is refused if a daemon did not start; any other goes on, and is told.
+    A share that insists on its backend is refused if that fails on a GPU; any other goes on, and is told.
 
     on_gpu: of a job that has a part of a GPU, its number among the parts (reconcile.free_part).
     """
     job, failures = grant.job, prepared.failures
-    if failures and grant.share.mps:
+    if failures and option.insists(grant.share):
         uuid, why = next(iter(failures.items()))
-        return refusal(job, f"mps=on was asked, and MPS did not start on {uuid}: {why}", cause=drain.MPS_FAILED)
+        why = f"{option.INSISTING} was asked, and {grant.title} did not start on {uuid}: {why}"
+        return refusal(job, why, cause=drain.MPS_FAILED)
     slots = tuple(_slot(number, grant, prepared, settings, on_gpu) for number in range(grant.slots))
     return Plan(
         job.job_id,
@@ -156,7 +146,7 @@ def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_
     turn, place = divmod(number, len(grant.gpus))
     gpu = grant.gpus[place]
     cap_mib = limits.memory_cap_mib(gpu, share, settings) if is_capped else None
-    directory = prepared.mps_directories.get(gpu.uuid)
+    served = prepared.served.get(gpu.uuid)
     return Slot(
         number=number,
         gpu=gpu,
@@ -165,9 +155,10 @@ def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_
         memory_cap_mib=cap_mib,
         memory_ratio=limits.memory_ratio(gpu, cap_mib),
         sm_percent=limits.sm_percent(share, settings) if is_capped else None,
-        mps_directory=directory,
-        backend=BACKEND_TIME_SLICING if directory is None else BACKEND_MPS,
+        mps_directory=None if served is None else served.mps_directory,
+        backend=BACKEND_TIME_SLICING if served is None else grant.backend,
         on_gpu=on_gpu,
+        variables=() if served is None else served.variables,
     )
 
 
@@ -189,7 +180,8 @@ def _notes(grant: Grant) -> tuple[str, ...]:
 
 def _failed(grant: Grant, failures: Mapping[str, str]) -> list[str]:
     return [
-        f"GPU {gpu.index} is shared without MPS: {failures[gpu.uuid]}; its tasks take turns, and no cap is enforced"
+        f"GPU {gpu.index} is shared without {grant.title}: {failures[gpu.uuid]}; its tasks take turns, and no cap is "
+        "enforced"
         for gpu in dict.fromkeys(grant.gpus)
         if gpu.uuid in failures
     ]
@@ -226,36 +218,52 @@ def too_many(processes: int, per_gpu: int, gpus: int) -> str:
     )
 
 
-# ---- MPS ----
+# ---- The backend ----
 
 
-def _needs_mps(grant: Grant, settings: Settings) -> bool:
-    """Return whether the tasks need MPS. One task alone on a GPU without a cap gains nothing from an MPS server."""
+def _gains(grant: Grant, settings: Settings) -> bool:
+    """Return whether the tasks need a backend. One task alone on a GPU without a cap gains nothing from any."""
     share = grant.share
     has_sm_cap = grant.job.share is not None and limits.sm_percent(share, settings) is not None
     has_cap = share.mem_mib is not None or has_sm_cap
-    return grant.slots > 0 and (share.per_gpu > 1 or has_cap or share.mps is True)
+    return grant.slots > 0 and (share.per_gpu > 1 or has_cap or option.insists(share))
 
 
-def _why_no_mps(share: ShareRequest, gpus: Sequence[Gpu], offer: MpsOffer) -> str | None:
-    if share.mps is False:
-        return "mps=off was asked"
-    if any(gpu.uuid.startswith("MIG-") for gpu in gpus):
-        return "a MIG instance is a GPU of its own and takes no MPS here"
-    if offer.why_not is None and share.per_gpu > offer.client_limit:
-        return _too_many_clients(share.per_gpu, offer)
+def _through_backend(plain: Grant, offers: Iterator[Limits]) -> Grant | Refusal:
+    """Return the grant with the first backend that can serve it, and a note on the one that should have."""
+    preferred = next(offers)
+    why_not = _why_not(preferred, plain)
+    if why_not is None:
+        return replace(plain, backend=preferred.backend, title=preferred.title)
+    chosen = next((offer for offer in offers if _why_not(offer, plain) is None), None)
+    if chosen is None:
+        insisted = f"{option.INSISTING} was asked, and " if option.insists(plain.share) else ""
+        return refusal(plain.job, f"{insisted}{why_not}")
+    if preferred.required_by and preferred.is_missing:
+        return refusal(
+            plain.job,
+            f"this site requires {preferred.title} ({preferred.required_by}), and {why_not}; an administrator must "
+            "look at this node",
+            cause=drain.NO_MPS_PROGRAM,
+        )
+    note = f"the GPUs are shared without {preferred.title}: {why_not}; {chosen.effect}"
+    return replace(plain, backend=chosen.backend, title=chosen.title, note=note)
+
+
+def _why_not(offer: Limits, grant: Grant) -> str | None:
+    """Return why a backend cannot serve the grant here; None: it can."""
+    if not offer.serves_mig and any(gpu.uuid.startswith("MIG-") for gpu in grant.gpus):
+        return f"a MIG instance is a GPU of its own and takes no {offer.title} here"
+    if offer.why_not is None and offer.client_limit is not None and grant.share.per_gpu > offer.client_limit:
+        return _too_many_clients(grant.share.per_gpu, offer)
     return offer.why_not
 
 
-def _too_many_clients(per_gpu: int, offer: MpsOffer) -> str:
-    return f"{per_gpu} tasks on a GPU are more than the {offer.client_limit} clients that MPS takes with this driver"
-
-
-def why_no_program(program: str, *, is_executable: bool) -> str | None:
-    """Return why a node whose configuration names that MPS control `program` cannot start MPS; None: it can."""
-    if not program:
-        return "this site has switched MPS off (mps_control)"
-    return None if is_executable else f"there is no {program} on this node"
+def _too_many_clients(per_gpu: int, offer: Limits) -> str:
+    return (
+        f"{per_gpu} tasks on a GPU are more than the {offer.client_limit} clients that {offer.title} takes with this "
+        "driver"
+    )
 
 
 # ---- Refusals ----

@@ -1,4 +1,4 @@
-"""Compute how much of a GPU one of its tasks may take, and how many clients MPS takes."""
+"""Compute how much of a GPU one of its tasks may take."""
 
 from __future__ import annotations
 
@@ -62,25 +62,3 @@ def _percent(choice: SmChoice, per_gpu: int) -> float | None:
         return None
     # MPS keeps one decimal (its answers are written %.1f); rounding down keeps N of them within the GPU.
     return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)
-
-
-MPS_CONNECTIONS = 2
-"""That a client of MPS has to its GPU if CUDA_DEVICE_MAX_CONNECTIONS says nothing (docs.nvidia.com/deploy/mps)."""
-
-
-def mps_clients_with(clients: int, connections: int | None) -> int:
-    """Return how many `clients` are left if each has so many connections (CUDA_DEVICE_MAX_CONNECTIONS).
-
-    NVIDIA's manual says that more connections of a client leave room for fewer clients, and not how many. Here the sum
-    of all connections stays the same.
-    """
-    return max(1, clients * MPS_CONNECTIONS // max(MPS_CONNECTIONS, connections or 0))
-
-
-def mps_clients(driver_version: str | None) -> int:
-    """Return how many clients of MPS one GPU takes: 60 since CUDA 13.1, which is driver 590; 48 before, from Volta on.
-
-    Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
-    """
-    major = (driver_version or "").partition(".")[0]
-    return 60 if major.isdecimal() and int(major) >= 590 else 48

@@ -1,4 +1,4 @@
-"""Whether the MPS daemons are there whose clients a node's tasks are to be.
+"""Whether the daemons are there whose clients a node's tasks are to be.
 
 A CUDA program with the variables of a daemon that is dead runs on without MPS, without its cap, and says nothing. So no
 task starts in a seat whose daemon is gone; the plugin refuses tasks of a step for the same reason (plugins/mps.c).
@@ -6,14 +6,12 @@ task starts in a seat whose daemon is gone; the plugin refuses tasks of a step f
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 
-from ...core.errors import MpsError
-from ...core.records import Owner
-from ...mps import processes
-from ...mps.records import MpsPlace
+from ...share.backends import registry
+from ...share.backends.base import Host
+from ...share.records import Slot
 from ..records import Seat
 
 AGAIN_S = 0.5
@@ -24,30 +22,22 @@ class Daemons:
     """The daemons of the seats, looked at when a task is about to start and not oftener than every AGAIN_S."""
 
     def __init__(self, seats: Sequence[Seat]) -> None:
-        self._pipes = [None if seat.gpu_slot is None else seat.gpu_slot.mps_directory for seat in seats]
+        self._slots = [seat.gpu_slot for seat in seats]
         self._looked: dict[str, tuple[float, str | None]] = {}
 
     def why_gone(self, seat: int) -> str | None:
         """What is wrong with the daemon of that seat; None: nothing, or it has none."""
-        pipe = self._pipes[seat]
-        if pipe is None:
+        slot = self._slots[seat]
+        if slot is None or slot.mps_directory is None:
             return None
-        looked, why = self._looked.get(pipe, (-AGAIN_S, None))
+        looked, why = self._looked.get(slot.mps_directory, (-AGAIN_S, None))
         now = time.monotonic()
         if now - looked >= AGAIN_S:
-            why = _look(pipe)
-            self._looked[pipe] = (now, why)
+            why = _look(slot, slot.mps_directory)
+            self._looked[slot.mps_directory] = (now, why)
         return why
 
 
-def _look(pipe: str) -> str | None:
-    place = MpsPlace("", pipe, "", Owner(os.getuid(), os.getgid()))
-    try:
-        holder = processes.lock_holder(place)
-    except MpsError as error:
-        return str(error)
-    if holder is None:
-        return f"the MPS daemon in {pipe} is gone"
-    if holder.name is not None and not processes.is_daemon(holder, place):
-        return f"MPS in {pipe}: {processes.describe_foreign(holder)}"
-    return None  # one that the kernel does not show (hidepid) is believed
+def _look(slot: Slot, folder: str) -> str | None:
+    daemons = registry.get(slot.backend).health(Host(), folders=(folder,)).daemons
+    return next((one.why for one in daemons if not one.lives), None)

@@ -29,8 +29,8 @@ from ...core.text import fold
 from ...node import descendants
 from ...node.memory import HostMemory
 from ...node.records import Room
+from ...share.backends import registry
 from ...share.rules import allocation
-from ...share.rules.environment import slot_environment
 from .. import run_folder
 from ..records import (
     ENV_ATTEMPT,
@@ -408,7 +408,7 @@ class Loop:
         its = self.node.seats[seat]
         if allowed is not None and its.gpu_slot is not None and self.node.plan is not None:
             gpu_slot = allocation.with_memory_cap(its.gpu_slot, allowed.cap_mib)
-            variables = slot_environment(self.node.plan, gpu_slot)
+            variables = registry.slot_environment(self.node.plan, gpu_slot)
             other = replace(its, rank=rank, gpu_slot=gpu_slot, environment=variables)
             env = task_process.Environment(environment.of_seat(self.common, self.what, self.node, other))
         else:

@@ -16,19 +16,19 @@ from ...core.errors import DriverError
 from ...core.paths import Paths
 from ...core.settings import Settings
 from ...core.text import fold
-from ...mps.records import MpsPlace
 from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
+from ...share.backends import registry
 from ...share.leases import Leases
 from ...share.records import Plan
-from ...share.rules import environment, limits
+from ...share.rules import limits
 from .. import run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Seat
 from ..rules import triple
 from ..rules.memory_caps import Budget
 from . import seating
-from .seating import Here, Seating
+from .seating import Here, Own, Seating
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -48,8 +48,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """By rising rank."""
     notes: tuple[str, ...] = ()
     """Sentences for the job's log."""
-    mps: tuple[MpsPlace, ...] = ()
-    """Daemons of our own."""
+    own: Own | None = None
+    """What was prepared for this launcher only."""
     leases: Leases | None = None
     """Of the slots of a plan."""
     plan: Plan | None = None
@@ -59,7 +59,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
-    """The seats of this node's processes, with slots leased, or daemons of our own started, until `release`.
+    """The seats of this node's processes, with slots leased, or GPUs prepared for them, until `release`.
 
     `folder` is the run's; nothing is made in it. Raises LaunchError where the node cannot run the processes, StateError
     where a plan or its slots cannot be used. Nothing is held then.
@@ -80,7 +80,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         folder=run_folder.node_folder(folder, run, first, last, here.node),
         seats=seats,
         notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
-        mps=found.mps,
+        own=found.own,
         leases=found.leases,
         plan=found.plan,
         budgets=_budgets(seats, found.plan, settings),
@@ -91,7 +91,7 @@ def release(node: Node) -> tuple[str, ...]:
     """End the daemons and give the slots back; what went wrong, in sentences. Can be done twice."""
     if node.leases is not None:
         node.leases.close()
-    return seating.stop_mps(node.mps)
+    return seating.release(node.own)
 
 
 def blank_result(run: Run, node: Node, seat: Seat) -> Ended:
@@ -179,8 +179,7 @@ def _read_seating(
     if plan is not None:
         return seating.lease(plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed)
     words = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
-    offer = seating.offer(driver, why_no_driver, settings)
-    return seating.deal(words, driver, processes, run.share, offer, here, paths, settings)
+    return seating.deal(words, driver, processes, run.share, why_no_driver, here, paths, settings)
 
 
 def _places(run: Run, processes: int, cores: Sequence[Core], seats: Seating) -> list[Place]:
@@ -203,7 +202,7 @@ def _seat(first: int, place: Place, seats: Seating) -> Seat:
         return Seat(first + place.local, place)
     slot = seats.slots[place.local] if seats.slots else None
     gpu_slot = seats.gpu_slots[place.local]
-    variables = () if seats.plan is None else environment.slot_environment(seats.plan, gpu_slot)
+    variables = () if seats.plan is None else registry.slot_environment(seats.plan, gpu_slot)
     return Seat(first + place.local, place, slot, seats.gpus[place.local], gpu_slot, variables)
 
 

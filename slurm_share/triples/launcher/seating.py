@@ -1,8 +1,8 @@
 """Which GPU each process of a node has, and by which right.
 
 Where the Prolog has made a plan, slots of it are leased, as slurmstepd leases them for a step of its own. Where there
-is none, the GPUs that Slurm gave to the job (outside Slurm: those that CUDA would see) are dealt in turn, with MPS
-daemons of the user's own where these can be had.
+is none, the GPUs that Slurm gave to the job (outside Slurm: those that CUDA would see) are dealt in turn, through a
+backend that serves this launcher only, where there is one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,30 +18,28 @@ from ...core import names
 from ...core.errors import LaunchError
 from ...core.paths import Paths
 from ...core.process import Deadline
-from ...core.records import ShareRequest
+from ...core.records import Owner, ShareRequest
 from ...core.settings import Settings
-from ...mps import daemons as mps
-from ...mps import folders
-from ...mps.records import MpsFailed, MpsPlace, MpsStarted
 from ...node.records import Driver, Gpu
 from ...share import ledger_file, plan_v1
+from ...share.backends import registry
+from ...share.backends.base import Host, Leftovers
 from ...share.leases import Leases
 from ...share.records import (
-    BACKEND_MPS,
-    Grant,
-    MpsOffer,
+    BACKEND_TIME_SLICING,
+    Limits,
     Plan,
     Prepared,
     Refusal,
     Slot,
 )
-from ...share.rules import allocation, granted, limits
+from ...share.rules import allocation, granted
 from ...slurm.records import JobContext
 
-MPS_START_S = 20.0
+START_S = 20.0
 """A server wakes its GPU, which takes seconds on a node with eight of them and no persistence mode."""
 
-MPS_STOP_S = 10.0
+STOP_S = 10.0
 """Each daemon's clients, servers and itself, side by side. Less than the 30 s that Slurm gives a job that it ends
 (KillWait)."""
 
@@ -61,6 +58,14 @@ class Here(Struct, frozen=True, kw_only=True):
     step: int = 0
 
 
+class Own(Struct, frozen=True):
+    """What a backend prepared for a launcher without a plan."""
+
+    backend: str
+    host: Host
+    gpus: tuple[str, ...]
+
+
 class Seating(Struct, frozen=True, kw_only=True):
     """The GPU side of a node's processes; everything is empty where it has no GPU for them."""
 
@@ -75,8 +80,8 @@ class Seating(Struct, frozen=True, kw_only=True):
     gpu_slots: tuple[Slot, ...] = ()
     """Of each process, in that plan."""
     notes: tuple[str, ...] = ()
-    mps: tuple[MpsPlace, ...] = ()
-    """Daemons of our own."""
+    own: Own | None = None
+    """What was prepared for this launcher only."""
     leases: Leases | None = None
 
 
@@ -192,12 +197,12 @@ def deal(
     driver: Driver | None,
     processes: int,
     share: ShareRequest | None,
-    mps_offer: MpsOffer,
+    why_no_driver: str,
     here: Here,
     paths: Paths,
     settings: Settings,
 ) -> Seating:
-    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, with MPS daemons of our own if possible.
+    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, prepared by a backend if possible.
 
     Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
     """
@@ -205,17 +210,22 @@ def deal(
         gpus = granted.visible_gpus(words, None if driver is None else driver.gpus)
     except ValueError as error:
         raise cannot_run(here, str(error)) from error
+    host = own_host(paths, settings, here)
     job = JobContext(here.job_id or 0, os.getuid(), os.getgid(), here.node, (), share)
-    grant = allocation.grant(job, gpus, mps_offer, settings, processes=processes)
+    offers = read_offers(driver, why_no_driver, share, host)
+    grant = allocation.grant(job, gpus, offers, settings, processes=processes)
     if isinstance(grant, Refusal):
         raise LaunchError(grant.sentence)
-    places: tuple[MpsPlace, ...] = ()
+    own: Own | None = None
     prepared = Prepared()
-    if grant.backend == BACKEND_MPS:
-        places, prepared = _start_mps(grant, here, paths, settings)
+    if grant.backend != BACKEND_TIME_SLICING:
+        used = tuple(dict.fromkeys(grant.gpus[: grant.slots]))
+        owner = Owner(job.uid, job.gid)
+        prepared = registry.get(grant.backend).prepare(host, owner, used, (), Deadline.after(START_S))
+        own = Own(grant.backend, host, tuple(prepared.served)) if prepared.served else None
     plan = allocation.decide(grant, prepared, settings)
     if isinstance(plan, Refusal):
-        stop_mps(places)
+        release(own)
         raise LaunchError(plan.sentence)
     return Seating(
         gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in plan.slots),
@@ -223,7 +233,7 @@ def deal(
         plan=plan,
         gpu_slots=plan.slots,
         notes=plan.notes,
-        mps=places,
+        own=own,
     )
 
 
@@ -232,55 +242,29 @@ def cannot_run(here: Here, why: str) -> LaunchError:
     return LaunchError(f"{here.node} cannot run its processes: {why}")
 
 
-def offer(driver: Driver | None, why_no_driver: str, settings: Settings) -> MpsOffer:
-    """What can be done about MPS here."""
-    if driver is None:
-        return MpsOffer(limits.mps_clients(None), why_no_driver)
-    program = settings.mps_control
-    why_not = allocation.why_no_program(program, is_executable=os.access(program, os.X_OK))
-    return MpsOffer(limits.mps_clients(driver.version), why_not)
+def read_offers(
+    driver: Driver | None, why_no_driver: str, share: ShareRequest | None, host: Host
+) -> tuple[Limits, ...]:
+    """Return what the backends that may serve the processes can do here, in order of preference."""
+    if driver is not None:
+        return tuple(one.limits(driver.version, host) for one in registry.wanted(share))
+    return tuple(
+        one.limits(None) if one.needs_no_driver else replace(one.limits(None), why_not=why_no_driver)
+        for one in registry.wanted(share)
+    )
 
 
-def _start_mps(grant: Grant, here: Here, paths: Paths, settings: Settings) -> tuple[tuple[MpsPlace, ...], Prepared]:
-    """Start daemons of the user's own; return the places of those that started, and what became of each."""
-    uid = os.getuid()
-    owner = mps.owner(uid, os.getgid())
-    above = mps_folder(paths, here)
-    try:
-        above.mkdir(mode=0o700)
-    except OSError:
-        pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
-    uuids = dict.fromkeys(gpu.uuid for gpu in grant.gpus[: grant.slots])
-    places = [
-        MpsPlace(settings.mps_control, str(above / paths.mps_pipe(uid, uuid).name), uuid, owner) for uuid in uuids
-    ]
-    outcomes = mps.start_many(places, Deadline.after(MPS_START_S), replace=True)
-    started = [one for one in outcomes if isinstance(one, MpsStarted)]
-    directories = {one.place.gpu: one.place.pipe for one in started}
-    failures = {one.place.gpu: one.why for one in outcomes if not isinstance(one, MpsStarted)}
-    if not started and places:
-        folders.remove_user(places[0])
-    return tuple(one.place for one in started), Prepared(directories, failures)
-
-
-def mps_folder(paths: Paths, here: Here) -> Path:
-    """Where this launcher's own daemons live. In /tmp, which is on the node's own disk, and not in $TMPDIR, which may
-    be anywhere and have a name too long for a socket. With this process's number: another launcher in the same job,
-    which may end before this one, has daemons of its own."""
+def own_host(paths: Paths, settings: Settings, here: Here) -> Host:
+    """Return the node with the folder of this launcher's own daemons. It is in /tmp, which is on the node's own disk,
+    and not in $TMPDIR, which may be anywhere and have a name too long for a socket. With this process's number: another
+    launcher in the same job, which may end before this one, has daemons of its own."""
     own = here.job if here.job_id is None else f"{here.job}-{os.getpid()}"
-    return paths.tmp / f"slurm-share-{os.getuid()}-{own}"
+    return Host(paths=paths, settings=settings, own_folder=paths.tmp / f"slurm-share-{os.getuid()}-{own}")
 
 
-def stop_mps(places: Sequence[MpsPlace]) -> tuple[str, ...]:
-    """End daemons of our own; what of them could not be ended or removed, in sentences."""
-    if not places:
+def release(own: Own | None) -> tuple[str, ...]:
+    """End what was prepared for this launcher; what of it could not be ended or removed, in sentences."""
+    if own is None:
         return ()
-    found = []
-    for one in mps.stop_many(places, Deadline.after(MPS_STOP_S)):
-        if isinstance(one, MpsFailed):
-            found.append(f"MPS in {one.place.pipe} could not be ended: {one.why}")
-        elif one.left:
-            pids = ", ".join(str(process.pid) for process in one.left)
-            found.append(f"MPS on {one.place.gpu} outlives every signal (process {pids}): the GPU is not free")
-    folders.remove_user(places[0])
-    return tuple(found)
+    leftovers = Leftovers(known=frozenset((os.getuid(), gpu) for gpu in own.gpus))
+    return registry.get(own.backend).clean_up(own.host, leftovers, Deadline.after(STOP_S)).problems

@@ -22,8 +22,10 @@ from slurm_share.doctor import fixes
 from slurm_share.doctor.checks import every
 from slurm_share.doctor.checks.fixable import Mend
 from slurm_share.doctor.facts.records import Facts, HostFacts, SlurmFacts, Unseen
+from slurm_share.mps import daemons
 from slurm_share.mps.records import MpsStopped
 from slurm_share.node.records import LiveJob
+from slurm_share.share.backends import mps_health
 from slurm_share.share.records import Ledger, LedgerJob
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
@@ -195,11 +197,11 @@ def daemon(monkeypatch, tmp_path):
         return (MpsStopped(one, "quit", (), (), 0.0),)
 
     monkeypatch.setattr(fixes, "Paths", lambda: paths)
-    monkeypatch.setattr(fixes.daemons, "stop_many", stop_many)
+    monkeypatch.setattr(daemons, "stop_many", stop_many)
     monkeypatch.setattr(fixes.ledger_file, "read_ledger", lambda *_: there.ledger)
     monkeypatch.setattr(fixes.processes, "read_live_jobs", lambda: there.live)
-    monkeypatch.setattr(fixes.fact_mps, "read_users", lambda *_: there.users)
-    there.mend = lambda: fixes._stop_daemon(Mend("daemon", "it", uid=2001, path=place), Settings())
+    monkeypatch.setattr(mps_health, "read_users", lambda *_: there.users)
+    there.mend = lambda: fixes._stop_daemon(Mend("daemon", "it", uid=2001, path=place, target="mps"), Settings())
     there.pipe = place
     return there
 

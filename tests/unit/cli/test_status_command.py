@@ -18,10 +18,10 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.share import ledger_file, state
-from slurm_share.share.records import Ledger, LedgerJob, MpsOffer, Prepared
+from slurm_share.share.records import Ledger, LedgerJob, Prepared
 from slurm_share.share.rules import allocation, reconcile
 from slurm_share.slurm.records import JobContext
-from slurm_share.testing import FakeNvml
+from slurm_share.testing import FakeNvml, offers_of
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def node(tmp_path, monkeypatch):
     """A node with two GPUs, one shared job of this user on the first."""
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
-    grant = allocation.admit(job, driver.read_driver().gpus, MpsOffer(48), Settings())
+    grant = allocation.admit(job, driver.read_driver().gpus, offers_of(job.share), Settings())
     plan = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))
     state.prepare(paths)
     state.make_job_folder(paths, 4711)

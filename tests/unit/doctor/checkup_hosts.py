@@ -25,6 +25,7 @@ from slurm_share.doctor.facts.records import (
     Unseen,
 )
 from slurm_share.node.records import Gpu, NodeProcess
+from slurm_share.share.backends.mps import MpsOnNode
 from slurm_share.share.records import Ledger, LedgerJob
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
@@ -142,11 +143,15 @@ HEALTHY = Facts(
     gpus=GpuFacts(
         "550.163",
         (gpu(),),
-        file("/usr/bin/nvidia-cuda-mps-control"),
-        file("/usr/bin/nvidia-cuda-mps-server"),
         cuda=(12, 4),
-        control_cuda=(12, 4),
     ),
+    backends={
+        "mps": MpsOnNode(
+            control=file("/usr/bin/nvidia-cuda-mps-control"),
+            server=file("/usr/bin/nvidia-cuda-mps-server"),
+            control_cuda=(12, 4),
+        )
+    },
     agent=AgentFacts("its unit is enabled"),
 )
 

@@ -32,8 +32,9 @@ from slurm_share.doctor.facts.records import (
     Unseen,
 )
 from slurm_share.doctor.facts.system import missed
-from slurm_share.mps.records import MpsHealth, MpsProcess
+from slurm_share.mps.records import MpsProcess
 from slurm_share.node.records import Gpu
+from slurm_share.share.backends.base import Daemon
 from slurm_share.share.records import Ledger, ModeBefore
 
 
@@ -51,12 +52,15 @@ def row(check, outcome, words, **changes):
     return Row(check, outcome, words, {path.replace("__", "."): value for path, value in changes.items()})
 
 
+def daemon(condition, why=""):
+    return Daemon(2001, PIPE, condition, 77, why)
+
+
 NO_CONF = {"slurm__live": UNSEEN, "slurm__written": UNSEEN}
 NO_CONTROLLER = {"slurm__live": Unseen("no controller answers")}
 NO_DRIVER = {"gpus__driver": UNSEEN, "gpus__gpus": ()}
 MISSED = {"host_facts": missed("it hangs")}
 NO_LUA = {"slurm__live__jobsubmitplugins": None}
-DAEMON = ProcessIdentity(77, 1, 2001, "nvidia-cuda-mps")
 SITES_OWN = """local share = dofile("/usr/lib/slurm-share/job_submit.lua")
 function slurm_job_submit(job, partitions, uid)
   -- return share.submit(job, partitions, uid)
@@ -620,15 +624,15 @@ ROWS = (
     row("mps-driver", "SKIP", "no driver", **NO_DRIVER),
     row("mps-driver", "SKIP", "not understood", **NO_CONFIG),
     row("mps-driver", "SKIP", "no MPS", config=site('mps_control = ""')),
-    row("mps-version", "PASS", "of CUDA 13.1, the", gpus__cuda=(13, 1), gpus__control_cuda=(13, 1)),
+    row("mps-version", "PASS", "of CUDA 13.1, the", gpus__cuda=(13, 1), backends__mps__control_cuda=(13, 1)),
     row(
         "mps-version",
         "WARN",
         "is of CUDA 13.0, the driver of CUDA 13.1",
         gpus__cuda=(13, 1),
-        gpus__control_cuda=(13, 0),
+        backends__mps__control_cuda=(13, 0),
     ),
-    row("mps-version", "SKIP", "does not tell", gpus__control_cuda=None),
+    row("mps-version", "SKIP", "does not tell", backends__mps__control_cuda=None),
     row("cuda", "WARN", "is 13.1.0, and the driver serves CUDA 12.4", gpus__toolkit="13.1.0"),
     row("cuda", "PASS", "the same major version", gpus__toolkit="12.8.1"),
     row("cuda", "PASS", "is 12.2.0", gpus__toolkit="12.2.0"),
@@ -638,16 +642,16 @@ ROWS = (
         "mps-health",
         "FAIL",
         "server 5 is in FAULT",
-        state__health={PIPE: MpsHealth("fault", DAEMON, why="server 5 is in FAULT: a program on this GPU failed")},
+        backends__mps__daemons=(daemon("fault", "server 5 is in FAULT: a program on this GPU failed"),),
     ),
     row(
         "mps-health",
         "FAIL",
         "does not answer",
-        state__health={PIPE: MpsHealth("silent", DAEMON, why="does not answer")},
+        backends__mps__daemons=(daemon("silent", "does not answer"),),
     ),
-    row("mps-health", "FAIL", "is stopped", state__health={PIPE: MpsHealth("stopped", DAEMON, why="is stopped")}),
-    row("mps-health", "PASS", "1 daemons", state__health={PIPE: MpsHealth("no server", DAEMON)}),
+    row("mps-health", "FAIL", "is stopped", backends__mps__daemons=(daemon("stopped", "is stopped"),)),
+    row("mps-health", "PASS", "1 daemons", backends__mps__daemons=(daemon("no server"),)),
     row("mps-health", "SKIP", "nobody says", state__ledger=UNSEEN),
     row("driver", "FAIL", "nobody says", **NO_DRIVER),
     row("driver", "SKIP", "no GPU", slurm__nodes=(SiteNode("n1", "", ()),), **NO_DRIVER),
@@ -698,24 +702,24 @@ ROWS = (
     ),
     row("gpu-processes", "WARN", "in no job", gpus__gpus=(gpu(processes=(process(job_id=7),)),)),
     row("gpu-processes", "SKIP", "no driver", **NO_DRIVER),
-    row("mps-program", "WARN", "there is no /usr/bin", gpus__control=None),
-    row("mps-program", "WARN", "not executable", gpus__control=file(mode=0o644)),
-    row("mps-program", "WARN", "no client will be served", gpus__server=None),
-    row("mps-program", "FAIL", "uid 5", gpus__control=file(uid=5)),
-    row("mps-program", "PASS", "wants none", config=site('mps_control = ""'), gpus__control=None),
+    row("mps-program", "WARN", "there is no /usr/bin", backends__mps__control=None),
+    row("mps-program", "WARN", "not executable", backends__mps__control=file(mode=0o644)),
+    row("mps-program", "WARN", "no client will be served", backends__mps__server=None),
+    row("mps-program", "FAIL", "uid 5", backends__mps__control=file(uid=5)),
+    row("mps-program", "PASS", "wants none", config=site('mps_control = ""'), backends__mps__control=None),
     row("mps-program", "SKIP", "no driver", **NO_DRIVER),
     row("mps-program", "SKIP", "not understood", **NO_CONFIG),
     row(
         "foreign-mps",
         "WARN",
         "daemon 9 of uid 0 in /tmp/nvidia-mps",
-        gpus__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/tmp/nvidia-mps"),),
+        backends__mps__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/tmp/nvidia-mps"),),
     ),
     row(
         "foreign-mps",
         "WARN",
         "(protocol 3) 9 of uid 0 in /run/nvidia-mps",
-        gpus__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/run/nvidia-mps", protocol=3),),
+        backends__mps__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/run/nvidia-mps", protocol=3),),
     ),
     # --- what is ours
     row("ledger-lock", "FAIL", "process 9 (x) has held it", state__lock_holder="process 9 (x)"),
@@ -767,10 +771,16 @@ ROWS = (
     row("ledger", "SKIP", "nobody says", slurm__jobs_here=UNSEEN, state__ledger=Ledger("b", (job(),))),
     row("ledger", "PASS", "0 jobs", slurm__jobs_here=UNSEEN),
     row("ledger", "SKIP", "nobody says", state__ledger=UNSEEN),
-    row("mps-daemons", "WARN", "who has no job on it", state__daemons=((2001, PIPE, True),)),
-    row("mps-daemons", "WARN", "remains", state__daemons=((2001, PIPE, False),)),
-    row("mps-daemons", "WARN", "dead", state__daemons=((2001, PIPE, False),), state__ledger=Ledger("b", (job(),))),
-    row("mps-daemons", "PASS", "1 daemons", state__daemons=((2001, PIPE, True),), state__ledger=Ledger("b", (job(),))),
+    row("mps-daemons", "WARN", "who has no job on it", backends__mps__daemons=(daemon("alive"),)),
+    row("mps-daemons", "WARN", "remains", backends__mps__daemons=(daemon("dead"),)),
+    row("mps-daemons", "WARN", "dead", backends__mps__daemons=(daemon("dead"),), state__ledger=Ledger("b", (job(),))),
+    row(
+        "mps-daemons",
+        "PASS",
+        "1 daemons",
+        backends__mps__daemons=(daemon("alive"),),
+        state__ledger=Ledger("b", (job(),)),
+    ),
     row("mps-daemons", "SKIP", "nobody says", state__ledger=UNSEEN),
     row("log", "FAIL", "full", state__log_is_writable=False, state__log_problem="its file system is full"),
     row("log", "WARN", "0666", state__log=file(mode=0o666)),

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from checkup_hosts import HEALTHY, OLD, PIPE, UNSEEN, UUID, changed, file, job, site
-from checkup_rows import ROWS
+from checkup_rows import ROWS, daemon
 from msgspec.structs import replace
 
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.doctor.checks import every, fixable, policy, state
 from slurm_share.doctor.facts.records import Finding, SiteNode
-from slurm_share.mps.records import MpsHealth
 from slurm_share.share import user_folder
 from slurm_share.share.records import Leaving, Ledger, ModeBefore
 from slurm_share.share.rules import site as rule_site
@@ -51,9 +50,8 @@ def test_a_check(row):
 
 def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
     """One that is silent for another reason is not helped by it."""
-    daemon = ProcessIdentity(77, 1, 2001)
     for condition, woken in (("stopped", True), ("silent", False)):
-        facts = changed(HEALTHY, "state.health", {"/p": MpsHealth(condition, daemon, why="it says nothing")})
+        facts = changed(HEALTHY, "backends.mps.daemons", (daemon(condition, "it says nothing"),))
         (found,) = say(facts, "mps-health")
         assert (found.fix == "kill -CONT 77") == woken
 
@@ -164,7 +162,7 @@ def test_nothing_is_mended_on_a_healthy_host():
 def test_a_job_that_may_live_is_never_touched(unsure):
     """Nor its folder, its daemon, its compute mode."""
     ledger = Ledger("b", (job(),), (ModeBefore(UUID, 0),))
-    more = {"state__ledger": ledger, "state__folders": ((4711, OLD),), "state__daemons": ((2001, PIPE, False),)}
+    more = {"state__ledger": ledger, "state__folders": ((4711, OLD),), "backends__mps__daemons": (daemon("dead"),)}
     assert mends(**more, **unsure) == []
 
 
@@ -181,7 +179,7 @@ def test_a_job_that_may_live_is_never_touched(unsure):
     "left",
     [
         {"state__ledger": Ledger("b", modes=(ModeBefore(UUID, 0),))},
-        {"state__daemons": ((2001, PIPE, True),)},
+        {"backends__mps__daemons": (daemon("alive"),)},
         {"state__abandoned": (job(4711),)},
     ],
     ids=["mode", "daemon", "abandoned"],
@@ -196,7 +194,7 @@ def test_nothing_is_taken_for_unused_where_slurm_was_asked_about_some_jobs_only(
     """A job that the ledger does not know could be among the others."""
     some = {"slurm__are_all_jobs": False}
     assert mends(state__ledger=Ledger("b", modes=(ModeBefore(UUID, 0),)), **some) == []
-    assert mends(state__daemons=((2001, PIPE, True),), **some) == []
+    assert mends(backends__mps__daemons=(daemon("alive"),), **some) == []
 
 
 @pytest.mark.parametrize(
@@ -231,13 +229,13 @@ def test_a_job_that_is_over_gets_its_epilog_first():
     assert mends(**more) == [("epilog", 4711), ("epilog", 9)]
     assert mends(state__abandoned=(job(5),)) == [("epilog", 5)]
     leaving = Ledger("b", leaving=(Leaving(job(6), ProcessIdentity(1)),))
-    assert mends(state__ledger=leaving, state__folders=((6, OLD),), state__daemons=((2001, PIPE, True),)) == []
+    assert mends(state__ledger=leaving, state__folders=((6, OLD),), backends__mps__daemons=(daemon("alive"),)) == []
 
 
 def test_what_nobody_has_is_put_right():
     """Modes, daemons, write permission, the plugin's link."""
     assert mends(state__ledger=Ledger("b", modes=(ModeBefore(UUID, 0),))) == [("mode", UUID)]
-    assert mends(state__daemons=((2001, PIPE, True),)) == [("daemon", PIPE)]
+    assert mends(backends__mps__daemons=(daemon("alive"),)) == [("daemon", PIPE)]
     assert mends(state__folder=file("/run/slurm-share", 0o777)) == [("narrow", "/run/slurm-share")]
     assert mends(state__folder=file("/run/slurm-share", 0o777, uid=7)) == []
     link = {"plugin__link": "24.11/share_gpu.so", "plugin__release": "24.11"}

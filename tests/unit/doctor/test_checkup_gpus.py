@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 
 from slurm_share.core.errors import DriverError
-from slurm_share.core.settings import Settings
 from slurm_share.doctor.facts import gpus
 from slurm_share.doctor.facts.records import Unseen
 
@@ -111,7 +107,7 @@ def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(driver):
 
 
 def test_a_driver_that_does_not_answer_is_a_fact(driver, monkeypatch, tmp_path):
-    """And MPS's programs are looked at all the same."""
+    """Nothing is known of its GPUs then."""
 
     def refuse():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -119,51 +115,6 @@ def test_a_driver_that_does_not_answer_is_a_fact(driver, monkeypatch, tmp_path):
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
     with pytest.raises(DriverError, match="nvmlInit"):
         gpus.read_driver()
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "usr/bin").mkdir(parents=True)
-    for name in ("control", "server"):
-        (tmp_path / f"usr/bin/nvidia-cuda-mps-{name}").write_text("")
-    found = gpus.read_gpus(Settings(), "/run/slurm-share", tmp_path)
+    found = gpus.read_gpus(tmp_path)
     assert isinstance(found.driver, Unseen)
-    assert found.gpus == found.foreign == ()
-    assert found.control is not None
-    assert found.server is not None
-    assert gpus.read_gpus(Settings(mps_control=""), "/run/slurm-share", tmp_path).control is None
-
-
-@pytest.fixture
-def control():
-    """A control program that nobody may run, which is what root runs it as."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        program = Path(folder) / "nvidia-cuda-mps-control"
-
-        def write(script):
-            program.write_text(f"#!/bin/sh\n{script}\n")
-            program.chmod(0o755)
-            return str(program)
-
-        yield write
-
-
-def test_the_control_program_tells_its_release_to_nobody(control):
-    """As the number of CUDA; it is given no daemon that it could speak to, and nobody's rights."""
-    nobody = 65534 if os.geteuid() == 0 else os.getuid()
-    given = f'"$*:$(id -u):$CUDA_MPS_PIPE_DIRECTORY" = "-v:{nobody}:/nonexistent/slurm-share"'
-    program = control(f"[ {given} ] && echo CUDA MPS version 13010")
-    assert gpus.read_control_cuda(program, "590.44.01") == (13, 1)
-
-
-@pytest.mark.parametrize(
-    ("script", "driver"),
-    [
-        ("echo 13010", "575.57.08"),  # it would try to be a front end
-        ("echo 13010", Unseen("no driver")),
-        ("echo Cannot find MPS control daemon process 4711 >&2; exit 1", "590.44.01"),
-        ("echo 590.44.01", "590.44.01"),
-    ],
-)
-def test_a_control_program_that_is_not_asked_or_says_nothing_has_no_release(control, script, driver):
-    """Such as those before driver 590."""
-    assert gpus.read_control_cuda(control(script), driver) is None
-    assert gpus.read_control_cuda("", driver) is None
+    assert found.gpus == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 import subprocess
 import sys
@@ -14,9 +13,8 @@ import pytest
 from plans import plain_plan
 
 from slurm_share.core.paths import Paths
-from slurm_share.core.process import Deadline
-from slurm_share.core.records import Owner, ProcessIdentity
-from slurm_share.core.settings import Settings
+from slurm_share.core.records import ProcessIdentity
+from slurm_share.doctor.facts import backends as checkup_backends
 from slurm_share.doctor.facts import (
     files as fact_files,
 )
@@ -27,13 +25,12 @@ from slurm_share.doctor.facts import (
     state,
     system,
 )
-from slurm_share.doctor.facts import (
-    mps as fact_mps,
-)
 from slurm_share.doctor.facts.records import LostPath, Unseen
-from slurm_share.mps.records import MpsPlace
+from slurm_share.node import processes as proc
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
+from slurm_share.share.backends import registry
+from slurm_share.share.backends.base import Examination, Health, Host
 from slurm_share.share.records import Ledger, LedgerJob, Slot
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
@@ -195,7 +192,7 @@ def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypa
     assert "stopped" not in said
     os.kill(holder.pid, signal.SIGSTOP)
     end = time.monotonic() + 5
-    while not fact_mps.is_stopped(holder.pid) and time.monotonic() < end:
+    while not proc.is_stopped(holder.pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert "stopped)" in state.read_lock_holder(tmp_path / "ledger.lock")
 
@@ -233,82 +230,51 @@ def shared_job(tmp_path, pipe):
     return paths, Ledger("b", (LedgerJob(7, os.getuid(), "2", (UUID,), 1, 0.0),))
 
 
+def lost(ledger, paths):
+    """What is gone of the job's files, and of its daemons'."""
+    examination = Examination(Unseen("no driver"), lambda path: None, checkup_backends.read_plans(ledger, paths), False)
+    health = registry.get("mps").health(Host(paths=paths), (), examination=examination)
+    found = (*state.read_lost(ledger, paths), *(LostPath(*one) for one in health.lost))
+    assert {(one.job_id, one.uid) for one in found} <= {(7, os.getuid())}
+    return [one.path for one in found]
+
+
 def test_what_a_job_has_lost_is_found_by_its_plan(tmp_path):
     """Its slots, its pipe folder, the socket in it, the logs; without a plan, that; without a share, nothing."""
     pipe = Paths(root=tmp_path).mps_pipe(os.getuid(), UUID)
     paths, ledger = shared_job(tmp_path, pipe)
     (pipe / "logs").mkdir(parents=True)
     (pipe / "control").touch()
-    assert fact_mps.read_lost(ledger, paths) == ()
+    assert lost(ledger, paths) == []
     (pipe / "control").unlink()
     (pipe / "logs").rmdir()
-    uid = os.getuid()
-    assert fact_mps.read_lost(ledger, paths) == (
-        LostPath(7, uid, f"{pipe}/control"), LostPath(7, uid, f"{pipe}/logs"),
-    )  # fmt: skip
+    assert lost(ledger, paths) == [f"{pipe}/control", f"{pipe}/logs"]
     paths.slots(7).rmdir()
     pipe.rmdir()
-    assert [one.path for one in fact_mps.read_lost(ledger, paths)] == [
-        str(paths.slots(7)), str(pipe), f"{pipe}/control", f"{pipe}/logs",
-    ]  # fmt: skip
+    assert lost(ledger, paths) == [str(paths.slots(7)), str(pipe), f"{pipe}/control", f"{pipe}/logs"]
     paths.plan(7).unlink()
-    assert [one.path for one in fact_mps.read_lost(ledger, paths)] == [str(paths.plan(7))]
-    assert fact_mps.read_lost(Ledger("b", (LedgerJob(7, uid, "", (), 0, 0.0),)), paths) == ()
+    assert lost(ledger, paths) == [str(paths.plan(7))]
+    assert lost(Ledger("b", (LedgerJob(7, os.getuid(), "", (), 0, 0.0),)), paths) == []
 
 
 def test_a_folder_that_only_the_user_names_is_not_looked_at(tmp_path):
     """His plan could name one on a file server that hangs."""
     for named in ("/net/hangs/for/ever", f"{tmp_path}/mps/1/../../../etc"):
         paths, ledger = shared_job(tmp_path / str(len(named)), named)
-        assert fact_mps.read_lost(ledger, paths) == ()
-
-
-def test_a_daemon_is_spoken_to_with_its_owners_own_group():
-    """The group of the user's number may be anybody's. One without a name has no other."""
-    me = pwd.getpwuid(os.getuid())
-    assert fact_mps.owner_of(me.pw_uid).gid == me.pw_gid
-    assert fact_mps.owner_of(3_999_999_999).gid == 3_999_999_999
-
-
-def test_a_program_with_the_pipe_folder_in_its_environment_uses_the_daemon(tmp_path):
-    """Whether or not the daemon answers; a program with another folder does not."""
-    pipe = str(tmp_path / "pipe")
-    place = MpsPlace("/nonexistent", pipe, "", Owner(os.getuid(), os.getgid()))
-    for folder, uses in ((pipe, True), (f"{pipe}2", False)):
-        environ = {"CUDA_MPS_PIPE_DIRECTORY": folder}
-        child = subprocess.Popen(["/bin/sleep", "60"], env=environ)
-        try:
-            found = fact_mps.read_users(place, Deadline.after(0.2))
-            assert (child.pid in [one.pid for one in found]) is uses
-        finally:
-            child.kill()
-            child.wait()
-
-
-def test_a_daemon_that_is_stopped_is_not_spoken_to(tmp_path, monkeypatch):
-    """It could not answer, and asking costs seconds. One that lives is asked; one that is dead is nobody's."""
-    from slurm_share.mps import status
-    from slurm_share.mps.records import MpsHealth
-
-    asked = []
-    daemons = {"/a": ProcessIdentity(1), "/b": ProcessIdentity(2)}
-    monkeypatch.setattr(status, "read_daemon", lambda place, proc: daemons[place.pipe])
-    monkeypatch.setattr(status, "read_health", lambda place, *_: asked.append(place.pipe) or MpsHealth("fine", None))
-    monkeypatch.setattr(fact_mps, "is_stopped", lambda pid, proc: pid == 2)
-    found = fact_mps.read_healths([(5, "/a", True), (5, "/b", True), (5, "/c", False)], Settings())
-    assert {pipe: one.condition for pipe, one in found.items()} == {"/a": "fine", "/b": "stopped"}
-    assert found["/b"].why == "its daemon, process 2, is stopped (SIGSTOP)"
-    assert asked == ["/a"]
-    assert fact_mps.read_healths([(5, "/a", True)], Settings(mps_control="")) == {}
+        assert lost(ledger, paths) == []
 
 
 def test_a_job_whose_epilog_is_at_work_has_lost_nothing(tmp_path, monkeypatch):
     """Its folder goes before its line in the ledger: what is gone counts when the line is still there afterwards."""
     paths, ledger = shared_job(tmp_path, Paths(root=tmp_path).mps_pipe(os.getuid(), UUID))
-    later = iter([ledger, Ledger("b")])
+    paths.slots(7).rmdir()
+    backends = {"mps": Health(lost=((7, os.getuid(), "/gone"),))}
+    later = iter([ledger, ledger, Ledger("b"), Ledger("b")])
     monkeypatch.setattr(state, "_ledger", lambda *_: (next(later), ""))
     assert {one.job_id for one in state._lost(ledger, paths, Path("/"))} == {7}
+    assert [one.path for one in checkup_backends.lost_of(backends, str(tmp_path), Path("/"))] == ["/gone"]
     assert state._lost(ledger, paths, Path("/")) == ()
+    assert checkup_backends.lost_of(backends, str(tmp_path), Path("/")) == ()
 
 
 def test_the_folders_of_hooks_are_looked_at_without_what_is_above_them(tmp_path):

@@ -16,8 +16,8 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
 from slurm_share.share import plan_v1
+from slurm_share.share.backends import registry
 from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
-from slurm_share.share.rules import environment
 
 GPU = Gpu("GPU-1", 0, 3, "NVIDIA H100", 81920)
 PLAN = Plan(
@@ -164,7 +164,7 @@ RECORDED = sorted((Path(__file__).parents[2] / "data" / "plan-1").glob("*.plan")
 
 def words(plan, slot):
     """The slot's variables, as version 1 wrote them."""
-    found = environment.slot_environment(plan, slot)
+    found = registry.slot_environment(plan, slot)
     return " ".join(f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in found)
 
 

@@ -20,9 +20,10 @@ from slurm_share.mps.records import MpsFailed, MpsStarted, MpsStopped
 from slurm_share.node import topology
 from slurm_share.node.records import Core, Gpu
 from slurm_share.share import plan as plan_text
+from slurm_share.share.backends import registry
+from slurm_share.share.backends.base import UNDO_S
 from slurm_share.share.leases import Leases
 from slurm_share.share.records import Plan, Refusal, Slot
-from slurm_share.share.rules import environment
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import FakeNvml
 from slurm_share.triples.launcher import node, seating
@@ -313,7 +314,7 @@ def test_the_path_of_a_socket_fits(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 2**32 - 2)
     monkeypatch.setattr(os, "getpid", lambda: 2**22)
     here = seating.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
-    folder = seating.mps_folder(Paths(), here)
+    folder = seating.own_host(Paths(), Settings(), here).own_folder
     assert str(folder) == "/tmp/slurm-share-4294967294-4294967293.99999-4194304"
     control.check_pipe(f"{folder}/{Paths().mps_pipe(0, uuid(0)).name}")
 
@@ -331,7 +332,7 @@ def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
     assert [values(seat)["SLURM_SHARE_MPS"] for seat in made.seats] == ["on", "off", "on", "off"]
     said = "GPU 1 is shared without MPS: its server ended; its tasks take turns, and no cap is enforced"
     assert made.notes == (said,)
-    assert len(made.mps) == 1
+    assert len(made.own.gpus) == 1
 
 
 def test_mps_on_or_nothing(prepare, daemons, paths):
@@ -351,7 +352,7 @@ def test_a_strangers_link_in_the_folders_place_is_not_followed(prepare, paths, t
     (tmp_path / "trap").mkdir()
     (paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}").symlink_to(tmp_path / "trap")
     made = prepare(triple_run(1, 4), TWO, MPS)
-    assert made.mps == ()
+    assert made.own is None
     assert "shared without MPS" in made.notes[0]
     assert list((tmp_path / "trap").iterdir()) == []
 
@@ -412,7 +413,7 @@ def computed_plan(per_gpu=4, gpus=2):
 
 def variables(plan, number):
     """A slot's variables, as the plan's writer has them."""
-    return environment.slot_environment(plan, plan.slots[number])
+    return registry.slot_environment(plan, plan.slots[number])
 
 
 def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
@@ -557,4 +558,5 @@ def test_a_plan_of_version_1_is_carried_out(prepare, planned, paths, machine, dr
 
 def test_the_time_for_ending_mps_is_less_than_slurm_gives():
     """KillWait is 30 s."""
-    assert seating.MPS_STOP_S + mp_daemons.UNDO_S < 30
+    assert seating.STOP_S + UNDO_S < 30
+    assert mp_daemons.UNDO_S <= UNDO_S

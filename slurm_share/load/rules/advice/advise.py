@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.settings import Settings
+from ....share.backends import registry
 from ....share.rules import queue
 from ....slurm.records import QueuedJob, SlurmNode, Submission
 from ...snapshot import (
@@ -249,7 +250,7 @@ def _case(
         unseen=unseen,
         gpus=fewest,
         now=bounds.most_now(nodes),
-        hard=bounds.hard(nodes, settings, uses_mps=share is None or share.mps is not False),
+        hard=bounds.hard(nodes, settings, registry.wanted(share)[0]),
         gpu_load=bounds.gpu_load(nodes) if all(node.gpus for node in nodes) else None,
         cpu_load=bounds.cpu_load(nodes),
         memory_failures=failures,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ....core import names
 from ....core.settings import Settings
-from ....share.rules.limits import MPS_CONNECTIONS, mps_clients, mps_clients_with
+from ....share.backends.base import Backend
 from ...snapshot import Bound
 from .. import thresholds
 from .evidence import Evidence, Room
@@ -27,12 +27,12 @@ def in_gpus(nppn: int, gpus: int) -> int:
 # ---- Hard ----
 
 
-def hard(nodes: Sequence[Evidence], settings: Settings, *, uses_mps: bool) -> tuple[Bound, ...]:
-    """All that is known, GPU memory first."""
+def hard(nodes: Sequence[Evidence], settings: Settings, backend: Backend) -> tuple[Bound, ...]:
+    """All that is known, GPU memory first. backend: that is to serve the tasks."""
     found = [
         _worst("GPU memory", [gpu_memory(node, settings) for node in nodes if node.gpus]),
         _worst("host memory", [_host_memory(node, settings) for node in nodes]),
-        _worst("MPS clients", [_clients(node, settings, uses_mps=uses_mps) for node in nodes if node.gpus]),
+        _worst("MPS clients", [_clients(node, settings, backend) for node in nodes if node.gpus]),
         _worst("cores", [(node.cores, f"{node.cores} cores, at least one for each task") for node in nodes]),
     ]
     return tuple(bound for bound in found if bound is not None)
@@ -113,24 +113,28 @@ def _host_memory(node: Evidence, settings: Settings) -> _Known | None:
     return by_peak, why
 
 
-def _clients(node: Evidence, settings: Settings, *, uses_mps: bool) -> _Known:
-    most = mps_clients(node.driver)
+def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
+    limits = backend.limits(node.driver)
+    if limits.client_limit is None or (node.is_mig and not limits.serves_mig):
+        return settings.max_share * node.gpus, f"{node.gpus} x {settings.max_share} tasks, the site's max_share"
+    most = limits.client_limit
     clients = max(1, most - node.other_clients)
     # How connections add up is not documented: tasks that run as clients now prove that there is room for as many.
     running = min(clients, -(-(node.now or 0) // node.gpus))
-    with_connections = max(running, mps_clients_with(most, node.connections) - node.other_clients, 1)
-    if uses_mps and not node.is_mig and with_connections < min(clients, settings.max_share):
+    fewer = backend.limits(node.driver, connections=node.connections).client_limit or most
+    with_connections = max(running, fewer - node.other_clients, 1)
+    if with_connections < min(clients, settings.max_share):
         each = with_connections
         whose = (
-            f"clients: the tasks set {names.ENV_CONNECTIONS}={node.connections}, and MPS takes {most} clients with "
-            f"{MPS_CONNECTIONS} connections each; without the variable there is room for more"
+            f"clients: the tasks set {names.ENV_CONNECTIONS}={node.connections}, and {limits.title} takes {most} "
+            f"clients with {limits.connections} connections each; without the variable there is room for more"
         )
-    elif not uses_mps or node.is_mig or settings.max_share <= clients:
+    elif settings.max_share <= clients:
         each, whose = settings.max_share, "tasks, the site's max_share"
     else:
         beside = f" less {node.other_clients} of other jobs" if node.other_clients else ""
         each = clients
-        whose = f"clients, the most of MPS with driver {node.driver or 'of unknown version'}{beside}"
+        whose = f"clients, the most of {limits.title} with driver {node.driver or 'of unknown version'}{beside}"
     return each * node.gpus, f"{node.gpus} x {each} {whose}"
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ....core import nodelist
-from ....mps.records import MPS_NAME
+from ....share.backends import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import (
     GpuLoad,
@@ -144,7 +144,7 @@ def of_job(
     Raises UsageError for nodes of a job that are no list.
     """
     ids = {load.job for load in loads}
-    programs = [one for one in snapshot.processes if not is_mps(one)]
+    programs = [one for one in snapshot.processes if not is_own(one)]
     processes = [one for one in programs if one.job in ids]
     used = {uuid for load in loads for uuid in load.gpus}
     granted = _granted(snapshot, jobs)
@@ -257,9 +257,9 @@ def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
     return replace(scaled, cards=tuple(replace(card, load=next(left)) if card.is_busy else card for card in node.cards))
 
 
-def is_mps(process: ProcessLoad) -> bool:
-    """Whether it is MPS's own: on a GPU, and no task."""
-    return process.name.startswith(MPS_NAME)
+def is_own(process: ProcessLoad) -> bool:
+    """Whether it is a backend's own: on a GPU, and no task."""
+    return registry.is_own_process(process.name)
 
 
 def _granted(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> frozenset[str]:

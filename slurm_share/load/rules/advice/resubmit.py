@@ -14,6 +14,7 @@ from ....core.records import ShareRequest
 from ....core.settings import Settings
 from ....node.records import Gpu
 from ....share import option
+from ....share.backends import registry
 from ....share.rules import limits, queue
 from ....slurm.records import QueuedJob, Submission
 from ....slurm.rules import submitted
@@ -217,7 +218,9 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
     request = ShareRequest(each) if written is None else replace(written, per_gpu=each)
     rooms = [room for node in nodes for room in node.rooms]
     peak = max((node.peak_mib or 0 for node in nodes), default=0)
-    if request.mps is False or not rooms or any(node.is_mig for node in nodes):
+    limits_of = registry.wanted(request)[0].limits(nodes[0].driver if nodes else None)
+    is_capped = limits_of.enforces_caps and (limits_of.serves_mig or not any(node.is_mig for node in nodes))
+    if not rooms or not is_capped:
         return request
     part = min(usable_mib(room, settings) for room in rooms) // each
     if request.mem_mib is not None and not peak <= request.mem_mib <= part:

@@ -9,18 +9,20 @@ from plans import decided
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
-from slurm_share.share.records import MpsOffer, Plan, Refusal
-from slurm_share.share.rules import allocation, drain
+from slurm_share.share.records import Plan, Refusal
+from slurm_share.share.rules import allocation, drain, mps
 from slurm_share.slurm.records import JobContext
+from slurm_share.testing import offers_of
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, i, "H100", 81920) for i in range(4))
 CORES = tuple((core,) for core in range(8))
 JOB = JobContext(job_id=7, uid=2001, gid=2001, node="n1", granted=("0", "1"), share=ShareRequest(4))
 
 
-OFFER = MpsOffer(client_limit=48)
-NO_MPS = MpsOffer(client_limit=48, why_not="no MPS here")
-MISSING = MpsOffer(client_limit=48, why_not="there is no such program", is_missing=True)
+OFFER = {}
+NO_MPS = {"why_not": "no MPS here"}
+MISSING = {"why_not": "there is no such program", "is_missing": True}
+"""How MPS is on the node."""
 
 
 def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
@@ -30,7 +32,7 @@ def decide(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008 
 
 def granted(job=JOB, gpus=GPUS, settings=Settings(), offer=OFFER):  # noqa: B008  (frozen)
     """What the job has, with the rest as usual."""
-    return allocation.admit(job, gpus, offer, settings)
+    return allocation.admit(job, gpus, offers_of(job.share, settings, **offer), settings)
 
 
 def wants_mps(grant):
@@ -282,8 +284,8 @@ def test_the_caps_of_n_parts_fit_on_their_gpu(per_gpu):
     """N jobs with a part each take no more than one job with all of them; each has what a slot of the whole has."""
     share = ShareRequest(per_gpu, sm="even")
     settings = Settings(max_share=60)
-    part = decide(replace(PART, share=share), settings=settings, offer=MpsOffer(60)).slots
-    whole = decide(replace(PART, share=share, tasks=None), settings=settings, offer=MpsOffer(60)).slots
+    part = decide(replace(PART, share=share), settings=settings, offer={"client_limit": 60}).slots
+    whole = decide(replace(PART, share=share, tasks=None), settings=settings, offer={"client_limit": 60}).slots
     assert part == whole[:1]
     assert per_gpu * part[0].memory_cap_mib <= 0.98 * 81920 - 512
     assert per_gpu * part[0].sm_percent <= 100
@@ -301,7 +303,7 @@ def launch(processes, gpus=GPUS[:2], share=None, settings=Settings(), offer=OFFE
 def launch_wants_mps(processes, gpus=GPUS[:2], share=None, offer=OFFER):
     """Whether a launcher of so many processes is to start daemons."""
     job = JobContext(7, 2001, 2001, "n1", (), share)
-    return wants_mps(allocation.grant(job, gpus, offer, Settings(), processes=processes))
+    return wants_mps(allocation.grant(job, gpus, offers_of(share, **offer), Settings(), processes=processes))
 
 
 def test_five_processes_take_two_gpus_in_turn_and_are_not_capped():
@@ -355,7 +357,7 @@ def test_a_share_of_no_gpu_is_refused_and_a_run_without_one_is_not():
 def test_a_launcher_outside_slurm_speaks_of_its_machine():
     """There is no job to be named."""
     job = JobContext(0, 2001, 2001, "ws1", (), ShareRequest(4))
-    refused = allocation.grant(job, (), OFFER, Settings(), processes=1)
+    refused = allocation.grant(job, (), offers_of(job.share), Settings(), processes=1)
     assert refused.sentence.startswith("ws1 cannot run its processes: a share of its GPUs was asked")
 
 
@@ -389,7 +391,7 @@ def test_which_processes_need_mps(processes, share, needed):
 @pytest.mark.parametrize(
     ("gpus", "processes", "offer", "why"),
     [
-        (GPUS[:2], 4, MpsOffer(48, "there is no program"), "there is no program"),
+        (GPUS[:2], 4, {"why_not": "there is no program"}, "there is no program"),
         ((Gpu("MIG-1", 0, None, "1g", 9000),), 2, OFFER, "a MIG instance is a GPU of its own and takes no MPS here"),
         (GPUS[:1], 49, OFFER, "49 tasks on a GPU are more than the 48 clients that MPS takes with this driver"),
     ],
@@ -418,4 +420,4 @@ def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
 )
 def test_why_there_is_no_program(program, is_executable, why):
     """The same for hooks and launchers."""
-    assert allocation.why_no_program(program, is_executable=is_executable) == why
+    assert mps.why_no_program(program, is_executable=is_executable) == why

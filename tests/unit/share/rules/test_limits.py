@@ -7,7 +7,7 @@ import pytest
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
-from slurm_share.share.rules import limits
+from slurm_share.share.rules import limits, mps
 
 GPU = Gpu("GPU-0", 0, 0, "H100", 81920)
 
@@ -76,7 +76,7 @@ def test_an_even_share_never_adds_up_to_more_than_the_gpu():
 )
 def test_the_number_of_clients_follows_the_driver(version, clients):
     """60 since CUDA 13.1, which is 590."""
-    assert limits.mps_clients(version) == clients
+    assert mps.clients(version) == clients
 
 
 def test_what_the_tasks_of_a_gpu_have_together():

@@ -1,0 +1,25 @@
+"""The checks of the backends by which tasks share a GPU: each backend brings its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...share.backends import registry
+from ...share.backends.base import Backend, BackendCheck, Health, Known
+from ..facts.records import Check, Facts, Unseen, Verdict
+from .base import COMPUTE, skip
+
+
+def _check(backend: Backend, check: BackendCheck) -> Check:
+    def look(facts: Facts) -> Sequence[Verdict]:
+        if isinstance(facts.backends, Unseen):
+            return skip(facts.backends)
+        gpus = facts.gpus
+        known = Known(facts.config, facts.state.ledger, gpus.driver, gpus.cuda, has_gpus=bool(gpus.gpus))
+        return check.look(known, facts.backends.get(backend.name, Health()))
+
+    return Check(check.name, COMPUTE, check.asks, check.why, check.fix, look)
+
+
+CHECKS = tuple(_check(backend, check) for backend in registry.every() for check in backend.checks)
+TITLES = ", ".join(backend.title for backend in registry.every() if backend.checks)

@@ -1,0 +1,449 @@
+"""MPS: the tasks of a GPU run side by side, through one daemon for each user and GPU, each with its own caps.
+
+The daemon runs as the user. It is there before the first task and ends with the last job on the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ...core.records import Owner
+from ...mps.records import MPS_NAME, MpsPlace
+from ..records import Assignment, Limits
+from ..rules import mps as rules
+from .base import Backend, CleanedUp, Health, Prepared, Served
+
+TYPE_CHECKING = False  # what talks to daemons is imported where it is needed: not every shared job has one
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from ...core.paths import Paths
+    from ...core.process import Deadline
+    from ...core.records import ProcessIdentity
+    from ...core.verdicts import FileFact
+    from ...mps.records import MpsFailed, MpsProcess, MpsStarted, MpsStopped
+    from ...node.records import Gpu
+    from ..records import Slot
+    from .base import BackendCheck, Examination, Host, Leftovers, UserGpu
+
+FIRST_ORDINARY_UID = 1000
+"""Users below are the system's (login.defs, UID_MIN)."""
+RUN_IN_JOB = (
+    "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must take it out of slurm.conf"
+)
+ASK_S = 3.0
+"""For a daemon's answer about its clients."""
+STOP_RATIO = 0.75
+"""The part of the remaining time for stopping one user's daemons."""
+
+
+class MpsOnNode(Health, frozen=True):
+    """MPS of a node, for the checks of `slurm-share doctor`."""
+
+    control: FileFact | None = None
+    """NVIDIA's MPS control program, as configured; None: it is not there."""
+    server: FileFact | None = None
+    """The server program that it starts."""
+    foreign: tuple[MpsProcess, ...] = ()
+    """MPS daemons that somebody started by other means than ours."""
+    control_cuda: tuple[int, int] | None = None
+    """The CUDA that the control program belongs to; None: it was not asked, or does not tell."""
+
+
+class Mps(Backend):
+    """One MPS control daemon for each user and GPU, run as the user."""
+
+    name = "mps"
+    title = "MPS"
+    effect = "its tasks run side by side"
+    process_name = MPS_NAME
+    has_gpu_alone = True
+    modules = (
+        "slurm_share.mps.daemons",
+        "slurm_share.node.termination",
+        "slurm_share.mps.status",
+        "slurm_share.node.processes",
+    )
+
+    @property
+    def checks(self) -> tuple[BackendCheck, ...]:
+        """Return the checks of mps_checks.py."""
+        from . import mps_checks
+
+        return mps_checks.CHECKS
+
+    # ---- Limits ----
+
+    def limits(self, driver: str | None, host: Host | None = None, *, connections: int | None = None) -> Limits:
+        """Return the clients of MPS with that driver, and why `host` cannot start a daemon."""
+        why_not, is_missing, required_by = None, False, ""
+        if host is not None:
+            program = host.settings.mps_control
+            why_not = rules.why_no_program(program, is_executable=os.access(program, os.X_OK))
+            if host.own_folder is None:
+                is_missing = bool(program) and why_not is not None
+                required_by = "mps_required" if host.settings.mps_required else ""
+                why_not = why_not or _why_no_daemon_of_hooks(host, program)
+        most = rules.clients_with(rules.clients(driver), connections)
+        return Limits(
+            self.name,
+            self.title,
+            client_limit=most,
+            connections=max(rules.CONNECTIONS, connections or 0),
+            enforces_caps=True,
+            serves_mig=False,
+            why_not=why_not,
+            is_missing=is_missing,
+            required_by=required_by,
+            effect=self.effect,
+        )
+
+    # ---- Prepare ----
+
+    def prepare(
+        self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
+    ) -> Prepared:
+        """Start or join a daemon for each GPU, all at the same time.
+
+        A daemon that no other job uses and that does not answer well is replaced.
+        """
+        from ...mps import control as mp_control
+        from ...mps import daemons
+
+        log: list[str] = []
+        owner = daemons.owner(owner.uid, owner.gid)
+        if host.own_folder is not None:
+            return _prepare_own(host, owner, gpus, deadline)
+        places = [
+            mp_control.node_place(
+                host.paths, host.settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=host.settings
+            )
+            for gpu in gpus
+        ]
+        joint = [place for place in places if place.gpu in in_use]
+        alone = [place for place in places if place.gpu not in in_use]
+        earlier = [found for place in places if (found := mp_control.earlier_place(host.paths, place)) is not None]
+        if earlier:
+            joint, said = _meet_earlier(joint, alone, earlier, deadline)
+            log += said
+        outcomes = [*daemons.start_many(alone, deadline, replace=True), *daemons.start_many(joint, deadline)]
+        return _prepared(outcomes, log)
+
+    # ---- Environment ----
+
+    def environment(self, slot: Slot) -> tuple[Assignment, ...]:
+        """Return the variables of a client of the slot's daemon, with its caps.
+
+        The task sees one GPU, so that is its ordinal 0: an entry for a GPU that a client cannot see would void the
+        whole list of limits (NVIDIA Dynamo, "per-GPU limits with MPS").
+        """
+        return rules.client_environment(slot)
+
+    # ---- Clean up ----
+
+    def clean_up(self, host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp:
+        """Stop every daemon of ours that no job uses, with its clients and servers, and remove its folder."""
+        if leftovers.only is not None:
+            return _stop_only(host, leftovers, leftovers.only, deadline)
+        if host.own_folder is not None:
+            return _stop_own(host, leftovers, deadline)
+        traces = read_traces(host.paths)
+        if not traces:
+            return CleanedUp()
+        kept = _folders(leftovers.read_kept(), host.paths)
+        idle = [(uid, folder) for uid, folder in traces if folder not in kept]
+        gpus = {folder: gpu for uid, gpu in leftovers.known for folder in _folders_of(uid, gpu, host.paths)}
+        done = [
+            _stop_users(host, uid, [folder for its, folder in idle if its == uid], gpus, leftovers, deadline)
+            for uid in sorted({uid for uid, _ in idle})
+        ]
+        return CleanedUp(
+            log=tuple(line for one in done for line in one.log),
+            is_whole=all(one.is_whole for one in done),
+            left=tuple(process for one in done for process in one.left),
+        )
+
+    # ---- Health ----
+
+    def health(
+        self,
+        host: Host,
+        of: Collection[UserGpu] | None = None,
+        *,
+        folders: Collection[str] = (),
+        with_processes: bool = False,
+        examination: Examination | None = None,
+    ) -> Health:
+        """Return the daemons by the kernel's word, or as they answer, and what the checks need besides."""
+        wanted = _wanted(host, of, folders)
+        if with_processes:
+            wanted = [(uid, folder) for uid, folder in wanted if _has_traces(folder)]
+        if not wanted and examination is None:
+            return Health()
+        from . import mps_health
+
+        return mps_health.read(host, wanted, with_processes=with_processes, examination=examination)
+
+
+def _wanted(host: Host, of: Collection[UserGpu] | None, folders: Collection[str]) -> list[tuple[int, str]]:
+    """Return (uid, pipe directory) of the daemons that were asked about."""
+    if folders:
+        return [(os.getuid(), folder) for folder in folders]
+    if of is None:
+        return list(read_traces(host.paths, with_groups=False))
+    return [
+        (uid, folder)
+        for uid, gpu in of
+        for place, folder in enumerate(_folders_of(uid, gpu, host.paths))
+        if place == 0 or os.path.lexists(folder)
+    ]
+
+
+# ---- Where daemons are ----
+
+
+def read_traces(paths: Paths, *, with_groups: bool = True) -> tuple[tuple[int, str], ...]:
+    """Return (uid, pipe directory) of every daemon of this node, live or not, of which anything is left.
+
+    That is its folder, a lock beside it, a folder that was not removed to its end, or (with_groups) a cgroup. Those
+    that an earlier release started count, too.
+    """
+    found: set[tuple[int, str]] = set()
+    for folder in (paths.mps, paths.earlier_mps):
+        try:
+            users = [entry for entry in os.scandir(folder) if entry.name.isdecimal()]
+            for user in users:
+                for entry in os.scandir(user.path):
+                    leaf = _leaf(entry.name)
+                    if leaf:
+                        found.add((int(user.name), f"{user.path}/{leaf}"))
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # none, or the user's last one is being removed at this moment
+    if with_groups:
+        from ...core import cgroup_paths
+
+        found |= {
+            (group.uid, str(paths.mps / str(group.uid) / group.name))
+            for group in cgroup_paths.read_groups(str(paths.cgroup))
+        }
+    return tuple(sorted(found))
+
+
+def _has_traces(folder: str) -> bool:
+    """Return whether anything of a daemon is left. Its user can remove the folder's files, but not root's lock."""
+    return os.path.lexists(folder) or os.path.lexists(f"{folder}.lock")
+
+
+def _leaf(name: str) -> str:
+    """Return the name of a daemon's folder, of any of the names that belong to it; empty: it is no daemon's.
+
+    `5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps_folders.py).
+    """
+    stem = name.removeprefix(".").partition(".")[0]
+    first, dash, last = stem.partition("-")
+    is_leaf = dash and first.isascii() and first.isalnum() and last.isascii() and last.isalnum()
+    return stem if is_leaf else ""
+
+
+def _folders_of(uid: int, gpu: str, paths: Paths) -> tuple[str, str]:
+    """Return the pipe directory of a user's daemon on a GPU, and the one that earlier releases used."""
+    return str(paths.mps_pipe(uid, gpu)), str(paths.earlier_mps_pipe(uid, gpu))
+
+
+def _folders(of: Iterable[UserGpu], paths: Paths) -> frozenset[str]:
+    return frozenset(folder for uid, gpu in of for folder in _folders_of(uid, gpu, paths))
+
+
+def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
+    """Return why hooks cannot start daemons here: Slurm ends what a Prolog starts, or the node's administrators run a
+    daemon of their own. Daemons that users have started do not count."""
+    from ...mps import processes as mp_processes
+    from ...mps import status as reader
+    from ...node import processes as node_processes
+
+    if node_processes.read_runs_in_job():
+        return RUN_IN_JOB
+    files = None
+    for one in reader.foreign_daemons(reader.read_processes(uids=()), str(host.paths.root)):
+        files = files or mp_processes.read_program_files(program)
+        if mp_processes.is_systems(one, files, FIRST_ORDINARY_UID):
+            return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
+    return None
+
+
+# ---- Start ----
+
+
+def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadline) -> Prepared:
+    """Start daemons for a launcher's own tasks."""
+    from ...mps import daemons
+    from ...mps import folders as mp_folders
+
+    assert host.own_folder is not None
+    try:
+        host.own_folder.mkdir(mode=0o700)
+    except OSError:
+        pass  # whoever's it is, or whatever keeps it away: the daemon's start looks into that, and says so
+    places = _own_places(host, owner, [gpu.uuid for gpu in gpus])
+    prepared = _prepared(daemons.start_many(places, deadline, replace=True), [])
+    if places and not prepared.served:
+        mp_folders.remove_user(places[0])
+    return prepared
+
+
+def _own_places(host: Host, owner: Owner, uuids: Iterable[str]) -> list[MpsPlace]:
+    program, paths = host.settings.mps_control, host.paths
+    return [
+        MpsPlace(program, f"{host.own_folder}/{paths.mps_pipe(owner.uid, uuid).name}", uuid, owner) for uuid in uuids
+    ]
+
+
+def _prepared(outcomes: Iterable[MpsStarted | MpsFailed], log: list[str]) -> Prepared:
+    from ...mps.records import MpsStarted
+
+    served: dict[str, Served] = {}
+    failures: dict[str, str] = {}
+    for one in outcomes:
+        if isinstance(one, MpsStarted):
+            served[one.place.gpu] = Served(mps_directory=one.place.pipe)
+            how = "joined" if one.joined else "started"
+            notes = "".join(f"; {note}" for note in one.notes)
+            log.append(f"MPS daemon {one.daemon.pid} of {one.place.gpu} {how} in {one.seconds:.3f} s{notes}")
+        else:
+            failures[one.place.gpu] = one.why
+            log.append(f"MPS on {one.place.gpu} failed: {one.why}")
+    return Prepared(served, failures, tuple(log))
+
+
+def _meet_earlier(
+    joint: Sequence[MpsPlace], alone: Sequence[MpsPlace], earlier: Sequence[MpsPlace], deadline: Deadline
+) -> tuple[list[MpsPlace], list[str]]:
+    """Return the places where a daemon is joined, when an earlier release has started daemons in other places
+    (`earlier`), and what to log. One that another job uses is joined there. Any other is stopped, since a GPU has one
+    daemon."""
+    from ...mps import daemons
+
+    of = {place.gpu: place for place in earlier}
+    outcomes = daemons.stop_many([of[place.gpu] for place in alone if place.gpu in of], deadline)
+    log = [f"MPS on {one.place.gpu} of an earlier release of slurm-share: {stop_sentence(one)}" for one in outcomes]
+    return [place if os.path.lexists(place.pipe) else of.get(place.gpu, place) for place in joint], log
+
+
+# ---- Stop ----
+
+
+def stop_sentence(outcome: MpsStopped | MpsFailed) -> str:
+    """Return how the stop of a daemon went, for the log."""
+    from ...mps.records import MpsFailed
+
+    if isinstance(outcome, MpsFailed):
+        return outcome.why
+    clients = f", {len(outcome.clients)} clients ended" if outcome.clients else ""
+    return f"{outcome.how} in {outcome.seconds:.3f} s{clients}" + "".join(f"; {note}" for note in outcome.notes)
+
+
+def _stop_users(
+    host: Host, uid: int, folders: Sequence[str], gpus: Mapping[str, str], leftovers: Leftovers, deadline: Deadline
+) -> CleanedUp:
+    """Stop one user's daemons. gpus: folder -> GPU; where no job tells the GPU, the folder's name stands for it."""
+    from ...mps import control as mp_control
+    from ...mps import daemons
+    from ...mps import status as reader
+    from ...mps.records import MpsFailed
+
+    def is_in_use(gpu: str) -> bool:
+        return str(host.paths.mps_pipe(uid, gpu)) in _folders(leftovers.read_in_use(), host.paths)
+
+    owner, program = daemons.owner_by_name(uid), host.settings.mps_control
+    places = [
+        mp_control.node_place(host.paths, program, owner, gpus.get(one, _gpu_of(one)), pipe=one) for one in folders
+    ]
+    before = reader.read_processes(uids=(uid,))
+    outcomes = daemons.stop_many(places, deadline.part(STOP_RATIO), unless=is_in_use)
+    log = [
+        f"MPS on {one.place.gpu} of uid {uid}: {stop_sentence(one)}"
+        for one in outcomes
+        if isinstance(one, MpsFailed) or one.how not in ("was not there", "in use") or one.notes
+    ]
+    stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
+    rest = end_rest(stopped, before, deadline)
+    is_whole = not any(isinstance(one, MpsFailed) for one in outcomes)
+    return CleanedUp(log=(*log, *rest.log), is_whole=is_whole, left=rest.left)
+
+
+def _gpu_of(folder: str) -> str:
+    return f"GPU-{folder.rpartition('/')[2]}"
+
+
+def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline: Deadline) -> CleanedUp:
+    """End the processes that remain of daemons that were stopped, such as one whose user removed its lock. Only those
+    in `before`, which was read before the stop: a newer daemon in the same place may be the next job's.
+    """
+    from ...mps import status as reader
+    from ...node import termination
+    from ...node.records import NodeProcess
+
+    known = {place.pipe: place.owner.uid for place in places}
+    old = {one.identity for one in before}
+    rest = [
+        NodeProcess(one.identity, None)
+        for one in (reader.read_processes(uids=set(known.values())) if known else ())
+        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
+    ]
+    left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))
+    log = [
+        f"process {one.identity.pid} ({one.identity.name}) of uid {one.identity.uid} outlived its MPS daemon's stop: "
+        f"{'not ended yet' if one in left else 'ended'}"
+        for one in rest
+    ]
+    return CleanedUp(log=tuple(log), left=tuple(one.identity for one in left))
+
+
+def _stop_own(host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp:
+    """End a launcher's own daemons; problems: what could not be ended or removed."""
+    from ...mps import daemons
+    from ...mps import folders as mp_folders
+    from ...mps.records import MpsFailed
+
+    owner = daemons.owner(os.getuid(), os.getgid())
+    places = _own_places(host, owner, sorted(gpu for _, gpu in leftovers.known))
+    if not places:
+        return CleanedUp()
+    problems = []
+    for one in daemons.stop_many(places, deadline):
+        if isinstance(one, MpsFailed):
+            problems.append(f"MPS in {one.place.pipe} could not be ended: {one.why}")
+        elif one.left:
+            pids = ", ".join(str(process.pid) for process in one.left)
+            problems.append(f"MPS on {one.place.gpu} outlives every signal (process {pids}): the GPU is not free")
+    mp_folders.remove_user(places[0])
+    return CleanedUp(problems=tuple(problems))
+
+
+def _stop_only(host: Host, leftovers: Leftovers, only: tuple[int, str], deadline: Deadline) -> CleanedUp:
+    """Stop one daemon that no job has, unless a program uses it."""
+    from ...core.process import Deadline
+    from ...mps import control as mp_control
+    from ...mps import daemons
+    from ...mps.records import MpsFailed
+    from . import mps_health
+
+    uid, folder = only
+    place = mp_control.node_place(
+        host.paths, host.settings.mps_control, mps_health.owner_of(uid), _gpu_of(folder), pipe=folder
+    )
+    jobs: list[int] = []
+    users: list[ProcessIdentity] = []
+
+    def is_in_use(gpu: str) -> bool:
+        jobs.extend(
+            job_id
+            for (its, gpu), job_id in leftovers.read_in_use().items()
+            if folder in _folders_of(its, gpu, host.paths)
+        )
+        users.extend(() if jobs else mps_health.read_users(place, Deadline.after(ASK_S)))
+        return bool(jobs or users)
+
+    (outcome,) = daemons.stop_many([place], deadline, unless=is_in_use)
+    failed = (outcome.why,) if isinstance(outcome, MpsFailed) else ()
+    return CleanedUp(problems=failed, job_id=jobs[0] if jobs else None, users=tuple(users))

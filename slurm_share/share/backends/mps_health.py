@@ -1,0 +1,200 @@
+"""How MPS on a node is: whether daemons live and answer, who uses them, which programs are there. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...core import process
+from ...core.errors import CommandError, MpsError
+from ...core.paths import Paths
+from ...core.patterns import pattern
+from ...core.process import Deadline
+from ...core.records import Owner, ProcessIdentity
+from ...core.verdicts import FileFact, Unseen
+from ...mps import control as mp_control
+from ...mps import processes
+from ...mps import status as reader
+from ...mps.records import MPS_NAME, MpsHealth, MpsPlace, MpsProcess
+from ...node import processes as node_processes
+from ..records import LedgerJob
+from . import mps as backend
+from .base import NOT_ASKED, Daemon, Examination, Host
+
+FIRST_WITH_VERSION = 590
+"""Driver whose MPS control program is the first with `-v` (docs.nvidia.com/deploy/mps, release 590)."""
+ASK_S = 4.0
+"""For the answer of a daemon or of the control program. Daemons are asked side by side; somebody's front end keeps one
+busy for a moment."""
+PIPE_VARIABLE = processes.PIPE_VARIABLE.decode()
+NOBODY = 65534
+_CUDA_VERSION = pattern(r"(?a)\b([1-9][0-9]0[0-9]0)\b")
+
+
+def read(
+    host: Host, wanted: Collection[tuple[int, str]], *, with_processes: bool, examination: Examination | None
+) -> backend.MpsOnNode:
+    """Return the wanted daemons, (uid, pipe directory), and with an examination what the checks need."""
+    proc_folder = str(host.root / "proc")
+    daemons = [read_daemon(uid, folder, proc_folder) for uid, folder in wanted]
+    if with_processes:
+        daemons = list(_with_processes(daemons, proc_folder))
+    if examination is None:
+        return backend.MpsOnNode(tuple(daemons))
+    control = host.settings.mps_control
+    if examination.asks_daemons and control:
+        daemons = _asked(daemons, host, proc_folder)
+    return backend.MpsOnNode(
+        tuple(daemons),
+        lost=tuple(_lost(examination.plans, host.paths)),
+        control=examination.read_file(control) if control else None,
+        server=_server(control, examination),
+        foreign=read_foreign(control, f"/{host.paths.root.relative_to(host.root)}", proc_folder),
+        control_cuda=read_control_cuda(control, examination.driver) if host.root == Path("/") else None,
+    )
+
+
+# ---- Daemons of ours ----
+
+
+def read_daemon(uid: int, folder: str, proc_folder: str = "/proc") -> Daemon:
+    """Return a daemon as the kernel sees it, which names the holder of its lock. The daemon is not spoken to."""
+    place = MpsPlace("", folder, "", Owner(uid, uid))
+    try:
+        holder = processes.lock_holder(place, proc_folder)
+    except MpsError as error:
+        return Daemon(uid, folder, "hidden", why=str(error))
+    if holder is None:
+        return Daemon(uid, folder, "dead", why=f"the MPS daemon in {folder} is gone")
+    if holder.name is not None and not processes.is_daemon(holder, place):
+        return Daemon(uid, folder, "foreign", why=f"MPS in {folder}: {processes.describe_foreign(holder)}")
+    # One that the kernel does not show (hidepid) is believed.
+    return Daemon(uid, folder, NOT_ASKED, None if holder.name is None else holder.pid)
+
+
+def _with_processes(daemons: Sequence[Daemon], proc_folder: str) -> Iterator[Daemon]:
+    """Return the daemons with their processes. Only processes of a daemon's own user count: anybody can run a program
+    of that name with another user's pipe directory."""
+    found = reader.read_processes(proc_folder, uids={one.uid for one in daemons}) if daemons else ()
+    for daemon in daemons:
+        pids = tuple(one.identity.pid for one in found if (one.identity.uid, one.pipe) == (daemon.uid, daemon.folder))
+        yield Daemon(daemon.uid, daemon.folder, daemon.condition, daemon.pid, daemon.why, pids)
+
+
+def _asked(daemons: Sequence[Daemon], host: Host, proc_folder: str) -> list[Daemon]:
+    """Return the daemons as those that live answer. One that is stopped is not spoken to, nor one of root's."""
+    with ThreadPoolExecutor(max(1, len(daemons))) as pool:
+        return list(pool.map(lambda one: _ask(one, host, proc_folder) if one.lives and one.uid else one, daemons))
+
+
+def _ask(one: Daemon, host: Host, proc_folder: str) -> Daemon:
+    paths = Paths(cgroup=host.root / "sys/fs/cgroup")
+    place = mp_control.node_place(paths, host.settings.mps_control, owner_of(one.uid), "", pipe=one.folder)
+    health = _health(place, proc_folder)
+    if health is None:
+        return one
+    return Daemon(one.uid, one.folder, health.condition, health.daemon.pid if health.daemon else None, health.why)
+
+
+def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
+    """None: it cannot be asked from here, which checks of the program and of the folder have to say."""
+    try:
+        daemon = reader.read_daemon(place, proc_folder)
+        if daemon is not None and node_processes.is_stopped(daemon.pid, proc_folder):
+            return MpsHealth("stopped", daemon, why=f"its daemon, process {daemon.pid}, is stopped (SIGSTOP)")
+        return reader.read_health(place, Deadline.after(ASK_S), proc_folder)
+    except MpsError:
+        return None
+
+
+def owner_of(uid: int) -> Owner:
+    """Return the owner of a daemon, in whose name it is spoken to: with his own group, and none of that number."""
+    try:
+        return Owner(uid, pwd.getpwuid(uid).pw_gid)
+    except KeyError:
+        return Owner(uid, uid)
+
+
+def read_users(place: MpsPlace, deadline: Deadline, proc_folder: str = "/proc") -> tuple[ProcessIdentity, ...]:
+    """Return the programs that use a daemon, or are about to: its clients, as it says itself where it answers, and
+    every process of its owner that was started with its pipe directory. The latter is the owner's own word, and only
+    spares."""
+    pids: set[int] = set()
+    try:
+        for server in mp_control.read_servers(place, deadline):
+            pids.update(mp_control.read_clients(place, server.pid, deadline))
+    except MpsError:
+        pass  # dead, or it hangs: then the kernel alone is asked
+    name = f"{PIPE_VARIABLE}={place.pipe}".encode()
+    for one in node_processes.read_processes_of(place.owner.uid, Path(proc_folder)):
+        if one.identity.name != MPS_NAME and name in _environ(one.identity.pid, proc_folder).split(b"\0"):
+            pids.add(one.identity.pid)
+    found = (process.identify(pid, proc_folder) for pid in sorted(pids))
+    return tuple(one for one in found if one is not None)
+
+
+def _environ(pid: int, proc_folder: str) -> bytes:
+    try:
+        return Path(proc_folder, str(pid), "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _lost(plans: Iterable[tuple[LedgerJob, frozenset[str]]], paths: Paths) -> Iterator[tuple[int, int, str]]:
+    """Return the files of daemons that jobs need and that are gone. A plan may be its user's to write: of what it names
+    only that is looked at which the ledger gives the job."""
+    for job, named in plans:
+        given = {str(pipe(job.uid, gpu)) for gpu in job.gpus for pipe in (paths.mps_pipe, paths.earlier_mps_pipe)}
+        for folder in sorted(named & given):
+            for path in (folder, f"{folder}/control", f"{folder}/logs"):
+                if not os.path.lexists(path):
+                    yield job.job_id, job.uid, path
+
+
+# ---- The node's MPS ----
+
+
+def read_foreign(control: str, state_root: str, proc_folder: str = "/proc") -> tuple[MpsProcess, ...]:
+    """Return the daemons of either protocol that are not ours. A process that only has the name of one, such as su
+    behind a link, is none."""
+    files = processes.read_program_files(control) if control else frozenset[str]()
+    return tuple(
+        one
+        for one in reader.foreign_daemons(reader.read_processes(proc_folder), state_root)
+        if one.program is None or processes.runs_program(one, files)
+    )
+
+
+def _server(control: str, examination: Examination) -> FileFact | None:
+    """The daemon starts its server from its own folder, or from its search path."""
+    folders = [os.path.dirname(control), "/usr/bin", "/usr/sbin"] if control else []  # noqa: PTH120
+    found = (examination.read_file(f"{one}/nvidia-cuda-mps-server") for one in folders)
+    return next((one for one in found if one is not None), None)
+
+
+def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | None:
+    """Return the CUDA release that the MPS control program says it belongs to (`-v`), such as (13, 1).
+
+    None where it is not asked, or does not say. A program older than driver 590 takes `-v` for nothing and tries to
+    speak with a daemon; so it is not asked, and a newer one runs as nobody with a folder for daemons that is not there.
+    """
+    major = driver.partition(".")[0] if isinstance(driver, str) else ""
+    if not program or not major.isdecimal() or int(major) < FIRST_WITH_VERSION:
+        return None
+    nobody = Owner(NOBODY, NOBODY) if os.geteuid() == 0 else None
+    env = {"PATH": mp_control.SEARCH_PATH, PIPE_VARIABLE: "/nonexistent/slurm-share"}
+    try:
+        said = process.exchange([program, "-v"], timeout_s=ASK_S, env=env, owner=nobody)
+    except CommandError:
+        return None
+    return parse_control_cuda(said.stdout + said.stderr)
+
+
+def parse_control_cuda(text: str) -> tuple[int, int] | None:
+    """Return (13, 1) for a text with the number 13010, which is major * 1000 + minor * 10 as in CUDA_VERSION of cuda.h;
+    None where there is no such number."""
+    match = _CUDA_VERSION.search(text)
+    return None if match is None else (int(match[1]) // 1000, int(match[1]) % 1000 // 10)

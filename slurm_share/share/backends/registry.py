@@ -1,0 +1,79 @@
+"""The backends that there are, in order of preference, each loaded when it is needed.
+
+A share that names none is served by the first of them that can serve it on its node. The last one serves every share.
+"""
+
+from __future__ import annotations
+
+from ...core.errors import StateError
+from .. import option
+from ..records import BACKEND_TIME_SLICING
+from ..rules import environment
+from .base import Backend
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...core.records import ShareRequest
+    from ..records import Assignment, Plan, Slot
+
+
+def _mps() -> Backend:
+    from .mps import Mps
+
+    return Mps()
+
+
+def _time_slicing() -> Backend:
+    from .time_slicing import TimeSlicing
+
+    return TimeSlicing()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "mps": _mps,
+    "time-slicing": _time_slicing,
+}
+"""Name -> what loads it, the preferred one first."""
+
+
+def get(name: str) -> Backend:
+    """Return the backend of that name. Raises StateError if this release has none."""
+    if name not in BACKENDS:
+        raise StateError(name, f"is no way of sharing that this release knows ({', '.join(BACKENDS)})")
+    return BACKENDS[name]()
+
+
+def every() -> Iterator[Backend]:
+    """Return all backends, the preferred one first."""
+    return (load() for load in BACKENDS.values())
+
+
+def wanted(share: ShareRequest | None) -> tuple[Backend, ...]:
+    """Return the backends that may serve a share, in order of preference: the one that it names, or all."""
+    name = None if share is None else option.backend_of(share)
+    return tuple(every()) if name is None else (get(name),)
+
+
+def slot_environment(plan: Plan, slot: Slot) -> tuple[Assignment, ...]:
+    """Return all variables of the task in one of the plan's slots.
+
+    Of a backend that only another release knows, the plan's own variables say all that is needed.
+    """
+    name = slot.backend if slot.backend in BACKENDS else BACKEND_TIME_SLICING
+    return environment.slot_environment(plan, slot, get(name).environment(slot))
+
+
+def is_own_process(name: str) -> bool:
+    """Return whether a process of that name on a GPU is one of a backend's own, and no task."""
+    return name.startswith(_process_names())
+
+
+def _process_names() -> tuple[str, ...]:
+    if not _names:
+        _names.extend(one.process_name for one in every() if one.process_name)
+    return tuple(_names)
+
+
+_names: list[str] = []
