@@ -22,10 +22,10 @@ def of_node(row: NodeRow) -> Values:
     if snapshot is not None:
         if snapshot.gpu_sums is None:
             gpus = snapshot.whole_gpus
-            gpu, sm = _mean(each.load5 for each in gpus), _mean(map(_sm, gpus))
-        elif snapshot.gpu_sums.count and snapshot.gpu_sums.load5 is not None:
-            gpu = 100 * snapshot.gpu_sums.load5 / snapshot.gpu_sums.count
-            sm = gpu if snapshot.gpu_sums.load_by == "sm" else None
+            gpu, sm = _mean(each.load_percent_5min for each in gpus), _mean(map(_sm, gpus))
+        elif snapshot.gpu_sums.count and snapshot.gpu_sums.gpu_load is not None:
+            gpu = 100 * snapshot.gpu_sums.gpu_load / snapshot.gpu_sums.count
+            sm = gpu if snapshot.gpu_sums.gpu_load_by == "sm" else None
     return (
         percent(one.load, one.cpus),
         gpu,
@@ -37,7 +37,7 @@ def of_node(row: NodeRow) -> Values:
 
 def of_gpu(gpu: GpuLoad) -> Values:
     """One GPU, or one MIG instance."""
-    return None, gpu.load5, _sm(gpu), None, percent(gpu.memory_used_mib, gpu.memory_total_mib)
+    return None, gpu.load_percent_5min, _sm(gpu), None, percent(gpu.memory_used_mib, gpu.memory_total_mib)
 
 
 def of_users(rows: Iterable[NodeRow]) -> dict[str, Values]:
@@ -113,7 +113,10 @@ def _of_user(places: Sequence[tuple[Snapshot, UserLoad]]) -> Values:
         percent(_sum(user.cpu_cores for _, user in places), sum(snapshot.cpus for snapshot, _ in places)),
         percent(load, len(on_gpus)) if on_gpus else 0.0 if has_gpus and load == 0 else None,
         _mean(
-            mine.sm.m5 for gpu, user in on_gpus for mine in gpu.users if mine.uid == user.uid and mine.sm is not None
+            mine.sm_percent_windows.m5
+            for gpu, user in on_gpus
+            for mine in gpu.users
+            if mine.uid == user.uid and mine.sm_percent_windows is not None
         ),
         percent(_sum(user.memory_mib for _, user in places), _sum(snapshot.memory_total_mib for snapshot, _ in places)),
         percent(_sum(user.gpu_memory_mib for _, user in places), _sum(gpu.memory_total_mib for gpu, _ in on_gpus)),
@@ -133,7 +136,13 @@ def _of_job(places: Sequence[tuple[Snapshot, JobLoad, set[str]]], others: Sequen
 
 def _sm(gpu: GpuLoad) -> float | None:
     """Now where the driver says so: beside the load, which is a mean over 5 minutes, it shows what comes."""
-    return gpu.activity.sm if gpu.activity.sm is not None else gpu.sm.m1 if gpu.sm is not None else None
+    return (
+        gpu.activity.sm_percent
+        if gpu.activity.sm_percent is not None
+        else gpu.sm_percent_windows.m1
+        if gpu.sm_percent_windows is not None
+        else None
+    )
 
 
 def percent(part: float | None, whole: float | None) -> float | None:

@@ -76,8 +76,8 @@ def _gpu_row(snapshot: Snapshot, gpu: GpuLoad, row: Row) -> tuple[str, ...]:
     used = gpu.memory_used_mib
     total = gpu.memory_total_mib
     free = None if total is None or used is None else total - used
-    load = gpu.load
-    by = "sm" if gpu.sm is not None else "util" if gpu.load5 is not None else UNKNOWN
+    load = gpu.load_percent_windows
+    by = "sm" if gpu.sm_percent_windows is not None else "util" if gpu.load_percent_5min is not None else UNKNOWN
     said = list(dict.fromkeys(flag.code for flag in row.flags if flag.uuid == gpu.uuid and flag.of in "iv"))
     if gpu.mig_parent:
         said.append("MIG: its instances follow")
@@ -86,22 +86,22 @@ def _gpu_row(snapshot: Snapshot, gpu: GpuLoad, row: Row) -> tuple[str, ...]:
     if gpu.others_mib:
         said.append(f"others have {gigabytes(gpu.others_mib)}")
     jobs = sorted({one.job for one in here if one.job is not None})
-    whole = gpu.load5
+    whole = gpu.load_percent_5min
     # A driver that has GPM for this GPU gives all of it or says why not; one that has none has nothing to say.
-    none = NONE if gpu.sm is None and gpu.activity == type(gpu.activity)() else UNKNOWN
+    none = NONE if gpu.sm_percent_windows is None and gpu.activity == type(gpu.activity)() else UNKNOWN
     return (
         snapshot.node,
         str(gpu.index) + (f" {gpu.name.rpartition(' ')[2]}" if gpu.mig_of else ""),
         UNKNOWN if whole is None else f"{whole / 100:.2f}",
         by,
-        percent(gpu.activity.sm if gpu.activity.sm is not None else gpu.utilization_percent),
+        percent(gpu.load_percent),
         UNKNOWN if load is None else f"{load.m1 / 100:.2f}",
         UNKNOWN if load is None else f"{load.m15 / 100:.2f}",
         f"{gigabytes(total)} - {gigabytes(used)} = {gigabytes(free)}",
         str(len(here)),
-        percent(gpu.activity.occupancy, none),
-        percent(gpu.activity.tensor, none),
-        percent(gpu.activity.dram, none),
+        percent(gpu.activity.occupancy_percent, none),
+        percent(gpu.activity.tensor_percent, none),
+        percent(gpu.activity.dram_percent, none),
         UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}",
         UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}C",
         ",".join(map(str, jobs)) or NONE,

@@ -59,7 +59,7 @@ def _plain_node(row: Row, view: View) -> list[str]:
     snapshot = row.node.snapshot
     if view.detail and snapshot is not None:
         for gpu in snapshot.gpus:
-            load = "unknown" if gpu.load5 is None else f"{gpu.load5 / 100:.2f}"
+            load = "unknown" if gpu.load_percent_5min is None else f"{gpu.load_percent_5min / 100:.2f}"
             used, total = (
                 "unknown" if mib is None else gigabytes(mib) for mib in (gpu.memory_used_mib, gpu.memory_total_mib)
             )

@@ -72,7 +72,7 @@ def _node(node: NodeLoad) -> Iterable[tuple[Value, ...]]:
     loads = (None, None, None) if snapshot is None or snapshot.load is None else snapshot.load
     gpu_load1 = gpu_load15 = None
     if snapshot is not None and snapshot.whole_gpus and not one.partial_gpu_load:
-        means = [gpu.load for gpu in snapshot.whole_gpus]
+        means = [gpu.load_percent_windows for gpu in snapshot.whole_gpus]
         gpu_load1 = sum(mean.m1 for mean in means if mean) / 100 if all(means) else None
         gpu_load15 = sum(mean.m15 for mean in means if mean) / 100 if all(means) else None
     users = () if snapshot is None else tuple(user.user for user in snapshot.users)
@@ -119,7 +119,7 @@ def _gpus(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
         idle[held.uuid] = idle.get(held.uuid) if held.idle is None else held.idle
     for gpu in snapshot.gpus:
         here = numbers.tasks_on(snapshot, gpu)
-        load, activity, now = gpu.load, gpu.activity, gpu.load5
+        load, activity, now = gpu.load_percent_windows, gpu.activity, gpu.load_percent_5min
         total, used = gpu.memory_total_mib, gpu.memory_used_mib
         yield (
             gpu.index,
@@ -129,16 +129,16 @@ def _gpus(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
             None if load is None else load.m1 / 100,
             None if now is None else now / 100,
             None if load is None else load.m15 / 100,
-            "sm" if gpu.sm is not None else "util" if now is not None else None,
+            "sm" if gpu.sm_percent_windows is not None else "util" if now is not None else None,
             None if load is None else load.over_s,
             gpu.utilization_percent,
-            activity.sm,
-            activity.occupancy,
-            activity.tensor,
-            activity.dram,
-            activity.fp64,
-            activity.fp32,
-            activity.fp16,
+            activity.sm_percent,
+            activity.occupancy_percent,
+            activity.tensor_percent,
+            activity.dram_percent,
+            activity.fp64_percent,
+            activity.fp32_percent,
+            activity.fp16_percent,
             total,
             used,
             None if total is None or used is None else total - used,

@@ -1,7 +1,8 @@
 """A snapshot as metrics for Prometheus, and back from what Prometheus answers.
 
-Both directions follow the same tables. Units are Prometheus's own (bytes, seconds, ratios of 1, watts), so a percent of
-the snapshot is a hundredth here, and a MiB 1,048,576 bytes. What the snapshot does not know has no series.
+Both directions follow the `Metric` at each field of the records. Units are Prometheus's own (bytes, seconds, ratios of
+1, watts), so a percent of the snapshot is a hundredth here, and a MiB 1,048,576 bytes. What the snapshot does not know
+has no series.
 
 The number of series is bounded by what is on the node: its GPUs, its users and its jobs. There are none for processes,
 whose numbers never come again. `jobid` is Slurm's number of a job; `job` is a word of Prometheus's own. NODE_LINE is
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ..core.metric import Measured, measured
 from ..core.records import Reasons
 from ..mps.records import MPS_NAME
-from ..node.records import Activity
+from ..node.gpu_figures import Activity
 from .snapshot import (
     GpuLoad,
     GpuSums,
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "slurm_share_"
-MIB = 1048576.0
-PERCENT = 0.01
 _TEXT_MAX = 120
 """Characters of a driver's sentence in a label."""
 _DIGITS = 6
@@ -49,74 +49,21 @@ NOT_ASKED = "left out, as it was asked for"
 PROBLEMS = "the agent of this node reports problems ({}); its log, and --source agents, have them in words"
 
 
-class Column(Struct, frozen=True):
-    """A field of a record, and the metric that has it."""
-
-    field: str
-    metric: str
-    """Without PREFIX and the word of the record (node, gpu, job, user)."""
-    help: str
-    unit: float = 1.0
-    """What one of the field's is in the metric's unit."""
-    whole: bool = False
-    counter: bool = False
-
-
-NODE = (
-    Column("taken", "sample_timestamp_seconds", "When the sample was taken, Unix time of the node's clock."),
-    Column("measured_s", "measured_seconds", "How long the sampler has watched this node."),
-    Column("interval_s", "sample_interval_seconds", "Between the last two samples."),
-    Column("cpus", "cpus", "Hardware threads online.", whole=True),
-    Column("cores", "cores", "Cores.", whole=True),
-    Column("cpu_cores", "cpu_used_cores", "CPU time since the sample before, in cores."),
-    Column("memory_total_mib", "memory_total_bytes", "Host memory.", MIB, whole=True),
-    Column("memory_used_mib", "memory_used_bytes", "Host memory in use, without page cache.", MIB, whole=True),
-)
 LOADS = tuple((f"load{minutes}", f"Load average over {minutes} minutes.") for minutes in (1, 5, 15))
-SUMS = (
-    Column("memory_total_mib", "gpu_memory_total_bytes", "Memory of all GPUs that say theirs.", MIB, whole=True),
-    Column("memory_used_mib", "gpu_memory_used_bytes", "Memory in use on all GPUs that say theirs.", MIB, whole=True),
-    Column("fullest", "gpu_memory_fullest_ratio", "Of the fullest GPU, how much of its memory is in use."),
-    Column("load5", "gpu_load5", "Sum of the GPUs' loads over 5 minutes: 2 is two GPUs fully busy."),
-)
-GPU = (
-    Column("memory_total_mib", "memory_total_bytes", "Memory of the GPU.", MIB, whole=True),
-    Column("memory_used_mib", "memory_used_bytes", "Memory in use on the GPU, the driver's own included.", MIB, True),
-    Column("utilization_percent", "utilization_ratio", "Share of the driver's last period with a kernel.", PERCENT),
-    Column("power_w", "power_watts", "Power drawn now."),
-    Column("energy_j", "energy_joules", "Energy since the driver was loaded.", counter=True),
-    Column("temperature_c", "temperature_celsius", "Temperature.", whole=True),
-    Column("clients", "clients", "Processes with a context on the GPU.", whole=True),
-    Column("unused_s", "unused_seconds", "How long no process has been on the GPU, at most 900."),
-)
-GPU_MEANS = (
-    ("utilization", "utilization_mean_ratio", "Utilisation over 1, 5, 10 and 15 minutes.", PERCENT),
-    ("sm", "sm_mean_ratio", "SM activity over 1, 5, 10 and 15 minutes (GPM).", PERCENT),
-)
 ACTIVITY = "activity_ratio"
-JOB = (
-    Column("tasks", "tasks", "Tasks with a process on a GPU now.", whole=True),
-    Column("gpu_memory_mib", "gpu_memory_bytes", "GPU memory of the job's processes here.", MIB, whole=True),
-    Column("gpu_load", "gpu_load", "Its part of its GPUs' load over 5 minutes: 2 is two GPUs fully busy."),
-    Column("cpu_cores", "cpu_used_cores", "CPU time since the sample before, in cores."),
-    Column("memory_mib", "memory_bytes", "Host memory of the job here, without page cache.", MIB, whole=True),
-    Column("memory_kills", "memory_kills", "Processes ended for the job's memory was full.", whole=True, counter=True),
-    Column("task_peak_mib", "task_peak_gpu_memory_bytes", "The most GPU memory of one task.", MIB, whole=True),
-    Column("task_host_peak_mib", "task_peak_memory_bytes", "The most host memory of one task.", MIB, whole=True),
-    Column("tasks_measured", "tasks_measured", "Tasks that the peaks rest on.", whole=True),
-    Column("tasks_at_once", "tasks_at_once", "The most tasks at the same moment.", whole=True),
-    Column("measured_s", "measured_seconds", "How long the job has been watched."),
-)
-JOB_MEANS = (("cpu", "cpu_mean_cores", "Cores used over 1, 5, 10 and 15 minutes.", 1.0),)
-USER = (
-    Column("processes", "gpu_processes", "Processes of the user on GPUs.", whole=True),
-    Column("gpu_memory_mib", "gpu_memory_bytes", "GPU memory of the user.", MIB, whole=True),
-    Column("gpu_load", "gpu_load", "The user's part of the GPUs' load over 5 minutes: 2 is two GPUs fully busy."),
-    Column("cpu_cores", "cpu_used_cores", "CPU time of the user's jobs, in cores."),
-    Column("memory_mib", "memory_bytes", "Host memory of the user's jobs, without page cache.", MIB, whole=True),
-)
 WINDOWS = {"1m": "m1", "5m": "m5", "10m": "m10", "15m": "m15"}
 OVER = "window_seconds"
+
+
+def _series_of(record: type[Struct]) -> tuple[Measured, ...]:
+    """Return the figures of a record that Prometheus has, one series each."""
+    return tuple(one for one in measured(record) if one.metric.exported and not one.is_windows)
+
+
+def _windows_of(record: type[Struct]) -> tuple[Measured, ...]:
+    """Return the fields of a record whose windows Prometheus has, a series for each."""
+    return tuple(one for one in measured(record) if one.metric.exported and one.is_windows)
+
 
 _LINE_COLUMNS = (
     *("sample_timestamp_seconds", "measured_seconds", "memory_used_bytes", "problems"),
@@ -187,12 +134,17 @@ class _Page:
         family, keys = self._families[name]
         family.add_metric([_safe(labels[key]) for key in keys], value)  # type: ignore[attr-defined]
 
-    def columns(self, kind: str, columns: Iterable[Column], labels: Mapping[str, str], record: object) -> None:
-        """A series for each column that the record knows."""
-        for one in columns:
-            value = getattr(record, one.field)
-            scaled = None if value is None else value * one.unit
-            self.add(f"{kind}_{one.metric}", one.help, labels, scaled, counter=one.counter)
+    def figures(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
+        """A series for each figure that the record knows."""
+        for one in _series_of(type(record)):
+            value = getattr(record, one.name)
+            scaled = None if value is None else value * one.factor
+            self.add(f"{kind}_{one.series}", one.metric.help, labels, scaled, counter=one.metric.counter)
+
+    def windows(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
+        """The same of the figures that are kept over time."""
+        for one in _windows_of(type(record)):
+            self.means(f"{kind}_{one.series}", one.metric.help, labels, getattr(record, one.name), one.factor)
 
     def means(self, name: str, text: str, labels: Mapping[str, str], means: Means | None, unit: float) -> None:
         """Add five series: four windows (10 minutes where it was measured), and how much of them was measured."""
@@ -228,7 +180,7 @@ def render(snapshot: Snapshot) -> bytes:
         name = user.user if accounts[user.user] == 1 else f"{user.user} (uid {user.uid})"
         labels = {**node, "user": name}
         page.add("user_info", "A user with something on the node.", {**labels, "uid": str(user.uid)}, 1)
-        page.columns("user", USER, labels, user)
+        page.figures("user", labels, user)
         for uuid in user.gpus:
             page.add("user_on_gpu", "The user has a process on that GPU.", {**labels, "gpu": uuid}, 1)
     return page.render()
@@ -250,18 +202,18 @@ def _node(page: _Page, node: Mapping[str, str], snapshot: Snapshot) -> None:
             "memory_mib": _text(snapshot.memory_total_mib),
             "gpus": str(sums.count),
             "gpu_memory_mib": _text(sums.memory_total_mib),
-            "load_by": sums.load_by,
+            "load_by": sums.gpu_load_by,
             "partial": _flag(sums.partial),
             "unusable": _text(sums.unusable or None),
             "simulated": _flag(snapshot.simulated),
         },
         1,
     )
-    page.columns("node", NODE, node, snapshot)
+    page.figures("node", node, snapshot)
     for place, (name, text) in enumerate(LOADS):
         page.add(f"node_{name}", text, node, None if snapshot.load is None else snapshot.load[place])
     page.add("node_gpus", "GPUs, MIG instances in the place of a GPU that is divided.", node, sums.count)
-    page.columns("node", SUMS, node, sums)
+    page.figures("node", node, sums)
     page.add("node_problems", "Things that do not work on this node; the log has them.", node, len(snapshot.problems))
 
 
@@ -280,17 +232,16 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad, processes: Iterable
         page.add(
             "gpu_unusable", "A GPU that is not to be used.", {**labels, "problem": gpu.problem[:_TEXT_MAX] or "?"}, 1
         )
-    page.columns("gpu", GPU, labels, gpu)
+    page.figures("gpu", labels, gpu)
     page.add("gpu_mps_servers", "MPS servers on the GPU.", labels, _mps_servers(gpu, processes))
-    for field, metric, text, unit in GPU_MEANS:
-        page.means(f"gpu_{metric}", text, labels, getattr(gpu, field), unit)
-    for field in Activity.__struct_fields__:
-        value = getattr(gpu.activity, field)
+    page.windows("gpu", labels, gpu)
+    for one in _series_of(Activity):
+        value = getattr(gpu.activity, one.name)
         page.add(
             f"gpu_{ACTIVITY}",
             "What a part of the GPU did since the sample before (GPM).",
-            {**labels, "unit": field},
-            None if value is None else value * PERCENT,
+            {**labels, "unit": one.json},
+            None if value is None else value * one.factor,
         )
 
 
@@ -306,10 +257,8 @@ def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
     labels = {**node, "jobid": str(job.job), "user": job.user}
     info = {**labels, "uid": str(job.uid), "share": _text(job.share), "slots": _text(job.slots)}
     page.add("job_info", "A job on the node.", info, 1)
-    page.add("job_slots", "Slots of the job's share on this node.", labels, job.slots)
-    page.columns("job", JOB, labels, job)
-    for field, metric, text, unit in JOB_MEANS:
-        page.means(f"job_{metric}", text, labels, getattr(job, field), unit)
+    page.figures("job", labels, job)
+    page.windows("job", labels, job)
     for uuid in job.gpus:
         page.add("job_on_gpu", "The job has a process on that GPU.", {**labels, "gpu": uuid}, 1)
 
@@ -409,12 +358,17 @@ def snapshots(series: Iterable[Series]) -> dict[str, Snapshot]:
 
 
 _INFO = PREFIX + "node_info"
+_ACTIVITIES = {one.json: one for one in _series_of(Activity)}
+_IN_A_LINE = {one.name for one in _series_of(Snapshot) if f"{PREFIX}node_{one.series}" in NODE_LINE} | {
+    *("memory_total_mib", "load", "driver"),
+}
+"""Fields of a Snapshot that a line per node has."""
 
 
 def _snapshot(name: str, node: _Node) -> Snapshot | None:
     info, values = node.info, node.values
     taken = values.get("sample_timestamp_seconds")
-    if info is None or taken is None:
+    if info is None or taken is None or not math.isfinite(taken):
         return None
     loads = tuple(values[load] for load, _ in LOADS if load in values)
     jobs: tuple[JobLoad, ...] = ()
@@ -430,27 +384,24 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
     if not details:
         unknown |= {"gpus": NOT_ASKED, "jobs": NOT_ASKED, "users": NOT_ASKED}
     known: dict[str, Any] = {
+        **_figures(Snapshot, values)[0],
         "memory_total_mib": _number(info.memory_mib),
-        "memory_used_mib": _mib(values.get("memory_used_bytes")),
+        "cpus": _number(info.cpus) or 0,
+        "cores": _number(info.cores) or 0,
         "load": loads if len(loads) == 3 else None,
         "driver": info.driver or None,
-        "cpu_cores": values.get("cpu_used_cores"),
-        "interval_s": values.get("sample_interval_seconds"),
     }
+    _whole(known, Snapshot)
     for field, value in known.items():
         if value is None:
-            unknown[field] = NOT_ASKED if not details and field in ("cpu_cores", "interval_s") else NOT_SAID
+            unknown[field] = NOT_SAID if details or field in _IN_A_LINE else NOT_ASKED
     problems = int(values.get("problems", 0))
     return Snapshot(
         schema=_number(info.schema) or 1,
         node=name,
-        taken=taken,
         view=info.view,
         source="prometheus",
-        measured_s=values.get("measured_seconds", 0.0),
         version=info.version,
-        cpus=_number(info.cpus) or 0,
-        cores=_number(info.cores) or 0,
         gpus=tuple(gpus),
         jobs=jobs,
         users=tuple(_users(node, jobs)) if node.others else (),
@@ -464,14 +415,11 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
 def _sums(info: Labels, values: _Values) -> GpuSums:
     return GpuSums(
         count=_number(info.gpus) or 0,
-        memory_total_mib=_number(info.gpu_memory_mib),
-        memory_used_mib=_mib(values.get("gpu_memory_used_bytes")),
-        load5=values.get("gpu_load5"),
-        load_by=info.load_by if info.load_by in ("sm", "util", "both") else "",  # type: ignore[arg-type]
+        gpu_load_by=info.load_by if info.load_by in ("sm", "util", "both") else "",  # type: ignore[arg-type]
         partial=bool(info.partial),
-        fullest=values.get("gpu_memory_fullest_ratio"),
         unusable=_number(info.unusable) or 0,
         simulated=bool(info.simulated),
+        **(_figures(GpuSums, values)[0] | {"memory_total_mib": _number(info.gpu_memory_mib)}),
     )
 
 
@@ -481,15 +429,11 @@ def _gpu_of(rows: Sequence[Series]) -> GpuLoad | None:
         return None
     problem = next((one.metric.problem for one in rows if one.metric.problem), None)
     activity = {
-        one.metric.unit: round(float(one.value[1]) / PERCENT, _DIGITS)
-        for one in rows
-        if one.metric.name == f"{PREFIX}gpu_{ACTIVITY}" and one.metric.unit in Activity.__struct_fields__
+        one.name: round(float(row.value[1]) / one.factor, _DIGITS)
+        for row in rows
+        if row.metric.name == f"{PREFIX}gpu_{ACTIVITY}" and (one := _ACTIVITIES.get(row.metric.unit)) is not None
     }
-    fields, unknown = _fields(GPU, values)
-    for field, metric, _, unit in GPU_MEANS:
-        fields[field] = _means(rows, f"{PREFIX}gpu_{metric}", unit)
-        if fields[field] is None:
-            unknown[field] = NOT_SAID
+    fields, unknown = _read(GpuLoad, "gpu", values, rows)
     return GpuLoad(
         uuid=info.gpu,
         index=_number(info.index) or 0,
@@ -509,18 +453,14 @@ def _job_of(rows: Sequence[Series]) -> JobLoad | None:
     values, info = _sorted(rows, "job_")
     if info is None or not info.jobid.isdecimal() or not info.uid.isdecimal():
         return None
-    fields, unknown = _fields(JOB, values)
-    for field, metric, _, unit in JOB_MEANS:
-        fields[field] = _means(rows, f"{PREFIX}job_{metric}", unit)
-        if fields[field] is None:
-            unknown[field] = NOT_SAID
-    _whole(fields, JobLoad)
+    fields, unknown = _read(JobLoad, "job", values, rows)
+    fields["slots"] = _number(info.slots)
+    unknown.pop("slots", None)
     return JobLoad(
         job=int(info.jobid),
         uid=int(info.uid),
         user=info.user,
         share=_number(info.share),
-        slots=_number(info.slots),
         gpus=_on_gpus(rows),
         unknown=unknown,
         **fields,
@@ -532,8 +472,7 @@ def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
         values, info = _sorted(rows, "user_")
         if info is None or not info.uid.isdecimal():
             continue
-        fields, unknown = _fields(USER, values)
-        _whole(fields, UserLoad)
+        fields, unknown = _read(UserLoad, "user", values, rows)
         own = tuple(job.job for job in jobs if job.uid == int(info.uid))
         yield UserLoad(uid=int(info.uid), user=user, jobs=own, gpus=_on_gpus(rows), unknown=unknown, **fields)
 
@@ -546,15 +485,27 @@ def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
     return values, info
 
 
-def _fields(columns: Iterable[Column], values: _Values) -> tuple[dict[str, Any], Reasons]:
+def _read(record: type[Struct], kind: str, values: _Values, rows: Sequence[Series]) -> tuple[dict[str, Any], Reasons]:
+    """The fields of a record of which Prometheus has series, and why some are not known."""
+    fields, unknown = _figures(record, values)
+    for one in _windows_of(record):
+        fields[one.name] = _means(rows, f"{PREFIX}{kind}_{one.series}", one.factor)
+        if fields[one.name] is None:
+            unknown[one.json] = NOT_SAID
+    _whole(fields, record)
+    return fields, unknown
+
+
+def _figures(record: type[Struct], values: _Values) -> tuple[dict[str, Any], Reasons]:
     fields: dict[str, Any] = {}
     unknown: Reasons = {}
-    for one in columns:
-        value = values.get(f"{one.metric}_total" if one.counter else one.metric)
+    for one in _series_of(record):
+        value = values.get(f"{one.series}_total" if one.metric.counter else one.series)
         if value is None or not math.isfinite(value):
-            fields[one.field], unknown[one.field] = None, NOT_SAID
+            fields[one.name], unknown[one.json] = None, NOT_SAID
         else:
-            fields[one.field] = round(value / one.unit) if one.whole else round(value / one.unit, _DIGITS)
+            figure = value if one.factor == 1.0 else round(value / one.factor, _DIGITS)
+            fields[one.name] = round(figure) if one.is_whole else figure
     return fields, unknown
 
 
@@ -586,10 +537,6 @@ def _on_gpus(rows: Sequence[Series]) -> tuple[str, ...]:
 
 def _by_number(item: tuple[str, object]) -> tuple[int, str]:
     return len(item[0]), item[0]
-
-
-def _mib(value: float | None) -> int | None:
-    return None if value is None or not math.isfinite(value) else round(value / MIB)
 
 
 def _number(text: str) -> int | None:

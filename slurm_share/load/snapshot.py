@@ -13,14 +13,18 @@ dashboard's keys for a third of a second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..core.errors import StateError
+from ..core.metric import Metric
 from ..core.records import Amount, Count, Level, Moment, NodeName, Reasons
-from ..node.records import Activity
+from ..node.gpu_figures import Activity as Activity
+from ..node.gpu_figures import GpuLoad as GpuLoad
+from ..node.gpu_figures import GpuUser as GpuUser
+from ..node.gpu_figures import Means as Means
 from ..slurm.records import QueuedJob, SlurmNode
 
 SCHEMA = 1
@@ -29,99 +33,28 @@ SourceName = Literal["srun", "local", "agent", "prometheus", "replay", "demo"]
 """How a snapshot reached the one who looks at it."""
 
 
-class Means(Struct, frozen=True, gc=False):
-    """Means over the last 1, 5 and 15 minutes, each over as much of that time as was measured; and over 10 minutes,
-    where these were measured."""
-
-    m1: Level
-    m5: Level
-    m15: Level
-    over_s: Level
-    """How long has been measured, at most 900 s: below 60 all three are the same young figure."""
-    m10: Level | None = None
-    """None: less than 9 of the last 10 minutes were measured. What idle GPUs are judged by (`load/rules/idle.py`)."""
-
-
-class GpuUser(Struct, frozen=True, gc=False, kw_only=True):
-    """A user's time on one GPU: since the user came, if nobody else has been there alone since. None: the user has just
-    come, or the GPU's own figure is None."""
-
-    uid: Count
-    utilization: Means | None = None
-    """Percent."""
-    sm: Means | None = None
-    """SM activity, percent."""
-    dram: Means | None = None
-    """Memory bandwidth, percent."""
-
-
-class GpuLoad(Struct, frozen=True, gc=False, kw_only=True):
-    """One GPU, or one MIG instance, and what it carries."""
-
-    uuid: str
-    index: Count
-    """NVML's; of an instance, its parent's."""
-    name: str
-    minor: Count | None = None
-    mig_parent: bool = False
-    """True: MIG is on; memory and load of its instances are in records of their own, and not counted twice in sums."""
-    mig_of: str | None = None
-    """Of an instance: its GPU's UUID."""
-    simulated: bool = False
-    memory_total_mib: Amount | None = None
-    memory_used_mib: Amount | None = None
-    """All processes', and what the driver takes for them."""
-    utilization_percent: Level | None = None
-    """Now: share of the driver's last sampling period in which some kernel ran, an upper bound of SM activity."""
-    utilization: Means | None = None
-    """Percent."""
-    sm: Means | None = None
-    """SM activity, percent; None where the driver has no GPM for this GPU."""
-    dram: Means | None = None
-    """Memory bandwidth, percent, over the same windows; None where the driver has no GPM for this GPU."""
-    activity: Activity = Activity()
-    power_w: Level | None = None
-    energy_j: Level | None = None
-    """Since the driver was loaded."""
-    temperature_c: Amount | None = None
-    clients: Count | None = None
-    """Processes with a context on it; in a user's view the user's own."""
-    others_mib: Amount = 0
-    """Memory of processes that the one who looks is not shown."""
-    users: tuple[GpuUser, ...] = ()
-    """Who is on it, or was the last in 15 minutes; in a user's view the user alone."""
-    unused_s: Level | None = None
-    """How long no process has been on it, of the time that was measured, at most 900 s. None: one is on it now, or the
-    driver does not list processes; in a user's view also where a GPU has not been free for 10 minutes."""
-    problem: str | None = None
-    """Why it is not to be used, such as: GPU is lost."""
-    unknown: Reasons = {}
-
-    @property
-    def load(self) -> Means | None:
-        """Percent: SM activity where it is known, else utilisation."""
-        return self.sm or self.utilization
-
-    @property
-    def load5(self) -> float | None:
-        """Percent, over 5 minutes; where only now is known, now."""
-        return self.load.m5 if self.load is not None else self.utilization_percent
-
-
 class GpuSums(Struct, frozen=True, gc=False, kw_only=True):
     """All GPUs of a node in one, instances in the place of a GPU in MIG mode: what a source that was asked for a line
     per node may have instead of `gpus`."""
 
     count: Count
-    memory_total_mib: Amount | None = None
-    memory_used_mib: Amount | None = None
-    load5: Level | None = None
+    memory_total_mib: Annotated[
+        Amount | None, Metric("Memory of all GPUs that say theirs.", "gpu_memory_total_bytes")
+    ] = None
+    memory_used_mib: Annotated[
+        Amount | None, Metric("Memory in use on all GPUs that say theirs.", "gpu_memory_used_bytes")
+    ] = None
+    gpu_load: Annotated[
+        Level | None, Metric("Sum of the GPUs' loads over 5 minutes: 2 is two GPUs fully busy.", "gpu_load5")
+    ] = field(default=None, name="load5")
     """Over 5 minutes; 2.0 is two GPUs fully busy."""
-    load_by: Literal["sm", "util", "both", ""] = ""
+    gpu_load_by: Literal["sm", "util", "both", ""] = field(default="", name="load_by")
     """What the load rests on: SM activity, utilisation, some of each, nothing."""
     partial: bool = False
     """True: some GPU did not say, and a sum here is without it."""
-    fullest: Level | None = None
+    fullest_ratio: Annotated[
+        Level | None, Metric("Of the fullest GPU, how much of its memory is in use.", "gpu_memory_fullest_ratio")
+    ] = field(default=None, name="fullest")
     """Of the GPU with the least memory left, how much of it is in use: 1.0 is all."""
     unusable: Count = 0
     """GPUs that have a `problem`."""
@@ -174,34 +107,44 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     job: Count
     uid: Count
     user: str
-    share: Count | None = None
+    share: Annotated[Count | None, Metric("N of --share-gpu=N.", exported=False, together="first")] = None
     """N of --share-gpu=N; None: no share, or not told."""
-    slots: Count | None = None
+    slots: Annotated[Count | None, Metric("Slots of the job's share on this node.", together="first")] = None
     """Of its share on this node; of a triple, its NPPN."""
-    tasks: Count = 0
+    tasks: Annotated[Count, Metric("Tasks with a process on a GPU now.", together="sum")] = 0
     """Tasks with a process on a GPU now."""
     gpus: tuple[str, ...] = ()
     """UUIDs it has processes on."""
-    gpu_memory_mib: Amount | None = None
-    gpu_load: Level | None = None
+    gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the job's processes here.", together="sum")] = None
+    gpu_load: Annotated[
+        Level | None, Metric("Its part of its GPUs' load over 5 minutes: 2 is two GPUs fully busy.", together="sum")
+    ] = None
     """Of the load of the GPUs that it is on, its part: 2.0 is two GPUs fully busy. The mean over 5 minutes as a GPU has
     it, since the job came; of a GPU with others on it, as the driver divides SM time."""
-    cpu_cores: Level | None = None
-    cpu: Means | None = None
+    cpu_cores: Annotated[Level | None, Metric("CPU time since the sample before, in cores.", "cpu_used_cores")] = None
+    cpu_cores_windows: Annotated[Means | None, Metric("Cores used over 1, 5, 10 and 15 minutes.", "cpu_mean_cores")] = (
+        field(default=None, name="cpu")
+    )
     """Cores used."""
-    memory_mib: Amount | None = None
+    memory_mib: Annotated[Amount | None, Metric("Host memory of the job here, without page cache.")] = None
     """Host memory without page cache."""
-    memory_kills: Amount | None = None
+    memory_kills: Annotated[Amount | None, Metric("Processes ended for the job's memory was full.", counter=True)] = (
+        None
+    )
     """Processes that the kernel ended because the job's memory was full."""
-    task_peak_mib: Amount | None = None
+    task_peak_mib: Annotated[
+        Amount | None, Metric("The most GPU memory of one task.", "task_peak_gpu_memory_bytes", together="most")
+    ] = None
     """The most GPU memory that one task was seen with, tasks that have ended included."""
-    task_host_peak_mib: Amount | None = None
+    task_host_peak_mib: Annotated[
+        Amount | None, Metric("The most host memory of one task.", "task_peak_memory_bytes", together="most")
+    ] = None
     """The most host memory that one task was seen with."""
-    tasks_measured: Count = 0
+    tasks_measured: Annotated[Count, Metric("Tasks that the peaks rest on.", together="sum")] = 0
     """Tasks that these peaks rest on."""
-    tasks_at_once: Count = 0
+    tasks_at_once: Annotated[Count, Metric("The most tasks at the same moment.", together="sum")] = 0
     """The most that were seen at the same moment."""
-    measured_s: Level = 0.0
+    measured_s: Annotated[Level, Metric("How long the job has been watched.")] = 0.0
     """How long the job has been watched."""
     unknown: Reasons = {}
 
@@ -212,15 +155,18 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     uid: Count
     user: str
     jobs: tuple[Count, ...] = ()
-    processes: Count = 0
+    processes: Annotated[Count, Metric("Processes of the user on GPUs.", "gpu_processes")] = 0
     """On GPUs."""
     gpus: tuple[str, ...] = ()
-    gpu_memory_mib: Amount | None = None
-    gpu_load: Level | None = None
+    gpu_memory_mib: Annotated[Amount | None, Metric("GPU memory of the user.", together="sum")] = None
+    gpu_load: Annotated[
+        Level | None,
+        Metric("The user's part of the GPUs' load over 5 minutes: 2 is two GPUs fully busy.", together="sum"),
+    ] = None
     """As that of a job, since the user came to each GPU."""
-    cpu_cores: Level | None = None
+    cpu_cores: Annotated[Level | None, Metric("CPU time of the user's jobs, in cores.", "cpu_used_cores")] = None
     """Of the user's jobs."""
-    memory_mib: Amount | None = None
+    memory_mib: Annotated[Amount | None, Metric("Host memory of the user's jobs, without page cache.")] = None
     """Of the user's jobs."""
     unknown: Reasons = {}
 
@@ -231,28 +177,30 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
     schema: Amount = SCHEMA
     node: NodeName
     """Slurm's name of it (NodeName), not the host's."""
-    taken: Moment
+    taken: Annotated[
+        Moment, Metric("When the sample was taken, Unix time of the node's clock.", "sample_timestamp_seconds")
+    ]
     """Unix time, seconds, of the node's clock."""
     view: str = ""
     """Whose processes, jobs and GPUs are in it: a user's name; empty: everybody's."""
     source: SourceName = "local"
-    measured_s: Level = 0.0
+    measured_s: Annotated[Level, Metric("How long the sampler has watched this node.")] = 0.0
     """How long the sampler has watched this node."""
-    interval_s: Level | None = None
+    interval_s: Annotated[Level | None, Metric("Between the last two samples.", "sample_interval_seconds")] = None
     """Between two samples; None: there was one."""
     version: str = ""
     """Of slurm-share."""
     driver: str | None = None
     """NVIDIA's; None: this node has none, or it does not answer (see `problems`)."""
-    cpus: Count
+    cpus: Annotated[Count, Metric("Hardware threads online.")]
     """Hardware threads that the kernel has online."""
-    cores: Count
+    cores: Annotated[Count, Metric("Cores.")]
     load: tuple[Level, Level, Level] | None = None
     """The kernel's load averages over 1, 5 and 15 minutes."""
-    cpu_cores: Level | None = None
+    cpu_cores: Annotated[Level | None, Metric("CPU time since the sample before, in cores.", "cpu_used_cores")] = None
     """CPU time since the sample before, in cores."""
-    memory_total_mib: Amount | None = None
-    memory_used_mib: Amount | None = None
+    memory_total_mib: Annotated[Amount | None, Metric("Host memory.")] = None
+    memory_used_mib: Annotated[Amount | None, Metric("Host memory in use, without page cache.")] = None
     """Without page cache (MemTotal - MemAvailable)."""
     gpus: tuple[GpuLoad, ...] = ()
     processes: tuple[ProcessLoad, ...] = ()
@@ -285,16 +233,16 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
 def _added(gpus: tuple[GpuLoad, ...]) -> GpuSums:
     totals = [gpu.memory_total_mib for gpu in gpus if gpu.memory_total_mib is not None]
     used = [gpu.memory_used_mib for gpu in gpus if gpu.memory_used_mib is not None]
-    known = [load for gpu in gpus if (load := gpu.load5) is not None]
-    by = {"util" if gpu.sm is None else "sm" for gpu in gpus if gpu.load5 is not None}
+    known = [load for gpu in gpus if (load := gpu.load_percent_5min) is not None]
+    by = {"util" if gpu.sm_percent_windows is None else "sm" for gpu in gpus if gpu.load_percent_5min is not None}
     return GpuSums(
         count=len(gpus),
         memory_total_mib=sum(totals) if totals or not gpus else None,
         memory_used_mib=sum(used) if used or not gpus else None,
-        load5=sum(known) / 100 if known or not gpus else None,
-        load_by="both" if len(by) == 2 else "sm" if "sm" in by else "util" if by else "",
+        gpu_load=sum(known) / 100 if known or not gpus else None,
+        gpu_load_by="both" if len(by) == 2 else "sm" if "sm" in by else "util" if by else "",
         partial=not len(totals) == len(used) == len(known) == len(gpus),
-        fullest=max(
+        fullest_ratio=max(
             (
                 gpu.memory_used_mib / gpu.memory_total_mib
                 for gpu in gpus

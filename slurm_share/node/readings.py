@@ -9,41 +9,26 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..core.records import Reasons
-from .records import Activity, GpuProcess
+from .gpu_figures import GpuLoad
+from .records import GpuProcess
 
 
 class ProcessSm(Struct, frozen=True):
     """What nvmlDeviceGetProcessUtilization says of one process."""
 
     pid: int
-    percent: float
+    sm_percent: float
     """Of the time, 0 to 100."""
 
 
-class GpuNow(Struct, frozen=True, kw_only=True):
-    """One GPU, or one MIG instance, as the driver describes it at one moment."""
+class GpuNow(GpuLoad, frozen=True, kw_only=True):
+    """A GPU's figures at one moment, with who was on it. What needs a past or the processes' owners is still None;
+    `activity` is since the sample before."""
 
-    uuid: str
-    index: int
-    name: str
-    minor: int | None = None
-    mig_parent: bool = False
-    mig_of: str | None = None
-    simulated: bool = False
-    memory_total_mib: int | None = None
-    memory_used_mib: int | None = None
-    utilization_percent: float | None = None
-    activity: Activity | None = None
-    """Means since the look before; None: there was none, or the GPU has no such counters (see `unknown`)."""
-    power_w: float | None = None
-    energy_j: float | None = None
-    temperature_c: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
     """None: the driver would not list them."""
-    sm: tuple[ProcessSm, ...] | None = None
-    """Only of processes that used the GPU since the look before; None: not told here."""
-    problem: str | None = None
-    unknown: Reasons = {}
+    process_sm: tuple[ProcessSm, ...] | None = None
+    """Only of processes that used the GPU since the sample before; None: not told here."""
 
 
 class DriverNow(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ..core.records import Level, ProcessIdentity
+from ..core.records import ProcessIdentity
 
 
 class Gpu(Struct, frozen=True):
@@ -92,18 +92,3 @@ class Room(Struct, frozen=True):
     """By anybody."""
     tasks_mib: tuple[int, ...] = ()
     """What each running task of ours has of it now."""
-
-
-class Activity(Struct, frozen=True, gc=False, kw_only=True):
-    """What the parts of a GPU did since the sample before, in percent (NVML's GPM counters, Hopper and newer)."""
-
-    sm: Level | None = None
-    """Multiprocessors with work: how busy the GPU is. Utilisation is an upper bound of it."""
-    occupancy: Level | None = None
-    """Warps resident, of those that fit."""
-    tensor: Level | None = None
-    dram: Level | None = None
-    """Memory bandwidth."""
-    fp64: Level | None = None
-    fp32: Level | None = None
-    fp16: Level | None = None

@@ -7,7 +7,7 @@ from functools import partial
 
 from slurm_share.cli.llload_cells import why_silent
 from slurm_share.load.snapshot import GpuLoad
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import Activity
 
 from ..column import Column, Unit
 from ..gpu_rows import GpuRow, SlotRow, slot_rows
@@ -39,21 +39,23 @@ OF_CAP_FULL = 95.0
 
 def load(row: GpuRow) -> str:
     """Over 5 minutes: 1.00 is always busy."""
-    return UNKNOWN if row.gpu is None or row.gpu.load5 is None else f"{row.gpu.load5 / 100:.2f}"
+    return UNKNOWN if row.gpu is None or row.gpu.load_percent_5min is None else f"{row.gpu.load_percent_5min / 100:.2f}"
 
 
 def by(row: GpuRow) -> str:
     """What its load rests on."""
     if row.gpu is None:
         return UNKNOWN
-    return "sm" if row.gpu.sm is not None else "util" if row.gpu.load5 is not None else UNKNOWN
+    return (
+        "sm" if row.gpu.sm_percent_windows is not None else "util" if row.gpu.load_percent_5min is not None else UNKNOWN
+    )
 
 
 def now_percent(row: GpuRow) -> float | None:
     """SM activity where the driver gives it, else utilisation."""
     if row.gpu is None:
         return None
-    return row.gpu.activity.sm if row.gpu.activity.sm is not None else row.gpu.utilization_percent
+    return row.gpu.load_percent
 
 
 def users(row: GpuRow) -> str:
@@ -126,7 +128,7 @@ def _counter(value: Callable[[Activity], float | None], row: GpuRow) -> str:
     """A driver that has GPM for this GPU gives all of it or says why not; one that has none has nothing to say."""
     if row.gpu is None:
         return UNKNOWN
-    none = NONE if row.gpu.sm is None and row.gpu.activity == Activity() else UNKNOWN
+    none = NONE if row.gpu.sm_percent_windows is None and row.gpu.activity == Activity() else UNKNOWN
     return percent_words(value(row.gpu.activity), none)
 
 
@@ -191,8 +193,8 @@ def columns(history: History) -> tuple[Column[GpuRow], ...]:
         Column(
             "load", "LOAD", "mean over 5 minutes: 1.00 is always busy; filters take percent",
             text=load,
-            value=lambda row: None if row.gpu is None else row.gpu.load5,
-            bar=lambda row: None if row.gpu is None else share(row.gpu.load5),
+            value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
+            bar=lambda row: None if row.gpu is None else share(row.gpu.load_percent_5min),
             unit="%", right=True, least=9, most=20, sorts_down=True,
         ),
         Column(
@@ -218,18 +220,21 @@ def columns(history: History) -> tuple[Column[GpuRow], ...]:
         Column(
             "trend", "LOAD 10 MIN", "load over the last ten minutes, from 0 to 100 percent",
             text=load,
-            value=lambda row: None if row.gpu is None else row.gpu.load5,
+            value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
             spark=partial(spark, "gpu"),
             unit="%", least=11, most=20, goes=9, sorts_down=True,
         ),
         number("now", "NOW", "load since the sample before, percent", lambda row: percent_words(now_percent(row)),
-               lambda gpu: gpu.activity.sm if gpu.activity.sm is not None else gpu.utilization_percent, 6, unit="%"),
+               lambda gpu: gpu.load_percent, 6, unit="%"),
         number("occ", "OCC", "warps resident, of those that fit, percent (occupancy)",
-               partial(_counter, lambda one: one.occupancy), lambda gpu: gpu.activity.occupancy, 11, unit="%"),
+               partial(_counter, lambda one: one.occupancy_percent), lambda gpu: gpu.activity.occupancy_percent, 11,
+               unit="%"),
         number("tensor", "TENSOR", "tensor cores at work, percent",
-               partial(_counter, lambda one: one.tensor), lambda gpu: gpu.activity.tensor, 12, unit="%"),
+               partial(_counter, lambda one: one.tensor_percent), lambda gpu: gpu.activity.tensor_percent, 12,
+               unit="%"),
         number("dram", "DRAM", "memory bandwidth in use, percent",
-               partial(_counter, lambda one: one.dram), lambda gpu: gpu.activity.dram, 10, unit="%"),
+               partial(_counter, lambda one: one.dram_percent), lambda gpu: gpu.activity.dram_percent, 10,
+               unit="%"),
         number("watt", "WATT", "power, W",
                lambda row: UNKNOWN if row.gpu is None or row.gpu.power_w is None else f"{row.gpu.power_w:.0f}",
                lambda gpu: gpu.power_w, 7),
@@ -252,11 +257,13 @@ def columns(history: History) -> tuple[Column[GpuRow], ...]:
             least=8, most=28, goes=13, alias=("model",),
         ),
         number("load1", "1MIN", "load over 1 minute",
-               lambda row: UNKNOWN if row.gpu is None or row.gpu.load is None else f"{row.gpu.load.m1 / 100:.2f}",
-               lambda gpu: None if gpu.load is None else gpu.load.m1, 14, unit="%"),
+               lambda row: UNKNOWN if row.gpu is None or (means := row.gpu.load_percent_windows) is None
+               else f"{means.m1 / 100:.2f}",
+               lambda gpu: None if gpu.load_percent_windows is None else gpu.load_percent_windows.m1, 14, unit="%"),
         number("load15", "15MIN", "load over 15 minutes",
-               lambda row: UNKNOWN if row.gpu is None or row.gpu.load is None else f"{row.gpu.load.m15 / 100:.2f}",
-               lambda gpu: None if gpu.load is None else gpu.load.m15, 15, unit="%"),
+               lambda row: UNKNOWN if row.gpu is None or (means := row.gpu.load_percent_windows) is None
+               else f"{means.m15 / 100:.2f}",
+               lambda gpu: None if gpu.load_percent_windows is None else gpu.load_percent_windows.m15, 15, unit="%"),
         Column(
             "uuid", "UUID", "the driver's own name of it",
             text=lambda row: UNKNOWN if row.gpu is None else row.gpu.uuid,

@@ -66,18 +66,22 @@ class GpuView(TableView[SlotRow]):
         counters: list[Piece | str] = [
             f"{name} {percent_words(value)}"
             for name, value in (
-                ("SM", activity.sm), ("occupancy", activity.occupancy), ("tensor", activity.tensor),
-                ("DRAM", activity.dram),
+                ("SM", activity.sm_percent), ("occupancy", activity.occupancy_percent),
+                ("tensor", activity.tensor_percent), ("DRAM", activity.dram_percent),
             )
             if value is not None
         ]  # fmt: skip
-        if activity.sm is None:
+        if activity.sm_percent is None:
             counters.append(f"no SM activity: {gpu.unknown.get('sm', 'the driver does not give it')}")
         counters.append("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
         counters.append("" if gpu.temperature_c is None else f"{gpu.temperature_c} C")
         counters += [
             f"{name} {percent_words(value)}"
-            for name, value in (("FP64", activity.fp64), ("FP32", activity.fp32), ("FP16", activity.fp16))
+            for name, value in (
+                ("FP64", activity.fp64_percent),
+                ("FP32", activity.fp32_percent),
+                ("FP16", activity.fp16_percent),
+            )
             if value is not None
         ]
         lines.append(facts(counters, width))
@@ -92,7 +96,7 @@ class GpuView(TableView[SlotRow]):
         subject = Subject(node=row.node.name, gpu=row.gpu.uuid)
         tall = 4 if height >= TALL_FROM else 2
         wide = (width - 2) // 2 if width >= 70 else width
-        load = f"{percent_words(row.gpu.load5):>5} {gpu_table.by(row)}"
+        load = f"{percent_words(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
         memory = f"{percent_words(row.memory_percent):>5} {gpu_table.memory(row)}"
         first = trend("LOAD", load, self.history.spark(subject, "gpu", wide), wide, tall)
         second = trend("MEM", memory, self.history.spark(subject, "gpu_memory", wide), wide, tall)

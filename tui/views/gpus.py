@@ -66,7 +66,7 @@ class GpusView(TableView[GpuRow]):
         gpus = [row.gpu for row in rows if row.gpu is not None and not row.gpu.mig_parent]
         if not gpus:
             return []
-        known = [gpu.load5 for gpu in gpus if gpu.load5 is not None]
+        known = [gpu.load_percent_5min for gpu in gpus if gpu.load_percent_5min is not None]
         used = [gpu for gpu in gpus if gpu.memory_used_mib is not None and gpu.memory_total_mib is not None]
         memory, total = sum(gpu.memory_used_mib or 0 for gpu in used), sum(gpu.memory_total_mib or 0 for gpu in used)
         by = {table.by(row) for row in rows}
@@ -112,7 +112,7 @@ class GpusView(TableView[GpuRow]):
         if row.gpu is None:
             return ()
         return (
-            Chart("gpu", f"{percent_words(row.gpu.load5)}, {table.by(row)}"),
+            Chart("gpu", f"{percent_words(row.gpu.load_percent_5min)}, {table.by(row)}"),
             Chart("gpu_memory", f"{percent_words(row.memory_percent)}, {table.memory(row)}"),
         )
 

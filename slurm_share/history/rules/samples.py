@@ -122,7 +122,9 @@ def _cpu_load(seen: Snapshot, loads: Sequence[JobLoad], watched_s: float, *, has
     the whole node alone."""
     if has_node and seen.load is not None:
         return evidence.within(seen.load, watched_s)
-    return evidence.added([one.cpu_cores if one.cpu is None else one.cpu.m15 for one in loads])
+    return evidence.added(
+        [one.cpu_cores if one.cpu_cores_windows is None else one.cpu_cores_windows.m15 for one in loads]
+    )
 
 
 def _gpu_load(seen: Snapshot, user: str, own: UserLoad | None, watched_s: float) -> tuple[float | None, str]:
@@ -130,10 +132,10 @@ def _gpu_load(seen: Snapshot, user: str, own: UserLoad | None, watched_s: float)
     if own is None or not own.gpus:
         return (0.0, "") if seen.driver is not None and seen.gpu_sums is None else (None, "")
     gpus = [gpu for gpu in seen.whole_gpus if gpu.uuid in own.gpus]
-    by = "sm" if gpus and all(gpu.sm is not None for gpu in gpus) else "util"
+    by = "sm" if gpus and all(gpu.sm_percent_windows is not None for gpu in gpus) else "util"
     if any(_has_others(seen, gpu, user) for gpu in gpus):
         return own.gpu_load, "util"
-    total = evidence.added([evidence.mean_within(gpu.load, watched_s) for gpu in gpus])
+    total = evidence.added([evidence.mean_within(gpu.load_percent_windows, watched_s) for gpu in gpus])
     return (None, "") if total is None else (total / 100, by)
 
 

@@ -76,12 +76,12 @@ class Figures(Struct, frozen=True, gc=False, kw_only=True):
         return _less(self.gpu_memory_mib, self.gpu_memory_used_mib)
 
     @property
-    def cpu_share(self) -> float | None:
+    def load_per_cpu(self) -> float | None:
         """Load for each CPU that is given to jobs, 1.0 is all of them busy; None: none is, or it is not known."""
         return _ratio(self.load, self.cpus if self.cpus_used is None else self.cpus_used)
 
     @property
-    def gpu_share(self) -> float | None:
+    def load_per_gpu(self) -> float | None:
         """Load for each GPU that is given to jobs; None: none is, or it is not known."""
         return _ratio(self.gpu_load, self.gpus if self.gpus_used is None else self.gpus_used)
 
@@ -119,11 +119,15 @@ def figures(node: NodeLoad) -> Figures:
     # A node whose driver is silent has GPUs that nobody can add up; one without GPUs has a sum, and it is 0.
     silent = bool(count) and not sums.count
     if snapshot.gpu_sums is None:
-        spans = [gpu.load.over_s if gpu.load is not None else 0.0 for gpu in shown if gpu.load5 is not None]
-        is_load_partial = any(gpu.load5 is None for gpu in shown)
+        spans = [
+            gpu.load_percent_windows.over_s if gpu.load_percent_windows is not None else 0.0
+            for gpu in shown
+            if gpu.load_percent_5min is not None
+        ]
+        is_load_partial = any(gpu.load_percent_5min is None for gpu in shown)
         is_memory_partial = any(gpu.memory_used_mib is None for gpu in shown)
     else:
-        spans = [snapshot.measured_s] if sums.load_by else []
+        spans = [snapshot.measured_s] if sums.gpu_load_by else []
         is_load_partial = is_memory_partial = sums.partial
     idle_gpus, is_idle_partial = (None, False) if node.held_gpus is None else idle.count(node.held_gpus)
     if not count:
@@ -139,12 +143,12 @@ def figures(node: NodeLoad) -> Figures:
         gpus=count,
         gpus_used=None if slurm is None else slurm.gpus_allocated,
         gpus_idle=idle_gpus,
-        gpu_load=None if silent else sums.load5,
-        gpu_load_by=sums.load_by,
+        gpu_load=None if silent else sums.gpu_load,
+        gpu_load_by=sums.gpu_load_by,
         gpu_load_over_s=min([300.0, *spans]) if spans else 0.0,
         gpu_memory_mib=None if silent else sums.memory_total_mib,
         gpu_memory_used_mib=None if silent else sums.memory_used_mib,
-        partial_gpu_load=is_load_partial and sums.load5 is not None,
+        partial_gpu_load=is_load_partial and sums.gpu_load is not None,
         partial_gpu_memory=is_memory_partial and sums.memory_used_mib is not None,
         partial_gpus_idle=is_idle_partial,
     )

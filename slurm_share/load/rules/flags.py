@@ -57,8 +57,8 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
     """What is to be said of a node; `known`: its figures, where the caller has them. What is unknown is no reason."""
     one = figures(node) if known is None else known
     found: list[Flag] = [
-        *_outside("c", one.cpu_share, CPU_BAND, "CPU load", one.load, one.cpus_used is not None),
-        *_outside("g", one.gpu_share, GPU_BAND, "GPU load", one.gpu_load, one.gpus_used is not None),
+        *_outside("c", one.load_per_cpu, CPU_BAND, "CPU load", one.load, one.cpus_used is not None),
+        *_outside("g", one.load_per_gpu, GPU_BAND, "GPU load", one.gpu_load, one.gpus_used is not None),
         *_idle(node),
     ]
     if one.memory_mib and one.memory_used_mib is not None and one.memory_used_mib > MEMORY_FULL * one.memory_mib:
@@ -97,8 +97,8 @@ def _of_sums(sums: GpuSums) -> list[Flag]:
     found = []
     if sums.unusable:
         found.append(Flag("n", "!", f"{sums.unusable} of {sums.count} GPUs not to be used"))
-    if sums.fullest is not None and sums.fullest > GPU_MEMORY_FULL:
-        found.append(Flag("v", "!", f"the fullest GPU has {100 * sums.fullest:.0f} % of its memory in use"))
+    if sums.fullest_ratio is not None and sums.fullest_ratio > GPU_MEMORY_FULL:
+        found.append(Flag("v", "!", f"the fullest GPU has {100 * sums.fullest_ratio:.0f} % of its memory in use"))
     return found
 
 

@@ -7,17 +7,20 @@ counters of another boot are not taken up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 from ...mps.records import MPS_NAME
+from ...node.gpu_figures import WINDOWED
 from ...node.readings import DriverNow, GpuNow, HostNow, ProcessNow
-from ...node.records import Activity
 from ..snapshot import (
     GpuLoad,
     GpuUser,
     JobLoad,
+    Means,
     OnGpu,
     ProcessLoad,
     Snapshot,
@@ -35,6 +38,7 @@ from .sums import (
     rate,
     uuids,
 )
+from .windows import Series
 
 GAP_S = 60.0
 """Further apart, two samples do not say what was in between: the time is not counted as watched, and a reading of a
@@ -109,18 +113,19 @@ def _gpu_pasts(so_far: Past, host: HostNow, gpus: Iterable[GpuNow], now: float, 
     found = {
         uuid: past
         for uuid, past in so_far.gpus.items()
-        if not (windows.is_over(past.utilization, now) and windows.is_over(past.sm, now))
+        if not all(
+            windows.is_over(series, now) for one in WINDOWED if (series := getattr(past, one.windows)) is not None
+        )
     }
     for gpu in gpus:
         past = so_far.gpus.get(gpu.uuid, GpuPast())
         if dt is not None:
             stands_for = min(dt, GAP_S)
-            past = GpuPast(
-                windows.add(past.utilization, now, stands_for, gpu.utilization_percent),
-                windows.add(past.sm, now, stands_for, None if gpu.activity is None else gpu.activity.sm),
-                past.stays,
-                windows.add(past.dram, now, stands_for, None if gpu.activity is None else gpu.activity.dram),
-            )
+            longer = {
+                one.windows: windows.add(getattr(past, one.windows) or Series(), now, stands_for, one.now(gpu))
+                for one in WINDOWED
+            }
+            past = GpuPast(stays=past.stays, **longer)
         there = {owners[process.pid] for process in gpu.processes or () if process.pid in owners}
         found[gpu.uuid] = msgspec.structs.replace(past, stays=_stays(past.stays, there, now))
     return found
@@ -134,15 +139,10 @@ def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[
 
 def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None) -> GpuLoad:
     unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_percent")}
-    utilization = windows.means(past.utilization, now)
-    if utilization is None:
-        unknown["utilization"] = unknown.get("utilization_percent") or ONE_SAMPLE
-    sm = windows.means(past.sm, now)
-    if sm is None:
-        unknown["sm"] = unknown.get("activity") or unknown.get("activity.sm") or ONE_SAMPLE
-    dram = windows.means(past.dram, now)
-    if dram is None:
-        unknown["dram"] = unknown.get("activity") or unknown.get("activity.dram") or ONE_SAMPLE
+    means = _means(past, now)
+    for one in WINDOWED:
+        if means[one.windows] is None:
+            unknown[one.json] = next((unknown[key] for key in one.unknown if unknown.get(key)), ONE_SAMPLE)
     if gpu.processes is None:
         unknown["clients"] = unknown["unused_s"] = gpu.unknown.get("processes", "the driver does not list processes")
     if gpu.mig_of is not None:
@@ -152,46 +152,32 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
     there = {process.pid for process in host.processes} | set(host.hidden)
     hidden = frozenset(host.hidden)
     listed = [process for process in gpu.processes or () if process.pid in there]
-    return GpuLoad(
-        uuid=gpu.uuid,
-        index=gpu.index,
-        name=gpu.name,
-        minor=gpu.minor,
-        mig_parent=gpu.mig_parent,
-        mig_of=gpu.mig_of,
-        simulated=gpu.simulated,
-        memory_total_mib=gpu.memory_total_mib,
-        memory_used_mib=gpu.memory_used_mib,
-        utilization_percent=gpu.utilization_percent,
-        utilization=utilization,
-        sm=sm,
-        dram=dram,
-        activity=gpu.activity or Activity(),
-        power_w=gpu.power_w,
-        energy_j=gpu.energy_j,
-        temperature_c=gpu.temperature_c,
-        clients=None if gpu.processes is None else len(listed),
-        others_mib=sum(process.memory_used_mib or 0 for process in listed if process.pid in hidden),
-        users=tuple(
-            GpuUser(
-                uid=uid,
-                utilization=windows.means(past.utilization, now, stay.since),
-                sm=windows.means(past.sm, now, stay.since),
-                dram=windows.means(past.dram, now, stay.since),
-            )
-            for uid, stay in past.stays.items()
-            if uid != _SOMEBODY
+    known: dict[str, Any] = {name: getattr(gpu, name) for name in GpuLoad.__struct_fields__}
+    known |= means
+    known |= {
+        "clients": None if gpu.processes is None else len(listed),
+        "others_mib": sum(process.memory_used_mib or 0 for process in listed if process.pid in hidden),
+        "users": tuple(
+            GpuUser(uid=uid, **_means(past, now, stay.since)) for uid, stay in past.stays.items() if uid != _SOMEBODY
         ),
-        unused_s=None if listed or gpu.processes is None else _unused_s(past, now),
-        problem=gpu.problem,
-        unknown=unknown,
-    )
+        "unused_s": None if listed or gpu.processes is None else _unused_s(past, now),
+        "unknown": unknown,
+    }
+    return GpuLoad(**known)
+
+
+def _means(past: GpuPast, now: float, since: float = -math.inf) -> dict[str, Means | None]:
+    """The windows of GpuLoad and GpuUser, by the field's name."""
+    return {
+        one.windows: None if (series := getattr(past, one.windows)) is None else windows.means(series, now, since)
+        for one in WINDOWED
+    }
 
 
 def _unused_s(past: GpuPast, now: float) -> float:
     """Return the seconds for which a GPU that is free now has been free, at most those for which it was measured."""
     measured = max(
-        (means.over_s for series in (past.utilization, past.sm) if (means := windows.means(series, now)) is not None),
+        (means.over_s for means in _means(past, now).values() if means is not None),
         default=0.0,
     )
     left = max((stay.at for stay in past.stays.values()), default=None)
@@ -208,7 +194,11 @@ def _processes(
     for gpu in gpus.values():
         for listed in gpu.processes or ():
             on.setdefault(listed.pid, []).append((gpu, listed.memory_used_mib))
-    used = {uuid: {one.pid: one.percent for one in gpu.sm} for uuid, gpu in gpus.items() if gpu.sm is not None}
+    used = {
+        uuid: {one.pid: one.sm_percent for one in gpu.process_sm}
+        for uuid, gpu in gpus.items()
+        if gpu.process_sm is not None
+    }
     owners = {job.job: job.uid for job in host.jobs}
     # A process of a GPU that does not answer in this round is not gone: what is known of it is kept a while.
     pasts = {pid: past for pid, past in so_far.processes.items() if now - past.at <= GAP_S}
@@ -223,7 +213,7 @@ def _processes(
         for gpu, memory_mib in on.get(process.pid, ()):
             before = Held() if past is None else past.gpus.get(gpu.uuid, Held())
             sm = None
-            sm_at, sm_was = before.sm_at, before.sm
+            sm_at, sm_was = before.sm_at, before.sm_percent
             if gpu.uuid in used:
                 listed_sm = used[gpu.uuid].get(process.pid)
                 if listed_sm is not None:

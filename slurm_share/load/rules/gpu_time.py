@@ -59,12 +59,11 @@ class GpuTime:
         past, gpu = self._pasts.get(uuid), self._gpus.get(uuid)
         if past is not None:
             begin = float("-inf") if since is None else since
-            found = windows.means(past.sm, self._now, begin) or windows.means(past.utilization, self._now, begin)
-            if found is not None:
-                return found.m5
-        if gpu is None:
-            return None
-        return gpu.activity.sm if gpu.activity is not None and gpu.activity.sm is not None else gpu.utilization_percent
+            for series in (past.sm_percent_windows, past.utilization_percent_windows):
+                found = None if series is None else windows.means(series, self._now, begin)
+                if found is not None:
+                    return found.m5
+        return None if gpu is None else gpu.load_percent
 
     def _part(self, uuid: str, pids: Collection[int]) -> float | None:
         """0.0 to 1.0; None: others are there, and the driver does not divide its time."""
@@ -77,7 +76,7 @@ class GpuTime:
         percents = [on.sm_percent for _, on in there]
         if any(percent is None for percent in percents):
             return None
-        used = {one.pid: one.percent for one in (gpu.sm if gpu is not None else None) or ()}
+        used = {one.pid: one.sm_percent for one in (gpu.process_sm if gpu is not None else None) or ()}
         whole = sum(percent or 0.0 for percent in percents) + sum(used.get(pid, 0.0) for pid in hidden)
         if whole <= 0:
             return len(mine) / (len(there) + len(hidden))  # all of them were idle a moment ago

@@ -78,7 +78,7 @@ def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
         return None, gpu.problem
     if job_runs_s is None or job_runs_s < HELD_IDLE_S:
         return None, "how long the job runs is not known" if job_runs_s is None else "the job runs for less than 10 min"
-    means = gpu.utilization if gpu.utilization is not None else gpu.sm
+    means = gpu.utilization_percent_windows if gpu.utilization_percent_windows is not None else gpu.sm_percent_windows
     if means is not None and means.m10 is not None:
         return means.m10 < HELD_IDLE, ""
     if gpu.unused_s is not None and gpu.unused_s >= HELD_IDLE_S:

@@ -88,7 +88,9 @@ def _job(
         cpu_cores = _job_rate(job.cpu_s, past.cpu_s, dt)
     if cpu_cores is None:
         unknown.setdefault("cpu_cores", ONE_SAMPLE)
-    cpu = before.cpu if dt is None else windows.add(before.cpu, now, dt, cpu_cores)
+    cpu = before.cpu_cores_windows
+    if dt is not None:
+        cpu = windows.add(cpu, now, dt, cpu_cores)
     cpu_means = windows.means(cpu, now)
     if cpu_means is None:
         unknown["cpu"] = unknown.get("cpu_cores", ONE_SAMPLE)
@@ -143,7 +145,7 @@ def _job(
         uid=job.uid,
         at=now,
         cpu_s=job.cpu_s,
-        cpu=cpu,
+        cpu_cores_windows=cpu,
         kills=kills,
         kills_seen=kills_seen,
         peak_mib=peak,
@@ -166,7 +168,7 @@ def _job(
         gpu_memory_mib=None if gpu_memory is None else int(gpu_memory),
         gpu_load=gpu_load,
         cpu_cores=cpu_cores,
-        cpu=cpu_means,
+        cpu_cores_windows=cpu_means,
         memory_mib=job.memory_mib,
         memory_kills=kills,
         task_peak_mib=peak,

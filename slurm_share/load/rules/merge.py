@@ -7,10 +7,11 @@ What belongs to the node, to a job's cgroup or to a process itself is in every o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from ...core.metric import measured
 from ..snapshot import GpuLoad, JobLoad, ProcessLoad, Snapshot, UserLoad
 from . import sums
 
@@ -73,16 +74,8 @@ def _jobs(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -
             elif one.gpus and set(one.gpus) <= new:
                 found[one.job] = replace(
                     known,
-                    share=sums.first_known((known.share, one.share)),
-                    slots=sums.first_known((known.slots, one.slots)),
-                    tasks=known.tasks + one.tasks,
+                    **_together(known, one),
                     gpus=known.gpus + one.gpus,
-                    gpu_memory_mib=_sum(known.gpu_memory_mib, one.gpu_memory_mib, known.gpus),
-                    gpu_load=_sum(known.gpu_load, one.gpu_load, known.gpus),
-                    task_peak_mib=sums.most(known.task_peak_mib, one.task_peak_mib),
-                    task_host_peak_mib=sums.most(known.task_host_peak_mib, one.task_host_peak_mib),
-                    tasks_measured=known.tasks_measured + one.tasks_measured,
-                    tasks_at_once=known.tasks_at_once + one.tasks_at_once,
                     unknown={**one.unknown, **known.unknown},
                 )
     return tuple(sorted(found.values(), key=lambda one: one.job))
@@ -101,19 +94,32 @@ def _users(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) 
                 found[one.uid] = replace(
                     known,
                     jobs=tuple(sorted({*known.jobs, *one.jobs})),
+                    **_together(known, one),
                     processes=known.processes + len(more),
                     gpus=known.gpus + one.gpus,
-                    gpu_memory_mib=_sum(known.gpu_memory_mib, one.gpu_memory_mib, known.gpus),
-                    gpu_load=_sum(known.gpu_load, one.gpu_load, known.gpus),
                 )
     return tuple(sorted(found.values(), key=lambda one: one.uid))
 
 
-_Figure = TypeVar("_Figure", int, float)
+_Part = TypeVar("_Part", JobLoad, UserLoad)
 
 
-def _sum(known: _Figure | None, more: _Figure | None, had: Sequence[str]) -> _Figure | None:
+def _together(known: _Part, more: _Part) -> dict[str, Any]:
+    """The figures that are of the GPUs which each look sees, of both looks, as the `Metric` of each says."""
+    found: dict[str, Any] = {}
+    for one in measured(type(known)):
+        ours, theirs = getattr(known, one.name), getattr(more, one.name)
+        if one.metric.together == "sum":
+            found[one.name] = _sum(ours, theirs, known.gpus)
+        elif one.metric.together == "most":
+            found[one.name] = sums.most(ours, theirs)
+        elif one.metric.together == "first":
+            found[one.name] = sums.first_known((ours, theirs))
+    return found
+
+
+def _sum(known: float | None, more: float | None, had: Sequence[str]) -> float | None:
     """Unknown of one part is unknown of the whole; a look without GPUs of it has no part."""
-    if not had:
-        return more
-    return None if known is None or more is None else known + more
+    if known is None or more is None:
+        return None if had else more
+    return known + more

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...core.errors import StateError
+from ...node.gpu_figures import GpuWindows
 from .windows import Series
 
 VERSION = 1
@@ -17,7 +18,7 @@ class Held(Struct, frozen=True):
     """What is remembered of a process on one GPU."""
 
     peak_mib: int | None = None
-    sm: float = 0.0
+    sm_percent: float = field(default=0.0, name="sm")
     sm_at: float = -1e9
 
 
@@ -36,7 +37,7 @@ class JobPast(Struct, frozen=True, kw_only=True):
     uid: int
     at: float
     cpu_s: dict[str, float] | None = None
-    cpu: Series = Series()
+    cpu_cores_windows: Series = field(default=Series(), name="cpu")
     kills: int | None = None
     kills_seen: int = 0
     """The counter as it stood: of cgroup v1 it loses what a step's group had when that goes."""
@@ -63,14 +64,11 @@ class Stay(Struct, frozen=True):
     """When last."""
 
 
-class GpuPast(Struct, frozen=True):
+class GpuPast(GpuWindows[Series], frozen=True, kw_only=True, omit_defaults=True):
     """The load of a GPU over the last minutes."""
 
-    utilization: Series = Series()
-    sm: Series = Series()
-    stays: dict[int, Stay] = {}
+    stays: dict[int, Stay] = field(default_factory=dict)
     """By uid: who is on it, or was the last."""
-    dram: Series = Series()
 
 
 class Past(Struct, frozen=True, kw_only=True):

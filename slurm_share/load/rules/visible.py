@@ -1,19 +1,61 @@
-"""What of a node a user may see: what is theirs, and of the rest no more than that it is there."""
+"""What of a node a user may see: what is theirs, and of the rest no more than that it is there.
+
+What is shown is built up from fields that are declared as shown: figures of a GPU by the `Metric` at the field, all
+other fields by name here. A field that nobody declared is hidden.
+"""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Collection
+from typing import Any, TypeVar
 
-from ...node.records import Activity
-from ..snapshot import GpuLoad, GpuUser, ProcessLoad, Snapshot
+from msgspec import Struct, structs
+
+from ...core.metric import Seen, measured
+from ...node.gpu_figures import WINDOWED, Activity
+from ..snapshot import GpuLoad, GpuUser, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 from . import thresholds
 
 OTHERS = "others use parts of this GPU"
 BEFORE = "it would tell what others did here before"
-_MEASURED = (
-    *("memory_used_mib", "utilization_percent", "utilization", "sm", "dram", "power_w", "energy_j", "temperature_c"),
-    "clients",
+
+OF_THE_NODE = (
+    *("schema", "node", "taken", "source", "measured_s", "interval_s", "version", "driver", "cpus", "cores", "load"),
+    *("cpu_cores", "memory_total_mib", "memory_used_mib", "unknown"),
 )
+"""Of a Snapshot: the kernel tells these to everybody on the node."""
+OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulated", "problem")
+"""Of a GPU that is shown at all; figures have their own word (`Metric.seen`)."""
+OWN: dict[type[Struct], tuple[str, ...]] = {
+    ProcessLoad: (
+        *("pid", "start_ticks", "name", "uid", "user", "job", "step", "task", "slot", "gpus", "cap_mib", "connections"),
+        *("cpu_cores", "memory_mib", "unknown"),
+    ),
+    OnGpu: ("uuid", "memory_mib", "peak_mib", "sm_percent"),
+    JobLoad: (
+        *("job", "uid", "user", "share", "slots", "tasks", "gpus", "gpu_memory_mib", "gpu_load", "cpu_cores"),
+        *("cpu_cores_windows", "memory_mib", "memory_kills", "task_peak_mib", "task_host_peak_mib", "tasks_measured"),
+        *("tasks_at_once", "measured_s", "unknown"),
+    ),
+    UserLoad: (
+        *("uid", "user", "jobs", "processes", "gpus", "gpu_memory_mib", "gpu_load", "cpu_cores", "memory_mib"),
+        "unknown",
+    ),
+    GpuUser: ("uid", *(one.windows for one in WINDOWED)),
+}
+"""Of the user's own processes, jobs and sums."""
+
+
+def _shown_to(record: type[Struct], *seen: Seen) -> tuple[str, ...]:
+    return tuple(one.name for one in measured(record) if not one.is_windows and one.metric.seen in seen)
+
+
+_TO_ALL = (*OF_THE_GPU, *_shown_to(GpuLoad, "all"))
+_OF_A_FREE_ONE = (*OF_THE_GPU, *_shown_to(GpuLoad, "all", "free"))
+_ON_IT = (*OF_THE_GPU, *_shown_to(GpuLoad, "all", "free", "own"))
+_PARTS = _shown_to(Activity, "all", "free", "own")
+_FIGURES = {one.name: one.json for one in measured(GpuLoad)}
+"""Figures of a GPU, and what they are called in `unknown`."""
 
 
 def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
@@ -39,19 +81,33 @@ def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
             gone.append(gpu)
             unseen += not gpu.mig_parent
             continue
-        shown = _since_then(_shared(gpu, processes, hidden), uid, gpu.uuid in own)
-        gpus.append(_without_load(shown) if gpu.mig_parent and gpu.uuid in shared_parents else shown)
-    return msgspec.structs.replace(
-        snapshot,
+        if gpu.mig_parent and gpu.uuid in shared_parents:
+            gpus.append(_without_load(gpu))
+        else:
+            gpus.append(_gpu(gpu, uid, processes, hidden))
+    return Snapshot(
+        **_fields(snapshot, OF_THE_NODE),
         view=user,
         gpus=tuple(gpus),
-        processes=processes,
-        jobs=tuple(one for one in snapshot.jobs if one.uid == uid),
-        users=tuple(one for one in snapshot.users if one.uid == uid),
+        processes=tuple(map(_process, processes)),
+        jobs=tuple(_own(one) for one in snapshot.jobs if one.uid == uid),
+        users=tuple(_own(one) for one in snapshot.users if one.uid == uid),
         hidden_gpus=snapshot.hidden_gpus + unseen,
-        gpu_sums=None,
         problems=tuple(said for said in snapshot.problems if not any(gpu.uuid in said for gpu in gone)),
     )
+
+
+def _fields(record: Struct, names: Collection[str]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
+
+
+_Own = TypeVar("_Own", bound=Struct)
+
+
+def _own(record: _Own) -> _Own:
+    """A record of the user's own, with the fields that are declared as shown."""
+    kind = type(record)
+    return record if len(OWN[kind]) == len(kind.__struct_fields__) else kind(**_fields(record, OWN[kind]))
 
 
 def _is_nobodys(gpu: GpuLoad, hidden: tuple[ProcessLoad, ...], uid: int) -> bool:
@@ -65,42 +121,38 @@ def _is_nobodys(gpu: GpuLoad, hidden: tuple[ProcessLoad, ...], uid: int) -> bool
     return gpu.clients == 0
 
 
-def _shared(gpu: GpuLoad, processes: tuple[ProcessLoad, ...], hidden: tuple[ProcessLoad, ...]) -> GpuLoad:
+def _process(process: ProcessLoad) -> ProcessLoad:
+    gpus = tuple(map(_own, process.gpus))
+    return _own(process if gpus == process.gpus else structs.replace(process, gpus=gpus))
+
+
+def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tuple[ProcessLoad, ...]) -> GpuLoad:
+    """A GPU that the user is on, or nobody. What looks back begins when the user came: the windows, and `activity`,
+    which is since the sample before."""
     theirs = sum(on.memory_mib or 0 for one in hidden for on in one.gpus if on.uuid == gpu.uuid)
     mine = sum(on.uuid == gpu.uuid for one in processes for on in one.gpus)
-    return msgspec.structs.replace(
-        gpu, others_mib=gpu.others_mib + theirs, clients=None if gpu.clients is None else mine
-    )
-
-
-def _since_then(gpu: GpuLoad, uid: int, own: bool) -> GpuLoad:
-    """What looks back, from when the user came: the windows, and `activity`, which is since the look before."""
-    mine = next((one for one in gpu.users if one.uid == uid), GpuUser(uid=uid))
-    cut: dict[str, object] = {"utilization": mine.utilization, "sm": mine.sm, "dram": mine.dram}
-    if mine.utilization is None and mine.sm is None:
-        cut["activity"] = Activity()
-    if not own:
-        cut["energy_j"] = None
+    since = next((_own(one) for one in gpu.users if one.uid == uid), None)
+    allowed = _ON_IT if mine else _OF_A_FREE_ONE
+    shown = _fields(gpu, allowed)
+    shown |= {one.windows: None if since is None else getattr(since, one.windows) for one in WINDOWED}
+    known = any(shown[one.windows] is not None for one in WINDOWED)
+    shown |= {
+        "activity": Activity(**_fields(gpu.activity, _PARTS)) if known else Activity(),
+        "clients": None if gpu.clients is None else mine,
+        "others_mib": gpu.others_mib + theirs,
+        "users": () if since is None else (since,),
+    }
+    if not mine:
         # That nobody was here for ten minutes tells nothing of anybody; when the last one left would.
         is_long = gpu.unused_s is not None and gpu.unused_s >= thresholds.HELD_IDLE_S
-        cut["unused_s"] = thresholds.HELD_IDLE_S if is_long else None
-    unknown = {field: BEFORE for field, value in cut.items() if not value or value == Activity()}
-    return msgspec.structs.replace(
-        gpu,
-        **cut,
-        users=tuple(one for one in gpu.users if one.uid == uid),
-        unknown={**unknown, **gpu.unknown},
-    )
+        shown["unused_s"] = thresholds.HELD_IDLE_S if is_long else None
+    cut = {json: BEFORE for name, json in _FIGURES.items() if name not in allowed and shown.get(name) is None}
+    if shown["activity"] == Activity():
+        cut["activity"] = BEFORE
+    return GpuLoad(**shown, unknown={**cut, **gpu.unknown})
 
 
 def _without_load(gpu: GpuLoad) -> GpuLoad:
     """A GPU in MIG mode of which the user has some instances: the figures of the whole are mostly others'."""
-    return msgspec.structs.replace(
-        gpu,
-        **dict.fromkeys(_MEASURED),
-        activity=Activity(),
-        others_mib=0,
-        unused_s=None,
-        users=(),
-        unknown={**gpu.unknown, **dict.fromkeys((*_MEASURED, "activity"), OTHERS)},
-    )
+    cut = [json for name, json in _FIGURES.items() if name not in _TO_ALL]
+    return GpuLoad(**_fields(gpu, _TO_ALL), unknown={**gpu.unknown, **dict.fromkeys((*cut, "activity"), OTHERS)})

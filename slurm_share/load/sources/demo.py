@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from ...core.errors import UsageError, shown
+from ...core.metric import measured
 from ...core.text import natural
-from ...node.records import Activity
+from ...node.gpu_figures import Activity
 from ...slurm.records import QueuedJob, SlurmNode
 from ..snapshot import (
     GpuLoad,
@@ -388,7 +390,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
         phase = _noise(seed, place, index)
         load = _means(level, 0.25 * min(level, 100 - level), now, 90.0 + 60.0 * phase, phase, age, 100.0)
         gpus.append(_gpu(index, uuids[index], kind, on_it, load, on_it * task_mib, rich, phase, level, age))
-    gpu_load = round(sum(gpu.load5 or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
+    gpu_load = round(sum(gpu.load_percent_5min or 0.0 for gpu in gpus) / 100.0, 3)  # the job has all of them
     shown_job = (
         () if job is None else (_job_load(job, uuids, alive, task_mib, peak_mib, gpu_load, cpu_cores, host_mib),)
     )
@@ -439,18 +441,9 @@ def _gpu(
     level: float,
     age: float,
 ) -> GpuLoad:
-    watts = 45.0 + 2.5 * load.m1
     activity = Activity()
     if kind.gpm and rich:
-        activity = Activity(
-            sm=round(load.m1, 1),
-            occupancy=round(load.m1 * 0.45, 1),
-            tensor=round(load.m1 * 0.3, 1),
-            dram=round(load.m1 * (0.35 + 0.2 * phase), 1),
-            fp64=0.0,
-            fp32=round(load.m1 * 0.2, 1),
-            fp16=round(load.m1 * 0.35, 1),
-        )
+        activity = Activity(**_made_up(Activity, load.m1) | {"dram_percent": round(load.m1 * (0.35 + 0.2 * phase), 1)})
     # Utilisation counts any kernel as a busy GPU: an upper bound.
     m1, m5, m15 = (min(100.0, value * 1.25) for value in (load.m1, load.m5, load.m15))
     util = Means(m1, m5, m15, load.over_s, None if load.m10 is None else min(100.0, load.m10 * 1.25))
@@ -463,16 +456,27 @@ def _gpu(
         memory_total_mib=kind.gpu_mib,
         memory_used_mib=min(kind.gpu_mib, used + (420 if on_it else 0)),
         utilization_percent=round(util.m1, 1),
-        utilization=util,
-        sm=load if kind.gpm else None,
-        dram=_times(load, 0.35 + 0.2 * phase) if kind.gpm else None,
+        utilization_percent_windows=util,
+        sm_percent_windows=load if kind.gpm else None,
+        dram_percent_windows=_times(load, 0.35 + 0.2 * phase) if kind.gpm else None,
         activity=activity,
-        power_w=round(watts, 1),
+        power_w=round(45.0 + 2.5 * load.m1, 1),
         temperature_c=int(30 + 0.45 * level),
         clients=on_it,
         unused_s=None if on_it else min(900.0, age),
         unknown={} if kind.gpm else dict.fromkeys(("sm", "dram"), "the driver has no GPM for this GPU"),
+        **_made_up(GpuLoad, load.m1),
     )
+
+
+def _made_up(record: type[Struct], load_percent: float) -> dict[str, Any]:
+    """The figures that say what a fully busy GPU of the demonstration has, for one with this load."""
+    found = {}
+    for one in measured(record):
+        if one.metric.demo is not None:
+            value = one.metric.demo * load_percent / 100
+            found[one.name] = round(value) if one.is_whole else round(value, 1)
+    return found
 
 
 def _times(load: Means, factor: float) -> Means:
@@ -502,7 +506,7 @@ def _job_load(
         gpu_memory_mib=alive * task_mib,
         gpu_load=gpu_load,
         cpu_cores=cpu,
-        cpu=Means(cpu, cpu, cpu, min(900.0, job.age)),
+        cpu_cores_windows=Means(cpu, cpu, cpu, min(900.0, job.age)),
         memory_mib=host_mib,
         memory_kills=job.lost,
         task_peak_mib=peak_mib if alive else None,

@@ -8,22 +8,26 @@ from types import ModuleType
 from typing import Any
 
 import pynvml
+from msgspec import structs
 
-from ..records import Activity
+from ..gpu_figures import Activity
 from .binding import why_unknown
 
 GPM_PAUSE_S = 0.1
 """Two GPM samples that are closer give no metrics (NVIDIA's nvmlGpmSampleGet)."""
 ONE_SAMPLE = "one sample so far"
-_METRICS = (
-    ("sm", pynvml.NVML_GPM_METRIC_SM_UTIL),
-    ("occupancy", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),
-    ("tensor", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL),
-    ("dram", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL),
-    ("fp64", pynvml.NVML_GPM_METRIC_FP64_UTIL),
-    ("fp32", pynvml.NVML_GPM_METRIC_FP32_UTIL),
-    ("fp16", pynvml.NVML_GPM_METRIC_FP16_UTIL),
+_COUNTERS = (
+    ("sm_percent", pynvml.NVML_GPM_METRIC_SM_UTIL),
+    ("occupancy_percent", pynvml.NVML_GPM_METRIC_SM_OCCUPANCY),
+    ("tensor_percent", pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL),
+    ("dram_percent", pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL),
+    ("fp64_percent", pynvml.NVML_GPM_METRIC_FP64_UTIL),
+    ("fp32_percent", pynvml.NVML_GPM_METRIC_FP32_UTIL),
+    ("fp16_percent", pynvml.NVML_GPM_METRIC_FP16_UTIL),
 )
+"""Field of Activity, and GPM's number of it."""
+_NAMES = {field.name: field.encode_name for field in structs.fields(Activity)}
+"""What each is called in JSON, and so in `unknown`."""
 
 
 class Gpm:
@@ -79,18 +83,18 @@ class GpmReader:
             self._request = pynvml.c_nvmlGpmMetricsGet_t()  # 25 kB: its room for metrics differs between releases
         request = self._request
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(_METRICS)
+        request.numMetrics = len(_COUNTERS)
         request.sample1, request.sample2 = before, after
-        for slot, (_, number) in enumerate(_METRICS):
+        for slot, (_, number) in enumerate(_COUNTERS):
             request.metrics[slot].metricId = number
         self._nvml.nvmlGpmMetricsGet(request)
         values: dict[str, float] = {}
-        for slot, (name, _) in enumerate(_METRICS):
+        for slot, (name, _) in enumerate(_COUNTERS):
             metric = request.metrics[slot]
             if metric.nvmlReturn != pynvml.NVML_SUCCESS:
-                unknown[f"activity.{name}"] = why_unknown(pynvml.NVMLError(metric.nvmlReturn))
+                unknown[f"activity.{_NAMES[name]}"] = why_unknown(pynvml.NVMLError(metric.nvmlReturn))
             elif not math.isfinite(metric.value):
-                unknown[f"activity.{name}"] = "the driver's figure is no number"
+                unknown[f"activity.{_NAMES[name]}"] = "the driver's figure is no number"
             else:
                 # Of a MIG instance more than 100 was seen (NVIDIA/DCGM issue 152).
                 values[name] = min(100.0, max(0.0, metric.value))

@@ -14,10 +14,12 @@ from types import ModuleType
 from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from ...core.errors import DriverError
+from ..gpu_figures import Activity
 from ..readings import DriverNow, GpuNow, ProcessSm
-from ..records import Activity, GpuProcess
+from ..records import GpuProcess
 from .binding import (
     MIB,
     SIMULATED_DRIVER,
@@ -48,9 +50,31 @@ _GONE = (
     pynvml.NVMLError_LibRmVersionMismatch,
 )
 """Nothing else on this GPU is worth asking, and NVML has to be started anew."""
+_NO_QUESTION = "NVIDIA's Python binding here is too old to ask for it"
+
+
+class _Question(Struct, frozen=True):
+    """A figure that has a call of its own."""
+
+    field: str
+    """Of GpuLoad."""
+    call: str
+    """The binding's function; it is given the GPU's handle."""
+    figure: Callable[[Any], float]
+    """The answer in the field's unit."""
+    more: tuple[int, ...] = ()
+    """What the function is given besides."""
+
+
+_QUESTIONS = (
+    _Question("utilization_percent", "nvmlDeviceGetUtilizationRates", lambda rates: float(rates.gpu)),
+    _Question("power_w", "nvmlDeviceGetPowerUsage", lambda milliwatts: milliwatts / 1000),
+    _Question("energy_j", "nvmlDeviceGetTotalEnergyConsumption", lambda millijoules: millijoules / 1000),
+    _Question("temperature_c", "nvmlDeviceGetTemperature", int, (pynvml.NVML_TEMPERATURE_GPU,)),
+)
 _READ_FIELDS = (
-    *("memory_total_mib", "memory_used_mib", "utilization_percent", "activity", "power_w", "energy_j"),
-    *("temperature_c", "processes", "sm_percent"),
+    *("memory_total_mib", "memory_used_mib", *(one.field for one in _QUESTIONS)),
+    *("activity", "processes", "sm_percent"),
 )
 
 
@@ -240,12 +264,7 @@ class NvmlSession:
         memory = self._ask(unit, "memory_used_mib", unknown, nvml.nvmlDeviceGetMemoryInfo, handle)
         if memory is None:
             unknown["memory_total_mib"] = unknown["memory_used_mib"]
-        rates = self._ask(unit, "utilization_percent", unknown, nvml.nvmlDeviceGetUtilizationRates, handle)
-        power = self._ask(unit, "power_w", unknown, nvml.nvmlDeviceGetPowerUsage, handle)
-        energy = self._ask(unit, "energy_j", unknown, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-        heat = self._ask(
-            unit, "temperature_c", unknown, nvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
-        )
+        answers = {one.field: self._figure(unit, one, unknown) for one in _QUESTIONS}
         processes = self._processes(unit, unknown)
         if processes is not None and elsewhere:
             processes = tuple(process for process in processes if process.pid not in elsewhere)
@@ -259,15 +278,21 @@ class NvmlSession:
             simulated=identity.simulated,
             memory_total_mib=None if memory is None else int(memory.total) // MIB,
             memory_used_mib=None if memory is None else int(memory.used) // MIB,
-            utilization_percent=None if rates is None else float(rates.gpu),
-            activity=self._activity(unit, gpm_handle, gpu_instance, unknown),
-            power_w=None if power is None else power / 1000,
-            energy_j=None if energy is None else energy / 1000,
-            temperature_c=None if heat is None else int(heat),
+            activity=self._activity(unit, gpm_handle, gpu_instance, unknown) or Activity(),
             processes=processes,
-            sm=self._sm(unit, unknown),
+            process_sm=self._process_sm(unit, unknown),
             unknown=unknown,
+            **answers,
         )
+
+    def _figure(self, unit: _Unit, question: _Question, unknown: dict[str, str]) -> Any:
+        """None, and the reason: the driver does not say."""
+        ask = getattr(self._nvml, question.call, None)
+        if ask is None:
+            unknown[question.field] = _NO_QUESTION
+            return None
+        answer = self._ask(unit, question.field, unknown, ask, unit.handle, *question.more)
+        return None if answer is None else question.figure(answer)
 
     # ---- processes ----
 
@@ -307,7 +332,7 @@ class NvmlSession:
     def _lists(self) -> tuple[Callable[[Any], list[Any]], ...]:
         return process_lists(self._nvml)
 
-    def _sm(self, unit: _Unit, unknown: dict[str, str]) -> tuple[ProcessSm, ...] | None:
+    def _process_sm(self, unit: _Unit, unknown: dict[str, str]) -> tuple[ProcessSm, ...] | None:
         """The binding raises NVMLError "Success" where there are no samples, and the driver NOT_FOUND: nothing ran."""
         if "sm_percent" in unit.refused:
             unknown["sm_percent"] = unit.refused["sm_percent"]

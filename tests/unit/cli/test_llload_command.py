@@ -425,7 +425,9 @@ def test_advice_that_is_watched_does_not_follow_the_noise_of_a_steady_load(clust
     """60 looks with 10 % noise: verdict and number change once at most."""
     rng, seen = random.Random(5), shared_node()
     gpus = [
-        tuple(replace(gpu, utilization=steady(20.0 * rng.uniform(0.9, 1.1))) for gpu in seen.snapshot.gpus)
+        tuple(
+            replace(gpu, utilization_percent_windows=steady(20.0 * rng.uniform(0.9, 1.1))) for gpu in seen.snapshot.gpus
+        )
         for _ in range(60)
     ]
     cluster.surveys = [

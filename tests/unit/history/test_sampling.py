@@ -42,7 +42,10 @@ def test_one_lenet_on_two_gpus():
 def test_two_users_on_a_node_have_their_own():
     """The load average is nobody's then, and a GPU with both is divided as the driver divides its time."""
     seen = node(jobs=((11, 1), (12, 1)), load=(90, 0), cpu=30.0)
-    jobs = (replace(seen.jobs[0], cpu=means(1.5)), replace(seen.jobs[1], user="bob", cpu=means(2.5)))
+    jobs = (
+        replace(seen.jobs[0], cpu_cores_windows=means(1.5)),
+        replace(seen.jobs[1], user="bob", cpu_cores_windows=means(2.5)),
+    )
     processes = (seen.processes[0], replace(seen.processes[1], user="bob"))
     seen = replace(seen, jobs=jobs, processes=processes)
     seen = with_user(with_user(seen, load=0.3), "bob", load=0.6)
@@ -56,7 +59,7 @@ def test_two_users_on_a_node_have_their_own():
 def test_what_else_loads_a_node_is_not_the_load_of_one_core():
     """One CPU of forty: its CPU time, not the load average."""
     seen = node(gpus=0, load=(), cpu=12.0)
-    seen = replace(seen, jobs=(replace(seen.jobs[0], cpu=means(0.9)),))
+    seen = replace(seen, jobs=(replace(seen.jobs[0], cpu_cores_windows=means(0.9)),))
     (one,) = taken([seen], [job(gpus=0, cpus=1)]).values()
     assert (one.cpus, one.cpu_load) == (1, 0.9)
 

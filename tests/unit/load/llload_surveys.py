@@ -35,8 +35,8 @@ def gpu(index=0, *, total=32 * GB, used=2 * GB, load=20.0, sm=False, **more):
         name="Tesla V100",
         memory_total_mib=total,
         memory_used_mib=used,
-        utilization=None if sm else means,
-        sm=means if sm else None,
+        utilization_percent_windows=None if sm else means,
+        sm_percent_windows=means if sm else None,
         utilization_percent=load,
         **more,
     )

@@ -12,7 +12,7 @@ from slurm_share.load.snapshot import (
     Snapshot,
     Survey,
 )
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import Activity
 from slurm_share.slurm.records import QueuedJob
 
 GIB = 1024
@@ -93,7 +93,7 @@ def node(
                 memory_kills=kills,
                 tasks_measured=count if tasks_measured is None else tasks_measured,
                 measured_s=measured_s,
-                cpu=means(cpu * 1.0),
+                cpu_cores_windows=means(cpu * 1.0),
             )
         )
     cards = tuple(
@@ -105,9 +105,9 @@ def node(
             memory_used_mib=sum(one.gpus[0].memory_mib or 0 for one in processes if one.gpus[0].uuid == uuid)
             if used_mib is None
             else used_mib,
-            utilization=means(load[index], over_s),
-            sm=means(load[index], over_s) if sm else None,
-            activity=Activity(dram=dram),
+            utilization_percent_windows=means(load[index], over_s),
+            sm_percent_windows=means(load[index], over_s) if sm else None,
+            activity=Activity(dram_percent=dram),
             mig_of="GPU-x" if mig else None,
         )
         for index, uuid in enumerate(uuids)

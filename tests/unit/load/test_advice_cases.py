@@ -20,12 +20,12 @@ from slurm_share.load.snapshot import Means
 
 def over(one, windows):
     """The node with these means of every GPU's load over 1, 5 and 15 minutes."""
-    return replace(one, gpus=tuple(replace(gpu, sm=Means(*windows, 900.0)) for gpu in one.gpus))
+    return replace(one, gpus=tuple(replace(gpu, sm_percent_windows=Means(*windows, 900.0)) for gpu in one.gpus))
 
 
 def with_dram(one, percent):
     """The node with this memory bandwidth over all windows."""
-    return replace(one, gpus=tuple(replace(gpu, dram=means(percent)) for gpu in one.gpus))
+    return replace(one, gpus=tuple(replace(gpu, dram_percent_windows=means(percent)) for gpu in one.gpus))
 
 
 def on_gpu_0(one):
@@ -167,13 +167,13 @@ def noisy(one, rng, noise):
         return max(0.0, value * noise(rng))
 
     def gpu(card):
-        load = card.sm
-        dram = None if card.dram is None else means(off(card.dram.m5))
+        load = card.sm_percent_windows
+        dram = None if card.dram_percent_windows is None else means(off(card.dram_percent_windows.m5))
         sm = Means(*(min(100.0, off(value)) for value in (load.m1, load.m5, load.m15)), load.over_s)
-        return replace(card, sm=sm, dram=dram)
+        return replace(card, sm_percent_windows=sm, dram_percent_windows=dram)
 
     cpu = off(one.load[1])
-    jobs = tuple(replace(load, cpu=means(off(load.cpu.m5))) for load in one.jobs)
+    jobs = tuple(replace(load, cpu_cores_windows=means(off(load.cpu_cores_windows.m5))) for load in one.jobs)
     return replace(one, gpus=tuple(map(gpu, one.gpus)), load=(cpu, cpu, cpu), jobs=jobs)
 
 

@@ -143,7 +143,7 @@ def test_the_load_of_others_on_the_same_gpu_is_not_the_jobs():
 def test_the_load_of_the_job_before_is_not_this_jobs(measured_s, m1, m5, verdict):
     """Five minutes count when it has been there as long; of the two means, the higher."""
     one = node(tasks=2, load=(0, 0), measured_s=measured_s)
-    gpus = tuple(replace(gpu, utilization=Means(m1, m5, m5, 900.0)) for gpu in one.gpus)
+    gpus = tuple(replace(gpu, utilization_percent_windows=Means(m1, m5, m5, 900.0)) for gpu in one.gpus)
     assert advise(job(tasks=2), [replace(one, gpus=gpus)]).verdict == verdict
 
 
@@ -359,7 +359,8 @@ def test_two_kinds_of_nodes_are_judged_by_the_load_of_a_gpu():
         advice = advise(both, seen)
         assert (advice.verdict, advice.next, advice.gpus, advice.decided_by) == ("stay", 4, 2, "GPU load")
     light = [
-        replace(one, gpus=tuple(replace(gpu, utilization=Means(10, 10, 10, 900.0)) for gpu in one.gpus)) for one in two
+        replace(one, gpus=tuple(replace(gpu, utilization_percent_windows=Means(10, 10, 10, 900.0)) for gpu in one.gpus))
+        for one in two
     ]
     found = {advise(both, seen).next for seen in (light, light[::-1])}
     assert len(found) == 1
@@ -432,7 +433,7 @@ def test_what_is_not_known_of_one_node_or_task_is_not_passed_over():
     no_host = advise(two, [node(**seen), node(name="n2", host_peak_gib=None, **seen)])
     assert (no_host.verdict, no_host.confidence) == ("more", "low")
     assert any("not known on n2: host memory of a task" in line for line in no_host.evidence)
-    no_cpu = advise(job(), [replace(one, load=None, jobs=(replace(one.jobs[0], cpu=None),))])
+    no_cpu = advise(job(), [replace(one, load=None, jobs=(replace(one.jobs[0], cpu_cores_windows=None),))])
     assert (no_cpu.verdict, no_cpu.confidence) == ("more", "low")
     assert any("not known: CPU load" in line for line in no_cpu.evidence)
     no_use = advise(job(), [replace(one, gpus=(one.gpus[0], replace(one.gpus[1], memory_used_mib=None)))])

@@ -54,7 +54,7 @@ def test_a_line_per_node_needs_little_of_it(agent):
     seen = snapshots.parse_snapshot(get(agent, "/snapshot?details=no").content, "test")
     assert (seen.gpus, seen.processes, seen.jobs, seen.users) == ((), (), (), ())
     assert seen.sums == NODE.sums
-    assert seen.sums.load5 == 0.5
+    assert seen.sums.gpu_load == 0.5
     assert "left out" in seen.unknown["jobs"]
 
 

@@ -67,7 +67,7 @@ def test_figures_are_such_as_can_be():
             for gpu in one.gpus:
                 assert 0 <= gpu.memory_used_mib <= gpu.memory_total_mib
                 assert 0 <= gpu.utilization_percent <= 100
-                assert 0 <= gpu.load.m5 <= 100
+                assert 0 <= gpu.load_percent_windows.m5 <= 100
             assert all(0 <= on.sm_percent <= 100 for process in one.processes for on in process.gpus)
 
 
@@ -118,5 +118,5 @@ def test_a_job_has_the_gpu_figure_of_its_gpus():
     seen = [node.snapshot for node in Demo(user="alice", everybody=True).look().nodes if node.snapshot is not None]
     for one_node in seen:
         for one in (*one_node.jobs, *one_node.users):
-            assert one.gpu_load == pytest.approx(one_node.sums.load5, abs=1e-3)
-    assert {one_node.sums.load_by for one_node in seen} >= {"sm", "util"}
+            assert one.gpu_load == pytest.approx(one_node.sums.gpu_load, abs=1e-3)
+    assert {one_node.sums.gpu_load_by for one_node in seen} >= {"sm", "util"}

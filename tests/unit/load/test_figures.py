@@ -36,8 +36,8 @@ def gpu(m5=None, *, sm=None, now=None, over=900.0, total=100, used=50, **more):
         memory_total_mib=total,
         memory_used_mib=used,
         utilization_percent=now,
-        utilization=None if m5 is None else Means(0.0, m5, 0.0, over),
-        sm=None if sm is None else Means(0.0, sm, 0.0, over),
+        utilization_percent_windows=None if m5 is None else Means(0.0, m5, 0.0, over),
+        sm_percent_windows=None if sm is None else Means(0.0, sm, 0.0, over),
         **more,
     )
 

@@ -20,7 +20,8 @@ from slurm_share.slurm.records import SlurmNode
 def node(*, load=20.0, cpus=40, used=40, gpu_loads=(), gpus_used=None, memory_used=10, **more):
     """A node that answers: 40 CPUs, 100 MiB, GPUs of 100 MiB."""
     gpus = tuple(
-        GpuLoad(uuid=f"G{at}", index=at, name="x", utilization=None if one is None else Means(one, one, one, 900.0),
+        GpuLoad(uuid=f"G{at}", index=at, name="x",
+                utilization_percent_windows=None if one is None else Means(one, one, one, 900.0),
                 memory_total_mib=100, memory_used_mib=10)
         for at, one in enumerate(gpu_loads)
     )  # fmt: skip

@@ -18,7 +18,7 @@ def gpu(index, used=100, load=50.0, *, sm=True, **more):
         name="Fake",
         memory_total_mib=1000,
         memory_used_mib=used,
-        **{"sm" if sm else "utilization": means},
+        **{"sm_percent_windows" if sm else "utilization_percent_windows": means},
         **more,
     )
 

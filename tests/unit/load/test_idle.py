@@ -50,20 +50,28 @@ def verdicts(one: NodeLoad, *jobs: QueuedJob) -> list[tuple[int, int, bool | Non
 @pytest.mark.parametrize(
     ("fields", "runs_s", "expected"),
     [
-        ({"utilization": means(4.9)}, 600.0, True),
-        ({"utilization": means(5.0)}, 600.0, False),
-        ({"utilization": means(0.0)}, 599.0, None),  # the job before it left it so
-        ({"utilization": means(0.0)}, None, None),
-        ({"utilization": means(90.0), "sm": means(0.5)}, 900.0, False),  # some kernel ran all the time
-        ({"sm": means(0.5)}, 900.0, True),  # a MIG instance has no utilisation
-        ({"utilization": means(None, over_s=500.0)}, 900.0, None),
-        ({"utilization": means(None, m5=10.0, over_s=300.0)}, 900.0, False),  # 5 percent of ten minutes already
-        ({"utilization": means(None, m5=9.0, m15=9.0, over_s=300.0)}, 900.0, None),
-        ({"utilization": means(None, m5=0.0, m15=8.0, over_s=400.0)}, 900.0, False),
+        ({"utilization_percent_windows": means(4.9)}, 600.0, True),
+        ({"utilization_percent_windows": means(5.0)}, 600.0, False),
+        ({"utilization_percent_windows": means(0.0)}, 599.0, None),  # the job before it left it so
+        ({"utilization_percent_windows": means(0.0)}, None, None),
+        (
+            {"utilization_percent_windows": means(90.0), "sm_percent_windows": means(0.5)},
+            900.0,
+            False,
+        ),  # some kernel ran all the time
+        ({"sm_percent_windows": means(0.5)}, 900.0, True),  # a MIG instance has no utilisation
+        ({"utilization_percent_windows": means(None, over_s=500.0)}, 900.0, None),
+        (
+            {"utilization_percent_windows": means(None, m5=10.0, over_s=300.0)},
+            900.0,
+            False,
+        ),  # 5 percent of ten minutes already
+        ({"utilization_percent_windows": means(None, m5=9.0, m15=9.0, over_s=300.0)}, 900.0, None),
+        ({"utilization_percent_windows": means(None, m5=0.0, m15=8.0, over_s=400.0)}, 900.0, False),
         ({"unused_s": 600.0}, 900.0, True),
         ({"unused_s": 599.0}, 900.0, None),
         ({}, 900.0, None),
-        ({"utilization": means(0.0), "problem": "GPU is lost"}, 900.0, None),
+        ({"utilization_percent_windows": means(0.0), "problem": "GPU is lost"}, 900.0, None),
     ],
 )
 def test_a_gpu_is_idle_below_five_percent_for_ten_minutes(
@@ -80,14 +88,18 @@ IDLE, BUSY = means(0.0), means(60.0)
 
 def test_a_gpu_that_slurm_gave_and_that_no_process_is_on_is_held() -> None:
     """Slurm's numbers are the driver's minor ones; the second GPU is nobody's."""
-    gpus = (gpu(0, minor=1, utilization=IDLE), gpu(1, minor=0, utilization=BUSY), gpu(2, minor=2, utilization=IDLE))
+    gpus = (
+        gpu(0, minor=1, utilization_percent_windows=IDLE),
+        gpu(1, minor=0, utilization_percent_windows=BUSY),
+        gpu(2, minor=2, utilization_percent_windows=IDLE),
+    )
     assert verdicts(node(gpus), queued(gpu_indexes=((0, 1),))) == [(7, 0, True), (7, 1, False)]
 
 
 def test_a_job_that_has_all_gpus_of_its_nodes_holds_them() -> None:
     """Where Slurm counts them and does not number them; with one that others use and that is not shown, nobody knows
     which."""
-    gpus = (gpu(0, utilization=IDLE), gpu(1, utilization=BUSY))
+    gpus = (gpu(0, utilization_percent_windows=IDLE), gpu(1, utilization_percent_windows=BUSY))
     job = queued(gpus=4, gpu_indexes=None, node_count=2, nodes="n[1-2]")
     assert verdicts(node(gpus), job) == [(7, 0, True), (7, 1, False)]
     assert verdicts(node(gpus, hidden_gpus=1), job) == []
@@ -95,11 +107,11 @@ def test_a_job_that_has_all_gpus_of_its_nodes_holds_them() -> None:
 
 def test_a_job_that_does_not_run_holds_nothing_and_one_of_nobody_knows_holds_what_it_is_on() -> None:
     """Suspended, ending; and one that Slurm was not asked for, judged by how long it has been measured."""
-    one = node((gpu(utilization=IDLE),))
+    one = node((gpu(utilization_percent_windows=IDLE),))
     assert verdicts(one, queued(states=("SUSPENDED",))) == []
     for measured_s, expected in ((900.0, True), (30.0, None)):
         load = JobLoad(job=8, uid=1, user="alice", gpus=("GPU-0",), measured_s=measured_s)
-        assert verdicts(node((gpu(utilization=IDLE),), (load,))) == [(8, 0, expected)]
+        assert verdicts(node((gpu(utilization_percent_windows=IDLE),), (load,))) == [(8, 0, expected)]
 
 
 def test_two_jobs_on_one_gpu_are_each_judged_and_it_counts_once() -> None:
@@ -110,7 +122,7 @@ def test_two_jobs_on_one_gpu_are_each_judged_and_it_counts_once() -> None:
                 taken=NOW,
                 user="alice",
                 source="demo",
-                nodes=(node((gpu(utilization=IDLE),)),),
+                nodes=(node((gpu(utilization_percent_windows=IDLE),)),),
                 jobs=(queued(7), queued(8, start=9_900)),
             )
         )
@@ -152,7 +164,10 @@ def test_a_line_of_a_node_without_its_gpus_is_not_judged() -> None:
 
 def test_the_jobs_with_idle_gpus_are_named_the_worst_first() -> None:
     """Which, whose, where."""
-    few, many = (gpu(0, utilization=IDLE), gpu(1, utilization=BUSY)), tuple(gpu(at, unused_s=900.0) for at in range(4))
+    few, many = (
+        (gpu(0, utilization_percent_windows=IDLE), gpu(1, utilization_percent_windows=BUSY)),
+        tuple(gpu(at, unused_s=900.0) for at in range(4)),
+    )
     nodes = (node(few), NodeLoad(name="n2", snapshot=Snapshot(node="n2", taken=NOW, cpus=2, cores=2, gpus=many)))
     jobs = (
         queued(7, gpu_indexes=((0, 1),)),

@@ -13,7 +13,7 @@ from slurm_share.cli.llload_table import as_lines, fitted
 from slurm_share.cli.llload_view import View
 from slurm_share.load.snapshot import Advice, NodeLoad
 from slurm_share.load.sources.demo import Demo
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import Activity
 
 GPUS = View(gpus=True)
 HOSTILE = "\x1b[31mred[bold]\n\tx"
@@ -247,7 +247,12 @@ def test_strangers_texts_stay_texts():
 def test_a_line_for_each_gpu():
     """Load, what it rests on, memory with a decimal, jobs and users; MIG and other people's memory are said."""
     sm = gpu(
-        0, sm=True, load=76.0, activity=Activity(sm=75.0, occupancy=34.0, dram=38.0), power_w=235.0, temperature_c=64
+        0,
+        sm=True,
+        load=76.0,
+        activity=Activity(sm_percent=75.0, occupancy_percent=34.0, dram_percent=38.0),
+        power_w=235.0,
+        temperature_c=64,
     )
     one = node("n1", gpus=(sm, gpu(1, others_mib=2048), gpu(2, mig_parent=True)), processes=(process(),))
     lines = table(as_lines(survey(one), View(gpus=True, detail=True), 200))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from slurm_share.load import snapshot as snapshots
 from slurm_share.load.rules import fold, job_load, past
 from slurm_share.load.rules.past import Past
 from slurm_share.load.snapshot import JobLoad, ProcessLoad, Snapshot
+from slurm_share.node.gpu_figures import Activity
 from slurm_share.node.readings import (
     DriverNow,
     GpuNow,
@@ -20,7 +22,7 @@ from slurm_share.node.readings import (
     ProcessNow,
     ProcessSm,
 )
-from slurm_share.node.records import Activity, GpuProcess
+from slurm_share.node.records import GpuProcess
 
 ALICE, BOB = 2001, 2002
 
@@ -38,7 +40,7 @@ def gpu(uuid: str = "GPU-a", index: int = 0, **fields: Any) -> GpuNow:
             "memory_used_mib": sum(mib or 0 for mib in pids.values()),
             "utilization_percent": 50.0,
             "processes": tuple(GpuProcess(pid, mib) for pid, mib in pids.items()),
-            "sm": None if use is None else tuple(ProcessSm(pid, percent) for pid, percent in use.items()),
+            "process_sm": None if use is None else tuple(ProcessSm(pid, percent) for pid, percent in use.items()),
             **fields,
         }
     )
@@ -138,13 +140,14 @@ def _check_reasons(seen: Snapshot) -> None:
         "unused_s",
     }
     for record in (seen, *seen.gpus, *seen.processes, *seen.jobs, *seen.users):
-        for field in record.__struct_fields__:
+        for field, name in zip(record.__struct_fields__, record.__struct_encode_fields__, strict=True):
             if getattr(record, field) is None and field not in means_none:
-                assert field in record.unknown, (type(record).__name__, field)
+                assert name in record.unknown, (type(record).__name__, field)
     for gpu in seen.gpus:
-        for field in gpu.activity.__struct_fields__:
+        names = zip(Activity.__struct_fields__, Activity.__struct_encode_fields__, strict=True)
+        for field, name in names:
             if getattr(gpu.activity, field) is None and "activity" not in gpu.unknown:
-                assert f"activity.{field}" in gpu.unknown
+                assert f"activity.{name}" in gpu.unknown
 
 
 @pytest.fixture
@@ -172,10 +175,10 @@ def test_the_first_look_has_no_rates(walk: Walk) -> None:
     assert (seen.measured_s, seen.interval_s, seen.cpu_cores) == (0.0, None, None)
     assert (seen.node, seen.version, seen.driver) == ("n1", "1.2.3", "550.0-fake")
     one, its_job = only(seen)
-    assert (one.cpu_cores, its_job.cpu_cores, its_job.cpu) == (None, None, None)
+    assert (one.cpu_cores, its_job.cpu_cores, its_job.cpu_cores_windows) == (None, None, None)
     assert one.unknown["cpu_cores"] == its_job.unknown["cpu_cores"] == "one sample so far"
     (card,) = seen.gpus
-    assert (card.utilization_percent, card.utilization, card.clients) == (50.0, None, 1)
+    assert (card.utilization_percent, card.utilization_percent_windows, card.clients) == (50.0, None, 1)
     assert (its_job.gpu_memory_mib, its_job.memory_mib, its_job.task_peak_mib) == (100, 1000, 100)
 
 
@@ -186,8 +189,13 @@ def test_rates_are_differences_over_time(walk: Walk) -> None:
     seen = walk.look(card, processes=(process(7, cpu_s=15.0),), jobs=(job(cpu=40.0),), busy_s=130.0)
     one, its_job = only(seen)
     assert (one.cpu_cores, its_job.cpu_cores, seen.cpu_cores) == (1.0, 4.0, 6.0)
-    assert its_job.cpu is not None
-    assert (its_job.cpu.m5, its_job.cpu.over_s, seen.measured_s, its_job.measured_s) == (4.0, 5.0, 5.0, 5.0)
+    assert its_job.cpu_cores_windows is not None
+    assert (its_job.cpu_cores_windows.m5, its_job.cpu_cores_windows.over_s, seen.measured_s, its_job.measured_s) == (
+        4.0,
+        5.0,
+        5.0,
+        5.0,
+    )
 
 
 def test_a_wall_clock_that_jumps_moves_only_the_time_that_is_shown(walk: Walk) -> None:
@@ -257,8 +265,8 @@ def test_a_long_gap_is_not_time_that_was_watched(walk: Walk) -> None:
     seen = walk.look(gpu(utilization_percent=80.0, **known()), jobs=(job(cpu=3600.0),), after=3600.0)
     assert seen.jobs[0].cpu_cores == 1.0
     assert (seen.measured_s, seen.jobs[0].measured_s) == (0.0, 0.0)
-    assert seen.gpus[0].utilization is not None
-    assert seen.gpus[0].utilization.over_s == fold.GAP_S
+    assert seen.gpus[0].utilization_percent_windows is not None
+    assert seen.gpus[0].utilization_percent_windows.over_s == fold.GAP_S
 
 
 # ---- Use of a GPU by a process ----
@@ -292,10 +300,10 @@ def test_a_job_s_gpu_load_is_the_figure_of_its_gpus(walk: Walk) -> None:
     """The mean of five minutes that the GPU's own line has, by SM activity where there is any; of a user the same. A
     GPU at 95 % at this moment is no 95 % there and 76 % here."""
     for sm in (76.0, 57.0, 95.0):
-        on = {"pids": {7: 100}, "use": {7: 95.0}, "activity": Activity(sm=sm)}
+        on = {"pids": {7: 100}, "use": {7: 95.0}, "activity": Activity(sm_percent=sm)}
         two = (gpu(**on, **known()), gpu("GPU-b", 1, **on, **known()))
         seen = walk.look(*two, processes=(process(7),), jobs=(job(),), after=60.0)
-    loads = [one.load5 for one in seen.gpus]
+    loads = [one.load_percent_5min for one in seen.gpus]
     assert loads == [76.0, 76.0]
     assert (seen.jobs[0].gpu_load, seen.users[0].gpu_load) == (1.52, 1.52)
 
@@ -307,7 +315,7 @@ def test_a_job_s_gpu_load_begins_with_the_job(walk: Walk) -> None:
     for _ in range(3):
         later = gpu(pids={8: 100}, utilization_percent=10.0, **known())
         seen = walk.look(later, processes=(process(8, job=2, uid=BOB),), jobs=(job(2, BOB),))
-    assert seen.gpus[0].load5 == 42.0  # of 25 s, with the first look 5 s earlier
+    assert seen.gpus[0].load_percent_5min == 42.0  # of 25 s, with the first look 5 s earlier
     assert [one.gpu_load for one in (*seen.jobs, *seen.users)] == [0.1, 0.1]
 
 
@@ -468,7 +476,7 @@ def test_share_and_slots_are_what_a_task_says(walk: Walk) -> None:
 
 def test_sm_activity_and_memory_bandwidth_are_windowed_beside_utilisation(walk: Walk) -> None:
     """Each has its own windows; `load` prefers SM activity."""
-    walk.look(gpu(activity=None, **known()))
+    walk.look(gpu(**known()))
     for sm in (20.0, 40.0):
         activity = Activity(**dict.fromkeys(Activity.__struct_fields__, sm))
         seen = walk.look(
@@ -476,16 +484,30 @@ def test_sm_activity_and_memory_bandwidth_are_windowed_beside_utilisation(walk: 
             after=5,
         )
     (card,) = seen.gpus
-    assert card.sm is not None
-    assert card.utilization is not None
-    assert (card.sm.m1, card.utilization.m1, card.load, card.activity.sm) == (30.0, 50.0, card.sm, 40.0)
-    assert card.dram is not None
-    assert (card.dram.m1, card.activity.dram) == (30.0, 40.0)
+    assert card.sm_percent_windows is not None
+    assert card.utilization_percent_windows is not None
+    assert (
+        card.sm_percent_windows.m1,
+        card.utilization_percent_windows.m1,
+        card.load_percent_windows,
+        card.activity.sm_percent,
+    ) == (
+        30.0,
+        50.0,
+        card.sm_percent_windows,
+        40.0,
+    )
+    assert card.dram_percent_windows is not None
+    assert (card.dram_percent_windows.m1, card.activity.dram_percent) == (30.0, 40.0)
 
 
 def stays(seen: Snapshot) -> dict[int, tuple[float, float] | None]:
     """User -> (mean utilisation, seconds it is over) of the time that is the user's."""
-    return {one.uid: one.utilization and (one.utilization.m15, one.utilization.over_s) for one in seen.gpus[0].users}
+    return {
+        one.uid: one.utilization_percent_windows
+        and (one.utilization_percent_windows.m15, one.utilization_percent_windows.over_s)
+        for one in seen.gpus[0].users
+    }
 
 
 def test_a_users_time_on_a_gpu_begins_when_the_user_comes(walk: Walk) -> None:
@@ -550,8 +572,8 @@ def test_a_gpu_that_is_lost_for_a_while_keeps_its_windows_and_peaks(walk: Walk) 
     assert (seen.gpus[0].problem, seen.gpus[0].clients, seen.gpus[0].memory_used_mib) == ("GPU is lost", None, None)
     assert seen.problems == ("GPU 0 does not answer",)
     seen = walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),))
-    assert seen.gpus[0].utilization is not None
-    assert (seen.gpus[0].utilization.m1, seen.processes[0].gpus[0].peak_mib) == (50.0, 900)
+    assert seen.gpus[0].utilization_percent_windows is not None
+    assert (seen.gpus[0].utilization_percent_windows.m1, seen.processes[0].gpus[0].peak_mib) == (50.0, 900)
 
 
 def test_a_node_without_a_driver_still_has_cores_and_jobs(walk: Walk) -> None:
@@ -583,6 +605,31 @@ def test_what_is_no_past_is_refused_with_a_sentence(data: bytes) -> None:
     """And with an error of ours."""
     with pytest.raises(StateError, match="what the sampler remembered: "):
         past.recall(data, "boot-1")
+
+
+def test_what_a_sampler_of_the_first_release_wrote_down_is_taken_up() -> None:
+    """Windows, the use of a process, the mean of a job's cores."""
+    series = {"at": [1.0, 61.0], "total": [0.0, 600.0], "covered": [0.0, 60.0]}
+    text = json.dumps(
+        {
+            "version": 1,
+            "boot_id": "boot-1",
+            "at": 61.0,
+            "gpus": {"GPU-a": {"utilization": series, "sm": {}, "stays": {"2001": {"since": 1.0, "at": 61.0}}}},
+            "processes": {"7": {"start_ticks": 1, "at": 61.0, "cpu_s": 1.0, "gpus": {"GPU-a": {"sm": 9.0}}}},
+            "jobs": {"1": {"uid": 2001, "at": 61.0, "cpu": series}},
+        }
+    )
+    found = past.recall(text.encode(), "boot-1")
+    assert found is not None
+    windows = found.gpus["GPU-a"].utilization_percent_windows
+    assert windows is not None
+    assert windows.total == (0.0, 600.0)
+    assert found.processes[7].gpus["GPU-a"].sm_percent == 9.0
+    assert found.jobs[1].cpu_cores_windows.at == (1.0, 61.0)
+    written = json.loads(past.render(found))
+    assert written["gpus"]["GPU-a"].keys() >= {"utilization", "stays"}
+    assert written["jobs"]["1"]["cpu"] == series
 
 
 def test_a_past_of_another_boot_is_not_taken_up(walk: Walk) -> None:

@@ -19,7 +19,7 @@ from slurm_share.load.snapshot import (
     Snapshot,
     UserLoad,
 )
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import Activity
 
 MIB = st.integers(0, 16 * 2**20)
 PERCENT = st.floats(0, 100, width=32).map(lambda value: round(value, 3))
@@ -49,8 +49,8 @@ GPU = st.builds(
     memory_total_mib=some(MIB),
     memory_used_mib=some(MIB),
     utilization_percent=some(PERCENT),
-    utilization=some(means(PERCENT)),
-    sm=some(means(PERCENT)),
+    utilization_percent_windows=some(means(PERCENT)),
+    sm_percent_windows=some(means(PERCENT)),
     activity=st.builds(Activity, **dict.fromkeys(Activity.__struct_fields__, some(PERCENT))),
     power_w=some(AMOUNT),
     energy_j=some(AMOUNT),
@@ -87,7 +87,7 @@ def snapshots(draw):
                     gpu_memory_mib=some(MIB),
                     gpu_load=some(AMOUNT),
                     cpu_cores=some(AMOUNT),
-                    cpu=some(means(AMOUNT)),
+                    cpu_cores_windows=some(means(AMOUNT)),
                     memory_mib=some(MIB),
                     memory_kills=some(COUNT),
                     task_peak_mib=some(MIB),
@@ -176,9 +176,9 @@ def test_the_line_of_a_node_needs_eleven_series(snapshot):
     assert (back.gpus, back.jobs, back.users) == ((), (), ())
     assert back.unknown["gpus"] == back.unknown["jobs"] == metrics.NOT_ASKED
     sums, expected = back.sums, snapshot.sums
-    assert (sums.load5 is None) == (expected.load5 is None)
-    assert sums.load5 is None or sums.load5 == pytest.approx(expected.load5)
-    expected = msgspec.structs.replace(expected, load5=sums.load5, simulated=snapshot.simulated)
+    assert (sums.gpu_load is None) == (expected.gpu_load is None)
+    assert sums.gpu_load is None or sums.gpu_load == pytest.approx(expected.gpu_load)
+    expected = msgspec.structs.replace(expected, gpu_load=sums.gpu_load, simulated=snapshot.simulated)
     assert sums == expected
     for field in ("taken", "measured_s", "cpus", "cores", "load", "memory_total_mib", "memory_used_mib"):
         assert getattr(back, field) == getattr(snapshot, field), field

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_share.core.metric import measured
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.rules.visible import BEFORE, OTHERS, for_user
+from slurm_share.load.rules.visible import BEFORE, OF_THE_GPU, OF_THE_NODE, OTHERS, OWN, for_user
 from slurm_share.load.snapshot import (
     GpuLoad,
     GpuUser,
@@ -19,7 +22,7 @@ from slurm_share.load.snapshot import (
     Snapshot,
     UserLoad,
 )
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import WINDOWED, Activity
 
 ALICE, BOB, CAROL = 2001, 2002, 2003
 NAMES = {ALICE: "alice", BOB: "bobby-tables", CAROL: "carolina"}
@@ -83,12 +86,19 @@ ALL, MINE = Means(90, 90, 90, 900), Means(10, 10, 10, 30)
 
 
 def worked(uuid: str, clients: int | None, *users: GpuUser, **fields: object) -> GpuLoad:
-    values = {"utilization": ALL, "sm": ALL, "activity": Activity(sm=80), "energy_j": 9e9, "power_w": 70.0, **fields}
+    values = {
+        "utilization_percent_windows": ALL,
+        "sm_percent_windows": ALL,
+        "activity": Activity(sm_percent=80),
+        "energy_j": 9e9,
+        "power_w": 70.0,
+        **fields,
+    }
     return gpu(uuid, clients, users=users, **values)
 
 
 def stay(uid: int, means: Means | None) -> GpuUser:
-    return GpuUser(uid=uid, utilization=means, sm=means)
+    return GpuUser(uid=uid, utilization_percent_windows=means, sm_percent_windows=means)
 
 
 def test_what_others_did_on_a_gpu_before_is_theirs() -> None:
@@ -96,9 +106,19 @@ def test_what_others_did_on_a_gpu_before_is_theirs() -> None:
     gpus = (worked("GPU-a", 1, stay(ALICE, MINE)), worked("GPU-b", 0, stay(BOB, ALL)), worked("GPU-c", 0))
     seen = for_user(node(gpus, (process(1, ALICE, ("GPU-a", 5)),)), ALICE, "alice")
     mine, his, free = seen.gpus
-    assert (mine.utilization, mine.sm, mine.activity.sm, mine.energy_j) == (MINE, MINE, 80, 9e9)
+    assert (mine.utilization_percent_windows, mine.sm_percent_windows, mine.activity.sm_percent, mine.energy_j) == (
+        MINE,
+        MINE,
+        80,
+        9e9,
+    )
     for one in (his, free):
-        assert (one.utilization, one.sm, one.activity, one.energy_j) == (None, None, Activity(), None)
+        assert (one.utilization_percent_windows, one.sm_percent_windows, one.activity, one.energy_j) == (
+            None,
+            None,
+            Activity(),
+            None,
+        )
         assert [one.unknown[field] for field in ("utilization", "sm", "activity", "energy_j")] == [BEFORE] * 4
         assert (one.users, one.power_w, one.utilization_percent) == ((), 70.0, 50.0)
 
@@ -115,13 +135,18 @@ def test_who_has_just_come_has_no_means_yet() -> None:
     """Also of an activity that is the mean since a moment at which another was there."""
     gpus = (worked("GPU-a", 1, stay(ALICE, None)),)
     (seen,) = for_user(node(gpus, (process(1, ALICE, ("GPU-a", 5)),)), ALICE, "alice").gpus
-    assert (seen.utilization, seen.sm, seen.activity, seen.unknown["sm"]) == (None, None, Activity(), BEFORE)
+    assert (seen.utilization_percent_windows, seen.sm_percent_windows, seen.activity, seen.unknown["sm"]) == (
+        None,
+        None,
+        Activity(),
+        BEFORE,
+    )
 
 
 def test_between_two_tasks_a_user_keeps_the_windows() -> None:
     """Nobody has come in between."""
     (seen,) = for_user(node((worked("GPU-a", 0, stay(ALICE, MINE)),), ()), ALICE, "alice").gpus
-    assert (seen.utilization, seen.energy_j) == (MINE, None)
+    assert (seen.utilization_percent_windows, seen.energy_j) == (MINE, None)
 
 
 def test_on_a_shared_gpu_each_has_an_own_beginning() -> None:
@@ -129,7 +154,7 @@ def test_on_a_shared_gpu_each_has_an_own_beginning() -> None:
     gpus = (worked("GPU-a", 2, stay(ALICE, MINE), stay(BOB, ALL)),)
     people = (process(1, ALICE, ("GPU-a", 5)), process(2, BOB, ("GPU-a", 7)))
     (seen,) = for_user(node(gpus, people), ALICE, "alice").gpus
-    assert (seen.utilization, seen.users) == (MINE, (stay(ALICE, MINE),))
+    assert (seen.utilization_percent_windows, seen.users) == (MINE, (stay(ALICE, MINE),))
 
 
 def test_a_lost_gpu_is_whose_it_was() -> None:
@@ -140,20 +165,33 @@ def test_a_lost_gpu_is_whose_it_was() -> None:
         for uuid, users in (("GPU-a", (stay(BOB, ALL),)), ("GPU-b", (stay(ALICE, MINE), stay(BOB, ALL))), ("GPU-c", ()))
     )
     seen = for_user(node((his, ours, nobodys), ()), ALICE, "alice")
-    assert [(one.uuid, one.utilization) for one in seen.gpus] == [("GPU-b", MINE), ("GPU-c", None)]
+    assert [(one.uuid, one.utilization_percent_windows) for one in seen.gpus] == [("GPU-b", MINE), ("GPU-c", None)]
     assert seen.hidden_gpus == 1
 
 
 def test_of_a_gpu_in_mig_mode_the_whole_is_hidden_where_a_part_is() -> None:
     """The parent's memory and load are mostly others'; with all its instances one's own they are shown."""
     means = Means(1, 1, 1, 60)
-    parent = gpu("GPU-a", 0, mig_parent=True, utilization=means, sm=means, activity=Activity(sm=9), power_w=300.0)
+    parent = gpu(
+        "GPU-a",
+        0,
+        mig_parent=True,
+        utilization_percent_windows=means,
+        sm_percent_windows=means,
+        activity=Activity(sm_percent=9),
+        power_w=300.0,
+    )
     first, second = (gpu(f"MIG-{number}", 1, mig_of="GPU-a") for number in (1, 2))
     mine, his = process(1, ALICE, ("MIG-1", 5)), process(2, BOB, ("MIG-2", 7))
     seen = for_user(node((parent, first, second), (mine, his)), ALICE, "alice")
     assert [one.uuid for one in seen.gpus] == ["GPU-a", "MIG-1"]
     whole = seen.gpus[0]
-    assert (whole.memory_used_mib, whole.power_w, whole.sm, whole.activity) == (None, None, None, Activity())
+    assert (whole.memory_used_mib, whole.power_w, whole.sm_percent_windows, whole.activity) == (
+        None,
+        None,
+        None,
+        Activity(),
+    )
     assert (whole.unknown["power_w"], seen.hidden_gpus) == (OTHERS, 1)
     seen = for_user(node((parent, first), (mine,)), ALICE, "alice")
     assert (seen.gpus[0].power_w, seen.hidden_gpus) == (300.0, 0)
@@ -229,3 +267,81 @@ def test_seen_twice_is_the_same(everything: Snapshot) -> None:
     """The agent's answer may be looked through once more by the one who asked."""
     seen = for_user(everything, ALICE, "alice")
     assert for_user(seen, ALICE, "alice") == seen
+
+
+# ---- Fields ----
+
+COMPUTED = {
+    Snapshot: {"view", "gpus", "processes", "jobs", "users", "hidden_gpus", "problems"},
+    GpuLoad: {"activity", "others_mib", "users", "unknown", *(one.windows for one in WINDOWED)},
+}
+"""What a user is shown in another form than root."""
+HIDDEN = {Snapshot: {"gpu_sums"}}
+"""What no user is shown."""
+
+
+def declared(record: type[msgspec.Struct]) -> set[str]:
+    """Fields that somebody declared as shown, hidden or cut."""
+    by_metric = {one.name for one in measured(record)} if record in (GpuLoad, Activity) else set()
+    by_name = {Snapshot: OF_THE_NODE, GpuLoad: OF_THE_GPU}.get(record, OWN.get(record, ()))
+    return by_metric | set(by_name) | COMPUTED.get(record, set()) | HIDDEN.get(record, set())
+
+
+@pytest.mark.parametrize("record", [Snapshot, GpuLoad, Activity, *OWN])
+def test_each_field_is_declared_as_shown_or_not(record: type[msgspec.Struct]) -> None:
+    """A new field is hidden; whoever adds it says here, in `visible.py` or at the field which users may see it."""
+    assert declared(record) == set(record.__struct_fields__)
+
+
+class NewGpu(GpuLoad, frozen=True, gc=False, kw_only=True):
+    """A GPU with fields that nobody declared."""
+
+    secret: str = ""
+
+
+class NewJob(JobLoad, frozen=True, gc=False, kw_only=True):
+    """A job with one."""
+
+    secret: str = ""
+
+
+class NewSnapshot(Snapshot, frozen=True, gc=False, kw_only=True):
+    """A node with one."""
+
+    secret: str = ""
+
+
+def test_a_field_that_nobody_declared_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the node, nor of a GPU: one's own, a free one, one of which others use parts; nor of one's own job."""
+    monkeypatch.setitem(OWN, NewJob, OWN[JobLoad])
+    values = {"index": 0, "name": "Fake", "secret": "s3cret"}
+    gpus = (
+        NewGpu(uuid="GPU-a", clients=1, **values),
+        NewGpu(uuid="GPU-b", clients=0, **values),
+        NewGpu(uuid="GPU-c", clients=0, mig_parent=True, **values),
+        NewGpu(uuid="MIG-1", clients=1, mig_of="GPU-c", **values),
+        NewGpu(uuid="MIG-2", clients=1, mig_of="GPU-c", **values),
+    )
+    people = (process(1, ALICE, ("GPU-a", 5), ("MIG-1", 5)), process(2, BOB, ("MIG-2", 7)))
+    job = NewJob(job=1, uid=ALICE, user="alice", secret="s3cret")
+    whole = NewSnapshot(
+        node="n1", taken=1.0, cpus=2, cores=2, gpus=gpus, processes=people, jobs=(job,), secret="s3cret"
+    )
+    assert snapshots.render(whole).count(b"s3cret") == 7
+    seen = for_user(whole, ALICE, "alice")
+    assert [one.uuid for one in seen.gpus] == ["GPU-a", "GPU-b", "GPU-c", "MIG-1"]
+    assert len(seen.jobs) == 1
+    assert b"s3cret" not in snapshots.render(seen)
+
+
+def test_of_a_gpu_that_others_use_in_part_only_what_it_is_is_shown() -> None:
+    """Whatever else is known of it."""
+    figures = {one.name: 7 for one in measured(GpuLoad) if not one.is_windows}
+    parent = GpuLoad(uuid="GPU-a", index=0, name="Fake", mig_parent=True, others_mib=7, **figures)
+    instances = tuple(gpu(f"MIG-{number}", 1, mig_of="GPU-a") for number in (1, 2))
+    people = (process(1, ALICE, ("MIG-1", 5)), process(2, BOB, ("MIG-2", 7)))
+    shown = for_user(node((parent, *instances), people), ALICE, "alice").gpus[0]
+    assert msgspec.structs.replace(shown, unknown={}) == GpuLoad(
+        uuid="GPU-a", index=0, name="Fake", mig_parent=True, memory_total_mib=7
+    )
+    assert {shown.unknown[one.json] for one in measured(GpuLoad) if one.name != "memory_total_mib"} == {OTHERS}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurm_share.node.gpu_figures import Activity
 from slurm_share.node.gpus.gpm import GPM_PAUSE_S
 from slurm_share.node.gpus.load import RETRY_S, NvmlSession
 from slurm_share.node.readings import DriverNow, GpuNow, ProcessSm
@@ -46,7 +47,7 @@ def test_a_gpu_is_read_whole(clock: Clock) -> None:
     assert (seen.memory_total_mib, seen.memory_used_mib, seen.utilization_percent) == (81920, 2048, 30.0)
     assert (seen.power_w, seen.energy_j, seen.temperature_c) == (310.5, 9e6, 61)
     assert seen.processes == (GpuProcess(7, 2000),)
-    assert seen.sm == ()
+    assert seen.process_sm == ()
     assert seen.unknown == {"activity": "this GPU has no GPM counters; Hopper and newer have them"}
 
 
@@ -58,7 +59,7 @@ def test_what_a_gpu_cannot_answer_has_a_reason_and_is_not_asked_again(clock: Clo
         seen = read_only_gpu(reader)
         assert seen.unknown["utilization_percent"] == "this GPU or its driver does not have it"
         assert seen.unknown["power_w"] == "the driver tells it to root only"
-        assert seen.sm is None
+        assert seen.process_sm is None
         assert seen.unknown["sm_percent"]
     assert driver.asked["nvmlDeviceGetUtilizationRates"] == 1
     assert driver.asked["nvmlDeviceGetPowerUsage"] == 1
@@ -126,11 +127,11 @@ def test_use_by_processes_is_asked_since_the_last_answer(clock: Clock) -> None:
     """The newest time stamp is the next question's; figures above 100 are none; "Success" and NOT_FOUND are nothing."""
     gpu = FakeGpu("GPU-a", sm={1: 30, 2: 250})
     reader = session(FakeBinding(gpu), clock)
-    assert read_only_gpu(reader).sm == (ProcessSm(1, 30.0),)
+    assert read_only_gpu(reader).process_sm == (ProcessSm(1, 30.0),)
     gpu.sm = {}
-    assert read_only_gpu(reader).sm == ()
+    assert read_only_gpu(reader).process_sm == ()
     gpu.fails["nvmlDeviceGetProcessUtilization"] = "NotFound"
-    assert read_only_gpu(reader).sm == ()
+    assert read_only_gpu(reader).process_sm == ()
 
 
 def test_use_by_processes_is_asked_for_what_is_new(clock: Clock) -> None:
@@ -151,10 +152,10 @@ def test_use_by_processes_goes_on_when_the_clock_is_set_back(clock: Clock) -> No
     driver = FakeBinding(gpu)
     hour_us, driver.clock_us = 3_600_000_000, 2_000_000_000_000_000
     reader = NvmlSession(driver, clock, wall_clock=lambda: driver.clock_us / 1e6)
-    assert read_only_gpu(reader).sm == (ProcessSm(1, 30.0),)
+    assert read_only_gpu(reader).process_sm == (ProcessSm(1, 30.0),)
     driver.clock_us -= hour_us
     for _ in range(2):
-        assert read_only_gpu(reader).sm == (ProcessSm(1, 30.0),)
+        assert read_only_gpu(reader).process_sm == (ProcessSm(1, 30.0),)
     assert driver.since_us == driver.clock_us - 1
 
 
@@ -168,9 +169,9 @@ def test_use_is_unknown_where_nothing_is_left_of_before_the_clock_was_set_back(c
     driver.clock_us -= hour_us
     gpu.sm = {}
     seen = read_only_gpu(reader)
-    assert (seen.sm, seen.unknown["sm_percent"]) == (None, "the node's clock was set back")
+    assert (seen.process_sm, seen.unknown["sm_percent"]) == (None, "the node's clock was set back")
     seen = read_only_gpu(reader)
-    assert (seen.sm, "sm_percent" in seen.unknown) == ((), False)
+    assert (seen.process_sm, "sm_percent" in seen.unknown) == ((), False)
 
 
 def test_of_samples_from_before_and_after_the_clock_was_set_back_the_later_count(clock: Clock) -> None:
@@ -185,10 +186,10 @@ def test_of_samples_from_before_and_after_the_clock_was_set_back_the_later_count
         return [*real(handle, since_us), SimpleNamespace(pid=1, smUtil=70, timeStamp=wall - 5)]
 
     driver.nvmlDeviceGetProcessUtilization = ask  # type: ignore[method-assign]
-    assert read_only_gpu(reader).sm == (ProcessSm(1, 70.0),)
+    assert read_only_gpu(reader).process_sm == (ProcessSm(1, 70.0),)
     driver.nvmlDeviceGetProcessUtilization = real  # type: ignore[method-assign]
     for _ in range(2):
-        assert read_only_gpu(reader).sm == (ProcessSm(1, 30.0),)
+        assert read_only_gpu(reader).process_sm == (ProcessSm(1, 30.0),)
 
 
 # ---- GPM ----
@@ -200,13 +201,12 @@ def test_gpm_is_the_mean_since_the_look_before(clock: Clock) -> None:
     driver = FakeBinding(gpu)
     reader = session(driver, clock)
     first = read_only_gpu(reader)
-    assert (first.activity, first.unknown["activity"]) == (None, "one sample so far")
+    assert (first.activity, first.unknown["activity"]) == (Activity(), "one sample so far")
     for before, now in ((20.0, 60.0), (60.0, 100.0)):
         clock.now += 5
         gpu.gpm = {**ALL_METRICS, SM: now}
         activity = read_only_gpu(reader).activity
-        assert activity is not None
-        assert (activity.sm, activity.tensor) == ((before + now) / 2, 40.0)
+        assert (activity.sm_percent, activity.tensor_percent) == ((before + now) / 2, 40.0)
     assert (driver.asked["nvmlGpmSampleGet"], driver.samples) == (3, 2)
 
 
@@ -229,7 +229,12 @@ def test_each_metric_answers_for_itself(clock: Clock) -> None:
     clock.now += 5
     seen = read_only_gpu(reader)
     assert seen.activity is not None
-    assert (seen.activity.sm, seen.activity.tensor, seen.activity.dram, seen.activity.fp64) == (100.0, None, 3.0, None)
+    assert (
+        seen.activity.sm_percent,
+        seen.activity.tensor_percent,
+        seen.activity.dram_percent,
+        seen.activity.fp64_percent,
+    ) == (100.0, None, 3.0, None)
     assert {"activity.tensor", "activity.fp64", "activity.fp32"} <= seen.unknown.keys()
 
 
@@ -272,7 +277,7 @@ def test_mig_instances_stand_beside_their_gpu(clock: Clock) -> None:
     assert first.processes == (GpuProcess(5, 1000),)
     assert first.activity is not None
     assert second.activity is not None
-    assert (first.activity.sm, second.activity.sm) == (40.0, 0.0)
+    assert (first.activity.sm_percent, second.activity.sm_percent) == (40.0, 0.0)
     assert first.utilization_percent is None
     assert first.unknown["utilization_percent"]
 

@@ -12,12 +12,20 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "cluster"))
 from monitoring import alerts, dashboard, expressions, panels
 
+from slurm_share.core.metric import measured
 from slurm_share.load import metrics
 from slurm_share.load.metrics import Cost
 from slurm_share.load.snapshot import GpuLoad, JobLoad, Means, Snapshot, UserLoad
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import Activity
 
 MEANS = Means(m1=1, m5=1, m15=1, over_s=900, m10=1)
+
+
+def figures(record):
+    """A value for each plain figure that Prometheus has."""
+    return {one.name: 1 for one in measured(record) if one.metric.exported and not one.is_windows}
+
+
 FULL = Snapshot(
     node="n1",
     taken=1.8e9,
@@ -34,10 +42,10 @@ FULL = Snapshot(
             index=0,
             name="A",
             problem="lost",
-            utilization=MEANS,
-            sm=MEANS,
-            **{column.field: 1 for column in metrics.GPU},
-            activity=Activity(sm=1.0),
+            utilization_percent_windows=MEANS,
+            sm_percent_windows=MEANS,
+            **figures(GpuLoad),
+            activity=Activity(sm_percent=1.0),
         ),
     ),
     jobs=(
@@ -46,13 +54,12 @@ FULL = Snapshot(
             uid=1,
             user="a",
             share=2,
-            slots=2,
             gpus=("GPU-0",),
-            cpu=MEANS,
-            **{column.field: 1 for column in metrics.JOB},
+            cpu_cores_windows=MEANS,
+            **figures(JobLoad),
         ),
     ),
-    users=(UserLoad(uid=1, user="a", gpus=("GPU-0",), **{column.field: 1 for column in metrics.USER}),),
+    users=(UserLoad(uid=1, user="a", gpus=("GPU-0",), **figures(UserLoad)),),
 )
 """A node of which everything is known."""
 

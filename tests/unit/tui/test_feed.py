@@ -361,7 +361,12 @@ def test_the_collector_does_not_walk_through_pictures(app, feed):
     snapshot = next(row.node.snapshot for row in picture.nodes if row.node.snapshot and row.node.snapshot.processes)
     records = [picture.survey, picture.nodes[0], picture.nodes[0].node, picture.nodes[0].figures, picture.advice[0]]
     records += [picture.advice[0].bounds[0], picture.survey.jobs[0], snapshot, snapshot.jobs[0], snapshot.users[0]]
-    records += [snapshot.gpus[0], snapshot.gpus[0].utilization, snapshot.processes[0], snapshot.processes[0].gpus[0]]
+    records += [
+        snapshot.gpus[0],
+        snapshot.gpus[0].utilization_percent_windows,
+        snapshot.processes[0],
+        snapshot.processes[0].gpus[0],
+    ]
     assert not [type(one).__name__ for one in records if gc.is_tracked(one)]
 
 

@@ -234,7 +234,14 @@ def noisy(survey, rng):
     def node(one):
         if one.snapshot is None:
             return one
-        gpus = tuple(replace(gpu, sm=off(gpu.sm), utilization=off(gpu.utilization)) for gpu in one.snapshot.gpus)
+        gpus = tuple(
+            replace(
+                gpu,
+                sm_percent_windows=off(gpu.sm_percent_windows),
+                utilization_percent_windows=off(gpu.utilization_percent_windows),
+            )
+            for gpu in one.snapshot.gpus
+        )
         return replace(one, snapshot=replace(one.snapshot, gpus=gpus))
 
     return replace(survey, nodes=tuple(map(node, survey.nodes)))

@@ -366,7 +366,7 @@ def test_a_source_without_single_gpus_says_that_it_has_none():
     """Sums are all that it has."""
     node = a_picture().by_name["h-1"]
     assert node.node.snapshot is not None
-    sums = GpuSums(count=4, memory_total_mib=1, memory_used_mib=1, load5=2.0, load_by="sm")
+    sums = GpuSums(count=4, memory_total_mib=1, memory_used_mib=1, gpu_load=2.0, gpu_load_by="sm")
     node = replace(node, node=replace(node.node, snapshot=replace(node.node.snapshot, gpus=(), gpu_sums=sums)))
     (row,) = gpu_rows([node])
 

@@ -25,7 +25,7 @@ from slurm_share.load.snapshot import (
     Survey,
     UserLoad,
 )
-from slurm_share.node.records import Activity
+from slurm_share.node.gpu_figures import Activity
 
 N1 = Subject(node="n1")
 
@@ -69,7 +69,7 @@ def a_gpu(uuid: str = "GPU-1", **more) -> GpuLoad:
             "name": "A",
             "memory_total_mib": 1000,
             "memory_used_mib": 250,
-            "utilization": level(80),
+            "utilization_percent_windows": level(80),
             **more,
         }
     )
@@ -77,7 +77,10 @@ def a_gpu(uuid: str = "GPU-1", **more) -> GpuLoad:
 
 def test_a_node_is_five_figures() -> None:
     """CPU load of its CPUs, GPU load a mean over its GPUs, SM activity alone, and both memories."""
-    gpus = (a_gpu(), a_gpu("GPU-2", sm=level(20), activity=Activity(sm=30.0), memory_used_mib=750))
+    gpus = (
+        a_gpu(),
+        a_gpu("GPU-2", sm_percent_windows=level(20), activity=Activity(sm_percent=30.0), memory_used_mib=750),
+    )
     row = a_look(0, a_node(gpus=gpus)).nodes[0]
     assert measured.of_node(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
     assert measured.of_gpu(gpus[0]) == (None, 80.0, None, None, 25.0)
@@ -86,10 +89,10 @@ def test_a_node_is_five_figures() -> None:
 
 def test_a_line_of_sums_has_the_same_figures() -> None:
     """Of a source that names no GPU by itself."""
-    sums = GpuSums(count=4, memory_total_mib=4000, memory_used_mib=1000, load5=2.0, load_by="sm")
+    sums = GpuSums(count=4, memory_total_mib=4000, memory_used_mib=1000, gpu_load=2.0, gpu_load_by="sm")
     row = a_look(0, a_node(gpu_sums=sums)).nodes[0]
     assert measured.of_node(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
-    by_both = a_look(0, a_node(gpu_sums=replace(sums, load_by="both"))).nodes[0]
+    by_both = a_look(0, a_node(gpu_sums=replace(sums, gpu_load_by="both"))).nodes[0]
     assert measured.of_node(by_both)[1:3] == (50.0, None)
 
 
@@ -100,7 +103,7 @@ def test_a_silent_node_is_unknown_and_not_zero() -> None:
 
 def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
     """Of the nodes and GPUs that the user is on; another user's GPU beside it is none of theirs."""
-    mine = GpuUser(uid=2001, sm=level(40))
+    mine = GpuUser(uid=2001, sm_percent_windows=level(40))
     gpus = (a_gpu(users=(mine,)), a_gpu("GPU-2"))
     user = UserLoad(
         uid=2001, user="alice", gpus=("GPU-1",), gpu_memory_mib=250, gpu_load=0.5, cpu_cores=2.0, memory_mib=50

@@ -157,7 +157,7 @@ def of_job(
     ]
     busy = [gpu for gpu in mine if gpu.uuid in used]
     watched = max(load.measured_s for load in loads)
-    total = added([_recent(gpu.load, watched) for gpu in busy])
+    total = added([_recent(gpu.load_percent_windows, watched) for gpu in busy])
     load = None if total is None else total / 100
     own_load, alone = _own(programs, ids, busy, load)
     part = gpus / of_node if gpus and of_node else 1.0
@@ -176,11 +176,15 @@ def of_job(
         load=load,
         own_load=own_load,
         alone=alone,
-        is_sm=bool(busy) and all(gpu.sm is not None for gpu in busy),
-        cards=tuple(Card(gpu.index, _tasks_on(gpu, processes), _recent(gpu.load, watched)) for gpu in mine),
+        is_sm=bool(busy) and all(gpu.sm_percent_windows is not None for gpu in busy),
+        cards=tuple(
+            Card(gpu.index, _tasks_on(gpu, processes), _recent(gpu.load_percent_windows, watched)) for gpu in mine
+        ),
         windows=_windows(busy, watched),
         dram_percent=max((dram for gpu in busy if (dram := _dram(gpu, watched)) is not None), default=None),
-        load_window_s=min((gpu.load.over_s for gpu in busy if gpu.load is not None), default=0.0),
+        load_window_s=min(
+            (gpu.load_percent_windows.over_s for gpu in busy if gpu.load_percent_windows is not None), default=0.0
+        ),
         rooms=tuple(_room(gpu, processes) for gpu in mine) if all(gpu.memory_total_mib for gpu in mine) else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=_most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured),
@@ -369,7 +373,7 @@ def _tasks_on(gpu: GpuLoad, processes: Sequence[ProcessLoad]) -> int:
 
 
 def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
-    means = [gpu.load for gpu in busy if gpu.load is not None]
+    means = [gpu.load_percent_windows for gpu in busy if gpu.load_percent_windows is not None]
     if not means:
         return ()
     found = [sum(one.m1 for one in means) / len(means)]
@@ -382,7 +386,9 @@ def _windows(busy: Sequence[GpuLoad], watched_s: float) -> tuple[float, ...]:
 
 def _dram(gpu: GpuLoad, watched_s: float) -> float | None:
     """Return the memory bandwidth in percent, over the same time as the load."""
-    return gpu.activity.dram if gpu.dram is None else _recent(gpu.dram, watched_s)
+    return (
+        gpu.activity.dram_percent if gpu.dram_percent_windows is None else _recent(gpu.dram_percent_windows, watched_s)
+    )
 
 
 def _works_on(gpus: Sequence[OnGpu]) -> int:
@@ -411,4 +417,9 @@ def _host_memory(
 def _cpu_load(snapshot: Snapshot, loads: Sequence[JobLoad], *, is_whole: bool) -> float | None:
     if is_whole and snapshot.load is not None:
         return snapshot.load[0 if max(load.measured_s for load in loads) < thresholds.SHORT_S else 1]
-    return added([load.cpu_cores if load.cpu is None else _recent(load.cpu, load.measured_s) for load in loads])
+    return added(
+        [
+            load.cpu_cores if load.cpu_cores_windows is None else _recent(load.cpu_cores_windows, load.measured_s)
+            for load in loads
+        ]
+    )
