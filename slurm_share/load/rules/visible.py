@@ -97,6 +97,30 @@ def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
     )
 
 
+def for_user_by_jobs(snapshot: Snapshot, user: str) -> Snapshot:
+    """The same where there are no processes to tell whose a GPU is, as in Prometheus: by the GPUs of jobs and users."""
+    jobs = tuple(_own(job) for job in snapshot.jobs if job.user == user)
+    users = tuple(_own(one) for one in snapshot.users if one.user == user)
+    own = {uuid for job in jobs for uuid in job.gpus} | {uuid for one in users for uuid in one.gpus}
+    keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or gpu.clients == 0}
+    keep |= {gpu.mig_of for gpu in snapshot.gpus if gpu.uuid in keep and gpu.mig_of is not None}
+    shared_parents = {gpu.mig_of for gpu in snapshot.gpus if gpu.mig_of is not None and gpu.uuid not in keep}
+    return Snapshot(
+        **_fields(snapshot, OF_THE_NODE),
+        view=user,
+        gpus=tuple(
+            _without_load(gpu) if gpu.mig_parent and gpu.uuid in shared_parents else gpu
+            for gpu in snapshot.gpus
+            if gpu.uuid in keep
+        ),
+        jobs=jobs,
+        users=users,
+        hidden_gpus=sum(gpu.uuid not in keep for gpu in snapshot.whole_gpus),
+        gpu_sums=snapshot.gpu_sums,
+        problems=snapshot.problems,
+    )
+
+
 def _fields(record: Struct, names: Collection[str]) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
 

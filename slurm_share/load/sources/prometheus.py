@@ -15,6 +15,7 @@ from ...core.errors import SlurmShareError, UsageError, shown
 from ...core.process import Deadline
 from ...core.settings import Settings
 from .. import metrics
+from ..rules import visible
 from ..snapshot import Snapshot, SourceName
 from . import tokens
 from .base import Answer, Asked
@@ -119,7 +120,7 @@ class PrometheusSource:
         }
         notes = self._notes(found, asked, silent, now)
         if asked.user:
-            found = {node: _of_user(snapshot, asked.user) for node, snapshot in found.items()}
+            found = {node: visible.for_user_by_jobs(snapshot, asked.user) for node, snapshot in found.items()}
         return Answer(snapshots=found, silent=silent, notes=notes)
 
     def ask_again(self) -> None:
@@ -208,23 +209,6 @@ _INSTEAD = "--source agents asks the nodes themselves"
 _DETAILS = f"{metrics.PREFIX}(node|gpu|job|user)_.+"
 _LINE = "|".join(metrics.NODE_LINE)
 _ALL_LINES = f'{{__name__=~"{_LINE}"}}'
-
-
-def _of_user(snapshot: Snapshot, user: str) -> Snapshot:
-    """As rules.visible.for_user, by the jobs: there are no processes here to tell whose a GPU is."""
-    jobs = tuple(job for job in snapshot.jobs if job.user == user)
-    users = tuple(one for one in snapshot.users if one.user == user)
-    own = {uuid for job in jobs for uuid in job.gpus} | {uuid for one in users for uuid in one.gpus}
-    keep = {gpu.uuid for gpu in snapshot.gpus if gpu.uuid in own or gpu.clients == 0}
-    keep |= {gpu.mig_of for gpu in snapshot.gpus if gpu.uuid in keep and gpu.mig_of is not None}
-    return msgspec.structs.replace(
-        snapshot,
-        view=user,
-        gpus=tuple(gpu for gpu in snapshot.gpus if gpu.uuid in keep),
-        jobs=jobs,
-        users=users,
-        hidden_gpus=sum(gpu.uuid not in keep for gpu in snapshot.whole_gpus),
-    )
 
 
 def _query(asked: Asked) -> str:
