@@ -13,15 +13,15 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from . import points as measured
 from .picture import Picture
 from .wire import Past, Point, Subject
 
-Of = Literal["cpu", "gpu", "sm", "memory", "gpu_memory"]
+Of = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
 """A field of Point."""
-FIELDS: tuple[Of, ...] = ("cpu", "gpu", "sm", "memory", "gpu_memory")
+FIELDS: tuple[Of, ...] = get_args(Of)
 
 FINE_S = 600.0
 """So far back every look is kept."""

@@ -11,7 +11,7 @@ from slurm_share.load.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
 from .wire import NodeRow, Point, Subject
 
 Values = tuple[float | None, float | None, float | None, float | None, float | None]
-"""cpu, gpu, sm, memory, gpu_memory as Point has them, in that order."""
+"""The figures of a Point, in its order."""
 NOTHING: Values = (None, None, None, None, None)
 
 

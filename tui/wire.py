@@ -74,15 +74,15 @@ class Point(Struct, frozen=True, gc=False, array_like=True):
 
     taken: float
     """Unix time."""
-    cpu: float | None = None
+    cpu_load_percent: float | None = None
     """Load of 5 minutes, of its CPUs."""
-    gpu: float | None = None
+    gpu_load_percent: float | None = None
     """GPU load as llload has it (SM activity, else utilisation), a mean over its GPUs."""
-    sm: float | None = None
+    sm_percent: float | None = None
     """SM activity alone."""
-    memory: float | None = None
+    memory_percent: float | None = None
     """Host memory in use."""
-    gpu_memory: float | None = None
+    gpu_memory_percent: float | None = None
 
 
 class Subject(Struct, frozen=True, gc=False):

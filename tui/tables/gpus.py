@@ -221,7 +221,7 @@ def columns(history: History) -> tuple[Column[GpuRow], ...]:
             "trend", "LOAD 10 MIN", "load over the last ten minutes, from 0 to 100 percent",
             text=load,
             value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
-            spark=partial(spark, "gpu"),
+            spark=partial(spark, "gpu_load_percent"),
             unit="%", least=11, most=20, goes=9, sorts_down=True,
         ),
         number("now", "NOW", "load since the sample before, percent", lambda row: percent_words(now_percent(row)),

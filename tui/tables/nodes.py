@@ -208,14 +208,14 @@ def columns(history: History) -> tuple[Column[NodeRow], ...]:
             "cpu_trend", "CPU 10 MIN", "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs",
             text=lambda row: percent_words(cpu_percent(row)),
             value=cpu_percent,
-            spark=partial(spark, "cpu"),
+            spark=partial(spark, "cpu_load_percent"),
             unit="%", least=10, most=20, goes=12, sorts_down=True,
         ),
         Column(
             "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs",
             text=lambda row: percent_words(gpu_percent(row)),
             value=gpu_percent,
-            spark=partial(spark, "gpu"),
+            spark=partial(spark, "gpu_load_percent"),
             unit="%", least=10, most=20, goes=11, sorts_down=True,
         ),
         Column(

@@ -98,9 +98,9 @@ class GpuView(TableView[SlotRow]):
         wide = (width - 2) // 2 if width >= 70 else width
         load = f"{percent_words(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
         memory = f"{percent_words(row.memory_percent):>5} {gpu_table.memory(row)}"
-        first = trend("LOAD", load, self.history.spark(subject, "gpu", wide), wide, tall)
-        second = trend("MEM", memory, self.history.spark(subject, "gpu_memory", wide), wide, tall)
-        axis = time_axis(len(self.history.spark(subject, "gpu", wide)), self.history.spark_s, wide)
+        first = trend("LOAD", load, self.history.spark(subject, "gpu_load_percent", wide), wide, tall)
+        second = trend("MEM", memory, self.history.spark(subject, "gpu_memory_percent", wide), wide, tall)
+        axis = time_axis(len(self.history.spark(subject, "gpu_load_percent", wide)), self.history.spark_s, wide)
         if width < 70:
             return [*first, *second, *axis]
         return [*beside(first, second, wide), *beside(axis, axis, wide)]

@@ -112,8 +112,8 @@ class GpusView(TableView[GpuRow]):
         if row.gpu is None:
             return ()
         return (
-            Chart("gpu", f"{percent_words(row.gpu.load_percent_5min)}, {table.by(row)}"),
-            Chart("gpu_memory", f"{percent_words(row.memory_percent)}, {table.memory(row)}"),
+            Chart("gpu_load_percent", f"{percent_words(row.gpu.load_percent_5min)}, {table.by(row)}"),
+            Chart("gpu_memory_percent", f"{percent_words(row.memory_percent)}, {table.memory(row)}"),
         )
 
     def below(self) -> Place | None:

@@ -102,10 +102,12 @@ class NodeView(TableView[SlotRow]):
             now = f"{percent_words(share):>5} {words}"
             return trend(label, now, self.history.spark(subject, field, wide), wide, tall)
 
-        cpu = of("CPU", node_table.cpu_percent(node), f"{load_words(one.load)}/{core_words(one)[0]}", "cpu")
+        cpu = of(
+            "CPU", node_table.cpu_percent(node), f"{load_words(one.load)}/{core_words(one)[0]}", "cpu_load_percent"
+        )
         words = of_words(memory_words(one.memory_mib, one.memory_used_mib))
-        memory = of("MEM", node_table.memory_percent(node), words, "memory")
-        axis = time_axis(len(self.history.spark(subject, "cpu", wide)), self.history.spark_s, wide)
+        memory = of("MEM", node_table.memory_percent(node), words, "memory_percent")
+        axis = time_axis(len(self.history.spark(subject, "cpu_load_percent", wide)), self.history.spark_s, wide)
         if height < AXIS_FROM:
             axis = []
         if one.gpus == 0:
@@ -115,8 +117,10 @@ class NodeView(TableView[SlotRow]):
                 else [*cpu, *memory, *axis]
             )
         words = f"{gpu_load_words(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
-        gpu = of("GPU", node_table.gpu_percent(node), words, "gpu")
-        gpu_memory = of("GMEM", node_table.gpu_memory_percent(node), of_words(gpu_memory_words(one)), "gpu_memory")
+        gpu = of("GPU", node_table.gpu_percent(node), words, "gpu_load_percent")
+        gpu_memory = of(
+            "GMEM", node_table.gpu_memory_percent(node), of_words(gpu_memory_words(one)), "gpu_memory_percent"
+        )
         if width < WIDE_FROM:
             return [*cpu, *memory, *gpu, *gpu_memory, *axis]
         return [*beside(cpu, gpu, wide), *beside(memory, gpu_memory, wide), *beside(axis, axis, wide)]

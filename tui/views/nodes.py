@@ -113,10 +113,16 @@ class NodesView(TableView[NodeRow]):
         cpus, gpus = core_words(one)[0], "?" if one.gpus is None else one.gpus
         memory = of_words(memory_words(one.memory_mib, one.memory_used_mib))
         return (
-            Chart("cpu", f"{percent_words(table.cpu_percent(row))} of {cpus} CPUs, load {load_words(one.load)}"),
-            Chart("gpu", f"{percent_words(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
-            Chart("memory", f"{percent_words(table.memory_percent(row))}, {memory}"),
-            Chart("gpu_memory", f"{percent_words(table.gpu_memory_percent(row))}, {of_words(gpu_memory_words(one))}"),
+            Chart(
+                "cpu_load_percent",
+                f"{percent_words(table.cpu_percent(row))} of {cpus} CPUs, load {load_words(one.load)}",
+            ),
+            Chart("gpu_load_percent", f"{percent_words(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
+            Chart("memory_percent", f"{percent_words(table.memory_percent(row))}, {memory}"),
+            Chart(
+                "gpu_memory_percent",
+                f"{percent_words(table.gpu_memory_percent(row))}, {of_words(gpu_memory_words(one))}",
+            ),
         )[:: 2 if one.gpus == 0 else 1]
 
     def below(self) -> Place | None:

@@ -151,10 +151,10 @@ def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[C
         value: float | None = None if newest is None else getattr(newest, of)
         return Chart(of, f"{percent_words(value)} of {whole}")
 
-    of_cpu, of_memory = now("cpu", "the nodes' CPUs"), now("memory", "the nodes' memory")
+    of_cpu, of_memory = now("cpu_load_percent", "the nodes' CPUs"), now("memory_percent", "the nodes' memory")
     if not has_gpu:
         return of_cpu, of_memory
-    return of_cpu, now("gpu", f"the {gpus}"), of_memory, now("gpu_memory", "these GPUs' memory")
+    return of_cpu, now("gpu_load_percent", f"the {gpus}"), of_memory, now("gpu_memory_percent", "these GPUs' memory")
 
 
 def meanings(codes: Sequence[str]) -> str:

@@ -30,9 +30,14 @@ CHART_WIDE, CHART_NARROW = 44, 30
 SPAN_S = 600.0
 AXIS = 6
 """Columns of the scale: 100% and a line."""
-STYLES = {"cpu": "$text-primary", "gpu": "$text-success", "memory": "$text-warning", "gpu_memory": "$text-error"}
+STYLES = {
+    "cpu_load_percent": "$text-primary",
+    "gpu_load_percent": "$text-success",
+    "memory_percent": "$text-warning",
+    "gpu_memory_percent": "$text-error",
+}
 _WORDS = {series.of: (series.letter, series.words) for series in SERIES}
-_WORDS["memory"] = ("m", "host memory")
+_WORDS["memory_percent"] = ("m", "host memory")
 
 
 @dataclass(frozen=True, slots=True)

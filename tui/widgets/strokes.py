@@ -25,11 +25,11 @@ class Series:
 
 
 SERIES: tuple[Series, ...] = (
-    Series("cpu", "c", "CPU load", "primary"),
-    Series("gpu", "g", "GPU load", "success"),
-    Series("sm", "s", "SM now", "accent"),
-    Series("memory", "m", "memory", "warning"),
-    Series("gpu_memory", "v", "GPU memory", "error"),
+    Series("cpu_load_percent", "c", "CPU load", "primary"),
+    Series("gpu_load_percent", "g", "GPU load", "success"),
+    Series("sm_percent", "s", "SM now", "accent"),
+    Series("memory_percent", "m", "memory", "warning"),
+    Series("gpu_memory_percent", "v", "GPU memory", "error"),
 )
 """Their letters are those of llload's flags."""
 

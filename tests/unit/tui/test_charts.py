@@ -20,7 +20,9 @@ from slurm_share_tui.wire import Point, Subject
 from textual.pilot import Pilot
 from view_apps import OneView, look_at, put_on
 
-ALL = tuple(Chart(of, "50% of all") for of in ("cpu", "gpu", "memory", "gpu_memory"))
+ALL = tuple(
+    Chart(of, "50% of all") for of in ("cpu_load_percent", "gpu_load_percent", "memory_percent", "gpu_memory_percent")
+)
 HEADS = ("c CPU load", "g GPU load", "m host memory", "v GPU memory")
 
 
@@ -33,22 +35,22 @@ def pictures() -> tuple[Picture, ...]:
 def points(*values: float | None, every_s: float = 60.0) -> tuple[Point, ...]:
     """A figure looked at now and then, the last time at 600."""
     first = 600.0 - every_s * (len(values) - 1)
-    return tuple(Point(first + every_s * at, cpu=value) for at, value in enumerate(values))
+    return tuple(Point(first + every_s * at, cpu_load_percent=value) for at, value in enumerate(values))
 
 
 def test_a_figure_holds_until_the_next_look_and_not_beyond_what_is_known() -> None:
     """Before the first look nothing is known, and after one that said nothing neither."""
-    found = over_time(points(10.0, 20.0, 30.0, every_s=120.0), "cpu", 600.0, 10)
+    found = over_time(points(10.0, 20.0, 30.0, every_s=120.0), "cpu_load_percent", 600.0, 10)
     assert found == (*[None] * 6, 10.0, 10.0, 20.0, 30.0)
-    assert over_time(points(10.0, None, 30.0, every_s=200.0), "cpu", 600.0, 3) == (None, 10.0, 30.0)
-    assert over_time((), "cpu", 600.0, 4) == (None,) * 4
+    assert over_time(points(10.0, None, 30.0, every_s=200.0), "cpu_load_percent", 600.0, 3) == (None, 10.0, 30.0)
+    assert over_time((), "cpu_load_percent", 600.0, 4) == (None,) * 4
 
 
 def test_more_looks_than_columns_are_their_mean_and_what_is_outside_is_not_drawn() -> None:
     """Of a replay that was taken back there may be looks after the one that is shown."""
     many = points(*[10.0, 30.0] * 30, every_s=10.0)
-    assert over_time(many, "cpu", 600.0, 2) == pytest.approx((20.0, 20.0), abs=0.5)
-    assert over_time(many, "cpu", 300.0, 2)[0] is None
+    assert over_time(many, "cpu_load_percent", 600.0, 2) == pytest.approx((20.0, 20.0), abs=0.5)
+    assert over_time(many, "cpu_load_percent", 300.0, 2)[0] is None
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
@@ -147,8 +149,8 @@ def test_a_job_has_a_history_of_its_own() -> None:
     newest = history.points(Subject(job=20778), None)[-1]
     job = next(one for one in pictures()[-1].by_name["v-2"].node.snapshot.jobs)  # type: ignore[union-attr]
     assert job.gpu_load is not None
-    assert newest.gpu == pytest.approx(100 * job.gpu_load / 2, abs=0.01)
-    assert newest.gpu_memory == pytest.approx(100 * job.gpu_memory_mib / (2 * 32 * 1024), abs=0.01)  # type: ignore[operator]
+    assert newest.gpu_load_percent == pytest.approx(100 * job.gpu_load / 2, abs=0.01)
+    assert newest.gpu_memory_percent == pytest.approx(100 * job.gpu_memory_mib / (2 * 32 * 1024), abs=0.01)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("view", ["nodes", "users", "jobs"])

@@ -305,10 +305,10 @@ def test_the_past_of_a_node_a_gpu_and_a_user(day):
     found = read(day, *wanted)
     assert tuple(one.subject for one in found) == wanted
     assert [[point.taken for point in one.points] for one in found] == [[NOW + 60 * at for at in range(10)]] * 4
-    assert all(point.cpu is not None for point in found[0].points)
-    assert all(point.gpu is not None and point.gpu_memory is not None for point in found[1].points)
-    assert all(point.memory is not None for point in found[2].points)
-    assert not any(point.cpu or point.gpu for point in found[3].points)
+    assert all(point.cpu_load_percent is not None for point in found[0].points)
+    assert all(point.gpu_load_percent is not None and point.gpu_memory_percent is not None for point in found[1].points)
+    assert all(point.memory_percent is not None for point in found[2].points)
+    assert not any(point.cpu_load_percent or point.gpu_load_percent for point in found[3].points)
 
 
 def test_of_a_long_recording_some_looks_are_read(day, monkeypatch):

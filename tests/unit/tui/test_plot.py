@@ -15,22 +15,22 @@ from textual.app import App
 
 def points(*values: float | None, every: float = 5.0) -> tuple[Point, ...]:
     """CPU load, one after another."""
-    return tuple(Point(NOW + number * every, cpu=value) for number, value in enumerate(values))
+    return tuple(Point(NOW + number * every, cpu_load_percent=value) for number, value in enumerate(values))
 
 
 def test_what_is_unknown_is_a_gap() -> None:
-    found = strokes(points(1.0, 2.0, None, 3.0), "cpu")
+    found = strokes(points(1.0, 2.0, None, 3.0), "cpu_load_percent")
     assert [[value for _, value in stroke] for stroke in found] == [[1.0, 2.0], [3.0]]
-    assert strokes(points(None, None), "cpu") == []
-    assert strokes((), "cpu") == []
+    assert strokes(points(None, None), "cpu_load_percent") == []
+    assert strokes((), "cpu_load_percent") == []
 
 
 def test_a_pause_without_looks_is_a_gap_and_a_coarser_past_is_none() -> None:
     """A dashboard that was stopped for a minute; means of a minute before looks of every five seconds."""
-    paused = (*points(1.0, 1.0, 1.0), *(Point(NOW + 70 + 5 * n, cpu=1.0) for n in range(3)))
-    assert [len(stroke) for stroke in strokes(paused, "cpu")] == [3, 3]
-    coarse = tuple(Point(NOW - at, cpu=1.0) for at in (1800, 1200, 600, 540, 480, 475, 470, 465))
-    assert [len(stroke) for stroke in strokes(coarse, "cpu")] == [8]
+    paused = (*points(1.0, 1.0, 1.0), *(Point(NOW + 70 + 5 * n, cpu_load_percent=1.0) for n in range(3)))
+    assert [len(stroke) for stroke in strokes(paused, "cpu_load_percent")] == [3, 3]
+    coarse = tuple(Point(NOW - at, cpu_load_percent=1.0) for at in (1800, 1200, 600, 540, 480, 475, 470, 465))
+    assert [len(stroke) for stroke in strokes(coarse, "cpu_load_percent")] == [8]
 
 
 def test_a_long_history_is_thinned_to_means() -> None:
@@ -38,7 +38,7 @@ def test_a_long_history_is_thinned_to_means() -> None:
     many = points(*[float(number % 2) for number in range(100)], *[None] * 100)
     few = thinned(many, 20)
     assert len(few) == 20
-    assert [point.cpu for point in few] == [0.5] * 10 + [None] * 10
+    assert [point.cpu_load_percent for point in few] == [0.5] * 10 + [None] * 10
     assert thinned(many, 200) == many
 
 
@@ -80,7 +80,17 @@ class Plots(App[None]):
 
 def every_line() -> tuple[Point, ...]:
     """All five figures known, each another one."""
-    return tuple(Point(NOW + 5 * n, cpu=90.0, gpu=70.0, sm=50.0, memory=30.0, gpu_memory=10.0) for n in range(100))
+    return tuple(
+        Point(
+            NOW + 5 * n,
+            cpu_load_percent=90.0,
+            gpu_load_percent=70.0,
+            sm_percent=50.0,
+            memory_percent=30.0,
+            gpu_memory_percent=10.0,
+        )
+        for n in range(100)
+    )
 
 
 @pytest.mark.parametrize("theme", [theme.name for theme in themes.THEMES])

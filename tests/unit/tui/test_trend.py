@@ -73,10 +73,10 @@ def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
 def test_only_what_was_seen_is_called_seen() -> None:
     """Looks of some seconds with days between them; and looks that knew nothing."""
     times = [*range(0, 15, 5), *range(86_400, 86_415, 5)]
-    assert seen_s([Point(NOW + at, cpu=1.0) for at in times]) == 20
+    assert seen_s([Point(NOW + at, cpu_load_percent=1.0) for at in times]) == 20
     assert seen_s([Point(NOW + at) for at in times]) == 0
-    assert seen_s([Point(NOW, cpu=1.0), Point(NOW + 5, cpu=1.0), Point(NOW + 10)]) == 5
-    assert seen_s([]) == seen_s([Point(NOW, cpu=1.0)]) == 0
+    assert seen_s([Point(NOW, cpu_load_percent=1.0), Point(NOW + 5, cpu_load_percent=1.0), Point(NOW + 10)]) == 5
+    assert seen_s([]) == seen_s([Point(NOW, cpu_load_percent=1.0)]) == 0
 
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 7), (40, 12)])
@@ -161,7 +161,7 @@ def test_of_a_recording_its_past_is_asked_for_once() -> None:
     async def play(pilot) -> None:
         await pilot.pause()
         assert asked == [NODE]
-        history.add_past(Past(NODE, tuple(Point(NOW + at, cpu=50.0) for at in range(0, 1000, 10))))
+        history.add_past(Past(NODE, tuple(Point(NOW + at, cpu_load_percent=50.0) for at in range(0, 1000, 10))))
         await pilot.press("3")
         plot = pilot.app.screen.query_one(Plot)
         await until(pilot, lambda: len(plot.points) == 100)

@@ -58,7 +58,7 @@ def a_look(at: float, *nodes: NodeLoad) -> Picture:
 
 def seen(points) -> list[tuple[float, float | None]]:
     """(seconds after NOW, CPU)."""
-    return [(point.taken - NOW, point.cpu) for point in points]
+    return [(point.taken - NOW, point.cpu_load_percent) for point in points]
 
 
 def a_gpu(uuid: str = "GPU-1", **more) -> GpuLoad:
@@ -132,11 +132,17 @@ def test_every_subject_of_a_look_can_be_asked_for() -> None:
     for subject, values in measured.every(picture.nodes, gpus=True):
         (point,) = history.points(subject, 600)
         assert point.taken == picture.survey.taken
-        kept = (point.cpu, point.gpu, point.sm, point.memory, point.gpu_memory)
+        kept = (
+            point.cpu_load_percent,
+            point.gpu_load_percent,
+            point.sm_percent,
+            point.memory_percent,
+            point.gpu_memory_percent,
+        )
         assert kept == tuple(None if value is None else pytest.approx(value, rel=1e-6) for value in values)
-        assert history.spark(subject, "cpu", 8) == (point.cpu,)
+        assert history.spark(subject, "cpu_load_percent", 8) == (point.cpu_load_percent,)
     assert history.points(Subject(node="nowhere"), None) == ()
-    assert history.spark(Subject(node="nowhere"), "gpu", 8) == (None,)
+    assert history.spark(Subject(node="nowhere"), "gpu_load_percent", 8) == (None,)
 
 
 def test_what_is_not_seen_is_a_gap() -> None:
@@ -145,7 +151,7 @@ def test_what_is_not_seen_is_a_gap() -> None:
     for at, nodes in enumerate(((a_node("n2"),), (a_node(),), (NodeLoad(name="n1"),), (a_node("n2"),), (a_node(),))):
         history.take(a_look(5 * at, *nodes))
     assert seen(history.points(N1, None)) == [(5, 50.0), (10, None), (15, None), (20, 50.0)]
-    assert history.spark(N1, "cpu", 8) == (None, 50.0, None, None, 50.0)
+    assert history.spark(N1, "cpu_load_percent", 8) == (None, 50.0, None, None, 50.0)
 
 
 def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> None:
@@ -161,7 +167,7 @@ def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> No
     assert max(pauses) <= 600
     assert [round(pause) for pause in pauses[-110:-62]] == [60] * 48
     assert len(points) == pytest.approx(61 + 50 + 12, abs=4)
-    assert {point.cpu for point in points if point.taken - NOW < 5000} == {50.0}
+    assert {point.cpu_load_percent for point in points if point.taken - NOW < 5000} == {50.0}
     assert seen(history.points(N1, 600))[0][0] == 3 * 3600 - 10 - 600
     assert len(history.points(N1, 3600)) == pytest.approx(61 + 50, abs=2)
 
@@ -173,10 +179,10 @@ def test_means_are_of_what_is_known() -> None:
         is_silent = at % 60 == 20 or at >= 240
         history.take(a_look(at, a_node(load=None if is_silent else 4.0), *([a_node("n2")] if at % 60 == 0 else [])))
     before = [point for point in history.points(N1, None) if point.taken - NOW < 590]
-    assert {point.cpu for point in before if point.taken - NOW < 180} == {50.0}
-    assert {point.cpu for point in before if point.taken - NOW > 300} == {None}
-    assert {point.memory for point in before} == {25.0}
-    assert {point.cpu for point in history.points(Subject(node="n2"), None)[:3]} == {50.0}
+    assert {point.cpu_load_percent for point in before if point.taken - NOW < 180} == {50.0}
+    assert {point.cpu_load_percent for point in before if point.taken - NOW > 300} == {None}
+    assert {point.memory_percent for point in before} == {25.0}
+    assert {point.cpu_load_percent for point in history.points(Subject(node="n2"), None)[:3]} == {50.0}
 
 
 def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
@@ -185,12 +191,12 @@ def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
     shown = []
     for at in range(200):
         history.take(a_look(5 * at, a_node(load=8.0 * (at % 2))))
-        shown.append(history.spark(N1, "cpu", 10))
+        shown.append(history.spark(N1, "cpu_load_percent", 10))
         assert len(shown[-1]) <= 10
     assert shown[3] == (0.0, 100.0, 0.0, 100.0)
     assert set(shown[-1][1:-1]) == {50.0}
     assert shown[190][2:-2] == shown[191][2:-2]
-    assert history.spark(N1, "cpu", 0) == ()
+    assert history.spark(N1, "cpu_load_percent", 0) == ()
 
 
 def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> None:
@@ -207,7 +213,7 @@ def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
     history = History()
     history.take(a_look(1000, a_node()))
     assert not history.has_past(N1)
-    history.add_past(Past(N1, tuple(Point(NOW + at, cpu=1.0) for at in (2000, 0, 900, 1000))))
+    history.add_past(Past(N1, tuple(Point(NOW + at, cpu_load_percent=1.0) for at in (2000, 0, 900, 1000))))
     assert history.has_past(N1)
     assert [at for at, _ in seen(history.points(N1, None))] == [0, 900, 1000, 2000]
     assert [at for at, _ in seen(history.points(N1, 600))] == [900, 1000]
@@ -258,7 +264,7 @@ def test_looks_come_in_while_others_read() -> None:
     def read() -> None:
         try:
             while not over.is_set():
-                history.spark(N1, "cpu", 12)
+                history.spark(N1, "cpu_load_percent", 12)
                 history.points(N1, None)
                 history.points(Subject(user="alice"), 600)
         except BaseException as error:  # noqa: BLE001
@@ -273,7 +279,7 @@ def test_looks_come_in_while_others_read() -> None:
     for reader in readers:
         reader.join()
     assert failures == []
-    assert history.spark(N1, "cpu", 4)[-1] == 50.0
+    assert history.spark(N1, "cpu_load_percent", 4)[-1] == 50.0
 
 
 def test_a_picture_without_nodes_is_a_moment_without_anything() -> None:
