@@ -6,7 +6,7 @@ set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
 # "trixie: 24.11", "forky: 26.05": Debian's suites with their release of Slurm, the oldest first
-mapfile -t suites < <(sed -n 's/^    "\([0-9.]*\)": "\([a-z]*\)",$/\2: \1/p' slurm_share/slurm/releases.py | tac)
+mapfile -t suites < <(sed -n 's/^    "\([0-9.]*\)": "\([a-z]*\)",$/\2: \1/p' slurm_share/slurm/releases.py | sed '1!G;h;$!d')
 usage="usage: packaging/build.sh [--install-tools] [--out DIR] [--version VERSION] [--only deb|rpm]
                           [--slurm-include DIR]... [--leave-out SUITE]...
 
@@ -49,7 +49,7 @@ while [ $# -gt 0 ]; do
 	--only) only=$2 ;;
 	--slurm-include) fetch+=("$1" "$(cd "$caller" && realpath -m "$2")") ;;
 	--leave-out)
-		printf '%s\n' "${suites[@]%:*}" | grep -Fqx -- "$2" ||
+		[[ $2 != *' '* && " ${suites[*]%:*} " == *" $2 "* ]] ||
 			fail "--leave-out: '$2' is neither $(printf '%s nor ' "${suites[@]%:*}" | sed 's/ nor $//')"
 		fetch+=("$1" "$2")
 		;;

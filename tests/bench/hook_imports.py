@@ -50,17 +50,16 @@ def first(*names):
                 raise
     raise ModuleNotFoundError(names)
 before = set(sys.modules)
-fakes = set()
+# Before anything that keeps them is imported.
+names = first("slurm_share.core.names", "slurm_share.names")
+names.STATE_ROOT, names.CONFIG_FILE = place + "/state", place + "/config.toml"
 if case in ("admission", "release"):
     from slurm_share.testing import FakeNvml
-    # What it loads of slurm-share is no reason for a hook to load it.
-    fakes = {name for name in sys.modules if name.startswith("slurm_share")}
+    # What the fake loads is no reason for a hook to load it.
     before = set(sys.modules)
     driver = first("slurm_share.node.gpus.driver", "slurm_share.node.driver")
     package, _, name = driver.__name__.rpartition(".")
     setattr(sys.modules[package], name, FakeNvml().gpu().gpu())
-names = first("slurm_share.core.names", "slurm_share.names")
-names.STATE_ROOT, names.CONFIG_FILE = place + "/state", place + "/config.toml"
 environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "2001", "SLURM_JOB_GID": "2001", "SLURMD_NODENAME": "n1",
            "SPANK_SHARE_GPU": "2", "SLURM_JOB_EXTRA": "slurm-share=on", "CUDA_VISIBLE_DEVICES": "0,1"}
 try:

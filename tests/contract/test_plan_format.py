@@ -169,7 +169,14 @@ def test_c_reads_a_plan_of_version_1_as_python_does(program, tmp_path, file):
     """A job that was here when its node was upgraded goes on, and its new steps find what its old ones found."""
     text = file.read_text().replace("uid 2001\n", f"uid {UID}\n")
     found = read(program, written(tmp_path, text), node="n1")
-    assert found == (READ, as_c_prints(plan_text.parse(text)))
+    assert found[0] == READ
+    assert in_any_order(found[1]) == in_any_order(as_c_prints(plan_text.parse(text)))
+
+
+def in_any_order(printed):
+    """What plan_verdict printed, with the variables of each slot sorted: their order means nothing."""
+    head, *slots = printed.split("\nslot ")
+    return [head, *([first, sorted(rest)] for first, *rest in (slot.splitlines() for slot in slots))]
 
 
 TEXT = plan_text.render(PLAN)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ...core.paths import Paths
     from ...core.process import Deadline
     from ...core.records import ProcessIdentity
-    from ...core.verdicts import FileFact
     from ...mps.records import MpsFailed, MpsProcess, MpsStarted, MpsStopped
     from ...node.records import Gpu
     from ..records import Slot
@@ -35,19 +34,6 @@ ASK_S = 3.0
 """For a daemon's answer about its clients."""
 STOP_RATIO = 0.75
 """The part of the remaining time for stopping one user's daemons."""
-
-
-class MpsOnNode(Health, frozen=True):
-    """MPS of a node, for the checks of `slurm-share doctor`."""
-
-    control: FileFact | None = None
-    """NVIDIA's MPS control program, as configured; None: it is not there."""
-    server: FileFact | None = None
-    """The server program that it starts."""
-    foreign: tuple[MpsProcess, ...] = ()
-    """MPS daemons that somebody started by other means than ours."""
-    control_cuda: tuple[int, int] | None = None
-    """The CUDA that the control program belongs to; None: it was not asked, or does not tell."""
 
 
 class Mps(Backend):

@@ -19,7 +19,7 @@ from ...core.verdicts import (
 from ..rules import mps as rules
 from ..rules.daemons import has_job
 from .base import NOT_ASKED, BackendCheck, Health, Known
-from .mps import MpsOnNode
+from .mps_health import MpsOnNode
 
 Look = Callable[[Known, MpsOnNode], Sequence[Verdict]]
 

@@ -21,8 +21,7 @@ from ...mps import status as reader
 from ...mps.records import MPS_NAME, MpsHealth, MpsPlace, MpsProcess
 from ...node import processes as node_processes
 from ..records import LedgerJob
-from . import mps as backend
-from .base import NOT_ASKED, Daemon, Examination, Host
+from .base import NOT_ASKED, Daemon, Examination, Health, Host
 
 FIRST_WITH_VERSION = 590
 """Driver whose MPS control program is the first with `-v` (docs.nvidia.com/deploy/mps, release 590)."""
@@ -34,20 +33,33 @@ NOBODY = 65534
 _CUDA_VERSION = pattern(r"(?a)\b([1-9][0-9]0[0-9]0)\b")
 
 
+class MpsOnNode(Health, frozen=True):
+    """MPS of a node, for the checks of `slurm-share doctor`."""
+
+    control: FileFact | None = None
+    """NVIDIA's MPS control program, as configured; None: it is not there."""
+    server: FileFact | None = None
+    """The server program that it starts."""
+    foreign: tuple[MpsProcess, ...] = ()
+    """MPS daemons that somebody started by other means than ours."""
+    control_cuda: tuple[int, int] | None = None
+    """The CUDA that the control program belongs to; None: it was not asked, or does not tell."""
+
+
 def read(
     host: Host, wanted: Collection[tuple[int, str]], *, with_processes: bool, examination: Examination | None
-) -> backend.MpsOnNode:
+) -> MpsOnNode:
     """Return the wanted daemons, (uid, pipe directory), and with an examination what the checks need."""
     proc_folder = str(host.root / "proc")
     daemons = [read_daemon(uid, folder, proc_folder) for uid, folder in wanted]
     if with_processes:
         daemons = list(_with_processes(daemons, proc_folder))
     if examination is None:
-        return backend.MpsOnNode(tuple(daemons))
+        return MpsOnNode(tuple(daemons))
     control = host.settings.mps_control
     if examination.asks_daemons and control:
         daemons = _asked(daemons, host, proc_folder)
-    return backend.MpsOnNode(
+    return MpsOnNode(
         tuple(daemons),
         lost=tuple(_lost(examination.plans, host.paths)),
         control=examination.read_file(control) if control else None,
