@@ -25,7 +25,7 @@ from slurm_share.doctor.facts.records import (
     Unseen,
 )
 from slurm_share.node.records import Gpu, NodeProcess
-from slurm_share.share.backends.mps import MpsOnNode
+from slurm_share.share.backends.mps_health import MpsOnNode
 from slurm_share.share.records import Ledger, LedgerJob
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
