@@ -267,9 +267,9 @@ def same(everything: Snapshot, scene: Scene, source: str) -> None:
     for ours, theirs in zip(everything.gpus, seen.gpus, strict=True):
         for field in ("uuid", "index", "name", "simulated", "memory_used_mib", "memory_total_mib", "clients"):
             assert getattr(ours, field) == getattr(theirs, field), field
-        assert ours.load is not None
-        assert theirs.load is not None
-        assert abs(ours.load.m1 - theirs.load.m1) < 5
+        assert ours.load_percent_windows is not None
+        assert theirs.load_percent_windows is not None
+        assert abs(ours.load_percent_windows.m1 - theirs.load_percent_windows.m1) < 5
     for mine, other in zip(everything.jobs, seen.jobs, strict=True):
         for field in ("job", "user", "uid", "share", "tasks", "gpus", "gpu_memory_mib", "task_peak_mib"):
             assert getattr(mine, field) == getattr(other, field), field
