@@ -1147,7 +1147,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
 
 def set_users_folder(node: Node, name: str) -> None:
     """The folder of users' files that the installed release knows; `.`: the state folder itself, as it once was."""
-    file = node.run("find", "/opt/slurm-share/", "-path", "*/slurm_share/names.py").stdout.strip()
+    file = node.run("find", "/opt/slurm-share/", "-path", "*/slurm_share/core/names.py").stdout.strip()
     done = node.run("sed", "-i", f's/^USER_FOLDER = .*/USER_FOLDER = "{name}"/', file)
     assert done.returncode == 0, done.stderr
 
