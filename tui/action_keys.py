@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from slurm_share.cli.llload_cells import count_words
 from slurm_share.core import terminal as screen
 from slurm_share.core.errors import SlurmShareError
 from slurm_share.load.snapshot import Survey
+from slurm_share.load.text import count_words
 
 from . import clipboard, keymap
 from .action_rules import Action, Deed

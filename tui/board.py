@@ -14,7 +14,7 @@ from textual.css.query import NoMatches
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from slurm_share.cli.llload_cells import count_words
+from slurm_share.load.text import count_words
 
 from . import action_keys, keymap, view_list
 from .place import TITLES, Place, ViewName

@@ -13,7 +13,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -37,18 +37,24 @@ YOUNG_MOST = 20_000
 """New objects after which the collector looks at them; Python's own 700 would be several times in a frame."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+PrintOnce = Callable[[Sequence[str]], int]
+"""Runs llload with these words; returns its exit code."""
+
+
+def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
+    """Run the command; `print_once` where there can be no dashboard."""
     arguments = words.parser().parse_args(argv)
-    return enter(PROGRAM, lambda: _run(arguments))
+    return enter(PROGRAM, lambda: _run(arguments, print_once))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
     wanted = words.understood(arguments)
     config = read_config(wanted.config)
     why = no_screen(os.environ)
     if why:
-        return _print_once(arguments, why)
+        found = words.as_llload(arguments)
+        _say(f"{why}; this is llload {' '.join(found)}")
+        return print_once(found)
     if wanted.no_color:
         os.environ["NO_COLOR"] = "1"
     interval_s = wanted.origin.interval_s or config.interval or words.INTERVAL_S
@@ -68,14 +74,6 @@ def no_screen(environ: Mapping[str, str]) -> str:
         return f"TERM is {term}" if term else "TERM is not set"
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     return f"{missing[0]} is not installed here (pip install 'slurm-share[tui]')" if missing else ""
-
-
-def _print_once(arguments: argparse.Namespace, why: str) -> int:
-    from slurm_share.cli import llload
-
-    found = words.as_llload(arguments)
-    _say(f"{why}; this is llload {' '.join(found)}")
-    return llload.main(found)
 
 
 def _say(sentence: str) -> None:
@@ -146,7 +144,3 @@ def _raise_if_over(feed: Feed) -> None:
     """What cannot be as asked is the command's own answer, as llload has it."""
     if feed.failure and not feed.has_seen:
         raise UsageError(feed.failure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from slurm_share.cli import llload_words
 from slurm_share.core import version
 from slurm_share.core.errors import UsageError
+from slurm_share.load import options
 from slurm_share.load.sources.opening import DEMO_NODES, Origin, moment
 
 from .place import ViewName
@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     version.add_to(words)
-    llload_words.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]")
-    origin = llload_words.add_origin(words, replay="a recording (llload --record makes one)")
+    options.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]")
+    origin = options.add_origin(words, replay="a recording (llload --record makes one)")
     origin.add_argument("--interval", metavar="S", help=f"seconds between two looks ({INTERVAL_S:g})")
     origin.add_argument("--demo-nodes", metavar="N", help=f"how many the demonstration has ({DEMO_NODES})")
     screen = words.add_argument_group("the screen")
@@ -93,17 +93,17 @@ def understood(arguments: argparse.Namespace) -> Wanted:
         raise UsageError("--demo-nodes is the size of the demonstration; write --demo as well")
     return Wanted(
         origin=Origin(
-            user=llload_words.user(arguments.user, demo=arguments.demo),
+            user=options.user(arguments.user, demo=arguments.demo),
             everybody=arguments.all,
-            nodes=llload_words.nodes(arguments.nodes),
-            jobs=llload_words.jobs(arguments.job),
+            nodes=options.nodes(arguments.nodes),
+            jobs=options.jobs(arguments.job),
             source=arguments.source or "",
             demo=arguments.demo,
-            demo_nodes=llload_words.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
+            demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
             replay=str(arguments.replay) if is_replay else None,
             at=arguments.at,
             waiting=True,
-            interval_s=None if arguments.interval is None else llload_words.seconds("--interval", arguments.interval),
+            interval_s=None if arguments.interval is None else options.seconds("--interval", arguments.interval),
         ),
         view=arguments.view,
         theme=arguments.theme or "",

@@ -22,24 +22,17 @@ from ..core.errors import CommandError, SlurmShareError, StateError, UsageError,
 from ..core.installed import version
 from ..core.settings import Settings
 from ..core.text import natural
-from ..load import recording
+from ..load import options, recording
+from ..load.output import notes, plain, table, values
+from ..load.output.view import View, is_color_wanted
 from ..load.rules import figures as numbers
 from ..load.rules import flags as flagging
 from ..load.rules import idle
 from ..load.snapshot import Advice, AdviceReport, Survey, render
 from ..load.sources import opening
 from ..load.sources.opening import DEMO_NODES, Advisor, Looker, Origin
-from . import (
-    llload_notes,
-    llload_plain,
-    llload_table,
-    llload_values,
-    llload_view,
-    llload_watch,
-    llload_words,
-)
-from .llload_cells import fold, wrapped
-from .llload_view import View
+from ..load.text import fold, wrapped
+from . import llload_watch
 
 PROGRAM = "llload"
 TIMEOUT_S = 15.0
@@ -103,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="JOB",
         help="how many processes a node should run, and why: for this job, or for all of mine",
     )
-    which = llload_words.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
+    which = options.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
     which.add_argument("-t", "--top", metavar="N", help="the N with the highest CPU load per CPU, or first by --sort")
     which.add_argument("--flagged", action="store_true", help="those outside the bands of good load, or in trouble")
     which.add_argument(
@@ -118,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
     forms.add_argument("--plain", action="store_true", help="label: value, for a screen reader")
     form.add_argument("--watch", nargs="?", const="", metavar="S", help="again every S seconds (5) until q or Ctrl-C")
     form.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR and TERM=dumb say the same)")
-    origin = llload_words.add_origin(words, replay="a recording: its last look, or all (--watch)")
+    origin = options.add_origin(words, replay="a recording: its last look, or all (--watch)")
     origin.add_argument("--record", metavar="FILE", type=Path, help="append every look to a file (.gz: compressed)")
     origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
     return words
@@ -203,7 +196,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def rows_of(self) -> llload_values.Of:
+    def rows_of(self) -> values.Of:
         """What a row of TSV or CSV stands for."""
         return "processes" if self.arguments.processes else "gpus" if self.arguments.detail else "nodes"
 
@@ -240,14 +233,14 @@ def understood(arguments: argparse.Namespace) -> Wanted:
         job = arguments.advise or job
     return Wanted(
         arguments=arguments,
-        user=llload_words.user(arguments.user, demo=arguments.demo),
-        nodes=llload_words.nodes(arguments.nodes),
-        jobs=llload_words.jobs(job),
-        top=llload_words.count("-t", arguments.top),
+        user=options.user(arguments.user, demo=arguments.demo),
+        nodes=options.nodes(arguments.nodes),
+        jobs=options.jobs(job),
+        top=options.count("-t", arguments.top),
         sort=None if arguments.sort is None else _sort(arguments.sort),
         watch_s=None if arguments.watch is None else _seconds(arguments),
         at=arguments.at,
-        demo_nodes=llload_words.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
+        demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
         record=arguments.record,
     )
 
@@ -255,7 +248,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
 def _seconds(arguments: argparse.Namespace) -> float:
     if not arguments.watch:
         return REPLAY_S if arguments.replay is not None else WATCH_S
-    return llload_words.seconds("--watch", arguments.watch)
+    return options.seconds("--watch", arguments.watch)
 
 
 def _sort(text: str) -> tuple[str, bool]:
@@ -400,9 +393,9 @@ def lines_of(
         return
     chosen, why = choose(survey, wanted)
     if arguments.tsv or arguments.csv:
-        form = llload_values.as_tsv if arguments.tsv else llload_values.as_csv
-        found: Iterable[Sequence[llload_values.Value]] = llload_values.rows(chosen, wanted.rows_of)
-        yield from form([llload_values.HEADINGS[wanted.rows_of]] if first else [])
+        form = values.as_tsv if arguments.tsv else values.as_csv
+        found: Iterable[Sequence[values.Value]] = values.rows(chosen, wanted.rows_of)
+        yield from form([values.HEADINGS[wanted.rows_of]] if first else [])
         yield from form(found)
         return
     view = View(
@@ -411,7 +404,7 @@ def lines_of(
         jobs=arguments.detail or arguments.nodes is not None,
         processes=arguments.processes,
         quiet=arguments.quiet,
-        color=llload_view.is_color_wanted(never=arguments.no_color, terminal=sys.stdout.isatty()),
+        color=is_color_wanted(never=arguments.no_color, terminal=sys.stdout.isatty()),
         chosen=why,
         whole=survey,
         nobody=_nobody(survey, wanted),
@@ -419,9 +412,9 @@ def lines_of(
     if view.gpus and not survey.everybody and not arguments.quiet:
         view = replace(view, advice=advisor(survey))
     if arguments.plain:
-        yield from llload_plain.as_plain(chosen, view)
+        yield from plain.as_plain(chosen, view)
     else:
-        yield from llload_table.fitted(chosen, view, width, height)
+        yield from table.fitted(chosen, view, width, height)
 
 
 def choose(survey: Survey, wanted: Wanted) -> tuple[Survey, str]:
@@ -475,11 +468,11 @@ def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, firs
             notes=survey.notes,
         )
         return _as_json(report, wanted)
-    lines = llload_notes.header(survey, View(), width)
+    lines = notes.header(survey, View(), width)
     if not found:
         said = ["no job here to give advice on"] if survey.nodes else _nobody(survey, wanted)
         return [*lines, *wrapped(said, width)]
-    return [*lines, *llload_notes.advice_lines(found, width)]
+    return [*lines, *notes.advice_lines(found, width)]
 
 
 def _of_jobs(survey: Survey, jobs: Sequence[str], *, must_be: bool) -> Survey:

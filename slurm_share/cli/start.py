@@ -47,7 +47,7 @@ def llload() -> int:
 
 def llload_tui() -> int:
     """Run `llload-tui`."""
-    return _run("slurm_share_tui.main")
+    return _run("slurm_share.cli.llload_tui")
 
 
 def slurm_share() -> int:

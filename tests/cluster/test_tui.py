@@ -21,7 +21,7 @@ from hooked import Node, start_agent, until
 from terminal import Terminal, Terminals, terminals
 
 from localcluster import RELEASES, Cluster, paths
-from slurm_share.cli.llload_cells import gigabytes, whole_gigabytes
+from slurm_share.load.text import gigabytes, whole_gigabytes
 
 pytestmark = pytest.mark.cluster
 

@@ -167,6 +167,6 @@ def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    from slurm_share.cli.llload_cells import wrapped
+    from slurm_share.load.text import wrapped
 
     return [line.strip() for line in wrapped([text], width)]

@@ -14,9 +14,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from slurm_share.cli.llload_cells import cut
 from slurm_share.core import terminal
 from slurm_share.core.errors import SlurmShareError
+from slurm_share.load.text import cut
 from slurm_share.triples.job_output import LogFile, Piece, Tail
 
 from .. import clipboard

@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from slurm_share.cli.llload_cells import cut
 from slurm_share.core import terminal
 from slurm_share.core.text import span_words
+from slurm_share.load.text import cut
 
 from ..history import History
 from ..widgets.plot import Plot

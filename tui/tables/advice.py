@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slurm_share.cli.llload_cells import fold
 from slurm_share.load.snapshot import Advice
+from slurm_share.load.text import fold
 
 from ..column import Column, Letter
 from ..history import History

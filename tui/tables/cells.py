@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from slurm_share.cli.llload_cells import (
+from slurm_share.load.rules.flags import MEANINGS
+from slurm_share.load.rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
+from slurm_share.load.text import (
     NONE,
     UNKNOWN,
     Triple,
@@ -13,9 +15,7 @@ from slurm_share.cli.llload_cells import (
     gigabytes,
     load_words,
 )
-from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.load.rules.flags import MEANINGS
-from slurm_share.load.rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
+from slurm_share.load.text import percent as percent_words
 
 from ..column import Letter
 from ..rows import Sum

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from slurm_share.cli.llload_cells import why_silent
 from slurm_share.load.snapshot import GpuLoad
+from slurm_share.load.text import why_silent
 from slurm_share.node.gpu_figures import Activity
 
 from ..column import Column, Unit

@@ -47,7 +47,7 @@ def nodes(row: JobRow) -> str:
 
 def place(row: JobRow) -> str:
     """As squeue's NODELIST(REASON); of an array in one line the nodes of all elements."""
-    from slurm_share.cli.llload_cells import fold
+    from slurm_share.load.text import fold
 
     if row.node_names and (row.is_array or row.job is None):
         return fold(row.node_names)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from slurm_share.cli.llload_cells import (
+from slurm_share.load.text import (
     core_words,
     gpu_count_words,
     gpu_load_words,

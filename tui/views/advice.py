@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import count_words, cut, fold
-from slurm_share.cli.llload_notes import CAUSES, resubmit_head
+from slurm_share.load.output.notes import CAUSES, resubmit_head
 from slurm_share.load.snapshot import Advice
+from slurm_share.load.text import count_words, cut, fold
 
 from ..column import Column
 from ..history import History

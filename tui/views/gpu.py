@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import percent as percent_words
+from slurm_share.load.text import percent as percent_words
 
 from ..column import Column
 from ..gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows

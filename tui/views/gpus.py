@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import count_words, whole_gigabytes
-from slurm_share.cli.llload_cells import percent as percent_words
+from slurm_share.load.text import count_words, whole_gigabytes
+from slurm_share.load.text import percent as percent_words
 
 from ..column import Column
 from ..gpu_rows import GpuRow, gpu_rows, slot_rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import count_words, gigabytes, load_words
+from slurm_share.load.text import count_words, gigabytes, load_words
 
 from ..column import Column
 from ..history import NODES_WITH_GPUS

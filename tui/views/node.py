@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import (
+from slurm_share.core.text import span_words
+from slurm_share.load.text import (
     core_words,
     count_words,
     gpu_load_words,
@@ -17,8 +18,7 @@ from slurm_share.cli.llload_cells import (
     whole_gigabytes,
     why_silent,
 )
-from slurm_share.cli.llload_cells import percent as percent_words
-from slurm_share.core.text import span_words
+from slurm_share.load.text import percent as percent_words
 
 from ..column import Column
 from ..gpu_rows import SlotRow, gpu_rows, slot_rows

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import core_words, gpu_memory_words, load_words, memory_words
-from slurm_share.cli.llload_cells import percent as percent_words
+from slurm_share.load.text import core_words, gpu_memory_words, load_words, memory_words
+from slurm_share.load.text import percent as percent_words
 
 from ..column import Column
 from ..history import History

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import gigabytes, load_words
-from slurm_share.cli.llload_cells import percent as percent_words
 from slurm_share.load.snapshot import ProcessLoad
+from slurm_share.load.text import gigabytes, load_words
+from slurm_share.load.text import percent as percent_words
 
 from ..column import Column
 from ..gpu_rows import (

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import count_words, gigabytes, load_words, whole_gigabytes
-from slurm_share.cli.llload_cells import percent as percent_words
 from slurm_share.load.rules.flags import MEANINGS
 from slurm_share.load.snapshot import Advice, JobLoad
+from slurm_share.load.text import count_words, gigabytes, load_words, whole_gigabytes
+from slurm_share.load.text import percent as percent_words
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Of

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
-from slurm_share.cli.llload_cells import count_words
+from slurm_share.load.text import count_words
 
 from ..column import Column, Row
 from ..history import History

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from slurm_share.cli.llload_cells import fold
+from slurm_share.load.text import fold
 
 from ..gpu_rows import ProcessRow
 from ..picture import Picture

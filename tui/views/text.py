@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
-from slurm_share.cli.llload_cells import cut, filled, wrapped
 from slurm_share.core.terminal import safe
 from slurm_share.core.text import span_words
+from slurm_share.load.text import cut, filled, wrapped
 
 from ..column import Column, Letter, Row
 from ..widgets.bars import bar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_share.cli import llload_notes
+from slurm_share.load.output import notes
 
 from ..picture import Picture
 from .line import Line, Piece
@@ -26,7 +26,7 @@ class Banner(Line):
 
     def show(self, picture: Picture) -> None:
         """Say what is simulated in this look."""
-        words = llload_notes.banner(picture.survey) or (llload_notes.SIMULATED if picture.is_simulated else "")
+        words = notes.banner(picture.survey) or (notes.SIMULATED if picture.is_simulated else "")
         if words != self.words:
             self.words = words
             self.display = bool(words)

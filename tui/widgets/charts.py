@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 
-from slurm_share.cli.llload_cells import cut, filled
 from slurm_share.core.terminal import safe
+from slurm_share.load.text import cut, filled
 
 from ..history import Of
 from ..wire import Point

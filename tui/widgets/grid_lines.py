@@ -13,8 +13,8 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from slurm_share.cli.llload_cells import wrapped
 from slurm_share.core.terminal import safe
+from slurm_share.load.text import wrapped
 
 from ..column import Column, Row
 from .grid_cells import (

@@ -11,8 +11,8 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
-from slurm_share.cli.llload_cells import cut
 from slurm_share.core import terminal
+from slurm_share.load.text import cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_share.cli.llload_cells import count_words
 from slurm_share.core.text import span_words
+from slurm_share.load.text import count_words
 
 from ..picture import Picture
 from ..scenes import REST

@@ -7,10 +7,10 @@ from llload_surveys import GB, TAKEN, gpu, node, process, queued, shared_node, s
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from slurm_share.cli import llload_notes, llload_view
-from slurm_share.cli.llload_plain import as_plain
-from slurm_share.cli.llload_table import as_lines, fitted
-from slurm_share.cli.llload_view import View
+from slurm_share.load.output import notes, view
+from slurm_share.load.output.plain import as_plain
+from slurm_share.load.output.table import as_lines, fitted
+from slurm_share.load.output.view import View
 from slurm_share.load.snapshot import Advice, NodeLoad
 from slurm_share.load.sources.demo import Demo
 from slurm_share.node.gpu_figures import Activity
@@ -281,10 +281,10 @@ def test_jobs_and_processes_below():
 def test_simulated_gpus_and_the_demonstration_are_said_first():
     """On every screen, the plain one too."""
     fake = survey(node("n1", gpus=(gpu(0, simulated=True),)))
-    assert as_lines(fake, GPUS, 80)[0] == llload_notes.SIMULATED
-    assert as_plain(fake, GPUS)[0] == llload_notes.SIMULATED
+    assert as_lines(fake, GPUS, 80)[0] == notes.SIMULATED
+    assert as_plain(fake, GPUS)[0] == notes.SIMULATED
     assert as_lines(survey(node("n1")), GPUS, 80)[0].startswith("LLGrid")
-    assert as_lines(Demo(clock=lambda: TAKEN).look(), View(), 80)[0] == llload_notes.DEMO
+    assert as_lines(Demo(clock=lambda: TAKEN).look(), View(), 80)[0] == notes.DEMO
 
 
 def test_hidden_gpus_are_said():
@@ -387,7 +387,7 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch, environment, terminal
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert llload_view.is_color_wanted(never=never, terminal=terminal) is wanted
+    assert view.is_color_wanted(never=never, terminal=terminal) is wanted
 
 
 def test_what_matters_stays_in_a_narrow_terminal():
@@ -413,7 +413,7 @@ def test_a_strange_name_of_a_node_stays_a_text(view):
     strange = "n\x1bc2\x07"
     one = node(strange, gpus=(gpu(0, problem="lost"),), hidden_gpus=1, problems=("x",))
     looked = survey(one, silent(strange), silent("n[1-99999999]"), node("n" + "9" * 5000))
-    for lines in (as_lines(looked, view, 100), as_plain(looked, view), llload_notes.silence(looked)):
+    for lines in (as_lines(looked, view, 100), as_plain(looked, view), notes.silence(looked)):
         assert not any(mark in "\n".join(lines) for mark in "\x1b\x07")
 
 

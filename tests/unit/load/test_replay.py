@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.cli import llload_notes
 from slurm_share.core.errors import StateError
 from slurm_share.load import recording
+from slurm_share.load.output import notes
 from slurm_share.load.snapshot import Survey
 from slurm_share.load.sources.demo import Demo
 from slurm_share.load.sources.replay import Replay
@@ -90,7 +90,7 @@ def test_a_recording_of_a_demonstration_without_a_node_is_one_still(tmp_path):
     writer.write(replace(Demo().look(), nodes=()))
     writer.close()
     replay = Replay(tmp_path / "demo.jsonl")
-    assert llload_notes.banner(replay.look()) == llload_notes.DEMO
+    assert notes.banner(replay.look()) == notes.DEMO
     replay.close()
 
 

@@ -21,10 +21,10 @@ from slurm_share_tui.tables import (
 )
 from slurm_share_tui.widgets.grid_rows import Held
 
-from slurm_share.cli import llload_table
 from slurm_share.cli.llload import EXAMPLES
-from slurm_share.cli.llload_detail import gpu_table, job_table, process_table
-from slurm_share.cli.llload_view import Row, View
+from slurm_share.load.output import table
+from slurm_share.load.output.detail import gpu_table, job_table, process_table
+from slurm_share.load.output.view import Row, View
 from slurm_share.load.rules import figures
 from slurm_share.load.rules.flags import MEANINGS
 from slurm_share.load.snapshot import Advice, GpuSums
@@ -47,7 +47,7 @@ def by_id(table):
 
 def llload_lines(survey):
     """llload's line for each node as words, without its NOTE."""
-    lines = llload_table.as_lines(survey, View(gpus=True), WIDE)
+    lines = table.as_lines(survey, View(gpus=True), WIDE)
     start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     return [line.split() for line in lines[start + 1 : start + 1 + len(survey.nodes)]]
 

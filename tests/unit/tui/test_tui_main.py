@@ -31,7 +31,7 @@ class Terminal:
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", *XDG)}
         self.child = subprocess.Popen(
-            command or [sys.executable, "-I", "-m", "slurm_share_tui.main", *words],
+            command or [sys.executable, "-I", "-m", "slurm_share.cli.llload_tui", *words],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -147,7 +147,7 @@ def test_keys_in_one_write_are_for_what_they_open(terminal):
 @pytest.mark.parametrize("stops", [signal.SIGSTOP, signal.SIGTSTP, None])
 def test_stopped_and_continued_it_draws_everything(terminal, stops):
     """From outside or by ctrl+z: what does not change is there again as well, and its keys are read once."""
-    begins = f"{sys.executable} -I -m slurm_share_tui.main --demo --view nodes"
+    begins = f"{sys.executable} -I -m slurm_share.cli.llload_tui --demo --view nodes"
     script = f"set -m; {begins}; echo $? stopped; read x; fg; echo over"
     one = terminal(command=["/bin/bash", "-c", script])
     one.wait("nodes answered")
@@ -195,7 +195,7 @@ def test_what_cannot_be_as_asked_ends_it(terminal, said, why):
 
 def test_standard_error_need_not_be_a_terminal(terminal, tmp_path):
     """It draws on standard output then, and nothing is in the file."""
-    script = f"{sys.executable} -I -m slurm_share_tui.main --demo 2> {tmp_path}/errors"
+    script = f"{sys.executable} -I -m slurm_share.cli.llload_tui --demo 2> {tmp_path}/errors"
     one = terminal(command=["/bin/sh", "-c", script])
     one.wait("nodes answered")
     one.press(b"q")
@@ -247,7 +247,7 @@ def test_remembered_choices_that_are_broken_are_left_aside(terminal, tmp_path):
 @pytest.mark.parametrize("switches", [{}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
 def test_a_locale_without_utf8_gets_ascii(terminal, switches):
     """Not backslashes and numbers in the place of blocks; nor blocks that Python would write there by itself."""
-    command = [sys.executable, "-m", "slurm_share_tui.main", "--demo", "--all"]
+    command = [sys.executable, "-m", "slurm_share.cli.llload_tui", "--demo", "--all"]
     one = terminal(command=command, LANG="C", LC_ALL="", LC_CTYPE="", **switches)
     one.wait("nodes answered")
     one.press(b"q")

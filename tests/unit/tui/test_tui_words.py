@@ -131,7 +131,7 @@ def test_every_view_has_its_like_in_llload():
 def run(*said, env=None, **streams):
     """The command in a process of its own."""
     environ = {**os.environ, "TERM": "xterm-256color", **(env or {})}
-    command = [sys.executable, "-I", "-m", "slurm_share_tui.main", *said]
+    command = [sys.executable, "-I", "-m", "slurm_share.cli.llload_tui", *said]
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.run(command, env=environ, check=False, **streams)
 

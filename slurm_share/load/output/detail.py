@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core import terminal
-from ..load.rules import figures as numbers
-from ..load.rules import idle
-from ..load.snapshot import (
+from ...core import terminal
+from ...share.rules import queue
+from ..rules import figures as numbers
+from ..rules import idle
+from ..snapshot import (
     GpuLoad,
     HeldGpu,
     JobLoad,
@@ -15,8 +16,7 @@ from ..load.snapshot import (
     Snapshot,
     Survey,
 )
-from ..share.rules import queue
-from .llload_cells import (
+from ..text import (
     NONE,
     UNKNOWN,
     cut,
@@ -27,7 +27,7 @@ from .llload_cells import (
     percent,
     wrapped,
 )
-from .llload_view import Row
+from .view import Row
 
 _GPU_COLUMNS = (
     terminal.Column("HOSTNAME", shrinks_to=8),

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from ..core.errors import UsageError, shown
-from ..load.sources.opening import SOURCES
 from ..node import processes
+from .sources.opening import SOURCES
 
 Group = argparse._ArgumentGroup
 """argparse has no public name for it."""
@@ -44,7 +44,7 @@ def add_origin(words: argparse.ArgumentParser, *, replay: str) -> Group:
 def user(text: str | None, *, demo: bool) -> str:
     """The name of -u's user, by name or number; None: the caller's. Raises UsageError for one who is not there."""
     if demo:
-        from ..load.sources.demo import USER
+        from .sources.demo import USER
 
         return USER if text is None else text
     if text is None:

@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Sequence
 
-from ..core import terminal
-from ..core.text import span_words
-from ..load.rules import flags as flagging
-from ..load.rules import idle
-from ..load.snapshot import Advice, Survey
-from .llload_cells import (
+from ...core import terminal
+from ...core.text import span_words
+from ..rules import flags as flagging
+from ..rules import idle
+from ..snapshot import Advice, Survey
+from ..text import (
     UNKNOWN,
     count_words,
     fold,
@@ -19,7 +19,7 @@ from .llload_cells import (
     why_silent,
     wrapped,
 )
-from .llload_view import Row, View
+from .view import Row, View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
 
-from ..core import terminal
-from ..load.snapshot import Survey
-from .llload_cells import (
+from ...core import terminal
+from ..snapshot import Survey
+from ..text import (
     Triple,
     core_words,
     count_words,
@@ -23,9 +23,9 @@ from .llload_cells import (
     memory_words,
     wrapped,
 )
-from .llload_detail import gpu_table, job_table, process_table
-from .llload_notes import footer, header
-from .llload_view import Row, View
+from .detail import gpu_table, job_table, process_table
+from .notes import footer, header
+from .view import Row, View
 
 HOST_LEAST = 8
 _YELLOW, _RED, _REVERSE, _OFF = "\x1b[33m", "\x1b[31m", "\x1b[7m", "\x1b[0m"

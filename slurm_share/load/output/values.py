@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from ..core import terminal
-from ..load.rules import figures as numbers
-from ..load.rules import flags as flagging
-from ..load.snapshot import NodeLoad, Survey
+from ...core import terminal
+from ..rules import figures as numbers
+from ..rules import flags as flagging
+from ..snapshot import NodeLoad, Survey
 
 Of = Literal["nodes", "gpus", "processes"]
 Value = str | int | float | bool | None

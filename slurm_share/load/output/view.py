@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from ..load.rules import figures as numbers
-from ..load.rules import flags as flagging
-from ..load.rules.figures import Figures
-from ..load.rules.flags import Flag
-from ..load.snapshot import Advice, NodeLoad, Survey
-from .llload_cells import why_silent
+from ..rules import figures as numbers
+from ..rules import flags as flagging
+from ..rules.figures import Figures
+from ..rules.flags import Flag
+from ..snapshot import Advice, NodeLoad, Survey
+from ..text import why_silent
 
 ADVICE_LINES = 3
 """Under the table; --advise has them all."""

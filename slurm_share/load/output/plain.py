@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..core import terminal
-from ..load.rules import flags as flagging
-from ..load.snapshot import Survey
-from .llload_cells import (
+from ...core import terminal
+from ..rules import flags as flagging
+from ..snapshot import Survey
+from ..text import (
     NONE,
     UNKNOWN,
     Triple,
@@ -15,8 +15,8 @@ from .llload_cells import (
     memory_words,
     why_silent,
 )
-from .llload_notes import banner, footer, header
-from .llload_view import Row, View
+from .notes import banner, footer, header
+from .view import Row, View
 
 
 def as_plain(survey: Survey, view: View) -> list[str]:

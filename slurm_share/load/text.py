@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from rich.cells import cell_len, set_cell_size
 
 from ..core import nodelist, terminal
-from ..load.rules.figures import Figures
-from ..load.snapshot import NodeLoad
+from .rules.figures import Figures
+from .snapshot import NodeLoad
 
 UNKNOWN = "?"
 NONE = "-"

@@ -1,0 +1,24 @@
+"""`llload-tui`: the dashboard; where there can be none, llload once with the same words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Raises ImportError where the dashboard is not installed."""
+    from slurm_share_tui import main as dashboard
+
+    code: int = dashboard.main(argv, _print_once)
+    return code
+
+
+def _print_once(words: Sequence[str]) -> int:
+    from . import llload
+
+    return llload.main(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
