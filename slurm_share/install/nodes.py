@@ -6,26 +6,29 @@ import hashlib
 import os
 from collections.abc import Iterable
 
-from ..core.errors import UsageError
+from ..core.errors import CommandError, UsageError
 from ..core.installed import EPILOG, LUA, PLUGIN, PROLOG
 from ..core.nodelist import unfold
 from ..core.process import Deadline
-from ..slurm import remote_hosts
+from ..slurm import controllers, remote_hosts
+from ..slurm import nodes as slurm_nodes
 from ..slurm.conf_text import ConfText
-from .rules.controllers import ControllersSeen, controllers, is_same_host
+from ..slurm.rules.free import partition_now
+from .rules.controllers import ControllersSeen
 from .rules.lines import Present
 from .rules.partial import NodesSeen, starts_ours
 
 DEADLINE_S = 60.0
 """For all nodes together; those that have not answered by then are named."""
 CONTROLLERS_S = 15.0
+SHOW_S = 30.0
 _NEEDED = (PROLOG, EPILOG, PLUGIN)
 
 
 def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     """Which nodes have the package: through the site's remote command, and, `by_jobs`, where that has no answer,
     through a job of a moment on each node that takes one at once."""
-    partitions = remote_hosts.read_nodes()
+    partitions = _read_partitions()
     nodes = list(partitions) or nodes_of(present.slurm)
     deadline = Deadline.after(DEADLINE_S)
     there = remote_hosts.read_there(
@@ -44,11 +47,20 @@ def see_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
     )
 
 
+def _read_partitions() -> dict[str, str | None]:
+    """Return every node with a partition where a job may start now; None: there is none. Empty: Slurm does not
+    answer."""
+    try:
+        return {node.name: partition_now(node) for node in slurm_nodes.read_nodes(timeout_s=SHOW_S)}
+    except CommandError:
+        return {}
+
+
 def see_controllers(present: Present) -> ControllersSeen:
     """The other controllers, through the site's remote command: whether they have job_submit.lua and the same files."""
-    all_of_them = controllers(present.slurm)
+    all_of_them = controllers.named_in(present.slurm)
     here = os.uname().nodename
-    others = [host for host in all_of_them if not is_same_host(host, here)]
+    others = [host for host in all_of_them if not controllers.is_same_host(host, here)]
     if len(all_of_them) < 2:
         return ControllersSeen()
     files = sorted(present.texts)

@@ -1,16 +1,23 @@
-"""Asks every node of the cluster what is shared there, by the site's own way to run a command on a host."""
+"""Asks every node of the cluster what is shared there, by the site's own command that runs one on a host."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from ..core import config
 from ..core.errors import CommandError
 from ..core.process import finish
+from ..core.text import natural
+from ..slurm import nodes as slurm_nodes
 from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
-from .records import NodeShares
+from . import mode_file, queue_verdicts
+from .records import ClusterShares, NodeShares
+from .rules import cluster_status as rules
+from .rules.verdict import word_of_file
 
 NODE_S = 20.0
 """For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
@@ -77,7 +84,39 @@ def _ask(remote: Sequence[str], node: str) -> NodeShares:
     return parse(node, done.stdout)
 
 
-def read(remote: Sequence[str], nodes: Sequence[str]) -> Mapping[str, NodeShares]:
+def read() -> ClusterShares:
+    """Ask Slurm for its nodes, and each of them. Raises ConfigError for a configuration that is wrong, CommandError
+    where Slurm does not answer."""
+    here = config.load()
+    known = slurm_nodes.read_states(queue_verdicts.environment())
+    names = sorted(known, key=natural)
+    found = read_nodes(here.settings.remote_command, names)
+    word, problem = _read_mode_file(here.settings.mode_file)
+    return ClusterShares(
+        host=os.uname().nodename.split(".")[0],
+        modes=here.modes(),
+        is_switched_off=here.settings.switched_off,
+        mode_file=word,
+        states={node: known[node][1] for node in names},
+        nodes={node: rules.without_gpus(found[node], has_gpus=known[node][0]) for node in names},
+        problems=() if problem is None else (problem,),
+    )
+
+
+def _read_mode_file(path: str) -> tuple[str | None, str | None]:
+    """Return the word in force of the site's mode file (None: it has none), and why it cannot be read."""
+    if not path:
+        return None, None
+    found = mode_file.read(path)
+    if found.problem is not None:
+        return None, (
+            f"the mode file {path} cannot be read here ({found.problem}); a node that cannot read it goes by its own "
+            "mode and the job's verdict"
+        )
+    return None if found.text is None else word_of_file(found.text), None
+
+
+def read_nodes(remote: Sequence[str], nodes: Sequence[str]) -> Mapping[str, NodeShares]:
     """Return what each node answered, asking some at a time. Never raises for a node: its problem is in its answer."""
     if not nodes:
         return {}

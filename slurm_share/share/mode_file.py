@@ -1,20 +1,22 @@
-"""Reads the file in which a site says one mode for all its nodes (`mode_file`)."""
+"""Reads and writes the file in which a site says one mode for all its nodes (`mode_file`)."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-from msgspec import Struct
+import msgspec
 
 from ..core import process
 
 PATIENCE_S = 1.0
 """A file server that does not answer must not hold up a job."""
+WRITE_S = 20.0
+NO_FILE = "not a regular file"
 _MOST_BYTES = 256
 
 
-class ModeFile(Struct, frozen=True):
+class ModeFile(msgspec.Struct, frozen=True):
     """What was found."""
 
     text: str | None
@@ -22,32 +24,63 @@ class ModeFile(Struct, frozen=True):
     changed_s: float = 0.0
     """Unix time of its last change."""
     problem: str | None = None
-    """Why it could not be read."""
+    """Why it could not be read; NO_FILE where something else has its name."""
 
 
 def read(path: str, seconds: float = PATIENCE_S) -> ModeFile:
-    """Return what the file says. Never raises, and takes no longer than `seconds`."""
+    """Return what the file says. Never raises, and takes no longer than `seconds`. Call it before threads are
+    started."""
     try:
-        answer = process.in_time(lambda: _look(path), seconds)
+        answer = process.in_time(lambda: msgspec.json.encode(read_here(path)), seconds)
     except OSError as error:
         return ModeFile(None, problem=str(error))
     if answer is None:
         return ModeFile(None, problem=f"no answer within {seconds:g} s")
-    kind, changed, text = answer.decode("utf-8", "replace").split(" ", 2)
-    if kind == "text":
-        return ModeFile(text, float(changed))
-    return ModeFile(None, problem=None if kind == "absent" else text)
+    return msgspec.json.decode(answer, type=ModeFile)
 
 
-def _look(path: str) -> bytes:
+def read_here(path: str) -> ModeFile:
+    """Return the same, and wait for as long as the file system takes."""
     try:
         # O_NONBLOCK: a FIFO in its place must not hold anybody up
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return ModeFile(None)
+    except OSError as error:
+        return ModeFile(None, problem=error.strerror)
+    try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            return b"error 0 not a regular file"
-        return f"text {found.st_mtime} ".encode() + os.read(file, _MOST_BYTES)
-    except FileNotFoundError:
-        return b"absent 0 "
+            return ModeFile(None, problem=NO_FILE)
+        return ModeFile(os.read(file, _MOST_BYTES).decode("utf-8", "replace"), found.st_mtime)
     except OSError as error:
-        return f"error 0 {error.strerror}".encode()
+        return ModeFile(None, problem=error.strerror)
+    finally:
+        os.close(file)
+
+
+def write(path: str, word: str) -> str | None:
+    """Write a mode into the file; return why that failed, None: it did not. Never raises, and takes no longer than
+    WRITE_S."""
+    answer = process.in_time(lambda: _write_here(path, word), WRITE_S)
+    return "no answer" if answer is None else answer.decode("utf-8", "replace") or None
+
+
+def _write_here(path: str, word: str) -> bytes:
+    """Write whole, beside and renamed: a hook may read at any moment. A link stays one. Return what went wrong."""
+    path = os.path.realpath(path)
+    part = f"{path}.slurm-share-{os.getpid()}"
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+            os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+            file.write(f"{word}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)  # noqa: PTH105
+    except OSError as error:
+        try:
+            os.unlink(part)  # noqa: PTH108
+        except FileNotFoundError:
+            pass
+        return (error.strerror or "error").encode()
+    return b""

@@ -1,24 +1,31 @@
-"""Reads the queue for what the controller said about each job's share, and the cluster's nodes."""
+"""Reads and changes what the controller said about the share of each job in the queue."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 
 import msgspec
 
 from ..core import process
-from ..core.errors import CommandError
+from ..core.errors import CommandError, SlurmSilentError
+from ..core.settings import Configuration
 from ..slurm import jobs as slurm_jobs
-from .records import Switchable
+from .records import QueueSwitched, Switchable, VerdictUpdate
+from .rules import switch
 
 _OF_THE_SHELL = ("SLURM_CLUSTERS",)
 """By which a person's squeue and scontrol ask another cluster."""
-_CONTROLLER = re.compile(r"^Slurmctld\([a-z0-9]+\) at (\S+) is (\w+)", re.MULTILINE)
 _SHAPED = re.compile(r"(?:^|;)share-gpu=")
 _OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
 QUEUE_S = 300.0
 """A queue of a hundred thousand jobs is some hundred MB."""
+UPDATE_S = 60.0
+ROUNDS = 20
+"""How often the queue is listed until no job of the earlier mode is left in it."""
+SETTLE_S = 1.0
+"""After this time a submission that was under way when config.toml was written is in the queue."""
 
 
 class _Number(msgspec.Struct):
@@ -109,32 +116,67 @@ def read() -> tuple[Switchable, ...]:
     return parse(found)
 
 
-# --- Hosts -----------------------------------------------------------------------------------------------------------
+# --- Changes ---------------------------------------------------------------------------------------------------------
 
 
-def nodes_argv() -> list[str]:
-    """Return the question for every node, its generic resources and its state."""
-    return ["sinfo", "--all", "--noheader", "--Node", "--format=%N|%G|%T"]
+def update_argv(update: VerdictUpdate) -> list[str]:
+    """Return the command for one change."""
+    return ["scontrol", "update", f"jobid={','.join(update.jobs)}", f"{update.field}={update.text}"]
 
 
-def parse_nodes(text: str) -> dict[str, tuple[bool, str]]:
-    """Return of each node whether it has GPUs, and its state in Slurm's word."""
-    rows = (line.split("|") for line in text.splitlines() if line.count("|") == 2)
-    return {name: (re.search(r"(^|,)gpu\b", gres) is not None, state) for name, gres, state in rows}
+def change(update: VerdictUpdate) -> str | None:
+    """Change these jobs; return what scontrol said where it did not change all of them. One that has begun or ended
+    since it was listed is refused, and the others are changed. Raises CommandError where scontrol does not end."""
+    argv = update_argv(update)
+    done = process.finish(argv, timeout_s=UPDATE_S, env=environment(), check=slurm_jobs.patience(argv))
+    return None if done.code == 0 else done.stderr.strip()
 
 
-def read_nodes() -> dict[str, tuple[bool, str]]:
-    """Return the same from Slurm. Raises CommandError where it does not answer."""
-    argv = nodes_argv()
-    return parse_nodes(process.run(argv, timeout_s=60.0, env=environment(), check=slurm_jobs.patience(argv)))
+def switch_all(configuration: Configuration, *, off: bool) -> QueueSwitched:
+    """Give the jobs of the queue their new verdict, list after list, until there is none of the old. A job that was
+    being submitted meanwhile is in a later list: there is one more after the first that is done. Raises CommandError
+    where no controller answers, or there is no squeue or scontrol."""
+
+    def listed() -> tuple[tuple[Switchable, ...], tuple[VerdictUpdate, ...]]:
+        found = read()
+        field = configuration.settings.verdict_field
+        return found, switch.updates(found, lambda names: switch.mode_of(configuration, names), off=off, field=field)
+
+    switched: set[str] = set()
+    refused: list[str] = []
+    jobs, changes = listed()
+    for _ in range(ROUNDS):
+        if not changes:
+            time.sleep(SETTLE_S)
+            jobs, changes = listed()
+            if not changes:
+                break
+        shared = {job.which for job in jobs if job.is_pending and (switch.shares(job) or not off)}
+        is_slow, refused = False, []
+        for update in changes:
+            said, in_time = _try(update)
+            is_slow = is_slow or not in_time
+            if said is None:
+                switched |= shared.intersection(update.jobs)
+            else:
+                refused.append(f"{', '.join(update.jobs)[:200]}: {said[:300]}")
+        jobs, changes = listed()
+        if is_slow and changes:
+            break  # a minute for each: not all of them twenty times
+    return QueueSwitched(
+        running=sum(not job.is_pending and switch.shares(job) for job in jobs),
+        waiting=sum(switch.count(which) for which in switched),
+        left=sum(switch.count(which) for update in changes for which in update.jobs),
+        refused=tuple(refused),
+    )
 
 
-def parse_controllers(text: str) -> dict[str, bool]:
-    """Return the controllers' hosts in the text of `scontrol ping`, the primary first, and whether each answers."""
-    return {host: word == "UP" for host, word in _CONTROLLER.findall(text)}
-
-
-def read_controllers() -> dict[str, bool]:
-    """Return the same from Slurm. Raises CommandError where there is no scontrol."""
-    argv = slurm_jobs.ping_text_argv()
-    return parse_controllers(process.finish(argv, timeout_s=30.0, env=environment()).stdout)
+def _try(update: VerdictUpdate) -> tuple[str | None, bool]:
+    """Return what `change` does, or why it did not end, and whether scontrol answered in time. Raises CommandError
+    where no controller answers, or there is no scontrol."""
+    try:
+        return change(update), True
+    except CommandError as error:
+        if isinstance(error, SlurmSilentError) or isinstance(error.__cause__, OSError):
+            raise
+        return str(error), False

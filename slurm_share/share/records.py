@@ -171,6 +171,19 @@ class Switchable(Struct, frozen=True):
     comment: str
 
 
+class QueueSwitched(Struct, frozen=True):
+    """What became of the jobs in the queue when sharing was switched."""
+
+    running: int
+    """Jobs that run, and share to their end."""
+    waiting: int
+    """Jobs that wait and have a new verdict; each element of an array counts."""
+    left: int
+    """Jobs that still have the verdict of before."""
+    refused: tuple[str, ...] = ()
+    """What scontrol said of those that it did not change, a sentence for each list of them."""
+
+
 class VerdictUpdate(Struct, frozen=True):
     """A change of the controller's word on some jobs: their field gets this text."""
 
@@ -193,6 +206,22 @@ class NodeShares(Struct, frozen=True):
     daemons: int = 0
     """GPUs with an MPS daemon of ours."""
     problem: str | None = None
+
+
+class ClusterShares(Struct, frozen=True):
+    """What `slurm-share status --cluster` shows."""
+
+    host: str
+    """Where it was asked; its modes are the cluster's."""
+    modes: dict[str, str]
+    """Of partitions that have one of their own, and under the empty name that of all others."""
+    is_switched_off: bool
+    mode_file: str | None
+    """The word in force of the site's mode file; None: it has none."""
+    states: dict[str, str]
+    """Of each node, in sinfo's word."""
+    nodes: dict[str, NodeShares]
+    problems: tuple[str, ...] = ()
 
 
 class LedgerJob(Struct, frozen=True):

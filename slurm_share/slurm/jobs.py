@@ -11,7 +11,7 @@ import msgspec
 from ..core.errors import CommandError, SlurmSilentError
 from ..core.names import OPTION
 from ..core.process import Check, finish, run
-from . import pyslurm_jobs
+from . import controllers, pyslurm_jobs
 from .records import ClusterName, NodeKind, QueuedJob
 
 DATA_PARSER = "v0.0.42"
@@ -26,16 +26,6 @@ PING_S = 5.0
 for 20 to 25 s (squeue of 26.05 with the controller stopped or gone), and longer if there are backup controllers."""
 
 
-def ping_text_argv() -> list[str]:
-    """Return the smallest request to Slurm. Its answer is like `Slurmctld(primary) at ctl is UP`."""
-    return ["scontrol", "ping"]
-
-
-def is_down(ping: str) -> bool:
-    """Return whether the answer to `ping_text_argv` says that no controller is up; False where it says neither."""
-    return " is DOWN" in ping and " is UP" not in ping
-
-
 def patience(argv: Sequence[str]) -> Check:
     """Return the check that ends a wait for a command of Slurm when no controller answers.
 
@@ -45,12 +35,12 @@ def patience(argv: Sequence[str]) -> Check:
 
     def ping() -> None:
         try:
-            done = finish(ping_text_argv(), timeout_s=PING_S, env=queue_environment(os.environ))
+            done = finish(controllers.ping_argv(), timeout_s=PING_S, env=queue_environment(os.environ))
         except CommandError as error:
             if not isinstance(error.__cause__, OSError):
                 raise SlurmSilentError(tuple(argv), CHECK_AFTER_S + PING_S) from error
         else:
-            if is_down(done.stdout):
+            if controllers.are_all_down(controllers.parse_ping(done.stdout)):
                 raise SlurmSilentError(tuple(argv), CHECK_AFTER_S)
 
     return Check(CHECK_AFTER_S, ping)

@@ -1,24 +1,20 @@
-"""Which files other hosts have: asked through the site's remote command, and of nodes through Slurm itself."""
+"""Which files other hosts have, asked by a command on each of them, and which hooks slurmctld has nodes run."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..core.config import REMOTE_NODE
 from ..core.errors import CommandError
 from ..core.process import Deadline, finish
-from .nodes import parse_nodes
 
 AT_ONCE = 32
 _ONE_S = 15.0
 """The longest that one host is waited for."""
 _SHOW_S = 30.0
-_TAKES_JOBS = {"IDLE", "MIXED", "ALLOCATED", "COMPLETING"}
-_TAKES_NONE = {"DOWN", "DRAIN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP",
-               "MAINTENANCE", "RESERVED", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUESTED"}  # fmt: skip
 _HOOK = re.compile(r"(?:Prolog|Epilog)(?:\[\d+\])?")
 _ALWAYS = "/"
 """There on every host: who does not list it has not answered."""
@@ -78,21 +74,6 @@ def srun_argv(node: str, partition: str) -> list[str]:
         *("srun", "--quiet", "--immediate=5", "--time=1", "--nodes=1", "--ntasks=1", "--job-name=slurm-share-install"),
         *(f"--nodelist={node}", f"--partition={partition}", "--chdir=/"),
     ]
-
-
-def read_nodes() -> Mapping[str, str | None]:
-    """Every node, with a partition where a job may start now; None: there is none. Empty: Slurm does not answer."""
-    try:
-        done = finish(["scontrol", "-o", "show", "node"], timeout_s=_SHOW_S)
-        nodes = parse_nodes(done.stdout) if done.code == 0 else ()
-    except CommandError:
-        return {}
-    return {
-        node.name: node.partitions[0]
-        if node.partitions and set(node.states) & _TAKES_JOBS and not set(node.states) & _TAKES_NONE
-        else None
-        for node in nodes
-    }
 
 
 def environment() -> dict[str, str]:

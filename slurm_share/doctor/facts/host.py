@@ -15,7 +15,9 @@ from ...core import config, names
 from ...core.errors import ConfigError, SlurmShareError, UsageError
 from ...core.installed import HOME, OBJECT, PLUGIN
 from ...core.settings import Configuration, Settings
+from ...share import mode_file
 from ...share.backends.base import Health
+from ...slurm import controllers
 from ...slurm.conf_text import ConfText
 from . import backends as fact_backends
 from . import package as fact_package
@@ -200,21 +202,12 @@ def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
 
 
 def _read_mode_file(path: str, root: Path) -> str | Unseen:
-    """Its first bytes; on a file server that hangs it is given up, as hooks do."""
-    if not path:
-        return ""
-    try:
-        file = os.open(root / path.lstrip("/"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return Unseen(f"{path} cannot be read ({error.strerror})")
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return Unseen(f"{path} is no plain file")
-        return os.read(file, 256).decode("utf-8", "replace")
-    finally:
-        os.close(file)
+    """Return its text; empty: there is none. The caller gives it up on a file server that hangs."""
+    found = mode_file.read_here(str(root / path.lstrip("/"))) if path else mode_file.ModeFile(None)
+    if found.problem is None:
+        return found.text or ""
+    what = "is no plain file" if found.problem == mode_file.NO_FILE else f"cannot be read ({found.problem})"
+    return Unseen(f"{path} {what}")
 
 
 def plugin_path(slurm: SlurmFacts) -> str:
@@ -249,8 +242,8 @@ def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str)
     """What this host is to Slurm, by the daemons that run and by slurm.conf, which knows of one whose daemon is down;
     a login node where it is neither and has Slurm's configuration. Empty: it has nothing of Slurm."""
     found: set[Role] = set()
-    controllers = () if isinstance(text, Unseen) else text.values("SlurmctldHost")
-    if "slurmctld" in system.daemons or host in {one.partition("(")[0].split(".")[0] for one in controllers}:
+    hosts = () if isinstance(text, Unseen) else controllers.named_in(text)
+    if "slurmctld" in system.daemons or host in map(controllers.short_name, hosts):
         found.add("controller")
     if "slurmd" in system.daemons or fact_slurm.node_of_host(text, host) is not None:
         found.add("compute")

@@ -19,6 +19,7 @@ from ...core.errors import CommandError, ConfigError, UsageError, shown
 from ...core.installed import EPILOG_NAME, LUA, PROLOG_NAME
 from ...core.process import Finished, finish
 from ...core.slurm_home import slurm_homes
+from ...slurm import controllers
 from ...slurm import nodes as slurm_nodes
 from ...slurm.conf import is_there, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
@@ -45,7 +46,6 @@ HERE = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"
 _KEY = re.compile(r"^([A-Za-z_]+)(?:\[\d+\])?\s+= ?(.*)$", re.MULTILINE)
 _AS_OF = re.compile(r"Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 _FIELD = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_/:]*)=")
-_PING = re.compile(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 
 
 def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
@@ -270,9 +270,9 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
     one of each kind, and all nodes even where one is asked for.
     """
     try:
-        pinged = _PING.findall(ask(["scontrol", "ping"]).stdout)
-        down = tuple(host for host, state in pinged if state == "DOWN")
-        if pinged and len(down) == len(pinged):
+        is_up = controllers.parse_ping(ask(controllers.ping_argv()).stdout)
+        down = tuple(host for host, is_it in is_up.items() if not is_it)
+        if controllers.are_all_down(is_up):
             return _unasked(facts, "no controller answers", down)
         before = time.time()
         config = _answer(ask, ["scontrol", "show", "config"])

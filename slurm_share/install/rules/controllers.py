@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from ...core.installed import LUA
-from ...slurm.conf_text import ConfText
 
 
 class ControllersSeen(Struct, frozen=True):
@@ -21,16 +20,6 @@ class ControllersSeen(Struct, frozen=True):
     differing: Mapping[str, tuple[str, ...]] = {}
     """Host -> those of Slurm's files that are not as they are here."""
     silent: tuple[str, ...] = ()
-
-
-def controllers(slurm: ConfText) -> tuple[str, ...]:
-    """The hosts of every SlurmctldHost line, the primary first: `ctl2(10.0.0.2)` is ctl2."""
-    return tuple(dict.fromkeys(value.partition("(")[0].strip() for value in slurm.values("SlurmctldHost")))
-
-
-def is_same_host(one: str, other: str) -> bool:
-    """Whether two names are one host's, be it with its domain or without."""
-    return one == other or (one.partition(".")[0] == other.partition(".")[0] and ("." in one) != ("." in other))
 
 
 def controller_refusals(seen: ControllersSeen) -> Iterator[str]:

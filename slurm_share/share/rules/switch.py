@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from ...core.settings import Configuration, Settings
 from ...core.typed import Literal
 from ..records import Switchable, VerdictUpdate
 from . import verdict
 from .verdict import Mode
 
 LINE = 'switched_off = true    # by "slurm-share off"; "slurm-share on" takes this line away\n'
+_KEY = "switched_off"
 _SETTING = re.compile(r"^([ \t]*switched_off[ \t]*=[ \t]*)(true|false)\b", re.MULTILINE)
 BATCH = 100
 """Jobs that one scontrol changes."""
@@ -28,6 +32,51 @@ def switched_on(text: str) -> str:
     if LINE in text:
         return text.replace(LINE, "", 1)
     return _SETTING.sub(r"\g<1>false", text, count=1)
+
+
+def switched(text: str, *, off: bool) -> str | None:
+    """Return the file as it says whether sharing is switched off, and nothing else of it changed; None: the key is
+    there in a form that is not changed here, such as in quotes."""
+    new = switched_off(text) if off else switched_on(text)
+    try:
+        after = tomllib.loads(new)
+    except tomllib.TOMLDecodeError:
+        return None
+    is_done = bool(after.get(_KEY)) == off and _others(tomllib.loads(text)) == _others(after)
+    return new if is_done else None
+
+
+def _others(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != _KEY}
+
+
+def reaches_nodes(settings: Settings) -> bool:
+    """Return whether what is written on the controller reaches the nodes: by the jobs' verdicts, or by the mode
+    file."""
+    return settings.job_submit or bool(settings.mode_file)
+
+
+def acting(controllers: Mapping[str, bool]) -> str | None:
+    """Return the controller that gives jobs to come their verdict: of several the first that is up serves."""
+    return next((name for name, is_up in controllers.items() if is_up), None)
+
+
+def mode_of(configuration: Configuration, partitions: Sequence[str]) -> Mode:
+    """Return the mode of a job, as job_submit.lua does: of several partitions the mode that does more."""
+    return max((configuration.of(name).mode for name in partitions), key=verdict.MODES.index)
+
+
+def count(which: str) -> int:
+    """Return how many jobs an array's 7_[1-3,9,20-30:5] are."""
+    found = 0
+    for part in which.partition("[")[2].rstrip("]").split(","):
+        first, _, rest = part.partition("-")
+        last, _, step = rest.partition(":")
+        if last.isdecimal() and first.isdecimal():
+            found += len(range(int(first), int(last) + 1, int(step or 1)))
+        else:
+            found += 1
+    return found
 
 
 def shares(job: Switchable) -> bool:

@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from ..records import NodeKind, QueuedJob
+from ..records import NodeKind, QueuedJob, SlurmNode
 
 KEPT_BACK = frozenset(
     {"RESERVED", "MAINTENANCE", "NOT_RESPONDING", "POWERING_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "BLOCKED"}
 )
 """An ordinary job that is submitted now is not started on these nodes, idle or not."""
+_TAKES_JOBS = {"IDLE", "MIXED", "ALLOCATED", "COMPLETING"}
+_TAKES_NONE = {"DOWN", "DRAIN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP",
+               "MAINTENANCE", "RESERVED", "PLANNED", "REBOOT_ISSUED", "REBOOT_REQUESTED"}  # fmt: skip
 
 
 class FreeKind(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,12 @@ def held_by_others(jobs: Iterable[QueuedJob], uid: int) -> Iterator[str]:
     for job in jobs:
         if job.keeps_others_out and job.nodes and job.uid != uid:
             yield job.nodes
+
+
+def partition_now(node: SlurmNode) -> str | None:
+    """Return a partition in which a job may start on the node now; None: there is none."""
+    states = set(node.states)
+    return node.partitions[0] if node.partitions and states & _TAKES_JOBS and not states & _TAKES_NONE else None
 
 
 def _count(kind: NodeKind, held: Collection[str]) -> int:

@@ -13,9 +13,11 @@ from slurm_share.cli import main
 from slurm_share.cli import switch as command
 from slurm_share.core import config
 from slurm_share.core.errors import CommandError, SlurmSilentError
-from slurm_share.share import cluster_status, queue_verdicts, verdict_updates
+from slurm_share.share import cluster_status, mode_file, queue_verdicts
 from slurm_share.share.records import Switchable, VerdictUpdate
 from slurm_share.share.rules import switch
+from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm import nodes as slurm_nodes
 
 TEXTS = [
     "",
@@ -77,7 +79,7 @@ def test_the_mode_file_behind_a_link_is_written(tmp_path, before):
     if before is not None:
         file.write_text(before)
     link.symlink_to("shared/mode")
-    assert command._put_word(str(link), "off") == b""
+    assert mode_file.write(str(link), "off") is None
     assert file.read_text() == "off\n"
     assert link.is_symlink()
     assert [each.name for each in file.parent.iterdir()] == ["mode"]
@@ -146,7 +148,7 @@ def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
     assert [(len(one.jobs), one.field) for one in found] == [
         (100, "extra"), (100, "extra"), (51, "extra"), (1, "extra"), (1, "comment")
     ]  # fmt: skip
-    assert verdict_updates.argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
+    assert queue_verdicts.update_argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
 
 
 def test_a_queue_is_read_as_scontrol_names_its_jobs():
@@ -199,7 +201,7 @@ def test_what_a_user_wrote_in_no_utf8_stays_as_it_is(tmp_path, monkeypatch):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (update,) = switch.updates(queue_verdicts.read(), lambda partitions: "on", off=True)
-    assert verdict_updates.change(update, queue_verdicts.environment()) is None
+    assert queue_verdicts.change(update) is None
     assert (tmp_path / "said").read_bytes() == b"extra=" + bytes_of_hers + b"\n;slurm-share=off"
 
 
@@ -213,8 +215,8 @@ def test_what_the_callers_shell_says_about_clusters_and_jobs_changes_nothing(tmp
         monkeypatch.setenv(name, "theirs")
     monkeypatch.setenv("SLURM_CONF", "/ours")
     queue_verdicts.read()
-    assert verdict_updates.change(VerdictUpdate(("7",), "extra", "x"), queue_verdicts.environment()) is None
-    assert cluster_status.read(["far", "NODE"], ["n1"])["n1"].problem is None
+    assert queue_verdicts.change(VerdictUpdate(("7",), "extra", "x")) is None
+    assert cluster_status.read_nodes(["far", "NODE"], ["n1"])["n1"].problem is None
     seen = {name: (tmp_path / f"env.{name}").read_text() for name in ("squeue", "scontrol", "far")}
     assert all("SLURM_CONF=/ours" in text for text in seen.values())
     assert not any("SLURM_CLUSTERS" in text or "SQUEUE_STATES" in text for text in seen.values())
@@ -224,13 +226,7 @@ def test_what_the_callers_shell_says_about_clusters_and_jobs_changes_nothing(tmp
 @pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
 def test_elements_of_an_array_are_counted(which, count):
     """What the person is told."""
-    assert command._count(which) == count
-
-
-def test_controllers_are_those_that_ping_names():
-    """The backup's, too."""
-    text = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at ctl2.site is DOWN\n"
-    assert queue_verdicts.parse_controllers(text) == {"ctl": True, "ctl2.site": False}
+    assert switch.count(which) == count
 
 
 @pytest.mark.parametrize(
@@ -240,11 +236,11 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
     """Without verdicts and without a mode file the nodes go on sharing, and the exit code says so."""
     here = os.uname().nodename
     settings = config.parse(f"switched_off = true\n{lines}\n", "x")
-    monkeypatch.setattr(command, "SETTLE_S", 0.0)
+    monkeypatch.setattr(queue_verdicts, "SETTLE_S", 0.0)
     monkeypatch.setattr(command.config, "load", lambda: settings)
-    monkeypatch.setattr(command.queue_verdicts, "read_controllers", lambda: {here: True, "backup.site": True})
-    monkeypatch.setattr(command.queue_verdicts, "read", lambda: ())
-    monkeypatch.setattr(command, "_put_word", lambda path, word: b"")
+    monkeypatch.setattr(command, "read_controllers", lambda environ: {here: True, "backup.site": True})
+    monkeypatch.setattr(queue_verdicts, "read", lambda: ())
+    monkeypatch.setattr(mode_file, "write", lambda path, word: None)
     assert command.run_off(argparse.Namespace(cluster=True)) == code
     said = capsys.readouterr()
     assert "other controllers: backup.site." in said.out
@@ -254,11 +250,11 @@ def test_nodes_that_nothing_reaches_are_said_and_so_are_other_controllers(monkey
 def switch_off(monkeypatch, capsys, lists, change=None, controllers=None):
     """Run `off --cluster` where squeue gives these lists, the last one for ever; its code, and what it wrote."""
     settings = config.parse("switched_off = true", "x")
-    monkeypatch.setattr(command, "SETTLE_S", 0.0)
+    monkeypatch.setattr(queue_verdicts, "SETTLE_S", 0.0)
     monkeypatch.setattr(command.config, "load", lambda: settings)
-    monkeypatch.setattr(command.queue_verdicts, "read_controllers", lambda: controllers or {os.uname().nodename: True})
-    monkeypatch.setattr(command.queue_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
-    monkeypatch.setattr(command.verdict_updates, "change", change)
+    monkeypatch.setattr(command, "read_controllers", lambda environ: controllers or {os.uname().nodename: True})
+    monkeypatch.setattr(queue_verdicts, "read", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
+    monkeypatch.setattr(queue_verdicts, "change", change)
     code = command.run_off(argparse.Namespace(cluster=True))
     return code, capsys.readouterr()
 
@@ -268,7 +264,7 @@ def test_a_job_that_comes_after_an_empty_list_is_changed_too(monkeypatch, capsys
     """Its submission was under way when config.toml was written."""
     changed = []
     lists = [before, (job("8"),), ()]
-    code, said = switch_off(monkeypatch, capsys, lists, lambda update, *_: changed.append(update.jobs))
+    code, said = switch_off(monkeypatch, capsys, lists, lambda update: changed.append(update.jobs))
     assert (code, changed) == (0, [("8",)])
     assert "1 pending job will run unshared" in said.out
 
@@ -277,7 +273,7 @@ def test_a_change_that_is_not_answered_does_not_keep_the_others_from_theirs(monk
     """It is not tried twenty times, for it takes a minute; how many are left is said."""
     changed = []
 
-    def change(update, *_):
+    def change(update):
         changed.append(update.jobs)
         if update.jobs == ("7_[1-3]",):
             raise CommandError(("scontrol",), None, "no answer within 60 s")
@@ -315,10 +311,10 @@ def test_scontrol_is_not_waited_for_once_no_controller_is_up(tmp_path, monkeypat
     )
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(command.slurm_jobs, "CHECK_AFTER_S", 0.2)
-    monkeypatch.setattr(verdict_updates, "UPDATE_S", 20.0)
+    monkeypatch.setattr(slurm_jobs, "CHECK_AFTER_S", 0.2)
+    monkeypatch.setattr(queue_verdicts, "UPDATE_S", 20.0)
     jobs = (job("7_[1-3]"), job("8_[1-3]"))
-    code, said = switch_off(monkeypatch, capsys, [jobs], verdict_updates.change)
+    code, said = switch_off(monkeypatch, capsys, [jobs], queue_verdicts.change)
     assert code == 1
     assert "no word from its controller within 0.2 s" in said.err
     assert "again when slurmctld answers" in said.err
@@ -351,10 +347,10 @@ def test_what_a_node_sends_moves_no_cursor(monkeypatch, capsys):
     """An escape in any of its texts is written as text."""
     evil = "\x1b[2J"
     sent = {"mode": evil, "partition_modes": {evil: "on"}, "problems": [f"{evil}\nn9 on"], "jobs": [], "gpus": []}
-    monkeypatch.setattr(page.config, "load", lambda: config.parse("mode = 'on'", "x"))
-    monkeypatch.setattr(page.queue_verdicts, "read_nodes", lambda: {"n1": (True, "idle")})
+    monkeypatch.setattr(config, "load", lambda: config.parse("mode = 'on'", "x"))
+    monkeypatch.setattr(slurm_nodes, "read_states", lambda environ: {"n1": (True, "idle")})
     monkeypatch.setattr(
-        page.cluster_status, "read", lambda remote, nodes: {"n1": cluster_status.parse("n1", json.dumps(sent))}
+        cluster_status, "read_nodes", lambda remote, nodes: {"n1": cluster_status.parse("n1", json.dumps(sent))}
     )
     for as_json in (False, True):
         assert page.print_status(as_json=as_json) == 1
@@ -367,7 +363,7 @@ def test_a_command_that_fails_or_hangs_is_a_problem_of_its_node_alone(monkeypatc
     """The others are shown."""
     monkeypatch.setattr(cluster_status, "NODE_S", 0.5)
     script = 'case $0 in n1) echo \'{"mode": "on"}\';; n2) sleep 9;; n3) echo why >&2; exit 255;; esac'
-    found = cluster_status.read(["sh", "-c", script, "NODE"], ["n1", "n2", "n3"])
+    found = cluster_status.read_nodes(["sh", "-c", script, "NODE"], ["n1", "n2", "n3"])
     assert (found["n1"].mode, found["n1"].problem) == ("on", None)
     assert found["n2"].problem == "no answer within 0.5 s"
     assert found["n3"].problem == "code 255: why"
@@ -375,7 +371,7 @@ def test_a_command_that_fails_or_hangs_is_a_problem_of_its_node_alone(monkeypatc
 
 def test_a_remote_command_that_is_not_there_is_said_with_the_way_out():
     """The site may have another than ssh."""
-    assert cluster_status.read(["no-such-ssh", "NODE"], ["n4"])["n4"].problem == (
+    assert cluster_status.read_nodes(["no-such-ssh", "NODE"], ["n4"])["n4"].problem == (
         "no-such-ssh is not on this host: install it, or set remote_command in config.toml"
     )
 
@@ -384,9 +380,9 @@ def test_a_remote_command_that_is_not_there_is_said_with_the_way_out():
 def test_a_mode_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, capsys, make):
     """It may be what the nodes cannot read either."""
     make(tmp_path / "mode")
-    monkeypatch.setattr(page.config, "load", lambda: config.parse(f"mode_file = '{tmp_path}/mode'", "x"))
-    monkeypatch.setattr(page.queue_verdicts, "read_nodes", dict)
-    monkeypatch.setattr(page.cluster_status, "read", lambda remote, nodes: {})
+    monkeypatch.setattr(config, "load", lambda: config.parse(f"mode_file = '{tmp_path}/mode'", "x"))
+    monkeypatch.setattr(slurm_nodes, "read_states", lambda environ: {})
+    monkeypatch.setattr(cluster_status, "read_nodes", lambda remote, nodes: {})
     assert page.print_status(as_json=True) == 1
     said = capsys.readouterr()
     assert f"the mode file {tmp_path}/mode cannot be read here (not a regular file)" in said.err

@@ -38,7 +38,7 @@ def test_what_is_no_file_is_a_problem(tmp_path, make):
 
 def test_a_file_system_that_hangs_is_given_up(tmp_path, monkeypatch):
     """In time, and nothing is left that keeps the hook's output open."""
-    monkeypatch.setattr(mode_file, "_look", lambda path: time.sleep(60))
+    monkeypatch.setattr(mode_file, "read_here", lambda path: time.sleep(60))
     began = time.monotonic()
     found = mode_file.read(str(tmp_path), 0.2)
     assert time.monotonic() - began < 5

@@ -51,16 +51,3 @@ def test_a_program_is_waited_for_only_while_an_answer_can_come() -> None:
         finish(["/bin/sleep", "1000"], timeout_s=2000, check=Check(0.01, hopeless))
     with pytest.raises(CommandError, match=r"no answer within 0\.05 s"):
         finish(["/bin/sleep", "1000"], timeout_s=0.05, check=Check(0.01, fine))
-
-
-@pytest.mark.parametrize(
-    ("said", "down"),
-    [
-        ("Slurmctld(primary) at ctl is UP\n", False),
-        ("Slurmctld(primary) at ctl is DOWN\n", True),
-        ("Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n", False),
-        ("", False),
-    ],
-)
-def test_scontrol_ping_says_whether_a_controller_is_up(said: str, down: bool) -> None:
-    assert slurm_jobs.is_down(said) is down

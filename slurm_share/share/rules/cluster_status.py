@@ -1,0 +1,31 @@
+"""What the answers of the nodes to `slurm-share status --cluster` say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..records import NodeShares
+
+
+def modes_text(mode: str | None, partition_modes: Mapping[str, str]) -> str:
+    """Return a node's mode, and those of partitions that have another; `?`: it did not say."""
+    if mode is None:
+        return "?"
+    return ", ".join([mode, *(f"{name}: {its}" for name, its in sorted(partition_modes.items()) if its != mode)])
+
+
+def without_gpus(one: NodeShares, *, has_gpus: bool) -> NodeShares:
+    """Return the answer of a node without the problem that it has no driver, where it has no GPUs either."""
+    if has_gpus or one.mode is None:
+        return one
+    return NodeShares(one.node, one.mode, one.partition_modes, one.jobs, one.slots, one.daemons)
+
+
+def differing(own: str, nodes: Mapping[str, NodeShares]) -> dict[str, list[str]]:
+    """Return the nodes by their modes as `modes_text` has them, where these are not the controller's `own`."""
+    differ: dict[str, list[str]] = {}
+    for node, one in nodes.items():
+        its = modes_text(one.mode, one.partition_modes)
+        if one.mode is not None and its != own:
+            differ.setdefault(its, []).append(node)
+    return differ
