@@ -4,55 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from ..core import config, names, terminal
-from ..core.errors import CommandError, DriverError
-from ..core.paths import Paths
-from ..node import processes
-from ..node.gpus import binding
-from ..node.records import GpuReading, NodeProcess
-from ..share import leases_read, ledger_file
-from ..share.backends import registry
-from ..share.backends.base import Host
-from ..share.records import LedgerJob, Plan
-from ..share.rules import reconcile
-from ..slurm import jobs as slurm_jobs
+from ..core import names, terminal
+from ..share.records import LedgerJob
+from ..share.status import Status, read_status
 from . import cluster_status
 
 SCHEMA = 1
 FULL_UUID_WIDTH = 110
 """Below so many columns a UUID is cut, with a sign; --json has all of it."""
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What this caller may see of this node."""
-
-    node: str
-    jobs: tuple[LedgerJob, ...]
-    gpus: tuple[GpuReading, ...]
-    tasks: Mapping[int, NodeProcess]
-    """Programs on the GPUs by pid; those of the backends are not among them."""
-    leased: Mapping[int, frozenset[int] | None]
-    """Per job the slots that a task has; None: cannot be seen."""
-    daemons: Mapping[str, str | None]
-    """Per GPU the user's daemon there, pid and state in words; None: no daemon."""
-    everything: bool
-    """False: only the caller's own jobs and their GPUs."""
-    problems: tuple[str, ...]
-    modes: Mapping[str, str]
-    """Of partitions that have one of their own, and under the empty name that of all others."""
 
 
 def add_to(commands: Any) -> None:
@@ -81,79 +49,6 @@ def print_status(arguments: argparse.Namespace) -> int:
     return 1 if status.problems else names.EXIT_OK
 
 
-def read_status() -> Status:
-    """Ask ledger or plans, and the driver. Raises ConfigError for a configuration that is wrong."""
-    configuration = config.load()
-    paths, node, problems = Paths(), _node(), []
-    host = Host(paths=paths, settings=configuration.settings)
-    try:
-        known = ledger_file.read_ledger(paths, ledger_file.read_boot_id()).jobs
-        clocks = time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
-        jobs = tuple(reconcile.with_unix_time(job, *clocks) for job in known)
-        everything = os.access(paths.ledger, os.R_OK) or os.geteuid() == 0
-    except PermissionError:
-        everything = False
-        jobs, job_problems = _own_jobs(paths, node)
-        problems += job_problems
-    try:
-        gpus = binding.read_gpu_readings()
-    except DriverError as error:
-        gpus = ()
-        problems.append(str(error))
-    if not everything:
-        own = {uuid for job in jobs for uuid in job.gpus}
-        gpus = tuple(reading for reading in gpus if reading.gpu.uuid in own)
-    seen = processes.read_processes(process.pid for reading in gpus for process in reading.processes)
-    return Status(
-        node,
-        jobs,
-        gpus,
-        tasks={one.identity.pid: one for one in seen if not registry.is_own_process(one.identity.name or "")},
-        leased={job.job_id: leases_read.read_leased(paths, job.job_id, job.slots) for job in jobs},
-        daemons={gpu: _daemon(host, job.uid, gpu) for job in jobs for gpu in job.gpus},
-        everything=everything,
-        problems=tuple(problems),
-        modes=configuration.modes(),
-    )
-
-
-def _daemon(host: Host, uid: int, gpu: str) -> str | None:
-    """From the kernel alone: a question to the daemon would keep a task's own from being heard."""
-    for backend in registry.every():
-        for daemon in backend.health(host, [(uid, gpu)]).daemons:
-            if daemon.condition == "hidden":
-                return "?"  # an operator who is not root may not look into the user's folder
-            if daemon.pid is not None and daemon.lives:
-                return f"pid {daemon.pid}"
-    return None
-
-
-def _node() -> str:
-    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
-
-
-def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]]:
-    """A user's jobs from their own plans, which only they can read; Slurm says which jobs those are."""
-    ids, problems = set(), []
-    if re.fullmatch("[0-9]{1,10}", os.environ.get("SLURM_JOB_ID", "")):
-        ids.add(int(os.environ["SLURM_JOB_ID"]))
-    try:
-        ids |= set(slurm_jobs.read_my_job_ids(node))
-    except CommandError as error:
-        problems.append(f"cannot ask Slurm for your jobs here: {error}")
-    plans = [(job_id, ledger_file.read_plan(paths, job_id)) for job_id in sorted(ids)]
-    known = [plan for _, plan in plans if isinstance(plan, Plan)]
-    return tuple(reconcile.entry_of(plan, _since(paths, plan.job_id)) for plan in known), problems
-
-
-def _since(paths: Paths, job_id: int) -> float:
-    """When the plan was written; now, for a job that has just gone."""
-    try:
-        return paths.plan(job_id).stat().st_mtime
-    except OSError:
-        return time.time()
-
-
 def as_json(status: Status) -> dict[str, Any]:
     """The documented form: schema 1. Unknown is null."""
     return {
@@ -167,7 +62,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "jobs": [
             {
                 "job_id": job.job_id,
-                "user": job.user or processes.read_user_name(job.uid),
+                "user": job.user,
                 "uid": job.uid,
                 "partition": job.partition,
                 "share": job.share or None,
@@ -193,7 +88,7 @@ def as_json(status: Status) -> dict[str, Any]:
                 "processes": [
                     {
                         "pid": p.pid,
-                        "user": processes.read_owner(p.pid),
+                        "user": status.owners[p.pid],
                         "job_id": status.tasks[p.pid].job_id,
                         "memory_used_mib": p.memory_used_mib,
                     }
@@ -238,13 +133,12 @@ def _job_table(status: Status) -> Table:
     for job in status.jobs:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
         gpus = ",".join(index_of.get(uuid, "?") for uuid in job.gpus)
-        user = job.user or processes.read_user_name(job.uid)
         if job.share:
             slots = str(job.slots) if job.on_gpu is None else f"no. {job.on_gpu}"
             used = _known(_count(status.leased[job.job_id]))
-            table.add_row(str(job.job_id), user, job.share, gpus, slots, used, since)
+            table.add_row(str(job.job_id), job.user, job.share, gpus, slots, used, since)
         else:
-            table.add_row(str(job.job_id), user, "-", "-", "-", "-", since)
+            table.add_row(str(job.job_id), job.user, "-", "-", "-", "-", since)
     return table
 
 

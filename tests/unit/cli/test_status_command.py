@@ -10,14 +10,13 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.cli import status
 from slurm_share.cli.main import main
 from slurm_share.core.config import Configuration
 from slurm_share.core.errors import CommandError
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
-from slurm_share.share import ledger_file, state
+from slurm_share.share import ledger_file, state, status
 from slurm_share.share.records import Ledger, LedgerJob, Prepared
 from slurm_share.share.rules import allocation, reconcile
 from slurm_share.slurm.records import JobContext
