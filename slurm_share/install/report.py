@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from ..core import names
-from ..core.command import EXIT_FAILED
-from ..core.errors import SlurmShareError, UsageError
+from ..core.errors import UsageError
 from ..slurm.conf_text import Edit
 from .rules.choices import Choice
 from .rules.edits import difference
 from .rules.partial import NodesSeen
-from .text import say
+
+Action = Literal["check", "apply", "undo"]
 
 
 class LineReport(Struct, frozen=True):
@@ -83,11 +79,13 @@ class InstallReport(Struct, frozen=True):
 
 
 class Report:
-    """An InstallReport in the making."""
+    """An InstallReport in the making, and where a person is told the same."""
 
-    def __init__(self, action: Literal["check", "apply", "undo"], chosen: Sequence[str] = ()) -> None:
+    def __init__(self, action: Action, chosen: Sequence[str], say: Callable[[str], None]) -> None:
+        """`say` is given what a person is told, lines at a time."""
         self.action = action
         self.chosen = tuple(chosen)
+        self.say = say
         self.slurm_conf = ""
         self.changed = False
         self.files: list[FileReport] = []
@@ -98,7 +96,7 @@ class Report:
 
     def note(self, text: str) -> None:
         """Say something that is worth a look."""
-        say(f"note: {text}")
+        self.say(f"note: {text}")
         self.notes.append(text)
 
     def lacks(self, before: Mapping[str, str], after: Mapping[str, str], edits: Sequence[Edit]) -> None:
@@ -142,26 +140,3 @@ class Report:
             self.nodes,
             error,
         )
-
-
-def as_json(report: Report, work: Callable[[], int]) -> int:
-    """Do the work without a word and print the record of it. What the work raises is in it, and raised again."""
-    try:
-        with _silence():
-            code = work()
-    except SlurmShareError as error:
-        _print(report.done(names.EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED, str(error)))
-        raise
-    _print(report.done(code))
-    return code
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
-
-
-def _print(report: InstallReport) -> None:
-    # json and not msgspec: a file's bytes that are no UTF-8 are lone surrogates here, which it writes as escapes
-    print(json.dumps(msgspec.to_builtins(report), indent=2))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from ..core.installed import PLUGIN
-from ..core.terminal import print_lines, safe
+from ..core.terminal import safe
 from ..slurm.records import QueuedJob
 from .rules.edits import difference
 from .rules.lines import Present, SiteLines, site_lines
@@ -63,12 +63,6 @@ class Wanted(Struct, frozen=True):
         return " ".join(["slurm-share install --apply", *words, *named])
 
 
-def say(text: str) -> None:
-    """Lines for a person, and nothing for their terminal: other people's files are shown."""
-    if text:
-        print_lines(harmless(text).split("\n"))
-
-
 def harmless(text: str) -> str:
     """The text with its lines and tabs; every other sign that a terminal would obey is written as an escape."""
     return "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
@@ -79,16 +73,20 @@ def one_by_one(heading: str, sentences: Sequence[str]) -> str:
     return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])
 
 
-def show(present: Present, lines: SiteLines, after: Mapping[str, str]) -> list[str]:
-    """Say the diff of every file and what is for somebody to choose; what is worth a look, to be said then."""
+def missing(present: Present, lines: SiteLines, after: Mapping[str, str]) -> Iterator[str]:
+    """Return the diff of every file, and what is for somebody to choose."""
     for name, text in after.items():
-        say(difference(name, present.texts.get(name, ""), text).removesuffix("\n"))
+        yield difference(name, present.texts.get(name, ""), text).removesuffix("\n")
     for choice in lines.choices:
-        say(
+        yield (
             f"\nfor you to choose:  --with {choice.word}  "
             f"({'needed' if choice.is_needed else 'not needed, and not written without the word'})\n"
             f"  {choice.line}: {choice.consequence}"
         )
+
+
+def worth_a_look(lines: SiteLines) -> list[str]:
+    """Return what is worth a look, and changes nothing by itself."""
     here = Path(PLUGIN).exists()
     missing = f"{PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)"
     return [*lines.advice, *([] if here else [missing])]

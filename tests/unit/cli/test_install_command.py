@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slurm_share.cli import install
 from slurm_share.cli.main import main
 from slurm_share.core.settings import Configuration, Settings
-from slurm_share.install import journal, present
+from slurm_share.install import apply, files, journal, present, undo
 from slurm_share.install.journal import Change, Journal
 from slurm_share.install.report import InstallReport
 from slurm_share.slurm.conf_text import ConfText, Edit, parse
@@ -27,7 +26,7 @@ def conf(tmp_path, monkeypatch):
     """A site's slurm.conf, on a host where our packages are and Slurm is not."""
     for name in ("PROLOG", "EPILOG", "LUA"):
         (tmp_path / name).touch()
-        monkeypatch.setattr(install, name, str(tmp_path / name))
+        monkeypatch.setattr(apply, name, str(tmp_path / name))
     folder = tmp_path / "etc"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -107,7 +106,7 @@ def test_what_cannot_be_is_a_sentence_and_two(words, says, capsys):
 
 def test_hooks_that_are_not_there_are_not_named_in_slurm_conf(conf, monkeypatch, capsys):
     """Every node would be drained."""
-    monkeypatch.setattr(install, "PROLOG", "/nowhere/prolog")
+    monkeypatch.setattr(apply, "PROLOG", "/nowhere/prolog")
     before = content(conf)
     assert main(["install", "--apply", "--conf", str(conf)]) == 2
     assert "/nowhere/prolog is not on this host" in capsys.readouterr().err
@@ -196,7 +195,8 @@ def test_how_many_shares_run_is_said_where_slurm_answers(conf, capsys, monkeypat
     """At an --undo, and at a --check where there is something to take back."""
     known = {"name": "j", "user": "alice", "uid": 1, "partition": "gpu", "states": ("RUNNING",), "share": "2"}
     jobs = None if count is None else tuple(QueuedJob(job_id=number + 1, **known) for number in range(count))
-    monkeypatch.setattr(install, "read_shares", lambda: jobs)
+    for module in (apply, undo):
+        monkeypatch.setattr(module, "read_shares", lambda: jobs)
     assert main(["install", "--check", "--conf", str(conf)]) == 1
     assert says not in capsys.readouterr().out
     assert main(["install", "--apply", "--conf", str(conf)]) == 0
@@ -270,7 +270,7 @@ def test_a_user_is_shown_the_lines_though_the_journal_is_roots(conf, monkeypatch
     def refuse(folder):
         raise AssertionError("not to be read")
 
-    monkeypatch.setattr(install.install_files, "read_journal", refuse)
+    monkeypatch.setattr(files, "read_journal", refuse)
     assert main(["install", "--check", "--conf", str(conf)]) == 0
 
 
@@ -310,7 +310,7 @@ def test_an_undo_takes_out_the_comment_of_every_apply(conf):
 @pytest.mark.parametrize("word", ["--check", "--apply"])
 def test_what_the_controller_sent_is_no_place_for_lines(conf, capsys, monkeypatch, word):
     """A configless node lacks the controller's own files, and must."""
-    monkeypatch.setattr(install, "CONFIGLESS", conf.parent)
+    monkeypatch.setattr(apply, "CONFIGLESS", conf.parent)
     before = content(conf)
     assert main(["install", word, "--conf", str(conf)]) == 2
     assert "run this on the controller" in capsys.readouterr().err
@@ -416,10 +416,10 @@ def test_a_site_whose_nodes_are_not_all_ours_gets_wrappers(conf, capsys, monkeyp
     assert main(["install", "--names-hooks", "--conf", str(conf)]) == 0
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert "slurm-share-prolog.sh stays, for Slurm does not answer" in capsys.readouterr().out
-    monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"/etc/slurm/slurm-share-epilog.sh"}))
+    monkeypatch.setattr(undo, "read_hooks_in_force", lambda: frozenset({"/etc/slurm/slurm-share-epilog.sh"}))
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert content(conf).keys() == {"slurm.conf", "slurm-share-epilog.sh"}
-    monkeypatch.setattr(install, "read_hooks_in_force", lambda: frozenset({"/site/epilog"}))
+    monkeypatch.setattr(undo, "read_hooks_in_force", lambda: frozenset({"/site/epilog"}))
     assert main(["install", "--undo", "--conf", str(conf)]) == 0
     assert content(conf) == before
 
@@ -428,7 +428,7 @@ def test_a_wrapper_with_the_sites_own_lines_is_not_taken_away(conf, capsys, monk
     """They are nowhere else. --force takes it."""
     settings = Settings(node_feature="here")
     monkeypatch.setattr(present, "_configuration", lambda: Configuration(settings, {}))
-    monkeypatch.setattr(install, "read_hooks_in_force", frozenset)
+    monkeypatch.setattr(undo, "read_hooks_in_force", frozenset)
     conf.write_text(PLAIN.replace("NodeName=n1", "NodeName=n1 Feature=here"))
     assert main(["install", "--apply", "--with", "partial", "--conf", str(conf)]) == 0
     wrapper = conf.with_name("slurm-share-prolog.sh")

@@ -1,0 +1,169 @@
+"""`slurm-share install --check` and `--apply`: shows the lines that Slurm's files lack, and writes them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+from ..core.errors import UsageError
+from ..core.installed import EPILOG, LUA, PROLOG
+from ..slurm.conf import read_conf
+from ..slurm.conf_text import Edit
+from . import files as install_files
+from . import text as install_text
+from .journal import NAME, Change, copy_of
+from .nodes import nodes_with, see_controllers, see_nodes
+from .present import known_files, read_present, read_shares, without_lua
+from .report import Report
+from .rules.controllers import controller_notes, controller_refusals
+from .rules.edits import put_in
+from .rules.lines import Present, SiteLines
+from .rules.partial import MODE, WRAPPERS, is_wrapper, node_notes, node_refusals
+from .text import Wanted
+from .trial import validate
+
+CONFIGLESS = Path("/run/slurm/conf")
+"""Where slurmd and sackd put what the controller sends; slurmd makes it a link."""
+
+
+def check(conf: Path, wanted: Wanted, report: Report) -> bool:
+    """Show what is missing; return whether anything is. Raises UsageError where somebody has to choose first."""
+    _refuse_a_copy(conf)
+    # root's alone: a user is shown the lines, and not whether an --apply was interrupted
+    readable = os.access(conf.parent / NAME, os.R_OK)
+    journal = install_files.read_journal(conf.parent, known_files(conf)) if readable else None
+    if journal is not None and journal.state != "applied":
+        raise UsageError(
+            f"an --{'apply' if journal.state == 'applying' else 'undo'} was interrupted here on {journal.date}; "
+            "write --apply or --undo, either sets right what it left"
+        )
+    present = read_present(conf)
+    lines = wanted.lines(present)
+    _show(present, lines, _after(present, lines.edits), report)
+    # the site's remote command is root's to use, and a check starts no job
+    refusals = [*lines.refusals, *(_others(present, lines, wanted, report) if os.geteuid() == 0 else [])]
+    if refusals:
+        raise report.refuse("nothing can be written before this is settled:", refusals)
+    if journal is not None:
+        report.say(install_text.shares_now(read_shares()))
+    if lines.edits:
+        report.say(f"to write these lines:  {wanted.command(lines)}")
+    else:
+        report.say("no line is missing")
+    return bool(lines.edits)
+
+
+def apply(conf: Path, wanted: Wanted, report: Report) -> None:
+    """Write what is missing. Raises UsageError where somebody has to choose first, StateError for a file that cannot be
+    written."""
+    _refuse_a_copy(conf)
+    with install_files.alone(conf.parent):
+        known = known_files(conf)
+        say_settled(conf.parent, known, report)
+        present = read_present(conf)
+        lines = wanted.lines(present)
+        after = _after(present, lines.edits)
+        _show(present, lines, after, report)
+        refusals = [*lines.refusals, *_absent(), *without_lua(present.slurm)]
+        refusals += _others(present, lines, wanted, report, by_jobs=True)
+        if any(choice.is_needed for choice in lines.choices):
+            refusals.append(f"this is for you to choose, see above; if it may:  {wanted.command(lines)}")
+        if refusals:
+            raise report.refuse("nothing was written:", refusals)
+        if not lines.edits:
+            report.say("no line is missing; nothing was written")
+            return
+        validate(present, after, lines.edits, wanted, report)
+        number = _number(known)
+        changes = tuple(_change(present, name, text, lines.edits, number) for name, text in after.items())
+        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        install_files.apply(conf.parent, changes, date, known | after.keys())
+    report.wrote({change.file: change.copies[0] for change in changes if change.copies})
+    for change in changes:
+        report.say(f"wrote {change.file}" + (f"; as it was: {change.copies[0]}" if change.copies else ""))
+    does_without = WRAPPERS["Prolog"] in read_conf(conf).values("Prolog")
+    report.say(install_text.done(does_without=does_without))
+
+
+def _refuse_a_copy(conf: Path) -> None:
+    """Raises UsageError on a configless host: some of the files are the controller's alone, and none is kept."""
+    if conf.parent == CONFIGLESS.resolve():
+        raise UsageError(
+            f"{conf} was sent by the controller and is written anew at every reconfigure; run this on the controller"
+        )
+
+
+def say_settled(folder: Path, known: frozenset[str], report: Report) -> bool:
+    """Bring what was interrupted to an end, and say so; return whether there was something."""
+    said = install_files.settle(folder, known)
+    if said is not None:
+        report.say(said)
+    return said is not None
+
+
+def _after(present: Present, edits: tuple[Edit, ...]) -> dict[str, str]:
+    files = dict.fromkeys(edit.file for edit in edits)
+    return {file: put_in(present.texts.get(file, ""), [edit for edit in edits if edit.file == file]) for file in files}
+
+
+def _absent() -> list[str]:
+    """What the lines name, and is not here: a Prolog that is not there drains every node."""
+    return [
+        f"{file} is not on this host: install the package slurm-share, here and on every node, before its lines"
+        for file in (PROLOG, EPILOG, LUA)
+        if not Path(file).exists()
+    ]
+
+
+def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
+    """Show what is missing, and keep it."""
+    report.lacks(present.texts, after, lines.edits)
+    report.choices = lines.choices
+    for text in install_text.missing(present, lines, after):
+        report.say(text)
+    for note in install_text.worth_a_look(lines):
+        report.note(note)
+
+
+def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, *, by_jobs: bool = False) -> list[str]:
+    """Say which other hosts lack what the lines name; why nothing may be written therefore."""
+    if not lines.edits:
+        return []
+    controllers = see_controllers(present)
+    for note in controller_notes(controllers, list(dict.fromkeys(edit.file for edit in lines.edits))):
+        report.note(note)
+    refusals = list(controller_refusals(controllers))
+    if not any(edit.key in WRAPPERS for edit in lines.edits):
+        return refusals
+    feature = present.settings.node_feature
+    featured = nodes_with(present.slurm, feature) if feature else []
+    seen = see_nodes(present, by_jobs=by_jobs)
+    report.saw(seen)
+    for note in node_notes(seen, wanted.taken, feature, featured):
+        report.note(note)
+    return [*refusals, *node_refusals(seen, wanted.taken, feature, featured)]
+
+
+def _number(known: frozenset[str]) -> int:
+    """Of this apply's copies: one that no copy has, whoever made it."""
+    return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
+
+
+def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], number: int) -> Change:
+    old = present.texts.get(name)
+    return Change(
+        name,
+        as_bytes(old),
+        text.encode("utf-8", "surrogateescape"),
+        () if old is None else (copy_of(name, number),),
+        tuple(edit for edit in edits if edit.file == name),
+        mode=MODE if is_wrapper(name, text) else 0o644,
+    )
+
+
+def as_bytes(text: str | None) -> bytes | None:
+    """Return a text as it is written; None: there is no file."""
+    return None if text is None else text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,119 @@
+"""`slurm-share install --undo`: takes back what `--apply` wrote, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..core.errors import UsageError
+from ..slurm.conf import read_conf, read_text
+from ..slurm.conf_text import ConfText, Edit
+from ..slurm.remote_hosts import read_hooks_in_force
+from . import files as install_files
+from . import text as install_text
+from .apply import as_bytes, say_settled
+from .journal import NAME, Change
+from .present import known_files, read_shares
+from .report import FileReport, Report
+from .rules.edits import difference
+from .rules.partial import WRAPPERS, is_wrapper, wrapper
+from .rules.undo import undone
+from .trial import validate_undo
+
+
+def undo(conf: Path, report: Report, *, force: bool = False) -> None:
+    """Take back what --apply wrote. Raises UsageError where a line of ours was changed by hand since, StateError for a
+    file that cannot be written."""
+    with install_files.alone(conf.parent):
+        known = known_files(conf)
+        settled = say_settled(conf.parent, known, report)
+        journal = install_files.read_journal(conf.parent, known)
+        if journal is None:
+            if not _remove_wrappers(conf, report, force=force):
+                report.say("nothing to take back" + ("" if settled else f": there is no {conf.parent / NAME}"))
+            return
+        texts = {file: read_text(Path(file)) for file in sorted(known) if Path(file).exists()}
+        slurm = read_conf(conf) if str(conf) in texts else ConfText(conf, ())
+        files = tuple(map(str, slurm.files))
+        edits = {change.file: change.edits for change in journal.changes}
+        for change in journal.changes:
+            if is_wrapper(change.file, texts.get(change.file, "")):
+                edits.pop(change.file)  # slurmd runs it until the reconfigure, and without it drains the node
+        without = undone(edits, texts, files, str(conf.with_name("job_submit.lua")), force=force)
+        if without.by_hand:
+            for edit in without.by_hand:
+                report.say(_as_changed(edit, texts.get(edit.file, "")))
+            raise UsageError(
+                "nothing was taken back: the lines above are ours and were changed by hand since, so that our words "
+                "are not told from yours. Make each what the + says, or take it out, then write --undo again; "
+                "--undo --force takes out each of them whole"
+            )
+        validate_undo(slurm, without.texts, report)
+        first = {change.file: change.first for change in journal.changes}
+        # One that somebody has removed meanwhile stays so.
+        changes = [
+            Change(
+                file,
+                as_bytes(now),
+                None if now is None else _like_first(without.texts.get(file, now), first.get(file, as_bytes(now))),
+            )
+            for file in dict.fromkeys([*edits, *without.texts])
+            for now in (texts.get(file),)
+        ]
+        install_files.undo(conf.parent, journal, tuple(changes), known)
+    for change in changes:
+        if change.before != change.after:
+            report.say(f"{'removed' if change.after is None else 'took our lines out of'} {change.file}")
+            before, after = ((data or b"").decode("utf-8", "surrogateescape") for data in (change.before, change.after))
+            report.files.append(FileReport(change.file, False, (), difference(change.file, before, after)))
+            report.changed = True
+    _remove_wrappers(conf, report, force=force)
+    for note in without.notes:
+        report.note(note)
+    report.say(install_text.shares_now(read_shares()))
+    report.say(install_text.UNDONE)
+
+
+def _remove_wrappers(conf: Path, report: Report, *, force: bool) -> bool:
+    """Remove the wrappers that neither slurm.conf nor the configuration in force names; whether there was one. One that
+    somebody has changed stays, where it is not to go by `force`."""
+    ours = {conf.with_name(name): wrapper(key) for key, name in WRAPPERS.items()}
+    there = [file for file in ours if file.exists() and is_wrapper(str(file), read_text(file))]
+    if not there:
+        return False
+    named = _names(value for key in WRAPPERS for value in read_conf(conf).values(key)) if conf.exists() else set()
+    in_force = read_hooks_in_force()
+    for file in there:
+        if file.name in named or in_force is None or file.name in _names(in_force):
+            why = "Slurm does not answer, and " if in_force is None else ""
+            report.note(
+                f"{file} stays, for {why}slurmd runs it until the reconfigure; after that `slurm-share install --undo` "
+                "removes it"
+            )
+        elif not force and read_text(file).strip() != ours[file]:
+            report.note(
+                f"{file} stays, for it is not as slurm-share wrote it; `slurm-share install --undo --force` removes it"
+            )
+        else:
+            install_files.remove(file)
+            report.changed = True
+            report.say(f"removed {file}")
+    return True
+
+
+def _names(values: Iterable[str]) -> set[str]:
+    """File names without their folders: a site may have written the wrapper's whole path."""
+    return {value.rpartition("/")[2] for value in values}
+
+
+def _like_first(text: str, first: bytes | None) -> bytes | None:
+    """A file that was not there goes when nothing is left in it; one that had no newline at its end has none again."""
+    data = text.encode("utf-8", "surrogateescape")
+    if first is None:
+        return data if text.strip() else None
+    return first if data.rstrip(b"\n") == first.rstrip(b"\n") else data
+
+
+def _as_changed(edit: Edit, now: str) -> str:
+    like = [line for line in now.splitlines() if edit.word in line]
+    return difference(edit.file, "\n".join(like), edit.add)
