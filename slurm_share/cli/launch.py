@@ -15,6 +15,7 @@ from ..core.settings import Settings
 from ..triples import run_folder
 from ..triples.launcher import guard, report
 from ..triples.records import Run
+from .progress_line import LauncherLine
 
 
 def add_to(commands: Any) -> None:
@@ -37,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
     run = run_folder.read_run(folder)
     if arguments.summary:
         return _summarize(folder, run)
-    line = report.ProgressLine(run.tasks)
+    line = LauncherLine(run.tasks)
     in_slurm = "SLURM_JOB_ID" in os.environ
     code = guard.launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
     # Inside Slurm the job's script does so, when the launchers of all nodes are through.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,25 +28,20 @@ from ..slurm import cpu_limits
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import NodeKind
 from ..slurm.submit import submit
-from ..triples import inputs, mapreduce_folder, run_files
-from ..triples.follow import Line as ProgressLine
-from ..triples.follow import StandingReader, state_of
+from ..triples import follow, inputs, mapreduce_folder, run_files
 from ..triples.map_failures import failures
 from ..triples.records import Run, Triple
 from ..triples.rules import fitting, mapreduce, submission
 from ..triples.rules.fitting import Sharing
 from ..triples.rules.mapreduce import Folder, Item, Split
-from ..triples.rules.progress import line as standing_line
 from ..triples.run_folder import JOBS, RUN
 from .llmapreduce_options import PREFIX, Request, read
+from .progress_line import Line
 
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
 """One of these: a task's environment."""
 OUTER = ("SLURM_", "LLSUB_", "LLMR")
 """Beginnings of what a task knows of the job around it, which is not the place of the runs that it makes itself."""
-POLL_S = 0.25
-POLL_MOST_S = 3.0
-"""--wait: soon at first, for short runs; then seldom enough for a controller that many wait for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -439,9 +433,9 @@ def _in_the_queue(request: Request, folder: Folder, run: Run, command: Sequence[
 
 def _wait(folder: Folder, run: Run, jobs: Sequence[int]) -> int:
     path = Path(folder.path)
-    line = ProgressLine()
+    line = Line()
     try:
-        _follow(path, run, jobs, line)
+        follow.follow_map(path, run, jobs, line.show)
     except KeyboardInterrupt:
         line.end()
         numbers = ",".join(map(str, jobs))
@@ -454,30 +448,6 @@ def _wait(folder: Folder, run: Run, jobs: Sequence[int]) -> int:
         return names.EXIT_OK
     _say_unfinished(path)
     return EXIT_FAILED
-
-
-def _follow(path: Path, run: Run, jobs: Sequence[int], line: ProgressLine) -> None:
-    """Until Slurm has none of the jobs any more; one that does not answer is asked again."""
-    pause = POLL_S
-    began: tuple[float, int] | None = None
-    reader = StandingReader(path, run, jobs[0])
-    while True:
-        try:
-            queued = slurm_jobs.read_queue(jobs=jobs)[1]
-        except CommandError:
-            queued = None
-        if queued is not None:
-            if not queued:
-                return
-            first = min(queued, key=lambda job: job.job_id)
-            standing, now, rate = reader.read() if first.job_id == jobs[0] else None, time.monotonic(), None
-            if standing is not None:
-                ended = standing.done + standing.failed
-                began = began or (now, ended)
-                rate = (ended - began[1]) / (now - began[0]) if now > began[0] else None
-            line.show(standing_line(standing, state_of(first, time.time()), rate or None, reader.silent(now)))
-        time.sleep(pause)
-        pause = min(POLL_MOST_S, pause * 1.25)
 
 
 def _say_unfinished(path: Path) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import gpu_words, names, version
-from ..core.command import enter, forget_output
+from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
 from ..node import processes as node_processes
 from ..node.records import Core
@@ -31,6 +31,7 @@ from ..triples.rules import triple as rule_triple
 from ..triples.rules.fitting import Grant, Sharing
 from ..triples.rules.progress import all_done
 from ..triples.rules.submission import Wishes
+from .progress_line import Line
 
 PROGRAM = "llsub"
 ROWS = 32
@@ -191,7 +192,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     wishes = _wishes(arguments)
     if arguments.watch is not None:
         _alone(arguments, script_arguments, "--watch", ())
-        return follow.watch(_newest() if arguments.watch == "" else _folder(arguments.watch))
+        return _watch(_newest() if arguments.watch == "" else _folder(arguments.watch))
     if arguments.resume is not None:
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
         return _resume(_own_folder(arguments.resume), wishes, arguments)
@@ -243,6 +244,26 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
             continue
         if getattr(arguments, action.dest) != action.default:
             raise UsageError(f"{action.option_strings[0]} has no effect beside {option}; leave it away")
+
+
+def _watch(folder: Path, job: int | None = None) -> int:
+    """Show how far the run's last job is until it is over; 0 where every task is done, 1 otherwise.
+
+    Raises UsageError for a run that has no job.
+    """
+    run = run_folder.read_run(folder)
+    job = follow.find_job(folder) if job is None else job
+    line = Line()
+    try:
+        follow.follow(folder, run, job, line.show)
+    except KeyboardInterrupt:
+        line.end()
+        print(f"job {job} runs on: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    line.end()
+    is_done, sentence = follow.read_outcome(folder, run, job)
+    print(sentence)
+    return names.EXIT_OK if is_done else EXIT_FAILED
 
 
 # ---- Without a triple ----
@@ -444,7 +465,7 @@ def _submit_new(plan: _Plan, wishes: Wishes, *, wait: bool) -> int:
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
     print(f"llsub --watch {folder.name} shows how far it is, llkill {job} ends it")
-    return follow.watch(folder, job) if wait else names.EXIT_OK
+    return _watch(folder, job) if wait else names.EXIT_OK
 
 
 def _how_many(run: Run) -> str:
@@ -626,7 +647,7 @@ def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
     if not argv:
         print(f"{left}; {whose}")
         return _become_launcher(folder, None, environ)
-    return follow.watch(folder, job) if arguments.wait else names.EXIT_OK
+    return _watch(folder, job) if arguments.wait else names.EXIT_OK
 
 
 def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:

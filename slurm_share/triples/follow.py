@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..core.background import Beside
-from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED
 from ..core.errors import CommandError, StateError, UsageError
 from ..core.text import span_words
 from ..slurm import jobs as slurm_jobs
@@ -22,43 +20,33 @@ from .rules.progress import line as standing_line
 PAUSE_S = 1.0
 QUEUE_EVERY_S = 5.0
 """Slurm is asked no oftener: its controller serves everybody."""
+POLL_S = 0.25
+POLL_MOST_S = 3.0
+"""A map: soon at first, for short runs; then seldom enough for a controller that many wait for."""
 SILENT_S = 60.0
 """A network file system may show new contents of a file that late."""
 DAY_S = 86400
-LINE_EVERY_S = 30.0
-"""Where no terminal shows it, lines are kept."""
 
 
-def watch(folder: Path, job: int | None = None) -> int:
-    """Show how far the run's last job is until it is over; 0 where every task is done, 1 otherwise.
-
-    Raises UsageError for a run that has no job.
-    """
-    run = run_folder.read_run(folder)
+def find_job(folder: Path) -> int:
+    """Return the number of the run's last job. Raises UsageError for a run that has none."""
     jobs = run_folder.read_jobs(folder)
-    job = job if job is not None else jobs[-1] if jobs else None
-    if job is None:
+    if not jobs:
         raise UsageError(f"{folder.name} was not given to the scheduler; there is nothing to watch")
-    line = Line()
-    try:
-        _follow(folder, run, job, line)
-    except KeyboardInterrupt:
-        line.end()
-        print(f"job {job} runs on: llsub --watch {folder.name} shows it again, llkill {job} ends it", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    line.end()
+    return jobs[-1]
+
+
+def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
+    """Return whether every task is done, now that the job is over, and the sentence that says so."""
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
-        print(f"{folder.name}: {all_done(run.tasks)}")  # only then its last job takes the folder away
-        return 0
+        return True, f"{folder.name}: {all_done(run.tasks)}"  # only then its last job takes the folder away
     done = len(result_files.read_done(folder, run))
     if done >= run.tasks:
-        print(f"{folder.name}: {all_done(run.tasks)}")
-        return 0
-    print(
+        return True, f"{folder.name}: {all_done(run.tasks)}"
+    return False, (
         f"{folder.name}: {done} of {submission.counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
         f"{_log_words(folder, run, job)}; llsub --resume {folder.name} runs what is left"
     )
-    return EXIT_FAILED
 
 
 def _log_words(folder: Path, run: Run, job: int) -> str:
@@ -74,8 +62,8 @@ def _log_words(folder: Path, run: Run, job: int) -> str:
     return f"what became of the others is in {file}"
 
 
-def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
-    """Show how far the job is until Slurm no longer has it.
+def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> None:
+    """Show how far the job is until Slurm no longer has it: `show` is given a line about once a second.
 
     Slurm is asked in another thread, so that a controller that does not answer does not stop the reading of the run's
     folder.
@@ -111,8 +99,33 @@ def _follow(folder: Path, run: Run, job: int, line: Line) -> None:
         if silent_since is not None:
             said += f"; Slurm does not answer, its word is {span_words(now - silent_since)} old"
         if said:
-            line.show(said)
+            show(said)
         time.sleep(PAUSE_S)
+
+
+def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str], None]) -> None:
+    """Show how far a map and its reducer are until Slurm has none of their jobs; one that does not answer is asked
+    again. `jobs`: the map's, and the reducer's."""
+    pause = POLL_S
+    began: tuple[float, int] | None = None
+    reader = StandingReader(folder, run, jobs[0])
+    while True:
+        try:
+            queued = slurm_jobs.read_queue(jobs=jobs)[1]
+        except CommandError:
+            queued = None
+        if queued is not None:
+            if not queued:
+                return
+            first = min(queued, key=lambda job: job.job_id)
+            standing, now, rate = reader.read() if first.job_id == jobs[0] else None, time.monotonic(), None
+            if standing is not None:
+                ended = standing.done + standing.failed
+                began = began or (now, ended)
+                rate = (ended - began[1]) / (now - began[0]) if now > began[0] else None
+            show(standing_line(standing, state_of(first, time.time()), rate or None, reader.silent(now)))
+        time.sleep(pause)
+        pause = min(POLL_MOST_S, pause * 1.25)
 
 
 def _in_queue(job: int) -> QueuedJob | None:
@@ -179,31 +192,3 @@ class StandingReader:
 
 def _requeues(job: str) -> int:
     return int(job.partition(".")[2] or 0)
-
-
-class Line:
-    """On a terminal one line, written over; elsewhere a line now and then."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stdout.isatty()
-        self._text, self._at = "", float("-inf")
-
-    def show(self, text: str) -> None:
-        """Put it in the place of the last one."""
-        now = time.monotonic()
-        if self._terminal:
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: a terminal that nobody gave a size
-            sys.stdout.write(f"\r\x1b[K{text[: columns - 1]}")
-        elif text != self._text and now - self._at >= LINE_EVERY_S:
-            sys.stdout.write(f"{text}\n")
-            self._at = now
-        else:
-            return  # `_text` is what was shown last: what stays as it is now is still shown later
-        self._text = text
-        sys.stdout.flush()
-
-    def end(self) -> None:
-        """What comes next begins on a line of its own."""
-        if self._terminal and self._text:
-            sys.stdout.write("\n")
-            sys.stdout.flush()

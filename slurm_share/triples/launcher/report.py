@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,11 +14,10 @@ from rich.text import Text
 
 from ...core.text import fold_some
 from .. import run_folder
-from ..records import Ended, Progress, Run
+from ..records import Ended, Run
 from ..result_files import ResultFiles
 from ..rules.account import WORDS, Account, Tally
 from ..rules.failing import is_too_much
-from ..rules.progress import Standing, in_words
 from ..rules.submission import counted
 
 ROWS = 200
@@ -171,27 +169,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-class ProgressLine:
-    """One line on a terminal, written over and over; nothing where nobody watches."""
-
-    def __init__(self, total: int, stream: int = 2) -> None:
-        self._total = total
-        self._stream = stream
-        self._watched = os.isatty(stream)
-        self._since = time.monotonic()
-
-    def show(self, progress: Progress) -> None:
-        """Draw it; the last time with its line end."""
-        if not self._watched:
-            return
-        over = progress.done + progress.failed
-        standing = Standing(self._total, progress.done, progress.failed, progress.running)
-        text = in_words(standing, over / max(time.monotonic() - self._since, 0.001) if over else None)
-        end = "\n" if progress.ended else ""
-        try:
-            width = os.get_terminal_size(self._stream).columns
-            os.write(self._stream, f"\r\x1b[K{text[: max(width - 1, 1)]}{end}".encode())
-        except OSError:
-            self._watched = False

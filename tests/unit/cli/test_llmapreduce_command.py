@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.cli import llfree, llkill, llmapreduce, llstat
+from slurm_share.cli import llfree, llkill, llmapreduce, llstat, progress_line
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
@@ -207,8 +207,8 @@ def test_waiting_says_how_far_the_jobs_are(
         return None, answer
 
     monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
-    monkeypatch.setattr(llmapreduce.time, "sleep", lambda _: None)
-    monkeypatch.setattr(follow, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(follow.time, "sleep", lambda _: None)
+    monkeypatch.setattr(progress_line, "LINE_EVERY_S", 0.0)
     (node / run_folder.PROGRESS).unlink()
     (node / run_folder.RESULTS).unlink()
     capsys.readouterr()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slurm_share.cli import llsub
+from slurm_share.cli import llsub, progress_line
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs
 from slurm_share.triples import follow, run_folder
@@ -575,15 +575,15 @@ def test_in_a_log_the_last_state_is_told_once_it_may_be(
 ) -> None:
     """Lines come half a minute apart; a state that came sooner and stays is told then."""
     now = 100.0
-    monkeypatch.setattr(follow.time, "monotonic", lambda: now)
-    line = follow.Line()
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: now)
+    line = progress_line.Line()
     line.show("pending")
     now += 1.0
     line.show("8 running")
     assert capsys.readouterr().out == "pending\n"
-    now += follow.LINE_EVERY_S
+    now += progress_line.LINE_EVERY_S
     line.show("8 running")
-    now += follow.LINE_EVERY_S
+    now += progress_line.LINE_EVERY_S
     line.show("8 running")
     assert capsys.readouterr().out == "8 running\n"
 
@@ -594,6 +594,6 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_end_it(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(follow, "_follow", interrupted)
+    monkeypatch.setattr(follow, "follow", interrupted)
     assert call("./task.sh", "[1,2]", "--wait") == 130
     assert "job 4711 runs on: llsub --watch LLSUB.1 shows it again, llkill 4711 ends it" in capsys.readouterr().err
