@@ -58,7 +58,7 @@ def _minutes(text: str) -> int:
 def archive(arguments: argparse.Namespace) -> int:
     """Look, and append. Raises UsageError, StateError, CommandError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..history import archive_writer as actuator
+    from ..history import archive as archive_files
     from ..history.rules import samples
 
     configuration = config.load()
@@ -69,8 +69,8 @@ def archive(arguments: argparse.Namespace) -> int:
     found = samples.samples(
         survey, records.slot(survey.taken, interval_s), interval_s, settings, configuration.partitions
     )
-    actuator.prepare(folder, settings.operators_group)
-    done = actuator.append(folder, found, settings.operators_group, Deadline.after(LOCK_S))
+    archive_files.prepare(folder, settings.operators_group)
+    done = archive_files.append(folder, found, settings.operators_group, Deadline.after(LOCK_S))
     there = f", {done.there} there already" if done.there else ""
     torn = f"; half a line at its end was cut off ({done.torn_bytes} bytes)" if done.torn_bytes else ""
     print(

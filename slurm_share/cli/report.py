@@ -58,7 +58,7 @@ def print_report(arguments: argparse.Namespace) -> int:
     """Read, add up, show. Raises UsageError, StateError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
     from ..history import report_text
-    from ..history.archive_reader import Archive
+    from ..history.archive import Archive
     from ..history.rules import report as decide
 
     if arguments.week is not None and (arguments.first or arguments.last):
@@ -84,12 +84,12 @@ def print_report(arguments: argparse.Namespace) -> int:
 
 
 def _write_drafts(folder: Path, found: Report, url: str) -> None:
-    from ..history import archive_writer as actuator
+    from ..history import archive as archive_files
     from ..history import report_text
     from ..history.rules import report as decide
 
     uses = decide.to_write_to(found)
-    left_out = actuator.write_drafts(folder, report_text.drafts(uses, found, url), found.period.word)
+    left_out = archive_files.write_drafts(folder, report_text.drafts(uses, found, url), found.period.word)
     count = len(uses) - len(left_out)
     print(f"slurm-share: {count} draft{'s' * (count != 1)} in {terminal.safe(str(folder))}", file=sys.stderr)
     for user in left_out:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import stat
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.errors import SlurmShareError, StateError
+from ..core.errors import CommandError, SlurmShareError, StateError
 from ..core.installed import EPILOG_NAME
 from ..core.paths import Paths
-from ..core.process import Deadline
+from ..core.process import Deadline, finish
 from ..core.settings import Configuration, Settings
+from ..mps.control import SEARCH_PATH
 from ..node import processes
 from ..node.gpus import compute_mode
 from ..share import ledger_file, state
@@ -19,7 +23,6 @@ from ..share.backends import registry
 from ..share.backends.base import Host, Leftovers, UserGpu
 from ..share.records import Ledger
 from ..share.rules import reconcile, site
-from . import fix_actions
 from .checks import fixable
 from .checks.fixable import Mend
 from .facts.records import Facts
@@ -31,6 +34,8 @@ ASK_S = 3.0
 """For a daemon's answer about its clients."""
 START_S = 5.0
 """For the start of an Epilog, beyond what it may take."""
+CHOOSE_S = 120.0
+"""For slurm-share-plugin where it has to compile the plugin; on two cores that takes seconds."""
 
 
 STILL = "it is as before; the hooks' log may say why"
@@ -76,7 +81,7 @@ def _one(one: Mend, facts: Facts, settings: Settings) -> None:
     if one.kind == "epilog":
         state.prepare(Paths())
         state.make_job_folder(Paths(), one.job_id)  # without one the Epilog takes the job for one without a share
-        fix_actions.run_epilog(
+        run_epilog(
             next(path for path in facts.hooks if path.endswith(EPILOG_NAME)),
             one.job_id,
             one.uid,
@@ -86,11 +91,11 @@ def _one(one: Mend, facts: Facts, settings: Settings) -> None:
             timeout_s=site.hook_needs_s(settings)[1] + START_S,
         )
     elif one.kind == "choose":
-        fix_actions.choose_plugin(one.path)
+        choose_plugin(one.path)
     elif one.kind == "relink":
-        fix_actions.relink(one.path, one.target)
+        relink(one.path, one.target)
     elif one.kind == "narrow":
-        fix_actions.narrow(one.path)
+        narrow(one.path)
     elif one.kind == "mode":
         _restore_mode(one.target, settings)
     else:
@@ -145,3 +150,81 @@ def _stop_daemon(one: Mend, settings: Settings) -> None:
     for user in done.users:
         who = f"process {user.pid} ({user.name or '?'}) of uid {user.uid}"
         raise StateError(one.path, f"is left alone: {who} uses it")
+
+
+# --- What it does with its own hands. Each can be done twice. --------------------------------------------------------
+
+
+def run_epilog(
+    program: str,
+    job_id: int,
+    uid: int,
+    node: str,
+    *,
+    restart_count: int | None,
+    partition: str | None,
+    timeout_s: float,
+) -> None:
+    """Run our Epilog as slurmd would for a job that is over. Raises CommandError where it fails or does not end.
+
+    With the restart count that the ledger has, the Epilog leaves alone a later run of the same job.
+    """
+    environ = {
+        "PATH": SEARCH_PATH,
+        "SLURM_JOB_ID": str(job_id),
+        "SLURM_JOB_UID": str(uid),
+        "SLURM_JOB_GID": str(_group_of(uid)),
+        "SLURMD_NODENAME": node,
+        "SLURM_SCRIPT_CONTEXT": "epilog_slurmd",
+    }
+    if restart_count is not None:
+        environ["SLURM_JOB_RESTART_COUNT"] = str(restart_count)
+    if partition is not None:
+        environ["SLURM_JOB_PARTITION"] = partition
+    done = finish([program], timeout_s=timeout_s, env=environ)
+    if done.code:
+        raise CommandError((program,), done.code, done.stderr)
+
+
+def _group_of(uid: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid
+
+
+def choose_plugin(program: str) -> None:
+    """Run the package's slurm-share-plugin, which makes the plugin's link. Raises CommandError with its reason."""
+    done = finish([program], timeout_s=CHOOSE_S, env={"PATH": SEARCH_PATH})
+    if done.code:
+        raise CommandError((program,), done.code, done.stderr)
+
+
+def relink(path: str, target: str) -> None:
+    """Point a link elsewhere, in one step. Raises StateError where there is something else than a link, OSError."""
+    try:
+        os.readlink(path)  # noqa: PTH115
+    except FileNotFoundError as error:
+        raise StateError(path, "is gone: install slurm-share-spank") from error
+    except OSError as error:
+        raise StateError(path, "is no link: put the object there by hand") from error
+    new = f"{path}.new"
+    try:
+        os.unlink(new)  # noqa: PTH108  (of one who was killed here)
+    except FileNotFoundError:
+        pass
+    os.symlink(target, new)  # noqa: PTH211
+    os.replace(new, path)  # noqa: PTH105
+
+
+def narrow(path: str) -> None:
+    """Take from a file or folder of root's what lets others write to it. Raises StateError where it is not root's,
+    OSError where it is a link or gone."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        seen = os.fstat(fd)
+        if seen.st_uid != 0:
+            raise StateError(path, f"belongs to uid {seen.st_uid}: see who put it there, then remove it")
+        os.fchmod(fd, stat.S_IMODE(seen.st_mode) & ~0o022)
+    finally:
+        os.close(fd)

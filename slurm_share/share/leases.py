@@ -1,4 +1,5 @@
-"""The leases of a node launcher: a lock on the file of each slot that one of its processes has.
+"""The leases of a node launcher: a lock on the file of each slot that one of its processes has; and which slots of a
+job are taken, without taking one to find out.
 
 The twin of plugins/leases.c for a holder that is no slurmstepd; the format of the files, and what a lock means, stands
 in `names.py`. The launcher holds its slots from before its first task to after its last one: between two tasks of a
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from ..core import locks, names, process
 from ..core.errors import StateError
+from ..core.paths import Paths
 from ..core.process import Deadline
 from . import slot_queue
 
@@ -32,6 +34,7 @@ _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 """O_NONBLOCK: a FIFO in a file's place, which is its user's to make, must not hold up anybody."""
 _HOLDING = re.compile(rb"step [0-9]{1,19} holder [0-9]{1,19} [0-9]{1,19} task ([0-9]{1,19}) ([0-9]{1,19})\n")
 _TEXT_MAX = 128
+_LOCKS = Path("/proc/locks")
 
 
 class Leases:
@@ -176,3 +179,29 @@ def _put(fd: int, text: str) -> None:
 def _unlock_and_close(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
+
+
+# --- From outside -----------------------------------------------------------------------------------------------------
+
+
+def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> frozenset[int] | None:
+    """Numbers of the job's `slots` slots that a slurmstepd holds; None where that cannot be seen. Their folder is not
+    for listing, not even to their user, so the files are asked for by name.
+
+    A lock that is tried is a lock that is held for a moment, and a task would be refused for it. The kernel's own list
+    (proc(5), /proc/locks) names device and inode of every lock; in another pid namespace it may show none of them.
+    """
+    try:
+        held = {_inode(line) for line in locks.read_text(encoding="ascii").splitlines() if " FLOCK " in line}
+        found = [(number, os.lstat(paths.slots(job_id) / str(number))) for number in range(slots)]
+    except OSError:
+        return None
+    return frozenset(
+        number for number, stat in found if (os.major(stat.st_dev), os.minor(stat.st_dev), stat.st_ino) in held
+    )
+
+
+def _inode(line: str) -> tuple[int, int, int]:
+    """`1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF` -> (0, 42, 4321)."""
+    major, minor, inode = next(word for word in line.split() if word.count(":") == 2).split(":")
+    return int(major, 16), int(minor, 16), int(inode)

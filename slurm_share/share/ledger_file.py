@@ -1,17 +1,20 @@
-"""The ledger and the plans, as they stand on disk."""
+"""Reads the ledger and the plans as they stand on disk; state.py writes them. The ledger is JSON, the text of a plan is
+in plan.py."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import msgspec
+
 from ..core import names
 from ..core.errors import StateError
 from ..core.paths import Paths
-from . import ledger
 from . import plan as plan_text
 from .records import Ledger, Plan
 
+VERSION = 1
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -29,8 +32,32 @@ def read_ledger(paths: Paths, boot_id: str) -> Ledger:
         data = paths.ledger.read_bytes()
     except FileNotFoundError:
         return Ledger(boot_id)
-    read = ledger.parse(data, str(paths.ledger))
+    read = parse_ledger(data, str(paths.ledger))
     return read if read.boot_id == boot_id else Ledger(boot_id)
+
+
+def render_ledger(ledger: Ledger) -> bytes:
+    """Return the ledger as JSON with its version."""
+    return msgspec.json.encode({"version": VERSION, "ledger": ledger})
+
+
+def parse_ledger(data: bytes, file: str = "ledger") -> Ledger:
+    """Return the ledger in `data`. Raises StateError, naming `file`, for anything `render_ledger` does not write."""
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != VERSION:
+            raise StateError(file, f"version {version} was written by another release; this one knows {VERSION}")
+        return msgspec.json.decode(data, type=_Envelope).ledger
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StateError(file, f"is not a ledger: {error}") from error
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+class _Envelope(msgspec.Struct):
+    ledger: Ledger
 
 
 def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:

@@ -17,8 +17,7 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.settings import Settings
 from slurm_share.node import processes as node_processes
-from slurm_share.node import scratch as scratch_reader
-from slurm_share.node import scratch_removal, termination
+from slurm_share.node import scratch, termination
 from slurm_share.node.gpus import compute_mode
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
@@ -282,7 +281,7 @@ def clean_up_after(
     seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
     until = deadline.part(LAST_RATIO).at_most(LIST_S)
     files = {
-        (uid, folder): scratch_reader.read_owned(folder, uid, until)
+        (uid, folder): scratch.read_owned(folder, uid, until)
         for uid in sorted(wanted)
         for word, folder in (("shm", str(paths.shm)), ("tmp", str(paths.tmp)))
         if word in wanted[uid]
@@ -292,7 +291,7 @@ def clean_up_after(
         ledger = hook.read_ledger(paths, who)
         gone = owners.without_job(wanted, ledger, live)
         files = {(uid, folder): owned for (uid, folder), owned in files.items() if uid in gone}
-        new = {where: scratch_removal.new_aside(where[1]) for where, owned in files.items() if owned.names}
+        new = {where: scratch.new_aside(where[1]) for where, owned in files.items() if owned.names}
         for (uid, _), aside in new.items():
             ledger = reconcile.name_aside(ledger, next(entry for entry in last if entry.uid == uid), aside)
         if new:
@@ -303,7 +302,7 @@ def clean_up_after(
                 hook.report(who, f"not all of {folder} was looked at for files of uid {uid}: there are too many")
                 found.causes.add(drain.OUT_OF_TIME)
             if owned.names:
-                taken = scratch_removal.set_aside(folder, owned.names, uid, new[uid, folder], until)
+                taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], until)
                 hook.report(who, f"{taken.count} of uid {uid} in {folder} removed, who has no job here any more")
                 for problem in taken.problems:
                     hook.report(who, problem)
@@ -316,7 +315,7 @@ def clean_up_after(
     for one in strays.values():
         where = "on a GPU " if one in on_gpus else ""
         hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
-    rest = scratch_removal.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
+    rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
     if rest is not None:
         hook.report(who, f"not all of it is removed yet: {rest}")
         found.causes.add(drain.OUT_OF_TIME)

@@ -20,7 +20,7 @@ from ..core.paths import Paths
 from ..core.process import Deadline
 from ..core.records import Owner
 from ..core.settings import Settings
-from . import ledger as ledger_bytes
+from . import ledger_file
 from . import plan as plan_text
 from .records import Ledger, Unshared
 
@@ -64,7 +64,7 @@ def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
         if os.geteuid() == 0:
             os.fchown(fd, 0, group or 0)
 
-    _write_whole(paths.ledger, ledger_bytes.render(ledger), give)
+    _write_whole(paths.ledger, ledger_file.render_ledger(ledger), give)
 
 
 def make_job_folder(paths: Paths, job_id: int) -> None:

@@ -17,7 +17,7 @@ from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
 from ..slurm import jobs as slurm_jobs
-from . import leases_read, ledger_file
+from . import leases, ledger_file
 from .backends import registry
 from .backends.base import Host
 from .records import LedgerJob, Plan
@@ -75,7 +75,7 @@ def read_status() -> Status:
         gpus,
         tasks=tasks,
         owners={pid: processes.read_owner(pid) for pid in tasks},
-        leased={job.job_id: leases_read.read_leased(paths, job.job_id, job.slots) for job in jobs},
+        leased={job.job_id: leases.read_leased(paths, job.job_id, job.slots) for job in jobs},
         daemons={gpu: _daemon(host, job.uid, gpu) for job in jobs for gpu in job.gpus},
         everything=everything,
         problems=tuple(problems),

@@ -20,7 +20,7 @@ from slurm_share.triples.rules import triple as triples
 from slurm_share.core.errors import LaunchError
 from slurm_share.triples.launcher import node
 from slurm_share.core.paths import Paths
-from slurm_share.share import leases_read as leases
+from slurm_share.share import leases
 from slurm_share.mps import status as mps
 from slurm_share.triples.records import Run
 

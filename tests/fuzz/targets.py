@@ -36,7 +36,7 @@ from slurm_share.node import cgroups, step_trees
 from slurm_share.node import processes as node_processes
 from slurm_share.node.gpus import binding
 from slurm_share.node.records import Gpu
-from slurm_share.share import ledger, option
+from slurm_share.share import ledger_file, option
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
 from slurm_share.share.records import (
@@ -147,11 +147,11 @@ def try_plan(data: bytes) -> None:
 
 def try_ledger(data: bytes) -> None:
     try:
-        read = ledger.parse(data)
+        read = ledger_file.parse_ledger(data)
     except StateError as error:
         is_line(str(error))
         raise
-    assert ledger.parse(ledger.render(read)) == read
+    assert ledger_file.parse_ledger(ledger_file.render_ledger(read)) == read
 
 
 def try_gpu(data: bytes) -> None:
@@ -350,7 +350,9 @@ _PLANS = (
     b"SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/p0 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M X?=0.4\n"
     b"slot 1 part=1/2 CUDA_VISIBLE_DEVICES=GPU-1 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5\nend\n",
 )
-_LEDGER = ledger.render(Ledger(BOOT, jobs=(LedgerJob(4711, 2001, "4,mem=8192M", ("GPU-1",), 4, 1795271308.0),)))
+_LEDGER = ledger_file.render_ledger(
+    Ledger(BOOT, jobs=(LedgerJob(4711, 2001, "4,mem=8192M", ("GPU-1",), 4, 1795271308.0),))
+)
 _PROCESSES = (
     b"slurmstepd: [4711.0]\fSLURM_JOB_ID=4711\0CUDA_MPS_PIPE_DIRECTORY=/run/x\0\fslurmstepd\f0::/system.slice/"
     b"slurmstepd.scope/job_4711/step_0/user/task_0\n",

@@ -23,8 +23,7 @@ from slurm_share.core.process import Deadline
 from slurm_share.core.settings import Settings
 from slurm_share.mps import daemons, status
 from slurm_share.mps.records import MpsProcess, MpsStopped
-from slurm_share.node import processes, scratch_removal
-from slurm_share.node import scratch as scratch_reader
+from slurm_share.node import processes, scratch
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, ledger_file, release, state
 from slurm_share.share.backends import registry
@@ -758,7 +757,7 @@ STEPS = [
     (release, "end_leftovers"),
     (release, "clean_up_after"),
     (processes, "read_processes_of"),
-    (scratch_removal, "remove"),
+    (scratch, "remove"),
 ]
 """Each of them with more of the user's things away."""
 
@@ -829,9 +828,9 @@ def test_a_job_that_is_requeued_meanwhile_keeps_what_its_second_run_has(node, mo
     [
         (release, "end_leftovers"),
         (release, "clean_up_after"),
-        (scratch_removal, "set_aside"),
+        (scratch, "set_aside"),
         (release.termination, "end_processes"),
-        (scratch_removal, "remove"),
+        (scratch, "remove"),
     ],
 )
 def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatch, room, step):
@@ -879,7 +878,7 @@ def test_names_that_look_like_what_was_set_aside_cost_no_other_user_time(node, m
     bob's, and nobody looks at it again after the one look at the folder."""
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers")
-    node.put(node.paths.shm, BOB, *(f"{scratch_removal.ASIDE}{number}" for number in range(300)))
+    node.put(node.paths.shm, BOB, *(f"{scratch.ASIDE}{number}" for number in range(300)))
     assert node.epilog(1)
     assert node.files() == NOTHING
     assert len(node.common()) == 300
@@ -903,13 +902,13 @@ def test_a_clean_up_that_times_out_is_said_and_the_next_hook_goes_on(node, monke
         if slow == "remove":
             late.setattr(release, "REMOVE_S", 0.1)
             sleep = ["/bin/sleep", "600"]
-            late.setattr(scratch_removal, "run", lambda argv, timeout_s: process.run(sleep, timeout_s=timeout_s))
+            late.setattr(scratch, "run", lambda argv, timeout_s: process.run(sleep, timeout_s=timeout_s))
         else:
             late.setattr(release, "LIST_S" if slow == "list" else "ASIDE_S", 0.0)
         assert node.epilog(1)
     (leaving,) = node.ledger().leaving
     assert node.said("but for what takes longer: the next hook goes on") == 1
-    waiting = [name for name in node.common() if name.startswith(f"shm/{scratch_removal.ASIDE}")]
+    waiting = [name for name in node.common() if name.startswith(f"shm/{scratch.ASIDE}")]
     assert [f"{node.root}/{name}" for name in waiting[:1]] == (list(leaving.asides) if slow == "remove" else [])
     another_hook(monkeypatch)
     assert node.prolog(2, uid=BOB, share="4", now=2000.0)
@@ -925,7 +924,7 @@ def test_what_was_set_aside_goes_though_its_user_is_here_again(node, monkeypatch
     here_alone(node, 1)
     node.put(node.paths.shm, ALICE, "hers/a")
     with monkeypatch.context() as late:
-        late.setattr(scratch_removal, "remove", lambda *_: "no answer within 5 s")
+        late.setattr(scratch, "remove", lambda *_: "no answer within 5 s")
         assert node.epilog(1)
     here_alone(node, 2)
     node.live.append(LiveJob(2, ALICE))
@@ -1253,10 +1252,10 @@ class Slow:
         node.gpus(FakeNvml().gpu(pids=(hers.pid,)).gpu(), monkeypatch)
         monkeypatch.setattr(release.termination, "end_processes", self.whole(lambda some, _: tuple(some)))
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))
-        owned = scratch_reader.Owned(("a",), is_whole=True)
-        monkeypatch.setattr(scratch_reader, "read_owned", self.whole(lambda *_: owned))
-        monkeypatch.setattr(scratch_removal, "set_aside", self.whole(lambda *_: scratch_removal.Taken()))
-        monkeypatch.setattr(scratch_removal, "remove", self.whole(lambda *_: None))
+        owned = scratch.Owned(("a",), is_whole=True)
+        monkeypatch.setattr(scratch, "read_owned", self.whole(lambda *_: owned))
+        monkeypatch.setattr(scratch, "set_aside", self.whole(lambda *_: scratch.Taken()))
+        monkeypatch.setattr(scratch, "remove", self.whole(lambda *_: None))
 
     @property
     def took(self):

@@ -134,8 +134,8 @@ def test_what_was_fixed_and_what_was_not(login, capsys, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     plans = iter([todo, todo, todo[:1]])
     monkeypatch.setattr(fixes.fixable, "plan", lambda facts: next(plans))
-    monkeypatch.setattr(fixes.fix_actions, "relink", relink)
-    monkeypatch.setattr(fixes.fix_actions, "narrow", done.append)
+    monkeypatch.setattr(fixes, "relink", relink)
+    monkeypatch.setattr(fixes, "narrow", done.append)
     assert main(["doctor", "--fix", "--quiet"]) == 2
     assert done == [("/p", "26.05/p"), "/l"]
     out = capsys.readouterr().out.splitlines()
@@ -148,7 +148,7 @@ def test_what_is_as_before_was_not_fixed(login, capsys, monkeypatch):
     """An Epilog that ends with 0 may have found that the job is here again."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(fixes.fixable, "plan", lambda facts: [Mend("narrow", "the log", path="/l")])
-    monkeypatch.setattr(fixes.fix_actions, "narrow", lambda path: None)
+    monkeypatch.setattr(fixes, "narrow", lambda path: None)
     main(["doctor", "--fix", "--quiet"])
     assert capsys.readouterr().out.startswith("NOT FIXED  the log: it is as before")
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from slurm_share.core.errors import StateError
 from slurm_share.core.process import Deadline
-from slurm_share.history import archive_writer, records
-from slurm_share.history.archive_reader import Archive
+from slurm_share.history import archive, records
+from slurm_share.history.archive import Archive
 from slurm_share.history.records import Sample
 
 T = 1795195800
@@ -27,7 +27,7 @@ def sample(user="alice", node="n1", time=T):
 
 def append(folder, *samples):
     """As the command does."""
-    return archive_writer.append(folder, samples, "", Deadline.after(20))
+    return archive.append(folder, samples, "", Deadline.after(20))
 
 
 def read(folder):
@@ -92,14 +92,14 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(fd, bytes(data)[:30])
 
-    monkeypatch.setattr(archive_writer.os, "write", write)
+    monkeypatch.setattr(archive.os, "write", write)
     with pytest.raises(StateError, match=r"No space left on device; nothing was added"):
         append(tmp_path, sample("bob"))
     assert (tmp_path / DAY).read_bytes() == before
 
 
 def _add(folder, node):
-    archive_writer.append(folder, [sample(node=node), sample(node="all")], "", Deadline.after(20))
+    archive.append(folder, [sample(node=node), sample(node="all")], "", Deadline.after(20))
 
 
 def test_archivers_at_the_same_time_lose_nothing_and_write_nothing_twice(tmp_path):
@@ -117,11 +117,11 @@ def test_archivers_at_the_same_time_lose_nothing_and_write_nothing_twice(tmp_pat
 
 def test_the_folder_is_for_its_owner_and_the_group(tmp_path):
     """0750, made with all above it; a file in its place is a sentence."""
-    archive_writer.prepare(tmp_path / "a" / "archive", "")
+    archive.prepare(tmp_path / "a" / "archive", "")
     assert (tmp_path / "a" / "archive").stat().st_mode & 0o777 == 0o750
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="cannot be made"):
-        archive_writer.prepare(tmp_path / "file", "")
+        archive.prepare(tmp_path / "file", "")
     (tmp_path / DAY).symlink_to("/dev/null")
     with pytest.raises(StateError, match="cannot be written"):
         append(tmp_path, sample())
@@ -131,12 +131,12 @@ def test_the_folders_mode_is_the_same_under_every_umask(tmp_path):
     """And one that is there keeps what its owner gave it."""
     before = os.umask(0o077)
     try:
-        archive_writer.prepare(tmp_path / "archive", "")
+        archive.prepare(tmp_path / "archive", "")
     finally:
         os.umask(before)
     assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o750
     (tmp_path / "archive").chmod(0o700)
-    archive_writer.prepare(tmp_path / "archive", "")
+    archive.prepare(tmp_path / "archive", "")
     assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o700
 
 
@@ -198,8 +198,8 @@ def test_drafts_are_written_whole_and_only_for_names_of_files(tmp_path):
     """Twice is once; they are for the operator's eyes."""
     folder = tmp_path / "messages"
     texts = {"alice": "Dear alice\n", "../bob": "x", ".hidden": "x", "n" * 300: "x"}
-    assert archive_writer.write_drafts(folder, texts, "2026-W47") == ("../bob", ".hidden", "n" * 300)
-    assert archive_writer.write_drafts(folder, {"alice": "Dear alice\n"}, "2026-W47") == ()
+    assert archive.write_drafts(folder, texts, "2026-W47") == ("../bob", ".hidden", "n" * 300)
+    assert archive.write_drafts(folder, {"alice": "Dear alice\n"}, "2026-W47") == ()
     assert [(file.name, file.read_text()) for file in folder.iterdir()] == [("alice-2026-W47.txt", "Dear alice\n")]
     assert (folder / "alice-2026-W47.txt").stat().st_mode & 0o777 == 0o600
 

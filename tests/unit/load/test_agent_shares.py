@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from slurm_share.core.paths import Paths
 from slurm_share.load.agent import shares
-from slurm_share.share import ledger as ledger_bytes
 from slurm_share.share import ledger_file
 from slurm_share.share.records import Ledger, LedgerJob
 
@@ -47,5 +46,5 @@ def test_a_ledger_that_is_torn_or_not_ours_to_read_is_none(tmp_path):
     assert shares.read(paths) == {}
     paths.ledger.write_text("torn")
     assert shares.read(paths) == {}
-    paths.ledger.write_bytes(ledger_bytes.render(Ledger(ledger_file.read_boot_id(), jobs=(ALICES,))))
+    paths.ledger.write_bytes(ledger_file.render_ledger(Ledger(ledger_file.read_boot_id(), jobs=(ALICES,))))
     assert shares.read(paths) == {7: ALICES}

@@ -12,7 +12,7 @@ import pytest
 
 from slurm_share.core import process
 from slurm_share.core.process import Deadline
-from slurm_share.node import scratch_removal
+from slurm_share.node import scratch
 
 ALICE, BOB = 2998, 2999
 ASIDES: list[str] = []
@@ -32,14 +32,14 @@ def soon():
 
 def put_aside(folder, names, uid, deadline=None):
     """What would not go. Where it lies meanwhile stands in `ASIDES`, as in the ledger."""
-    aside = scratch_removal.new_aside(str(folder))
+    aside = scratch.new_aside(str(folder))
     ASIDES.append(aside)
-    return scratch_removal.set_aside(str(folder), names, uid, aside, deadline or soon()).problems
+    return scratch.set_aside(str(folder), names, uid, aside, deadline or soon()).problems
 
 
 def remove(deadline=None):
     """Remove what was set aside."""
-    return scratch_removal.remove(ASIDES, deadline or soon())
+    return scratch.remove(ASIDES, deadline or soon())
 
 
 def make(place, uid, *files):
@@ -69,7 +69,7 @@ def test_a_users_entries_are_gone_from_their_names_at_once_and_then_from_the_dis
     os.chown(tmp_path / "fifo", ALICE, ALICE)
     assert put_aside(tmp_path, ["fifo", "file", "folder", "link"], ALICE) == []
     (waiting,) = tmp_path.iterdir()
-    assert waiting.name.startswith(scratch_removal.ASIDE)
+    assert waiting.name.startswith(scratch.ASIDE)
     assert (stat.S_IMODE(waiting.stat().st_mode), waiting.stat().st_uid) == (0o700, 0)
     assert remove() is None
     assert names(tmp_path) == []
@@ -117,7 +117,7 @@ def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
     """By the names that the ledger has, of which some were never made; a second removal finds nothing to do."""
     make(tmp_path / "hers", ALICE, "a")
     put_aside(tmp_path, ["hers"], ALICE)
-    ASIDES.append(scratch_removal.new_aside(str(tmp_path)))
+    ASIDES.append(scratch.new_aside(str(tmp_path)))
     assert len(names(tmp_path)) == 3
     assert remove() is None
     assert names(tmp_path) == []
@@ -127,7 +127,7 @@ def test_what_a_killed_hook_set_aside_goes_with_the_next_removal(tmp_path):
 def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
     """A user makes a crowd of them, of root's there is one: no folder is searched, and only what is named goes."""
     for number in range(100):
-        (tmp_path / f"{scratch_removal.ASIDE}{number}").mkdir()
+        (tmp_path / f"{scratch.ASIDE}{number}").mkdir()
     make(tmp_path / "hers", os.getuid())
     put_aside(tmp_path, ["hers"], os.getuid())
     monkeypatch.setattr(os, "scandir", lambda *_: pytest.fail("a folder that users write into is searched"))
@@ -140,9 +140,7 @@ def test_names_that_look_like_it_are_not_looked_for(tmp_path, monkeypatch):
 def test_what_there_is_no_time_for_stays_and_is_said(tmp_path):
     """The rest is for the next hook."""
     (tmp_path / "a").touch()
-    taken = scratch_removal.set_aside(
-        str(tmp_path), ["a"], os.getuid(), scratch_removal.new_aside(str(tmp_path)), Deadline.after(0)
-    )
+    taken = scratch.set_aside(str(tmp_path), ["a"], os.getuid(), scratch.new_aside(str(tmp_path)), Deadline.after(0))
     assert (taken.count, taken.is_whole) == (0, False)
     assert names(tmp_path) == ["a"]
 
@@ -167,9 +165,7 @@ def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_pat
     (tmp_path / "a").touch()
     put_aside(tmp_path, ["a"], os.getuid())
     with monkeypatch.context() as slow:
-        slow.setattr(
-            scratch_removal, "run", lambda argv, timeout_s: process.run(["/bin/sleep", "600"], timeout_s=timeout_s)
-        )
+        slow.setattr(scratch, "run", lambda argv, timeout_s: process.run(["/bin/sleep", "600"], timeout_s=timeout_s))
         assert "no answer within" in remove(Deadline.after(0))
     assert names(tmp_path) != []
     assert remove() is None
@@ -178,7 +174,7 @@ def test_a_removal_that_takes_too_long_is_a_sentence_and_is_gone_on_with(tmp_pat
 
 def test_without_anything_aside_no_program_is_started(tmp_path, monkeypatch):
     """The usual Epilog."""
-    monkeypatch.setattr(scratch_removal, "run", lambda *_, **__: pytest.fail("there is nothing to remove"))
+    monkeypatch.setattr(scratch, "run", lambda *_, **__: pytest.fail("there is nothing to remove"))
     (tmp_path / "a").touch()
     assert remove() is None
 
@@ -191,13 +187,13 @@ def planted(tmp_path):
     """A folder that is everybody's, and the name in it that the ledger has: had a user known it in time."""
     folder = tmp_path / "shm"
     folder.mkdir()
-    return folder, folder / f"{scratch_removal.ASIDE}known"
+    return folder, folder / f"{scratch.ASIDE}known"
 
 
 def put_into(folder, aside, name):
     """What would not go into that very folder."""
     ASIDES.append(str(aside))
-    return scratch_removal.set_aside(str(folder), [name], ALICE, str(aside), soon()).problems
+    return scratch.set_aside(str(folder), [name], ALICE, str(aside), soon()).problems
 
 
 @as_root
@@ -244,8 +240,8 @@ def test_a_file_in_the_way_is_no_reason_to_fail(planted):
 IN_A_PLACE_OF_ITS_OWN = """
 import os, sys
 from pathlib import Path
-from slurm_share.node import scratch_removal as scratch
 from slurm_share.core.process import Deadline
+from slurm_share.node import scratch
 folder = Path(sys.argv[1])
 aside = scratch.new_aside(str(folder))
 for word in scratch.set_aside(str(folder), sys.argv[2:], 2998, aside, Deadline.after(30)).problems:
@@ -294,9 +290,9 @@ def test_a_full_disk_is_a_sentence(tmp_path):
 @as_root
 def test_a_folder_of_another_users_under_that_name_stays(tmp_path):
     """He read the name in no ledger, but a killed hook may have named it and not made it."""
-    aside = Path(scratch_removal.new_aside(str(tmp_path)))
+    aside = Path(scratch.new_aside(str(tmp_path)))
     aside.mkdir()
     (aside / "x").touch()
     os.chown(aside, 2999, 2999)
-    assert scratch_removal.remove([str(aside)], Deadline.after(10)) is None
+    assert scratch.remove([str(aside)], Deadline.after(10)) is None
     assert (aside / "x").exists()
