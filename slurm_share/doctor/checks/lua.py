@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.installed import LIB, LUA
-from ...share.rules import site
+from ...share.rules import site, submit_script
 from ..facts.records import Facts, Unseen, Verdict
 from .base import (
     CONTROLLER,
@@ -47,18 +47,18 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
     text, ours = facts.slurm.lua, facts.slurm.lua_of_package
     if isinstance(text, Unseen):
         return skip(text)
-    if text is None:
+    what = submit_script.judge(text, ours)
+    if what == "missing":
         return fail("there is no job_submit.lua beside slurm.conf: slurmctld refuses every job")
-    what = site.script_of(text, ours)
-    if what == "calls ours" and ours is None:
+    if what in submit_script.LOADS_OURS and ours is None:
         return fail(f"job_submit.lua calls {LUA}, which is not there: slurmctld's next start refuses every job", SPANK)
-    if what == "calls ours" and site.replaces_ours(text, "submit"):
+    if what == "does not submit":
         return fail(
             "job_submit.lua loads ours, has a slurm_job_submit of its own, and never calls ours from it",
             "job_submit.lua: `local code = share.submit(job, partitions, uid)` first in your slurm_job_submit; the head"
             f" of {LUA} has all of it",
         )
-    if what == "calls ours" and site.replaces_ours(text, "modify"):
+    if what == "does not modify":
         return warn(
             "job_submit.lua has a slurm_job_modify of its own that never calls ours: users can change whether their"
             " jobs share, also where sharing is switched off",
@@ -69,14 +69,14 @@ def job_submit(facts: Facts) -> Sequence[Verdict]:
         return ok("the site's own calls ours")
     if what == "ours":
         return ok("ours")
-    if what == "another release's":
-        if ours is None:
-            return skip(f"this package has no job_submit.lua to compare with in {LIB}")
-        if site.tells_no_mode(text):
-            said = "job_submit.lua is of a release that tells the nodes no mode: jobs that ask to share run unshared"
-            return fail(said, f"copy {LUA} over it, or call it by dofile")
-        return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")
-    return fail("job_submit.lua is the site's own and does not call ours")
+    if what == "the site's own":
+        return fail("job_submit.lua is the site's own and does not call ours")
+    if ours is None:
+        return skip(f"this package has no job_submit.lua to compare with in {LIB}")
+    if what == "tells no mode":
+        said = "job_submit.lua is of a release that tells the nodes no mode: jobs that ask to share run unshared"
+        return fail(said, f"copy {LUA} over it, or call it by dofile")
+    return warn("job_submit.lua is of another release of slurm-share", f"copy {LUA} over it, or call it by dofile")
 
 
 @check(

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ...core.settings import Settings
-from ...share.rules import site
+from ...share.rules import site, submit_script
 from ...slurm.conf_text import ConfLine, ConfText, Edit
 from . import lua as rule_lua
 from . import managed, partial, shards
@@ -88,7 +88,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
         edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
     lua = present.texts.get(present.lua_file)
     if lua is None:
-        edits.append(Edit(present.lua_file, site.OWN_LUA, word=LUA))
+        edits.append(Edit(present.lua_file, submit_script.OWN_LUA, word=LUA))
     if twice := _twice(edits):
         refusals.append(
             f"{twice.file}, line {twice.at}, holds several values that have to change; put each on a line of its own, "
@@ -134,13 +134,13 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
             f"--shards: no GPU of {present.slurm.file} is NVIDIA's, as far as it and {present.gres.file} tell, and "
             "only those can be shared; leave --shards away"
         )
-    lua = present.texts.get(present.lua_file)
-    if lua is not None and site.tells_no_mode(lua):
+    what = submit_script.judge(present.texts.get(present.lua_file))
+    if what == "tells no mode":
         yield (
             f"{present.lua_file} is a copy of ours from a release that tells the nodes no mode, so that jobs which ask "
             f"to share would run unshared; copy {LUA} over it, then write this again"
         )
-    if lua is not None and site.script_of(lua) == "the site's own":
+    if what == "the site's own":
         yield (
             f"{present.lua_file} is the site's own and does not call ours; put this line first in it\n"
             f"    {rule_lua.LOAD}\n"

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from ...core.installed import LUA
-from ...share.rules.site import OWN_LUA, code_of
+from ...share.rules.submit_script import OWN_LUA, code_of
 
 LOAD = f'local found, share = pcall(dofile, "{LUA}")'
 IN_SUBMIT = (

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Literal
 
 from msgspec import Struct
 
-from ...core.installed import LUA
 from ...core.settings import Settings
 
-OWN_LUA = (
-    f'do local found, why = pcall(dofile, "{LUA}") if not found then slurm.log_error("%s", tostring(why)) '
-    "slurm_job_submit = function() return slurm.SUCCESS end slurm_job_modify = slurm_job_submit end end"
-)
-"""All of job_submit.lua where the site has none. slurmctld does not start with a script that fails, nor with one that
-lacks either function: without the package this one takes every job as it is, and says so in slurmctld's log."""
 _ALLOC = frozenset({"alloc", "contain", "x11", "nohold", "forcerequeueonfail", "runinjob"})
 """Flags that make a Prolog run on every node when the job is given it: slurmctld shows Alloc beside each of the others
 (seen on 24.11 and 26.05). DeferBatch does so from 26.05 on only (24.11.5 tried)."""
 PROLOG_SLACK_S, EPILOG_SLACK_S = 5.0, 5.0
 """What our Prolog and Epilog may take beyond their settings before they end themselves (share/admission.py and
 share/release.py, SLACK_S; tests compare)."""
-_LONG_COMMENT = re.compile(r"--\[(=*)\[.*?\]\1\]", re.DOTALL)
-_GIVES_VERDICT = re.compile(r"\bVERDICT\s*=")
-_DEFINES = r"\bfunction\s+slurm_job_{0}\b|\bslurm_job_{0}\s*=[^=]"
-_CALLS = r"[.:\]]\s*{0}\b|\[\s*[\"']{0}[\"']\s*\]"
 _COUNT = re.compile(r"\d+")
-
-Script = Literal["ours", "calls ours", "another release's", "the site's own"]
 
 
 def has_alloc(flags: Collection[str]) -> bool:
@@ -50,36 +36,6 @@ def has_lua(plugins: Collection[str]) -> bool:
 def has_interactive_step(parameters: Collection[str]) -> bool:
     """Whether LaunchParameters, in lower case, put salloc's shell on the node."""
     return "use_interactive_step" in parameters
-
-
-def script_of(lua: str, of_package: str | None = None) -> Script:
-    """What a site's job_submit.lua is: ours, one that names ours outside of comments, a copy of another release's, or
-    one that knows nothing of shared jobs. Where the package's own is not at hand, any copy counts as another's."""
-    if of_package is not None and lua == of_package:
-        return "ours"
-    code = code_of(lua)
-    if "slurm-share/job_submit.lua" in code:
-        return "calls ours"
-    return "another release's" if re.search(r'\bVARIABLE\s*=\s*"SHARE_GPU"', code) else "the site's own"
-
-
-def tells_no_mode(lua: str) -> bool:
-    """Whether a script is a copy of ours from a release that wrote no verdict: every job that asks to share then runs
-    unshared on nodes of this release."""
-    return script_of(lua) == "another release's" and not _GIVES_VERDICT.search(code_of(lua))
-
-
-def code_of(lua: str) -> str:
-    """A Lua script without its comments."""
-    return "\n".join(line.split("--", 1)[0] for line in _LONG_COMMENT.sub("", lua).splitlines())
-
-
-def replaces_ours(lua: str, function: Literal["submit", "modify"]) -> bool:
-    """Whether a script that loads ours puts a slurm_job_submit, or slurm_job_modify, of its own in the place of ours
-    and never calls ours."""
-    code = code_of(lua.replace(OWN_LUA, ""))
-    is_defined = re.search(_DEFINES.format(function), code) is not None
-    return is_defined and re.search(_CALLS.format(function), code) is None
 
 
 class CutOff(Struct, frozen=True):

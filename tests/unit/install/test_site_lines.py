@@ -16,7 +16,7 @@ from slurm_share.install.rules.lines import (
     Present,
     site_lines,
 )
-from slurm_share.share.rules.site import OWN_LUA
+from slurm_share.share.rules.submit_script import OWN_LUA
 from slurm_share.slurm.conf_text import ConfText, parse
 
 PLAIN = """\
