@@ -231,7 +231,7 @@ def test_an_undo_under_a_running_share_loses_nothing(site: Cluster, before: dict
 
 
 def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before: dict[str, bytes]) -> None:
-    """Whenever it comes. (At every single write: tests/unit/install/test_site_files.py.)"""
+    """Whenever it comes. (At every single write: tests/unit/install/test_install_files.py.)"""
     for delay in ("0.2", "0.4"):
         site.exec("ctl", ["timeout", "-s", "KILL", delay, "slurm-share", "install", "--apply", "--shards"])
         install(site, "--undo")

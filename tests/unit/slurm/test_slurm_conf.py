@@ -1,12 +1,14 @@
-"""Whether Slurm keeps one user from seeing another's jobs, as its configuration files say."""
+"""slurm.conf and its neighbours, taken apart as Slurm does it."""
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import pytest
 
-from slurm_share.slurm import private_data
+from slurm_share.core.errors import ConfigError
+from slurm_share.slurm.conf import is_there, read_conf, read_text, slurm_conf_path
+from slurm_share.slurm.conf_text import parse
 
 
 @pytest.fixture
@@ -15,126 +17,119 @@ def conf(tmp_path):
 
     def write(text, **others):
         for name, content in others.items():
-            (tmp_path / name).write_text(content)
+            file = tmp_path / name.replace("__", "/")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(content)
         (tmp_path / "slurm.conf").write_text(text)
-        return private_data.read_hides_jobs(tmp_path / "slurm.conf")
+        return read_conf(tmp_path / "slurm.conf")
 
     return write
 
 
 @pytest.mark.parametrize(
-    ("text", "hides"),
+    ("text", "value"),
     [
-        ("", False),
-        ("ClusterName=demo\nSlurmctldHost=n0\n", False),
-        ("PrivateData=jobs\n", True),
-        ("PrivateData=jobs", True),
-        ("PrivateData=all\n", True),
-        ("PrivateData=job\n", True),
-        ("PrivateData=usage,users\n", False),
-        ("PrivateData=usage,jobs,users\n", True),
-        ("PrivateData=none\n", False),
-        ("privatedata=JOBS\n", True),
-        ("PRIVATEDATA = Usage,Jobs\n", True),
-        ("\t PrivateData\t=\tjobs\n", True),
-        ("ClusterName=demo\r\nPrivateData=jobs\r\n", True),
-        ("#PrivateData=jobs\n", False),
-        ("  # PrivateData=jobs\nPrivateData=usage\n", False),
-        ("PrivateData=usage # not jobs\n", False),
-        ("JobCompType=jobcomp/none\nMyPrivateData=jobs\n", False),
-        ("PrivateDataX=jobs\n", False),
-        ("PrivateData=usage\nPartitionName=all Nodes=ALL\n", False),
-        ('PrivateData="jobs"\n', True),
-        ('PrivateData="usage, jobs"\n', True),
-        ("PrivateData=usage,\\\njobs\n", True),
-        ("PrivateData=\\\n  jobs\n", True),
-        ("ClusterName=x PrivateData=jobs\n", True),
-        ("SlurmctldHost=n0 PrivateData = usage,jobs ReturnToService=2\n", True),
-        ("ClusterName=x PrivateData=usage SlurmUser=all\n", False),
-        ('ClusterName=x JobCompLoc="a PrivateData=jobs"\n', False),
-        ("PrivateData=jobs\nPrivateData=usage\n", True),
+        ("Prolog=/a\n", "/a"),
+        ("prolog = /a", "/a"),
+        ("PROLOG\t=\t/a\r\n", "/a"),
+        ('Prolog="/a b"\n', "/a b"),
+        ("Prolog=/a # Prolog=/b\n", "/a"),
+        ("#Prolog=/a\n", None),
+        (r"Prolog=/a\#1", "/a#1"),
+        ("Prolog=/a\nProlog=/b\n", "/b"),
+        ("ClusterName=x Prolog=/a\n", "/a"),
+        ("Prolog=\\\n/a\n", "/a"),
+        ("Prolog=/a\\\\\n", "/a\\"),
+        ("# goes on? \\\nProlog=/a\n", "/a"),
+        ("NodeName=n1 Prolog=/a\n", None),
+        ("PrologFlags=Alloc\n", None),
     ],
 )
-def test_jobs_and_all_hide_who_else_is_here(conf, text, hides):
-    """In any case, alone or among other words, in quotes, over two lines or with other keys on one line, as Slurm reads
-    them (parse_config.c); nothing in a comment and no other key does."""
-    assert conf(text) is hides
+def test_a_value_is_what_slurm_takes_it_for(conf, text, value):
+    """Case, blanks, quotes, comments, continuations, doubles."""
+    assert conf(text).value("Prolog") == value
 
 
-@pytest.mark.parametrize("include", ["Include more.conf", "include\tmore.conf", "INCLUDE  more.conf  # ours"])
-def test_an_included_file_counts_as_if_it_stood_there(conf, include):
-    """Its name is relative to the file that includes it."""
-    assert conf(f"ClusterName=x\n{include}\n", **{"more.conf": "PrivateData=jobs\n"})
-    assert not conf(f"ClusterName=x\n{include}\n", **{"more.conf": "PrivateData=usage\n"})
+def test_a_line_keeps_its_place_in_the_file(conf):
+    """Where a continued line begins and ends, and what it holds."""
+    text = conf("# top\n\nNodeName=n[1-2] CPUs=4 \\\n  Gres=gpu:2\nPartitionName=p Nodes=ALL\n")
+    node, partition = text.lines
+    assert (node.number, node.last, partition.number) == (3, 4, 5)
+    assert node.pairs == (("NodeName", "n[1-2]"), ("CPUs", "4"), ("Gres", "gpu:2"))
+    assert node.get("gres") == "gpu:2"
+    assert text.values("nodename") == ("n[1-2]",)
+    assert text.values("gres") == ()
 
 
-def test_files_are_included_from_other_folders_and_by_included_files(tmp_path):
-    """A relative name, in a folder below, of a file that includes one beside itself; and an absolute name."""
-    (tmp_path / "d").mkdir()
-    (tmp_path / "slurm.conf").write_text("Include d/a.conf\n")
-    (tmp_path / "d/a.conf").write_text("Include b.conf\n")
-    (tmp_path / "d/b.conf").write_text("PrivateData=all\n")
-    (tmp_path / "other.conf").write_text(f"Include {tmp_path}/d/b.conf\n")
-    assert private_data.read_hides_jobs(tmp_path / "slurm.conf")
-    assert private_data.read_hides_jobs(tmp_path / "other.conf")
-    (tmp_path / "d/b.conf").write_text("")
-    assert not private_data.read_hides_jobs(tmp_path / "slurm.conf")
-    assert not private_data.read_hides_jobs(tmp_path / "other.conf")
+def test_included_files_stand_where_their_line_stood(conf, tmp_path):
+    """By name beside slurm.conf, with the cluster's name in it, and nested."""
+    text = conf(
+        "ClusterName=Demo\nProlog=/a\ninclude %c.conf\nProlog=/d\n",
+        **{"demo.conf": "Prolog=/b\nInclude more.conf\n", "more.conf": "Prolog=/c"},
+    )
+    assert text.values("Prolog") == ("/a", "/b", "/c", "/d")
+    assert [file.name for file in text.files] == ["slurm.conf", "demo.conf", "more.conf"]
+    assert text.lines[2].file == tmp_path / "demo.conf"
 
 
-def test_a_comment_includes_nothing(conf):
-    """A file that is not there is looked for by nobody."""
-    assert not conf("#Include missing.conf\nIncludes=missing.conf\n")
+def test_a_pattern_includes_what_there_is(conf):
+    """plugstack.conf names a folder; none there is no error, a name that is not there is kept."""
+    text = conf(
+        "include plug.d/*.conf\ninclude none.d/*\ninclude gone.conf\n",
+        **{"plug.d__b.conf": "optional /b.so", "plug.d__a.conf": "required /a.so x=1\n"},
+    )
+    assert [line.text for line in text.lines] == ["required /a.so x=1", "optional /b.so"]
+    assert [path.name for path in text.missing] == ["gone.conf"]
 
 
-@pytest.mark.parametrize(
-    "text", ["Include missing.conf\n", "Include nodes-%c.conf\n", "Include .\n", "Include a**b\n", "Include \0\n"]
-)
-def test_an_included_file_that_cannot_be_read_hides(conf, text):
-    """It may say PrivateData; so may one whose name no file can have."""
-    assert conf(text)
+def test_a_file_that_includes_itself_is_refused(conf):
+    """With a sentence, and not without end."""
+    with pytest.raises(ConfigError, match="include itself"):
+        conf("include slurm.conf\n")
 
 
-def test_an_included_name_may_hold_the_clusters(conf):
-    """%c, as Slurm puts it in: in small letters."""
-    assert conf("ClusterName=Demo\nInclude %c.conf\n", **{"demo.conf": "PrivateData=jobs\n"})
-    assert not conf("ClusterName=Demo\nInclude %c.conf\n", **{"demo.conf": "PrivateData=usage\n"})
+def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
+    """So is a folder."""
+    with pytest.raises(ConfigError, match="no such file"):
+        read_conf(tmp_path / "slurm.conf")
+    with pytest.raises(ConfigError, match="is no file"):
+        read_conf(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"slurm.conf": "Include slurm.conf\n"},
-        {"slurm.conf": "Include a\n", "a": "Include b\n", "b": "Include a\n"},
-        {"slurm.conf": "Include a\nInclude a\n", "a": "Include slurm.conf\nInclude slurm.conf\n"},
-    ],
-)
-def test_files_that_include_one_another_end_and_hide(tmp_path, files):
-    """Slurm itself would not start with them."""
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert private_data.read_hides_jobs(tmp_path / "slurm.conf")
+def test_bytes_that_are_no_text_come_through(conf, tmp_path):
+    """An old comment in Latin-1 must not keep anybody from reading the file."""
+    (tmp_path / "slurm.conf").write_bytes(b"# caf\xe9\nProlog=/caf\xe9\n")
+    value = read_conf(tmp_path / "slurm.conf").value("Prolog")
+    assert value is not None
+    assert value.encode("utf-8", "surrogateescape") == b"/caf\xe9"
 
 
-def test_a_file_that_cannot_be_read_hides(tmp_path):
-    """None there, a folder in its place."""
-    assert private_data.read_hides_jobs(tmp_path / "slurm.conf")
-    assert private_data.read_hides_jobs(tmp_path)
+def test_lists_are_split_at_commas(conf):
+    """As every list of Slurm's."""
+    assert conf("PrologFlags=Alloc, X11\nPrologFlags=Contain,X11\n").words("prologflags") == ("Contain", "X11")
 
 
-def test_bytes_that_are_no_utf_8_are_bytes_to_slurm_and_to_us(tmp_path):
-    """A comment in the letters of another time hides nobody."""
+def test_the_last_line_may_go_on_into_nothing():
+    """A backslash at the end of the file ends there."""
+    (line,) = parse("Prolog=/a \\", Path("f"))
+    assert line.pairs == (("Prolog", "/a"),)
+
+
+def test_where_slurm_conf_is_looked_for(tmp_path):
+    """What the caller says beats SLURM_CONF."""
+    assert slurm_conf_path(tmp_path / "a", {"SLURM_CONF": "/b"}) == tmp_path / "a"
+    assert slurm_conf_path(None, {"SLURM_CONF": "/b"}) == Path("/b")
+
+
+def test_what_may_not_be_looked_at_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    """/etc/slurm of root's alone, and an ordinary user."""
     file = tmp_path / "slurm.conf"
-    for value, hides in ((b"usage", False), (b"jobs", True)):
-        file.write_bytes(b"# M\xfcller\nPrivateData=" + value + b"\n")
-        assert private_data.read_hides_jobs(file) is hides
 
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
 
-def test_a_file_for_root_alone_hides_from_others(tmp_path):
-    """The bits of its mode."""
-    if os.getuid() == 0:
-        pytest.skip("NOT TESTED: root may read any file")
-    file = tmp_path / "slurm.conf"
-    file.write_text("PrivateData=usage\n")
-    file.chmod(0)
-    assert private_data.read_hides_jobs(file)
+    assert not is_there(file)
+    monkeypatch.setattr(Path, "stat", refused)
+    assert is_there(file)
+    with pytest.raises(ConfigError, match=r"cannot be read \(Permission denied\)"):
+        read_text(file)

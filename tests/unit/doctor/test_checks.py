@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from checkup_hosts import HEALTHY, OLD, PIPE, UNSEEN, UUID, changed, file, job, site
-from checkup_rows import ROWS, daemon
+from doctor_hosts import HEALTHY, OLD, PIPE, UNSEEN, UUID, changed, file, job, site
+from doctor_rows import ROWS, daemon
 from msgspec.structs import replace
 
 from slurm_share.core.records import ProcessIdentity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_site_lines import PLAIN, PLUG, SLURM, after, present, values
+from test_install_lines import PLAIN, PLUG, SLURM, after, present, values
 
 from slurm_share.core.installed import EPILOG, PROLOG
 from slurm_share.install.rules import managed

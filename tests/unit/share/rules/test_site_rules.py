@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from checkup_hosts import HEALTHY, changed
+from doctor_hosts import HEALTHY, changed
 from msgspec.structs import replace
-from test_site_lines import PLAIN, after, present
+from test_install_lines import PLAIN, after, present
 
 from slurm_share.core.installed import LUA
 from slurm_share.core.settings import Settings

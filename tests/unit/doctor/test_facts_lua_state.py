@@ -14,7 +14,7 @@ from plans import plain_plan
 
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ProcessIdentity
-from slurm_share.doctor.facts import backends as checkup_backends
+from slurm_share.doctor.facts import backends as fact_backends
 from slurm_share.doctor.facts import (
     files as fact_files,
 )
@@ -232,7 +232,7 @@ def shared_job(tmp_path, pipe):
 
 def lost(ledger, paths):
     """What is gone of the job's files, and of its daemons'."""
-    examination = Examination(Unseen("no driver"), lambda path: None, checkup_backends.read_plans(ledger, paths), False)
+    examination = Examination(Unseen("no driver"), lambda path: None, fact_backends.read_plans(ledger, paths), False)
     health = registry.get("mps").health(Host(paths=paths), (), examination=examination)
     found = (*state.read_lost(ledger, paths), *(LostPath(*one) for one in health.lost))
     assert {(one.job_id, one.uid) for one in found} <= {(7, os.getuid())}
@@ -272,9 +272,9 @@ def test_a_job_whose_epilog_is_at_work_has_lost_nothing(tmp_path, monkeypatch):
     later = iter([ledger, ledger, Ledger("b"), Ledger("b")])
     monkeypatch.setattr(state, "_ledger", lambda *_: (next(later), ""))
     assert {one.job_id for one in state._lost(ledger, paths, Path("/"))} == {7}
-    assert [one.path for one in checkup_backends.lost_of(backends, str(tmp_path), Path("/"))] == ["/gone"]
+    assert [one.path for one in fact_backends.lost_of(backends, str(tmp_path), Path("/"))] == ["/gone"]
     assert state._lost(ledger, paths, Path("/")) == ()
-    assert checkup_backends.lost_of(backends, str(tmp_path), Path("/")) == ()
+    assert fact_backends.lost_of(backends, str(tmp_path), Path("/")) == ()
 
 
 def test_the_folders_of_hooks_are_looked_at_without_what_is_above_them(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkup_hosts import (
+from doctor_hosts import (
     LIVE,
     OLD,
     OURS_EPILOG,
