@@ -11,42 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
-
 from ..core import version
 from ..core.errors import UsageError, shown
+from ..triples.map_planning import PREFIX, Request
 from ..triples.records import DISTRIBUTIONS, Triple
 from ..triples.rules import mapreduce, triple
 from ..triples.rules.mapreduce import Naming, Wish
-
-PREFIX = "MAPRED"
-"""Beginning of the run folder's name."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written on the command line, understood."""
-
-    mapper: str
-    input: str
-    output: str
-    reducer: str | None
-    redargs: str
-    redout: str
-    np: int | Triple | None
-    ndata: int | None
-    distribution: str
-    apptype: str
-    naming: Naming
-    subdir: bool
-    extension: str | None
-    keep: bool
-    tempdir: str | None
-    whatever: bool
-    wish: Wish
-    retries: int
-    local: bool
-    dry_run: bool
-    wait: bool
 
 
 class _Parser(argparse.ArgumentParser):

@@ -5,32 +5,24 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from ..core import gpu_words, names, version
+from ..core import names, version
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter, forget_output
-from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
-from ..node import processes as node_processes
+from ..core.errors import UsageError, shown
 from ..node.records import Core
-from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
 from ..slurm import submit
-from ..slurm.records import NodeKind, QueuedJob
-from ..slurm.script import Script
-from ..triples import follow, result_files, run_files, run_folder
+from ..triples import follow, planning, run_folder, submitting
+from ..triples.planning import Plan, Work
 from ..triples.records import DISTRIBUTIONS, ENV_TASK, Run, Triple
-from ..triples.rules import failing, fitting, submission
+from ..triples.rules import submission
 from ..triples.rules import triple as rule_triple
-from ..triples.rules.fitting import Grant, Sharing
-from ..triples.rules.progress import all_done
 from ..triples.rules.submission import Wishes
+from ..triples.submitting import Output, Resume
 from .progress_line import Line
 
 PROGRAM = "llsub"
@@ -192,10 +184,10 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     wishes = _wishes(arguments)
     if arguments.watch is not None:
         _alone(arguments, script_arguments, "--watch", ())
-        return _watch(_newest() if arguments.watch == "" else _folder(arguments.watch))
+        return _watch(submitting.find_newest() if arguments.watch == "" else submitting.find_folder(arguments.watch))
     if arguments.resume is not None:
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
-        return _resume(_own_folder(arguments.resume), wishes, arguments)
+        return _resume(submitting.find_own_folder(arguments.resume), wishes, arguments)
     if arguments.env is not None:
         raise UsageError("--env goes with --resume: a new run takes this shell's environment; leave it away")
     if arguments.interactive is not None:
@@ -284,7 +276,7 @@ def _ordinary(word: str | None, wishes: Wishes, arguments: argparse.Namespace, e
     _say_notes(notes)
     _show_command(argv)
     if not arguments.dry_run:
-        print(f"job {submit.submit(argv, launchers=False)}")
+        print(f"job {submit.submit(argv, launchers=False, say=_pass_on)}")
     return names.EXIT_OK
 
 
@@ -316,171 +308,37 @@ def _interactive(wishes: Wishes, *, whole: bool, dry_run: bool) -> int:
 # ---- With a triple ----
 
 
-class _Plan(Struct, frozen=True, kw_only=True):
-    """All that is known of a run before anything is made."""
-
-    run: Run
-    tasks: tuple[str, ...]
-    kinds: tuple[NodeKind, ...]
-    directives: tuple[submission.Directive, ...]
-    grant: Grant
-    plugin: bool
-    notes: tuple[str, ...]
-
-
 def _triple(
     word: str | None, triple: Triple, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
 ) -> int:
     script = None if word is None else script_reader.read_script(word, to_execute=True)
-    run, tasks = _work(script, triple, arguments, extra)
+    asked = Work(
+        tasks=arguments.tasks,
+        ntasks=arguments.ntasks,
+        arguments=extra,
+        distribution=arguments.distribution,
+        retries=arguments.retries or 0,
+        max_failures=arguments.max_failures,
+        bind=not arguments.no_bind,
+        logs=arguments.logs,
+        called=arguments.called,
+    )
+    run, tasks = planning.run_of(script, triple, asked)
     if arguments.local:
         return _local(run, triple, tasks, wishes, dry_run=arguments.dry_run)
-    plan = _plan(run, triple, tasks, script, wishes)
+    plan = planning.plan_run(run, triple, tasks, script, wishes)
     if arguments.dry_run:
         _dry_run(plan, wishes)
         return names.EXIT_OK
-    return _submit_new(plan, wishes, wait=arguments.wait)
-
-
-def _work(
-    script: Script | None, triple: Triple, arguments: argparse.Namespace, extra: tuple[str, ...]
-) -> tuple[Run, tuple[str, ...]]:
-    if arguments.tasks is not None and arguments.ntasks is not None:
-        raise UsageError("--tasks and --ntasks both say what the tasks are; write one of them")
-    if script is None and arguments.tasks is None:
-        raise UsageError(
-            f"{triple} says how many and not what: write a script before it, or --tasks FILE with commands"
-        )
-    if script is None and extra:
-        raise UsageError("arguments behind -- are a script's, and there is none; write them into the commands")
-    processes = triple.nodes * triple.per_node
-    if processes > submission.TASKS_MAX:
-        raise UsageError(f"{triple} has {processes} processes, and a run at most {submission.TASKS_MAX}; write fewer")
-    lines: tuple[str, ...] = ()
-    if arguments.tasks is not None:
-        source = "standard input" if arguments.tasks == "-" else arguments.tasks
-        lines = tuple(submission.parse_tasks(script_reader.read_task_bytes(arguments.tasks), f"--tasks {source}"))
-    elif arguments.distribution and arguments.ntasks is None:
-        raise UsageError("--distribution is for more work than processes; write --tasks FILE or --ntasks M too")
-    tasks = len(lines) or arguments.ntasks or processes
-    further = bool(lines) or arguments.ntasks is not None
-    run = Run(
-        name=script.name if script is not None else _name_of(arguments.tasks),
-        command=(script.path, *extra) if script is not None else (),
-        cwd=str(Path.cwd()),
-        triple=triple,
-        processes=processes,
-        tasks=tasks,
-        task_kind="rank" if not lines else "input" if script is not None else "command",
-        distribution=arguments.distribution or ("dynamic" if further else "block"),
-        retries=arguments.retries or 0,
-        max_failures=None
-        if arguments.max_failures is None
-        else failing.parse_max_failures(arguments.max_failures, tasks),
-        bind=not arguments.no_bind,
-        logs=arguments.logs or ("task" if tasks <= submission.LOGS_PER_TASK_MAX else "rank"),
-        called=arguments.called,
-    )
-    return run, lines
-
-
-def _name_of(tasks: str) -> str:
-    return "tasks" if tasks == "-" else Path(tasks).name
-
-
-def _plan(run: Run, triple: Triple, tasks: tuple[str, ...], script: Script | None, wishes: Wishes) -> _Plan:
-    """Look at the cluster, and refuse what cannot be. Where sinfo does not answer, sbatch decides."""
-    submission.check_options(wishes.options)
-    directives = submission.parse_directives(script.directives) if script is not None else ()
-    said = {directive.name: directive.value for directive in directives}
-    partition = said.get("partition") or wishes.partition or os.environ.get("SBATCH_PARTITION")
-    gpus = _asked_gpus(said, wishes)
-    written = said.get(names.OPTION, wishes.share)
-    notes: list[str] = []
-    try:
-        kinds = fitting.of_partition(slurm_jobs.read_node_kinds(), partition)
-    except CommandError as error:
-        kinds = ()
-        notes.append(f"cannot look at the cluster ({error}); sbatch will say whether this fits")
-    kinds = fitting.candidates(kinds, triple, gpus or ())
-    kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
-    plugin = slurm_jobs.read_has_share_option()
-    sharing = fitting.sharing(triple, written, _gpus_of_a_node(gpus, kinds), plugin=plugin)
-    if sharing.request is not None and not plugin:
-        notes.append("this site has no --share-gpu: the launchers do as much of it by themselves as they can")
-    run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)
-    asked = fitting.grant(triple, gpus or (), kinds, sharing.request if plugin else None)
-    notes += [*fitting.waiting_notes(triple, kinds), *sharing.notes, *asked.notes]
-    notes += fitting.assumed_notes(triple, gpus or (), kinds, sharing)
-    notes += fitting.core_notes(triple, kinds if asked.tasks is None else ())
-    if script is not None:
-        notes += submission.directive_notes(script.name, directives, wishes)
-    return _Plan(
-        run=run, tasks=tasks, kinds=kinds, directives=directives, grant=asked, plugin=plugin, notes=tuple(notes)
-    )
-
-
-def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:
-    """None: nothing was said of GPUs, or in words that we leave to Slurm."""
-    text = said.get("gres") or said.get("gpus-per-node")
-    if text is not None:
-        try:
-            return gpu_words.parse_gpus(text)
-        except UsageError:
-            return None  # `gpu:2,shard:1`, `lustre`: correct for sbatch, and no number of GPUs for us
-    return None if wishes.gpus is None else gpu_words.parse_gpus(wishes.gpus)
-
-
-def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[NodeKind]) -> int | None:
-    if gpus is not None:
-        return sum(count for _, count in gpus)
-    return min((kind.gpu_count for kind in kinds), default=None)
-
-
-def _words(plan: _Plan, folder: str, wishes: Wishes) -> list[str]:
-    return submission.triple_words(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)
-
-
-def _script(plan: _Plan, folder: str, argv: Sequence[str]) -> str:
-    carried = [str(directive) for directive in plan.directives if directive.name not in submission.LEFT_OUT]
-    gpus = gpu_words.gres(plan.grant.gpus)
-    return submission.launch_script(plan.run, folder, sys.executable, argv, carried, gpus)
-
-
-def _submit_new(plan: _Plan, wishes: Wishes, *, wait: bool) -> int:
-    folder = run_files.make_folder(Path.cwd())
-    argv = _words(plan, str(folder), wishes)
-    environ = submission.recorded_environment(os.environ)
-    run_files.write(folder, plan.run, plan.tasks, _script(plan, str(folder), argv), argv, environ=environ)
-    _say_notes(plan.notes)
-    try:
-        _show_command(argv)
-        job = submit.submit(argv)
-    except UsageError:
-        run_files.remove(folder)
-        raise
-    except SlurmShareError as error:
-        raise SlurmShareError(f"{error}\nllsub --resume {folder.name} submits it again if it is not there") from error
-    _note(folder, job)
+    folder, job = submitting.submit_new(plan, wishes, OUTPUT)
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
     print(f"llsub --watch {folder.name} shows how far it is, llkill {job} ends it")
-    return _watch(folder, job) if wait else names.EXIT_OK
+    return _watch(folder, job) if arguments.wait else names.EXIT_OK
 
 
 def _how_many(run: Run) -> str:
     return f"{submission.counted(run.processes, 'process')}, {submission.counted(run.tasks, 'task')}"
-
-
-def _note(folder: Path, job: int) -> None:
-    try:
-        run_files.note_job(folder, job)
-    except OSError as error:
-        print(
-            f"{PROGRAM}: job {job} is submitted, but cannot be noted in {folder / run_folder.JOBS} ({error.strerror}); "
-            "wait for its end before you resume it",
-            file=sys.stderr,
-        )
 
 
 def _show_command(argv: Sequence[str]) -> None:
@@ -492,25 +350,38 @@ def _show_command(argv: Sequence[str]) -> None:
         raise UsageError(f"cannot write to standard output ({error.strerror}); nothing was submitted") from error
 
 
+def _note(sentence: str) -> None:
+    print(f"{PROGRAM}: {sentence}", file=sys.stderr)
+
+
 def _say_notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"{PROGRAM}: {note}", file=sys.stderr)
+        _note(note)
+
+
+def _pass_on(text: str) -> None:
+    """What sbatch and its plugins say, as it is."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+OUTPUT = Output(command=_show_command, note=_note, sbatch=_pass_on)
 
 
 # ---- --dry-run ----
 
 
-def _dry_run(plan: _Plan, wishes: Wishes) -> None:
+def _dry_run(plan: Plan, wishes: Wishes) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
-    argv = _words(plan, folder, wishes)
+    argv = planning.scheduler_command(plan, folder, wishes)
     _show_command(argv)
     _say_notes(plan.notes)
-    print(f"\n{_script(plan, folder, argv)}")
+    print(f"\n{planning.launch_script(plan, folder, argv)}")
     for line in _layout(plan):
         print(line)
 
 
-def _layout(plan: _Plan) -> list[str]:
+def _layout(plan: Plan) -> list[str]:
     """Where the processes of a node would be, on the nodes of the first kind; rank, cores and GPU by number."""
     triple = plan.run.triple
     assert triple is not None
@@ -534,154 +405,28 @@ def _layout(plan: _Plan) -> list[str]:
 
 
 def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: Wishes, *, dry_run: bool) -> int:
-    if triple.nodes != 1:
-        raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
-                         f"{Triple(1, triple.per_node, triple.threads)}")  # fmt: skip
-    gpus = None if wishes.gpus is None else sum(count for _, count in gpu_words.parse_gpus(wishes.gpus))
-    sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
-    run = replace(run, share=sharing.request)
+    run, gpus, notes = planning.plan_here(run, triple, wishes)
     if dry_run:
         print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
         return names.EXIT_OK
-    folder = run_files.make_folder(Path.cwd())
-    script, environ = submission.local_script(str(folder), sys.executable), submission.recorded_environment(os.environ)
-    run_files.write(folder, run, tasks, script, environ=environ)
+    folder = submitting.make_here(run, tasks)
     print(f"{_how_many(run)}; logs are in {folder}")
-    _say_notes(sharing.notes)
-    return _become_launcher(folder, gpus, os.environ)
-
-
-def _become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
-    """Be the launcher from here on: its exit code is ours, and Ctrl-C is its business."""
-    environment = {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
-    if gpus is not None:
-        visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
-        listed = visible.split(",") if visible else [str(number) for number in range(gpus)]
-        environment[names.ENV_VISIBLE_DEVICES] = ",".join(listed[:gpus])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    argv = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", str(folder)]
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # until the launcher takes them, for the tasks
-    os.execve(sys.executable, argv, environment)
+    _say_notes(notes)
+    return submitting.become_launcher(folder, gpus, os.environ)
 
 
 # ---- --resume ----
 
 
-def _folder(word: str) -> Path:
-    """The folder of a run, absolute. Raises UsageError where it is none."""
-    folder = Path(os.path.abspath(word))  # noqa: PTH100  # not through links: the job finds it under this name
-    try:
-        run_folder.read_run(folder)
-    except StateError as error:
-        raise UsageError(
-            f"{shown(word)}: there is no run in this folder ({error.why}); runs are called LLSUB.<n>"
-        ) from error
-    return folder
-
-
-def _own_folder(word: str) -> Path:
-    """The folder of a run of the caller's: what is in it is started in his name. Raises UsageError for another's."""
-    folder = _folder(word)
-    owner = run_folder.read_foreign_owner(folder, os.geteuid())
-    if owner is not None:
-        raise UsageError(
-            f"{folder.name} is {node_processes.read_user_name(owner)}'s run, or a file in it is; a run is resumed by "
-            "its owner, and not by root either: submit the script anew"
-        )
-    return folder
-
-
-def _newest() -> Path:
-    found = [
-        path for path in Path.cwd().glob("LLSUB.*") if path.suffix[1:].isdecimal() and (path / run_folder.RUN).exists()
-    ]
-    if not found:
-        raise UsageError("there is no LLSUB.<n> in this folder; write which one: llsub --watch FOLDER")
-    return max(found, key=lambda path: int(path.suffix[1:]))
-
-
 def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
-    run = run_folder.read_run(folder)
-    with run_files.claimed(folder):
-        jobs = run_folder.read_jobs(folder)
-        queued = [job.job_id for job in _queued(folder, jobs)]
-        for job in queued:
-            if job not in jobs:
-                _note(folder, job)
-        if queued:
-            raise UsageError(
-                f"job {queued[0]} of {folder.name} is still in the queue; wait for its end, or write llkill {queued[0]}"
-            )
-        done = len(result_files.read_done(folder, run))
-        if done >= run.tasks:
-            print(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
-            return names.EXIT_OK
-        environ, whose = _environment(folder, arguments.env)
-        count = run.tasks - done
-        left = (
-            f"{count} of {submission.counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
-        )
-        new = run if arguments.retries is None else replace(run, retries=arguments.retries)
-        if arguments.max_failures is not None:
-            new = replace(new, max_failures=failing.parse_max_failures(arguments.max_failures, run.tasks))
-        if not (folder / run_folder.SUBMIT).exists():
-            argv: list[str] = []
-            if wishes != Wishes():
-                raise UsageError(f"{folder.name} runs here, without Slurm; leave -q, -T and --options away")
-            if not arguments.dry_run and new != run:
-                run_files.rewrite_run(folder, new)
-        else:
-            argv = submission.again(run_folder.read_scheduler_command(folder), wishes)
-            if run.triple is not None:
-                submission.check_options(wishes.options)
-            _show_command(argv)
-            if not arguments.dry_run:
-                job = _submit_again(folder, run, new, argv, environ)
-                _note(folder, job)
-                print(f"job {job}: {left}; {whose}")
-    if arguments.dry_run:
-        print(f"{left}; {whose}")
-        return names.EXIT_OK
-    if not argv:
-        print(f"{left}; {whose}")
-        return _become_launcher(folder, None, environ)
-    return _watch(folder, job) if arguments.wait else names.EXIT_OK
-
-
-def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:
-    """Return the environment of a run that is resumed, and a sentence that says which. Raises StateError."""
-    recorded = None if wish == "current" else run_folder.read_environment(folder)
-    if recorded is not None:
-        sentence = "its environment is that of its submission (--env=current takes this shell's)"
-        return submission.resumed_environment(recorded, os.environ), sentence
-    why = "" if wish == "current" else ", for none was recorded"
-    return os.environ, f"its environment is this shell's{why}"
-
-
-def _submit_again(folder: Path, run: Run, new: Run, argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Submit `run` as `new`, which differs in its retries: the job may begin at once, and reads it then."""
-    if new != run:
-        run_files.rewrite_run(folder, new)
-    try:
-        return submit.submit(argv, environ=environ)
-    except UsageError:
-        if new != run:
-            run_files.rewrite_run(folder, run)
-        raise
-
-
-def _queued(folder: Path, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
-    """Return the jobs of a run that wait, run or end: those of the numbers `jobs`, and those that run its script. The
-    controller may have taken a job without answering, and then nobody has noted its number."""
-    if not (folder / run_folder.SUBMIT).exists():
-        return ()
-    script = str(folder / run_folder.LAUNCH_SCRIPT)
-    try:
-        queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]
-    except CommandError as error:
-        raise SlurmShareError(
-            f"cannot see whether the jobs of {folder.name} have ended ({error}); nothing was submitted"
-        ) from error
-    return tuple(job for job in queue if job.job_id in jobs or job.script == script)
+    asked = Resume(
+        retries=arguments.retries,
+        max_failures=arguments.max_failures,
+        env=arguments.env,
+        dry_run=arguments.dry_run,
+    )
+    found = submitting.resume(folder, wishes, asked, OUTPUT)
+    print(found.sentence if found.job is None else f"job {found.job}: {found.sentence}")
+    if found.launcher_environ is not None and not arguments.dry_run:
+        return submitting.become_launcher(folder, None, found.launcher_environ)
+    return _watch(folder, found.job) if found.job is not None and arguments.wait else names.EXIT_OK

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..core.errors import CommandError, SlurmShareError, UsageError
 from ..core.process import Finished, finish
@@ -36,12 +35,18 @@ _UNANSWERED = (
 came. A controller that was stopped or busy takes the job when it goes on."""
 
 
-def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str, str] | None = None) -> int:
+def submit(
+    argv: Sequence[str],
+    *,
+    say: Callable[[str], None],
+    launchers: bool = True,
+    environ: Mapping[str, str] | None = None,
+) -> int:
     """Run an `sbatch --parsable` command; the job's id. `launchers`: not a user's own script, but one of ours.
     `environ`: what the job is to find, where that is not the present environment, in which sbatch is looked for.
 
-    What sbatch and the plugins in it say goes to stderr as it is. Raises UsageError where sbatch refuses or is not
-    there, SlurmShareError where nobody knows whether there is a job now.
+    `say` is given what sbatch and the plugins in it say. Raises UsageError where sbatch refuses or is not there,
+    SlurmShareError where nobody knows whether there is a job now.
     """
     try:
         program = shutil.which(argv[0]) or argv[0]
@@ -65,8 +70,7 @@ def submit(argv: Sequence[str], *, launchers: bool = True, environ: Mapping[str,
         )
     if done.code != 0:
         raise UsageError(_refusal(done))
-    sys.stderr.write(done.stderr)
-    sys.stderr.flush()
+    say(done.stderr)
     number = (done.stdout.strip().splitlines() or [""])[-1].partition(";")[0]  # JOBID;CLUSTER with several clusters
     if not number.isdecimal():
         raise SlurmShareError(f"sbatch answered {done.stdout.strip()[:200]!r} and no job id; see squeue --me")

@@ -13,7 +13,7 @@ from slurm_share.cli import llfree, llkill, llmapreduce, llstat, progress_line
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
-from slurm_share.triples import follow, map_failures, run_folder
+from slurm_share.triples import follow, map_failures, map_submitting, run_folder
 from slurm_share.triples.records import Progress
 from slurm_share.triples.rules.mapreduce import Folder
 
@@ -22,7 +22,7 @@ from slurm_share.triples.rules.mapreduce import Folder
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a mapper, a reducer and three inputs; no Slurm, no job around us, no GPU."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(llmapreduce.OUTER)]:
+    for name in [name for name in os.environ if name.startswith(map_submitting.OUTER)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for name, text in {
@@ -262,15 +262,15 @@ def test_a_call_within_a_task_is_in_the_foreground(place: Path, monkeypatch: pyt
 
 
 def test_a_task_without_a_gpu_has_none_within() -> None:
-    found = llmapreduce._environment({"LLMR_RANK": "0", "SLURM_JOB_ID": "1", "HOME": "/h"})
+    found = map_submitting._environment({"LLMR_RANK": "0", "SLURM_JOB_ID": "1", "HOME": "/h"})
     assert found == {"CUDA_VISIBLE_DEVICES": "", "HOME": "/h"}
-    assert llmapreduce._environment({"HOME": "/h"}) == {"HOME": "/h"}
+    assert map_submitting._environment({"HOME": "/h"}) == {"HOME": "/h"}
 
 
 def test_the_outer_number_of_threads_is_not_the_inner_ones() -> None:
     cores = str(len(os.sched_getaffinity(0)))
-    assert llmapreduce._environment({"OMP_NUM_THREADS": cores}) == {}
-    assert llmapreduce._environment({"OMP_NUM_THREADS": "99999"}) == {"OMP_NUM_THREADS": "99999"}
+    assert map_submitting._environment({"OMP_NUM_THREADS": cores}) == {}
+    assert map_submitting._environment({"OMP_NUM_THREADS": "99999"}) == {"OMP_NUM_THREADS": "99999"}
 
 
 def test_without_slurm_it_says_where_to_go(

@@ -72,6 +72,15 @@ def run_of(folder: Path) -> Run:
     return run_folder.read_run(folder / "LLSUB.1")
 
 
+@pytest.mark.parametrize("words", [("./task.sh", "[1,2]"), ("./task.sh",)])
+def test_what_sbatch_only_mentions_reaches_the_user(
+    here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    (here / "bin/sbatch").write_text("#!/bin/sh\necho 'sbatch: warning' >&2\necho 5\n")
+    assert call(*words) == 0
+    assert "sbatch: warning\n" in capsys.readouterr().err
+
+
 def test_a_triple_is_submitted_once_with_its_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("./task.sh", "[1,8,1]", "-q", "gpu", "--", "-v", "a b") == 0
     run, out = run_of(here), capsys.readouterr().out

@@ -1,0 +1,290 @@
+"""Plans a run of llmapreduce: its inputs, how many processes work on them, and whether the cluster has the place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..core import gpu_words, names
+from ..core.errors import CommandError, UsageError, shown
+from ..core.records import ShareRequest
+from ..share import option
+from ..slurm import cpu_limits
+from ..slurm import jobs as slurm_jobs
+from ..slurm.records import NodeKind
+from . import inputs
+from .records import Run, Triple
+from .rules import fitting, mapreduce, submission
+from .rules.fitting import Sharing
+from .rules.mapreduce import Item, Naming, Split, Wish
+
+PREFIX = "MAPRED"
+"""Beginning of the run folder's name."""
+INSIDE = ("LLMR_RANK", "LLSUB_RANK")
+"""One of these: a task's environment."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written on the command line, understood."""
+
+    mapper: str
+    input: str
+    output: str
+    reducer: str | None
+    redargs: str
+    redout: str
+    np: int | Triple | None
+    ndata: int | None
+    distribution: str
+    apptype: str
+    naming: Naming
+    subdir: bool
+    extension: str | None
+    keep: bool
+    tempdir: str | None
+    whatever: bool
+    wish: Wish
+    retries: int
+    local: bool
+    dry_run: bool
+    wait: bool
+
+
+class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to run, and how."""
+
+    items: tuple[Item, ...]
+    folders: tuple[str, ...]
+    """Below the output folder, to be made."""
+    pairs: tuple[str, ...]
+    """--apptype=mimo: the text of each start's file of inputs and outputs."""
+    split: Split
+    share: ShareRequest | None
+    is_share_computed: bool = False
+    """As in work.Run."""
+    words: tuple[str, ...] | None
+    """What sbatch is told of the map, but for where logs and script are; None: it runs here."""
+    reduce: tuple[str, ...] | None
+
+    @property
+    def starts(self) -> int:
+        """Of the mapper."""
+        return self.split.tasks(len(self.items))
+
+
+def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
+    """Return what is to run, and how. `note` is given sentences that are worth a look. Raises UsageError for what
+    cannot be."""
+    inside = any(name in os.environ for name in INSIDE)
+    items, folders = _items(request, note)
+    reduce = (
+        None
+        if request.reducer is None
+        else mapreduce.reducer_command(request.reducer, request.output, request.redout, request.redargs)
+    )
+    if request.local or inside:
+        split, share = _here(request, len(items), inside, note)
+        return MapPlan(
+            items=items,
+            folders=folders,
+            pairs=_pairs(items, split),
+            split=split,
+            share=share,
+            words=None,
+            reduce=reduce,
+        )
+    kinds = _read_kinds()
+    split = _split(request, len(items), *_room(request, kinds), note)
+    is_computed = False
+    if split.triple is None:
+        written = request.wish.share
+        share = None if written is None else option.parse(written)
+        plugin = written is not None and slurm_jobs.read_has_share_option()
+        words = mapreduce.map_options(request.wish, split.processes, plugin)
+    else:
+        sharing, words = _triple_words(request, split.triple, kinds, note)
+        share, is_computed = sharing.request, sharing.is_computed
+    return MapPlan(
+        items=items,
+        folders=folders,
+        pairs=_pairs(items, split),
+        split=split,
+        share=share,
+        is_share_computed=is_computed,
+        words=words,
+        reduce=reduce,
+    )
+
+
+def _pairs(items: Sequence[Item], split: Split) -> tuple[str, ...]:
+    return () if split.groups is None else tuple(mapreduce.pairs_text(items, group) for group in split.groups)
+
+
+def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, ...], tuple[str, ...]]:
+    """What the mapper is called with, input by input, and the folders below the output folder that this needs."""
+    source = request.input
+    if Path(source).is_dir():
+        found = inputs.files_below(source, request.subdir, request.extension, request.output)
+        files, astray = found.files, found.astray
+        if astray:
+            links = "1 link" if len(astray) == 1 else f"{len(astray)} links"
+            more = ", ..." if len(astray) > 1 else ""
+            note(f"{links} in {source} to nothing that can be seen left out: {shown(astray[0])}{more}")
+        if not files:
+            which = "" if request.extension is None else f" that end in .{request.extension.removeprefix('.')}"
+            deeper = "" if request.subdir else "; for those of its sub-folders write --subdir=true"
+            raise UsageError(f"the input folder {source} has no files{which} in it{deeper}")
+        items = mapreduce.items_of_files(files, source, request.output, request.naming)
+        _refuse_overwriting(request, items)
+        if inputs.is_same(source, request.output):
+            raise UsageError(
+                "--output: this is the input folder, and outputs in it would be inputs of the next run; name another "
+                "folder"
+            )
+        below = {file.rpartition("/")[0] for file in files} - {""}
+        return items, tuple(f"{request.output}/{folder}" for folder in sorted(below))
+    if not Path(source).exists():
+        raise UsageError(f"--input: there is no folder or list {source}; see its name")
+    items = mapreduce.items_of_list(inputs.lines_of(source), source, request.output, request.naming)
+    if not items:
+        raise UsageError(f"the list {source} is empty; write an input on each line")
+    _refuse_overwriting(request, items)
+    return items, ()
+
+
+def _refuse_overwriting(request: Request, items: Sequence[Item]) -> None:
+    """Raises UsageError where an output would be written over an input. What a list's line of several words has the
+    mapper write is not known."""
+    sources = [request.input, *(item[0] for item in items)]
+    below = f"{request.output}/"
+    file = inputs.overwritten((item[1] for item in items if len(item) == 2 and item[1].startswith(below)), sources)
+    if file is not None:
+        raise UsageError(f"--output: this would overwrite the inputs ({shown(file, 200)}); name another folder")
+    if request.reducer is not None and inputs.overwritten([request.redout], sources) is not None:
+        raise UsageError(f"--redout: this would overwrite the input {shown(request.redout, 200)}; name another file")
+
+
+def _split(request: Request, count: int, room: int | None, where: str, note: Callable[[str], None]) -> Split:
+    gpus = request.wish.gpus
+    if gpus is not None and not isinstance(request.np, Triple) and mapreduce.gpu_words(gpus)[1] > 1:
+        raise UsageError(
+            f"--gpuNameCount={gpus}: each process is given one GPU; write a count of 1, or a triple, whose count is "
+            "of a node"
+        )
+    split = mapreduce.split(
+        count,
+        request.np,
+        request.ndata,
+        request.distribution,  # type: ignore[arg-type]  # looked at in _request
+        request.apptype,  # type: ignore[arg-type]
+        room,
+        where,
+    )
+    for sentence in split.notes:
+        note(sentence)
+    return split
+
+
+def _here(request: Request, count: int, inside: bool, note: Callable[[str], None]) -> tuple[Split, ShareRequest | None]:
+    """For a run on this machine. Who names a number of processes means it; else it is that of the cores."""
+    cores = max(len(os.sched_getaffinity(0)) // request.wish.map_slots, 1)
+    room = cores if request.np is None and request.ndata is None else None
+    split = _split(request, count, room, "this machine", note)
+    if split.triple is not None and split.triple.nodes > 1:
+        whole = split.triple
+        one = Triple(1, whole.nodes * whole.per_node, whole.threads)
+        split = msgspec.structs.replace(split, triple=one)
+        note(f"{whole} on one machine is {one}")
+    if request.wish.share is not None:
+        return split, option.parse(request.wish.share)
+    if inside and os.environ.get(names.ENV_VISIBLE_DEVICES, "NoDevFiles") not in ("", "NoDevFiles"):
+        # The caller's GPU has a daemon already, where there is to be one: these are its clients like their caller.
+        return split, ShareRequest(min(split.processes, names.SHARE_MAX), mps=False)
+    return split, None
+
+
+def _read_kinds() -> tuple[NodeKind, ...]:
+    try:
+        return slurm_jobs.read_node_kinds()
+    except CommandError as error:
+        if isinstance(error.__cause__, OSError):
+            raise UsageError(f"{error}; submit where Slurm is, or run this here with --local") from error
+        return ()  # a controller that is busy: sbatch waits for it
+
+
+def _partition(request: Request) -> str | None:
+    """The one that sbatch will take; None: the default one."""
+    return request.wish.partition or os.environ.get("SBATCH_PARTITION")
+
+
+def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]:
+    partition = _partition(request)
+    fitting.of_partition(kinds, partition if kinds else None)  # refuses a name that there is not
+    named = partition or next((kind.partition for kind in kinds if kind.is_default), None)
+    room = mapreduce.room(kinds, partition, request.wish)
+    if request.np is None and request.ndata is None:
+        limit = cpu_limits.read_cpu_limit(named)
+        mine = None if limit is None else max(limit // request.wish.map_slots, 1)
+        room = min((one for one in (room, mine) if one is not None), default=None)
+    return room, f"the partition {named}"
+
+
+def _triple_words(
+    request: Request, triple: Triple, kinds: Sequence[NodeKind], note: Callable[[str], None]
+) -> tuple[Sharing, tuple[str, ...]]:
+    """The share of a triple's job, and what sbatch is told: as llsub does it."""
+    try:
+        sharing, words, notes = _as_llsub(request, triple, kinds)
+    except UsageError as error:
+        raise UsageError(mapreduce.in_own_words(str(error))) from error
+    for sentence in notes:
+        note(mapreduce.in_own_words(sentence))
+    return sharing, words
+
+
+def _as_llsub(
+    request: Request, triple: Triple, kinds: Sequence[NodeKind]
+) -> tuple[Sharing, tuple[str, ...], tuple[str, ...]]:
+    wish = request.wish
+    plugin = slurm_jobs.read_has_share_option()
+    gpus = () if wish.gpus is None else gpu_words.parse_gpus(wish.gpus)
+    found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
+    wishes = submission.Wishes(
+        partition=wish.partition,
+        constraint=wish.constraint,
+        reservation=wish.reservation,
+        options=wish.options,
+        output="-",
+    )
+    found = fitting.chosen(found, triple, submission.said((), wishes))
+    each = sum(count for _, count in gpus) or min((kind.gpu_count for kind in found), default=None)
+    sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
+    asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
+    run = msgspec.structs.replace(bare_run(request), triple=triple, share=sharing.request)
+    words = submission.triple_words(run, "-", wishes, (), asked, plugin=plugin)
+    ours = ("sbatch", "--parsable", "--output=-", "-/launch.sh")
+    waiting = fitting.waiting_notes(triple, found)
+    notes = (*waiting, *fitting.core_notes(triple, found), *sharing.notes, *asked.notes)
+    notes += fitting.assumed_notes(triple, gpus, found, sharing)
+    left = tuple(word for word in words if word not in ours and not word.startswith("--job-name="))
+    return sharing, left, notes
+
+
+def bare_run(request: Request) -> Run:
+    """Return the run as far as the command line alone says what it is."""
+    return Run(
+        kind="llmapreduce",
+        name=Path(request.mapper).name,
+        command=(request.mapper,),
+        cwd=str(Path.cwd()),
+        triple=None,
+        processes=1,
+        tasks=1,
+        task_kind="arguments",
+        retries=request.retries,
+        logs="rank",
+        log_folder=mapreduce.LOGS,
+    )

@@ -1,0 +1,188 @@
+"""Makes the folders of a run of llmapreduce, says what submits it, and runs one in the foreground."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..core import names
+from ..core.command import EXIT_FAILED
+from ..core.errors import UsageError, shown
+from ..core.process import attend
+from . import mapreduce_folder, run_files
+from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
+from .records import Run
+from .rules import mapreduce, submission
+from .rules.mapreduce import Folder, Item
+
+OUTER = ("SLURM_", "LLSUB_", "LLMR")
+"""Beginnings of what a task knows of the job around it, which is not the place of the runs that it makes itself."""
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """The folders of a map."""
+
+    folder: Folder
+    outputs: tuple[Path, ...]
+    """Folders that were not there before."""
+    run: Run
+    command: list[str] | None = None
+    """What submits the map; None: it runs here."""
+
+
+def make(request: Request, plan: MapPlan) -> Made:
+    """Make the folders of a map and fill them. Raises UsageError, with all of it gone again, where that cannot be."""
+    outputs = mapreduce_folder.make_output_folders(request.output, plan.folders)
+    try:
+        if plan.reduce is not None and not os.access(Path(request.redout).parent, os.W_OK):
+            raise UsageError(f"--redout: {request.redout} cannot be written; name a file in a folder of yours")
+        made = Made(folder=_folder(request, len(plan.pairs)), outputs=outputs, run=as_run(request, plan))
+    except UsageError:
+        mapreduce_folder.unmake(outputs)
+        raise
+    try:
+        return _filled(request, plan, made)
+    except UsageError:
+        unmake(made)
+        raise
+
+
+def unmake(made: Made) -> None:
+    """Take back what `make` made. What others put there stays."""
+    mapreduce_folder.clear(Path(made.folder.path), made.folder.ours(), made.folder.is_ours)
+    mapreduce_folder.unmake(made.outputs)
+
+
+def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
+    folder, path = made.folder, Path(made.folder.path)
+    files = {f"{mapreduce.PAIRS}{number}": text for number, text in enumerate(plan.pairs, 1)}
+    command = map_command(plan, folder, made.run)
+    lines = _lines(plan.items if not plan.pairs else [(f"{folder.path}/{name}",) for name in files])
+    if command is None:
+        script = submission.local_script(folder.path, sys.executable)
+    else:
+        say_failures = (sys.executable, "-I", "-m", "slurm_share.triples.map_failures", folder.path)
+        files[mapreduce.MAP_SCRIPT] = mapreduce.map_script(folder, plan.reduce is None, say_failures)
+        script = _launch_script(request, plan, folder, made.run, command)
+    if plan.reduce is not None:
+        files[mapreduce.REDUCE_SCRIPT] = mapreduce.reduce_script(plan.reduce, folder)
+    environ = submission.recorded_environment(os.environ)
+    run_files.write(path, made.run, lines, script, command or (), environ=environ)
+    mapreduce_folder.fill(path, files, mapreduce.LOGS)
+    return msgspec.structs.replace(made, command=command)
+
+
+def _folder(request: Request, pairs: int) -> Folder:
+    if request.tempdir is None:
+        path = run_files.make_folder(Path.cwd(), PREFIX)
+        return Folder(str(path), True, request.keep, pairs)
+    is_new, there = mapreduce_folder.take(request.tempdir)
+    taken = mapreduce.taken(there, pairs > 0)
+    if taken:
+        raise UsageError(
+            f"--tempdir: {request.tempdir} has {', '.join(taken[:3])} of another run in it; remove that, or name "
+            "another folder"
+        )
+    return Folder(request.tempdir, is_new, request.keep, pairs)
+
+
+def as_run(request: Request, plan: MapPlan) -> Run:
+    """Return the run as it is planned."""
+    return msgspec.structs.replace(
+        bare_run(request),
+        triple=plan.split.triple,
+        processes=plan.split.processes,
+        tasks=plan.starts,
+        distribution=plan.split.distribution,
+        per_process=plan.split.per_process,
+        share=plan.share,
+        is_share_computed=plan.is_share_computed,
+    )
+
+
+def _launch_script(request: Request, plan: MapPlan, folder: Folder, run: Run, command: Sequence[str]) -> str:
+    gpus = request.wish.gpus
+    if run.triple is None:
+        total = None if gpus is None else mapreduce.gpus_of(gpus, run.processes)
+        return submission.launch_script(run, folder.path, sys.executable, command, gpus_of_job=total)
+    asked = next((word.partition("=")[2] for word in plan.words or () if word.startswith("--gres=")), "")
+    return submission.launch_script(run, folder.path, sys.executable, command, gpus=asked)
+
+
+def _lines(items: Sequence[Item]) -> list[str]:
+    try:
+        return [msgspec.json.encode(item).decode() for item in items]
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"an input's name is not text in UTF-8 ({shown(str(error.object))}); give it another name"
+        ) from error
+
+
+def _log(folder: Folder, name: str) -> str:
+    """sbatch's option for a job's output. A percent sign of the folder's own is no pattern."""
+    return f"--output={folder.path.replace('%', '%%')}/{mapreduce.LOGS}/{name}%j"
+
+
+def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
+    """Return what submits the map; None: it runs here."""
+    if plan.words is None:
+        return None
+    return [
+        "sbatch",
+        "--parsable",
+        f"--job-name={run.name}",
+        _log(folder, mapreduce.MAP_LOG),
+        *plan.words,
+        f"{folder.path}/{mapreduce.MAP_SCRIPT}",
+    ]
+
+
+def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
+    """Return what submits the reducer, which waits for the map's `job`."""
+    return [
+        "sbatch",
+        "--parsable",
+        f"--job-name={Path(request.reducer or '').name}",
+        _log(folder, mapreduce.REDUCE_LOG),
+        *mapreduce.reduce_options(request.wish, job, request.whatever),
+        f"{folder.path}/{mapreduce.REDUCE_SCRIPT}",
+    ]
+
+
+# ---- Without a scheduler ----
+
+
+def run_here(request: Request, folder: Folder, reduce: Sequence[str] | None, note: Callable[[str], None]) -> int:
+    """Run a map and its reducer in the foreground; return the first exit code that is not 0. `note` is given the
+    reducer's."""
+    path = Path(folder.path)
+    launcher = [sys.executable, "-I", "-m", "slurm_share.cli.main", "launch", folder.path]
+    code = attend(launcher, env=_environment(os.environ))
+    if code == 0:
+        mapreduce_folder.mark(path, mapreduce.MAPPED)
+    if reduce is not None and (code == 0 or (code == EXIT_FAILED and request.whatever)):
+        done = attend(reduce)
+        if done != 0:
+            note(f"the reducer ended with {done}")
+        code = code or done
+    if code != 0:
+        return code
+    if folder.keep:
+        mapreduce_folder.mark(path, mapreduce.FINISHED)
+    else:
+        mapreduce_folder.clear(path, folder.ours(), folder.is_ours)
+    return code
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """For a launcher that is to know nothing of the job it is in. The GPU it may use is in CUDA_VISIBLE_DEVICES."""
+    found = {name: value for name, value in environ.items() if not name.startswith(OUTER)}
+    if any(name in environ for name in INSIDE):
+        found.setdefault(names.ENV_VISIBLE_DEVICES, "")  # a task without a GPU is not to find the node's
+    if found.get(names.ENV_THREADS) == str(len(os.sched_getaffinity(0))):
+        del found[names.ENV_THREADS]  # the outer launcher's, for one process on all of these cores
+    return found
