@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ..core import names, terminal, version
 from ..core.command import enter
-from ..core.errors import SlurmShareError, StateError, UsageError, shown
-from ..node import processes
 from ..share.rules import queue
-from ..share.rules.queue import Target
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import ClusterName, QueuedJob
-from ..triples import run_folder
+from ..triples import chosen_jobs
 
 PROGRAM = "llstat"
 SCHEMA = 1
@@ -104,56 +99,20 @@ def print_jobs(arguments: argparse.Namespace) -> int:
 
 
 def read_jobs(arguments: argparse.Namespace) -> tuple[ClusterName, list[QueuedJob], list[str]]:
-    """(which Slurm, the jobs, what was asked for and is not there). Raises UsageError, CommandError."""
+    """Return which Slurm answered, the jobs, and what was asked for and is not there. Raises UsageError,
+    CommandError."""
+    cluster: ClusterName | None
+    found: Sequence[QueuedJob]
     missing: list[str] = []
     if arguments.job is not None:
-        folder = _folder(arguments.job)
-        targets = queue.parse_targets(arguments.job) if folder is None else _submitted(folder)
-        cluster, found = slurm_jobs.read_queue(jobs=sorted({target.job for target in targets}))
-        chosen = {id(one.job) for target in targets for one in queue.choose(target, found)}
-        if folder is None:
-            missing = [f"job {target.word} is not" for target in targets if not queue.choose(target, found)]
-        elif not chosen:
-            missing = [f"no job of {terminal.safe(arguments.job)} is"]
-        found = tuple(job for job in found if id(job) in chosen)
+        cluster, found, missing = chosen_jobs.read_named(arguments.job)
     elif arguments.all:
         cluster, found = slurm_jobs.read_queue()
     else:
-        cluster, found = slurm_jobs.read_queue(users=[str(uid) for uid in user_ids(arguments.user)])
+        users = [str(uid) for uid in chosen_jobs.read_user_ids(arguments.user)]
+        cluster, found = slurm_jobs.read_queue(users=users)
     ordered = sorted(found, key=lambda job: (job.array or job.job_id, job.element is None, job.element or 0))
     return cluster or slurm_jobs.read_cluster(), ordered, missing
-
-
-def _folder(word: str) -> Path | None:
-    """The run's folder that is named; None: these are numbers of jobs."""
-    folder = Path(word)
-    is_number = word[:1].isdecimal() and "/" not in word and not (folder / run_folder.RUN).exists()
-    return None if is_number or not folder.is_dir() else folder
-
-
-def _submitted(folder: Path) -> list[Target]:
-    """The jobs of a run. Raises UsageError for a folder that holds none, SlurmShareError for a run without a job."""
-    try:
-        run_folder.read_run(folder)
-    except StateError as error:
-        raise UsageError(str(error)) from error
-    jobs = run_folder.read_jobs(folder)
-    if not jobs:
-        raise SlurmShareError(f"no job was submitted from {terminal.safe(str(folder))}")
-    return [Target(str(job), job) for job in jobs]
-
-
-def user_ids(text: str | None) -> list[int]:
-    """The users in `alice,bob`; without text the caller. Raises UsageError for one that this host does not know."""
-    if text is None:
-        return [os.geteuid()]
-    found = []
-    for name in text.split(","):
-        uid = processes.read_user_id(name)
-        if uid is None:
-            raise UsageError(f"there is no user {shown(name) or repr(name)} here; write a user's name, or its number")
-        found.append(uid)
-    return found
 
 
 def as_lines(cluster: ClusterName, jobs: Sequence[QueuedJob], *, hide_header: bool, width: int) -> list[str]:

@@ -280,29 +280,10 @@ def _ordinary(word: str | None, wishes: Wishes, arguments: argparse.Namespace, e
     return names.EXIT_OK
 
 
-_WHOLE_NODE_SHELL = r"""
-gpus=$(scontrol --details show job "$SLURM_JOB_ID" | sed -n 's/^ *JOB_GRES=//p' | tr , '\n' |
-    awk -F: '/^gpu:/ { count += $NF } END { if (count) print count }')
-exec srun --pty --cpu-bind=none --mem=0 ${gpus:+--gres=gpu:$gpus} "$@"
-"""
-"""A step has the GPUs that it asks for, and no other; how many the node has is known when the job has it."""
-
-
 def _interactive(wishes: Wishes, *, whole: bool, dry_run: bool) -> int:
-    shell = [os.environ.get("SHELL") or "/bin/bash", "-l"]
-    options = ["--nodes=1", "--ntasks=1", *submission.plain_words(wishes)]
-    if whole:
-        # In two steps: srun alone would give its one task one core of the node that --exclusive got.
-        argv = ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *shell]
-    else:
-        argv = ["srun", *options, "--pty", *shell]
+    argv = submission.interactive(wishes, os.environ.get("SHELL") or "/bin/bash", whole=whole)
     _show_command(argv)
-    if dry_run:
-        return names.EXIT_OK
-    try:
-        os.execvpe(argv[0], argv, submit.submission_environment(os.environ))
-    except OSError as error:
-        raise UsageError(f"cannot start {argv[0]}: {error.strerror}; this is for a machine with Slurm") from error
+    return names.EXIT_OK if dry_run else submit.become(argv)
 
 
 # ---- With a triple ----

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Any
 
 from ..core import names
-from ..core.errors import SlurmShareError
-from ..core.records import ProcessIdentity
-from ..node import processes
 from ..slurm import signals
 
 
@@ -29,13 +25,5 @@ def add_to(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0: it was sent. Raises SlurmShareError where it was not."""
-    # Of the caller's and no other, for root as well: whose process it is was decided where the question was answered.
-    known = ProcessIdentity(arguments.pid, arguments.start, os.geteuid())
-    found = processes.read_process(arguments.pid)
-    # Its own environment may say anything; the kernel's word alone counts.
-    if found is not None and not found.is_own_word and found.job_id not in (None, arguments.job):
-        raise SlurmShareError(
-            f"process {arguments.pid} is in job {found.job_id} and not in {arguments.job}; nothing was sent"
-        )
-    signals.send(known, arguments.signal)
+    signals.send_in_job(arguments.pid, arguments.start, arguments.job, arguments.signal)
     return names.EXIT_OK

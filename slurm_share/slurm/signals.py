@@ -15,6 +15,7 @@ from typing import Literal
 from ..core.errors import SlurmShareError
 from ..core.process import end, finish, identify
 from ..core.records import ProcessIdentity
+from ..node import processes
 from . import small_step
 
 NAMES = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "STOP", "CONT", "KILL")
@@ -38,6 +39,18 @@ def send(known: ProcessIdentity, name: str, proc: str = "/proc") -> None:
         raise SlurmShareError(f"process {known.pid} is not of user {known.uid}; nothing was sent")
     if not end(known, signal.Signals[f"SIG{name}"], proc):
         raise SlurmShareError(f"process {known.pid} ended at this moment, or is not yours to signal; nothing was sent")
+
+
+def send_in_job(pid: int, start_ticks: int, job: int, name: str) -> None:
+    """Send a signal to a process of the caller's that began then and is in that job. Raises SlurmShareError where it is
+    not sent."""
+    # Of the caller's and no other, for root as well: whose process it is was decided where the question was answered.
+    known = ProcessIdentity(pid, start_ticks, os.geteuid())
+    found = processes.read_process(pid)
+    # Its own environment may say anything; the kernel's word alone counts.
+    if found is not None and not found.is_own_word and found.job_id not in (None, job):
+        raise SlurmShareError(f"process {pid} is in job {found.job_id} and not in {job}; nothing was sent")
+    send(known, name)
 
 
 def step_argv(

@@ -1,4 +1,4 @@
-"""Gives a script to the scheduler."""
+"""Gives a script to the scheduler, or starts a command of its for a person."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from ..core.errors import CommandError, SlurmShareError, UsageError
 from ..core.process import Finished, finish
@@ -83,6 +84,14 @@ def _refusal(done: Finished) -> str:
 
 def _words(done: Finished) -> str:
     return done.stderr.strip() or done.stdout.strip() or f"no reason, exit code {done.code}"
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Be salloc or srun from here on. Raises UsageError where it is not there."""
+    try:
+        os.execvpe(argv[0], list(argv), submission_environment(os.environ))
+    except OSError as error:
+        raise UsageError(f"cannot start {argv[0]}: {error.strerror}; this is for a machine with Slurm") from error
 
 
 def submission_environment(environ: Mapping[str, str], *, launchers: bool = False) -> dict[str, str]:

@@ -211,6 +211,24 @@ def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) 
     return ["sbatch", "--parsable", f"--output={output}", *plain_words(wishes), script], ()
 
 
+_WHOLE_NODE_SHELL = r"""
+gpus=$(scontrol --details show job "$SLURM_JOB_ID" | sed -n 's/^ *JOB_GRES=//p' | tr , '\n' |
+    awk -F: '/^gpu:/ { count += $NF } END { if (count) print count }')
+exec srun --pty --cpu-bind=none --mem=0 ${gpus:+--gres=gpu:$gpus} "$@"
+"""
+"""A step has the GPUs that it asks for, and no other; how many the node has is known when the job has it."""
+
+
+def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
+    """Return the command for a shell on one core of a node, or on the whole of it."""
+    login = [shell, "-l"]
+    options = ["--nodes=1", "--ntasks=1", *plain_words(wishes)]
+    if whole:
+        # In two steps: srun alone would give its one task one core of the node that --exclusive got.
+        return ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *login]
+    return ["srun", *options, "--pty", *login]
+
+
 def counted(number: int, noun: str) -> str:
     """1 task, 2 tasks, 2 processes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"

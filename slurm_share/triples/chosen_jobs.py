@@ -1,0 +1,119 @@
+"""Reads which jobs of the queue a person means: by number, by the folder of a run, or by user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core import terminal
+from ..core.errors import SlurmShareError, StateError, UsageError, shown
+from ..node import processes
+from ..share.rules import queue
+from ..share.rules.queue import Chosen, Target
+from ..slurm import jobs as slurm_jobs
+from ..slurm.records import ClusterName, QueuedJob
+from . import run_folder
+
+
+def find_run(word: str) -> Path | None:
+    """Return the folder of a run that is named; None: these are numbers of jobs."""
+    folder = Path(word)
+    is_number = word[:1].isdecimal() and "/" not in word and not (folder / run_folder.RUN).exists()
+    return None if is_number or not folder.is_dir() else folder
+
+
+def read_user_ids(text: str | None) -> list[int]:
+    """Return the users in `alice,bob`; without text the caller. Raises UsageError for one that this host does not
+    know."""
+    if text is None:
+        return [os.geteuid()]
+    return [_user_id(name) for name in text.split(",")]
+
+
+def _user_id(name: str) -> int:
+    uid = processes.read_user_id(name)
+    if uid is None:
+        raise UsageError(f"there is no user {shown(name) or repr(name)} here; write a user's name, or its number")
+    return uid
+
+
+# ---- To be shown ----
+
+
+def read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[str]]:
+    """Return which Slurm answered, the jobs, and what is not there. Raises UsageError, SlurmShareError,
+    CommandError."""
+    folder = find_run(text)
+    if folder is not None:
+        _check_is_run(folder)
+    targets = queue.parse_targets(text) if folder is None else _submitted(folder)
+    if not targets:
+        raise SlurmShareError(f"no job was submitted from {terminal.safe(str(folder))}")
+    cluster, found = slurm_jobs.read_queue(jobs=sorted({target.job for target in targets}))
+    chosen = {id(one.job) for target in targets for one in queue.choose(target, found)}
+    missing: list[str] = []
+    if folder is None:
+        missing = [f"job {target.word} is not" for target in targets if not queue.choose(target, found)]
+    elif not chosen:
+        missing = [f"no job of {terminal.safe(text)} is"]
+    return cluster, [job for job in found if id(job) in chosen], missing
+
+
+def _check_is_run(folder: Path) -> None:
+    """Raises UsageError for a folder that is not one of a run."""
+    try:
+        run_folder.read_run(folder)
+    except StateError as error:
+        raise UsageError(str(error)) from error
+
+
+def _submitted(folder: Path) -> list[Target]:
+    return [Target(str(job), job) for job in run_folder.read_jobs(folder)]
+
+
+# ---- To be ended ----
+
+
+def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
+    """Return a user's number and jobs; without a name the caller's. Raises UsageError, CommandError."""
+    uid = os.geteuid() if name is None else _user_id(name)
+    _, jobs = slurm_jobs.read_queue(users=[str(uid)])
+    chosen = {one.id: one for job in jobs for one in queue.choose(Target(job.id, job.job_id), [job])}
+    return uid, list(chosen.values())
+
+
+def read_to_end(words: Sequence[str]) -> tuple[list[Chosen], list[str]]:
+    """Return what is to be ended, and what is wrong with the rest. Raises UsageError, SlurmShareError, CommandError,
+    before anything has been ended."""
+    asked = [(word, _targets(word)) for word in words]
+    _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
+    chosen: dict[str, Chosen] = {}
+    problems = []
+    for word, targets in asked:
+        found = {target.word: queue.choose(target, jobs) for target in targets}
+        chosen |= {one.id: one for each in found.values() for one in each}
+        if find_run(word) is not None:
+            if not any(found.values()):
+                problems.append(f"no job of {terminal.safe(word)} is in Slurm's queue: they have ended")
+        else:
+            problems += [f"job {job} is not in Slurm's queue: see llstat -a" for job, each in found.items() if not each]
+    return list(chosen.values()), problems
+
+
+def _targets(word: str) -> list[Target]:
+    folder = find_run(word)
+    if folder is None:
+        return list(queue.parse_targets(word))
+    _check_is_run(folder)
+    me = os.geteuid()
+    owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
+    if owner is not None:  # its list of jobs says what somebody else wants to be ended
+        raise UsageError(
+            f"{terminal.safe(word)} is {processes.read_user_name(owner)}'s run, or a file in it is; write the "
+            "numbers of your own jobs: llstat shows them"
+        )
+    targets = _submitted(folder)
+    if not targets:
+        raise SlurmShareError(f"no job was submitted from {terminal.safe(word)}: nothing to end")
+    return targets
