@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from ..core import config, names
 from ..core.command import EXIT_FAILED
-from ..core.errors import UsageError, shown
-from ..core.process import Deadline
-from ..core.settings import Settings
+from ..core.errors import shown
 from ..history import records
-from ..load.snapshot import Survey
-from ..node import processes
 
 SOURCES = ("agents", "prometheus", "local")
 """Those that show everybody's load."""
@@ -59,18 +54,11 @@ def archive(arguments: argparse.Namespace) -> int:
     """Look, and append. Raises UsageError, StateError, CommandError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
     from ..history import archive as archive_files
-    from ..history.rules import samples
+    from ..history import archiving
 
     configuration = config.load()
-    settings = configuration.settings
-    folder = folder_of(arguments.folder, settings)
-    survey = _look(_source(arguments.source, settings), settings)
-    interval_s = arguments.every * 60
-    found = samples.samples(
-        survey, records.slot(survey.taken, interval_s), interval_s, settings, configuration.partitions
-    )
-    archive_files.prepare(folder, settings.operators_group)
-    done = archive_files.append(folder, found, settings.operators_group, Deadline.after(LOCK_S))
+    folder = archive_files.find_folder(arguments.folder, configuration.settings)
+    survey, done = archiving.take(arguments.source, folder, arguments.every * 60, configuration)
     there = f", {done.there} there already" if done.there else ""
     torn = f"; half a line at its end was cut off ({done.torn_bytes} bytes)" if done.torn_bytes else ""
     print(
@@ -83,32 +71,3 @@ def archive(arguments: argparse.Namespace) -> int:
         print(f"slurm-share: no node answered ({node.name}: {node.why or 'no reason told'})", file=sys.stderr)
         return EXIT_FAILED
     return names.EXIT_OK
-
-
-def folder_of(given: Path | None, settings: Settings) -> Path:
-    """Where the archive is. Raises UsageError where there is none."""
-    if given is None and not settings.archive_folder:
-        raise UsageError("archive_folder is empty in the configuration: this site keeps no archive")
-    return given or Path(settings.archive_folder)
-
-
-def _source(given: str | None, settings: Settings) -> str:
-    name = given or settings.load_source
-    if name not in SOURCES:
-        raise UsageError(
-            f"the source {shown(name)} does not show everybody's load; write --source {', '.join(SOURCES[:-1])} or "
-            f"{SOURCES[-1]}"
-        )
-    return name
-
-
-def _look(source: str, settings: Settings) -> Survey:
-    from ..load.sources.surveys import Surveyor, open_source
-
-    surveyor = Surveyor(
-        open_source(source, settings), user=processes.read_user_name(os.geteuid()), everybody=True, settings=settings
-    )
-    try:
-        return surveyor.look(LOOK_S)
-    finally:
-        surveyor.close()

@@ -8,12 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from rich.table import Table
 
 from ..core import names, terminal
-from ..core.config import Configuration, load
-from ..core.errors import ConfigError
+from ..core.config import load
+from ..core.nodelist import check_settings
 from ..core.paths import CONFIG_FILE
 from ..core.settings import PER_PARTITION
 from ..slurm import pyslurm_jobs
@@ -32,7 +31,7 @@ def add_to(commands: Any) -> None:
 def print_config(arguments: argparse.Namespace) -> int:
     """Raises ConfigError for a file that is wrong, so that an administrator can check one before it is used."""
     configuration = load(arguments.file)
-    _check_nodes(configuration)
+    check_settings(configuration)
     rows = [(key, getattr(configuration.settings, key), source) for key, source in configuration.sources.items()]
     for name, settings in configuration.partitions.items():
         differ = [key for key in PER_PARTITION if getattr(settings, key) != getattr(configuration.settings, key)]
@@ -49,15 +48,6 @@ def print_config(arguments: argparse.Namespace) -> int:
     if pyslurm_jobs.is_wanted(os.environ):
         print(f"\n{pyslurm_jobs.backend(os.environ)}")
     return names.EXIT_OK
-
-
-def _check_nodes(configuration: Configuration) -> None:
-    """A hook looks at a list of nodes only when an ordinary job comes, and can then no more than say so in its log."""
-    for nodes in configuration.settings.exclusive_user_nodes:
-        try:
-            NodeSet(nodes, resolver=RESOLVER_NOGROUP)
-        except NodeSetException as error:
-            raise ConfigError(configuration.file, f"{error}; it says {nodes!r}", "exclusive_user_nodes") from error
 
 
 def _toml(value: Any) -> str:

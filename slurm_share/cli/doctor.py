@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import names, terminal
 from ..core.command import forget_output
-from ..core.errors import SlurmShareError, StateError, UsageError
+from ..core.errors import SlurmShareError, UsageError
 
 if TYPE_CHECKING:
-    from ..core.settings import Settings
-    from ..doctor.facts.records import Facts, Finding, Role
+    from ..doctor.facts.records import Facts, Finding
     from ..doctor.fixes import Mended
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3
 """clush tells it from warnings (1) and failures (2)."""
-AGENT_S = 5.0
 ROLE_NAMES = ("controller", "login", "compute")
 EPILOG = """\
 It looks and changes nothing, at any time, on any host of the cluster. PASS: as it should be. WARN: works, and not as
@@ -106,42 +104,14 @@ def _examine(arguments: argparse.Namespace) -> int:
     without = _known(word for given in arguments.without for word in given.split(",") if word)
     if arguments.fix and os.geteuid() != 0:
         raise UsageError("--fix is for root")
-    facts = look(tuple(arguments.role or ()), all_jobs=arguments.fix)
-    mended: tuple[Mended, ...] = ()
-    if arguments.fix:
-        from ..doctor import fixes
+    from ..doctor import examination
 
-        facts, mended = fixes.mend_all(facts, lambda: look(facts.roles, all_jobs=True))
-    findings = every.examine(facts, without)
+    facts, findings, mended = examination.examine(tuple(arguments.role or ()), without, fix=arguments.fix)
     if arguments.json:
         print(json.dumps(as_json(facts, findings, mended), indent=2))
     else:
         terminal.print_lines(as_lines(facts, findings, mended, quiet=arguments.quiet, verbose=arguments.verbose))
     return every.exit_code(findings)
-
-
-def look(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
-    """The facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
-    from ..doctor.facts import host
-
-    facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
-    if not facts.roles:
-        raise UsageError(
-            "there is no slurm.conf on this host and no daemon of Slurm: run it on a controller, login or compute node,"
-            " set SLURM_CONF, or say what this is with --role"
-        )
-    return facts
-
-
-def _ask_agent(settings: Settings) -> str:
-    """Why the agent of this node does not answer; empty: it does."""
-    from ..load.agent import client
-
-    try:
-        client.ask(settings.agent_socket, AGENT_S)
-    except StateError as error:
-        return str(error)
-    return ""
 
 
 def _known(given: Iterable[str]) -> tuple[str, ...]:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from ..core import names, terminal, version
 from ..core.command import enter
-from ..core.errors import UsageError, shown
-from ..slurm import jobs
+from ..slurm.free import read_free
 from ..slurm.records import ClusterName
-from ..slurm.rules import free
 from ..slurm.rules.free import FreeKind
 
 PROGRAM = "llfree"
@@ -80,25 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def print_free(arguments: argparse.Namespace) -> int:
     """Ask Slurm, and show it. Raises UsageError for a partition that is not there, CommandError."""
-    held = free.held_by_others(jobs.read_queue()[1], os.getuid())
-    kinds = free.summarize(jobs.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
-    if arguments.partition is not None:
-        kinds = in_partitions(kinds, arguments.partition.split(","))
-    cluster = jobs.read_cluster()
+    cluster, kinds = read_free(None if arguments.partition is None else arguments.partition.split(","))
     if arguments.json:
         print(json.dumps(as_json(cluster, kinds), indent=2))
     else:
         terminal.print_lines(as_lines(cluster, kinds, hide_header=arguments.hide_header, width=terminal.width()))
     return names.EXIT_OK
-
-
-def in_partitions(kinds: Sequence[FreeKind], wanted: Sequence[str]) -> tuple[FreeKind, ...]:
-    """Those of some partitions. Raises UsageError for one that is not there."""
-    there = list(dict.fromkeys(kind.partition for kind in kinds))
-    for name in wanted:
-        if name not in there:
-            raise UsageError(f"there is no partition {shown(name) or repr(name)}; there are {', '.join(there)}")
-    return tuple(kind for kind in kinds if kind.partition in wanted)
 
 
 def as_lines(cluster: ClusterName, kinds: Sequence[FreeKind], *, hide_header: bool, width: int) -> list[str]:

@@ -13,7 +13,6 @@ from msgspec import to_builtins
 
 from ..core import config, names, terminal
 from ..core.errors import UsageError
-from .archive import folder_of
 
 if TYPE_CHECKING:
     from ..history.rules.report import Report
@@ -58,7 +57,7 @@ def print_report(arguments: argparse.Namespace) -> int:
     """Read, add up, show. Raises UsageError, StateError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
     from ..history import report_text
-    from ..history.archive import Archive
+    from ..history.archive import Archive, find_folder
     from ..history.rules import report as decide
 
     if arguments.week is not None and (arguments.first or arguments.last):
@@ -69,7 +68,7 @@ def print_report(arguments: argparse.Namespace) -> int:
         period = decide.days(arguments.first, arguments.last, now)
     else:
         period = decide.week(arguments.week or "", now)
-    archive = Archive(folder_of(arguments.folder, settings))
+    archive = Archive(find_folder(arguments.folder, settings))
     found = decide.report(archive.read(period.since, period.until), period, now, arguments.user)
     if arguments.json:
         print(json.dumps(as_json(found, archive.skipped), indent=2))

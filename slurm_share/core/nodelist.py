@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from .errors import UsageError, shown
+from .errors import ConfigError, UsageError, shown
+from .settings import Configuration
 
 NODES_MAX = 100_000
 """Most nodes that a list may name: above the largest clusters, below what fills a memory (n[1-999999999])."""
@@ -70,3 +71,13 @@ def _set(text: str) -> NodeSet:
     if not found or not all(map(_NAME.fullmatch, found)):
         raise UsageError(f"{shown(text) or repr(text)} is no list of nodes; write n1, or n[1-3,7], several with commas")
     return found
+
+
+def check_settings(configuration: Configuration) -> None:
+    """Raises ConfigError for a list of nodes that is none. A hook looks at one only when an ordinary job comes, and can
+    then no more than say so in its log."""
+    for nodes in configuration.settings.exclusive_user_nodes:
+        try:
+            NodeSet(nodes, resolver=RESOLVER_NOGROUP)
+        except NodeSetException as error:
+            raise ConfigError(configuration.file, f"{error}; it says {nodes!r}", "exclusive_user_nodes") from error

@@ -15,8 +15,9 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from ..core import locks
-from ..core.errors import StateError, shown
+from ..core.errors import StateError, UsageError, shown
 from ..core.process import Deadline
+from ..core.settings import Settings
 from . import records
 from .records import Sample
 
@@ -39,6 +40,13 @@ class Appended(Struct, frozen=True):
     """That the file had already."""
     torn_bytes: int
     """Cut off at its end: half a line that a crash or a full disk had left."""
+
+
+def find_folder(given: Path | None, settings: Settings) -> Path:
+    """Return the folder of the archive. Raises UsageError where there is none."""
+    if given is None and not settings.archive_folder:
+        raise UsageError("archive_folder is empty in the configuration: this site keeps no archive")
+    return given or Path(settings.archive_folder)
 
 
 def prepare(folder: Path, group: str) -> None:

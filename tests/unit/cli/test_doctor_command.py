@@ -18,7 +18,7 @@ from slurm_share.core.errors import CommandError, StateError
 from slurm_share.core.paths import Paths
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.settings import Settings
-from slurm_share.doctor import fixes
+from slurm_share.doctor import examination, fixes
 from slurm_share.doctor.checks import every
 from slurm_share.doctor.checks.fixable import Mend
 from slurm_share.doctor.facts.records import Facts, HostFacts, SlurmFacts, Unseen
@@ -48,7 +48,7 @@ def login(monkeypatch):
         ),
         host_facts=HostFacts(),
     )
-    monkeypatch.setattr(doctor, "look", lambda roles, **more: facts)
+    monkeypatch.setattr(examination, "look", lambda roles, **more: facts)
     return facts
 
 
@@ -160,7 +160,7 @@ def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, ca
     def look(roles, **more):
         raise error
 
-    monkeypatch.setattr(doctor, "look", look)
+    monkeypatch.setattr(examination, "look", look)
     assert main(["doctor"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("slurm-share doctor: ")
@@ -175,7 +175,7 @@ def test_a_doctor_without_its_modules_says_which(monkeypatch, capsys, error):
     def look(roles, **more):
         raise error
 
-    monkeypatch.setattr(doctor, "look", look)
+    monkeypatch.setattr(examination, "look", look)
     assert main(["doctor"]) == 3 == start.EXIT_NOT_DONE
     (line,) = capsys.readouterr().err.splitlines()
     assert "/m.py" in line

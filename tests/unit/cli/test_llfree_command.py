@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def folder(request, monkeypatch):
         return "PartitionName=gpu Default=YES\nPartitionName=plain Default=NO\n"
 
     monkeypatch.setattr(slurm_jobs, "run", run)
-    monkeypatch.setattr(llfree.os, "getuid", lambda: ALICE)
+    monkeypatch.setattr(os, "getuid", lambda: ALICE)
     return folder
 
 

@@ -1,0 +1,55 @@
+"""Examines this host for `slurm-share doctor`: reads its facts, mends what is asked for, and judges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from ..core.errors import StateError, UsageError
+from ..core.settings import Settings
+from .checks import every
+from .facts import host
+from .facts.records import Facts, Finding, Role
+
+if TYPE_CHECKING:
+    from .fixes import Mended
+
+AGENT_S = 5.0
+
+
+def examine(
+    roles: tuple[Role, ...], without: Collection[str], *, fix: bool
+) -> tuple[Facts, Sequence[Finding], tuple[Mended, ...]]:
+    """Return the facts of this host, what the checks find, and what was mended; `without`: checks that are left out.
+
+    Raises UsageError as `look` does.
+    """
+    facts = look(roles, all_jobs=fix)
+    mended: tuple[Mended, ...] = ()
+    if fix:
+        from . import fixes
+
+        facts, mended = fixes.mend_all(facts, lambda: look(facts.roles, all_jobs=True))
+    return facts, every.examine(facts, without), mended
+
+
+def look(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
+    """Return the facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
+    facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
+    if not facts.roles:
+        raise UsageError(
+            "there is no slurm.conf on this host and no daemon of Slurm: run it on a controller, login or compute node,"
+            " set SLURM_CONF, or say what this is with --role"
+        )
+    return facts
+
+
+def _ask_agent(settings: Settings) -> str:
+    """Return why the agent of this node does not answer; empty: it does."""
+    from ..load.agent import client  # on a host without an agent nothing of it is needed, and it may be torn
+
+    try:
+        client.ask(settings.agent_socket, AGENT_S)
+    except StateError as error:
+        return str(error)
+    return ""

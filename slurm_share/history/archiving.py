@@ -1,0 +1,60 @@
+"""Takes one survey of everybody's nodes into the archive."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..core.config import Configuration
+from ..core.errors import UsageError, shown
+from ..core.process import Deadline
+from ..core.settings import Settings
+from ..load.snapshot import Survey
+from ..load.sources import surveys
+from ..node import processes
+from . import archive, records
+from .archive import Appended
+from .rules import samples
+
+SOURCES = ("agents", "prometheus", "local")
+"""Those that show everybody's load."""
+LOOK_S = 60.0
+LOCK_S = 60.0
+"""For another archiver to be through."""
+
+
+def take(given: str | None, folder: Path, interval_s: int, configuration: Configuration) -> tuple[Survey, Appended]:
+    """Survey all nodes through a source (None: the site's), and append that to the archive.
+
+    Raises UsageError for a source that does not show everybody's load, StateError, CommandError.
+    """
+    settings = configuration.settings
+    survey = _survey(_source(given, settings), settings)
+    found = samples.samples(
+        survey, records.slot(survey.taken, interval_s), interval_s, settings, configuration.partitions
+    )
+    archive.prepare(folder, settings.operators_group)
+    return survey, archive.append(folder, found, settings.operators_group, Deadline.after(LOCK_S))
+
+
+def _source(given: str | None, settings: Settings) -> str:
+    name = given or settings.load_source
+    if name not in SOURCES:
+        raise UsageError(
+            f"the source {shown(name)} does not show everybody's load; write --source {', '.join(SOURCES[:-1])} or "
+            f"{SOURCES[-1]}"
+        )
+    return name
+
+
+def _survey(source: str, settings: Settings) -> Survey:
+    surveyor = surveys.Surveyor(
+        surveys.open_source(source, settings),
+        user=processes.read_user_name(os.geteuid()),
+        everybody=True,
+        settings=settings,
+    )
+    try:
+        return surveyor.look(LOOK_S)
+    finally:
+        surveyor.close()

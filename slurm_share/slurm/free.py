@@ -1,0 +1,33 @@
+"""Reads what of the cluster nobody uses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from ..core.errors import UsageError, shown
+from . import jobs
+from .records import ClusterName
+from .rules import free
+from .rules.free import FreeKind
+
+
+def read_free(partitions: Sequence[str] | None = None) -> tuple[ClusterName, tuple[FreeKind, ...]]:
+    """Return which Slurm answered, and the kinds of nodes of these partitions, or of all, with what of them is free for
+    the caller. Raises UsageError for a partition that is not there, CommandError."""
+    held = free.held_by_others(jobs.read_queue()[1], os.getuid())
+    kinds = free.summarize(jobs.read_node_kinds(), frozenset(NodeSet.fromlist(held, resolver=RESOLVER_NOGROUP)))
+    if partitions is not None:
+        kinds = _in_partitions(kinds, partitions)
+    return jobs.read_cluster(), kinds
+
+
+def _in_partitions(kinds: Sequence[FreeKind], wanted: Sequence[str]) -> tuple[FreeKind, ...]:
+    """Those of some partitions. Raises UsageError for one that is not there."""
+    there = list(dict.fromkeys(kind.partition for kind in kinds))
+    for name in wanted:
+        if name not in there:
+            raise UsageError(f"there is no partition {shown(name) or repr(name)}; there are {', '.join(there)}")
+    return tuple(kind for kind in kinds if kind.partition in wanted)
