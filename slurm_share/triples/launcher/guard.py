@@ -31,7 +31,7 @@ from ...core.text import fold
 from ...node import descendants
 from .. import result_files, run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Progress, Run
-from ..results import Results
+from ..result_files import Results
 from ..rules import deal, memory_caps, outcomes
 from . import leftovers, task_process
 from . import node as nodes

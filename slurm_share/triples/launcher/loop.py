@@ -40,7 +40,7 @@ from ..records import (
     Progress,
     Run,
 )
-from ..results import Results
+from ..result_files import Results
 from ..rules import deal, failing, memory_caps, outcomes
 from ..rules.memory_caps import Allowance, Budget, Memory
 from . import environment, leftovers, task_process

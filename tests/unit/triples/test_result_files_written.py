@@ -5,7 +5,7 @@ import os
 
 from slurm_share.triples import run_folder
 from slurm_share.triples.records import Ended
-from slurm_share.triples.results import Results
+from slurm_share.triples.result_files import Results
 
 
 def ended(task, outcome="done"):
