@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from slurm_share.core import config
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError, shown
+from slurm_share.load.rules.node_rows import rows_of
 from slurm_share.load.snapshot import Survey
 from slurm_share.load.sources.opening import Advisor, Origin
 
@@ -195,7 +196,7 @@ class Watch:
         self._tell(scene, survey, took_s=self._clock() - self._begun)
 
     def _tell(self, scene: Scene, survey: Survey, *, took_s: float, is_earlier: bool = False) -> None:
-        rows = wire.rows_of(survey)
+        rows = rows_of(survey)
         notes = survey.notes
         try:
             advice = () if is_earlier else self._advise(survey)

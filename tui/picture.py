@@ -8,12 +8,12 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from slurm_share.core import nodelist
-from slurm_share.core.errors import UsageError
+from slurm_share.load.rules.job_rows import nodes_of
+from slurm_share.load.rules.node_rows import NodeRow, rows_of
 from slurm_share.load.snapshot import Advice, Snapshot, Survey
 from slurm_share.slurm.records import QueuedJob
 
-from .wire import Begin, NodeRow, Position, rows_of
+from .wire import Begin, Position
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,6 @@ def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[N
         else row
         for row in rows
     )
-
-
-def nodes_of(job: QueuedJob) -> tuple[str, ...]:
-    """Names of its nodes; none for a list that is no list."""
-    try:
-        return nodelist.unfold(job.nodes)
-    except UsageError:
-        return ()
 
 
 def put_together(

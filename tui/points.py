@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from slurm_share.load.rules.figures import percent
+from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
 
-from .wire import NodeRow, Point, Subject
+from .wire import Point, Subject
 
 Values = tuple[float | None, float | None, float | None, float | None, float | None]
 """The figures of a Point, in its order."""
@@ -143,11 +145,6 @@ def _sm(gpu: GpuLoad) -> float | None:
         if gpu.sm_percent_windows is not None
         else None
     )
-
-
-def percent(part: float | None, whole: float | None) -> float | None:
-    """0 to 100 and above; None where either is not known, or there is no whole."""
-    return 100.0 * part / whole if part is not None and whole else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -11,10 +11,11 @@ from slurm_share.core.errors import StateError
 from slurm_share.load.recording import Place, Recording
 from slurm_share.load.rules.figures import figures
 from slurm_share.load.rules.idle import judged
+from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import NodeLoad, Survey
 
 from .points import point_of
-from .wire import NodeRow, Past, Point, Subject
+from .wire import Past, Point, Subject
 
 POINTS_MOST = 1000
 """More than a plot has columns. Of a longer recording, surveys at even distances are read."""

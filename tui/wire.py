@@ -11,48 +11,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from slurm_share.load.rules import figures, flags, idle
-from slurm_share.load.rules.figures import Figures
-from slurm_share.load.rules.flags import Flag
-from slurm_share.load.snapshot import Advice, NodeLoad, Survey
+from slurm_share.load.rules.node_rows import NodeRow
+from slurm_share.load.snapshot import Advice, Survey
 from slurm_share.slurm.records import QueuedJob
 
 PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100
 """In one Part, a millisecond's work each."""
-
-
-class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A node with what a line says of it, thought out by the process that looks."""
-
-    node: NodeLoad
-    figures: Figures
-    flags: tuple[Flag, ...] = ()
-    queued_users: tuple[str, ...] = ()
-    """Of a node that says nothing: whose jobs Slurm's queue has there."""
-    queued_jobs: tuple[str, ...] = ()
-    """And which, as squeue writes them."""
-
-    @property
-    def name(self) -> str:
-        """Slurm's."""
-        return self.node.name
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """Each flag's code once, as llload's NOTE has them: gL, m!."""
-        return tuple(dict.fromkeys(flag.code for flag in self.flags))
-
-    @property
-    def worst(self) -> str:
-        """The letter that colours the line: ! before H before L; empty: none."""
-        letters = {flag.letter for flag in self.flags}
-        return next((letter for letter in "!HL" if letter in letters), "")
-
-
-def rows_of(survey: Survey) -> tuple[NodeRow, ...]:
-    """Each node of a look, with what is thought of it."""
-    nodes = idle.judged(survey).nodes
-    return tuple(NodeRow(node, one, flags.flags(node, one)) for node in nodes for one in (figures.figures(node),))
 
 
 class Position(Struct, frozen=True, gc=False, kw_only=True):

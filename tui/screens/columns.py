@@ -13,7 +13,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ..column import Column
+from slurm_share.load.columns.base import Column
+
 from ..keymap import bindings
 from ..widgets.grid import Grid
 from ..widgets.signs import are_plain, arrow

@@ -14,9 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from slurm_share.core import terminal
+from slurm_share.load.columns.base import Column
 
 from .. import keymap
-from ..column import Column
 from ..widgets.signs import arrow
 from .keys_above import ABOVE, close_with
 

@@ -9,17 +9,17 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
+from slurm_share.load.columns import advice as table
+from slurm_share.load.columns.base import Column
 from slurm_share.load.output.notes import CAUSES, resubmit_head
+from slurm_share.load.rules.job_rows import JobRow, job_rows
 from slurm_share.load.snapshot import Advice
-from slurm_share.load.text import count_words, cut, fold
+from slurm_share.load.text import count_words, cut, fold, named
 
-from ..column import Column
+from .. import tables
 from ..history import History
 from ..picture import Picture
 from ..place import Place
-from ..rows import JobRow, job_rows
-from ..tables import advice as table
-from ..tables.cells import named
 from ..target import Target
 from ..widgets.bars import bar
 from ..widgets.signs import arrow
@@ -87,7 +87,7 @@ class AdviceView(TableView[Advice]):
 
     def make_columns(self) -> tuple[Column[Advice], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.ADVICE
 
     def key(self, row: Advice) -> str:
         """As TableView has it."""

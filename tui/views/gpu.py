@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from slurm_share.load.columns import gpus as gpu_table
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows
+from slurm_share.load.text import NONE
 from slurm_share.load.text import percent as percent_words
 
-from ..column import Column
-from ..gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows
+from .. import tables
 from ..picture import Picture
 from ..place import Place
-from ..tables import gpus as gpu_table
-from ..tables import processes as table
-from ..tables.cells import NONE
 from ..target import Target
 from ..wire import Subject
 from .node import below, copied, targets_of
@@ -38,7 +38,7 @@ class GpuView(TableView[SlotRow]):
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)[1:]
+        return tables.PROCESSES[1:]
 
     def key(self, row: SlotRow) -> str:
         """As TableView has it."""

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
+from slurm_share.load.columns import gpus as table
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.figures import percent
+from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, slot_rows
+from slurm_share.load.rules.job_rows import JobRow
+from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.text import count_words, whole_gigabytes
 from slurm_share.load.text import percent as percent_words
 
-from ..column import Column
-from ..gpu_rows import GpuRow, gpu_rows, slot_rows
+from .. import tables
 from ..picture import Picture
 from ..place import Place
-from ..points import percent
-from ..rows import JobRow
-from ..tables import gpus as table
-from ..tables import processes as slot_table
 from ..target import Target
 from ..widgets.charts import Chart
-from ..wire import NodeRow, Point, Subject
+from ..wire import Point, Subject
 from . import targets
 from .nodes import nodes_at
 from .table import TableView
@@ -37,7 +38,7 @@ class GpusView(TableView[GpuRow]):
 
     def make_columns(self) -> tuple[Column[GpuRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.gpus(self.history)
 
     def key(self, row: GpuRow) -> str:
         """As TableView has it."""
@@ -103,7 +104,7 @@ class GpusView(TableView[GpuRow]):
         if not found:
             return lines
         shown = found if len(found) + 2 <= most else found[: max(0, most - 3)]
-        lines += small_table(slot_table.columns(self.history), SLOT_COLUMNS, shown, width) if shown else []
+        lines += small_table(tables.PROCESSES, SLOT_COLUMNS, shown, width) if shown else []
         left = len(found) - len(shown)
         return [*lines, line((f"... and {left} more (Enter)", "dim"))] if left else lines
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.text import count_words, gigabytes, load_words
+from slurm_share.load.columns import jobs as table
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.job_rows import JobRow, job_rows
+from slurm_share.load.text import NONE, count_words, gigabytes, load_words, named
 
-from ..column import Column
+from .. import tables
 from ..history import NODES_WITH_GPUS
 from ..picture import Picture
 from ..place import Place
-from ..rows import JobRow, job_rows
-from ..tables import jobs as table
-from ..tables.cells import NONE, named
 from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
@@ -33,7 +33,7 @@ class JobsView(TableView[JobRow]):
 
     def make_columns(self) -> tuple[Column[JobRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.JOBS
 
     def key(self, row: JobRow) -> str:
         """As TableView has it."""

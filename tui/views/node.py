@@ -8,6 +8,11 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import span_words
+from slurm_share.load.columns import nodes as node_table
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, slot_rows
+from slurm_share.load.rules.job_rows import job_row
+from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.text import (
     core_words,
     count_words,
@@ -15,22 +20,19 @@ from slurm_share.load.text import (
     gpu_memory_words,
     load_words,
     memory_words,
+    named,
+    of_words,
     whole_gigabytes,
     why_silent,
 )
 from slurm_share.load.text import percent as percent_words
 
-from ..column import Column
-from ..gpu_rows import SlotRow, gpu_rows, slot_rows
+from .. import tables
 from ..history import Of
 from ..picture import Picture
 from ..place import Place, Process
-from ..rows import job_row
-from ..tables import nodes as node_table
-from ..tables import processes as table
-from ..tables.cells import named, of_words
 from ..target import Target
-from ..wire import NodeRow, Subject
+from ..wire import Subject
 from . import targets
 from .sums import flag_lines, is_told, jobs_here
 from .table import TableView
@@ -55,7 +57,7 @@ class NodeView(TableView[SlotRow]):
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.PROCESSES
 
     def key(self, row: SlotRow) -> str:
         """As TableView has it."""

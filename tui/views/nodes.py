@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.text import core_words, gpu_memory_words, load_words, memory_words
+from slurm_share.load.columns import jobs as job_table
+from slurm_share.load.columns import nodes as table
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.job_rows import job_row, nodes_of
+from slurm_share.load.rules.node_rows import NodeRow
+from slurm_share.load.text import core_words, gpu_memory_words, load_words, memory_words, of_words
 from slurm_share.load.text import percent as percent_words
 
-from ..column import Column
+from .. import tables
 from ..history import History
-from ..picture import Picture, nodes_of
+from ..picture import Picture
 from ..place import Place
-from ..rows import job_row
-from ..tables import jobs as job_table
-from ..tables import nodes as table
-from ..tables.cells import of_words
 from ..target import Target
 from ..widgets.charts import Chart
-from ..wire import NodeRow, Point, Subject
+from ..wire import Point, Subject
 from . import targets
 from .sums import (
     advice_words,
@@ -49,7 +50,7 @@ class NodesView(TableView[NodeRow]):
 
     def make_columns(self) -> tuple[Column[NodeRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.nodes(self.history)
 
     def key(self, row: NodeRow) -> str:
         """As TableView has it."""

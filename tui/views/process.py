@@ -6,12 +6,8 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load.snapshot import ProcessLoad
-from slurm_share.load.text import gigabytes, load_words
-from slurm_share.load.text import percent as percent_words
-
-from ..column import Column
-from ..gpu_rows import (
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.gpu_rows import (
     GpuRow,
     ProcessRow,
     SlotRow,
@@ -19,13 +15,17 @@ from ..gpu_rows import (
     process_rows,
     slot_rows,
 )
+from slurm_share.load.rules.node_rows import NodeRow
+from slurm_share.load.snapshot import ProcessLoad
+from slurm_share.load.text import NONE, gigabytes, load_words, share
+from slurm_share.load.text import percent as percent_words
+
+from .. import tables
 from ..picture import Picture
 from ..place import Place
-from ..tables import processes as table
-from ..tables.cells import NONE, share
 from ..target import Target
 from ..widgets.bars import bar
-from ..wire import NodeRow, Subject
+from ..wire import Subject
 from . import targets
 from .node import below, copied
 from .sums import of_load
@@ -42,7 +42,7 @@ class ProcessView(TableView[SlotRow]):
 
     def make_columns(self) -> tuple[Column[SlotRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.PROCESSES
 
     def key(self, row: SlotRow) -> str:
         """As TableView has it."""

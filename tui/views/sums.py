@@ -6,20 +6,30 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from slurm_share.load.columns import jobs as job_table
+from slurm_share.load.rules.figures import percent
 from slurm_share.load.rules.flags import MEANINGS
+from slurm_share.load.rules.job_rows import JobRow, elements_of, nodes_of
+from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import Advice, JobLoad
-from slurm_share.load.text import count_words, gigabytes, load_words, whole_gigabytes
+from slurm_share.load.text import (
+    NONE,
+    count_words,
+    gigabytes,
+    load_words,
+    named,
+    summed_count,
+    summed_load,
+    summed_memory,
+    whole_gigabytes,
+)
 from slurm_share.load.text import percent as percent_words
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Of
-from ..picture import Picture, nodes_of
-from ..points import percent
-from ..rows import JobRow, elements_of
-from ..tables import jobs as job_table
-from ..tables.cells import NONE, named, summed_count, summed_load, summed_memory
+from ..picture import Picture
 from ..widgets.charts import Chart
-from ..wire import NodeRow, Point
+from ..wire import Point
 from .text import Piece, facts, line
 
 

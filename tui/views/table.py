@@ -12,9 +12,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
+from slurm_share.load.columns.base import Column, Row
 from slurm_share.load.text import count_words
 
-from ..column import Column, Row
 from ..history import History
 from ..picture import Picture
 from ..place import Place
@@ -123,7 +123,7 @@ class TableView(View, Generic[Row]):
         if self.only_flagged and not fetching(picture):
             empty = "nothing here is flagged: all that answered is within the bands of good load (f shows all)"
         self.grid.empty = empty
-        details = (column.id for column in self.columns if column.details)
+        details = (column.id for column in self.columns if column.needs == "details")
         self.grid.unfetched = frozenset() if picture.details else frozenset(details)
         self.grid.show(rows)
         self.say()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from slurm_share.load.rules.gpu_rows import ProcessRow
+from slurm_share.load.rules.job_rows import JobRow, job_rows
 from slurm_share.load.text import fold
 
-from ..gpu_rows import ProcessRow
 from ..picture import Picture
 from ..place import Process
-from ..rows import JobRow, job_rows
 from ..target import Target
 
 

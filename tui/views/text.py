@@ -12,9 +12,9 @@ from textual.widget import Widget
 
 from slurm_share.core.terminal import safe
 from slurm_share.core.text import span_words
-from slurm_share.load.text import cut, filled, wrapped
+from slurm_share.load.columns.base import Column, Row
+from slurm_share.load.text import Letter, cut, filled, wrapped
 
-from ..column import Column, Letter, Row
 from ..widgets.bars import bar
 from ..widgets.spark import spark, tall
 

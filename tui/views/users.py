@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.text import count_words
+from slurm_share.load.columns import users as table
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.job_rows import UserRow, elements_of, job_rows, user_rows
+from slurm_share.load.text import count_words, named
 
-from ..column import Column
+from .. import tables
 from ..picture import Picture
 from ..place import Place
-from ..rows import UserRow, elements_of, job_rows, user_rows
-from ..tables import jobs as job_table
-from ..tables import users as table
-from ..tables.cells import named
 from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
@@ -35,7 +34,7 @@ class UsersView(TableView[UserRow]):
 
     def make_columns(self) -> tuple[Column[UserRow], ...]:
         """As TableView has it."""
-        return table.columns(self.history)
+        return tables.users(self.history)
 
     def key(self, row: UserRow) -> str:
         """As TableView has it."""
@@ -75,7 +74,7 @@ class UsersView(TableView[UserRow]):
             return [
                 facts([(named(row.user), "strong"), "no job" if self.picture is None else nobody(self.picture)], width)
             ]
-        columns = job_table.columns(self.history)
+        columns = tables.JOBS
         shown = jobs if len(jobs) + 2 <= most else jobs[: max(1, most - 3)]
         lines = [
             facts([(f"jobs of {named(row.user)}", "strong")], width),

@@ -10,7 +10,8 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 
-from ..column import Column, Row
+from slurm_share.load.columns.base import Column, Row
+
 from ..keymap import KEYS, bindings, keys_of
 from ..query import understand
 from ..query_terms import QueryError
@@ -187,7 +188,7 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
     def asks_details(self) -> bool:
         """Whether what is filtered or sorted by is nothing that a line for each node has."""
         asked = {self._sort[0]} if self._query is None else {self._sort[0], *self._query.columns}
-        return any(column.details for column in self.columns if column.id in asked)
+        return any(column.needs == "details" for column in self.columns if column.id in asked)
 
     # --- Columns ------------------------------------------------------------------------------------------------------
 

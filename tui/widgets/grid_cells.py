@@ -12,8 +12,9 @@ from rich.style import Style
 from textual.strip import Strip
 
 from slurm_share.core.terminal import safe
+from slurm_share.load.columns.base import Column, Row
+from slurm_share.load.text import Letter
 
-from ..column import Column, Letter, Row
 from .bars import bar
 from .grid_layout import Layout, Need
 from .spark import spark

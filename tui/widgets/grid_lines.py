@@ -14,9 +14,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from slurm_share.core.terminal import safe
+from slurm_share.load.columns.base import Column, Row
 from slurm_share.load.text import wrapped
 
-from ..column import Column, Row
 from .grid_cells import (
     Cell,
     HeadLook,

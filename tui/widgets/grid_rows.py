@@ -8,8 +8,8 @@ from types import NoneType
 from typing import Any, Generic, cast
 
 from slurm_share.core.text import natural
+from slurm_share.load.columns.base import Column, Row, Value
 
-from ..column import Column, Row, Value
 from ..query import Query
 
 

@@ -94,6 +94,11 @@ def _ratio(load: float | None, over: int | None) -> float | None:
     return load / over if load is not None and over else None
 
 
+def percent(part: float | None, whole: float | None) -> float | None:
+    """0 to 100 and above; None where either is not known, or there is no whole."""
+    return 100.0 * part / whole if part is not None and whole else None
+
+
 def figures(node: NodeLoad) -> Figures:
     """The line of one node."""
     slurm, snapshot = node.slurm, node.snapshot

@@ -8,13 +8,14 @@ from typing import Any
 
 from dashboards import drive
 from rich.cells import cell_len
-from slurm_share_tui.column import Column, Letter
 from slurm_share_tui.widgets.filter_line import FilterLine
 from slurm_share_tui.widgets.grid import Grid
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.strip import Strip
+
+from slurm_share.load.columns.base import Column, Letter
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as any_
 from msgspec.structs import replace
 from rich.cells import cell_len
 from shell import FakeFeed, a_dashboard, screen_text, until
-from slurm_share_tui import keymap, themes
+from slurm_share_tui import keymap, tables, themes
 from slurm_share_tui.action_rules import Scope
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import History
@@ -21,7 +21,6 @@ from slurm_share_tui.messages import Arrived
 from slurm_share_tui.screens.jump import Jump
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
-from slurm_share_tui.tables import gpus
 from slurm_share_tui.user_config import UserConfig, parse_config
 from slurm_share_tui.widgets import signs
 from slurm_share_tui.widgets.bars import bar
@@ -89,7 +88,7 @@ def test_bars_sparklines_slots_and_keys_have_forms_of_their_own() -> None:
     chosen({**UTF8, "TERM": "vt100"})
     assert bar(0.6, 4) == ("##", "..")
     assert (spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("shift+up")) == ("_#", ("#",), "Shift+Up")
-    slots = next(column for column in gpus.columns(History()) if column.id == "slots")
+    slots = next(column for column in tables.gpus(History()) if column.id == "slots")
     assert "(1 to 8, ! above 95 percent), . free" in slots.doc
     chosen(UTF8)
     assert (bar(0.5, 4), spark((0, 100), 2), tall((100,), 1, 1), keymap.sign("up")) == before

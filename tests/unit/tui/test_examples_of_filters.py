@@ -12,15 +12,16 @@ import pytest
 from dashboards import a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from slurm_share_tui import keymap, query
-from slurm_share_tui.column import Column
-from slurm_share_tui.gpu_rows import gpu_rows
+from slurm_share_tui import tables as made
 from slurm_share_tui.history import History
 from slurm_share_tui.query import understand
 from slurm_share_tui.query_terms import QueryError
-from slurm_share_tui.rows import job_rows, user_rows
 from slurm_share_tui.screens.help import FILTER
-from slurm_share_tui.tables import gpus, jobs, nodes, users
 from slurm_share_tui.widgets.grid_rows import Held
+
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.gpu_rows import gpu_rows
+from slurm_share.load.rules.job_rows import job_rows, user_rows
 
 MANUAL = Path(__file__).parents[3] / "packaging" / "docs" / "tui.md"
 FIGURE = re.compile(r"[a-z_]+(?:<=|>=|!=|!~|[<>=~])[^\s,;]+")
@@ -60,10 +61,10 @@ def tables() -> tuple[tuple[tuple[Column[Any], ...], tuple[Any, ...]], ...]:
     picture = picture_of(replace(survey, jobs=(replace(survey.jobs[0], name="test"), *survey.jobs[1:])))
     history = History()
     return (
-        (nodes.columns(history), picture.nodes),
-        (users.columns(history), tuple(user_rows(picture))),
-        (jobs.columns(history), tuple(job_rows(picture))),
-        (gpus.columns(history), tuple(gpu_rows(picture.nodes))),
+        (made.nodes(history), picture.nodes),
+        (made.users(history), tuple(user_rows(picture))),
+        (made.JOBS, tuple(job_rows(picture))),
+        (made.gpus(history), tuple(gpu_rows(picture.nodes))),
     )
 
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as any_
 from rich.cells import cell_len
 from rich.style import Style
-from slurm_share_tui.column import Column
 from slurm_share_tui.widgets.grid_cells import (
     Cell,
     HeadLook,
@@ -19,6 +18,8 @@ from slurm_share_tui.widgets.grid_cells import (
     words,
 )
 from slurm_share_tui.widgets.grid_layout import fitted, scrolled
+
+from slurm_share.load.columns.base import Column
 
 PLAIN, OTHER = Style(bold=True), Style(dim=True)
 LETTERS = dict.fromkeys(("", "L", "H", "!"), PLAIN)

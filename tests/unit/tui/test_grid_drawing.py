@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from grids import GridApp, Thing, columns, lines, names, played, strips, things
-from slurm_share_tui.column import Column
 from slurm_share_tui.widgets import signs
 from slurm_share_tui.widgets.grid import Grid
 from textual.pilot import Pilot
+
+from slurm_share.load.columns.base import Column
 
 # --- Columns ----------------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.column import Column, Value
 from slurm_share_tui.widgets.grid_rows import Held, sort
 
 from slurm_share.core.text import natural
+from slurm_share.load.columns.base import Column, Value
 
 NAN = float("nan")
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace as changed
 from rich.cells import cell_len
 from shell import FakeFeed, a_dashboard, a_look, screen_text, until
 from slurm_share_tui import keymap
-from slurm_share_tui.column import Column
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help, page
@@ -29,6 +28,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from slurm_share.core.errors import SlurmShareError
+from slurm_share.load.columns.base import Column
 from slurm_share.triples.job_output import LogFile, Tail
 
 COLUMNS: tuple[Column[Any], ...] = (

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
-from slurm_share_tui.column import Column, Value
 from slurm_share_tui.query import DEEPEST, LONGEST, begun_name, understand
 from slurm_share_tui.query_terms import QueryError, figure_of
 from slurm_share_tui.widgets.grid_rows import Held
+
+from slurm_share.load.columns.base import Column, Value
 
 
 @dataclass(frozen=True)

@@ -5,31 +5,32 @@ from __future__ import annotations
 import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
-from slurm_share_tui.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
+from slurm_share_tui import tables
 from slurm_share_tui.history import History
 from slurm_share_tui.query import called, understand
 from slurm_share_tui.query_terms import QueryError
-from slurm_share_tui.rows import JobRow, UserRow, job_rows, user_rows
-from slurm_share_tui.tables import (
-    advice,
-    cells,
-    gpus,
-    jobs,
-    nodes,
-    processes,
-    users,
-)
 from slurm_share_tui.widgets.grid_rows import Held
 
 from slurm_share.cli.llload import EXAMPLES
+from slurm_share.load import text
+from slurm_share.load.columns import gpus, jobs, nodes
 from slurm_share.load.output import table
 from slurm_share.load.output.detail import gpu_table, job_table, process_table
 from slurm_share.load.output.view import Row, View
 from slurm_share.load.rules import figures
 from slurm_share.load.rules.flags import MEANINGS
+from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
+from slurm_share.load.rules.job_rows import JobRow, UserRow, job_rows, user_rows
 from slurm_share.load.snapshot import Advice, GpuSums
 
-TABLES = {"nodes": nodes, "users": users, "jobs": jobs, "gpus": gpus, "processes": processes, "advice": advice}
+TABLES = {
+    "nodes": tables.nodes(History()),
+    "users": tables.users(History()),
+    "jobs": tables.JOBS,
+    "gpus": tables.gpus(History()),
+    "processes": tables.PROCESSES,
+    "advice": tables.ADVICE,
+}
 WIDE = 10_000
 GPU_WORDS = (
     *("load", "by", "now", "load1", "load15", "tasks", "occ", "tensor", "dram", "watt", "temp", "job", "user"),
@@ -40,9 +41,9 @@ PROCESS_WORDS = (
 MOMENTS = (NOW, NOW + 200.0, NOW + 900.0)
 
 
-def by_id(table):
+def by_id(name):
     """A table's columns by their ids."""
-    return {column.id: column for column in table.columns(History())}
+    return {column.id: column for column in TABLES[name]}
 
 
 def llload_lines(survey):
@@ -59,7 +60,7 @@ def llload_lines(survey):
 def test_the_table_of_nodes_says_what_the_line_of_llload_says(now):
     """CORES - USED = FREE  LOAD  MEMORY - USED = FREE  GPUS - USED = FREE  LOAD  GPUMEM - USED = FREE, cell by cell."""
     survey = a_survey(now=now)
-    column = by_id(nodes)
+    column = by_id("nodes")
     compared = 0
     for row, words in zip(picture_of(survey).nodes, llload_lines(survey), strict=True):
         if not row.figures.gpus or not row.figures.is_open:
@@ -92,7 +93,7 @@ def test_the_table_of_gpus_says_what_llload_detail_says():
     survey = a_survey()
     lines, _ = gpu_table([Row.of(node) for node in survey.nodes], WIDE)
     start = lines[0].index("GPU ")
-    column = by_id(gpus)
+    column = by_id("gpus")
     told = {(line.split()[0], line[start:].split()[0]): line for line in lines[1:]}
     rows = [row for row in gpu_rows(picture_of(survey).nodes) if row.gpu is not None]
     assert len(rows) == 22
@@ -111,7 +112,7 @@ def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
     survey = a_survey()
     lines, _ = job_table([Row.of(node) for node in survey.nodes], survey, WIDE)
     told = {line.split()[0]: line.split() for line in lines[1:]}
-    column = by_id(jobs)
+    column = by_id("jobs")
     alone = [row for row in job_rows(picture_of(survey)) if len(row.node_names) == 1 and row.slots is not None]
     assert len(alone) >= 4
     for row in alone:
@@ -125,7 +126,7 @@ def test_the_table_of_processes_says_what_llload_processes_says():
     survey = a_survey()
     lines, _ = process_table([Row.of(node) for node in survey.nodes], survey, WIDE)
     told = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
-    column = by_id(processes)
+    column = by_id("processes")
     rows = [slot for gpu in gpu_rows(picture_of(survey).nodes) for slot in slot_rows(gpu) if slot.process is not None]
     assert len(rows) == len(lines) - 1 > 20
     for row in rows:
@@ -142,7 +143,7 @@ def test_the_table_of_processes_says_what_llload_processes_says():
 @pytest.mark.parametrize("name", TABLES)
 def test_every_column_has_a_heading_and_a_line_of_help_and_a_name_of_its_own(name):
     """Ids and aliases are what a filter calls them."""
-    columns = TABLES[name].columns(History())
+    columns = TABLES[name]
     called = [one for column in columns for one in (column.id, *column.alias)]
 
     assert len(set(called)) == len(called)
@@ -164,7 +165,7 @@ def test_a_figure_is_a_number_wherever_it_is_known_and_unknown_is_a_question_mar
         "advice": picture.advice,
     }[name]
     assert rows
-    for column in TABLES[name].columns(History()):
+    for column in TABLES[name]:
         for row in rows:
             text, value = column.text(row), column.value(row)
             assert isinstance(text, str)
@@ -178,7 +179,7 @@ def test_a_figure_is_a_number_wherever_it_is_known_and_unknown_is_a_question_mar
 def test_the_names_that_llload_has_for_columns_are_known_to_filters():
     """`llload --sort gpus_free` and a filter `gpus_free>0` mean the same; but where a heading here says another thing
     (MEMORY: in use / all of it), the heading is what one reads."""
-    names = called(nodes.columns(History()))
+    names = called(TABLES["nodes"])
 
     assert {*figures.COLUMNS, figures.HOSTNAME} <= {*names}
     assert [names[one].id for one in ("memory", "gpumem", "cores", "gpus")] == [
@@ -189,7 +190,7 @@ def test_the_names_that_llload_has_for_columns_are_known_to_filters():
 @pytest.mark.parametrize("name", TABLES)
 def test_no_name_of_a_filter_means_two_columns(name):
     """Headings, ids and aliases of a table, seen or hidden."""
-    columns = TABLES[name].columns(History())
+    columns = TABLES[name]
     for column in columns:
         for one in {column.heading.casefold(), column.id.casefold(), *map(str.casefold, column.alias)}:
             assert called(columns)[one] is column, one
@@ -200,7 +201,7 @@ def test_no_name_of_a_filter_means_two_columns(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_a_column_that_has_the_same_in_another_unit_is_there_and_has_another_unit(name):
     """Whoever asks a percentage for gigabytes is sent there."""
-    columns = by_id(TABLES[name])
+    columns = by_id(name)
     for column in columns.values():
         if column.twin:
             assert columns[column.twin].unit not in ("", column.unit)
@@ -208,7 +209,7 @@ def test_a_column_that_has_the_same_in_another_unit_is_there_and_has_another_uni
 
 def test_memory_and_gigabytes_of_a_node_are_compared_with_what_is_in_use():
     """As it stands under the heading; mem is a percentage, and says so."""
-    rows, columns = a_picture().nodes, nodes.columns(History())
+    rows, columns = a_picture().nodes, TABLES["nodes"]
     seen = [column.id for column in columns if column.shown]
 
     def found(text):
@@ -232,14 +233,14 @@ def test_memory_and_gigabytes_of_a_node_are_compared_with_what_is_in_use():
 
 def test_a_name_that_is_empty_is_unknown_and_one_that_looks_so_is_in_quotes():
     """A user called ? is somebody, and is found."""
-    assert [cells.named(name) for name in ("alice", "", "?", "-")] == ["alice", "?", '"?"', '"-"']
-    columns = users.columns(History())
+    assert [text.named(name) for name in ("alice", "", "?", "-")] == ["alice", "?", '"?"', '"-"']
+    columns = TABLES["users"]
     rows = [UserRow(user=name) for name in ("", "?", "-", "alice")]
     assert [columns[0].text(row) for row in rows] == ["?", '"?"', '"-"', "alice"]
-    for text, name in (("user=?", ""), ('user="?"', "?"), ('user="-"', "-")):
-        query = understand(text, columns)
+    for said, name in (("user=?", ""), ('user="?"', "?"), ('user="-"', "-")):
+        query = understand(said, columns)
         assert query is not None
-        assert [rows[at].user for at in query.fitting(Held(rows, columns, lambda row: row.user), 4)] == [name], text
+        assert [rows[at].user for at in query.fitting(Held(rows, columns, lambda row: row.user), 4)] == [name], said
 
 
 def test_whose_a_silent_node_is_the_queue_says():
@@ -249,14 +250,14 @@ def test_whose_a_silent_node_is_the_queue_says():
     row = picture.by_name["v-4"]
     assert row.node.snapshot is None
     assert (nodes.users(row), nodes.jobs(row)) == (job.user, job.id)
-    assert nodes.columns(History())[1].value(row) == job.user
+    assert TABLES["nodes"][1].value(row) == job.user
     alone = picture_of(replace(picture.survey, jobs=())).by_name["v-4"]
     assert (nodes.users(alone), nodes.jobs(alone)) == ("?", "?")
 
 
 def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
     """It takes them for as busy as those that answered."""
-    column = by_id(jobs)
+    column = by_id("jobs")
     rows = {row.user: row for row in job_rows(a_picture()) if not row.is_whole and row.measured}
     assert rows
     for row in rows.values():
@@ -267,25 +268,25 @@ def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
 
 def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
     """What the one has is what the others have of it; the mean is another column of another table."""
-    column = by_id(processes)["now"]
+    column = by_id("processes")["now"]
     for gpu in gpu_rows(a_picture().nodes):
         if gpu.gpu is not None:
             assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpus.now_percent(gpu)
-    assert column.heading == by_id(gpus)["now"].heading == "NOW"
+    assert column.heading == by_id("gpus")["now"].heading == "NOW"
 
 
 def test_letters_are_explained_as_llload_explains_them():
     """m! is more than full memory."""
     for code in ("m!", "v!", "n!"):
-        assert f"{code}: {MEANINGS[code]}" in cells.ABOUT_NOTE
+        assert f"{code}: {MEANINGS[code]}" in text.ABOUT_NOTE
     assert "processes ended for want of it" in " ".join(EXAMPLES.split())
 
 
 def test_the_words_of_the_examples_are_columns():
     """`gpu<50`, `user=alice & mem>80` wherever there is such a figure."""
     for name in ("nodes", "users", "jobs"):
-        assert {"gpu", "user", "mem"} <= {*by_id(TABLES[name])}
-    assert {"user", "mem", "load"} <= {*by_id(gpus)}
+        assert {"gpu", "user", "mem"} <= {*by_id(name)}
+    assert {"user", "mem", "load"} <= {*by_id("gpus")}
 
 
 def test_the_sparklines_are_the_historys():
@@ -293,7 +294,7 @@ def test_the_sparklines_are_the_historys():
     history = History()
     for step in range(4):
         history.take(a_picture(now=NOW + 20 * step))
-    column = {one.id: one for one in nodes.columns(history)}["gpu_trend"]
+    column = {one.id: one for one in tables.nodes(history)}["gpu_trend"]
     picture = a_picture(now=NOW + 60)
     row = picture.by_name["h-1"]
     assert column.spark is not None
@@ -301,40 +302,6 @@ def test_the_sparklines_are_the_historys():
 
     assert len(values) == 4
     assert values[-1] == pytest.approx(nodes.gpu_percent(row), abs=0.01)
-
-
-# --- Cells ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("triple", "said"),
-    [
-        (("96", "12", "84"), "12/96"),
-        (("384GB", "48GB", "336GB"), "48/384GB"),
-        (("32GB", "0.3GB", "32GB"), "0.3/32GB"),
-        (("64GB", "12GB?", "52GB?"), "12?/64GB"),
-        (("384GB", "?", "?"), "?/384GB"),
-        (("-", "-", "-"), "-"),
-        (("?", "?", "?"), "?/?"),
-    ],
-)
-def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
-    """Of llload's TOTAL - USED = FREE."""
-    assert cells.of_words(triple) == said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(None, "-"), (5, "0:05"), (65.9, "1:05"), (3723, "1:02:03"), (93784, "1-02:03:04")]
-)
-def test_time_is_written_as_squeue_writes_it(seconds, said):
-    """Days with a dash."""
-    assert cells.time_words(seconds) == said
-
-
-def test_letters_of_a_line_mark_the_cell_that_they_are_about():
-    """! before H before L for the whole line."""
-    assert [cells.letter_of(("cL", "gH", "m!"), of) for of in "cgmv"] == ["L", "H", "!", ""]
-    assert [cells.worst(codes) for codes in (("cL", "n!"), ("cL", "gH"), ("cL",), ())] == ["!", "H", "L", ""]
 
 
 def test_a_node_that_slurm_has_given_away_and_of_whose_users_nothing_is_known_says_so():
@@ -353,13 +320,13 @@ def test_the_slots_of_a_gpu_are_signs_that_say_how_full_each_is():
     """Free, a third of the cap, nearly at the cap."""
     picture = a_picture()
     found = next(row for row in gpu_rows(picture.nodes) if row.node.name == "h-2")
-    assert gpus.slots(found) == "▃▃"
+    assert tables.slots(found) == "▃▃"
     snapshot = found.node.node.snapshot
     assert snapshot is not None
     at_cap = [replace(one, cap_mib=one.gpus[0].memory_mib) for one in snapshot.processes if one.slot == 0]
     changed = replace(snapshot, processes=tuple(at_cap))
     node = replace(found.node, node=replace(found.node.node, snapshot=changed))
-    assert gpus.slots(gpu_rows([node])[0]) == "!·"
+    assert tables.slots(gpu_rows([node])[0]) == "!·"
 
 
 def test_a_source_without_single_gpus_says_that_it_has_none():
@@ -371,7 +338,7 @@ def test_a_source_without_single_gpus_says_that_it_has_none():
     (row,) = gpu_rows([node])
 
     assert gpus.note(row) == "4 GPUs, not each by itself from this source"
-    assert (gpus.load(row), gpus.slots(row), gpus.memory(row)) == ("?", "?", "?")
+    assert (gpus.load(row), tables.slots(row), gpus.memory(row)) == ("?", "?", "?")
 
 
 def test_others_on_a_gpu_are_told_and_not_named():
@@ -389,7 +356,7 @@ def test_others_on_a_gpu_are_told_and_not_named():
 def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
     """- and ? differ."""
     rows = {row.name: row for row in job_rows(a_picture()) if row.gpus == 0}
-    column = by_id(jobs)
+    column = by_id("jobs")
     for id in ("tasks", "gpu", "gpu_load", "gmem"):
         assert column[id].text(rows["cpu-pipeline"]) == "-"
     assert column["gpu_load"].text(JobRow(number=1)) == "?"
@@ -418,7 +385,7 @@ def test_a_free_slot_says_free_and_a_gpu_how_many_tasks_it_has():
     """Three kinds of lines in one table."""
     picture = a_picture()
     gpu = next(row for row in gpu_rows(picture.nodes) if row.node.name == "h-2")
-    column = by_id(processes)
+    column = by_id("processes")
     whole, taken, *_ = slot_rows(gpu, with_gpu=True)
     free = SlotRow(gpu, "slot", 8, taken.job)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dashboards import NOW, a_picture, picture_of
 from msgspec.structs import replace
-from slurm_share_tui.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.rows import job_row, job_rows, summed, user_rows
 
+from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, process_rows, slot_rows, slots_of
+from slurm_share.load.rules.job_rows import job_row, job_rows, summed, user_rows
 from slurm_share.load.snapshot import (
     GpuLoad,
     JobLoad,

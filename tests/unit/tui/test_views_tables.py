@@ -8,17 +8,17 @@ import pytest
 from dashboards import a_picture, a_survey, picture_of
 from msgspec.structs import replace
 from rich.cells import cell_len
-from slurm_share_tui.column import Column
+from slurm_share_tui import tables
 from slurm_share_tui.history import History
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.place import Place
-from slurm_share_tui.rows import user_rows
-from slurm_share_tui.tables import users
 from slurm_share_tui.wire import Subject
 from view_apps import OneView, look_at, put_on
 
+from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.advice import advise
 from slurm_share.load.rules.flags import flags
+from slurm_share.load.rules.job_rows import user_rows
 
 NAMES = ("nodes", "users", "jobs", "gpus")
 SIZES = ((80, 24), (120, 40), (200, 50), (20, 5), (300, 100))
@@ -500,7 +500,7 @@ def test_without_slurm_nobody_says_that_there_is_no_job():
         text = look_at(Place(view=name), picture)
         assert "which jobs there are is not known" in text, name
         assert "no job" not in text, name
-    cell = next(column for column in users.columns(History()) if column.id == "jobs")
+    cell = next(column for column in tables.users(History()) if column.id == "jobs")
     assert (cell.text(user_rows(picture)[0]), cell.value(user_rows(picture)[0])) == ("?", None)
     assert "nobody's" not in look_at(Place(view="node", node=survey.nodes[0].name), picture)
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ..column import Column
-from ..rows import Carried
-from .cells import (
+from ..rules.job_rows import Carried
+from ..text import (
     ABOUT_IDLE,
     NONE,
     UNKNOWN,
@@ -21,6 +20,7 @@ from .cells import (
     summed_percent,
     worst,
 )
+from .base import Column
 
 Row = TypeVar("Row", bound=Carried)
 

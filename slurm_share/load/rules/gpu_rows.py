@@ -8,12 +8,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from slurm_share.load.rules.figures import tasks_on
-from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
-from slurm_share.mps.records import MPS_NAME
-
-from .points import percent
-from .wire import NodeRow
+from ...mps.records import MPS_NAME
+from ..snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
+from .figures import percent, tasks_on
+from .node_rows import NodeRow
 
 
 class GpuRow(Struct, frozen=True):

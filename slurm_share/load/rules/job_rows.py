@@ -1,5 +1,5 @@
-"""The rows of users and jobs, made of one picture. Values in, values out; a row of a node is in `wire`, those of GPUs
-and processes are in `gpu_rows`.
+"""The rows of users and jobs, made of one look. Values in, values out; a row of a node is in `node_rows`, those of
+GPUs and processes are in `gpu_rows`.
 
 Making a row is quick and thinking it out is not: what a cell needs is worked out when that cell is drawn or sorted by.
 """
@@ -10,21 +10,39 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from slurm_share.core.errors import UsageError
-from slurm_share.load.rules import idle
-from slurm_share.load.snapshot import Advice, HeldGpu, JobLoad, UserLoad
-from slurm_share.share.rules import queue
-from slurm_share.slurm.records import QueuedJob
-
-from .picture import Picture, nodes_of
-from .points import percent
-from .wire import NodeRow
+from ...core import nodelist
+from ...core.errors import UsageError
+from ...share.rules import queue
+from ...slurm.records import QueuedJob
+from ..snapshot import Advice, HeldGpu, JobLoad, Survey, UserLoad
+from . import idle
+from .figures import percent
+from .node_rows import NodeRow
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class Picture(Protocol):
+    """One whole look at the nodes, as these rows are made of it."""
+
+    @property
+    def survey(self) -> Survey:
+        """With its jobs."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[NodeRow]:
+        """A row for each node."""
+        ...
+
+    @property
+    def advice(self) -> Sequence[Advice]:
+        """Of its running jobs."""
+        ...
 
 
 class Sum(Struct, frozen=True):
@@ -327,6 +345,14 @@ def job_row(picture: Picture, number: int) -> JobRow | None:
         number=number,
         advice=next((one for one in picture.advice if one.job == wanted), None),
     )
+
+
+def nodes_of(job: QueuedJob) -> tuple[str, ...]:
+    """Names of its nodes; none for a list that is no list."""
+    try:
+        return nodelist.unfold(job.nodes)
+    except UsageError:
+        return ()
 
 
 def elements_of(job: QueuedJob) -> int:

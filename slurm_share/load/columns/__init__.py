@@ -1,0 +1,15 @@
+"""The columns of nodes, users, jobs, GPUs, processes and advice: one table for text, TSV and the dashboard.
+
+`Column` says how a quantity is read from a row, its unit, its text and which outputs have it. llload's tables and plain
+lines, TSV and CSV, the dashboard's tables, filters, help and choice of columns are made of them.
+"""
+
+from .advice import COLUMNS as ADVICE
+from .base import Column, shown_in
+from .gpus import COLUMNS as GPUS
+from .jobs import COLUMNS as JOBS
+from .nodes import COLUMNS as NODES
+from .processes import COLUMNS as PROCESSES
+from .users import COLUMNS as USERS
+
+__all__ = ["ADVICE", "GPUS", "JOBS", "NODES", "PROCESSES", "USERS", "Column", "shown_in"]

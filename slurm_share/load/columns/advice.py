@@ -1,0 +1,102 @@
+"""The table of advice: for each running job how many tasks a node has, and how many it should have."""
+
+from __future__ import annotations
+
+from ..snapshot import Advice
+from ..text import NONE, UNKNOWN, Letter, fold, named
+from .base import Column
+
+SIGNS = {
+    "more": "▲ more",
+    "fewer": "▼ fewer",
+    "stay": "= stay",
+    "change": "! change",
+    "look": "! look",
+    "unknown": "no advice",
+}
+ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
+"""Those first that should be changed, and of these first what is in danger."""
+
+
+def job(advice: Advice) -> str:
+    """Slurm's number; of an array that of all of it."""
+    return NONE if advice.job is None else str(advice.job)
+
+
+def number(value: int | None) -> str:
+    """Tasks on a node."""
+    return UNKNOWN if value is None else str(value)
+
+
+def advised(advice: Advice) -> str:
+    """Tasks on a node, as advised; where the advice is no number, the verdict has it in words."""
+    return NONE if advice.next is None else str(advice.next)
+
+
+def _letter(advice: Advice) -> Letter:
+    return "!" if advice.verdict in ("fewer", "change") else "H" if advice.verdict == "more" else ""
+
+
+COLUMNS: tuple[Column[Advice], ...] = (
+    Column(
+        "job", "JOB", "Slurm's number; of an array that of all of it",
+        text=job,
+        value=lambda advice: job(advice),
+        least=6, most=14, alias=("id",),
+    ),
+    Column(
+        "user", "USER", "whose",
+        text=lambda advice: named(advice.user),
+        value=lambda advice: advice.user or None,
+        least=5, most=16, goes=4,
+    ),
+    Column(
+        "now", "NOW", "tasks on a node (NPPN)",
+        text=lambda advice: number(advice.now),
+        value=lambda advice: advice.now,
+        right=True, least=4, most=5, sorts_down=True,
+    ),
+    Column(
+        "next", "NEXT", "tasks on a node, as advised",
+        text=advised,
+        value=lambda advice: advice.next,
+        right=True, least=4, most=5, sorts_down=True,
+    ),
+    Column(
+        "verdict", "VERDICT", "more, fewer, stay; change: something else first; look: find out first",
+        text=lambda advice: SIGNS[advice.verdict],
+        value=lambda advice: ORDER[advice.verdict],
+        least=7, most=10, letter=_letter, sorts_down=True,
+    ),
+    Column(
+        "decided", "DECIDED BY", "the bound that decided",
+        text=lambda advice: advice.decided_by or NONE,
+        value=lambda advice: advice.decided_by or NONE,
+        least=10, most=14, goes=1, alias=("bound", "by"),
+    ),
+    Column(
+        "work", "WORK", "what kind of work it is",
+        text=lambda advice: advice.work,
+        value=lambda advice: advice.work,
+        least=9, most=24, goes=2,
+    ),
+    Column(
+        "confidence", "CONFIDENCE", "how sure: low, medium, high",
+        text=lambda advice: advice.confidence,
+        value=lambda advice: ("none", "low", "medium", "high").index(advice.confidence),
+        least=6, most=10, goes=3, alias=("sure",), sorts_down=True,
+    ),
+    Column(
+        "nodes", "NODES", "where it runs",
+        text=lambda advice: fold(advice.nodes) or UNKNOWN,
+        value=lambda advice: fold(advice.nodes) or None,
+        least=5, most=24, goes=5, alias=("node",),
+    ),
+    Column(
+        "sentence", "WHY", "all of it in one line",
+        text=lambda advice: advice.sentence,
+        value=lambda advice: advice.sentence,
+        least=20, most=140, goes=6, alias=("why",),
+    ),
+)  # fmt: skip
+"""What is so, what should be, why."""

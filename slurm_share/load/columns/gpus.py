@@ -1,0 +1,369 @@
+"""The columns of a GPU, or of a MIG instance. A new figure of `GpuLoad` needs one line here: `_figure(...)` in COLUMNS.
+
+It is then in llload --detail as table and as plain lines, in TSV and CSV, and in the dashboard's table of GPUs with its
+filters, help and choice of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ...node.gpu_figures import Activity, Means
+from ..rules.gpu_rows import GpuRow
+from ..snapshot import GpuLoad
+from ..text import ABOUT_NOTE, NONE, UNKNOWN, gb, gigabytes, joined, known, letter_of, named, share, why_silent, worst
+from ..text import percent as percent_words
+from .base import EVERYWHERE, GOES_FIRST, Column, Output, Raw, Unit
+
+_LLLOAD: frozenset[Output] = frozenset({"table", "values"})
+_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
+_VALUES: frozenset[Output] = frozenset({"values"})
+_NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
+_UNITS: dict[str, Unit] = {"_percent": "%", "_mib": "GB", "_s": "s", "_mhz": "", "_w": "", "_c": ""}
+"""End of a field's name -> unit of its column; that of megahertz, watts and degrees stands in `doc`."""
+OF_CAP_FULL = 95.0
+"""Percent of its cap, from which a task is about to end for want of memory."""
+
+
+# --- What a cell says -------------------------------------------------------------------------------------------------
+
+
+def load(row: GpuRow) -> str:
+    """Over 5 minutes: 1.00 is always busy."""
+    return UNKNOWN if row.gpu is None else _load_words(row.gpu.load_percent_5min)
+
+
+def _load_words(load_percent: float | None) -> str:
+    return UNKNOWN if load_percent is None else f"{load_percent / 100:.2f}"
+
+
+def by(row: GpuRow) -> str:
+    """What its load rests on."""
+    return UNKNOWN if row.gpu is None else _load_by(row.gpu) or UNKNOWN
+
+
+def _load_by(gpu: GpuLoad) -> str | None:
+    return "sm" if gpu.sm_percent_windows is not None else "util" if gpu.load_percent_5min is not None else None
+
+
+def now_percent(row: GpuRow) -> float | None:
+    """SM activity where the driver gives it, else utilisation."""
+    return None if row.gpu is None else row.gpu.load_percent
+
+
+def users(row: GpuRow) -> str:
+    """Who has a task on it; + for others who are not shown."""
+    if row.gpu is None or not row.knows_tasks:
+        return UNKNOWN
+    found = ",".join(named(user) for user in _users_of(row))
+    if row.gpu.others_mib:
+        return f"{found}+others" if found else "others"
+    return found or NONE
+
+
+def _users_of(row: GpuRow) -> list[str]:
+    return sorted({one.user for one in row.tasks})
+
+
+def jobs(row: GpuRow) -> str:
+    """Slurm's numbers of the jobs on it."""
+    return UNKNOWN if not row.knows_tasks else joined(_jobs_of(row))
+
+
+def _jobs_of(row: GpuRow) -> list[int]:
+    return sorted({one.job for one in row.tasks if one.job is not None})
+
+
+def memory(row: GpuRow) -> str:
+    """In use / all of it."""
+    if row.gpu is None:
+        return UNKNOWN
+    used, total = gigabytes(row.gpu.memory_used_mib), gigabytes(row.gpu.memory_total_mib)
+    return f"{used.removesuffix('GB')}/{total}" if used[-2:] == total[-2:] else f"{used}/{total}"
+
+
+def _memory_free_mib(gpu: GpuLoad) -> int | None:
+    total, used = gpu.memory_total_mib, gpu.memory_used_mib
+    return None if total is None or used is None else total - used
+
+
+def _memory_triple(row: GpuRow) -> tuple[str, str, str]:
+    if row.gpu is None:
+        return (UNKNOWN, UNKNOWN, UNKNOWN)
+    return (
+        gigabytes(row.gpu.memory_total_mib),
+        gigabytes(row.gpu.memory_used_mib),
+        gigabytes(_memory_free_mib(row.gpu)),
+    )
+
+
+def _memory_plain(row: GpuRow) -> str:
+    total, used, _ = ("unknown" if words == UNKNOWN else words for words in _memory_triple(row))
+    return f"memory {used} of {total} used"
+
+
+def note(row: GpuRow) -> str:
+    """Letters, a GPU's problem, who else is on it, why a node is silent; which GPUs are idle has a column of its own in
+    the table of nodes."""
+    node = row.node.node
+    if row.gpu is not None:
+        return _note_of(row.gpu, [code for code in row.codes if code[0] == "v"])
+    if node.snapshot is None:
+        return " ".join([*row.codes, why_silent(node)])
+    sums = node.snapshot.gpu_sums
+    if sums is not None:
+        return f"{sums.count} GPUs, not each by itself from this source"
+    if node.snapshot.hidden_gpus:
+        return f"{node.snapshot.hidden_gpus} GPUs that only others use"
+    return " ".join([*row.codes, "no GPU answers"])
+
+
+def llload_note(row: GpuRow) -> str:
+    """The same in llload's table, with the letter of an idle GPU."""
+    return "" if row.gpu is None else _note_of(row.gpu, [code for code in row.codes if code[0] in "iv"])
+
+
+def _note_of(gpu: GpuLoad, said: list[str]) -> str:
+    if gpu.mig_parent:
+        said.append("MIG: its instances follow")
+    if gpu.problem is not None:
+        said.append(f"n! {gpu.problem}")
+    if gpu.others_mib:
+        said.append(f"others have {gigabytes(gpu.others_mib)}")
+    return " ".join(said)
+
+
+# --- How a column is made ---------------------------------------------------------------------------------------------
+
+
+def _of_gpu(read: Callable[[GpuLoad], float | None], row: GpuRow) -> float | None:
+    return None if row.gpu is None else read(row.gpu)
+
+
+def _written(read: Callable[[GpuLoad], float | None], write: Callable[[float], str], row: GpuRow) -> str:
+    value = _of_gpu(read, row)
+    return UNKNOWN if value is None else write(value)
+
+
+def _counter(field: str, row: GpuRow) -> str:
+    """A driver that has GPM for this GPU gives all of it or says why not; one that has none has nothing to say."""
+    if row.gpu is None:
+        return UNKNOWN
+    none = NONE if row.gpu.sm_percent_windows is None and row.gpu.activity == Activity() else UNKNOWN
+    return percent_words(getattr(row.gpu.activity, field), none)
+
+
+def _figure(
+    field: str, heading: str, doc: str, *, id: str = "", sign: str = "",
+    outputs: frozenset[Output] = EVERYWHERE, goes: int = GOES_FIRST, shown: bool = True,
+) -> Column[GpuRow]:  # fmt: skip
+    """Return the column of a figure of GpuLoad, or of its Activity. Text and unit follow from the end of the field's
+    name; the column's id is the name without it. `sign`: what stands behind the number, where it is no unit of that
+    kind."""
+    end, unit = next(((end, unit) for end, unit in _UNITS.items() if field.endswith(end)), ("", ""))
+    of_activity = field in Activity.__struct_fields__
+
+    def read(gpu: GpuLoad) -> float | None:
+        value: float | None = getattr(gpu.activity if of_activity else gpu, field)
+        return value
+
+    def value(gpu: GpuLoad) -> float | None:
+        found = read(gpu)
+        return gb(found) if unit == "GB" else found
+
+    def write(found: float) -> str:
+        return percent_words(found) if unit == "%" else gigabytes(int(found)) if unit == "GB" else f"{found:.0f}{sign}"
+
+    return Column(
+        id or field.removesuffix(end), heading, doc,
+        text=partial(_counter, field) if of_activity else partial(_written, read, write),
+        value=partial(_of_gpu, value), raw=partial(_of_gpu, read), unit=unit, field=field, outputs=outputs,
+        right=True, least=max(4, len(heading)), most=max(7, len(heading)), goes=goes, shown=shown, sorts_down=True,
+    )  # fmt: skip
+
+
+def _mean(minutes: int, goes: int) -> Column[GpuRow]:
+    """Return the column of the load over 1 or 15 minutes."""
+
+    def read(gpu: GpuLoad) -> float | None:
+        means: Means | None = gpu.load_percent_windows
+        return None if means is None else means.m1 if minutes == 1 else means.m15
+
+    return Column(
+        f"load{minutes}", f"{minutes}MIN", f"load over {minutes} minute{'' if minutes == 1 else 's'}",
+        text=partial(_written, read, _load_words),
+        value=partial(_of_gpu, read),
+        raw=lambda row: _hundredth(_of_gpu(read, row)),
+        unit="%", outputs=_NOT_PLAIN,
+        right=True, least=max(4, len(f"{minutes}MIN")), most=7, goes=goes, sorts_down=True,
+    )  # fmt: skip
+
+
+def _hundredth(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _field(field: str, doc: str, raw: Callable[[GpuLoad], Raw]) -> Column[GpuRow]:
+    """Return a column that only TSV and CSV have."""
+
+    def value(row: GpuRow) -> Raw:
+        return None if row.gpu is None else raw(row.gpu)
+
+    return Column(field, field.upper(), doc, text=lambda row: str(value(row)), value=value, outputs=_VALUES)
+
+
+def _is_idle(row: GpuRow) -> bool | None:
+    found: bool | None = None
+    for held in row.node.node.held_gpus or ():
+        if row.gpu is not None and held.uuid == row.gpu.uuid and held.idle is not None:
+            found = held.idle
+    return found
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+COLUMNS: tuple[Column[GpuRow], ...] = (
+    Column(
+        "hostname", "HOSTNAME", "the node, as Slurm calls it",
+        text=lambda row: named(row.node.name),
+        value=lambda row: row.node.name,
+        outputs=frozenset({"table", "dashboard"}), least=8, most=32, alias=("node", "host"),
+    ),
+    Column(
+        "gpu", "GPU", "its number on the node; of a MIG instance with the profile",
+        text=lambda row: row.name or UNKNOWN,
+        value=lambda row: None if row.gpu is None else row.gpu.index,
+        outputs=_NOT_PLAIN, twin="load", least=3, most=12, alias=("index",),
+    ),
+    Column(
+        "user", "USERS", "who has a task on it",
+        text=users,
+        value=lambda row: known(users(row)),
+        outputs=_DASHBOARD, needs="details", least=6, most=20, goes=2, alias=("users",),
+    ),
+    Column(
+        "job", "JOBS", "Slurm's numbers of the jobs on it",
+        text=jobs,
+        value=lambda row: known(jobs(row)),
+        outputs=_DASHBOARD, needs="details", least=5, most=20, goes=5, alias=("jobs",),
+    ),
+    Column(
+        "tasks", "TASKS", "programs on it; MPS's own are none",
+        text=lambda row: str(len(row.tasks)) if row.knows_tasks else UNKNOWN,
+        value=lambda row: len(row.tasks) if row.knows_tasks else None,
+        outputs=_DASHBOARD, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
+    ),
+    Column(
+        "load", "LOAD", "mean over 5 minutes: 1.00 is always busy; filters take percent",
+        text=load,
+        value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
+        field="load5", raw=lambda row: None if row.gpu is None else _hundredth(row.gpu.load_percent_5min),
+        bar=lambda row: None if row.gpu is None else share(row.gpu.load_percent_5min),
+        unit="%", right=True, least=9, most=20, sorts_down=True,
+    ),
+    Column(
+        "by", "BY", "what the load rests on: sm is SM activity, util is utilisation, an upper bound of it",
+        text=by,
+        value=lambda row: known(by(row)),
+        field="load_by", outputs=_NOT_PLAIN, least=4, most=4,
+    ),
+    Column(
+        "mem", "MEM", "memory in use, in percent",
+        text=lambda row: percent_words(row.memory_percent),
+        value=lambda row: row.memory_percent,
+        bar=lambda row: share(row.memory_percent),
+        outputs=_DASHBOARD, unit="%", twin="memory_used", right=True, least=9, most=20, sorts_down=True,
+        letter=lambda row: letter_of(row.codes, "v"), alias=("gmem",),
+    ),
+    Column(
+        "memory_used", "GPUMEM", "memory in use / all of it",
+        text=memory,
+        value=lambda row: None if row.gpu is None else gb(row.gpu.memory_used_mib),
+        field="memory_used_mib", raw=lambda row: None if row.gpu is None else row.gpu.memory_used_mib,
+        triple=_memory_triple, plain=_memory_plain,
+        unit="GB", twin="mem", right=True, least=9, most=14, goes=1, alias=("gpumem",), sorts_down=True,
+    ),
+    Column(
+        "now", "NOW", "load since the sample before, percent",
+        text=lambda row: percent_words(now_percent(row)),
+        value=now_percent,
+        outputs=frozenset({"table", "dashboard"}),
+        unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
+    ),
+    _figure("occupancy_percent", "OCC", "warps resident, of those that fit, percent (occupancy)",
+            id="occ", outputs=_NOT_PLAIN, goes=11),
+    _figure("tensor_percent", "TENSOR", "tensor cores at work, percent", outputs=_NOT_PLAIN, goes=12),
+    _figure("dram_percent", "DRAM", "memory bandwidth in use, percent", outputs=_NOT_PLAIN, goes=10),
+    _figure("power_w", "WATT", "power, W", id="watt", outputs=_NOT_PLAIN, goes=7),
+    _figure("temperature_c", "TEMP", "temperature, degrees Celsius", id="temp", sign="C", outputs=_NOT_PLAIN, goes=8),
+    Column(
+        "note", "NOTE", f"a GPU's problem, others' memory on it; {ABOUT_NOTE}",
+        text=note,
+        value=note,
+        outputs=_DASHBOARD, least=5, keeps=14, most=44,
+        letter=lambda row: "!" if row.gpu is not None and row.gpu.problem else worst(row.codes),
+        alias=("flags",), sorts_down=True,
+    ),
+    Column(
+        "name", "NAME", "its model",
+        text=lambda row: UNKNOWN if row.gpu is None else row.gpu.name,
+        value=lambda row: None if row.gpu is None else row.gpu.name,
+        plain=lambda row: "" if row.gpu is None else row.gpu.name,
+        least=8, most=28, goes=13, alias=("model",),
+    ),
+    _mean(1, 14),
+    _mean(15, 15),
+    Column(
+        "uuid", "UUID", "the driver's own name of it",
+        text=lambda row: UNKNOWN if row.gpu is None else row.gpu.uuid,
+        value=lambda row: None if row.gpu is None else row.gpu.uuid,
+        outputs=frozenset({"values", "dashboard"}), least=8, most=44, goes=16, shown=False,
+    ),
+    # llload's own: what it calls the users, jobs and tasks that are known, where the dashboard says that some are not.
+    Column(
+        "tasks_here", "TASKS", "programs on it; MPS's own are none",
+        text=lambda row: str(len(row.tasks)),
+        value=lambda row: len(row.tasks),
+        outputs=frozenset({"table"}), right=True,
+    ),
+    Column(
+        "users", "USERS", "who has a task on it",
+        text=lambda row: joined(_users_of(row)),
+        value=lambda row: ",".join(_users_of(row)) or None,
+        outputs=_LLLOAD,
+    ),
+    Column(
+        "jobs", "JOBS", "Slurm's numbers of the jobs on it",
+        text=lambda row: joined(_jobs_of(row)),
+        value=lambda row: ",".join(map(str, _jobs_of(row))) or None,
+        outputs=_LLLOAD,
+    ),
+    Column(
+        "llload_note", "NOTE", "a GPU's problem, others' memory on it, whether a job that holds it leaves it idle",
+        text=llload_note,
+        value=llload_note,
+        outputs=frozenset({"table"}),
+    ),
+    _field("mig_of", "of a MIG instance: its GPU's UUID", lambda gpu: gpu.mig_of),
+    _field("load_over_s", "how long the load was measured, seconds",
+           lambda gpu: None if gpu.load_percent_windows is None else gpu.load_percent_windows.over_s),
+    _figure("utilization_percent", "UTIL", "utilisation, percent", outputs=_VALUES),
+    _figure("sm_percent", "SM", "multiprocessors with work, percent", outputs=_VALUES),
+    _figure("fp64_percent", "FP64", "FP64 units at work, percent", outputs=_VALUES),
+    _figure("fp32_percent", "FP32", "FP32 units at work, percent", outputs=_VALUES),
+    _figure("fp16_percent", "FP16", "FP16 units at work, percent", outputs=_VALUES),
+    _field("memory_mib", "memory of the GPU", lambda gpu: gpu.memory_total_mib),
+    _field("memory_free_mib", "memory that nobody uses", _memory_free_mib),
+    _field("others_mib", "memory of processes that are not shown", lambda gpu: gpu.others_mib),
+    _field("clients", "processes with a context on it", lambda gpu: gpu.clients),
+    _field("energy_j", "energy since the driver was loaded, J", lambda gpu: gpu.energy_j),
+    Column(
+        "idle", "IDLE", "whether a job that holds it leaves it idle",
+        text=lambda row: str(_is_idle(row)),
+        value=_is_idle,
+        outputs=_VALUES,
+    ),
+    _field("problem", "why it is not to be used", lambda gpu: gpu.problem),
+)  # fmt: skip
+"""In the dashboard's order; the bars first where it is narrow. llload has orders of its own (`load/output/`)."""

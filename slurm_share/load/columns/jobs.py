@@ -1,0 +1,197 @@
+"""The table of jobs: Slurm's columns, what each job's tasks use, and how many of them there should be."""
+
+from __future__ import annotations
+
+from ...share.rules import queue
+from ..rules.job_rows import JobRow
+from ..snapshot import Advice
+from ..text import (
+    ABOUT_NOTE,
+    NONE,
+    UNKNOWN,
+    gb,
+    gigabytes,
+    moment_words,
+    named,
+    summed_count,
+    summed_load,
+    time_words,
+)
+from .base import Column
+from .carried import CarriedColumns
+
+
+def job_id(row: JobRow) -> str:
+    """As squeue has it; of an array in one line with the number of elements: 77 x12."""
+    return f"{row.id} x{sum(row.states.values())}" if row.is_array else row.id
+
+
+def state(row: JobRow) -> str:
+    """As squeue's ST; of an array how many of each: 12R 3PD."""
+    if not row.states:
+        return UNKNOWN
+    if len(row.states) == 1:
+        return next(iter(row.states))
+    return " ".join(f"{count}{word}" for word, count in row.states.items())
+
+
+def nodes(row: JobRow) -> str:
+    """How many; 1/2: of two one says something."""
+    if row.is_waiting:
+        return NONE
+    count = len(row.node_names)
+    return str(count) if row.is_whole else f"{row.measured}/{count}"
+
+
+def place(row: JobRow) -> str:
+    """As squeue's NODELIST(REASON); of an array in one line the nodes of all elements."""
+    from ..text import fold
+
+    if row.node_names and (row.is_array or row.job is None):
+        return fold(row.node_names)
+    return UNKNOWN if row.job is None else queue.place_of(row.job)
+
+
+def waits_words(row: JobRow) -> str:
+    """Of a job that waits, why and until when: waits (Resources), expected to start at 14:05."""
+    if row.job is None or not row.is_waiting:
+        return ""
+    reasons = dict.fromkeys(one.reason or "no reason told" for one in row.records)
+    start = f"expected to start at {moment_words(row.starts, row.now)}" if row.starts is not None else "start not known"
+    return f"waits ({', '.join(reasons)}), {start}"
+
+
+def tasks(row: JobRow) -> str:
+    """With a process on a GPU / slots of the share."""
+    found = summed_count(row.tasks)
+    return found if row.slots is None else f"{found}/{row.slots}"
+
+
+def has_no_gpu(row: JobRow) -> bool:
+    """Slurm gave it none, and none of its processes is on one: its tasks, which are counted there, nobody knows."""
+    return row.gpus == 0 and not row.tasks.value
+
+
+def nppn(advice: Advice | None) -> str:
+    """Tasks on a node, now and as advised: 4 -> 8; 8 stay, 8 change, 8 look (the advice has the words); 8."""
+    if advice is None:
+        return NONE
+    now = UNKNOWN if advice.now is None else str(advice.now)
+    if advice.verdict in ("more", "fewer"):
+        return f"{now} -> {advice.next}"
+    return now if advice.verdict == "unknown" else f"{now} {advice.verdict}"
+
+
+_carried = CarriedColumns(has_no_gpu)
+
+COLUMNS: tuple[Column[JobRow], ...] = (
+    Column(
+        "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
+        text=job_id,
+        value=lambda row: row.id,
+        least=6, most=18, alias=("id", "jobid"),
+    ),
+    Column(
+        "user", "USER", "whose",
+        text=lambda row: named(row.user),
+        value=lambda row: row.user or None,
+        least=5, most=16, goes=6,
+    ),
+    Column(
+        "name", "NAME", "as the user called it",
+        text=lambda row: row.name if row.job is not None else UNKNOWN,
+        value=lambda row: row.name if row.job is not None else None,
+        least=8, most=28, goes=5,
+    ),
+    Column(
+        "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
+        text=state,
+        value=lambda row: state(row) if row.states else None,
+        least=7, most=14, goes=7, alias=("st",),
+    ),
+    Column(
+        "time", "TIME", "how long it runs",
+        text=lambda row: time_words(row.runs_s) if row.job is not None else UNKNOWN,
+        value=lambda row: row.runs_s,
+        unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
+    ),
+    Column(
+        "start", "START", "when it began; of a job that waits, when Slurm expects it to start",
+        text=lambda row: UNKNOWN if row.job is None else moment_words(row.starts, row.now),
+        value=lambda row: None if row.starts is None else row.starts - row.now,
+        unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
+    ),
+    Column(
+        "nodes", "NODES", "how many it has; 1/2: of two one says something",
+        text=nodes,
+        value=lambda row: len(row.node_names),
+        right=True, least=5, most=8, goes=10, sorts_down=True,
+    ),
+    Column(
+        "tasks", "TASKS", "tasks with a process on a GPU now / slots of its share",
+        text=lambda row: NONE if has_no_gpu(row) else tasks(row),
+        value=lambda row: row.tasks.value,
+        right=True, least=5, most=11, goes=3, sorts_down=True,
+    ),
+    _carried.gpus("GPUs that it has, over all its nodes", 9),
+    _carried.idle("GPUs that it holds and leaves idle"),
+    _carried.gpu(
+        "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? takes silent nodes "
+        "for as busy as the others"
+    ),
+    _carried.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
+    _carried.gmem("GPU memory of its processes", 2),
+    Column(
+        "peak", "TASKPEAK", "the most GPU memory that one task was seen with",
+        text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE,
+        value=lambda row: gb(row.peak_mib),
+        unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
+    ),
+    _carried.cpu("CPU time in percent of the CPUs that it has; 88%? as that of the GPUs"),
+    Column(
+        "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
+        text=lambda row: NONE if row.is_waiting else summed_load(row.cpu),
+        value=lambda row: row.cpu.value,
+        twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
+    ),
+    _carried.mem("host memory without page cache", 4),
+    Column(
+        "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
+        text=lambda row: nppn(row.advice),
+        value=lambda row: None if row.advice is None else row.advice.next,
+        least=6, most=10, goes=2, alias=("advice",), sorts_down=True,
+    ),
+    Column(
+        "killed", "KILLED", "processes that the kernel ended because the job's memory was full",
+        text=lambda row: NONE if row.is_waiting else summed_count(row.kills),
+        value=lambda row: row.kills.value,
+        right=True, least=6, most=7, goes=13,
+        letter=lambda row: "!" if row.kills.value else "", sorts_down=True,
+    ),
+    Column(
+        "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",
+        text=place,
+        value=lambda row: None if row.job is None and not row.node_names else place(row),
+        least=8, most=30, goes=8, alias=("node", "reason"),
+    ),
+    _carried.note(f"of its nodes, {ABOUT_NOTE}", 16, 16),
+    Column(
+        "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
+        text=lambda row: NONE if row.share is None else str(row.share),
+        value=lambda row: row.share,
+        right=True, least=5, most=6, goes=17, sorts_down=True,
+    ),
+    Column(
+        "triple", "TRIPLE", "where llsub made it: nodes, tasks on each, threads of each",
+        text=lambda row: row.triple or NONE,
+        value=lambda row: row.triple or NONE,
+        least=6, most=14, goes=18,
+    ),
+    Column(
+        "partition", "PARTITION", "Slurm's",
+        text=lambda row: UNKNOWN if row.job is None else row.job.partition,
+        value=lambda row: None if row.job is None else row.job.partition,
+        least=5, most=12, goes=19,
+    ),
+)  # fmt: skip
+"""Identity, then what it does, then what to do about it. A job has no history of its own."""

@@ -1,0 +1,265 @@
+"""The table of nodes: LLload's line for each, with bars. The names are those that `llload --sort` knows, and
+more; `memory`, `cores`, `gpus` and `gpumem` mean what stands under these headings here: what is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..rules.figures import percent
+from ..rules.node_rows import NodeRow
+from ..text import (
+    ABOUT_IDLE,
+    ABOUT_NOTE,
+    NONE,
+    UNKNOWN,
+    Letter,
+    core_words,
+    gb,
+    gpu_count_words,
+    gpu_load_words,
+    gpu_memory_words,
+    idle_words,
+    joined,
+    known,
+    letter_of,
+    load_words,
+    memory_words,
+    named,
+    of_words,
+    share,
+    why_silent,
+    worst,
+)
+from ..text import percent as percent_words
+from .base import Column
+
+
+def cpu_percent(row: NodeRow) -> float | None:
+    """Load of 5 minutes, of all its CPUs."""
+    return percent(row.figures.load, row.figures.cpus)
+
+
+def memory_percent(row: NodeRow) -> float | None:
+    """Host memory in use."""
+    return percent(row.figures.memory_used_mib, row.figures.memory_mib)
+
+
+def gpu_percent(row: NodeRow) -> float | None:
+    """GPU load, a mean over its GPUs."""
+    return percent(row.figures.gpu_load, row.figures.gpus)
+
+
+def gpu_memory_percent(row: NodeRow) -> float | None:
+    """GPU memory in use, of all its GPUs."""
+    return percent(row.figures.gpu_memory_used_mib, row.figures.gpu_memory_mib)
+
+
+def users(row: NodeRow) -> str:
+    """Who has something on it; ? of a node that Slurm has given away where only its own figures are known. Of a silent
+    one Slurm's queue says it."""
+    snapshot = row.node.snapshot
+    return _or_unknown(row, row.queued_users if snapshot is None else tuple(one.user for one in snapshot.users))
+
+
+def jobs(row: NodeRow) -> str:
+    """Slurm's numbers of the jobs on it."""
+    snapshot = row.node.snapshot
+    return _or_unknown(row, row.queued_jobs if snapshot is None else tuple(str(one.job) for one in snapshot.jobs))
+
+
+def _or_unknown(row: NodeRow, names: Sequence[str]) -> str:
+    if not names and (row.node.snapshot is None or row.figures.cpus_used):
+        return UNKNOWN
+    return joined(map(named, names))
+
+
+def state(row: NodeRow) -> str:
+    """Slurm's words, the first in small letters: allocated+drain."""
+    slurm = row.node.slurm
+    return UNKNOWN if slurm is None else "+".join(slurm.states).lower() or UNKNOWN
+
+
+def by(row: NodeRow) -> str:
+    """What its GPU load rests on."""
+    words = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
+    return NONE if row.figures.gpus == 0 else words[row.figures.gpu_load_by]
+
+
+def note(row: NodeRow) -> str:
+    """Letters, and why a node is silent: llload's last column."""
+    said = list(row.codes)
+    if row.node.snapshot is None:
+        said.append(why_silent(row.node))
+    return " ".join(said)
+
+
+def _gpu_only(words: str, row: NodeRow) -> str:
+    return NONE if row.figures.gpus == 0 else words
+
+
+def _letter(of: str, row: NodeRow) -> Letter:
+    return letter_of(row.codes, of)
+
+
+COLUMNS: tuple[Column[NodeRow], ...] = (
+    Column(
+        "hostname", "HOSTNAME", "the node, as Slurm calls it",
+        text=lambda row: named(row.name),
+        value=lambda row: row.name,
+        least=8, most=32, alias=("node", "host", "name"),
+    ),
+    Column(
+        "user", "USER", "who has a job or a process on it",
+        text=users,
+        value=lambda row: known(users(row)),
+        needs="details", least=5, most=20, goes=3, alias=("users",),
+    ),
+    Column(
+        "cores_used", "CORES", "CPUs that jobs have / CPUs of the node",
+        text=lambda row: of_words(core_words(row.figures)),
+        value=lambda row: row.figures.cpus_used,
+        right=True, least=5, most=11, goes=9, sorts_down=True,
+    ),
+    Column(
+        "cpu", "CPU", "load average over 5 minutes, in percent of all CPUs of the node",
+        text=lambda row: percent_words(cpu_percent(row)),
+        value=cpu_percent,
+        bar=lambda row: share(cpu_percent(row)),
+        unit="%", right=True, least=9, most=18, letter=partial(_letter, "c"), sorts_down=True,
+    ),
+    Column(
+        "load", "LOAD", "load average over 5 minutes: CPUs that work, or are waited for",
+        text=lambda row: load_words(row.figures.load),
+        value=lambda row: row.figures.load,
+        twin="cpu", right=True, least=5, most=8, goes=6, letter=partial(_letter, "c"), sorts_down=True,
+    ),
+    Column(
+        "mem", "MEM", "host memory in use, without page cache, in percent",
+        text=lambda row: percent_words(memory_percent(row)),
+        value=memory_percent,
+        bar=lambda row: share(memory_percent(row)),
+        unit="%", twin="memory_used", right=True, least=9, most=18, letter=partial(_letter, "m"), sorts_down=True,
+    ),
+    Column(
+        "memory_used", "MEMORY", "host memory in use / all of it, GB",
+        text=lambda row: of_words(memory_words(row.figures.memory_mib, row.figures.memory_used_mib)),
+        value=lambda row: gb(row.figures.memory_used_mib),
+        unit="GB", twin="mem", right=True, least=8, most=14, goes=10, letter=partial(_letter, "m"), sorts_down=True,
+    ),
+    Column(
+        "gpus_used", "GPUS", "GPUs that jobs have, whole or in part / GPUs of the node",
+        text=lambda row: _gpu_only(of_words(gpu_count_words(row.figures)), row),
+        value=lambda row: row.figures.gpus_used,
+        right=True, least=4, most=7, goes=8, sorts_down=True,
+    ),
+    Column(
+        "gpus_idle", "IDLE", f"GPUs that running jobs hold and leave idle; {ABOUT_IDLE}",
+        text=lambda row: _gpu_only(
+            idle_words(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle), row
+        ),
+        value=lambda row: row.figures.gpus_idle if row.figures.gpus != 0 else None,
+        needs="details", right=True, least=4, most=5, goes=4, letter=partial(_letter, "i"), alias=("idle",),
+        sorts_down=True,
+    ),
+    Column(
+        "gpu", "GPU", "GPU load over 5 minutes, in percent of all GPUs of the node",
+        text=lambda row: _gpu_only(percent_words(gpu_percent(row)), row),
+        value=gpu_percent,
+        bar=lambda row: share(gpu_percent(row)),
+        unit="%", right=True, least=9, most=18, letter=partial(_letter, "g"), sorts_down=True,
+    ),
+    Column(
+        "gpu_load", "GPULOAD", "sum over the GPUs: 2.00 is two fully busy; 1.20? is without those that did not say",
+        text=lambda row: gpu_load_words(row.figures),
+        value=lambda row: row.figures.gpu_load if row.figures.gpus != 0 else None,
+        twin="gpu", right=True, least=5, most=8, goes=5, letter=partial(_letter, "g"), sorts_down=True,
+    ),
+    Column(
+        "by", "BY", "what GPU load rests on: sm is SM activity, util is utilisation, an upper bound of it",
+        text=by,
+        value=lambda row: known(by(row)),
+        least=4, most=7, goes=4,
+    ),
+    Column(
+        "gmem", "GMEM", "GPU memory in use, of all its GPUs, in percent",
+        text=lambda row: _gpu_only(percent_words(gpu_memory_percent(row)), row),
+        value=gpu_memory_percent,
+        bar=lambda row: share(gpu_memory_percent(row)),
+        unit="%", twin="gpumem_used", right=True, least=9, most=18, letter=partial(_letter, "v"), sorts_down=True,
+    ),
+    Column(
+        "gpumem_used", "GPUMEM", "GPU memory in use / all of it, GB",
+        text=lambda row: of_words(gpu_memory_words(row.figures)),
+        value=lambda row: gb(row.figures.gpu_memory_used_mib) if row.figures.gpus != 0 else None,
+        unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
+    ),
+    Column(
+        "note", "NOTE", ABOUT_NOTE,
+        text=note,
+        value=note,
+        least=9, keeps=20, most=44, letter=lambda row: worst(row.codes), sorts_down=True,
+        alias=("flags", "why"),
+    ),
+    Column(
+        "jobs", "JOBS", "Slurm's numbers of the jobs on it",
+        text=jobs,
+        value=lambda row: known(jobs(row)),
+        needs="details", least=6, most=20, goes=13, alias=("job",),
+    ),
+    Column(
+        "state", "STATE", "the node's state as Slurm has it",
+        text=state,
+        value=lambda row: known(state(row)),
+        least=5, most=20, goes=14,
+    ),
+    Column(
+        "all_cores", "ALLCORES", "CPUs of the node, as Slurm counts them",
+        text=lambda row: core_words(row.figures)[0],
+        value=lambda row: row.figures.cpus,
+        right=True, goes=15, shown=False, sorts_down=True,
+    ),
+    Column(
+        "cores_free", "COREFREE", "CPUs that no job has and one could have",
+        text=lambda row: core_words(row.figures)[2],
+        value=lambda row: row.figures.cpus_free,
+        right=True, goes=16, shown=False, sorts_down=True,
+    ),
+    Column(
+        "all_memory", "ALLMEM", "host memory of the node, GB",
+        text=lambda row: memory_words(row.figures.memory_mib, row.figures.memory_used_mib)[0],
+        value=lambda row: gb(row.figures.memory_mib),
+        unit="GB", right=True, goes=17, shown=False, sorts_down=True,
+    ),
+    Column(
+        "memory_free", "MEMFREE", "host memory that nobody uses, but for page cache, GB",
+        text=lambda row: memory_words(row.figures.memory_mib, row.figures.memory_used_mib)[2],
+        value=lambda row: gb(row.figures.memory_free_mib),
+        unit="GB", right=True, goes=18, shown=False, sorts_down=True,
+    ),
+    Column(
+        "all_gpus", "ALLGPUS", "GPUs of the node",
+        text=lambda row: _gpu_only(gpu_count_words(row.figures)[0], row),
+        value=lambda row: row.figures.gpus,
+        right=True, goes=19, shown=False, sorts_down=True,
+    ),
+    Column(
+        "gpus_free", "GPUFREE", "GPUs that no job has and one could have",
+        text=lambda row: _gpu_only(gpu_count_words(row.figures)[2], row),
+        value=lambda row: row.figures.gpus_free,
+        right=True, goes=20, shown=False, sorts_down=True,
+    ),
+    Column(
+        "all_gpumem", "ALLGPUMEM", "GPU memory of the node, GB",
+        text=lambda row: gpu_memory_words(row.figures)[0],
+        value=lambda row: gb(row.figures.gpu_memory_mib) if row.figures.gpus != 0 else None,
+        unit="GB", right=True, goes=21, shown=False, sorts_down=True,
+    ),
+    Column(
+        "gpumem_free", "GPUMEMFREE", "GPU memory that nobody uses, GB",
+        text=lambda row: gpu_memory_words(row.figures)[2],
+        value=lambda row: gb(row.figures.gpu_memory_free_mib) if row.figures.gpus != 0 else None,
+        unit="GB", right=True, goes=22, shown=False, sorts_down=True,
+    ),
+)  # fmt: skip
+"""In LLload's order, each figure of it with the bar in front that says how much of the node that is."""

@@ -1,0 +1,214 @@
+"""The table of what is on a node's GPUs: each GPU, its slots with who is in them, processes without a slot."""
+
+from __future__ import annotations
+
+from ..rules.figures import percent
+from ..rules.gpu_rows import SlotRow
+from ..text import (
+    NONE,
+    UNKNOWN,
+    gb,
+    gigabytes,
+    known,
+    load_words,
+    named,
+    share,
+)
+from ..text import percent as percent_words
+from . import gpus
+from .base import Column
+
+FREE = "free"
+
+
+def slot(row: SlotRow) -> str:
+    """Its number; `all` is the GPU itself."""
+    if row.kind == "gpu":
+        return "all"
+    return NONE if row.number is None else str(row.number)
+
+
+def task(row: SlotRow) -> str:
+    """Of a process its number in its step; of a GPU how many there are."""
+    if row.kind == "gpu":
+        return gpus_count(row)
+    if row.process is None:
+        return NONE
+    return NONE if row.process.process.task is None else str(row.process.process.task)
+
+
+def gpus_count(row: SlotRow) -> str:
+    """Programs on the GPU: 4 tasks."""
+    count = len(row.on.tasks)
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def user(row: SlotRow) -> str:
+    """Who is in it, or whose it is."""
+    if row.kind == "gpu":
+        return gpus.users(row.on)
+    if row.process is not None:
+        return named(row.process.process.user)
+    return NONE if row.job is None else named(row.job.user)
+
+
+def job(row: SlotRow) -> str:
+    """Slurm's number."""
+    if row.kind == "gpu":
+        return gpus.jobs(row.on)
+    number = row.process.process.job if row.process is not None else None if row.job is None else row.job.job
+    return NONE if number is None else str(number)
+
+
+def load_percent(row: SlotRow) -> float | None:
+    """Of a GPU and of a process since the sample before: what the one has is what the others have of it."""
+    if row.kind == "gpu":
+        return gpus.now_percent(row.on)
+    return None if row.process is None or row.process.on is None else row.process.on.sm_percent
+
+
+def load(row: SlotRow) -> str:
+    """In percent."""
+    return NONE if row.kind == "slot" and row.process is None else percent_words(load_percent(row))
+
+
+def memory_mib(row: SlotRow) -> int | None:
+    """In use."""
+    if row.kind == "gpu":
+        return None if row.on.gpu is None else row.on.gpu.memory_used_mib
+    return None if row.process is None or row.process.on is None else row.process.on.memory_mib
+
+
+def peak_mib(row: SlotRow) -> int | None:
+    """The most that was seen of a process."""
+    return None if row.process is None or row.process.on is None else row.process.on.peak_mib
+
+
+def most_mib(row: SlotRow) -> int | None:
+    """What it may have: of a GPU its memory, of a task its cap, and without a cap the GPU's memory."""
+    total = None if row.on.gpu is None else row.on.gpu.memory_total_mib
+    return total if row.kind == "gpu" else row.cap_mib or total
+
+
+def memory_percent(row: SlotRow) -> float | None:
+    """Of what it may have."""
+    return percent(memory_mib(row), most_mib(row))
+
+
+def memory(row: SlotRow) -> str:
+    """In use."""
+    return NONE if row.kind == "slot" and row.process is None else gigabytes(memory_mib(row))
+
+
+def cap(row: SlotRow) -> str:
+    """The cap of a task, the memory of a GPU."""
+    if row.kind == "gpu":
+        return gigabytes(most_mib(row))
+    return NONE if row.cap_mib is None else gigabytes(row.cap_mib)
+
+
+def name(row: SlotRow) -> str:
+    """The program; of a GPU its model."""
+    if row.kind == "gpu":
+        return UNKNOWN if row.on.gpu is None else row.on.gpu.name
+    return FREE if row.process is None else row.process.process.name
+
+
+COLUMNS: tuple[Column[SlotRow], ...] = (
+    Column(
+        "gpu", "GPU", "the GPU's number on the node",
+        text=lambda row: f"{'▸' if row.kind == 'gpu' else ' '}{row.on.name or UNKNOWN}",
+        value=lambda row: None if row.on.gpu is None else row.on.name,
+        least=3, most=14,
+    ),
+    Column(
+        "slot", "SLOT", "number of the slot among all of its job on this node; all: the GPU itself; -: no slot",
+        text=slot,
+        value=lambda row: -1 if row.kind == "gpu" else row.number,
+        right=True, least=4, most=5,
+    ),
+    Column(
+        "task", "TASK", "its number in its step, over all nodes",
+        text=task,
+        value=lambda row: None if row.process is None else row.process.process.task,
+        right=True, least=4, most=9, goes=5,
+    ),
+    Column(
+        "user", "USER", "who is in it, or whose it is",
+        text=user,
+        value=lambda row: known(user(row)),
+        least=5, most=16, goes=2,
+    ),
+    Column(
+        "job", "JOB", "Slurm's number",
+        text=job,
+        value=lambda row: known(job(row)),
+        least=5, most=12, goes=4,
+    ),
+    Column(
+        "now", "NOW",
+        "load since the sample before: of a process the share of the time in which its kernels ran, of a GPU all "
+        "of it (the mean over 5 minutes is above the table, and in view GPUs)",
+        text=load,
+        value=load_percent,
+        bar=lambda row: share(load_percent(row)),
+        unit="%", right=True, least=9, most=24, alias=("sm", "load"), sorts_down=True,
+    ),
+    Column(
+        "mem", "MEM", "GPU memory in percent of what it may have: of a GPU all of it, of a task its cap",
+        text=lambda row: NONE if row.kind == "slot" and row.process is None else percent_words(memory_percent(row)),
+        value=memory_percent,
+        bar=lambda row: share(memory_percent(row)),
+        unit="%", twin="memory_used", right=True, least=9, most=24, sorts_down=True,
+        letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpus.OF_CAP_FULL else "",
+    ),
+    Column(
+        "memory_used", "GPUMEM", "GPU memory in use",
+        text=memory,
+        value=lambda row: gb(memory_mib(row)),
+        unit="GB", twin="mem", right=True, least=6, most=8, goes=1, alias=("gpumem",), sorts_down=True,
+    ),
+    Column(
+        "cap", "CAP", "most GPU memory that MPS lets the task have; of a GPU all that there is",
+        text=cap,
+        value=lambda row: gb(most_mib(row) if row.kind == "gpu" else row.cap_mib),
+        unit="GB", right=True, least=6, most=8, goes=3, sorts_down=True,
+    ),
+    Column(
+        "peak", "PEAK", "the most GPU memory that was seen since it came",
+        text=lambda row: NONE if row.process is None else gigabytes(peak_mib(row)),
+        value=lambda row: gb(peak_mib(row)),
+        unit="GB", right=True, least=6, most=8, goes=8, sorts_down=True,
+    ),
+    Column(
+        "cpu", "CPU", "cores in use",
+        text=lambda row: NONE if row.process is None else load_words(row.process.process.cpu_cores),
+        value=lambda row: None if row.process is None else row.process.process.cpu_cores,
+        right=True, least=5, most=7, goes=9, sorts_down=True,
+    ),
+    Column(
+        "memory", "MEMORY", "host memory, resident",
+        text=lambda row: NONE if row.process is None else gigabytes(row.process.process.memory_mib),
+        value=lambda row: None if row.process is None else gb(row.process.process.memory_mib),
+        unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
+    ),
+    Column(
+        "pid", "PID", "the process's number on the node",
+        text=lambda row: NONE if row.process is None else str(row.process.process.pid),
+        value=lambda row: None if row.process is None else row.process.process.pid,
+        right=True, least=5, most=8, goes=6,
+    ),
+    Column(
+        "step", "STEP", "of the job: 0, 1 ..., batch, interactive, extern",
+        text=lambda row: NONE if row.process is None else row.process.process.step or NONE,
+        value=lambda row: None if row.process is None else row.process.process.step,
+        least=4, most=12, goes=11,
+    ),
+    Column(
+        "name", "NAME", "the program; of a GPU its model",
+        text=name,
+        value=lambda row: known(name(row)),
+        least=6, most=28, goes=7, alias=("program",),
+    ),
+)  # fmt: skip
+"""Where, who, how busy, how full; then what llload --processes has."""

@@ -1,0 +1,101 @@
+"""The table of users: what each has, and how busy it is."""
+
+from __future__ import annotations
+
+from ..rules.job_rows import UserRow
+from ..text import (
+    ABOUT_NOTE,
+    NONE,
+    UNKNOWN,
+    named,
+    of_words,
+    summed_count,
+)
+from .base import Column
+from .carried import CarriedColumns
+
+
+def jobs(row: UserRow) -> str:
+    """Running, and waiting behind a plus: 3+12."""
+    if not (row.is_told or row.running):
+        return UNKNOWN
+    return f"{row.running}+{row.waiting}" if row.waiting else str(row.running)
+
+
+def nodes(row: UserRow) -> str:
+    """How many; 2/3: two of three said something."""
+    return str(row.measured) if row.is_whole else f"{row.measured}/{len(row.node_names)}"
+
+
+def has_no_gpu(row: UserRow) -> bool:
+    """Slurm gave none to the user's jobs, and no process is on one."""
+    return row.gpus == 0 and not row.processes.value
+
+
+ADVISED = ("more", "fewer", "change", "look")
+
+
+def advice(row: UserRow) -> str:
+    """How many of the user's jobs should run more tasks on a node, how many fewer, how many something else."""
+    counts = {verdict: sum(one.verdict == verdict for one in row.advice) for verdict in ADVISED}
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    return said or (NONE if not row.advice else "stay" if any(one.verdict == "stay" for one in row.advice) else UNKNOWN)
+
+
+_carried = CarriedColumns(has_no_gpu)
+
+COLUMNS: tuple[Column[UserRow], ...] = (
+    Column(
+        "user", "USER", "the user's name",
+        text=lambda row: named(row.user),
+        value=lambda row: row.user or None,
+        least=6, most=24, alias=("name",),
+    ),
+    Column(
+        "jobs", "JOBS", "jobs with nodes; 3+12: twelve more wait",
+        text=jobs,
+        value=lambda row: row.running if row.is_told or row.running else None,
+        right=True, least=4, most=9, sorts_down=True,
+    ),
+    Column(
+        "nodes", "NODES", "nodes with a job or a process of the user; 2/3: of three two say something",
+        text=nodes,
+        value=lambda row: len(row.node_names),
+        right=True, least=5, most=9, goes=2, sorts_down=True,
+    ),
+    _carried.gpus("GPUs that the user's jobs have; without Slurm those with a process on them", 3),
+    _carried.idle("GPUs that the user's jobs hold and leave idle"),
+    _carried.gpu(
+        "GPU load in percent of the GPUs that the user has; 88%? takes silent nodes for as busy as the others"
+    ),
+    _carried.gpu_load("sum over GPUs: 2.00 is two fully busy; 1.20? is without nodes that did not say", 5),
+    _carried.gmem("GPU memory in use", 4),
+    _carried.cpu("CPU time in percent of the CPUs that the user has; 88%? as that of the GPUs"),
+    Column(
+        "cores", "CORES", "CPUs in use / CPUs that the user's jobs have",
+        text=lambda row: NONE if row.is_waiting else of_words(
+            (
+                UNKNOWN if row.cpus is None else str(row.cpus),
+                UNKNOWN if row.cpu.value is None else f"{row.cpu.value:.0f}{UNKNOWN if row.cpu.partial else ''}",
+                "",
+            )
+        ),
+        value=lambda row: row.cpu.value,
+        twin="cpu", right=True, least=7, most=12, goes=8, sorts_down=True,
+    ),
+    _carried.mem("host memory of the user's jobs", 6),
+    Column(
+        "processes", "PROCS", "processes on GPUs",
+        text=lambda row: NONE if has_no_gpu(row) else summed_count(row.processes),
+        value=lambda row: row.processes.value,
+        right=True, least=5, most=8, goes=9, sorts_down=True,
+    ),
+    Column(
+        "advice", "ADVICE", "jobs that should run more tasks on a node, and fewer (view Advice)",
+        text=advice,
+        value=lambda row: sum(one.verdict in ADVISED for one in row.advice),
+        least=6, most=18, goes=7, sorts_down=True,
+    ),
+    _carried.note(f"of the user's nodes, {ABOUT_NOTE}", 1, 20),
+)  # fmt: skip
+"""GPUs before CPUs: they are what is short."""

@@ -1,0 +1,49 @@
+"""A node of a survey with what is worked out of it: a line of llload, a row of the dashboard."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..snapshot import NodeLoad, Survey
+from . import figures, flags, idle
+from .figures import Figures
+from .flags import Flag
+
+
+class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A node with what a line says of it, thought out by the process that looks."""
+
+    node: NodeLoad
+    figures: Figures
+    flags: tuple[Flag, ...] = ()
+    queued_users: tuple[str, ...] = ()
+    """Of a node that says nothing: whose jobs Slurm's queue has there."""
+    queued_jobs: tuple[str, ...] = ()
+    """And which, as squeue writes them."""
+
+    @property
+    def name(self) -> str:
+        """Slurm's."""
+        return self.node.name
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Each flag's code once, as llload's NOTE has them: gL, m!."""
+        return tuple(dict.fromkeys(flag.code for flag in self.flags))
+
+    @property
+    def worst(self) -> str:
+        """The letter that colours the line: ! before H before L; empty: none."""
+        letters = {flag.letter for flag in self.flags}
+        return next((letter for letter in "!HL" if letter in letters), "")
+
+
+def row_of(node: NodeLoad) -> NodeRow:
+    """Return the row of a node whose GPUs have been judged (`idle.py`)."""
+    one = figures.figures(node)
+    return NodeRow(node, one, flags.flags(node, one))
+
+
+def rows_of(survey: Survey) -> tuple[NodeRow, ...]:
+    """Return a row for each node of a survey, with its GPUs judged."""
+    return tuple(map(row_of, idle.judged(survey).nodes))

@@ -1,0 +1,134 @@
+"""The tables of the views: the columns of `slurm_share.load.columns`, and sparklines of the dashboard's own history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeVar
+
+from slurm_share.load import columns
+from slurm_share.load.columns import gpus as of_gpus
+from slurm_share.load.columns import nodes as of_nodes
+from slurm_share.load.columns.base import Column
+from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, slot_rows
+from slurm_share.load.rules.job_rows import JobRow, UserRow
+from slurm_share.load.rules.node_rows import NodeRow
+from slurm_share.load.snapshot import Advice
+from slurm_share.load.text import NONE, UNKNOWN, known
+from slurm_share.load.text import percent as percent_words
+
+from .history import History, Of
+from .widgets import signs
+from .wire import Subject
+
+Row = TypeVar("Row")
+SPARK_VALUES = 40
+"""More than any sparkline in a table is wide."""
+STEPS, FREE, OVER = "▁▂▃▄▅▆▇█", "·", "!"
+PLAIN_STEPS, PLAIN_FREE = "12345678", "."
+"""The same for a terminal that has no more than ASCII."""
+JOBS: tuple[Column[JobRow], ...] = columns.shown_in("dashboard", columns.JOBS)
+PROCESSES: tuple[Column[SlotRow], ...] = columns.shown_in("dashboard", columns.PROCESSES)
+ADVICE: tuple[Column[Advice], ...] = columns.shown_in("dashboard", columns.ADVICE)
+"""The tables without a sparkline."""
+
+
+def nodes(history: History) -> tuple[Column[NodeRow], ...]:
+    """Return the columns of nodes, with CPU and GPU load of ten minutes before the note."""
+
+    def spark(of: Of, row: NodeRow) -> Sequence[float | None]:
+        return history.spark(Subject(node=row.name), of, SPARK_VALUES)
+
+    trends: tuple[Column[NodeRow], ...] = (
+        Column(
+            "cpu_trend", "CPU 10 MIN", "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs",
+            text=lambda row: percent_words(of_nodes.cpu_percent(row)),
+            value=of_nodes.cpu_percent,
+            spark=partial(spark, "cpu_load_percent"),
+            unit="%", least=10, most=20, goes=12, sorts_down=True,
+        ),
+        Column(
+            "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs",
+            text=lambda row: percent_words(of_nodes.gpu_percent(row)),
+            value=of_nodes.gpu_percent,
+            spark=partial(spark, "gpu_load_percent"),
+            unit="%", least=10, most=20, goes=11, sorts_down=True,
+        ),
+    )  # fmt: skip
+    return _with(columns.NODES, before="note", more=trends)
+
+
+def users(history: History) -> tuple[Column[UserRow], ...]:
+    """Return the columns of users, with GPU and CPU load of ten minutes before the note."""
+
+    def spark(of: Of, row: UserRow) -> Sequence[float | None]:
+        return history.spark(Subject(user=row.user), of, SPARK_VALUES)
+
+    trends: tuple[Column[UserRow], ...] = (
+        Column(
+            "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, 0 to 100 percent of GPUs with a process",
+            text=lambda row: percent_words(row.gpu_percent),
+            value=lambda row: row.gpu_percent,
+            spark=partial(spark, "gpu_load_percent"),
+            unit="%", least=10, most=20, goes=10, sorts_down=True,
+        ),
+        Column(
+            "cpu_trend", "CPU 10 MIN", "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes",
+            text=lambda row: percent_words(row.cpu_percent),
+            value=lambda row: row.cpu_percent,
+            spark=partial(spark, "cpu_load_percent"),
+            unit="%", least=10, most=20, goes=11, sorts_down=True,
+        ),
+    )  # fmt: skip
+    return _with(columns.USERS, before="note", more=trends)
+
+
+def gpus(history: History) -> tuple[Column[GpuRow], ...]:
+    """Return the columns of GPUs, with a sign for each slot, and the load of ten minutes."""
+
+    def spark(row: GpuRow) -> Sequence[float | None]:
+        if row.gpu is None:
+            return ()
+        return history.spark(Subject(node=row.node.name, gpu=row.gpu.uuid), "gpu_load_percent", SPARK_VALUES)
+
+    steps, free = (PLAIN_STEPS, PLAIN_FREE) if signs.are_plain() else (STEPS, FREE)
+    slot: Column[GpuRow] = Column(
+        "slots", "SLOTS",
+        "a sign for each slot: how full its memory is against its cap "
+        f"({steps[0]} to {steps[-1]}, {OVER} above 95 percent), {free} free",
+        text=slots,
+        value=lambda row: known(slots(row)),
+        needs="details", least=5, most=24, goes=3,
+    )  # fmt: skip
+    trend: Column[GpuRow] = Column(
+        "trend", "LOAD 10 MIN", "load over the last ten minutes, from 0 to 100 percent",
+        text=of_gpus.load,
+        value=lambda row: None if row.gpu is None else row.gpu.load_percent_5min,
+        spark=spark,
+        unit="%", least=11, most=20, goes=9, sorts_down=True,
+    )  # fmt: skip
+    return _with(_with(columns.GPUS, before="load", more=(slot,)), before="now", more=(trend,))
+
+
+def slots(row: GpuRow) -> str:
+    """One sign for each slot of a share and each task without: memory against its cap."""
+    if not row.knows_tasks:
+        return UNKNOWN
+    return "".join(_sign(one) for one in slot_rows(row) if not one.is_mps) or NONE
+
+
+def _sign(row: SlotRow) -> str:
+    if row.process is None:
+        return PLAIN_FREE if signs.are_plain() else FREE
+    part = row.process.of_cap
+    if part is None:
+        return UNKNOWN
+    steps = PLAIN_STEPS if signs.are_plain() else STEPS
+    return OVER if row.cap_mib and part >= of_gpus.OF_CAP_FULL else steps[max(0, min(7, int(part * 8 / 100)))]
+
+
+def _with(found: Sequence[Column[Row]], *, before: str, more: Sequence[Column[Row]]) -> tuple[Column[Row], ...]:
+    """Return the columns that the dashboard has, with more of them before one."""
+    shown = columns.shown_in("dashboard", found)
+    at = next(at for at, column in enumerate(shown) if column.id == before)
+    return (*shown[:at], *more, *shown[at:])

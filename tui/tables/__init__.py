@@ -1,1 +1,0 @@
-"""The columns of each table: what a cell says, what it is sorted and filtered by."""
