@@ -101,6 +101,8 @@ class FakeGpu:
     memory: tuple[int, int] = (81920, 0)
     """Total and used."""
     utilization: int | None = 0
+    memory_busy: int = 0
+    """Percent of the driver's last period with traffic to memory; told with the utilisation."""
     compute: dict[int, int | None] = field(default_factory=dict)
     """Pid -> memory, in this list of the driver's."""
     graphics: dict[int, int | None] = field(default_factory=dict)
@@ -217,7 +219,8 @@ class FakeBinding:
         return SimpleNamespace(total=gpu.memory[0] << 20, used=gpu.memory[1] << 20)
 
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
-        return SimpleNamespace(gpu=self._told("nvmlDeviceGetUtilizationRates", gpu, gpu.utilization))
+        utilization = self._told("nvmlDeviceGetUtilizationRates", gpu, gpu.utilization)
+        return SimpleNamespace(gpu=utilization, memory=gpu.memory_busy)
 
     def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> float:
         return 1000 * float(self._told("nvmlDeviceGetPowerUsage", gpu, gpu.power_w))

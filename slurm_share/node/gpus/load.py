@@ -264,7 +264,8 @@ class NvmlSession:
         memory = self._ask(unit, "memory_used_mib", unknown, nvml.nvmlDeviceGetMemoryInfo, handle)
         if memory is None:
             unknown["memory_total_mib"] = unknown["memory_used_mib"]
-        answers = {one.field: self._figure(unit, one, unknown) for one in _QUESTIONS}
+        told: dict[tuple[str, tuple[int, ...]], tuple[Any, str]] = {}
+        answers = {one.field: self._figure(unit, one, unknown, told) for one in _QUESTIONS}
         processes = self._processes(unit, unknown)
         if processes is not None and elsewhere:
             processes = tuple(process for process in processes if process.pid not in elsewhere)
@@ -285,14 +286,28 @@ class NvmlSession:
             **answers,
         )
 
-    def _figure(self, unit: _Unit, question: _Question, unknown: dict[str, str]) -> Any:
-        """None, and the reason: the driver does not say."""
+    def _figure(
+        self,
+        unit: _Unit,
+        question: _Question,
+        unknown: dict[str, str],
+        told: dict[tuple[str, tuple[int, ...]], tuple[Any, str]],
+    ) -> Any:
+        """None, and the reason: the driver does not say. `told`: call -> its answer, and the field that it was asked
+        for first; a call that answers for several figures is made once."""
         ask = getattr(self._nvml, question.call, None)
         if ask is None:
             unknown[question.field] = _NO_QUESTION
             return None
-        answer = self._ask(unit, question.field, unknown, ask, unit.handle, *question.more)
-        return None if answer is None else question.figure(answer)
+        call = (question.call, question.more)
+        if call not in told:
+            asked = self._ask(unit, question.field, unknown, ask, unit.handle, *question.more)
+            told[call] = (asked, question.field)
+        answer, first = told[call]
+        if answer is None:
+            unknown[question.field] = unknown[first]
+            return None
+        return question.figure(answer)
 
     # ---- processes ----
 
