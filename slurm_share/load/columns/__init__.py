@@ -5,11 +5,11 @@ lines, TSV and CSV, the dashboard's tables, filters, help and choice of columns 
 """
 
 from .advice import COLUMNS as ADVICE
-from .base import Column, shown_in
+from .base import REST, Column, Raw, shown_in
 from .gpus import COLUMNS as GPUS
 from .jobs import COLUMNS as JOBS
 from .nodes import COLUMNS as NODES
 from .processes import COLUMNS as PROCESSES
 from .users import COLUMNS as USERS
 
-__all__ = ["ADVICE", "GPUS", "JOBS", "NODES", "PROCESSES", "USERS", "Column", "shown_in"]
+__all__ = ["ADVICE", "GPUS", "JOBS", "NODES", "PROCESSES", "REST", "USERS", "Column", "Raw", "shown_in"]

@@ -47,8 +47,10 @@ class Column(Generic[Row]):
     """Its name in TSV and CSV, that of the record's field; empty: its id."""
     raw: Callable[[Row], Raw] | None = None
     """What TSV and CSV have: not rounded, in the unit of the record. None: `value`."""
+    table: Callable[[Row], str] | None = None
+    """What llload's tables say; None: `text`."""
     triple: Callable[[Row], Triple] | None = None
-    """The cells of TOTAL - USED = FREE, as llload's tables write it; None: they write `text`."""
+    """TOTAL, USED, FREE, where llload's tables have all three."""
     plain: Callable[[Row], str] | None = None
     """What --plain says of it; None: heading and text."""
     is_moment: bool = False
@@ -90,16 +92,23 @@ class Column(Generic[Row]):
         """Its name in TSV and CSV."""
         return self.field or self.id
 
+    def table_of(self, row: Row) -> str:
+        """Return what llload's tables say of a row; of three figures, that they are an equation."""
+        if self.triple is not None:
+            total, used, free = self.triple(row)
+            return f"{total} - {used} = {free}"
+        return self.text(row) if self.table is None else self.table(row)
+
     def raw_of(self, row: Row) -> Raw:
         """Return what TSV and CSV have of a row."""
         return self.value(row) if self.raw is None else self.raw(row)
 
-    def plain_of(self, row: Row) -> str:
-        """Return what --plain says of a row: load 0.20, memory 2.0GB of 32.0GB used."""
+    def plain_of(self, row: Row, between: str = " ") -> str:
+        """Return what --plain says of a row, such as: memory 2.0GB of 32.0GB used. `between`: heading and text."""
         if self.plain is not None:
             return self.plain(row)
         text = self.text(row)
-        return f"{self.heading.casefold()} {'unknown' if text == UNKNOWN else text}"
+        return f"{self.heading.casefold()}{between}{'unknown' if text == UNKNOWN else text}"
 
 
 def shown_in(output: Output, columns: Iterable[Column[Row]], order: Sequence[str] = (REST,)) -> tuple[Column[Row], ...]:

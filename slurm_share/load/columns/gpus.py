@@ -16,8 +16,8 @@ from ..text import ABOUT_NOTE, NONE, UNKNOWN, gb, gigabytes, joined, known, lett
 from ..text import percent as percent_words
 from .base import EVERYWHERE, GOES_FIRST, Column, Output, Raw, Unit
 
-_LLLOAD: frozenset[Output] = frozenset({"table", "values"})
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
+_ON_SCREEN: frozenset[Output] = frozenset({"table", "dashboard"})
 _VALUES: frozenset[Output] = frozenset({"values"})
 _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 _UNITS: dict[str, Unit] = {"_percent": "%", "_mib": "GB", "_s": "s", "_mhz": "", "_w": "", "_c": ""}
@@ -228,7 +228,7 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
         text=lambda row: named(row.node.name),
         value=lambda row: row.node.name,
-        outputs=frozenset({"table", "dashboard"}), least=8, most=32, alias=("node", "host"),
+        outputs=_ON_SCREEN, least=8, most=32, alias=("node", "host"),
     ),
     Column(
         "gpu", "GPU", "its number on the node; of a MIG instance with the profile",
@@ -240,19 +240,24 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
         "user", "USERS", "who has a task on it",
         text=users,
         value=lambda row: known(users(row)),
-        outputs=_DASHBOARD, needs="details", least=6, most=20, goes=2, alias=("users",),
+        table=lambda row: joined(_users_of(row)),
+        field="users", raw=lambda row: ",".join(_users_of(row)) or None,
+        outputs=_NOT_PLAIN, needs="details", least=6, most=20, goes=2, alias=("users",),
     ),
     Column(
         "job", "JOBS", "Slurm's numbers of the jobs on it",
         text=jobs,
         value=lambda row: known(jobs(row)),
-        outputs=_DASHBOARD, needs="details", least=5, most=20, goes=5, alias=("jobs",),
+        table=lambda row: joined(_jobs_of(row)),
+        field="jobs", raw=lambda row: ",".join(map(str, _jobs_of(row))) or None,
+        outputs=_NOT_PLAIN, needs="details", least=5, most=20, goes=5, alias=("jobs",),
     ),
     Column(
         "tasks", "TASKS", "programs on it; MPS's own are none",
         text=lambda row: str(len(row.tasks)) if row.knows_tasks else UNKNOWN,
         value=lambda row: len(row.tasks) if row.knows_tasks else None,
-        outputs=_DASHBOARD, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
+        table=lambda row: str(len(row.tasks)),
+        outputs=_ON_SCREEN, needs="details", right=True, least=5, most=6, goes=4, sorts_down=True,
     ),
     Column(
         "load", "LOAD", "mean over 5 minutes: 1.00 is always busy; filters take percent",
@@ -288,7 +293,7 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
         "now", "NOW", "load since the sample before, percent",
         text=lambda row: percent_words(now_percent(row)),
         value=now_percent,
-        outputs=frozenset({"table", "dashboard"}),
+        outputs=_ON_SCREEN,
         unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,
     ),
     _figure("occupancy_percent", "OCC", "warps resident, of those that fit, percent (occupancy)",
@@ -301,7 +306,8 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
         "note", "NOTE", f"a GPU's problem, others' memory on it; {ABOUT_NOTE}",
         text=note,
         value=note,
-        outputs=_DASHBOARD, least=5, keeps=14, most=44,
+        table=llload_note,
+        outputs=_ON_SCREEN, least=5, keeps=14, most=44,
         letter=lambda row: "!" if row.gpu is not None and row.gpu.problem else worst(row.codes),
         alias=("flags",), sorts_down=True,
     ),
@@ -319,31 +325,6 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
         text=lambda row: UNKNOWN if row.gpu is None else row.gpu.uuid,
         value=lambda row: None if row.gpu is None else row.gpu.uuid,
         outputs=frozenset({"values", "dashboard"}), least=8, most=44, goes=16, shown=False,
-    ),
-    # llload's own: what it calls the users, jobs and tasks that are known, where the dashboard says that some are not.
-    Column(
-        "tasks_here", "TASKS", "programs on it; MPS's own are none",
-        text=lambda row: str(len(row.tasks)),
-        value=lambda row: len(row.tasks),
-        outputs=frozenset({"table"}), right=True,
-    ),
-    Column(
-        "users", "USERS", "who has a task on it",
-        text=lambda row: joined(_users_of(row)),
-        value=lambda row: ",".join(_users_of(row)) or None,
-        outputs=_LLLOAD,
-    ),
-    Column(
-        "jobs", "JOBS", "Slurm's numbers of the jobs on it",
-        text=lambda row: joined(_jobs_of(row)),
-        value=lambda row: ",".join(map(str, _jobs_of(row))) or None,
-        outputs=_LLLOAD,
-    ),
-    Column(
-        "llload_note", "NOTE", "a GPU's problem, others' memory on it, whether a job that holds it leaves it idle",
-        text=llload_note,
-        value=llload_note,
-        outputs=frozenset({"table"}),
     ),
     _field("mig_of", "of a MIG instance: its GPU's UUID", lambda gpu: gpu.mig_of),
     _field("load_over_s", "how long the load was measured, seconds",

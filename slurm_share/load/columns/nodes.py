@@ -3,17 +3,19 @@ more; `memory`, `cores`, `gpus` and `gpumem` mean what stands under these headin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..rules.figures import percent
 from ..rules.node_rows import NodeRow
+from ..snapshot import Means, Snapshot
 from ..text import (
     ABOUT_IDLE,
     ABOUT_NOTE,
     NONE,
     UNKNOWN,
     Letter,
+    Triple,
     core_words,
     gb,
     gpu_count_words,
@@ -32,7 +34,13 @@ from ..text import (
     worst,
 )
 from ..text import percent as percent_words
-from .base import Column
+from .base import EVERYWHERE, Column, Output, Raw
+
+_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
+_ON_SCREEN: frozenset[Output] = frozenset({"table", "dashboard"})
+_VALUES: frozenset[Output] = frozenset({"values"})
+_VALUES_TOO: frozenset[Output] = frozenset({"values", "dashboard"})
+_NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def cpu_percent(row: NodeRow) -> float | None:
@@ -86,9 +94,11 @@ def by(row: NodeRow) -> str:
     return NONE if row.figures.gpus == 0 else words[row.figures.gpu_load_by]
 
 
-def note(row: NodeRow) -> str:
-    """Letters, and why a node is silent: llload's last column."""
+def note(row: NodeRow, with_util: bool = False) -> str:
+    """Letters, and why a node is silent: llload's last column. `with_util`: and that its load is utilisation."""
     said = list(row.codes)
+    if with_util and row.figures.gpu_load_by in ("util", "both"):
+        said.append("util")
     if row.node.snapshot is None:
         said.append(why_silent(row.node))
     return " ".join(said)
@@ -96,6 +106,57 @@ def note(row: NodeRow) -> str:
 
 def _gpu_only(words: str, row: NodeRow) -> str:
     return NONE if row.figures.gpus == 0 else words
+
+
+def _plain(words: str) -> str:
+    return {UNKNOWN: "unknown", NONE: "none"}.get(words, words)
+
+
+def _used_of(label: str, cells: Triple) -> str:
+    total, used, free = map(_plain, cells)
+    return f"{label}: {used} of {total} used, {free} free"
+
+
+def _memory(row: NodeRow) -> Triple:
+    return memory_words(row.figures.memory_mib, row.figures.memory_used_mib)
+
+
+def _gpu_memory_plain(row: NodeRow) -> str:
+    return _used_of("GPU memory", memory_words(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib))
+
+
+def _gpu_load_plain(row: NodeRow) -> str:
+    one = row.figures
+    by = {"sm": " (SM activity)", "util": " (utilisation)", "both": " (SM activity, utilisation)", "": ""}
+    partial = ", some GPUs unknown" if one.partial_gpu_load or one.partial_gpu_memory else ""
+    return f"GPU load: {_plain(load_words(one.gpu_load))}{by[one.gpu_load_by]}{partial}"
+
+
+def _joined_of(row: NodeRow, read: Callable[[Snapshot], Sequence[object]]) -> str | None:
+    return None if row.node.snapshot is None else ",".join(map(str, read(row.node.snapshot))) or None
+
+
+def _unless_partial(row: NodeRow, value: int | None) -> int | None:
+    """In a column of numbers there is no room for the sign of a sum that lacks a GPU."""
+    return None if row.figures.partial_gpu_memory else value
+
+
+def _load(row: NodeRow, at: int) -> float | None:
+    loads = None if row.node.snapshot is None else row.node.snapshot.load
+    return None if loads is None else loads[at]
+
+
+def _gpu_load(row: NodeRow, read: Callable[[Means], float]) -> float | None:
+    snapshot = row.node.snapshot
+    if snapshot is None or not snapshot.whole_gpus or row.figures.partial_gpu_load:
+        return None
+    means = [gpu.load_percent_windows for gpu in snapshot.whole_gpus]
+    return sum(read(mean) for mean in means if mean) / 100 if all(means) else None
+
+
+def _field(field: str, doc: str, raw: Callable[[NodeRow], Raw]) -> Column[NodeRow]:
+    """Return a column that only TSV and CSV have."""
+    return Column(field, field.upper(), doc, text=lambda row: str(raw(row)), value=raw, outputs=_VALUES)
 
 
 def _letter(of: str, row: NodeRow) -> Letter:
@@ -107,24 +168,30 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
         text=lambda row: named(row.name),
         value=lambda row: row.name,
+        outputs=_ON_SCREEN,
         least=8, most=32, alias=("node", "host", "name"),
     ),
     Column(
         "user", "USER", "who has a job or a process on it",
         text=users,
         value=lambda row: known(users(row)),
+        field="users", raw=lambda row: _joined_of(row, lambda snapshot: [one.user for one in snapshot.users]),
+        outputs=_VALUES_TOO,
         needs="details", least=5, most=20, goes=3, alias=("users",),
     ),
     Column(
         "cores_used", "CORES", "CPUs that jobs have / CPUs of the node",
         text=lambda row: of_words(core_words(row.figures)),
         value=lambda row: row.figures.cpus_used,
+        triple=lambda row: core_words(row.figures), plain=lambda row: _used_of("cores", core_words(row.figures)),
+        field="cpus_used",
         right=True, least=5, most=11, goes=9, sorts_down=True,
     ),
     Column(
         "cpu", "CPU", "load average over 5 minutes, in percent of all CPUs of the node",
         text=lambda row: percent_words(cpu_percent(row)),
         value=cpu_percent,
+        outputs=_DASHBOARD,
         bar=lambda row: share(cpu_percent(row)),
         unit="%", right=True, least=9, most=18, letter=partial(_letter, "c"), sorts_down=True,
     ),
@@ -132,12 +199,14 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "load", "LOAD", "load average over 5 minutes: CPUs that work, or are waited for",
         text=lambda row: load_words(row.figures.load),
         value=lambda row: row.figures.load,
+        field="load5", plain=lambda row: f"load: {_plain(load_words(row.figures.load))}",
         twin="cpu", right=True, least=5, most=8, goes=6, letter=partial(_letter, "c"), sorts_down=True,
     ),
     Column(
         "mem", "MEM", "host memory in use, without page cache, in percent",
         text=lambda row: percent_words(memory_percent(row)),
         value=memory_percent,
+        outputs=_DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
         unit="%", twin="memory_used", right=True, least=9, most=18, letter=partial(_letter, "m"), sorts_down=True,
     ),
@@ -145,12 +214,16 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "memory_used", "MEMORY", "host memory in use / all of it, GB",
         text=lambda row: of_words(memory_words(row.figures.memory_mib, row.figures.memory_used_mib)),
         value=lambda row: gb(row.figures.memory_used_mib),
+        triple=_memory, plain=lambda row: _used_of("memory", _memory(row)),
+        field="memory_used_mib", raw=lambda row: row.figures.memory_used_mib,
         unit="GB", twin="mem", right=True, least=8, most=14, goes=10, letter=partial(_letter, "m"), sorts_down=True,
     ),
     Column(
         "gpus_used", "GPUS", "GPUs that jobs have, whole or in part / GPUs of the node",
         text=lambda row: _gpu_only(of_words(gpu_count_words(row.figures)), row),
         value=lambda row: row.figures.gpus_used,
+        triple=lambda row: gpu_count_words(row.figures),
+        plain=lambda row: _used_of("GPUs", gpu_count_words(row.figures)),
         right=True, least=4, most=7, goes=8, sorts_down=True,
     ),
     Column(
@@ -159,6 +232,8 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
             idle_words(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle), row
         ),
         value=lambda row: row.figures.gpus_idle if row.figures.gpus != 0 else None,
+        raw=lambda row: None if row.figures.partial_gpus_idle else row.figures.gpus_idle,
+        outputs=_VALUES_TOO,
         needs="details", right=True, least=4, most=5, goes=4, letter=partial(_letter, "i"), alias=("idle",),
         sorts_down=True,
     ),
@@ -166,6 +241,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "gpu", "GPU", "GPU load over 5 minutes, in percent of all GPUs of the node",
         text=lambda row: _gpu_only(percent_words(gpu_percent(row)), row),
         value=gpu_percent,
+        outputs=_DASHBOARD,
         bar=lambda row: share(gpu_percent(row)),
         unit="%", right=True, least=9, most=18, letter=partial(_letter, "g"), sorts_down=True,
     ),
@@ -173,18 +249,23 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "gpu_load", "GPULOAD", "sum over the GPUs: 2.00 is two fully busy; 1.20? is without those that did not say",
         text=lambda row: gpu_load_words(row.figures),
         value=lambda row: row.figures.gpu_load if row.figures.gpus != 0 else None,
+        plain=_gpu_load_plain,
+        field="gpu_load5", raw=lambda row: None if row.figures.partial_gpu_load else row.figures.gpu_load,
         twin="gpu", right=True, least=5, most=8, goes=5, letter=partial(_letter, "g"), sorts_down=True,
     ),
     Column(
         "by", "BY", "what GPU load rests on: sm is SM activity, util is utilisation, an upper bound of it",
         text=by,
         value=lambda row: known(by(row)),
+        field="gpu_load_by", raw=lambda row: row.figures.gpu_load_by or None,
+        outputs=_VALUES_TOO,
         least=4, most=7, goes=4,
     ),
     Column(
         "gmem", "GMEM", "GPU memory in use, of all its GPUs, in percent",
         text=lambda row: _gpu_only(percent_words(gpu_memory_percent(row)), row),
         value=gpu_memory_percent,
+        outputs=_DASHBOARD,
         bar=lambda row: share(gpu_memory_percent(row)),
         unit="%", twin="gpumem_used", right=True, least=9, most=18, letter=partial(_letter, "v"), sorts_down=True,
     ),
@@ -192,12 +273,16 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "gpumem_used", "GPUMEM", "GPU memory in use / all of it, GB",
         text=lambda row: of_words(gpu_memory_words(row.figures)),
         value=lambda row: gb(row.figures.gpu_memory_used_mib) if row.figures.gpus != 0 else None,
+        triple=lambda row: gpu_memory_words(row.figures), plain=_gpu_memory_plain,
+        field="gpu_memory_used_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_used_mib),
         unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
     ),
     Column(
         "note", "NOTE", ABOUT_NOTE,
         text=note,
         value=note,
+        field="flags", raw=lambda row: " ".join(row.codes) or None,
+        outputs=_NOT_PLAIN,
         least=9, keeps=20, most=44, letter=lambda row: worst(row.codes), sorts_down=True,
         alias=("flags", "why"),
     ),
@@ -205,61 +290,92 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
         "jobs", "JOBS", "Slurm's numbers of the jobs on it",
         text=jobs,
         value=lambda row: known(jobs(row)),
+        raw=lambda row: _joined_of(row, lambda snapshot: [one.job for one in snapshot.jobs]),
+        outputs=_VALUES_TOO,
         needs="details", least=6, most=20, goes=13, alias=("job",),
     ),
     Column(
         "state", "STATE", "the node's state as Slurm has it",
         text=state,
         value=lambda row: known(state(row)),
+        field="states", raw=lambda row: None if row.node.slurm is None else "+".join(row.node.slurm.states),
+        outputs=_VALUES_TOO,
         least=5, most=20, goes=14,
     ),
     Column(
         "all_cores", "ALLCORES", "CPUs of the node, as Slurm counts them",
         text=lambda row: core_words(row.figures)[0],
         value=lambda row: row.figures.cpus,
+        field="cpus",
+        outputs=_VALUES_TOO,
         right=True, goes=15, shown=False, sorts_down=True,
     ),
     Column(
         "cores_free", "COREFREE", "CPUs that no job has and one could have",
         text=lambda row: core_words(row.figures)[2],
         value=lambda row: row.figures.cpus_free,
+        field="cpus_free",
+        outputs=_VALUES_TOO,
         right=True, goes=16, shown=False, sorts_down=True,
     ),
     Column(
         "all_memory", "ALLMEM", "host memory of the node, GB",
         text=lambda row: memory_words(row.figures.memory_mib, row.figures.memory_used_mib)[0],
         value=lambda row: gb(row.figures.memory_mib),
+        field="memory_mib", raw=lambda row: row.figures.memory_mib,
+        outputs=_VALUES_TOO,
         unit="GB", right=True, goes=17, shown=False, sorts_down=True,
     ),
     Column(
         "memory_free", "MEMFREE", "host memory that nobody uses, but for page cache, GB",
         text=lambda row: memory_words(row.figures.memory_mib, row.figures.memory_used_mib)[2],
         value=lambda row: gb(row.figures.memory_free_mib),
+        field="memory_free_mib", raw=lambda row: row.figures.memory_free_mib,
+        outputs=_VALUES_TOO,
         unit="GB", right=True, goes=18, shown=False, sorts_down=True,
     ),
     Column(
         "all_gpus", "ALLGPUS", "GPUs of the node",
         text=lambda row: _gpu_only(gpu_count_words(row.figures)[0], row),
         value=lambda row: row.figures.gpus,
+        field="gpus",
+        outputs=_VALUES_TOO,
         right=True, goes=19, shown=False, sorts_down=True,
     ),
     Column(
         "gpus_free", "GPUFREE", "GPUs that no job has and one could have",
         text=lambda row: _gpu_only(gpu_count_words(row.figures)[2], row),
         value=lambda row: row.figures.gpus_free,
+        outputs=_VALUES_TOO,
         right=True, goes=20, shown=False, sorts_down=True,
     ),
     Column(
         "all_gpumem", "ALLGPUMEM", "GPU memory of the node, GB",
         text=lambda row: gpu_memory_words(row.figures)[0],
         value=lambda row: gb(row.figures.gpu_memory_mib) if row.figures.gpus != 0 else None,
+        field="gpu_memory_mib", raw=lambda row: row.figures.gpu_memory_mib,
+        outputs=_VALUES_TOO,
         unit="GB", right=True, goes=21, shown=False, sorts_down=True,
     ),
     Column(
         "gpumem_free", "GPUMEMFREE", "GPU memory that nobody uses, GB",
         text=lambda row: gpu_memory_words(row.figures)[2],
         value=lambda row: gb(row.figures.gpu_memory_free_mib) if row.figures.gpus != 0 else None,
+        field="gpu_memory_free_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_free_mib),
+        outputs=_VALUES_TOO,
         unit="GB", right=True, goes=22, shown=False, sorts_down=True,
     ),
+    _field("answered", "whether it said something", lambda row: row.node.snapshot is not None),
+    _field("why", "why it said nothing", lambda row: row.node.why or None),
+    _field("load1", "load average over 1 minute", lambda row: _load(row, 0)),
+    _field("load15", "load average over 15 minutes", lambda row: _load(row, 2)),
+    _field("cpu_cores", "CPU time since the sample before, in cores",
+           lambda row: None if row.node.snapshot is None else row.node.snapshot.cpu_cores),
+    _field("gpu_load1", "sum of the GPUs' loads over 1 minute", lambda row: _gpu_load(row, lambda mean: mean.m1)),
+    _field("gpu_load15", "sum of the GPUs' loads over 15 minutes", lambda row: _gpu_load(row, lambda mean: mean.m15)),
+    _field("gpu_load_over_s", "how long the youngest of the GPUs' loads was measured, seconds",
+           lambda row: row.figures.gpu_load_over_s or None),
+    _field("hidden_gpus", "GPUs that only others use",
+           lambda row: None if row.node.snapshot is None else row.node.snapshot.hidden_gpus),
 )  # fmt: skip
 """In LLload's order, each figure of it with the bar in front that says how much of the node that is."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ...core import terminal
 from ...share.rules import queue
-from ..rules import figures as numbers
+from .. import columns
+from ..columns.base import GOES_FIRST, REST, Column, shown_in
+from ..columns.nodes import note
 from ..rules import idle
+from ..rules.gpu_rows import GpuRow
+from ..rules.node_rows import NodeRow
 from ..snapshot import (
-    GpuLoad,
     HeldGpu,
     JobLoad,
     ProcessLoad,
-    Snapshot,
     Survey,
 )
 from ..text import (
@@ -27,88 +31,92 @@ from ..text import (
     percent,
     wrapped,
 )
-from .view import Row
 
-_GPU_COLUMNS = (
-    terminal.Column("HOSTNAME", shrinks_to=8),
-    terminal.Column("GPU"),
-    terminal.Column("LOAD", right=True),
-    terminal.Column("BY", goes=2),
-    terminal.Column("NOW", right=True, goes=8),
-    terminal.Column("1MIN", right=True, goes=9),
-    terminal.Column("15MIN", right=True, goes=10),
-    terminal.Column("GPUMEM - USED = FREE", goes=1),
-    terminal.Column("TASKS", right=True, goes=3),
-    terminal.Column("OCC", right=True, goes=13),
-    terminal.Column("TENSOR", right=True, goes=14),
-    terminal.Column("DRAM", right=True, goes=12),
-    terminal.Column("WATT", right=True, goes=6),
-    terminal.Column("TEMP", right=True, goes=7),
-    terminal.Column("JOBS", shrinks_to=8, goes=4),
-    terminal.Column("USERS", shrinks_to=8, goes=5),
-    terminal.Column("NAME", shrinks_to=10, goes=11),
-    terminal.Column("NOTE", shrinks_to=6),
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a column stands, and how it gives way where the terminal is narrow; see `terminal.Column`."""
+
+    id: str
+    goes: int = 0
+    shrinks_to: int | None = None
+
+
+_GPUS = (
+    _Place("hostname", shrinks_to=8),
+    _Place("gpu"),
+    _Place("load"),
+    _Place("by", goes=2),
+    _Place("now", goes=8),
+    _Place("load1", goes=9),
+    _Place("load15", goes=10),
+    _Place("memory_used", goes=1),
+    _Place("tasks", goes=3),
+    _Place("occ", goes=13),
+    _Place("tensor", goes=14),
+    _Place("dram", goes=12),
+    _Place("watt", goes=6),
+    _Place("temp", goes=7),
+    _Place(REST, goes=GOES_FIRST),
+    _Place("job", goes=4, shrinks_to=8),
+    _Place("user", goes=5, shrinks_to=8),
+    _Place("name", goes=11, shrinks_to=10),
+    _Place("note", shrinks_to=6),
 )
+
+
+class _Table(Generic[Row]):
+    """A table of llload: which columns, where each stands, and its lines."""
+
+    def __init__(self, columns: Sequence[Column[Row]], places: Sequence[_Place]) -> None:
+        """`places`: those of columns that are not named are that of REST."""
+        by_id = {place.id: place for place in places}
+        self.columns = shown_in("table", columns, [place.id for place in places])
+        self._places = [by_id.get(column.id) or by_id[REST] for column in self.columns]
+
+    def cells(self, row: Row) -> list[str]:
+        """Return what the line of a row says."""
+        return [column.table_of(row) for column in self.columns]
+
+    def laid_out(self, lines: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+        """Return (lines with the headings first, headings that were left out). Where even the columns that stay are too
+        wide, there is a sign at the end of the line."""
+        heads = [
+            terminal.Column(
+                f"{column.heading} - USED = FREE" if column.triple else column.heading,
+                right=column.right and column.triple is None,
+                shrinks_to=place.shrinks_to,
+                goes=place.goes,
+            )
+            for column, place in zip(self.columns, self._places, strict=True)
+        ]
+        cells = [list(line) for line in lines]
+        for at, column in enumerate(self.columns):
+            if column.triple:
+                for line, equation in zip(cells, _lined_up([line[at] for line in cells]), strict=True):
+                    line[at] = equation
+        found, left_out = terminal.lay_out(heads, cells, width)
+        return [cut(line, width) for line in found], left_out
+
+
+_GPU_TABLE = _Table(columns.GPUS, _GPUS)
 """Load is a mean over 5 minutes, 1.0 is a GPU that is always busy; NOW, OCC, TENSOR and DRAM are percent."""
 
 
-def gpu_table(rows: Sequence[Row], width: int) -> tuple[list[str], list[str]]:
+def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]]:
     """(lines with the headings first, headings that were left out): a line for each GPU, or for a node without any."""
-    lines: list[tuple[str, ...]] = []
+    lines: list[list[str]] = []
     for row in rows:
-        snapshot = row.node.snapshot
-        if snapshot is None:
+        gpus = () if row.node.snapshot is None else row.node.snapshot.gpus
+        lines += [_GPU_TABLE.cells(GpuRow(row, gpu)) for gpu in gpus]
+        if not gpus:
             # Slurm may know that it has none; else nobody says.
             sign = NONE if row.figures.gpus == 0 else UNKNOWN
-            lines.append((row.node.name, *[sign] * (len(_GPU_COLUMNS) - 2), row.note(False)))
-            continue
-        if not snapshot.gpus:
-            sign = NONE if row.figures.gpus == 0 else UNKNOWN
-            lines.append((row.node.name, *[sign] * (len(_GPU_COLUMNS) - 2), ""))
-        lines += [_gpu_row(snapshot, gpu, row) for gpu in snapshot.gpus]
-    equations = _lined_up([line[7] for line in lines])
-    lines = [(*line[:7], equation, *line[8:]) for line, equation in zip(lines, equations, strict=True)]
-    return _laid_out(_GPU_COLUMNS, lines, width)
-
-
-def _gpu_row(snapshot: Snapshot, gpu: GpuLoad, row: Row) -> tuple[str, ...]:
-    here = numbers.tasks_on(snapshot, gpu)
-    used = gpu.memory_used_mib
-    total = gpu.memory_total_mib
-    free = None if total is None or used is None else total - used
-    load = gpu.load_percent_windows
-    by = "sm" if gpu.sm_percent_windows is not None else "util" if gpu.load_percent_5min is not None else UNKNOWN
-    said = list(dict.fromkeys(flag.code for flag in row.flags if flag.uuid == gpu.uuid and flag.of in "iv"))
-    if gpu.mig_parent:
-        said.append("MIG: its instances follow")
-    if gpu.problem is not None:
-        said.append(f"n! {gpu.problem}")
-    if gpu.others_mib:
-        said.append(f"others have {gigabytes(gpu.others_mib)}")
-    jobs = sorted({one.job for one in here if one.job is not None})
-    whole = gpu.load_percent_5min
-    # A driver that has GPM for this GPU gives all of it or says why not; one that has none has nothing to say.
-    none = NONE if gpu.sm_percent_windows is None and gpu.activity == type(gpu.activity)() else UNKNOWN
-    return (
-        snapshot.node,
-        str(gpu.index) + (f" {gpu.name.rpartition(' ')[2]}" if gpu.mig_of else ""),
-        UNKNOWN if whole is None else f"{whole / 100:.2f}",
-        by,
-        percent(gpu.load_percent),
-        UNKNOWN if load is None else f"{load.m1 / 100:.2f}",
-        UNKNOWN if load is None else f"{load.m15 / 100:.2f}",
-        f"{gigabytes(total)} - {gigabytes(used)} = {gigabytes(free)}",
-        str(len(here)),
-        percent(gpu.activity.occupancy_percent, none),
-        percent(gpu.activity.tensor_percent, none),
-        percent(gpu.activity.dram_percent, none),
-        UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}",
-        UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}C",
-        ",".join(map(str, jobs)) or NONE,
-        ",".join(sorted({one.user for one in here})) or NONE,
-        gpu.name,
-        " ".join(said),
-    )
+            said = note(row) if row.node.snapshot is None else ""
+            lines.append([row.name, *[sign] * (len(_GPU_TABLE.columns) - 2), said])
+    return _GPU_TABLE.laid_out(lines, width)
 
 
 def _laid_out(
@@ -166,7 +174,7 @@ _PROCESS_COLUMNS = (
 )
 
 
-def job_table(rows: Sequence[Row], survey: Survey, width: int) -> tuple[list[str], list[str]]:
+def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list[str], list[str]]:
     """The same of jobs, on each node that they have; no lines where there is none."""
     queued = {job.job_id: job for job in survey.jobs}
     lines = []
@@ -205,7 +213,7 @@ def _job_row(
     )
 
 
-def process_table(rows: Sequence[Row], whole: Survey, width: int) -> tuple[list[str], list[str]]:
+def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
     """The same of processes, on each GPU that they have; a sentence where there is none in the whole survey."""
     lines = []
     for row in rows:

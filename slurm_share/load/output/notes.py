@@ -10,6 +10,7 @@ from ...core import terminal
 from ...core.text import span_words
 from ..rules import flags as flagging
 from ..rules import idle
+from ..rules.node_rows import NodeRow
 from ..snapshot import Advice, Survey
 from ..text import (
     UNKNOWN,
@@ -19,7 +20,7 @@ from ..text import (
     why_silent,
     wrapped,
 )
-from .view import Row, View
+from .view import View
 
 SIMULATED = "SIMULATED GPUs: nothing is computed on them"
 DEMO = "SIMULATED CLUSTER: a demonstration, nothing of this is real"
@@ -62,7 +63,7 @@ def banner(survey: Survey) -> str:
     return SIMULATED if survey.simulated else ""
 
 
-def footer(survey: Survey, view: View, rows: Sequence[Row]) -> list[str]:
+def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
     """Who answered, what the letters mean, where the figures come from and how old they are; advice last."""
     whole = view.whole or survey
     said = [f"... {view.more}"] if view.more else []
@@ -138,7 +139,7 @@ def _idle_gpus(survey: Survey) -> list[str]:
     return [*found[:IDLE_LINES], f"... and {count_words(left, 'more job')} with idle GPUs"] if left > 0 else found
 
 
-def _gpu_load_note(rows: Sequence[Row]) -> list[str]:
+def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
     """What GPU load is, which differs from driver to driver."""
     known = [row.figures for row in rows if row.figures.gpu_load_by]
     if not known:

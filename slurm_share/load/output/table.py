@@ -9,23 +9,21 @@ from msgspec.structs import replace as changed
 from rich.cells import cell_len
 
 from ...core import terminal
+from .. import columns
+from ..columns import Column
+from ..columns.nodes import note as note_of
+from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
 from ..text import (
     Triple,
-    core_words,
     count_words,
     cut,
     filled,
-    gpu_count_words,
-    gpu_load_words,
-    gpu_memory_words,
-    load_words,
-    memory_words,
     wrapped,
 )
 from .detail import gpu_table, job_table, process_table
 from .notes import footer, header
-from .view import Row, View
+from .view import View
 
 HOST_LEAST = 8
 _YELLOW, _RED, _REVERSE, _OFF = "\x1b[33m", "\x1b[31m", "\x1b[7m", "\x1b[0m"
@@ -34,7 +32,7 @@ _PAINT = {"L": _YELLOW, "H": _RED, "!": _RED + _REVERSE}
 
 def as_lines(survey: Survey, view: View, width: int) -> list[str]:
     """The whole screen, each line at most `width` columns."""
-    rows = [Row.of(node) for node in survey.nodes]
+    rows = [row_of(node) for node in survey.nodes]
     if view.quiet:
         return _table(rows, view, width)[0][1:] if rows else []
     head = header(survey, view, width)
@@ -87,17 +85,18 @@ def _first(survey: Survey, count: int) -> Survey:
 class _Equation:
     """`TOTAL - USED = FREE`, three columns of the paper."""
 
-    heading: str
+    column: Column[NodeRow]
     widths: tuple[int, int, int]
     """The paper's, at least."""
 
 
-_CORES = _Equation("CORES", (5, 5, 5))
-_MEMORY = _Equation("MEMORY", (6, 6, 6))
-_GPUS = _Equation("GPUS", (5, 5, 4))
-_GPUMEM = _Equation("GPUMEM", (6, 5, 5))
-_LOAD = 7
-_GPU_LOAD = 4
+_BY_ID = {column.id: column for column in columns.NODES}
+_CORES = _Equation(_BY_ID["cores_used"], (5, 5, 5))
+_MEMORY = _Equation(_BY_ID["memory_used"], (6, 6, 6))
+_GPUS = _Equation(_BY_ID["gpus_used"], (5, 5, 4))
+_GPUMEM = _Equation(_BY_ID["gpumem_used"], (6, 5, 5))
+_LOAD = (_BY_ID["load"], 7)
+_GPU_LOAD = (_BY_ID["gpu_load"], 4)
 """Widths of LLload's two columns LOAD. All of these are those of its output in MIT SuperCloud's documentation
 ("Monitoring System and Job Status")."""
 
@@ -129,13 +128,13 @@ _SHAPES = (
 """From the paper's own down to what a narrow terminal shows. FREE goes first: it is the difference of the other two."""
 
 
-def _table(rows: Sequence[Row], view: View, width: int) -> tuple[list[str], list[str]]:
+def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], list[str]]:
     """(lines with the headings first, headings that were left out)."""
     names = [terminal.safe(row.node.name) for row in rows]
     mixed = len({row.figures.gpu_load_by for row in rows} - {""}) > 1 or any(
         row.figures.gpu_load_by == "both" for row in rows
     )
-    notes = [row.note(mixed and view.gpus) for row in rows]
+    notes = [note_of(row, mixed and view.gpus) for row in rows]
     host = max([HOST_LEAST, *map(cell_len, names)])
     note = max(map(cell_len, notes), default=0)
     # The letters are never cut; what follows them may be, and is said in full below the table.
@@ -146,8 +145,8 @@ def _table(rows: Sequence[Row], view: View, width: int) -> tuple[list[str], list
     parts = _parts(rows, view.gpus)
     shapes = _SHAPES if view.gpus else [shape for shape in _SHAPES if "GPUS" in shape.groups][:-1]
     for shape in shapes:
-        columns = _columns(parts, shape, view.gpus)
-        wide = sum(cell_len(column[0]) + 1 for column in columns)
+        lined_up = _columns(parts, shape, view.gpus)
+        wide = sum(cell_len(one[0]) + 1 for one in lined_up)
         if host + wide + (least + 1 if least else 0) <= width:
             break
     host = max(HOST_LEAST, min(host, width - wide - (least + 1 if least else 0)))
@@ -155,7 +154,7 @@ def _table(rows: Sequence[Row], view: View, width: int) -> tuple[list[str], list
     lines = []
     for place in range(len(rows) + 1):
         name = "HOSTNAME" if place == 0 else names[place - 1]
-        cells = " ".join(column[place] for column in columns)
+        cells = " ".join(one[place] for one in lined_up)
         line = f"{filled(name, host)} {cells}"
         if note:
             line = f"{line} {cut('NOTE' if place == 0 else notes[place - 1], note)}"
@@ -168,26 +167,22 @@ def _table(rows: Sequence[Row], view: View, width: int) -> tuple[list[str], list
     return lines, left_out
 
 
-def _parts(rows: Sequence[Row], gpus: bool) -> dict[str, list[Triple] | list[str]]:
-    """The cells of every group, not yet lined up."""
-    cells: dict[str, list[Triple] | list[str]] = {
-        "CORES": [core_words(row.figures) for row in rows],
-        "LOAD": [load_words(row.figures.load) for row in rows],
-        "MEMORY": [memory_words(row.figures.memory_mib, row.figures.memory_used_mib) for row in rows],
+def _parts(rows: Sequence[NodeRow], gpus: bool) -> dict[str, list[Triple]]:
+    """The cells of each column, not yet lined up; of a load in the first place."""
+    chosen = [_CORES.column, _LOAD[0], _MEMORY.column]
+    chosen += [_GPUS.column, _GPU_LOAD[0], _GPUMEM.column] if gpus else []
+    return {
+        column.id: [(column.table_of(row), "", "") if column.triple is None else column.triple(row) for row in rows]
+        for column in chosen
     }
-    if gpus:
-        cells["GPUS"] = [gpu_count_words(row.figures) for row in rows]
-        cells["GPU LOAD"] = [gpu_load_words(row.figures) for row in rows]
-        cells["GPUMEM"] = [gpu_memory_words(row.figures) for row in rows]
-    return cells
 
 
-def _columns(parts: dict[str, list[Triple] | list[str]], shape: _Shape, gpus: bool) -> list[list[str]]:
+def _columns(parts: dict[str, list[Triple]], shape: _Shape, gpus: bool) -> list[list[str]]:
     """Columns lined up, each with its heading first."""
 
     def equation(kind: _Equation) -> list[str]:
-        cells: list[Triple] = parts[kind.heading]  # type: ignore[assignment]
-        heads = (kind.heading, "USED", "FREE")
+        heads = (kind.column.heading, "USED", "FREE")
+        cells = parts[kind.column.id]
         widths = [
             max(kind.widths[at] if shape.roomy else len(heads[at]), *(len(cell[at]) for cell in cells))
             for at in range(3)
@@ -197,20 +192,20 @@ def _columns(parts: dict[str, list[Triple] | list[str]], shape: _Shape, gpus: bo
             for one in (heads, *cells)
         ]
 
-    def load(name: str, least: int) -> list[str]:
-        cells: list[str] = parts[name]  # type: ignore[assignment]
+    def load(column: Column[NodeRow], least: int) -> list[str]:
+        cells = [cell[0] for cell in parts[column.id]]
         wide = max(least if shape.roomy else 4, *map(len, cells))
         return [f"{one:>{wide}}" for one in ("LOAD", *cells)]
 
-    columns = []
+    found = []
     if "CORES" in shape.groups:
-        columns.append(equation(_CORES))
+        found.append(equation(_CORES))
     if "CORES" in shape.groups or not gpus:
-        columns.append(load("LOAD", _LOAD))
+        found.append(load(*_LOAD))
     if "MEMORY" in shape.groups:
-        columns.append(equation(_MEMORY))
+        found.append(equation(_MEMORY))
     if gpus:
         if "GPUS" in shape.groups:
-            columns.append(equation(_GPUS))
-        columns += [load("GPU LOAD", _GPU_LOAD), equation(_GPUMEM)]
-    return columns
+            found.append(equation(_GPUS))
+        found += [load(*_GPU_LOAD), equation(_GPUMEM)]
+    return found

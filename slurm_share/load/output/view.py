@@ -1,16 +1,11 @@
-"""What a person wants of llload, and one node as its line has it."""
+"""What a person wants of llload."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 
-from ..rules import figures as numbers
-from ..rules import flags as flagging
-from ..rules.figures import Figures
-from ..rules.flags import Flag
-from ..snapshot import Advice, NodeLoad, Survey
-from ..text import why_silent
+from ..snapshot import Advice, Survey
 
 ADVICE_LINES = 3
 """Under the table; --advise has them all."""
@@ -36,37 +31,6 @@ class View:
     """Nodes that there is no room for, in words."""
     nobody: tuple[str, ...] = field(default=())
     """What to say where there is no node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One node, as its line has it."""
-
-    node: NodeLoad
-    figures: Figures
-    flags: tuple[Flag, ...]
-    codes: tuple[str, ...]
-
-    @staticmethod
-    def of(node: NodeLoad) -> Row:
-        """Its figures and its letters."""
-        one = numbers.figures(node)
-        found = flagging.flags(node, one)
-        return Row(node, one, found, flagging.codes(found))
-
-    @property
-    def worst(self) -> str:
-        """The letter that colours the line: ! before H before L; empty: none."""
-        return next((letter for letter in "!HL" if any(code[1] == letter for code in self.codes)), "")
-
-    def note(self, mixed: bool) -> str:
-        """The last column: letters, and why a node is silent."""
-        said = list(self.codes)
-        if mixed and self.figures.gpu_load_by in ("util", "both"):
-            said.append("util")
-        if self.node.snapshot is None:
-            said.append(why_silent(self.node))
-        return " ".join(said)
 
 
 def is_color_wanted(*, never: bool, terminal: bool) -> bool:

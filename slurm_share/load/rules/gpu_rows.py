@@ -4,6 +4,7 @@ values out."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from .figures import percent, tasks_on
 from .node_rows import NodeRow
 
 
-class GpuRow(Struct, frozen=True):
+class GpuRow(Struct, frozen=True, dict=True):
     """One GPU, or one MIG instance; or a node of whose GPUs nobody says anything."""
 
     node: NodeRow
@@ -32,7 +33,7 @@ class GpuRow(Struct, frozen=True):
             return ""
         return str(self.gpu.index) + (f" {self.gpu.name.rpartition(' ')[2]}" if self.gpu.mig_of else "")
 
-    @property
+    @cached_property
     def tasks(self) -> tuple[ProcessLoad, ...]:
         """Programs on it; MPS's own are none."""
         snapshot = self.node.node.snapshot

@@ -16,11 +16,12 @@ from slurm_share.load import text
 from slurm_share.load.columns import gpus, jobs, nodes
 from slurm_share.load.output import table
 from slurm_share.load.output.detail import gpu_table, job_table, process_table
-from slurm_share.load.output.view import Row, View
-from slurm_share.load.rules import figures
+from slurm_share.load.output.view import View
+from slurm_share.load.rules import figures, idle
 from slurm_share.load.rules.flags import MEANINGS
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, process_rows, slot_rows
 from slurm_share.load.rules.job_rows import JobRow, UserRow, job_rows, user_rows
+from slurm_share.load.rules.node_rows import row_of
 from slurm_share.load.snapshot import Advice, GpuSums
 
 TABLES = {
@@ -84,14 +85,18 @@ def test_the_table_of_nodes_says_what_the_line_of_llload_says(now):
 @pytest.mark.parametrize("now", MOMENTS)
 def test_the_note_is_that_of_llload(now):
     """Letters, and why a node is silent."""
-    for row in picture_of(a_survey(now=now)).nodes:
-        assert nodes.note(row) == Row.of(row.node).note(False)
+    survey = idle.judged(a_survey(now=now))
+    lines = table.as_lines(survey, View(), WIDE)
+    start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
+    at = lines[start].index("NOTE")
+    for row, line in zip(picture_of(survey).nodes, lines[start + 1 :], strict=False):
+        assert nodes.note(row) == line[at:]
 
 
 def test_the_table_of_gpus_says_what_llload_detail_says():
     """A line for each GPU, word by word."""
     survey = a_survey()
-    lines, _ = gpu_table([Row.of(node) for node in survey.nodes], WIDE)
+    lines, _ = gpu_table([row_of(node) for node in survey.nodes], WIDE)
     start = lines[0].index("GPU ")
     column = by_id("gpus")
     told = {(line.split()[0], line[start:].split()[0]): line for line in lines[1:]}
@@ -110,7 +115,7 @@ def test_the_table_of_gpus_says_what_llload_detail_says():
 def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
     """A job on a single node is one line in both."""
     survey = a_survey()
-    lines, _ = job_table([Row.of(node) for node in survey.nodes], survey, WIDE)
+    lines, _ = job_table([row_of(node) for node in survey.nodes], survey, WIDE)
     told = {line.split()[0]: line.split() for line in lines[1:]}
     column = by_id("jobs")
     alone = [row for row in job_rows(picture_of(survey)) if len(row.node_names) == 1 and row.slots is not None]
@@ -124,7 +129,7 @@ def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
 def test_the_table_of_processes_says_what_llload_processes_says():
     """A line for each process on each GPU."""
     survey = a_survey()
-    lines, _ = process_table([Row.of(node) for node in survey.nodes], survey, WIDE)
+    lines, _ = process_table([row_of(node) for node in survey.nodes], survey, WIDE)
     told = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
     column = by_id("processes")
     rows = [slot for gpu in gpu_rows(picture_of(survey).nodes) for slot in slot_rows(gpu) if slot.process is not None]
