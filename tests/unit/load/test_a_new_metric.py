@@ -1,0 +1,212 @@
+"""What extending.md shows: a figure of a GPU that has three lines in three files is in every output."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import worked_changes
+
+SECTION = "A metric"
+HEADING, FIELD, SERIES = "MEMBUSY", "memory_busy_percent", "slurm_share_gpu_memory_busy_ratio"
+SIMGPU = Path("packaging/demo/simgpu")
+
+NARROW = """
+from slurm_share.load.output import detail
+from slurm_share.load.rules.node_rows import rows_of
+from slurm_share.load.sources.demo import Demo
+rows = rows_of(Demo().look())
+print(*next(left_out for width in range(300, 0, -1) if (left_out := detail.gpu_table(rows, width)[1])))
+"""
+METRICS = """
+from slurm_share.load import metrics
+from slurm_share.load.sources.demo import Demo
+for node in Demo(everybody=True).look().nodes:
+    if node.snapshot is not None:
+        print(metrics.render(node.snapshot).decode())
+"""
+COLLECTED = """
+from slurm_share.node.gpus.load import NvmlSession
+from slurm_share.testing import FakeBinding, FakeGpu
+driver = FakeBinding(FakeGpu("GPU-a", utilization=30, memory_busy=12), FakeGpu("GPU-b", utilization=None))
+first, second = NvmlSession(driver).read().gpus
+print(first.memory_busy_percent, first.utilization_percent, driver.asked["nvmlDeviceGetUtilizationRates"])
+print(second.memory_busy_percent, second.unknown["memory_busy_percent"])
+"""
+SEEN = """
+from slurm_share.load.rules import visible
+from slurm_share.load.sources.demo import Demo
+for node in Demo(everybody=True).look().nodes:
+    for gpu in () if node.snapshot is None else visible.for_user(node.snapshot, 2001, "alice").gpus:
+        print(gpu.uuid, gpu.memory_busy_percent)
+"""
+DASHBOARD = """
+import json, sys
+sys.path[:0] = ["tests/unit/tui"]
+from dashboards import drive
+from shell import FakeFeed, a_dashboard, a_look, screen_text, until
+from slurm_share_tui.place import Place
+from slurm_share_tui.screens.columns import ColumnsScreen
+from slurm_share_tui.screens.help import Help
+
+feed, said = FakeFeed(), {}
+app = a_dashboard(feed, place=Place(view="gpus"))
+
+async def play(pilot):
+    feed.picture(a_look())
+    await until(pilot, lambda: "Simulated" in screen_text(app))
+    said["table"] = screen_text(app)
+    await pilot.press("question_mark")
+    await until(pilot, lambda: isinstance(app.screen, Help))
+    said["help"] = str(app.screen.query_one("#help-text").render())
+    await pilot.press("escape")
+    await pilot.press("c")
+    await until(pilot, lambda: isinstance(app.screen, ColumnsScreen))
+    await until(pilot, lambda: "HOSTNAME" in screen_text(app))
+    said["choice"] = screen_text(app)
+    await pilot.press("escape")
+    await pilot.press("slash", *"membusy>1000", "enter")
+    await until(pilot, lambda: "Simulated" not in screen_text(app))
+
+drive(app, play, size=(260, 160))
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """A copy of this checkout with the change of the page."""
+    change = worked_changes.change_of(SECTION)
+    assert len(change.product_files) <= worked_changes.MOST_PRODUCT_FILES
+    return worked_changes.changed_tree(change, tmp_path_factory.mktemp("tree"))
+
+
+def llload(tree, *words, **environ):
+    """What the copy's llload prints of the demonstration, or of what `words` say."""
+    command = [tree / ".venv/bin/python", "-m", "slurm_share.cli.llload", *(words or ("--demo",))]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=tree, env={**kept, **environ}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_is_in_llload_s_table_of_gpus(changed):
+    """With a figure in percent for each GPU, before jobs, users, name and note."""
+    lines = llload(changed, "--demo", "--detail").splitlines()
+    at, head = next((at, line) for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
+    end = head.index(HEADING) + len(HEADING)
+    cells = [line[end - len(HEADING) : end].strip() for line in lines[at + 1 : lines.index("", at)]]
+    known = [cell for cell in cells if cell not in ("-", "?")]
+    assert known
+    assert all(cell.endswith("%") for cell in known)
+
+
+def test_where_there_is_no_room_it_is_the_first_to_go(changed):
+    """And the table says that it is left out."""
+    assert worked_changes.python(changed, NARROW).split() == [HEADING]
+
+
+def test_it_is_in_the_lines_for_a_screen_reader(changed):
+    """A fact among the others of each GPU."""
+    lines = [line for line in llload(changed, "--demo", "--detail", "--plain").splitlines() if line.startswith("GPU ")]
+    gpus = [line for line in lines if "used, " in line and "load " in line and line[4].isdigit()]
+    assert gpus
+    assert all(", membusy " in line for line in gpus)
+
+
+@pytest.mark.parametrize(("form", "between"), [("--tsv", "\t"), ("--csv", ",")])
+def test_it_is_in_tsv_and_csv(changed, form, between):
+    """Under the field's name, as a number."""
+    rows = list(csv.DictReader(io.StringIO(llload(changed, "--demo", "--detail", form)), delimiter=between))
+    assert rows
+    assert all(0 <= float(row[FIELD]) <= 100 for row in rows)
+
+
+def test_it_is_in_json(changed):
+    """Under the field's name, for each GPU."""
+    nodes = json.loads(llload(changed, "--demo", "--json"))["nodes"]
+    gpus = [gpu for node in nodes if node["snapshot"] for gpu in node["snapshot"]["gpus"]]
+    assert gpus
+    assert all(0 <= gpu[FIELD] <= 100 for gpu in gpus)
+
+
+def test_it_is_in_prometheus(changed):
+    """With Prometheus's unit, and its sentence."""
+    page = worked_changes.python(changed, METRICS)
+    assert f"# HELP {SERIES} " in page
+    assert f"\n{SERIES}{{" in page
+
+
+def test_a_user_sees_it_of_own_gpus(changed):
+    """The declaration at the field says to whom it is shown."""
+    seen = [line.split() for line in worked_changes.python(changed, SEEN).splitlines()]
+    assert seen
+    assert "None" not in {value for _, value in seen}
+
+
+def test_the_dashboard_has_it_in_table_help_choice_and_filters(changed):
+    """Headless, in view GPUs. The filter membusy>1000 leaves no row."""
+    said = json.loads(worked_changes.python(changed, DASHBOARD))
+    lines = said["table"].splitlines()
+    at = next(at for at, line in enumerate(lines) if "HOSTNAME" in line)
+    end = lines[at].index(HEADING) + len(HEADING)
+    rows = list(itertools.takewhile(lambda line: "Simulated" in line, lines[at + 1 :]))
+    assert len(rows) > 10
+    assert all(line[:end].endswith("%") for line in rows)
+    assert "time in which memory was read or written, percent (memory_busy)" in said["help"]
+    assert "[x] MEMBUSY" in said["choice"]
+
+
+def test_it_is_read_from_the_driver_with_the_call_that_has_it(changed):
+    """Where the driver does not say, it is unknown with the reason. The call is made once for both figures."""
+    first, second = worked_changes.python(changed, COLLECTED).splitlines()
+    assert first == "12.0 30.0 2"
+    assert second == "None this GPU or its driver does not have it"
+
+
+def test_everything_else_follows_it(changed):
+    """The tests of columns, of what users see, of Prometheus and of the driver; the schemas, once they are written."""
+    for name in ("snapshot", "survey"):
+        code = f"import sys; from slurm_share.cli.main import main; sys.exit(main(['sample', '--schema', '{name}']))"
+        (changed / f"packaging/docs/{name}.schema.json").write_text(worked_changes.python(changed, code))
+    tests = ("load/test_columns.py", "load/test_visible.py", "load/test_metrics.py", "load/test_snapshot_schema.py")
+    worked_changes.pytest(changed, *(f"tests/unit/{one}" for one in (*tests, "node/test_nvml_load.py")))
+
+
+@pytest.mark.skipif(
+    Path("/proc/driver/nvidia/version").exists(),
+    reason="NOT TESTED: a real NVIDIA driver is loaded, beside which the simulated GPU refuses to work",
+)
+@pytest.mark.skipif(
+    shutil.which("make") is None or shutil.which("cc") is None,
+    reason="NOT TESTED: the simulated NVML is built with make and cc, and they are not here",
+)
+def test_it_comes_from_the_simulated_nvml_to_the_screen(changed, tmp_path):
+    """A task that states 35 percent of traffic to memory."""
+    library = tmp_path / "library"
+    library.mkdir()
+    subprocess.run(["make", "-s", "-C", changed / SIMGPU, f"BUILD={library}"], check=True)
+    environ = {
+        "SIMGPU_STATE": str(tmp_path / "state"),
+        "LD_LIBRARY_PATH": str(library),
+        "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "no-mps"),
+    }
+    whole = {**os.environ, **environ}
+    subprocess.run([changed / SIMGPU / "simgpu-init", "1"], env=whole, check=True, stdout=subprocess.DEVNULL)
+    words = [changed / SIMGPU / "simgpu-task", "--seconds", "600", "--load", "50", "--memory-load", "35"]
+    with subprocess.Popen(words, env=whole, stdout=subprocess.PIPE, text=True) as task:
+        try:
+            assert task.stdout is not None
+            assert "(simulated)" in task.stdout.readline()
+            said = llload(changed, "--source", "local", "--detail", "--tsv", **environ)
+        finally:
+            task.kill()
+    (row,) = csv.DictReader(io.StringIO(said), delimiter="\t")
+    assert float(row[FIELD]) == 35.0
