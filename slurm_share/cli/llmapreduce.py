@@ -17,16 +17,14 @@ from pathlib import Path
 
 from ..core import names
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter
-from ..core.errors import SlurmShareError, UsageError
-from ..slurm.submit import submit
-from ..triples import follow, map_submitting, run_files
-from ..triples.map_failures import failures
+from ..core.errors import UsageError
+from ..triples import follow, map_submitting
 from ..triples.map_planning import PREFIX, MapPlan, Request, plan_map
 from ..triples.map_submitting import Made
 from ..triples.records import Run
 from ..triples.rules import mapreduce
 from ..triples.rules.mapreduce import Folder
-from ..triples.run_folder import JOBS, RUN
+from ..triples.submitting import Output
 from .llmapreduce_options import read
 from .progress_line import Line
 
@@ -44,7 +42,7 @@ def _run(request: Request) -> int:
     try:
         if made.command is None:
             return _in_the_foreground(request, made, plan.reduce)
-        return _in_the_queue(request, made, made.command, plan.reduce is not None)
+        return _in_the_queue(request, made, plan.reduce is not None)
     except UsageError:
         map_submitting.unmake(made)
         raise
@@ -69,26 +67,11 @@ def _show(request: Request, plan: MapPlan) -> int:
 # ---- With the scheduler ----
 
 
-def _in_the_queue(request: Request, made: Made, command: Sequence[str], reduces: bool) -> int:
-    path = Path(made.folder.path)
-    print(shlex.join(command))
-    job = submit(command, say=_pass_on)
-    try:
-        run_files.note_job(path, job)
-    except OSError as error:
-        _say(f"job {job} is submitted, but cannot be noted in {path / JOBS} ({error.strerror})")
-    jobs = [job]
-    print(f"Submitted map job {job}; logs: {path / mapreduce.LOGS}")
+def _in_the_queue(request: Request, made: Made, reduces: bool) -> int:
+    jobs = [map_submitting.submit_map(made, OUTPUT)]
+    print(f"Submitted map job {jobs[0]}; logs: {Path(made.folder.path) / mapreduce.LOGS}")
     if reduces:
-        command = map_submitting.reduce_command(request, made.folder, str(job))
-        print(shlex.join(command))
-        try:
-            jobs.append(submit(command, say=_pass_on))
-        except SlurmShareError as error:
-            raise SlurmShareError(
-                f"{error}\nThe map job {job} is submitted all the same; scancel {job} takes it back, or reduce later "
-                f"with sbatch {path / mapreduce.REDUCE_SCRIPT}"
-            ) from error
+        jobs.append(map_submitting.submit_reduce(request, made, jobs[0], OUTPUT))
         print(f"Submitted reduce job {jobs[1]}, which waits for it")
     sys.stdout.flush()
     return _wait(made.folder, made.run, jobs) if request.wait else names.EXIT_OK
@@ -106,7 +89,7 @@ def _wait(folder: Folder, run: Run, jobs: Sequence[int]) -> int:
         _say(f"{run_on}: llsub --watch {path} shows how far the map is, llkill {numbers} ends all")
         return EXIT_INTERRUPTED
     line.end()
-    if (path / mapreduce.FINISHED).exists() or not (path / RUN).exists():
+    if map_submitting.is_finished(path):
         print("all done")
         return names.EXIT_OK
     _say_unfinished(path)
@@ -114,17 +97,9 @@ def _wait(folder: Folder, run: Run, jobs: Sequence[int]) -> int:
 
 
 def _say_unfinished(path: Path) -> None:
-    resume = ""
-    if not (path / mapreduce.MAPPED).exists():
-        resume = f"; llsub --resume {path} runs what is unfinished"
-    if (path / mapreduce.REDUCE_SCRIPT).exists():
-        resume += f"{', then' if resume else ';'} sbatch {path / mapreduce.REDUCE_SCRIPT} reduces"
-    _say(f"not everything was done; see {path / mapreduce.LOGS}{resume}")
-    try:
-        lines = failures(path)
-    except SlurmShareError:
-        return  # a folder that others have taken away meanwhile
-    for one in lines:
+    sentence, failed = map_submitting.read_unfinished(path)
+    _say(sentence)
+    for one in failed:
         print(one, file=sys.stderr)
 
 
@@ -143,10 +118,17 @@ def _say(sentence: str) -> None:
     print(f"llmapreduce: {sentence}", file=sys.stderr)
 
 
+def _show_command(argv: Sequence[str]) -> None:
+    print(shlex.join(argv))
+
+
 def _pass_on(text: str) -> None:
     """What sbatch and its plugins say, as it is."""
     sys.stderr.write(text)
     sys.stderr.flush()
+
+
+OUTPUT = Output(command=_show_command, note=_say, sbatch=_pass_on)
 
 
 if __name__ == "__main__":

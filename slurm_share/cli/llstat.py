@@ -12,7 +12,6 @@ from typing import Any
 from ..core import names, terminal, version
 from ..core.command import enter
 from ..share.rules import queue
-from ..slurm import jobs as slurm_jobs
 from ..slurm.records import ClusterName, QueuedJob
 from ..triples import chosen_jobs
 
@@ -88,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def print_jobs(arguments: argparse.Namespace) -> int:
     """Read the queue and show it; 1 where some of the jobs asked for are not there."""
-    cluster, jobs, missing = read_jobs(arguments)
+    cluster, jobs, missing = chosen_jobs.read_to_show(arguments.job, arguments.user, everybody=arguments.all)
     if arguments.json:
         print(json.dumps(as_json(cluster, jobs), indent=2))
     else:
@@ -96,23 +95,6 @@ def print_jobs(arguments: argparse.Namespace) -> int:
     for word in missing:
         print(f"{PROGRAM}: {word} in the queue", file=sys.stderr)
     return 1 if missing else names.EXIT_OK
-
-
-def read_jobs(arguments: argparse.Namespace) -> tuple[ClusterName, list[QueuedJob], list[str]]:
-    """Return which Slurm answered, the jobs, and what was asked for and is not there. Raises UsageError,
-    CommandError."""
-    cluster: ClusterName | None
-    found: Sequence[QueuedJob]
-    missing: list[str] = []
-    if arguments.job is not None:
-        cluster, found, missing = chosen_jobs.read_named(arguments.job)
-    elif arguments.all:
-        cluster, found = slurm_jobs.read_queue()
-    else:
-        users = [str(uid) for uid in chosen_jobs.read_user_ids(arguments.user)]
-        cluster, found = slurm_jobs.read_queue(users=users)
-    ordered = sorted(found, key=lambda job: (job.array or job.job_id, job.element is None, job.element or 0))
-    return cluster or slurm_jobs.read_cluster(), ordered, missing
 
 
 def as_lines(cluster: ClusterName, jobs: Sequence[QueuedJob], *, hide_header: bool, width: int) -> list[str]:

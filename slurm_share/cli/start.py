@@ -1,6 +1,6 @@
 """The entry point of every command: makes Ctrl-C safe, and only then imports the command.
 
-A command imports for 0.1 to 0.3 s before it reaches `cli.door`, which turns an interrupt into exit code 130. Until
+A command imports for 0.1 to 0.3 s before it reaches `core.command`, which turns an interrupt into exit code 130. Until
 then, and while the interpreter ends, SIGINT has the system's default effect: the process ends without a traceback, and
 a shell shows 130.
 """

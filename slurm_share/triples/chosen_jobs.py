@@ -23,14 +23,6 @@ def find_run(word: str) -> Path | None:
     return None if is_number or not folder.is_dir() else folder
 
 
-def read_user_ids(text: str | None) -> list[int]:
-    """Return the users in `alice,bob`; without text the caller. Raises UsageError for one that this host does not
-    know."""
-    if text is None:
-        return [os.geteuid()]
-    return [_user_id(name) for name in text.split(",")]
-
-
 def _user_id(name: str) -> int:
     uid = processes.read_user_id(name)
     if uid is None:
@@ -41,9 +33,29 @@ def _user_id(name: str) -> int:
 # ---- To be shown ----
 
 
-def read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[str]]:
-    """Return which Slurm answered, the jobs, and what is not there. Raises UsageError, SlurmShareError,
-    CommandError."""
+def read_to_show(
+    named: str | None, users: str | None, *, everybody: bool
+) -> tuple[ClusterName, list[QueuedJob], list[str]]:
+    """Return which Slurm answered, the jobs in order, and what was asked for and is not there.
+
+    `named`: numbers, or the folder of a run; `users`: `alice,bob`. With neither they are the caller's jobs. Raises
+    UsageError, SlurmShareError, CommandError.
+    """
+    cluster: ClusterName | None
+    found: Sequence[QueuedJob]
+    missing: list[str] = []
+    if named is not None:
+        cluster, found, missing = _read_named(named)
+    elif everybody:
+        cluster, found = slurm_jobs.read_queue()
+    else:
+        uids = [os.geteuid()] if users is None else [_user_id(name) for name in users.split(",")]
+        cluster, found = slurm_jobs.read_queue(users=[str(uid) for uid in uids])
+    ordered = sorted(found, key=lambda job: (job.array or job.job_id, job.element is None, job.element or 0))
+    return cluster or slurm_jobs.read_cluster(), ordered, missing
+
+
+def _read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[str]]:
     folder = find_run(text)
     if folder is not None:
         _check_is_run(folder)

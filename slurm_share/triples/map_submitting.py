@@ -11,13 +11,16 @@ import msgspec
 
 from ..core import names
 from ..core.command import EXIT_FAILED
-from ..core.errors import UsageError, shown
+from ..core.errors import SlurmShareError, UsageError, shown
 from ..core.process import attend
-from . import mapreduce_folder, run_files
+from ..slurm.submit import submit
+from . import mapreduce_folder, run_files, run_folder
+from .map_failures import failures
 from .map_planning import INSIDE, PREFIX, MapPlan, Request, bare_run
 from .records import Run
 from .rules import mapreduce, submission
 from .rules.mapreduce import Folder, Item
+from .submitting import Output
 
 OUTER = ("SLURM_", "LLSUB_", "LLMR")
 """Beginnings of what a task knows of the job around it, which is not the place of the runs that it makes itself."""
@@ -151,6 +154,55 @@ def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
         *mapreduce.reduce_options(request.wish, job, request.whatever),
         f"{folder.path}/{mapreduce.REDUCE_SCRIPT}",
     ]
+
+
+# ---- With the scheduler ----
+
+
+def submit_map(made: Made, output: Output) -> int:
+    """Submit the map; return its job. Raises UsageError where sbatch refuses, SlurmShareError where nobody knows
+    whether there is a job now."""
+    assert made.command is not None
+    path = Path(made.folder.path)
+    output.command(made.command)
+    job = submit(made.command, say=output.sbatch)
+    try:
+        run_files.note_job(path, job)
+    except OSError as error:
+        output.note(f"job {job} is submitted, but cannot be noted in {path / run_folder.JOBS} ({error.strerror})")
+    return job
+
+
+def submit_reduce(request: Request, made: Made, job: int, output: Output) -> int:
+    """Submit the reducer, which waits for the map's `job`; return its own. Raises SlurmShareError."""
+    command = reduce_command(request, made.folder, str(job))
+    output.command(command)
+    try:
+        return submit(command, say=output.sbatch)
+    except SlurmShareError as error:
+        raise SlurmShareError(
+            f"{error}\nThe map job {job} is submitted all the same; scancel {job} takes it back, or reduce later "
+            f"with sbatch {Path(made.folder.path) / mapreduce.REDUCE_SCRIPT}"
+        ) from error
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether a map whose jobs are over, and its reducer, went well: their folder says so, or is gone."""
+    return (folder / mapreduce.FINISHED).exists() or not (folder / run_folder.RUN).exists()
+
+
+def read_unfinished(folder: Path) -> tuple[str, list[str]]:
+    """Return the sentence that says how a map is finished that is not, and lines about the tasks that failed."""
+    resume = ""
+    if not (folder / mapreduce.MAPPED).exists():
+        resume = f"; llsub --resume {folder} runs what is unfinished"
+    if (folder / mapreduce.REDUCE_SCRIPT).exists():
+        resume += f"{', then' if resume else ';'} sbatch {folder / mapreduce.REDUCE_SCRIPT} reduces"
+    sentence = f"not everything was done; see {folder / mapreduce.LOGS}{resume}"
+    try:
+        return sentence, failures(folder)
+    except SlurmShareError:
+        return sentence, []  # a folder that others have taken away meanwhile
 
 
 # ---- Without a scheduler ----
