@@ -387,7 +387,7 @@ PLAN = Plan(
     notes=("the GPUs of this node are simulated: nothing is computed on them",),
     slots=tuple(Slot(number, GPUS[number % 2], 0, memory_ratio="0.2") for number in range(8)),
 )
-RECORDED = Path(__file__).parents[2] / "data" / "plan-1"
+RECORDED = Path(__file__).parents[3] / "data" / "plan-1"
 """Plans of version 1, of the release before."""
 
 
