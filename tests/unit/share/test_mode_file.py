@@ -36,6 +36,20 @@ def test_what_is_no_file_is_a_problem(tmp_path, make):
     assert found.problem
 
 
+@pytest.mark.parametrize("before", ["on\n", None])
+def test_the_mode_file_behind_a_link_is_written(tmp_path, before):
+    """Each node may have a link of its own to it: another file in the link's place would reach no other node."""
+    (tmp_path / "shared").mkdir()
+    file, link = tmp_path / "shared" / "mode", tmp_path / "mode"
+    if before is not None:
+        file.write_text(before)
+    link.symlink_to("shared/mode")
+    assert mode_file.write(str(link), "off") is None
+    assert file.read_text() == "off\n"
+    assert link.is_symlink()
+    assert [each.name for each in file.parent.iterdir()] == ["mode"]
+
+
 def test_a_file_system_that_hangs_is_given_up(tmp_path, monkeypatch):
     """In time, and nothing is left that keeps the hook's output open."""
     monkeypatch.setattr(mode_file, "read_here", lambda path: time.sleep(60))

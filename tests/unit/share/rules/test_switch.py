@@ -1,0 +1,149 @@
+"""What `slurm-share off` and `on` make of a file and of a queue, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share.core import config
+from slurm_share.core.settings import Settings
+from slurm_share.share import queue_verdicts
+from slurm_share.share.records import Switchable, VerdictUpdate
+from slurm_share.share.rules import switch
+
+TEXTS = [
+    "",
+    "# ours\nmode = 'on'\n",
+    "mode = 'on'\n\n[partition.gpu]\nmode = 'on'\n",
+    "switched_off = false # by hand\nmode = 'on'\n",
+    "mode = 'on'\r\n",
+    'log_file = """\n/var/log/x"""\n[partition.gpu]\n',
+    "mode = 'on'",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_off_and_on_again_is_the_same_file(text):
+    """Every byte, and in between everything is off."""
+    off = switch.switched_off(text)
+    assert config.parse(off, "x").settings.switched_off
+    assert set(config.parse(off, "x").modes().values()) == {"off"}
+    assert switch.switched_off(off) == off
+    assert switch.switched_on(off) == text
+
+
+def test_a_line_of_the_sites_own_is_not_taken_away():
+    """It says false."""
+    assert switch.switched_on("switched_off = true\nmode = 'on'\n") == "switched_off = false\nmode = 'on'\n"
+
+
+@pytest.mark.parametrize("off", [True, False])
+@pytest.mark.parametrize("text", TEXTS)
+def test_nothing_else_of_the_file_is_changed(text, off):
+    """Neither by the line, nor by its going."""
+    found = switch.switched(text, off=off)
+    assert found is not None
+    assert config.parse(found, "x").settings.switched_off == off
+
+
+def test_a_key_in_another_form_is_not_changed():
+    """A second one would be no TOML."""
+    assert switch.switched('"switched_off" = false\n', off=True) is None
+    assert switch.switched('"switched_off" = true\n', off=False) is None
+
+
+def test_the_first_controller_that_is_up_acts():
+    """None where none is."""
+    assert switch.acting({"a": False, "b": True, "c": True}) == "b"
+    assert switch.acting({"a": False}) is None
+    assert switch.acting({}) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "reaches"),
+    [
+        (Settings(), True),
+        (Settings(job_submit=False), False),
+        (Settings(job_submit=False, mode_file="/mode"), True),
+    ],
+)
+def test_nodes_hear_of_a_mode_by_verdicts_or_by_the_mode_file(settings, reaches):
+    """By nothing else."""
+    assert switch.reaches_nodes(settings) is reaches
+
+
+def test_of_several_partitions_the_mode_that_does_more_counts():
+    """As job_submit.lua has it."""
+    site = config.parse("mode = 'off'\n[partition.a]\nmode = 'on'\n[partition.b]\nmode = 'observe'\n", "x")
+    assert [switch.mode_of(site, names) for names in (("a", "b"), ("b", "c"), ("c",))] == ["on", "observe", "off"]
+
+
+def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
+    """One of the queue."""
+    return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
+
+
+@pytest.mark.parametrize(
+    ("one", "off", "text"),
+    [
+        (job(), True, "slurm-share=off"),
+        (job(extra="hers;slurm-share=on"), True, "hers;slurm-share=off"),
+        (job(extra="slurm-share=observe,whole"), True, "slurm-share=off"),
+        (job(extra="slurm-share=off"), True, None),
+        (job(extra="hers"), True, None),
+        (job(pending=False), True, "slurm-share=on,runs=1"),
+        (job(pending=False, restarts=2), True, "slurm-share=on,runs=3"),
+        (job(pending=False, extra="slurm-share=on,runs=1"), True, None),
+        (job(pending=False, extra="slurm-share=off"), True, None),
+        (job(extra="slurm-share=on,runs=1", restarts=1), True, "slurm-share=off"),
+        (job(extra="hers;slurm-share=off"), False, "hers;slurm-share=on"),
+        (job(extra="slurm-share=off", shaped=False), False, None),
+        (job(extra="slurm-share=off", pending=False), False, None),
+        (job(extra="slurm-share=on,runs=1", pending=False), False, "slurm-share=on"),
+        (job(extra="slurm-share=on,runs=1", restarts=1), False, "slurm-share=on"),
+        (job(), False, None),
+        (job(extra="slurm-share=observe"), False, None),
+        (job(extra="hers"), False, "hers;slurm-share=on"),
+        (job(extra="hers", shaped=False), False, None),
+        (job(extra="hers", pending=False), False, None),
+    ],
+)
+def test_a_job_gets_the_word_that_its_state_allows(one, off, text):
+    """Pending ones the new one; running ones keep what they have, for this run."""
+    found = switch.updates([one], lambda partitions: "on", off=off)
+    assert found == (() if text is None else (VerdictUpdate(("7",), "extra", text),))
+
+
+def test_a_job_gets_back_no_more_than_its_partition_has():
+    """It was shaped while the partition was on."""
+    one = job(extra="slurm-share=off")
+    assert switch.updates([one], lambda partitions: "off", off=False) == ()
+    (update,) = switch.updates([one], lambda partitions: "observe", off=False)
+    assert update.text == "slurm-share=observe"
+
+
+def test_a_job_of_an_earlier_release_gets_its_verdict_in_the_sites_field():
+    """It has none in either; nor does it get one where its partition is off."""
+    one = job(extra="a condition", comment="hers")
+    (update,) = switch.updates([one], lambda partitions: "on", off=False, field="comment")
+    assert (update.field, update.text) == ("comment", "hers;slurm-share=on")
+    assert switch.updates([one], lambda partitions: "off", off=False, field="comment") == ()
+
+
+def test_jobs_with_the_same_text_go_together_and_lists_of_elements_alone():
+    """scontrol takes a list of jobs; a list with brackets has commas of its own."""
+    jobs = [job(str(number)) for number in range(1, 251)] + [
+        job("300_[1,3-9]"),
+        job("300_2"),
+        job("301", comment="slurm-share=on", extra=""),
+    ]
+    found = switch.updates(jobs, lambda partitions: "on", off=True)
+    assert [(len(one.jobs), one.field) for one in found] == [
+        (100, "extra"), (100, "extra"), (51, "extra"), (1, "extra"), (1, "comment")
+    ]  # fmt: skip
+    assert queue_verdicts.update_argv(found[3]) == ["scontrol", "update", "jobid=300_[1,3-9]", "extra=slurm-share=off"]
+
+
+@pytest.mark.parametrize(("which", "count"), [("7", 1), ("7_[3]", 1), ("7_[1-5:2,9]", 4), ("7_[1-3,20-29]", 13)])
+def test_elements_of_an_array_are_counted(which, count):
+    """What the person is told."""
+    assert switch.count(which) == count
