@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...share.rules import queue
+from ..rules import idle
 from ..rules.job_rows import JobRow
-from ..snapshot import Advice
+from ..snapshot import Advice, JobLoad
 from ..text import (
     ABOUT_NOTE,
     NONE,
     UNKNOWN,
+    fold,
     gb,
     gigabytes,
+    idle_words,
+    load_words,
     moment_words,
     named,
+    number,
     summed_count,
     summed_load,
     time_words,
 )
-from .base import Column
+from .base import Column, Output
 from .carried import CarriedColumns
+
+_TABLE: frozenset[Output] = frozenset({"table"})
+_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
+_ON_SCREEN = _TABLE | _DASHBOARD
 
 
 def job_id(row: JobRow) -> str:
@@ -45,8 +56,6 @@ def nodes(row: JobRow) -> str:
 
 def place(row: JobRow) -> str:
     """As squeue's NODELIST(REASON); of an array in one line the nodes of all elements."""
-    from ..text import fold
-
     if row.node_names and (row.is_array or row.job is None):
         return fold(row.node_names)
     return UNKNOWN if row.job is None else queue.place_of(row.job)
@@ -72,6 +81,20 @@ def has_no_gpu(row: JobRow) -> bool:
     return row.gpus == 0 and not row.tasks.value
 
 
+def _here(row: JobRow) -> JobLoad:
+    """Return what the only node of a row says: llload has a line for each job on each node."""
+    return row.loads[0][1]
+
+
+def _idle_here(row: JobRow) -> str:
+    found, is_partial = idle.count(row.held)
+    return idle_words(found, partial=is_partial) if row.held else NONE
+
+
+def _or_none(value: int | None) -> str:
+    return NONE if value is None else str(value)
+
+
 def nppn(advice: Advice | None) -> str:
     """Tasks on a node, now and as advised: 4 -> 8; 8 stay, 8 change, 8 look (the advice has the words); 8."""
     if advice is None:
@@ -89,82 +112,114 @@ COLUMNS: tuple[Column[JobRow], ...] = (
         "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
         text=job_id,
         value=lambda row: row.id,
+        table=lambda row: row.id,
+        outputs=_ON_SCREEN,
         least=6, most=18, alias=("id", "jobid"),
     ),
     Column(
         "user", "USER", "whose",
         text=lambda row: named(row.user),
         value=lambda row: row.user or None,
+        table=lambda row: _here(row).user,
+        outputs=_ON_SCREEN,
         least=5, most=16, goes=6,
     ),
     Column(
         "name", "NAME", "as the user called it",
         text=lambda row: row.name if row.job is not None else UNKNOWN,
         value=lambda row: row.name if row.job is not None else None,
+        table=lambda row: row.name,
+        outputs=_ON_SCREEN,
         least=8, most=28, goes=5,
     ),
     Column(
         "state", "ST", "R runs, PD waits, CG ends ...: as squeue writes it",
         text=state,
         value=lambda row: state(row) if row.states else None,
+        outputs=_DASHBOARD,
         least=7, most=14, goes=7, alias=("st",),
     ),
     Column(
         "time", "TIME", "how long it runs",
         text=lambda row: time_words(row.runs_s) if row.job is not None else UNKNOWN,
         value=lambda row: row.runs_s,
+        outputs=_DASHBOARD,
         unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
     ),
     Column(
         "start", "START", "when it began; of a job that waits, when Slurm expects it to start",
         text=lambda row: UNKNOWN if row.job is None else moment_words(row.starts, row.now),
         value=lambda row: None if row.starts is None else row.starts - row.now,
+        outputs=_DASHBOARD,
         unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
     ),
     Column(
         "nodes", "NODES", "how many it has; 1/2: of two one says something",
         text=nodes,
         value=lambda row: len(row.node_names),
+        outputs=_DASHBOARD,
         right=True, least=5, most=8, goes=10, sorts_down=True,
     ),
     Column(
         "tasks", "TASKS", "tasks with a process on a GPU now / slots of its share",
         text=lambda row: NONE if has_no_gpu(row) else tasks(row),
         value=lambda row: row.tasks.value,
+        table=lambda row: str(_here(row).tasks),
+        outputs=_ON_SCREEN,
         right=True, least=5, most=11, goes=3, sorts_down=True,
     ),
-    _carried.gpus("GPUs that it has, over all its nodes", 9),
-    _carried.idle("GPUs that it holds and leaves idle"),
-    _carried.gpu(
-        "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? takes silent nodes "
-        "for as busy as the others"
+    replace(
+        _carried.gpus("GPUs that it has, over all its nodes", 9),
+        outputs=_ON_SCREEN, table=lambda row: str(len(_here(row).gpus)),
     ),
-    _carried.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
-    _carried.gmem("GPU memory of its processes", 2),
+    replace(_carried.idle("GPUs that it holds and leaves idle"), outputs=_ON_SCREEN, table=_idle_here),
+    replace(
+        _carried.gpu(
+            "share of the time in which its kernels ran, in percent of the GPUs that it has; 88%? takes silent nodes "
+            "for as busy as the others"
+        ),
+        outputs=_DASHBOARD,
+    ),
+    replace(
+        _carried.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
+        outputs=_ON_SCREEN, table=lambda row: load_words(_here(row).gpu_load),
+    ),
+    replace(
+        _carried.gmem("GPU memory of its processes", 2),
+        outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).gpu_memory_mib),
+    ),
     Column(
         "peak", "TASKPEAK", "the most GPU memory that one task was seen with",
         text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE,
         value=lambda row: gb(row.peak_mib),
+        outputs=_ON_SCREEN,
         unit="GB", right=True, least=6, most=9, goes=12, alias=("taskpeak",), sorts_down=True,
     ),
-    _carried.cpu("CPU time in percent of the CPUs that it has; 88%? as that of the GPUs"),
+    replace(_carried.cpu("CPU time in percent of the CPUs that it has; 88%? as that of the GPUs"), outputs=_DASHBOARD),
     Column(
         "cores", "CORES", "CPUs that it uses; 20.5? is without silent nodes",
         text=lambda row: NONE if row.is_waiting else summed_load(row.cpu),
         value=lambda row: row.cpu.value,
+        outputs=_DASHBOARD,
         twin="cpu", right=True, least=5, most=9, goes=14, sorts_down=True,
     ),
-    _carried.mem("host memory without page cache", 4),
+    replace(
+        _carried.mem("host memory without page cache", 4),
+        outputs=_ON_SCREEN, table=lambda row: gigabytes(_here(row).memory_mib),
+    ),
     Column(
         "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
         text=lambda row: nppn(row.advice),
         value=lambda row: None if row.advice is None else row.advice.next,
+        outputs=_DASHBOARD,
         least=6, most=10, goes=2, alias=("advice",), sorts_down=True,
     ),
     Column(
         "killed", "KILLED", "processes that the kernel ended because the job's memory was full",
         text=lambda row: NONE if row.is_waiting else summed_count(row.kills),
         value=lambda row: row.kills.value,
+        table=lambda row: number(_here(row).memory_kills),
+        outputs=_ON_SCREEN,
         right=True, least=6, most=7, goes=13,
         letter=lambda row: "!" if row.kills.value else "", sorts_down=True,
     ),
@@ -172,26 +227,49 @@ COLUMNS: tuple[Column[JobRow], ...] = (
         "nodelist", "NODELIST(REASON)", "its nodes, or why it waits",
         text=place,
         value=lambda row: None if row.job is None and not row.node_names else place(row),
+        outputs=_DASHBOARD,
         least=8, most=30, goes=8, alias=("node", "reason"),
     ),
-    _carried.note(f"of its nodes, {ABOUT_NOTE}", 16, 16),
+    replace(_carried.note(f"of its nodes, {ABOUT_NOTE}", 16, 16), outputs=_DASHBOARD),
     Column(
         "share", "SHARE", "N of --share-gpu=N: its tasks on each GPU",
         text=lambda row: NONE if row.share is None else str(row.share),
         value=lambda row: row.share,
+        table=lambda row: _or_none(_here(row).share),
+        outputs=_ON_SCREEN,
         right=True, least=5, most=6, goes=17, sorts_down=True,
     ),
     Column(
         "triple", "TRIPLE", "where llsub made it: nodes, tasks on each, threads of each",
         text=lambda row: row.triple or NONE,
         value=lambda row: row.triple or NONE,
+        outputs=_ON_SCREEN,
         least=6, most=14, goes=18,
     ),
     Column(
         "partition", "PARTITION", "Slurm's",
         text=lambda row: UNKNOWN if row.job is None else row.job.partition,
         value=lambda row: None if row.job is None else row.job.partition,
+        outputs=_DASHBOARD,
         least=5, most=12, goes=19,
+    ),
+    Column(
+        "hostname", "HOSTNAME", "the node, as Slurm calls it",
+        text=lambda row: row.loads[0][0].name,
+        value=lambda row: row.loads[0][0].name,
+        outputs=_TABLE,
+    ),
+    Column(
+        "slots", "SLOTS", "of its share on this node",
+        text=lambda row: _or_none(_here(row).slots),
+        value=lambda row: _here(row).slots,
+        outputs=_TABLE, right=True,
+    ),
+    Column(
+        "cpu_cores", "CPU", "CPU time since the sample before, in cores",
+        text=lambda row: load_words(_here(row).cpu_cores),
+        value=lambda row: _here(row).cpu_cores,
+        outputs=_TABLE, right=True,
     ),
 )  # fmt: skip
 """Identity, then what it does, then what to do about it. A job has no history of its own."""

@@ -16,9 +16,11 @@ from ..text import (
 )
 from ..text import percent as percent_words
 from . import gpus
-from .base import Column
+from .base import EVERYWHERE, Column, Output
 
 FREE = "free"
+_DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
+_NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def slot(row: SlotRow) -> str:
@@ -119,30 +121,41 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "gpu", "GPU", "the GPU's number on the node",
         text=lambda row: f"{'▸' if row.kind == 'gpu' else ' '}{row.on.name or UNKNOWN}",
         value=lambda row: None if row.on.gpu is None else row.on.name,
+        table=lambda row: UNKNOWN if row.on.gpu is None else str(row.on.gpu.index),
+        raw=lambda row: None if row.on.gpu is None else row.on.gpu.index,
+        outputs=_NOT_PLAIN,
         least=3, most=14,
     ),
     Column(
         "slot", "SLOT", "number of the slot among all of its job on this node; all: the GPU itself; -: no slot",
         text=slot,
         value=lambda row: -1 if row.kind == "gpu" else row.number,
+        raw=lambda row: row.number,
+        outputs=_NOT_PLAIN,
         right=True, least=4, most=5,
     ),
     Column(
         "task", "TASK", "its number in its step, over all nodes",
         text=task,
         value=lambda row: None if row.process is None else row.process.process.task,
+        outputs=_NOT_PLAIN,
         right=True, least=4, most=9, goes=5,
     ),
     Column(
         "user", "USER", "who is in it, or whose it is",
         text=user,
         value=lambda row: known(user(row)),
+        table=lambda row: "" if row.process is None else row.process.process.user,
+        raw=lambda row: None if row.process is None else row.process.process.user,
+        outputs=_NOT_PLAIN,
         least=5, most=16, goes=2,
     ),
     Column(
         "job", "JOB", "Slurm's number",
         text=job,
         value=lambda row: known(job(row)),
+        raw=lambda row: None if row.process is None else row.process.process.job,
+        outputs=_NOT_PLAIN,
         least=5, most=12, goes=4,
     ),
     Column(
@@ -151,6 +164,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "of it (the mean over 5 minutes is above the table, and in view GPUs)",
         text=load,
         value=load_percent,
+        outputs=_DASHBOARD,
         bar=lambda row: share(load_percent(row)),
         unit="%", right=True, least=9, most=24, alias=("sm", "load"), sorts_down=True,
     ),
@@ -158,6 +172,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "mem", "MEM", "GPU memory in percent of what it may have: of a GPU all of it, of a task its cap",
         text=lambda row: NONE if row.kind == "slot" and row.process is None else percent_words(memory_percent(row)),
         value=memory_percent,
+        outputs=_DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
         unit="%", twin="memory_used", right=True, least=9, most=24, sorts_down=True,
         letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpus.OF_CAP_FULL else "",
@@ -166,49 +181,87 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "memory_used", "GPUMEM", "GPU memory in use",
         text=memory,
         value=lambda row: gb(memory_mib(row)),
+        field="gpu_memory_mib", raw=memory_mib,
+        outputs=_NOT_PLAIN,
         unit="GB", twin="mem", right=True, least=6, most=8, goes=1, alias=("gpumem",), sorts_down=True,
     ),
     Column(
         "cap", "CAP", "most GPU memory that MPS lets the task have; of a GPU all that there is",
         text=cap,
         value=lambda row: gb(most_mib(row) if row.kind == "gpu" else row.cap_mib),
+        field="cap_mib", raw=lambda row: row.cap_mib,
+        outputs=_NOT_PLAIN,
         unit="GB", right=True, least=6, most=8, goes=3, sorts_down=True,
     ),
     Column(
         "peak", "PEAK", "the most GPU memory that was seen since it came",
         text=lambda row: NONE if row.process is None else gigabytes(peak_mib(row)),
         value=lambda row: gb(peak_mib(row)),
+        field="gpu_memory_peak_mib", raw=peak_mib,
+        outputs=_NOT_PLAIN,
         unit="GB", right=True, least=6, most=8, goes=8, sorts_down=True,
     ),
     Column(
         "cpu", "CPU", "cores in use",
         text=lambda row: NONE if row.process is None else load_words(row.process.process.cpu_cores),
         value=lambda row: None if row.process is None else row.process.process.cpu_cores,
+        field="cpu_cores",
+        outputs=_NOT_PLAIN,
         right=True, least=5, most=7, goes=9, sorts_down=True,
     ),
     Column(
         "memory", "MEMORY", "host memory, resident",
         text=lambda row: NONE if row.process is None else gigabytes(row.process.process.memory_mib),
         value=lambda row: None if row.process is None else gb(row.process.process.memory_mib),
+        field="memory_mib", raw=lambda row: None if row.process is None else row.process.process.memory_mib,
+        outputs=_NOT_PLAIN,
         unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
     ),
     Column(
         "pid", "PID", "the process's number on the node",
         text=lambda row: NONE if row.process is None else str(row.process.process.pid),
         value=lambda row: None if row.process is None else row.process.process.pid,
+        outputs=_NOT_PLAIN,
         right=True, least=5, most=8, goes=6,
     ),
     Column(
         "step", "STEP", "of the job: 0, 1 ..., batch, interactive, extern",
         text=lambda row: NONE if row.process is None else row.process.process.step or NONE,
         value=lambda row: None if row.process is None else row.process.process.step,
+        outputs=_NOT_PLAIN,
         least=4, most=12, goes=11,
     ),
     Column(
         "name", "NAME", "the program; of a GPU its model",
         text=name,
         value=lambda row: known(name(row)),
+        raw=lambda row: None if row.process is None else row.process.process.name,
+        outputs=_NOT_PLAIN,
         least=6, most=28, goes=7, alias=("program",),
     ),
+    Column(
+        "hostname", "HOSTNAME", "the node, as Slurm calls it",
+        text=lambda row: row.on.node.name,
+        value=lambda row: row.on.node.name,
+        outputs=frozenset({"table"}),
+    ),
+    Column(
+        "sm", "SM", "share of the time in which its kernels ran, since the sample before",
+        text=lambda row: percent_words(load_percent(row)),
+        value=load_percent,
+        field="sm_percent", outputs=frozenset({"table", "values"}), unit="%", right=True,
+    ),
+    Column(
+        "uid", "UID", "the number of its user",
+        text=lambda row: "" if row.process is None else str(row.process.process.uid),
+        value=lambda row: None if row.process is None else row.process.process.uid,
+        outputs=frozenset({"values"}),
+    ),
+    Column(
+        "uuid", "UUID", "the driver's own name of its GPU",
+        text=lambda row: UNKNOWN if row.process is None or row.process.on is None else row.process.on.uuid,
+        value=lambda row: None if row.process is None or row.process.on is None else row.process.on.uuid,
+        outputs=frozenset({"values"}),
+    ),
 )  # fmt: skip
-"""Where, who, how busy, how full; then what llload --processes has."""
+"""Where, who, how busy, how full; then what llload --processes has. llload has rows of processes alone."""

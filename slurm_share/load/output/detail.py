@@ -7,28 +7,19 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ...core import terminal
-from ...share.rules import queue
 from .. import columns
 from ..columns.base import GOES_FIRST, REST, Column, shown_in
 from ..columns.nodes import note
-from ..rules import idle
-from ..rules.gpu_rows import GpuRow
+from ..rules.gpu_rows import GpuRow, process_slots
+from ..rules.job_rows import JobRow
 from ..rules.node_rows import NodeRow
 from ..snapshot import (
-    HeldGpu,
-    JobLoad,
-    ProcessLoad,
     Survey,
 )
 from ..text import (
     NONE,
     UNKNOWN,
     cut,
-    gigabytes,
-    idle_words,
-    load_words,
-    number,
-    percent,
     wrapped,
 )
 
@@ -42,6 +33,8 @@ class _Place:
     id: str
     goes: int = 0
     shrinks_to: int | None = None
+    right: bool | None = None
+    """None: as the column has it."""
 
 
 _GPUS = (
@@ -86,7 +79,7 @@ class _Table(Generic[Row]):
         heads = [
             terminal.Column(
                 f"{column.heading} - USED = FREE" if column.triple else column.heading,
-                right=column.right and column.triple is None,
+                right=column.right and column.triple is None if place.right is None else place.right,
                 shrinks_to=place.shrinks_to,
                 goes=place.goes,
             )
@@ -119,14 +112,6 @@ def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]
     return _GPU_TABLE.laid_out(lines, width)
 
 
-def _laid_out(
-    columns: Sequence[terminal.Column], rows: Sequence[Sequence[str]], width: int
-) -> tuple[list[str], list[str]]:
-    """Where even the columns that stay are too wide, a sign at the end of the line."""
-    lines, left_out = terminal.lay_out(columns, rows, width)
-    return [cut(line, width) for line in lines], left_out
-
-
 def _lined_up(equations: Sequence[str]) -> list[str]:
     split = [equation.replace(" = ", " - ").split(" - ") for equation in equations]
     whole = [one for one in split if len(one) == 3]
@@ -137,40 +122,48 @@ def _lined_up(equations: Sequence[str]) -> list[str]:
     ]
 
 
-_JOB_COLUMNS = (
-    terminal.Column("JOB", right=True),
-    terminal.Column("USER", shrinks_to=8, goes=6),
-    terminal.Column("HOSTNAME", shrinks_to=8),
-    terminal.Column("SHARE", right=True, goes=8),
-    terminal.Column("SLOTS", right=True, goes=9),
-    terminal.Column("TASKS", right=True, goes=1),
-    terminal.Column("GPUS", right=True, goes=7),
-    terminal.Column("IDLE", right=True, goes=1),
-    terminal.Column("GPULOAD", right=True),
-    terminal.Column("GPUMEM", right=True, goes=2),
-    terminal.Column("TASKPEAK", right=True, goes=3),
-    terminal.Column("CPU", right=True, goes=4),
-    terminal.Column("MEMORY", right=True, goes=5),
-    terminal.Column("KILLED", right=True, goes=2),
-    terminal.Column("TRIPLE", goes=11),
-    terminal.Column("NAME", shrinks_to=8, goes=10),
+_JOB_TABLE = _Table(
+    columns.JOBS,
+    (
+        _Place("job", right=True),
+        _Place("user", goes=6, shrinks_to=8),
+        _Place("hostname", shrinks_to=8),
+        _Place("share", goes=8),
+        _Place("slots", goes=9),
+        _Place("tasks", goes=1),
+        _Place("gpus", goes=7),
+        _Place("gpus_idle", goes=1),
+        _Place("gpu_load"),
+        _Place("gmem", goes=2),
+        _Place("peak", goes=3),
+        _Place("cpu_cores", goes=4),
+        _Place("mem", goes=5),
+        _Place("killed", goes=2),
+        _Place(REST, goes=GOES_FIRST),
+        _Place("triple", goes=11),
+        _Place("name", goes=10, shrinks_to=8),
+    ),
 )
-_PROCESS_COLUMNS = (
-    terminal.Column("HOSTNAME", shrinks_to=8),
-    terminal.Column("PID", right=True),
-    terminal.Column("USER", shrinks_to=8, goes=5),
-    terminal.Column("JOB", right=True, goes=3),
-    terminal.Column("STEP", goes=10),
-    terminal.Column("TASK", right=True, goes=11),
-    terminal.Column("SLOT", right=True, goes=9),
-    terminal.Column("GPU", right=True, goes=2),
-    terminal.Column("SM", right=True, goes=1),
-    terminal.Column("GPUMEM", right=True),
-    terminal.Column("PEAK", right=True, goes=8),
-    terminal.Column("CAP", right=True, goes=7),
-    terminal.Column("CPU", right=True, goes=4),
-    terminal.Column("MEMORY", right=True, goes=6),
-    terminal.Column("NAME", shrinks_to=8, goes=5),
+_PROCESS_TABLE = _Table(
+    columns.PROCESSES,
+    (
+        _Place("hostname", shrinks_to=8),
+        _Place("pid"),
+        _Place("user", goes=5, shrinks_to=8),
+        _Place("job", goes=3, right=True),
+        _Place("step", goes=10),
+        _Place("task", goes=11),
+        _Place("slot", goes=9),
+        _Place("gpu", goes=2, right=True),
+        _Place("sm", goes=1),
+        _Place("memory_used"),
+        _Place("peak", goes=8),
+        _Place("cap", goes=7),
+        _Place("cpu", goes=4),
+        _Place("memory", goes=6),
+        _Place(REST, goes=GOES_FIRST),
+        _Place("name", goes=5, shrinks_to=8),
+    ),
 )
 
 
@@ -181,75 +174,20 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
     for row in rows:
         for job in row.node.snapshot.jobs if row.node.snapshot is not None else ():
             named = queued.get(job.job)
-            triple = None if named is None else queue.triple_of(named)
-            identity = str(job.job) if named is None else named.id
-            name = "" if named is None else named.name
-            held = [one for one in row.node.held_gpus or () if one.job == job.job]
-            lines.append(_job_row(row.node.name, job, identity, triple, name, held))
-    return _laid_out(_JOB_COLUMNS, lines, width) if lines else ([], [])
-
-
-def _job_row(
-    node: str, job: JobLoad, identity: str, triple: str | None, name: str, held: Sequence[HeldGpu]
-) -> tuple[str, ...]:
-    idle_gpus, is_partial = idle.count(held)
-    return (
-        identity,
-        job.user,
-        node,
-        NONE if job.share is None else str(job.share),
-        NONE if job.slots is None else str(job.slots),
-        str(job.tasks),
-        str(len(job.gpus)),
-        idle_words(idle_gpus, partial=is_partial) if held else NONE,
-        load_words(job.gpu_load),
-        gigabytes(job.gpu_memory_mib),
-        gigabytes(job.task_peak_mib) if job.tasks_measured else NONE,
-        load_words(job.cpu_cores),
-        gigabytes(job.memory_mib),
-        number(job.memory_kills),
-        triple or NONE,
-        name,
-    )
+            one = JobRow(
+                records=() if named is None else (named,),
+                loads=((row, job),),
+                held=tuple(one for one in row.node.held_gpus or () if one.job == job.job),
+                number=job.job,
+            )
+            lines.append(_JOB_TABLE.cells(one))
+    return _JOB_TABLE.laid_out(lines, width) if lines else ([], [])
 
 
 def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
     """The same of processes, on each GPU that they have; a sentence where there is none in the whole survey."""
-    lines = []
-    for row in rows:
-        snapshot = row.node.snapshot
-        if snapshot is None:
-            continue
-        index = {gpu.uuid: str(gpu.index) for gpu in snapshot.gpus}
-        for one in snapshot.processes:
-            lines += _process_rows(row.node.name, one, index)
+    lines = [_PROCESS_TABLE.cells(one) for row in rows for one in process_slots(row)]
     if lines:
-        return _laid_out(_PROCESS_COLUMNS, lines, width)
+        return _PROCESS_TABLE.laid_out(lines, width)
     is_anywhere = any(node.snapshot is not None and node.snapshot.processes for node in whole.nodes)
     return [] if is_anywhere else wrapped(["no process is on these GPUs"], width), []
-
-
-def _process_rows(node: str, one: ProcessLoad, index: dict[str, str]) -> list[tuple[str, ...]]:
-    def optional(value: object) -> str:
-        return NONE if value is None else str(value)
-
-    return [
-        (
-            node,
-            str(one.pid),
-            one.user,
-            optional(one.job),
-            optional(one.step),
-            optional(one.task),
-            optional(one.slot),
-            UNKNOWN if on is None else index.get(on.uuid, UNKNOWN),
-            percent(None if on is None else on.sm_percent),
-            gigabytes(None if on is None else on.memory_mib),
-            gigabytes(None if on is None else on.peak_mib),
-            NONE if one.cap_mib is None else gigabytes(one.cap_mib),
-            load_words(one.cpu_cores),
-            gigabytes(one.memory_mib),
-            one.name,
-        )
-        for on in one.gpus or (None,)
-    ]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ...core import terminal
 from .. import columns
-from ..rules.gpu_rows import GpuRow
+from ..rules.gpu_rows import GpuRow, process_slots
 from ..rules.node_rows import row_of
 from ..snapshot import NodeLoad, Survey
 
@@ -38,16 +38,19 @@ _GPUS = columns.shown_in(
         *("clients", "watt", "energy_j", "temp", "user", "job", "idle", "problem", columns.REST),
     ),
 )
-"""In an order that programs may count on: a new column comes last."""
+_PROCESSES = columns.shown_in(
+    "values",
+    columns.PROCESSES,
+    (
+        *("pid", "name", "user", "uid", "job", "step", "task", "slot", "gpu", "uuid", "sm", "memory_used", "peak"),
+        *("cap", "cpu", "memory", columns.REST),
+    ),
+)
+"""In orders that programs may count on: a new column comes last."""
 HEADINGS: dict[Of, tuple[str, ...]] = {
     "nodes": (*_START, *(column.field_name for column in _NODES), *_END),
     "gpus": (*_START, *(column.field_name for column in _GPUS), *_END),
-    "processes": (
-        *_START,
-        *("pid", "name", "user", "uid", "job", "step", "task", "slot", "gpu", "uuid", "sm_percent"),
-        *("gpu_memory_mib", "gpu_memory_peak_mib", "cap_mib", "cpu_cores", "memory_mib"),
-        *_END,
-    ),
+    "processes": (*_START, *(column.field_name for column in _PROCESSES), *_END),
 }
 _FORMULA = ("=", "+", "-", "@")
 """What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection")."""
@@ -88,17 +91,8 @@ def _gpus(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
 
 
 def _processes(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
-    snapshot = node.snapshot
-    if snapshot is None:
-        return
-    index = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
-    for one in snapshot.processes:
-        start = (one.pid, one.name, one.user, one.uid, one.job, one.step, one.task, one.slot)
-        end = (one.cap_mib, one.cpu_cores, one.memory_mib)
-        for on in one.gpus:
-            yield (*start, index.get(on.uuid), on.uuid, on.sm_percent, on.memory_mib, on.peak_mib, *end)
-        if not one.gpus:
-            yield (*start, *[None] * 5, *end)
+    for row in process_slots(row_of(node)):
+        yield tuple(column.raw_of(row) for column in _PROCESSES)
 
 
 def as_tsv(found: Iterable[Sequence[Value]]) -> Iterator[str]:

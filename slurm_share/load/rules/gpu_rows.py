@@ -212,3 +212,8 @@ def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
         seen = dict(enumerate(whole))
     turn = next((turn for turn, uuid in seen.items() if uuid == gpu.uuid), None)
     return () if turn is None else tuple(range(turn, job.slots, count))
+
+
+def process_slots(node: NodeRow) -> list[SlotRow]:
+    """A line for each process and each of its GPUs, as llload --processes has them."""
+    return [SlotRow(GpuRow(node, row.gpu), "process", row.process.slot, process=row) for row in process_rows(node)]

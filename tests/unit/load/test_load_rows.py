@@ -1,4 +1,4 @@
-"""Rows of the tables, made of one picture."""
+"""The rows of GPUs, processes, jobs and users, made of one look."""
 
 from __future__ import annotations
 
