@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..rules.figures import percent
 from ..rules.gpu_rows import SlotRow
 from ..text import (
@@ -16,7 +18,7 @@ from ..text import (
 )
 from ..text import percent as percent_words
 from . import gpus
-from .base import EVERYWHERE, Column, Output
+from .base import EVERYWHERE, Column, Output, Raw
 
 FREE = "free"
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
@@ -116,6 +118,16 @@ def name(row: SlotRow) -> str:
     return FREE if row.process is None else row.process.process.name
 
 
+def _told(field: str, row: SlotRow) -> Raw:
+    """Return a field of the process's record."""
+    value: Raw = None if row.process is None else getattr(row.process.process, field)
+    return value
+
+
+def _user_name(row: SlotRow) -> str:
+    return "" if row.process is None else row.process.process.user
+
+
 COLUMNS: tuple[Column[SlotRow], ...] = (
     Column(
         "gpu", "GPU", "the GPU's number on the node",
@@ -137,7 +149,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
     Column(
         "task", "TASK", "its number in its step, over all nodes",
         text=task,
-        value=lambda row: None if row.process is None else row.process.process.task,
+        value=partial(_told, "task"),
         outputs=_NOT_PLAIN,
         right=True, least=4, most=9, goes=5,
     ),
@@ -145,17 +157,15 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "user", "USER", "who is in it, or whose it is",
         text=user,
         value=lambda row: known(user(row)),
-        table=lambda row: "" if row.process is None else row.process.process.user,
-        raw=lambda row: None if row.process is None else row.process.process.user,
-        outputs=_NOT_PLAIN,
+        table=_user_name, plain=_user_name, raw=partial(_told, "user"),
         least=5, most=16, goes=2,
     ),
     Column(
         "job", "JOB", "Slurm's number",
         text=job,
         value=lambda row: known(job(row)),
-        raw=lambda row: None if row.process is None else row.process.process.job,
-        outputs=_NOT_PLAIN,
+        raw=partial(_told, "job"),
+        plain=lambda row: "no job" if job(row) == NONE else f"job {job(row)}",
         least=5, most=12, goes=4,
     ),
     Column(
@@ -182,7 +192,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         text=memory,
         value=lambda row: gb(memory_mib(row)),
         field="gpu_memory_mib", raw=memory_mib,
-        outputs=_NOT_PLAIN,
+        plain=lambda row: f"GPU memory {memory(row)}",
         unit="GB", twin="mem", right=True, least=6, most=8, goes=1, alias=("gpumem",), sorts_down=True,
     ),
     Column(
@@ -204,7 +214,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
     Column(
         "cpu", "CPU", "cores in use",
         text=lambda row: NONE if row.process is None else load_words(row.process.process.cpu_cores),
-        value=lambda row: None if row.process is None else row.process.process.cpu_cores,
+        value=partial(_told, "cpu_cores"),
         field="cpu_cores",
         outputs=_NOT_PLAIN,
         right=True, least=5, most=7, goes=9, sorts_down=True,
@@ -213,21 +223,21 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "memory", "MEMORY", "host memory, resident",
         text=lambda row: NONE if row.process is None else gigabytes(row.process.process.memory_mib),
         value=lambda row: None if row.process is None else gb(row.process.process.memory_mib),
-        field="memory_mib", raw=lambda row: None if row.process is None else row.process.process.memory_mib,
+        field="memory_mib", raw=partial(_told, "memory_mib"),
         outputs=_NOT_PLAIN,
         unit="GB", right=True, least=6, most=8, goes=10, sorts_down=True,
     ),
     Column(
         "pid", "PID", "the process's number on the node",
         text=lambda row: NONE if row.process is None else str(row.process.process.pid),
-        value=lambda row: None if row.process is None else row.process.process.pid,
+        value=partial(_told, "pid"),
         outputs=_NOT_PLAIN,
         right=True, least=5, most=8, goes=6,
     ),
     Column(
         "step", "STEP", "of the job: 0, 1 ..., batch, interactive, extern",
         text=lambda row: NONE if row.process is None else row.process.process.step or NONE,
-        value=lambda row: None if row.process is None else row.process.process.step,
+        value=partial(_told, "step"),
         outputs=_NOT_PLAIN,
         least=4, most=12, goes=11,
     ),
@@ -235,8 +245,8 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         "name", "NAME", "the program; of a GPU its model",
         text=name,
         value=lambda row: known(name(row)),
-        raw=lambda row: None if row.process is None else row.process.process.name,
-        outputs=_NOT_PLAIN,
+        raw=partial(_told, "name"),
+        plain=name,
         least=6, most=28, goes=7, alias=("program",),
     ),
     Column(
@@ -254,7 +264,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
     Column(
         "uid", "UID", "the number of its user",
         text=lambda row: "" if row.process is None else str(row.process.process.uid),
-        value=lambda row: None if row.process is None else row.process.process.uid,
+        value=partial(_told, "uid"),
         outputs=frozenset({"values"}),
     ),
     Column(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from ...core import terminal
 from .. import columns
 from ..rules import flags as flagging
-from ..rules.gpu_rows import GpuRow
+from ..rules.gpu_rows import GpuRow, ProcessRow, SlotRow
 from ..rules.node_rows import NodeRow, row_of
-from ..snapshot import Survey
+from ..snapshot import OnGpu, Survey
 from ..text import (
-    gigabytes,
     why_silent,
 )
 from .notes import banner, footer, header
@@ -18,6 +17,7 @@ from .view import View
 _OF_NODE = columns.shown_in("plain", columns.NODES)
 _OF_ITS_GPUS = ("gpus_used", "gpu_load", "gpumem_used")
 _OF_GPU = columns.shown_in("plain", columns.GPUS)
+_OF_PROCESS = columns.shown_in("plain", columns.PROCESSES)
 
 
 def as_plain(survey: Survey, view: View) -> list[str]:
@@ -48,11 +48,9 @@ def _plain_node(row: NodeRow, view: View) -> list[str]:
             said.append(f"GPU {gpu.index}: {', '.join(facts)}")
     if view.processes and snapshot is not None:
         for process in snapshot.processes:
-            memory = gigabytes(sum(on.memory_mib or 0 for on in process.gpus))
-            job = "no job" if process.job is None else f"job {process.job}"
-            said.append(
-                f"process {process.pid}: {terminal.safe(process.user)}, {job}, GPU memory {memory}, "
-                f"{terminal.safe(process.name)}"
-            )
+            on_all = OnGpu(uuid="", memory_mib=sum(on.memory_mib or 0 for on in process.gpus))
+            one = SlotRow(GpuRow(row), "process", process.slot, process=ProcessRow(row, process, on_all))
+            facts = (terminal.safe(column.plain_of(one)) for column in _OF_PROCESS)
+            said.append(f"process {process.pid}: {', '.join(facts)}")
     said += [f"flag: {flagging.MEANINGS[code]}" for code in row.codes]
     return said
