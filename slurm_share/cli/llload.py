@@ -18,16 +18,14 @@ from msgspec.structs import replace as changed
 from ..core import config, names, terminal
 from ..core import version as version_option
 from ..core.command import EXIT_FAILED, enter
-from ..core.errors import CommandError, SlurmShareError, StateError, UsageError, shown
+from ..core.errors import CommandError, SlurmShareError, UsageError, shown
 from ..core.installed import version
 from ..core.settings import Settings
-from ..core.text import natural
 from ..load import options, recording
 from ..load.output import notes, plain, table, values
 from ..load.output.view import View, is_color_wanted
+from ..load.rules import choice, idle
 from ..load.rules import figures as numbers
-from ..load.rules import flags as flagging
-from ..load.rules import idle
 from ..load.snapshot import Advice, AdviceReport, Survey, render
 from ..load.sources import opening
 from ..load.sources.opening import DEMO_NODES, Advisor, Looker, Origin
@@ -132,7 +130,7 @@ def print_load(arguments: argparse.Namespace) -> int:
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
         looker = stack.enter_context(contextlib.closing(open_looker(wanted, settings)))
-        recorder = Recorder(wanted.record)
+        recorder = recording.Recorder(wanted.record)
         stack.callback(recorder.close)
         look = Look(looker, recorder)
         try:
@@ -193,6 +191,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             at=self.at,
             waiting=self.record is not None,
             interval_s=self.watch_s,
+        )
+
+    @property
+    def choice(self) -> choice.Choice:
+        """Which nodes of a survey are shown. Nodes are asked for by name, but for those of a recording."""
+        return choice.Choice(
+            nodes=() if self.arguments.replay is None else self.nodes,
+            flagged=self.arguments.flagged,
+            sort=self.sort,
+            top=self.top,
         )
 
     @property
@@ -271,41 +279,10 @@ def open_looker(wanted: Wanted, settings: Settings) -> Looker:
     return opening.open_looker(wanted.origin, settings)
 
 
-class Recorder:
-    """--record: where the file cannot be written any more, that is said and the looking goes on."""
-
-    def __init__(self, file: Path | None) -> None:
-        """Raises StateError for a file that cannot be written from the start."""
-        self._writer = None if file is None else recording.Writer(file)
-        self.failure = ""
-        """Why nothing is recorded any more."""
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether something is missing in the file."""
-        return bool(self.failure)
-
-    def keep(self, survey: Survey) -> None:
-        """Add a survey."""
-        if self._writer is None:
-            return
-        try:
-            self._writer.write(survey)
-        except StateError as error:
-            self.failure = f"{error}; nothing more is recorded"
-            self.close()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-
 class Look:
     """A look that is recorded as well."""
 
-    def __init__(self, looker: Looker, recorder: Recorder) -> None:
+    def __init__(self, looker: Looker, recorder: recording.Recorder) -> None:
         self.looker = looker
         self.recorder = recorder
         self._said = False
@@ -332,7 +309,7 @@ class Look:
 def _once(look: Look, wanted: Wanted) -> int:
     survey = look(TIMEOUT_S)
     if wanted.arguments.json and not wanted.advises:
-        terminal.print_lines(_as_json(changed(choose(survey, wanted)[0], version=version()), wanted))
+        terminal.print_lines(_as_json(changed(choice.choose(survey, wanted.choice)[0], version=version()), wanted))
     else:
         terminal.print_lines(lines_of(survey, wanted, terminal.width(), advisor=Advisor()))
     return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
@@ -346,7 +323,7 @@ def _watched(look: Look, wanted: Wanted) -> int:
 
     def draw(survey: Survey, width: int, height: int | None, first: bool) -> Iterable[str]:
         if arguments.json and not wanted.advises:
-            return _as_json(changed(choose(survey, wanted)[0], version=version()), wanted)
+            return _as_json(changed(choice.choose(survey, wanted.choice)[0], version=version()), wanted)
         if arguments.quiet and not (arguments.tsv or arguments.csv):
             # For a log: every line says when it was. TSV and CSV have a column for it.
             when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(survey.taken))
@@ -391,7 +368,7 @@ def lines_of(
     if wanted.advises:
         yield from _advice(survey, wanted, width, advisor, first=first)
         return
-    chosen, why = choose(survey, wanted)
+    chosen, why = choice.choose(survey, wanted.choice)
     if arguments.tsv or arguments.csv:
         form = values.as_tsv if arguments.tsv else values.as_csv
         found: Iterable[Sequence[values.Value]] = values.rows(chosen, wanted.rows_of)
@@ -417,27 +394,6 @@ def lines_of(
         yield from table.fitted(chosen, view, width, height)
 
 
-def choose(survey: Survey, wanted: Wanted) -> tuple[Survey, str]:
-    """(the survey with the nodes that are wanted, in their order; why not all, in words)."""
-    nodes, why = survey.nodes, []
-    if wanted.arguments.replay is not None and wanted.nodes:
-        missing = [name for name in wanted.nodes if name not in {node.name for node in nodes}]
-        if missing:
-            there = fold(node.name for node in nodes)
-            raise UsageError(f"there is no node {shown(missing[0])} in the recording; there are {there}")
-        nodes = tuple(node for node in nodes if node.name in wanted.nodes)
-    if wanted.arguments.flagged:
-        nodes = tuple(node for node in nodes if flagging.flags(node))
-        why.append("flagged")
-    if wanted.sort is not None:
-        nodes = numbers.in_order(nodes, wanted.sort[0], down=wanted.sort[1])
-    if wanted.top is not None:
-        nodes = numbers.busiest(nodes, wanted.top) if wanted.sort is None else nodes[: wanted.top]
-        by = "the highest CPU load per CPU" if wanted.sort is None else f"first by {wanted.sort[0]}"
-        why.append(by)
-    return changed(survey, nodes=nodes), ", ".join(why)
-
-
 def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
     """What to say where no node is to be shown, and what to do about it."""
     if survey.nodes:
@@ -455,7 +411,7 @@ def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
 
 def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, first: bool) -> list[str]:
     if wanted.arguments.replay is not None:
-        survey = _of_jobs(choose(survey, wanted)[0], wanted.jobs, must_be=first)
+        survey = choice.of_jobs(choice.choose(survey, wanted.choice)[0], wanted.jobs, must_be=first)
     found = advisor(survey)
     if wanted.arguments.json:
         report = AdviceReport(
@@ -473,20 +429,6 @@ def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, firs
         said = ["no job here to give advice on"] if survey.nodes else _nobody(survey, wanted)
         return [*lines, *wrapped(said, width)]
     return [*lines, *notes.advice_lines(found, width)]
-
-
-def _of_jobs(survey: Survey, jobs: Sequence[str], *, must_be: bool) -> Survey:
-    """What a recording has of these jobs; all of it, where none is named. `must_be`: raise UsageError for one that is
-    not there."""
-    if not jobs:
-        return survey
-    missing = set(jobs).difference(*(job.names for job in survey.jobs))
-    if missing and must_be:
-        there = ", ".join(sorted({terminal.safe(job.id) for job in survey.jobs}, key=natural)[:20])
-        raise UsageError(
-            f"job {min(missing)} is not in the recording at that time; there {f'are {there}' if there else 'is none'}"
-        )
-    return changed(survey, jobs=tuple(job for job in survey.jobs if job.names & set(jobs)))
 
 
 if __name__ == "__main__":

@@ -220,6 +220,37 @@ class Writer:
             return False  # not a file that one can go back in
 
 
+class Recorder:
+    """Records while others look: where the file cannot be written any more, it keeps the reason."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Raises StateError for a file that cannot be written from the start."""
+        self._writer = None if file is None else Writer(file)
+        self.failure = ""
+        """Why nothing is recorded any more."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something is missing in the file."""
+        return bool(self.failure)
+
+    def keep(self, survey: Survey) -> None:
+        """Add a survey."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(survey)
+        except StateError as error:
+            self.failure = f"{error}; nothing more is recorded"
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
 def _packed(line: bytes) -> bytes:
     """A gzip member of its own: members one after another are one file (RFC 1952, 2.2), so appending is safe."""
     buffer = io.BytesIO()
