@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from slurm_share.load import columns
 from slurm_share.load.columns import gpus as gpu_table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows
@@ -29,6 +30,10 @@ from .text import (
 )
 
 TALL_FROM = 24
+_FURTHER = tuple(
+    column for column in columns.shown_in("plain", columns.GPUS) if column.id not in ("load", "memory_used", "name")
+)
+"""Columns of a GPU that have no place of their own on this page."""
 
 
 class GpuView(TableView[SlotRow]):
@@ -84,6 +89,7 @@ class GpuView(TableView[SlotRow]):
             )
             if value is not None
         ]
+        counters += [column.plain_of(row) for column in _FURTHER]
         lines.append(facts(counters, width))
         flags = [flag for flag in row.node.flags if flag.uuid == gpu.uuid]
         lines += [line((flag.code, flag.letter), "  ", flag.why) for flag in flags]

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -72,6 +73,11 @@ async def play(pilot):
     await until(pilot, lambda: "HOSTNAME" in screen_text(app))
     said["choice"] = screen_text(app)
     await pilot.press("escape")
+    await pilot.press("enter")
+    await until(pilot, lambda: "SM activity" in screen_text(app) or "occupancy" in screen_text(app))
+    said["page"] = screen_text(app)
+    await pilot.press("escape")
+    await until(pilot, lambda: "HOSTNAME" in screen_text(app))
     await pilot.press("slash", *"membusy>1000", "enter")
     await until(pilot, lambda: "Simulated" not in screen_text(app))
 
@@ -162,6 +168,7 @@ def test_the_dashboard_has_it_in_table_help_choice_and_filters(changed):
     assert all(line[:end].endswith("%") for line in rows)
     assert "time in which memory was read or written, percent (memory_busy)" in said["help"]
     assert "[x] MEMBUSY" in said["choice"]
+    assert re.search(r"  membusy \d+%", said["page"])
 
 
 def test_it_is_read_from_the_driver_with_the_call_that_has_it(changed):
