@@ -32,7 +32,7 @@ from slurm_share.load.sources.demo import Demo
 FOLDER = Path(__file__).parent / "docs" / "pictures"
 NOW = 1_795_271_308.0
 """The time that it is in the demonstration."""
-PAST_S, STEP_S = 600, 20
+EARLIER_S, STEP_S = 600, 20
 """So much of it has been seen before."""
 NODE = "h-2"
 """The one that is looked at."""
@@ -48,7 +48,7 @@ class Still:
 
     def __init__(self) -> None:
         self.history = History()
-        for ago_s in range(PAST_S, -1, -STEP_S):
+        for ago_s in range(EARLIER_S, -1, -STEP_S):
             self.picture = a_picture(NOW - ago_s)
             self.history.take(self.picture)
 
@@ -62,7 +62,7 @@ class Still:
 
 def a_picture(now: float) -> Picture:
     """One look, as the process that looks sends it."""
-    survey = Demo(everybody=True, clock=lambda: now).look()
+    survey = Demo(everybody=True, clock=lambda: now).read()
     return of_survey(survey, advise.advise_all(survey), number=1)
 
 
@@ -143,10 +143,10 @@ def smaller(svg: str) -> str:
 
 def main() -> int:
     """Make them, or compare."""
-    words = argparse.ArgumentParser(prog="screenshots.sh", description=__doc__)
-    words.add_argument("--check", action="store_true", help="only say which are no longer what is drawn")
-    words.add_argument("--png", metavar="FOLDER", type=Path, help="make them as PNG as well")
-    wanted = words.parse_args()
+    parser = argparse.ArgumentParser(prog="screenshots.sh", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say which are no longer what is drawn")
+    parser.add_argument("--png", metavar="FOLDER", type=Path, help="make them as PNG as well")
+    wanted = parser.parse_args()
     os.environ.pop("NO_COLOR", None)
     os.environ["TZ"] = "UTC"
     time.tzset()

@@ -13,7 +13,7 @@
 #include "job_env.h"
 #include "job_gpus.h"
 #include "names.h"
-#include "srun_words.h"
+#include "srun_arguments.h"
 
 /* What the controller said, asked once at most. */
 static struct {
@@ -101,31 +101,31 @@ bool ss_inside_wants_slots(const struct ss_request *asked)
 	return !(asked != NULL && asked->off) && !(slot != NULL && strcmp(slot, SS_SLOT_NONE) == 0);
 }
 
-const char *const *ss_inside_words(size_t *count)
+const char *const *ss_inside_arguments(size_t *count)
 {
 	static char text[32768];
-	static const char *words[2048];
+	static const char *arguments[2048];
 	size_t found = 0, end = 0;
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
 
 	if (fd >= 0)
 		(void)close(fd);
-	for (size_t at = 0; n > 0 && at < (size_t)n && found < sizeof words / sizeof *words; at = end + 1) {
+	for (size_t at = 0; n > 0 && at < (size_t)n && found < sizeof arguments / sizeof *arguments; at = end + 1) {
 		end = at + strlen(text + at);
-		words[found++] = text + at;
+		arguments[found++] = text + at;
 	}
 	if (optind < 1 || (size_t)optind >= found)
 		return NULL;
 	/* not where getopt was used for something else meanwhile */
-	if (words[optind][0] == '-' && strcmp(words[optind - 1], "--") != 0)
+	if (arguments[optind][0] == '-' && strcmp(arguments[optind - 1], "--") != 0)
 		return NULL;
 	*count = (size_t)optind - 1;
-	return words + 1;
+	return arguments + 1;
 }
 
 /* A slot is on one GPU: of two the task would silently get one. */
-static void check_gpus_of_a_task(const struct ss_srun_words *said)
+static void check_gpus_of_a_task(const struct ss_srun_arguments *said)
 {
 	uint32_t gpus = said->task_gpus;
 
@@ -144,18 +144,18 @@ static void check_gpus_of_a_task(const struct ss_srun_words *said)
 void ss_inside_check(const struct ss_request *asked)
 {
 	struct ss_spread spread = { .job = ss_inside_job(), .nodes = ss_inside_number("SLURM_JOB_NUM_NODES") };
-	struct ss_srun_words said;
+	struct ss_srun_arguments said;
 	struct ss_gres gres;
 	char sentence[2 * SS_SENTENCE_SIZE];
 	size_t count = 0;
 
 	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
 		return;
-	const char *const *words = ss_inside_words(&count);
-	ss_srun_words_read(words, count, &said);
+	const char *const *arguments = ss_inside_arguments(&count);
+	ss_srun_arguments_read(arguments, count, &said);
 	check_gpus_of_a_task(&said);
 	/* with one node, as most jobs have, nothing else is looked at */
-	if (words == NULL || spread.nodes < 2)
+	if (arguments == NULL || spread.nodes < 2)
 		return;
 	if (ss_gres_read(getenv("SLURM_GRES"), &gres) != 0)
 		return;

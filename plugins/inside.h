@@ -29,6 +29,6 @@ bool ss_inside_wants_slots(const struct ss_request *asked);
 uint32_t ss_inside_number(const char *name);
 
 /* The words of the command line before the program, which getopt(3) has left at optind. NULL where they cannot be had. */
-const char *const *ss_inside_words(size_t *count);
+const char *const *ss_inside_arguments(size_t *count);
 
 #endif

@@ -49,12 +49,12 @@ void ss_job_gpus_mark(struct ss_job_gpus *job, const char *admin_comment)
 }
 
 /* The words behind a verdict's mode: ",runs=2,tasks=4" up to `end`. */
-static bool is_over(const char *words, const char *end, uint32_t restarts)
+static bool is_over(const char *verdict, const char *end, uint32_t restarts)
 {
 	static const char runs[] = ",runs=";
 	uint32_t most;
 
-	for (const char *at = words; at < end; at += 1 + strcspn(at + 1, ",;")) {
+	for (const char *at = verdict; at < end; at += 1 + strcspn(at + 1, ",;")) {
 		size_t length = 1 + strcspn(at + 1, ",;");
 		if (length > strlen(runs) && strncmp(at, runs, strlen(runs)) == 0)
 			return ss_number_parse(at + strlen(runs), length - strlen(runs), 0, 999999, &most) == 0 && restarts >= most;
@@ -70,8 +70,8 @@ void ss_job_gpus_hear(struct ss_job_gpus *job, const char *text, uint32_t restar
 		size_t length = strcspn(at, ";");
 		if (strncmp(at, mark, strlen(mark)) == 0) {
 			const char *mode = at + strlen(mark), *end = at + length;
-			size_t word = strcspn(mode, ",;");
-			if (word != strlen(on) || strncmp(mode, on, word) != 0 || is_over(mode + word, end, restarts))
+			size_t mode_length = strcspn(mode, ",;");
+			if (mode_length != strlen(on) || strncmp(mode, on, mode_length) != 0 || is_over(mode + mode_length, end, restarts))
 				job->per_gpu = 0;
 		}
 		at += length + (at[length] == ';');
@@ -177,7 +177,7 @@ static int check_some(const struct ss_job_gpus *job, const struct ss_spread *spr
 
 bool ss_job_gpus_matter(const struct ss_spread *spread)
 {
-	const struct ss_srun_words *said = spread->said;
+	const struct ss_srun_arguments *said = spread->said;
 
 	return spread->nodes > 1 && !said->says_gpus && !said->says_other_place &&
 	       (nodes_of(spread) >= spread->nodes || said->node_list != NULL);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "options.h"
-#include "srun_words.h"
+#include "srun_arguments.h"
 
 enum { SS_JOB_NODES_LISTED = 512, SS_NODE_NAME_SIZE = 64 };
 
@@ -43,7 +43,7 @@ void ss_job_gpus_hear(struct ss_job_gpus *job, const char *text, uint32_t restar
 /* What srun does in a job where it was told `said`, and its environment says the rest. */
 struct ss_spread {
 	uint32_t job;
-	const struct ss_srun_words *said;
+	const struct ss_srun_arguments *said;
 	uint32_t nodes; /* of the job, as SLURM_JOB_NUM_NODES has it: srun takes all of them unless told otherwise */
 	uint32_t gpus;  /* on each node, as SLURM_GRES has it; 0: it has none */
 };

@@ -119,7 +119,7 @@ static bool has_orphan(int fd)
 }
 
 /* Finds every slot's state. The files of free ones are in `found`, locked; -1 for the others. */
-static int look(const struct ss_leases *leases, struct ss_slots *slots, int *found, char *why, size_t size)
+static int read_leases(const struct ss_leases *leases, struct ss_slots *slots, int *found, char *why, size_t size)
 {
 	for (uint32_t slot = 0; slot < leases->slots; slot++)
 		found[slot] = -1;
@@ -200,7 +200,7 @@ static void let_go(const struct ss_leases *leases, const int *found)
 int ss_leases_free(const struct ss_leases *leases, struct ss_slots *slots, char *why, size_t size)
 {
 	int found[SS_PLAN_MAX_SLOTS];
-	int rc = look(leases, slots, found, why, size);
+	int rc = read_leases(leases, slots, found, why, size);
 
 	let_go(leases, found);
 	return rc == 0 ? (int)ss_slots_count(slots, NULL, SS_SLOT_FREE) : -1;
@@ -232,7 +232,7 @@ int ss_leases_take(struct ss_leases *leases, struct ss_slots *slots, const bool 
 
 	if (lock < 0)
 		return -1;
-	int rc = look(leases, slots, found, why, size);
+	int rc = read_leases(leases, slots, found, why, size);
 	if (rc == 0) {
 		uint32_t most = leave_promised(leases, slots, wanted);
 		uint32_t count = ss_slots_choose(slots, preferred, most, chosen);

@@ -9,7 +9,7 @@
 #define EXAMPLE "--" SS_OPTION "=4," SS_OPTION_MEM "=8G"
 
 /* A piece of the user's text, not ended by a NUL. */
-struct word {
+struct span {
 	const char *at;
 	size_t length;
 };
@@ -21,9 +21,9 @@ struct refusal {
 	size_t size;
 };
 
-static bool is_word(struct word word, const char *text)
+static bool is_text(struct span span, const char *text)
 {
-	return word.length == strlen(text) && memcmp(word.at, text, word.length) == 0;
+	return span.length == strlen(text) && memcmp(span.at, text, span.length) == 0;
 }
 
 static char lower(char c)
@@ -32,14 +32,14 @@ static char lower(char c)
 }
 
 /* A stranger's bytes for one line of a terminal: bounded, nothing but printable ASCII. */
-static void show(struct word word, char *buffer, size_t size)
+static void show(struct span span, char *buffer, size_t size)
 {
 	size_t n = 0;
-	while (n < word.length && n + 4 < size) {
-		char c = word.at[n];
+	while (n < span.length && n + 4 < size) {
+		char c = span.at[n];
 		buffer[n++] = c >= ' ' && c <= '~' ? c : '?';
 	}
-	(void)snprintf(buffer + n, size - n, "%s", n < word.length ? "..." : "");
+	(void)snprintf(buffer + n, size - n, "%s", n < span.length ? "..." : "");
 }
 
 __attribute__((format(printf, 2, 3)))
@@ -51,7 +51,7 @@ static int refuse(const struct refusal *refusal, const char *format, ...)
 	va_start(arguments, format);
 	(void)vsnprintf(why, sizeof why, format, arguments);
 	va_end(arguments);
-	show((struct word){ refusal->text, strlen(refusal->text) }, shown, sizeof shown);
+	show((struct span){ refusal->text, strlen(refusal->text) }, shown, sizeof shown);
 	(void)snprintf(refusal->sentence, refusal->size,
 		       "--" SS_OPTION "=%s: %s; write --" SS_OPTION "=" SS_OPTION_FORM ", for example " EXAMPLE, shown, why);
 	return -1;
@@ -74,31 +74,31 @@ int ss_number_parse(const char *digits, size_t length, uint32_t least, uint32_t 
 	return 0;
 }
 
-static int parse_per_gpu(struct word word, struct ss_request *request, const struct refusal *refusal)
+static int parse_per_gpu(struct span span, struct ss_request *request, const struct refusal *refusal)
 {
 	uint32_t number;
 	char shown[32];
 
-	if (ss_number_parse(word.at, word.length, 1, SS_SHARE_MAX, &number) == 0) {
+	if (ss_number_parse(span.at, span.length, 1, SS_SHARE_MAX, &number) == 0) {
 		request->per_gpu = (int)number;
 		return 0;
 	}
-	if (word.length == 0)
+	if (span.length == 0)
 		return refuse(refusal, "the number of tasks on each GPU is missing");
-	show(word, shown, sizeof shown);
+	show(span, shown, sizeof shown);
 	return refuse(refusal, "'%s' is not a number of tasks on each GPU (1 to %d)", shown, SS_SHARE_MAX);
 }
 
 /* SIZE is Slurm's --mem form: MiB unless it says otherwise; M, MB and MiB are the same. */
-static int parse_mem(struct word word, struct ss_request *request, const struct refusal *refusal)
+static int parse_mem(struct span span, struct ss_request *request, const struct refusal *refusal)
 {
 	uint32_t number, unit = 1;
 	size_t digits = 0;
 	char shown[32];
 
-	while (digits < word.length && word.at[digits] >= '0' && word.at[digits] <= '9')
+	while (digits < span.length && span.at[digits] >= '0' && span.at[digits] <= '9')
 		digits++;
-	struct word suffix = { word.at + digits, word.length - digits };
+	struct span suffix = { span.at + digits, span.length - digits };
 	bool known = suffix.length == 0;
 	if (suffix.length >= 1 && suffix.length <= 3) {
 		switch (lower(suffix.at[0])) {
@@ -112,7 +112,7 @@ static int parse_mem(struct word word, struct ss_request *request, const struct 
 		else if (suffix.length == 3)
 			known = known && lower(suffix.at[1]) == 'i' && lower(suffix.at[2]) == 'b';
 	}
-	if (known && ss_number_parse(word.at, digits, 1, SS_MEM_MAX_MIB / unit, &number) == 0) {
+	if (known && ss_number_parse(span.at, digits, 1, SS_MEM_MAX_MIB / unit, &number) == 0) {
 		if (suffix.length == 0 && number < SS_MEM_BARE_MIN_MIB)
 			return refuse(refusal, SS_OPTION_MEM "=%u would be %u MiB, and a size below %d needs its unit: "
 				      SS_OPTION_MEM "=%uG", number, number, SS_MEM_BARE_MIN_MIB, number);
@@ -122,60 +122,60 @@ static int parse_mem(struct word word, struct ss_request *request, const struct 
 		request->mem_mib = (int32_t)(number * unit);
 		return 0;
 	}
-	show(word, shown, sizeof shown);
+	show(span, shown, sizeof shown);
 	return refuse(refusal, SS_OPTION_MEM "='%s' is not a size like 8G or 800M, at most 16T", shown);
 }
 
-static int parse_sm(struct word word, struct ss_request *request, const struct refusal *refusal)
+static int parse_sm(struct span span, struct ss_request *request, const struct refusal *refusal)
 {
 	uint32_t number;
 	char shown[32];
 
-	if (is_word(word, SS_SM_EVEN)) {
+	if (is_text(span, SS_SM_EVEN)) {
 		request->sm = SS_SM_IS_EVEN;
 		return 0;
 	}
-	if (is_word(word, SS_SM_FREE)) {
+	if (is_text(span, SS_SM_FREE)) {
 		request->sm = SS_SM_IS_FREE;
 		return 0;
 	}
-	size_t digits = word.length > 0 && word.at[word.length - 1] == '%' ? word.length - 1 : word.length;
-	if (ss_number_parse(word.at, digits, 1, 100, &number) == 0) {
+	size_t digits = span.length > 0 && span.at[span.length - 1] == '%' ? span.length - 1 : span.length;
+	if (ss_number_parse(span.at, digits, 1, 100, &number) == 0) {
 		request->sm = (int)number;
 		return 0;
 	}
-	show(word, shown, sizeof shown);
+	show(span, shown, sizeof shown);
 	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE, shown);
 }
 
-static int parse_mps(struct word word, struct ss_request *request, const struct refusal *refusal)
+static int parse_mps(struct span span, struct ss_request *request, const struct refusal *refusal)
 {
 	char shown[32];
 
-	if (is_word(word, SS_MPS_ON) || is_word(word, SS_MPS_OFF)) {
-		request->mps = is_word(word, SS_MPS_ON);
+	if (is_text(span, SS_MPS_ON) || is_text(span, SS_MPS_OFF)) {
+		request->mps = is_text(span, SS_MPS_ON);
 		return 0;
 	}
-	show(word, shown, sizeof shown);
+	show(span, shown, sizeof shown);
 	return refuse(refusal, SS_OPTION_MPS "='%s' is neither " SS_MPS_ON " nor " SS_MPS_OFF, shown);
 }
 
-static int parse_setting(struct word word, struct ss_request *request, const struct refusal *refusal)
+static int parse_setting(struct span span, struct ss_request *request, const struct refusal *refusal)
 {
-	const char *equals = memchr(word.at, '=', word.length);
-	size_t key_length = equals ? (size_t)(equals - word.at) : word.length;
-	struct word key = { word.at, key_length };
-	struct word value = equals ? (struct word){ equals + 1, word.length - key_length - 1 } : (struct word){ "", 0 };
+	const char *equals = memchr(span.at, '=', span.length);
+	size_t key_length = equals ? (size_t)(equals - span.at) : span.length;
+	struct span key = { span.at, key_length };
+	struct span value = equals ? (struct span){ equals + 1, span.length - key_length - 1 } : (struct span){ "", 0 };
 	char shown[32];
 
 	show(key, shown, sizeof shown);
-	if (is_word(key, SS_OPTION_MEM)) {
+	if (is_text(key, SS_OPTION_MEM)) {
 		if (request->mem_mib == SS_UNSET)
 			return parse_mem(value, request, refusal);
-	} else if (is_word(key, SS_OPTION_SM)) {
+	} else if (is_text(key, SS_OPTION_SM)) {
 		if (request->sm == SS_UNSET)
 			return parse_sm(value, request, refusal);
-	} else if (is_word(key, SS_OPTION_MPS)) {
+	} else if (is_text(key, SS_OPTION_MPS)) {
 		if (request->mps == SS_UNSET)
 			return parse_mps(value, request, refusal);
 	} else {
@@ -199,8 +199,8 @@ int ss_request_parse(const char *text, struct ss_request *request, char *sentenc
 	}
 	for (const char *at = text; at != NULL;) {
 		const char *comma = strchr(at, ',');
-		struct word word = { at, comma ? (size_t)(comma - at) : strlen(at) };
-		if ((at == text ? parse_per_gpu : parse_setting)(word, request, &refusal) != 0)
+		struct span span = { at, comma ? (size_t)(comma - at) : strlen(at) };
+		if ((at == text ? parse_per_gpu : parse_setting)(span, request, &refusal) != 0)
 			return -1;
 		at = comma ? comma + 1 : NULL;
 	}

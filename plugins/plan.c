@@ -72,11 +72,11 @@ static bool follows(const struct reader *reader, const char *key)
 
 static int take_number(struct reader *reader, const char *key, uint32_t least, uint32_t most, uint32_t *number)
 {
-	const char *word = take(reader, key);
+	const char *token = take(reader, key);
 
-	if (word == NULL)
+	if (token == NULL)
 		return -1;
-	if (ss_number_parse(word, strlen(word), least, most, number) != 0)
+	if (ss_number_parse(token, strlen(token), least, most, number) != 0)
 		return wrong(reader, "'%s' is a number from %u to %u", key, least, most);
 	return 0;
 }
@@ -84,15 +84,15 @@ static int take_number(struct reader *reader, const char *key, uint32_t least, u
 /* Cuts the word before the next single blank off `*rest`; NULL at the end. */
 static char *cut(char **rest, char blank)
 {
-	char *word = *rest;
+	char *token = *rest;
 
-	if (word == NULL)
+	if (token == NULL)
 		return NULL;
-	char *end = strchr(word, blank);
+	char *end = strchr(token, blank);
 	if (end != NULL)
 		*end++ = '\0';
 	*rest = end;
-	return word;
+	return token;
 }
 
 static int take_cores(struct reader *reader, struct ss_core_table *table)
@@ -126,8 +126,8 @@ static char *take_numbered(struct reader *reader, const char *key, uint32_t numb
 
 	if (rest == NULL)
 		return NULL;
-	const char *word = cut(&rest, ' ');
-	if (ss_number_parse(word, strlen(word), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number || rest == NULL) {
+	const char *token = cut(&rest, ' ');
+	if (ss_number_parse(token, strlen(token), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number || rest == NULL) {
 		(void)wrong(reader, "'%s %u ...' was expected here", key, number);
 		return NULL;
 	}
@@ -151,14 +151,14 @@ static struct field *find_field(struct field *fields, size_t count, const char *
 
 static int read_fields(const struct reader *reader, char *rest, struct field *fields, size_t count)
 {
-	char *word;
+	char *token;
 
-	while ((word = cut(&rest, ' ')) != NULL) {
-		size_t length = strcspn(word, "=");
-		struct field *field = find_field(fields, count, word, length);
-		if (field == NULL || field->value != NULL || word[length] == '\0' || word[length + 1] == '\0')
-			return wrong(reader, "'%.80s' is not a field of this line", word);
-		field->value = word + length + 1;
+	while ((token = cut(&rest, ' ')) != NULL) {
+		size_t length = strcspn(token, "=");
+		struct field *field = find_field(fields, count, token, length);
+		if (field == NULL || field->value != NULL || token[length] == '\0' || token[length + 1] == '\0')
+			return wrong(reader, "'%.80s' is not a field of this line", token);
+		field->value = token + length + 1;
 	}
 	for (size_t i = 0; i < count; i++)
 		if (fields[i].is_required && fields[i].value == NULL)
@@ -215,29 +215,29 @@ static bool is_name(const char *name)
 }
 
 /* NAME=value or NAME?=value. Values hold no blank: the words were cut there. */
-static int read_assignment(const struct reader *reader, char *word, struct ss_assignment *assignment)
+static int read_assignment(const struct reader *reader, char *token, struct ss_assignment *assignment)
 {
-	char *equals = strchr(word, '=');
+	char *equals = strchr(token, '=');
 
 	if (equals == NULL)
-		return wrong(reader, "'%.80s' is not NAME=value", word);
-	assignment->unless_set = equals > word && equals[-1] == '?';
+		return wrong(reader, "'%.80s' is not NAME=value", token);
+	assignment->unless_set = equals > token && equals[-1] == '?';
 	equals[assignment->unless_set ? -1 : 0] = '\0';
-	assignment->name = word;
+	assignment->name = token;
 	assignment->value = equals + 1;
-	if (!is_name(word))
-		return wrong(reader, "'%.80s' is not the name of a variable", word);
+	if (!is_name(token))
+		return wrong(reader, "'%.80s' is not the name of a variable", token);
 	return 0;
 }
 
 /* The rest of a line is a slot's variables. */
 static int read_environment(const struct reader *reader, char *rest, struct ss_slot *slot, struct ss_assignment **free_assignment)
 {
-	char *word;
+	char *token;
 
 	slot->environment = *free_assignment;
-	while ((word = cut(&rest, ' ')) != NULL) {
-		if (read_assignment(reader, word, *free_assignment) != 0)
+	while ((token = cut(&rest, ' ')) != NULL) {
+		if (read_assignment(reader, token, *free_assignment) != 0)
 			return -1;
 		(*free_assignment)++;
 		slot->variables++;
@@ -349,16 +349,16 @@ static uint32_t find_gpu_v1(struct ss_gpu *gpus, uint32_t known, const struct ss
 
 static int take_slot_v1(struct reader *reader, uint32_t number, struct ss_slot *slot, struct ss_assignment **free_assignment)
 {
-	char *rest = take(reader, "slot"), *word;
+	char *rest = take(reader, "slot"), *token;
 	uint32_t found;
 
 	if (rest == NULL)
 		return -1;
-	word = cut(&rest, ' ');
-	if (ss_number_parse(word, strlen(word), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number)
+	token = cut(&rest, ' ');
+	if (ss_number_parse(token, strlen(token), 0, SS_PLAN_MAX_SLOTS, &found) != 0 || found != number)
 		return wrong(reader, "slot %u was expected here", number);
-	word = cut(&rest, ' ');
-	if (word == NULL || strncmp(word, "part=", 5) != 0 || read_part(word + 5, slot) != 0)
+	token = cut(&rest, ' ');
+	if (token == NULL || strncmp(token, "part=", 5) != 0 || read_part(token + 5, slot) != 0)
 		return wrong(reader, "'part=I/P' with I below P was expected behind the slot's number");
 	return read_environment(reader, rest, slot, free_assignment);
 }

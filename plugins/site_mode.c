@@ -23,7 +23,7 @@ static const char *skip_blanks(const char *at)
 }
 
 /* Copies a part of a key, or a string in quotes, and returns what is behind it; NULL for what is neither. */
-static const char *read_word(const char *at, char word[PART_SIZE])
+static const char *read_token(const char *at, char token[PART_SIZE])
 {
 	static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 	bool is_quoted = *at == '"' || *at == '\'';
@@ -33,8 +33,8 @@ static const char *read_word(const char *at, char word[PART_SIZE])
 		return NULL; /* an escape, or no end */
 	if ((!is_quoted && length == 0) || length >= PART_SIZE)
 		return NULL;
-	memcpy(word, at + is_quoted, length);
-	word[length] = '\0';
+	memcpy(token, at + is_quoted, length);
+	token[length] = '\0';
 	return at + length + (is_quoted ? 2 : 0);
 }
 
@@ -42,7 +42,7 @@ static const char *read_word(const char *at, char word[PART_SIZE])
 static const char *read_key(const char *at, struct key *key)
 {
 	for (at = skip_blanks(at); key->parts < PARTS_MAX; at = skip_blanks(at + 1)) {
-		at = read_word(at, key->part[key->parts]);
+		at = read_token(at, key->part[key->parts]);
 		if (at == NULL)
 			return NULL;
 		key->parts++;
@@ -59,13 +59,13 @@ static bool is_at_end(const char *at)
 	return *at == '\0' || *at == '#' || *at == '\r';
 }
 
-static enum ss_mode mode_of(const char *word)
+static enum ss_mode mode_of(const char *token)
 {
-	if (strcmp(word, "on") == 0)
+	if (strcmp(token, "on") == 0)
 		return SS_MODE_ON;
-	if (strcmp(word, "observe") == 0)
+	if (strcmp(token, "observe") == 0)
 		return SS_MODE_OBSERVE;
-	return strcmp(word, "off") == 0 ? SS_MODE_OFF : SS_MODE_UNKNOWN;
+	return strcmp(token, "off") == 0 ? SS_MODE_OFF : SS_MODE_UNKNOWN;
 }
 
 /* [table]: what follows belongs to it; no parts and false for one that is not understood, or an array's. */
@@ -85,7 +85,7 @@ struct modes {
 static void read_line(const char *line, const struct key *table, const char *partition, struct modes *modes)
 {
 	struct key key = *table;
-	char word[PART_SIZE];
+	char token[PART_SIZE];
 	const char *at = read_key(line, &key);
 
 	if (at == NULL || *at != '=')
@@ -99,8 +99,8 @@ static void read_line(const char *line, const struct key *table, const char *par
 		return;
 	at = skip_blanks(at + 1);
 	bool is_text = *at == '"' || *at == '\'';
-	at = is_text ? read_word(at, word) : NULL;
-	enum ss_mode mode = at != NULL && is_at_end(at) ? mode_of(word) : SS_MODE_UNKNOWN;
+	at = is_text ? read_token(at, token) : NULL;
+	enum ss_mode mode = at != NULL && is_at_end(at) ? mode_of(token) : SS_MODE_UNKNOWN;
 	if (key.parts == 1) {
 		modes->site = mode;
 	} else if (key.parts == 3 && strcmp(key.part[0], "partition") == 0 && partition != NULL && strcmp(key.part[1], partition) == 0) {

@@ -12,7 +12,7 @@
 static const int64_t END = SS_QUEUE_STEPS + (int64_t)UINT32_MAX * SS_QUEUE_ROOM;
 
 /* More locks than this are not looked at, and no more ranges remembered: the sruns of a job's slots hold fewer. */
-enum { LOOKS_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
+enum { PASSES_MAX = 8192, RANGES_MAX = SS_PLAN_MAX_SLOTS };
 
 static int open_file(const char *folder, const char *name, int flags)
 {
@@ -157,7 +157,7 @@ uint32_t ss_queue_claimed(int queue, uint32_t step)
 	left[count].start = SS_QUEUE_CLAIMS;
 	left[count++].end = END;
 	/* each lock parts a range in two, and the kernel names any one of a range */
-	for (int looks = 0; count > 0 && looks < LOOKS_MAX; looks++) {
+	for (int passes = 0; count > 0 && passes < PASSES_MAX; passes++) {
 		int64_t start = left[--count].start, end = left[count].end, from, to;
 		if (!find(queue, start, end, &from, &to))
 			continue;

@@ -76,14 +76,14 @@ int ss_slots_minor(const struct ss_plan *plan, const struct ss_slots *slots, uin
 	return gpu_of(plan, slots, gpu)->minor;
 }
 
-static bool is_named(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu, const char *word, size_t length)
+static bool is_named(const struct ss_plan *plan, const struct ss_slots *slots, uint32_t gpu, const char *label, size_t length)
 {
 	const char *name = gpu_of(plan, slots, gpu)->uuid;
 	uint32_t number;
 
-	if (ss_number_parse(word, length, 0, 255, &number) == 0)
+	if (ss_number_parse(label, length, 0, 255, &number) == 0)
 		return ss_slots_minor(plan, slots, gpu) == (int)number;
-	return strlen(name) == length && memcmp(name, word, length) == 0;
+	return strlen(name) == length && memcmp(name, label, length) == 0;
 }
 
 uint32_t ss_slots_listed(const struct ss_plan *plan, const struct ss_slots *slots, const char *list, bool *listed)
@@ -111,12 +111,12 @@ size_t ss_holding_render(const struct ss_holding *holding, char text[SS_HOLDING_
 }
 
 /* "WORD N" at `*at`, which moves behind it and one byte more, `end`. */
-static int take(const char **at, const char *word, char end, uint64_t *number)
+static int take(const char **at, const char *label, char end, uint64_t *number)
 {
-	size_t length = strlen(word), digits;
+	size_t length = strlen(label), digits;
 	uint64_t value = 0;
 
-	if (strncmp(*at, word, length) != 0)
+	if (strncmp(*at, label, length) != 0)
 		return -1;
 	digits = strspn(*at + length, "0123456789");
 	if (digits == 0 || digits > 19 || (*at)[length + digits] != end)

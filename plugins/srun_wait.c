@@ -11,7 +11,7 @@
 #include "plan.h"
 #include "slot_queue.h"
 #include "slot_wait.h"
-#include "srun_words.h"
+#include "srun_arguments.h"
 
 /* A short wait is nobody's concern. Where the lock of those who choose is not to be had, slurmstepd, which waits longer, says so. */
 enum { TELL_MS = 10000, PATIENCE_MS = 1000 };
@@ -89,7 +89,7 @@ void ss_srun_wait_begin(const struct ss_request *asked, const char *state_root)
 }
 
 /* How many tasks srun will start on its one node, in the order in which it looks itself. */
-static uint32_t count_tasks(const struct ss_srun_words *said)
+static uint32_t count_tasks(const struct ss_srun_arguments *said)
 {
 	uint32_t tasks = said->tasks;
 
@@ -110,7 +110,7 @@ static uint32_t count_own_slots(void)
 	return getenv(SS_ENV_SLOT) != NULL ? ss_inside_number(SS_ENV_SIZE) : 0;
 }
 
-static bool takes_no_gpu(const struct ss_srun_words *said)
+static bool takes_no_gpu(const struct ss_srun_arguments *said)
 {
 	const char *gres = getenv("SLURM_GRES");
 
@@ -136,7 +136,7 @@ static uint32_t count_slots(const char *state_root)
 	return slots;
 }
 
-static void read_immediate(const struct ss_srun_words *said)
+static void read_immediate(const struct ss_srun_arguments *said)
 {
 	now.is_immediate = said->is_immediate || getenv("SLURM_IMMEDIATE") != NULL;
 	uint32_t limit_s = said->is_immediate ? said->immediate_s : ss_inside_number("SLURM_IMMEDIATE");
@@ -147,7 +147,7 @@ static void read_immediate(const struct ss_srun_words *said)
 	}
 }
 
-static bool is_on_this_node(const struct ss_srun_words *said)
+static bool is_on_this_node(const struct ss_srun_arguments *said)
 {
 	const char *node = getenv("SLURMD_NODENAME");
 
@@ -157,15 +157,15 @@ static bool is_on_this_node(const struct ss_srun_words *said)
 
 void ss_srun_wait(const struct ss_request *asked, const char *state_root)
 {
-	struct ss_srun_words said;
+	struct ss_srun_arguments said;
 	size_t count = 0;
 
 	if (!ss_inside_shared_step() || !ss_inside_wants_slots(asked))
 		return;
-	const char *const *words = ss_inside_words(&count);
-	if (words == NULL)
+	const char *const *arguments = ss_inside_arguments(&count);
+	if (arguments == NULL)
 		return;
-	ss_srun_words_read(words, count, &said);
+	ss_srun_arguments_read(arguments, count, &said);
 	now.is_seen_here = said.says_other_place || takes_no_gpu(&said) || is_on_this_node(&said);
 	if (said.says_other_place || takes_no_gpu(&said) || !is_on_this_node(&said))
 		return;

@@ -11,7 +11,7 @@
 
 #include "job_env.h"
 #include "job_result.h"
-#include "last_word.h"
+#include "exit_message.h"
 #include "leases.h"
 #include "mps.h"
 #include "names.h"
@@ -53,8 +53,8 @@ static struct {
 	uint32_t taken;
 	/* a batch shell */
 	bool is_script;
-	struct ss_last_word last_word;
-} now = { .last_word = { -1, -1 } };
+	struct ss_exit_message exit_message;
+} now = { .exit_message = { -1, -1 } };
 
 static bool is_batch(uint32_t step_id)
 {
@@ -329,7 +329,7 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		now.say_notes = true;
 		ss_env_give_batch(sp, now.plan);
 		now.is_script = step_id == SLURM_BATCH_SCRIPT;
-		ss_last_word_open(&now.last_word);
+		ss_exit_message_open(&now.exit_message);
 	} else if (is_launchers(sp)) {
 		ss_leases_note_launcher(now.slots_folder);
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
@@ -586,7 +586,7 @@ void ss_step_task(spank_t sp)
 		break;
 	case GIVE_BATCH:
 		say_notes();
-		ss_last_word_send(&now.last_word);
+		ss_exit_message_send(&now.exit_message);
 		break;
 	case GIVE_SLOTS:
 		give_slot(sp, (uint32_t)local_task);
@@ -622,7 +622,7 @@ static void say_how_many_were_used(void)
 		(void)snprintf(sentence, sizeof sentence, "no task took a share%s; start the program with srun or llsub", where);
 	else
 		(void)snprintf(sentence, sizeof sentence, "%u of %u slots used%s", used, now.plan->slot_count, where);
-	ss_last_word_say(&now.last_word, sentence);
+	ss_exit_message_log(&now.exit_message, sentence);
 }
 
 /* A script that started what was refused and did not look, as `srun ... & wait` does not. In a shell somebody reads what is said, and
@@ -642,12 +642,12 @@ void ss_step_task_ended(spank_t sp)
 	if (now.verdict == GIVE_BATCH) {
 		bool is_loss = has_lost_tasks(sp);
 		if (is_loss)
-			ss_last_word_say(&now.last_word, "a task of this job was refused and did not run, as said above: the job ends "
+			ss_exit_message_log(&now.exit_message, "a task of this job was refused and did not run, as said above: the job ends "
 						 "with exit code " TEXT_OF(SS_EXIT_REFUSED));
 		else
 			say_how_many_were_used();
 		/* said or not: while the shell's stderr is kept here, slurmstepd waits for the end of what it was connected to */
-		ss_last_word_close(&now.last_word);
+		ss_exit_message_close(&now.exit_message);
 		if (is_loss)
 			ss_job_result_refused(now.step.job);
 	} else if (now.leases != NULL && local_task >= 0) {
@@ -659,7 +659,7 @@ void ss_step_end(void)
 {
 	ss_leases_close(now.leases);
 	now.leases = NULL;
-	ss_last_word_close(&now.last_word);
+	ss_exit_message_close(&now.exit_message);
 	ss_plan_free(now.plan);
 	now.plan = NULL;
 	now.verdict = STAND_ASIDE;

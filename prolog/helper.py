@@ -42,7 +42,7 @@ MAINS: dict[str, Callable[[], int]] = {"prolog": prolog.main, "epilog": epilog.m
 IDLE_S = 900.0
 """Seconds without a hook after which a helper ends, to free its memory."""
 LOCK_S = 1.0
-LOOK_S = 5.0
+CHECK_S = 5.0
 """How often it looks whether it should end, beside each request."""
 REQUEST_S = 1.0
 """For a request to arrive whole; the front waits no longer."""
@@ -78,10 +78,10 @@ def load() -> None:
 
 # ---- Whether it is the right one ----
 
-Look = tuple[int, int, int, int, int]
+FileStamp = tuple[int, int, int, int, int]
 
 
-def look(path: str) -> Look | None:
+def read_stamp(path: str) -> FileStamp | None:
     """Return what tells a file from another one in its place; None: it is not there."""
     try:
         found = os.stat(path)  # noqa: PTH116  (pathlib costs more than the look)
@@ -90,10 +90,10 @@ def look(path: str) -> Look | None:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def read_code() -> dict[str, Look | None]:
+def read_code() -> dict[str, FileStamp | None]:
     """Return the files that decide what this process does: of every module, the program, Python, the configuration."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    return {file: look(file) for file in (*files, sys.argv[0], sys.executable, names.CONFIG_FILE) if file}
+    return {file: read_stamp(file) for file in (*files, sys.argv[0], sys.executable, names.CONFIG_FILE) if file}
 
 
 def is_unpacking() -> bool:
@@ -143,13 +143,13 @@ class _Request:
         self.data += data
         if self.size < 0 and b"\n" in self.data:
             head, _, rest = bytes(self.data).partition(b"\n")
-            word, _, size = head.decode("ascii", "replace").partition(" ")
+            token, _, size = head.decode("ascii", "replace").partition(" ")
             # int() raises ValueError for more than 4300 digits.
-            if word not in MAINS or not size.isdecimal() or len(head) > HEAD_BYTES:
+            if token not in MAINS or not size.isdecimal() or len(head) > HEAD_BYTES:
                 return False
             if int(size) > names.HELPER_MOST_BYTES:
                 return False
-            self.hook, self.size, self.data = word, int(size), bytearray(rest)
+            self.hook, self.size, self.data = token, int(size), bytearray(rest)
         return bool(data) and len(self.data) <= (self.size if self.size >= 0 else HEAD_BYTES)
 
     @property
@@ -160,10 +160,10 @@ class _Request:
 class Helper:
     """Takes hooks until it should end."""
 
-    def __init__(self, listener: socket.socket, code: dict[str, Look | None]) -> None:
+    def __init__(self, listener: socket.socket, code: dict[str, FileStamp | None]) -> None:
         self._listener: socket.socket | None = listener
         self._name = listener.getsockname()
-        self._socket = self._look_at_socket()
+        self._socket = self._read_socket_inode()
         self._code = code
         self._place = read_place("self")
         self._pid = os.getpid()
@@ -179,11 +179,11 @@ class Helper:
 
     def serve(self) -> None:
         """Run hooks. Returns when the helper should end and no hook runs any more."""
-        looked = 0.0
+        checked = 0.0
         while self._listener is not None or self._requests:
             waits = [one.until for one in self._requests.values() if not one.pid]
-            wait = LOOK_S if not waits else max(0.0, min(waits) - time.monotonic())
-            for fd, _ in self._poll.poll(1000 * min(LOOK_S, wait)):
+            wait = CHECK_S if not waits else max(0.0, min(waits) - time.monotonic())
+            for fd, _ in self._poll.poll(1000 * min(CHECK_S, wait)):
                 if fd == self._woken:
                     self._reap()
                 elif fd in self._requests:
@@ -193,17 +193,17 @@ class Helper:
             now = time.monotonic()
             for one in [one for one in self._requests.values() if not one.pid and one.until <= now]:
                 self._drop(one)
-            if now - looked >= LOOK_S and self._listener is not None:
-                looked = now
+            if now - checked >= CHECK_S and self._listener is not None:
+                checked = now
                 is_idle = not self._requests and now - self._last >= IDLE_S
-                if is_idle or self._look_at_socket() != self._socket or not self._is_fit():
+                if is_idle or self._read_socket_inode() != self._socket or not self._is_fit():
                     self._close()
 
     def _is_fit(self) -> bool:
-        return not is_unpacking() and all(look(file) == before for file, before in self._code.items())
+        return not is_unpacking() and all(read_stamp(file) == before for file, before in self._code.items())
 
-    def _look_at_socket(self) -> tuple[int, int] | None:
-        found = look(self._name)
+    def _read_socket_inode(self) -> tuple[int, int] | None:
+        found = read_stamp(self._name)
         return found and found[:2]
 
     def _close(self) -> None:
@@ -212,7 +212,7 @@ class Helper:
             self._poll.unregister(self._listener)
             self._listener.close()
             self._listener = None
-            if self._look_at_socket() == self._socket:
+            if self._read_socket_inode() == self._socket:
                 os.unlink(self._name)  # noqa: PTH108
 
     def _accept(self, listener: socket.socket) -> None:

@@ -42,8 +42,8 @@ def start(report: Callable[[str], None]) -> None:
         os.utime(place(names.HELPER_STARTED))
         flags = ["-ISB" if sys.flags.no_site else "-IB"]
         null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
-        words = [sys.executable, *flags, sys.argv[0], hook.HELPER_WORD]
-        os.posix_spawn(sys.executable, words, {"PATH": "/usr/bin:/bin"}, file_actions=null, setsid=True)
+        argv = [sys.executable, *flags, sys.argv[0], hook.HELPER_ARGUMENT]
+        os.posix_spawn(sys.executable, argv, {"PATH": "/usr/bin:/bin"}, file_actions=null, setsid=True)
     except (OSError, NotImplementedError) as error:
         report(f"no helper for hooks can be started: {error}")
 

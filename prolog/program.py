@@ -35,7 +35,7 @@ def _be_program(main: Callable[[], int]) -> NoReturn:
     order: all files are written by then. If the front would have asked a helper and there was none, the hook starts
     one for the hooks that follow.
     """
-    if sys.argv[1:] == [hook.HELPER_WORD]:
+    if sys.argv[1:] == [hook.HELPER_ARGUMENT]:
         from . import helper
 
         helper.program()

@@ -146,8 +146,8 @@ class FakeBinding:
         """NVML's error of that name, as the binding raises it; `Success` is one, too."""
         import pynvml  # noqa: TID251  (its errors and its structures are what is faked here)
 
-        word = "".join(f"_{one}" if one.isupper() else one.upper() for one in name).removeprefix("_")
-        value = pynvml.NVML_SUCCESS if name == "Success" else getattr(pynvml, f"NVML_ERROR_{word}")
+        prefix = "".join(f"_{one}" if one.isupper() else one.upper() for one in name).removeprefix("_")
+        value = pynvml.NVML_SUCCESS if name == "Success" else getattr(pynvml, f"NVML_ERROR_{prefix}")
         found: Exception = pynvml.NVMLError(value)
         return found
 

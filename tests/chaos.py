@@ -7,7 +7,7 @@ slurm-share, no node was drained by it, and nothing is left on any node: on one 
 the others after the next shared job.
 
 A job that did not complete is lost unless one of those deeds can have ended it so, there and then, and slurmctld's log
-or the job's output tells of it (tests/trouble/causes.py); how many jobs each of them explains is among the figures.
+or the job's output tells of it (tests/chaos_runs/causes.py); how many jobs each of them explains is among the figures.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "cluster"), str(HERE / "bench"), str(HERE.parent / "packaging/demo")]
 
 from bench import RESULTS, Row, report  # noqa: E402  (the paths above come first)
-from trouble import plan  # noqa: E402
-from trouble.run import Chaos, run  # noqa: E402
-from trouble.verdict import Judgement  # noqa: E402
+from chaos_runs import plan  # noqa: E402
+from chaos_runs.run import Chaos, run  # noqa: E402
+from chaos_runs.verdict import Judgement  # noqa: E402
 
-WORDS = {
+LABELS = {
     "kill_task": "tasks killed",
     "kill_daemon": "MPS daemons killed",
     "kill_server": "MPS servers killed",
@@ -49,13 +49,13 @@ def rows(chaos: Chaos, found: Judgement, minutes: float) -> list[Row]:
     """The figures."""
     hit = [one for one in chaos.done if one.event.actor not in plan.USERS and one.said != "there was none"]
     counts = found.counts
-    befallen = plan.befallen(chaos.cluster.compute_nodes)
+    hit_nodes = plan.hit_nodes(chaos.cluster.compute_nodes)
     shown = [
         Row("trouble", minutes, "min"),
         Row("nodes", len(chaos.cluster.compute_nodes), ""),
-        Row("nodes that nothing befell", len(chaos.cluster.compute_nodes) - len(befallen), ""),
+        Row("nodes that nothing befell", len(chaos.cluster.compute_nodes) - len(hit_nodes), ""),
         Row("jobs and array elements", counts.pop("jobs"), ""),
-        *(Row(words, sum(one.event.deed == deed for one in hit), "times") for deed, words in WORDS.items()),
+        *(Row(words, sum(one.event.action == action for one in hit), "times") for action, words in LABELS.items()),
         *(Row(what, count, "") for what, count in sorted(counts.items())),
     ]  # fmt: skip
     held = [

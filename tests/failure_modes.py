@@ -186,7 +186,7 @@ ROWS = (
     ),
 )
 
-BESIDE = {
+OTHER_MODES = {
     "a full disk of logs": "test_a_full_log_disk_keeps_no_hook_from_its_work",
     "a full state folder": "test_a_full_state_folder_keeps_no_epilog_from_its_work",
     "a clock that is set": "test_a_clock_that_jumps_makes_nobody_live_on",
@@ -225,7 +225,7 @@ decides what happens when. Nothing befalls the last third of the nodes.
 
 A job that did not complete is lost, unless something that can end a job in that state, with that exit code, befell one
 of its nodes or the controller in its time, and slurmctld's log or the job's output tells of it
-(`tests/trouble/causes.py` says for each deed what that is). How many jobs each explains is below, and how sharp this
+(`tests/chaos_runs/causes.py` says for each deed what that is). How many jobs each explains is below, and how sharp this
 is: of the jobs that completed, how many would have been found if they had been refused, or had failed, instead,
 whatever had been said of them. A node that Slurm drains since a hook was killed in mid-run is counted apart, and
 so is what a killed Epilog left for the node's next shared job to clear; where no hook was killed nothing may be left.
@@ -264,10 +264,10 @@ def render(known: Mapping[str, str], figures: Mapping[str, Any]) -> str:
     for row in ROWS:
         tests = "<br>".join(f"`{name}`" for name in shown_by(row, known))
         lines.append(f"| {row.number} | {row.failure} | {row.jobs} | {row.node} | {tests} |\n")
-    beside = "".join(f"| {what} | `{name}` |\n" for what, name in BESIDE.items())
+    step_argv = "".join(f"| {what} | `{name}` |\n" for what, name in OTHER_MODES.items())
     files = sorted({known[name] for row in ROWS for name in shown_by(row, known)})
     where = ", ".join(f"`tests/{file}`" for file in files)
-    tail = f"\nThe tests are in {where}.\n\n## Besides\n\n| failure | test |\n|---|---|\n{beside}"
+    tail = f"\nThe tests are in {where}.\n\n## Besides\n\n| failure | test |\n|---|---|\n{step_argv}"
     return HEAD + "".join(lines) + tail + chaos(figures)
 
 

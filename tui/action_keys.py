@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slurm_share.core import terminal as screen
 from slurm_share.core.errors import SlurmShareError
 from slurm_share.load.snapshot import Survey
-from slurm_share.load.text import count_words
+from slurm_share.load.text import count_text
 
 from . import clipboard, keymap
-from .action_rules import Action, Deed
+from .action_rules import Action, PlannedAction
 from .target import Target
 from .widgets.grid import Grid
 
@@ -41,7 +41,7 @@ def copy(board: MainScreen) -> None:
         board.dashboard.say("there is nothing here to copy")
         return
     clipboard.put(board.app, lines)
-    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else count_words(len(lines), "line")
+    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else count_text(len(lines), "line")
     more = "" if len(lines) == 1 else f": {screen.shortened(lines[0], NAMED_MOST)} ..."
     board.dashboard.say(f"copied {what}{more}")
 
@@ -78,7 +78,7 @@ def _begin(board: MainScreen, action: Action, do: Do) -> None:
     if why := commands.why_not(action, targets, None if picture is None else picture.survey):
         dashboard.say(why, severity="warning")
         return
-    if action != "output" and _is_strayed(view):
+    if action != "output" and _is_on_another_row(view):
         dashboard.say("the row that you were on is gone: put the cursor on what you mean", severity="warning")
         return
     # What was written is read from file systems that hang as they like: that holds up no deed.
@@ -87,34 +87,34 @@ def _begin(board: MainScreen, action: Action, do: Do) -> None:
         dashboard.say("one thing at a time: the last one is not over yet", severity="warning")
         return
     assert picture is not None
-    board.dashboard.typed.opening()
-    board.run_worker(_opening(board, do(board, commands, targets, picture.survey)), group=group)
+    board.dashboard.typed.begin_lookup()
+    board.run_worker(_run_lookup(board, do(board, commands, targets, picture.survey)), group=group)
 
 
-async def _opening(board: MainScreen, doing: Coroutine[Any, Any, None]) -> None:
+async def _run_lookup(board: MainScreen, doing: Coroutine[Any, Any, None]) -> None:
     try:
         await doing
     finally:
-        board.dashboard.typed.opened()
+        board.dashboard.typed.end_lookup()
 
 
 async def _over(board: MainScreen, screen: Screen[Answer]) -> Answer | None:
     """What is answered there. Keys are for it from now on; those after its answer wait for what that opens."""
     answer = board.app.push_screen(screen, wait_for_dismiss=True)
-    board.dashboard.typed.opened()
+    board.dashboard.typed.end_lookup()
     return await answer
 
 
-def _is_strayed(view: View | None) -> bool:
+def _is_on_another_row(view: View | None) -> bool:
     """Whether what would be touched came under the cursor by itself, when the row that somebody had chosen went."""
     grid = getattr(view, "grid", None)
-    return isinstance(grid, Grid) and grid.strayed and not grid.marked_rows()
+    return isinstance(grid, Grid) and grid.is_on_another_row and not grid.marked_rows()
 
 
 async def _cancel(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
-    deed = await _slowly(board, partial(commands.ask_cancel, targets, survey))
-    if deed is not None:
-        await _confirm(board, commands, deed)
+    planned = await _slowly(board, partial(commands.ask_cancel, targets, survey))
+    if planned is not None:
+        await _confirm(board, commands, planned)
 
 
 async def _signal(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
@@ -123,10 +123,10 @@ async def _signal(board: MainScreen, commands: Commands, targets: tuple[Target, 
     choice = await _over(board, SignalChoice(commands.scopes(targets[0], survey)))
     if choice is None:
         return
-    board.dashboard.typed.opening()
-    deed = await _slowly(board, partial(commands.ask_signal, targets[0], *choice, survey))
-    if deed is not None:
-        await _confirm(board, commands, deed)
+    board.dashboard.typed.begin_lookup()
+    planned = await _slowly(board, partial(commands.ask_signal, targets[0], *choice, survey))
+    if planned is not None:
+        await _confirm(board, commands, planned)
 
 
 async def _output(board: MainScreen, commands: Commands, targets: tuple[Target, ...], survey: Survey) -> None:
@@ -138,17 +138,17 @@ async def _output(board: MainScreen, commands: Commands, targets: tuple[Target, 
         await _over(board, LogScreen(files, lambda file: commands.open_output(file, targets[0]), closes=closes))
 
 
-async def _confirm(board: MainScreen, commands: Commands, deed: Deed) -> None:
+async def _confirm(board: MainScreen, commands: Commands, planned: PlannedAction) -> None:
     """Ask, and after a yes do it."""
     from .screens.confirm import Confirm
 
-    if not await _over(board, Confirm(deed)):
+    if not await _over(board, Confirm(planned)):
         board.dashboard.say("no: nothing was done")
         return
-    done = await _slowly(board, partial(commands.carry_out, deed))
+    done = await _slowly(board, partial(commands.carry_out, planned))
     if done is not None:
         board.dashboard.say("; ".join(done))
-        board.dashboard.look()
+        board.dashboard.read_now()
 
 
 async def _slowly(board: MainScreen, do: Callable[[], Answer]) -> Answer | None:

@@ -119,7 +119,7 @@ class ToTasks(Struct, frozen=True):
     job: QueuedJob
 
 
-class Deed(Struct, frozen=True, kw_only=True):
+class PlannedAction(Struct, frozen=True, kw_only=True):
     """A question to a person, and what is done after a yes; nothing that is in here changes between the two."""
 
     title: str
@@ -134,15 +134,15 @@ class Deed(Struct, frozen=True, kw_only=True):
 
 def wanted(targets: Iterable[Target]) -> tuple[queue.Target, ...]:
     """The jobs of the targets as scancel means them, each once. Raises UsageError for what is no number of a job."""
-    return tuple(dict.fromkeys(found for one in targets for found in queue.parse_targets(_word(one))))
+    return tuple(dict.fromkeys(found for one in targets for found in queue.parse_targets(_job_text(one))))
 
 
-def _word(target: Target) -> str:
+def _job_text(target: Target) -> str:
     # Slurm does not end one component of a heterogeneous job, and how many elements at once is no part of a name.
     return re.sub(r"%[0-9]+(?=\]$)", "", target.job.partition("+")[0])
 
 
-def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> Deed:
+def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> PlannedAction:
     """The question before jobs are ended; `jobs`: what Slurm's queue has of them now. Raises SlurmShareError where
     none of them is there any more, and where one is not of the user whose name stood on the screen."""
     chosen: dict[str, Chosen] = {}
@@ -156,21 +156,21 @@ def cancelling(targets: Sequence[Target], jobs: Sequence[QueuedJob], me: Me) -> 
         raise SlurmShareError(f"Slurm's queue has no job {names}{' ...' * (len(targets) > 3)} any more: it has ended")
     count = len(chosen)
     only = next(iter(chosen.values()))
-    return Deed(
+    return PlannedAction(
         title=f"Cancel job {only.id}?" if count == 1 else f"Cancel {count} jobs?",
-        lines=tuple(job_words(one.job, one.id, me) for one in chosen.values()),
+        lines=tuple(job_text(one.job, one.id, me) for one in chosen.values()),
         command=shlex.join(["scancel", "--", *chosen]),
         yes="cancel",
         act=Cancel(tuple(chosen.values())),
     )
 
 
-def job_words(job: QueuedJob, id: str, me: Me) -> str:
+def job_text(job: QueuedJob, id: str, me: Me) -> str:
     """One job in a line: number, whose, where, and last its name, in quotation marks: anything may stand there."""
-    whose = "your own" if job.uid == me.uid else f"OF {terminal.shortened(job.user, NAME_MOST)}"
+    owner = "your own" if job.uid == me.uid else f"OF {terminal.shortened(job.user, NAME_MOST)}"
     state = " ".join(job.states).lower()
     where = f"on {terminal.shortened(job.nodes, NAME_MOST)}" if job.nodes else "waiting"
-    return f'{id}  {whose}  {terminal.safe(state)}, {where}  "{terminal.shortened(job.name, NAME_MOST)}"'
+    return f'{id}  {owner}  {terminal.safe(state)}, {where}  "{terminal.shortened(job.name, NAME_MOST)}"'
 
 
 def _check_owner(job: QueuedJob, target: Target, me: Me) -> None:
@@ -201,7 +201,7 @@ class Scope(Struct, frozen=True):
     """Who would get a signal."""
 
     of: Literal["process", "step", "job", "script"]
-    words: str
+    target_text: str
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def scopes(target: Target, survey: Survey, me: Me) -> tuple[Scope, ...]:
     # Through srun one reaches one's own jobs and nobody else's.
     can_reach = (survey.source == "local" or (is_own and target.job_id is not None)) and not _is_mps(target)
     if process is not None and process.start_ticks is not None and can_reach and _is_there(target, survey):
-        found.append(Scope("process", process_words(target, me)))
+        found.append(Scope("process", process_text(target, me)))
     if process is not None and target.job_id is not None and (_STEP.fullmatch(target.step) or target.step == "batch"):
         what = "the script" if target.step == "batch" else f"every task of step {target.step}"
         found.append(Scope("step", f"{what} of job {job}, on all of its nodes"))
@@ -238,7 +238,7 @@ def _is_there(target: Target, survey: Survey) -> bool:
     return bool(_NODE.fullmatch(target.node)) and any(node.name == target.node for node in survey.nodes)
 
 
-def process_words(target: Target, me: Me) -> str:
+def process_text(target: Target, me: Me) -> str:
     """One process in a line: number, where, whose, and last its name, in quotation marks."""
     assert target.process is not None
     of = "your own" if target.owner == me.name else f"OF {terminal.shortened(target.owner, NAME_MOST)}"
@@ -259,7 +259,7 @@ def signalling(
     program: Sequence[str],
     *,
     uid: int | None,
-) -> Deed:
+) -> PlannedAction:
     """The question before a signal is sent; `job`: what Slurm's queue has of its job now; `uid`: whose a process has to
     be, None: this host does not know. Raises SlurmShareError where it does not, or where the job has ended, does not
     run, or is not of the user whose name stood on the screen."""
@@ -275,13 +275,13 @@ def signalling(
     act: ToProcess | ToTasks
     if scope.of == "process":
         act = _to_process(target, name, job, uid, () if is_here else program)
-        lines = [process_words(target, me)]
+        lines = [process_text(target, me)]
     else:
         assert job is not None
         act = ToTasks(name, tuple(_scancel(target, scope, name, job)), job)
-        lines = [scope.words, job_words(job, job.id, me)]
+        lines = [scope.target_text, job_text(job, job.id, me)]
     command = f"kill -{name} {act.process.pid}" if isinstance(act, ToProcess) and is_here else shlex.join(act.argv)
-    return Deed(
+    return PlannedAction(
         title=f"Send SIG{name}?",
         lines=(*lines, f"SIG{name}: {MEANINGS[name]}"),
         command=command,

@@ -21,8 +21,8 @@ from . import action_rules
 from .action_rules import (
     Action,
     Cancel,
-    Deed,
     Me,
+    PlannedAction,
     Scope,
     ToProcess,
     ToTasks,
@@ -50,12 +50,12 @@ class Commands:
 
     # ---- The questions ----
 
-    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> Deed:
+    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
         """What would be ended. Raises SlurmShareError, with the reason, where nothing can be."""
         self._check("cancel", targets, survey)
         return action_rules.cancelling(targets, self._queue(action_rules.wanted(targets)), self.me)
 
-    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> Deed:
+    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
         """What would be sent to whom. Raises SlurmShareError as `ask_cancel` does."""
         self._check("signal", [target], survey)
         if scope not in self.scopes(target, survey):
@@ -94,19 +94,19 @@ class Commands:
 
     # ---- The deed ----
 
-    def carry_out(self, deed: Deed) -> tuple[str, ...]:
+    def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
         """Do what a person has said yes to; what was done, in sentences. Raises SlurmShareError, with the reason, where
         nothing was, or nobody knows."""
         if self.readonly:
             raise UsageError("this dashboard is read-only: nothing is done")
-        act = deed.act
+        act = planned.act
         if isinstance(act, Cancel):
             return self._cancel(act)
         if act.job is not None:
             self._check_still(act.job)
         if isinstance(act, ToTasks):
             signals.through_scancel(act.argv)
-            return (f"Slurm was told: SIG{act.name} to {deed.lines[0]}",)
+            return (f"Slurm was told: SIG{act.name} to {planned.lines[0]}",)
         if not act.argv:
             signals.send(act.process, act.name)
         else:

@@ -14,14 +14,14 @@ from textual.css.query import NoMatches
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from slurm_share.load.text import count_words
+from slurm_share.load.text import count_text
 
 from . import action_keys, keymap, view_list
 from .place import TITLES, Place, ViewName
 from .time_keys import TimeKeys
 from .user_config import choice_of, choose_again
 from .view import View
-from .views.table import TableView, subject_words
+from .views.table import TableView, subject_text
 from .widgets.banner import Banner
 from .widgets.crumbs import Crumbs
 from .widgets.filter_line import FilterLine
@@ -31,7 +31,7 @@ from .widgets.line import Line
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import Status
 from .widgets.tabs import TABS, Tabs
-from .wire import AskPast, Details
+from .wire import AskRecorded, Details
 
 
 class Board(TimeKeys, inherit_bindings=False):
@@ -150,23 +150,23 @@ class Board(TimeKeys, inherit_bindings=False):
             self.query_one(Banner).show(picture)
             if view is not None:
                 view.draw(picture, self.place)
-        self.show_standing()
+        self.show_status()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Nothing is over it any more."""
         if self._is_late:
             self.draw()
 
-    def show_standing(self) -> None:
+    def show_status(self) -> None:
         """The lines above and below the view."""
         if self.dashboard.is_ending or self.app.screen is not self or not self.is_mounted:
             return
         grid = self.grid
-        hint = "" if grid is None or not grid.marks else f"{count_words(len(grid.marks), 'row')} marked"
+        hint = "" if grid is None or not grid.marks else f"{count_text(len(grid.marks), 'row')} marked"
         self.query_one(Crumbs).show(self.way)
         if self.dashboard.picture is not None:
-            self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.standing.held)
-        self.query_one(Status).show(replace(self.dashboard.standing, hint=hint))
+            self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)
+        self.query_one(Status).show(replace(self.dashboard.status, hint=hint))
         self.query_one(Keys).refresh()
 
     @property
@@ -286,7 +286,7 @@ class Board(TimeKeys, inherit_bindings=False):
             self.dashboard.say("nothing is flagged in this view")
         else:
             flag()
-            self.show_standing()
+            self.show_status()
 
     # --- Over the view ------------------------------------------------------------------------------------------------
 
@@ -300,10 +300,10 @@ class Board(TimeKeys, inherit_bindings=False):
             self.dashboard.say("there is nothing here to plot: put the cursor on a node, a GPU or a user")
             return
         feed = self.dashboard.feed
-        ask = (lambda wanted: feed.tell(AskPast(wanted))) if picture.is_replay else None
-        words = subject_words(subject, picture) + (" (SIMULATED)" if picture.is_simulated else "")
+        ask = (lambda wanted: feed.tell(AskRecorded(wanted))) if picture.is_replay else None
+        label = subject_text(subject, picture) + (" (SIMULATED)" if picture.is_simulated else "")
         closes = keymap.keys_of("trend", self.dashboard.keys)
-        self.app.push_screen(Trend(feed.history, subject, words, ask_past=ask, closes=closes))
+        self.app.push_screen(Trend(feed.history, subject, label, ask_recorded=ask, closes=closes))
 
     def action_charts(self) -> None:
         """Show the charts of the row under the cursor, or hide them; remembered."""
@@ -321,7 +321,7 @@ class Board(TimeKeys, inherit_bindings=False):
         grid = self.grid
         columns = () if grid is None else grid.columns
         self.app.push_screen(
-            Help(self.dashboard.keys, TITLES[self.place.view], columns, self.query_one(Status).words())
+            Help(self.dashboard.keys, TITLES[self.place.view], columns, self.query_one(Status).texts())
         )
 
     # --- Acting -------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class Board(TimeKeys, inherit_bindings=False):
         """Another table: its filter, its marks."""
         if isinstance(self.focused, Grid):
             self.query_one(FilterLine).show_for(self.focused)
-            self.show_standing()
+            self.show_status()
 
     @on(Grid.Moved)
     @on(Grid.Changed)
@@ -366,4 +366,4 @@ class Board(TimeKeys, inherit_bindings=False):
             self._ask_details()
         if isinstance(event, Grid.Changed) and event.grid.name:
             self.dashboard.memory.choose_table(event.grid.name, choice_of(event.grid))
-        self.show_standing()
+        self.show_status()

@@ -18,23 +18,23 @@ import msgspec
 
 from slurm_share.core.errors import CommandError, shown
 from slurm_share.core.process import Deadline, Stream, stream
-from slurm_share.load.sources.opening import Origin
+from slurm_share.load.sources.origin import Origin
 
 from . import wire
 from .history import History
 from .picture import Picture, put_together
 from .wire import (
-    AskPast,
+    AskRecorded,
     Begin,
-    Look,
+    FeedFailure,
     Part,
-    Past,
+    ReadNow,
+    RecordedPoints,
     Said,
     Seek,
     Step,
     Subject,
     Told,
-    Trouble,
 )
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ class Feed:
         self._child: Stream | None = None
         self._state: dict[type[Told], Told] = {}
         """What a new process has to be told again: each kind's last one."""
-        self._asked: dict[Subject, AskPast] = {}
+        self._asked: dict[Subject, AskRecorded] = {}
         """Questions without an answer."""
         self._posting = threading.Lock()
         self._post = post
-        self._kept: list[Picture | Trouble] = []
+        self._kept: list[Picture | FeedFailure] = []
         self._is_closing = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._reader: threading.Thread | None = None
@@ -115,9 +115,9 @@ class Feed:
         """Give an order. Never waits; a process that is started anew is told all that still holds, as is the one that
         comes after one that does not read."""
         with self._lock:
-            if isinstance(told, AskPast):
+            if isinstance(told, AskRecorded):
                 self._asked[told.subject] = told
-            elif not isinstance(told, Look | Step):
+            elif not isinstance(told, ReadNow | Step):
                 self._state[type(told)] = told
             if self._child is not None and not self._child.say(wire.line(told)):
                 self._child.kill()
@@ -155,7 +155,7 @@ class Feed:
             if not self._is_closing and not self.failure:
                 # A fault of ours, whose traceback the interpreter prints: a screen that grows old says why.
                 self.failure = "a fault of llload-tui: it reads nothing any more; start it again"
-                self._send(Trouble(self.failure, is_over=True))
+                self._send(FeedFailure(self.failure, is_over=True))
             with self._lock:
                 child, self._child = self._child, None
             if child is not None:
@@ -178,7 +178,7 @@ class Feed:
         while not self._is_closing:
             pause_s = self._pauses_s[min(self._failures, len(self._pauses_s) - 1)]
             self._failures += 1
-            self._send(Trouble(f"{why}; it is started again in {pause_s:g} s"))
+            self._send(FeedFailure(f"{why}; it is started again in {pause_s:g} s"))
             if select.select([self._wake], [], [], pause_s)[0]:
                 return
             try:
@@ -217,12 +217,12 @@ class Feed:
             self._parts.append(said)
         elif isinstance(said, Begin):
             self._first, self._parts = said, []
-        elif isinstance(said, Trouble):
+        elif isinstance(said, FeedFailure):
             if said.is_over:
                 self.failure = said.why
             self._send(said)
-        elif isinstance(said, Past):
-            self.history.add_past(said)
+        elif isinstance(said, RecordedPoints):
+            self.history.add_recorded(said)
             with self._lock:
                 self._asked.pop(said.subject, None)
         elif self._first is not None:
@@ -234,7 +234,7 @@ class Feed:
         self._forget()
         if not self._is_garbled:
             self._is_garbled = True
-            self._send(Trouble(NOT_UNDERSTOOD))
+            self._send(FeedFailure(NOT_UNDERSTOOD))
 
     def _take(self, begin: Begin, parts: Sequence[Part]) -> None:
         rows = tuple(row for part in parts for row in part.rows)
@@ -260,7 +260,7 @@ class Feed:
                 self._state[Seek] = Seek(picture.survey.taken)
         self._send(picture)
 
-    def _send(self, one: Picture | Trouble) -> None:
+    def _send(self, one: Picture | FeedFailure) -> None:
         with self._posting:
             if self._post is not None:
                 # An app that has just ended has no loop to call into; then nobody waits for this.
@@ -272,12 +272,12 @@ class Feed:
             self._kept.append(one)
 
 
-def _message(one: Picture | Trouble) -> Message:
-    from .messages import Arrived, Troubled
+def _message(one: Picture | FeedFailure) -> Message:
+    from .messages import Arrived, FeedFailed
 
     if isinstance(one, Picture):
         return Arrived(one)
-    return Troubled(one.why, is_over=one.is_over)
+    return FeedFailed(one.why, is_over=one.is_over)
 
 
 def _why_ended(child: Stream, code: int | None) -> str:

@@ -23,20 +23,20 @@ from slurm_share.core import config
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError, shown
 from slurm_share.load.rules.node_rows import rows_of
 from slurm_share.load.snapshot import Survey
-from slurm_share.load.sources.opening import Advisor, Origin
+from slurm_share.load.sources.origin import Advisor, Origin
 
 from . import wire
-from .recorded_history import PastReader
+from .recorded_history import RecordedReader
 from .scenes import Scene, open_scene
 from .wire import (
-    AskPast,
+    AskRecorded,
     Begin,
     End,
+    FeedFailure,
     Hold,
-    Look,
-    Past,
+    ReadNow,
+    RecordedPoints,
     Told,
-    Trouble,
 )
 
 TIMEOUT_S = 15.0
@@ -52,33 +52,33 @@ WITHOUT_SLURM = "llload-tui --source local shows this machine, llload-tui --demo
 Say = Callable[[wire.Said], None]
 
 
-class Ears:
+class CommandReader:
     """Orders, as a thread hears them."""
 
     def __init__(self) -> None:
-        self._heard: deque[Told] = deque()
+        self._received: deque[Told] = deque()
         self._came = threading.Condition()
         self.is_over = False
         """True: nobody is there any more."""
 
-    def hear(self, file: int, rest: bytes = b"") -> None:
+    def read(self, file: int, rest: bytes = b"") -> None:
         """Listen until the end of a file, of which `rest` has been read."""
         while True:
             *lines, rest = rest.split(b"\n")
             for line in lines:
                 # A line that is none is no order: a dashboard of another release would have been told at the start.
                 with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                    self.take_up(wire.told(line))
+                    self.add(wire.told(line))
             data = os.read(file, 65536)
             if not data:
                 break
             rest += data
         self.end()
 
-    def take_up(self, told: Told) -> None:
+    def add(self, told: Told) -> None:
         """One order."""
         with self._came:
-            self._heard.append(told)
+            self._received.append(told)
             self._came.notify()
 
     def end(self) -> None:
@@ -87,26 +87,31 @@ class Ears:
             self.is_over = True
             self._came.notify()
 
-    def orders(self, timeout_s: float | None) -> list[Told]:
+    def take(self, timeout_s: float | None) -> list[Told]:
         """What has come; waits for so long until something does."""
         with self._came:
-            self._came.wait_for(lambda: self._heard or self.is_over, timeout_s)
-            heard = list(self._heard)
-            self._heard.clear()
-        return heard
+            self._came.wait_for(lambda: self._received or self.is_over, timeout_s)
+            received = list(self._received)
+            self._received.clear()
+        return received
 
 
 class Watch:
     """Looks again and again, and obeys."""
 
     def __init__(
-        self, ears: Ears, say: Say, open_it: Callable[[], Scene], *, clock: Callable[[], float] = time.monotonic
+        self,
+        commands: CommandReader,
+        say: Say,
+        open_it: Callable[[], Scene],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ears, self._say, self._open, self._clock = ears, say, open_it, clock
+        self._commands, self._say, self._open, self._clock = commands, say, open_it, clock
         self._scene: Scene | None = None
         self._early: list[Told] = []
         """What was told before there was anything that could obey."""
-        self._past: PastReader | None = None
+        self._recorded: RecordedReader | None = None
         self._held = False
         self._due: float | None = 0.0
         """On our clock; None: there is nothing more to see."""
@@ -120,14 +125,14 @@ class Watch:
     def run(self) -> None:
         """Until nobody listens, or there is nothing to look at."""
         try:
-            while not self._ears.is_over:
-                for told in self._ears.orders(self._wait_s()):
+            while not self._commands.is_over:
+                for told in self._commands.take(self._wait_s()):
                     self._obey(told)
-                if not self._ears.is_over and self._wait_s() == 0.0 and not self._look():
+                if not self._commands.is_over and self._wait_s() == 0.0 and not self._read():
                     return
         finally:
-            if self._past is not None:
-                self._past.close()
+            if self._recorded is not None:
+                self._recorded.close()
             if self._scene is not None:
                 self._scene.close()
 
@@ -139,7 +144,7 @@ class Watch:
         return max(0.0, self._due - self._clock())
 
     def _obey(self, told: Told) -> None:
-        if isinstance(told, Look):
+        if isinstance(told, ReadNow):
             self._wanted = True
             if self._scene is not None:
                 self._scene.obey(told)
@@ -147,14 +152,14 @@ class Watch:
             self._held = told.held
         elif self._scene is None:
             self._early.append(told)
-        elif isinstance(told, AskPast):
-            self._ask_past(told, self._scene)
+        elif isinstance(told, AskRecorded):
+            self._ask_recorded(told, self._scene)
         else:
             self._wanted |= self._scene.obey(told)
             if not self._wanted and self._has_seen:
                 self._next()
 
-    def _look(self) -> bool:
+    def _read(self) -> bool:
         """One look; False: it was the last."""
         self._wanted, self._begun = False, self._clock()
         try:
@@ -175,7 +180,7 @@ class Watch:
                 why, is_usage = f"{why}; without Slurm {WITHOUT_SLURM}", True
             self._took_s = self._clock() - self._begun
             is_over = is_usage and not self._has_seen
-            self._say(Trouble(why, is_over))
+            self._say(FeedFailure(why, is_over))
             if is_over:
                 return False
             usual_s = None if self._scene is None else self._scene.pause_s(0.0)
@@ -192,7 +197,7 @@ class Watch:
         self._due = None if pause_s is None else self._begun + pause_s
 
     def _show(self, scene: Scene) -> None:
-        survey = scene.look(TIMEOUT_S)
+        survey = scene.read(TIMEOUT_S)
         self._tell(scene, survey, took_s=self._clock() - self._begun)
 
     def _tell(self, scene: Scene, survey: Survey, *, took_s: float, is_earlier: bool = False) -> None:
@@ -216,13 +221,13 @@ class Watch:
             self._say(part)
         self._say(End())
 
-    def _ask_past(self, told: AskPast, scene: Scene) -> None:
+    def _ask_recorded(self, told: AskRecorded, scene: Scene) -> None:
         if scene.file is None:
-            self._say(Past(told.subject, ()))
+            self._say(RecordedPoints(told.subject, ()))
             return
-        if self._past is None:
-            self._past = PastReader(scene.file, self._say)
-        self._past.ask(told.subject)
+        if self._recorded is None:
+            self._recorded = RecordedReader(scene.file, self._say)
+        self._recorded.ask(told.subject)
 
 
 def main() -> int:
@@ -248,15 +253,15 @@ def main() -> int:
         text += data
     first, _, rest = text.partition(b"\n")
     origin = msgspec.json.decode(first, type=Origin)
-    ears, done = Ears(), threading.Event()
+    commands, done = CommandReader(), threading.Event()
 
     def listen() -> None:
-        ears.hear(0, rest)
+        commands.read(0, rest)
         if not done.wait(END_S):
             os._exit(0)
 
     threading.Thread(target=listen, name="ears", daemon=True).start()
-    watch = Watch(ears, say, lambda: open_scene(origin, config.load().settings))
+    watch = Watch(commands, say, lambda: open_scene(origin, config.load().settings))
     try:
         watch.run()
     except BrokenPipeError:

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from . import points as measured
 from .picture import Picture
-from .wire import Past, Point, Subject
+from .wire import Point, RecordedPoints, Subject
 
 Of = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
 """A field of Point."""
@@ -33,7 +33,7 @@ VALUES_MOST = 6_000_000
 """Numbers of 4 bytes in each of the three: 70 MB in all, and then the oldest goes before its time."""
 NODES_WITH_GPUS = 2000
 """On a larger cluster GPUs and jobs have no history of their own."""
-PASTS_MOST = 8
+RECORDED_MOST = 8
 """Subjects of which what a recording has is kept."""
 _WIDTH = len(FIELDS)
 _NAN = math.nan
@@ -81,7 +81,7 @@ class History:
         self._ten: list[_Frame] = []
         """Minutes of the ten that are not over."""
         self._sparks: dict[tuple[Subject, Of, int], tuple[float | None, ...]] = {}
-        self._pasts: OrderedDict[Subject, tuple[Point, ...]] = OrderedDict()
+        self._recorded: OrderedDict[Subject, tuple[Point, ...]] = OrderedDict()
         self._number = 0
 
     @property
@@ -140,12 +140,12 @@ class History:
         recording what comes after it as well. Where it was not seen there is a point without figures."""
         with self._lock:
             fine, minutes, coarse = self._fine, self._minutes, self._coarse
-            past = self._pasts.get(subject)
-            if past is not None:
-                self._pasts.move_to_end(subject)
-        if past is not None:
-            now = fine[-1].taken if fine else past[-1].taken if past else 0.0
-            return past if span_s is None else tuple(one for one in past if now - span_s <= one.taken <= now)
+            recorded = self._recorded.get(subject)
+            if recorded is not None:
+                self._recorded.move_to_end(subject)
+        if recorded is not None:
+            now = fine[-1].taken if fine else recorded[-1].taken if recorded else 0.0
+            return recorded if span_s is None else tuple(one for one in recorded if now - span_s <= one.taken <= now)
         if not fine:
             return ()
         since = -math.inf if span_s is None else fine[-1].taken - span_s
@@ -162,19 +162,19 @@ class History:
                     found.append(point or Point(frame.taken))
         return tuple(found)
 
-    def add_past(self, past: Past) -> None:
+    def add_recorded(self, recorded: RecordedPoints) -> None:
         """Put in what a recording has of something: from then on it is what `points` answers for it."""
-        ordered = tuple(sorted(past.points, key=lambda point: point.taken))
+        ordered = tuple(sorted(recorded.points, key=lambda point: point.taken))
         with self._lock:
-            self._pasts[past.subject] = ordered
-            self._pasts.move_to_end(past.subject)
-            while len(self._pasts) > PASTS_MOST:
-                self._pasts.popitem(last=False)
+            self._recorded[recorded.subject] = ordered
+            self._recorded.move_to_end(recorded.subject)
+            while len(self._recorded) > RECORDED_MOST:
+                self._recorded.popitem(last=False)
 
-    def has_past(self, subject: Subject) -> bool:
+    def has_recorded(self, subject: Subject) -> bool:
         """Whether what the recording has of it is here."""
         with self._lock:
-            return subject in self._pasts
+            return subject in self._recorded
 
     def _go_back(self, taken: float) -> None:
         self._fine = tuple(frame for frame in self._fine if frame.taken < taken)

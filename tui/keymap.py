@@ -32,7 +32,7 @@ class Key:
     room: Room
     group: str
     """Heading in the help."""
-    words: str
+    label: str
     """One or two, for the last line of the screen."""
     help: str
     footer: int = 0
@@ -116,7 +116,7 @@ def bindings(room: Room) -> list[Binding]:
     from textual.binding import Binding
 
     return [
-        Binding(key.keys, key.action, key.words, show=key.footer > 0, priority=key.priority, id=key.id)
+        Binding(key.keys, key.action, key.label, show=key.footer > 0, priority=key.priority, id=key.id)
         for key in KEYS
         if key.room == room
     ]

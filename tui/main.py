@@ -23,10 +23,10 @@ from slurm_share.core.command import enter
 from slurm_share.core.errors import UsageError
 from slurm_share.node import processes
 
-from . import words
+from . import options
 from .feed import Feed
+from .options import PROGRAM, Wanted
 from .user_config import Memory, UserConfig, memory_file, read_config, read_remembered
-from .words import PROGRAM, Wanted
 
 if TYPE_CHECKING:
     from .app import Dashboard
@@ -43,21 +43,21 @@ PrintOnce = Callable[[Sequence[str]], int]
 
 def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
     """Run the command; `print_once` where there can be no dashboard."""
-    arguments = words.parser().parse_args(argv)
+    arguments = options.parser().parse_args(argv)
     return enter(PROGRAM, lambda: _run(arguments, print_once))
 
 
 def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
-    wanted = words.understood(arguments)
+    wanted = options.understood(arguments)
     config = read_config(wanted.config)
     why = no_screen(os.environ)
     if why:
-        found = words.as_llload(arguments)
+        found = options.as_llload(arguments)
         _say(f"{why}; this is llload {' '.join(found)}")
         return print_once(found)
     if wanted.no_color:
         os.environ["NO_COLOR"] = "1"
-    interval_s = wanted.origin.interval_s or config.interval or words.INTERVAL_S
+    interval_s = wanted.origin.interval_s or config.interval or options.INTERVAL_S
     feed = Feed(replace(wanted.origin, interval_s=interval_s))
     feed.start()
     with contextlib.closing(feed):
@@ -91,7 +91,7 @@ def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
 
     workarounds.draw_on_a_terminal()
     signs.choose(config.ascii, processes.read_begun_environ(), sys.__stdout__.encoding if sys.__stdout__ else None)
-    remembered, trouble = read_remembered(memory_file())
+    remembered, problem = read_remembered(memory_file())
     app = Dashboard(
         feed,
         commands=Commands(readonly=wanted.readonly or config.readonly),
@@ -106,8 +106,8 @@ def _show(feed: Feed, wanted: Wanted, config: UserConfig) -> int:
         if signal.getsignal(ends) is not signal.SIG_IGN:  # nohup
             signal.signal(ends, lambda number, _: _leave(app, number))
     app.run()
-    if trouble:
-        _say(trouble)
+    if problem:
+        _say(problem)
     _raise_if_over(feed)
     return app.return_code or names.EXIT_OK
 

@@ -20,7 +20,7 @@ class Arrived(Message):
         return isinstance(message, Arrived)
 
 
-class Troubled(Message):
+class FeedFailed(Message):
     """There is nothing new, and why; what is on the screen stays, and grows old visibly."""
 
     def __init__(self, why: str, *, is_over: bool = False) -> None:

@@ -90,7 +90,7 @@ def offers(dashboard: Program) -> Iterator[Offer]:
         ):
             continue
         written = keymap.signs(keymap.keys_of(key.id, dashboard.keys))
-        yield Offer(f"{key.group}: {key.words}", key.help, partial(dashboard.press, key), written)
+        yield Offer(f"{key.group}: {key.label}", key.help, partial(dashboard.press, key), written)
     grid = dashboard.board.grid
     if grid is not None:
         for column in grid.columns:

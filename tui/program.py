@@ -25,15 +25,15 @@ from slurm_share.core.errors import UsageError, shown
 
 from . import keymap, themes, workarounds
 from .history import History
-from .messages import Arrived, Troubled
+from .messages import Arrived, FeedFailed
 from .picture import Picture
 from .place import Place
 from .typed_ahead import TypedAhead
 from .user_config import Memory, UserConfig
 from .view import View
 from .widgets.grid import Grid
-from .widgets.status import Standing
-from .wire import Hold, Look, Told
+from .widgets.status import StatusState
+from .wire import Hold, ReadNow, Told
 
 if TYPE_CHECKING:
     from .actions import Commands
@@ -86,7 +86,7 @@ class MainScreen(Screen[None], inherit_bindings=False):
         """Draw the newest picture."""
         raise NotImplementedError
 
-    def show_standing(self) -> None:
+    def show_status(self) -> None:
         """Draw what the lines above and below the view say."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class Program(App[int]):
             commands.readonly = True
         self.keys = keymap.checked(self.config.keys)
         self.picture: Picture | None = None
-        self.standing = Standing(interval_s=self.config.interval or INTERVAL_S)
+        self.status = StatusState(interval_s=self.config.interval or INTERVAL_S)
         self._waiting: Picture | None = None
         """Came while paused."""
         self._keeping: threading.Thread | None = None
@@ -190,13 +190,13 @@ class Program(App[int]):
             self._keeping.start()
 
     def _keep(self) -> None:
-        if trouble := self.memory.keep():
+        if problem := self.memory.keep():
             with contextlib.suppress(RuntimeError):  # the dashboard has ended meanwhile, and its loop with it
-                self.call_later(self.say, trouble, severity="warning")
+                self.call_later(self.say, problem, severity="warning")
 
-    def say(self, words: str, *, severity: str = "information") -> None:
+    def say(self, label: str, *, severity: str = "information") -> None:
         """A note in the corner that goes away by itself. Strangers' text in it stays text."""
-        self.notify(terminal.safe(words), severity=severity, markup=False)  # type: ignore[arg-type]
+        self.notify(terminal.safe(label), severity=severity, markup=False)  # type: ignore[arg-type]
 
     def on_notify(self, event: Notify) -> None:
         """The same sentence stands there once, however often it is said, and never more than a few."""
@@ -215,7 +215,7 @@ class Program(App[int]):
         """A look."""
         if self.is_ending:
             return
-        is_wanted = not self.standing.held or self._is_asked or self.picture is None or message.picture.is_replay
+        is_wanted = not self.status.held or self._is_asked or self.picture is None or message.picture.is_replay
         if not is_wanted:
             self._waiting = message.picture
             return
@@ -224,30 +224,30 @@ class Program(App[int]):
     def take(self, picture: Picture) -> None:
         """From now on this is what is drawn."""
         self.picture, self._waiting, self._is_asked = picture, None, False
-        self.standing = replace(self.standing, picture=picture, trouble="")
+        self.status = replace(self.status, picture=picture, problem="")
         self.board.draw()
 
-    def on_troubled(self, message: Troubled) -> None:
+    def on_feed_failed(self, message: FeedFailed) -> None:
         """Nothing new, and why."""
         if self.is_ending:
             return
-        self.standing = replace(self.standing, trouble=message.why, over=message.is_over)
-        self.board.show_standing()
+        self.status = replace(self.status, problem=message.why, over=message.is_over)
+        self.board.show_status()
 
     def hold(self, held: bool) -> None:
         """Stand still, or go on, with what came meanwhile."""
-        if held == self.standing.held:
+        if held == self.status.held:
             return
-        self.standing = replace(self.standing, held=held)
+        self.status = replace(self.status, held=held)
         self.feed.tell(Hold(held))
         if not held and self._waiting is not None:
             self.take(self._waiting)
-        self.board.show_standing()
+        self.board.show_status()
 
-    def look(self) -> None:
+    def read_now(self) -> None:
         """Now, and not only when its time has come."""
         self._is_asked = True
-        self.feed.tell(Look())
+        self.feed.tell(ReadNow())
 
     # --- Actions ------------------------------------------------------------------------------------------------------
 

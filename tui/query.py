@@ -34,7 +34,7 @@ from .query_terms import (
     any_of,
     compared,
     not_of,
-    word,
+    text_term,
 )
 
 LONGEST = 500
@@ -43,7 +43,7 @@ DEEPEST = 30
 """Parentheses and `!` within one another."""
 
 _OPERATOR = re.compile(r"\s*(<=|>=|!=|!~|==|=|<|>|~)\s*")
-_WORD = re.compile(r'"([^"]*)"|([^\s&|()<>=~!"]+)')
+_TERM = re.compile(r'"([^"]*)"|([^\s&|()<>=~!"]+)')
 _VALUE = re.compile(r'"([^"]*)"|([^\s&|()"]+)')
 
 
@@ -138,7 +138,7 @@ class _Reader:
             self._depth -= 1
 
     def _term(self) -> Asked:
-        found = _WORD.match(self._text, self._at)
+        found = _TERM.match(self._text, self._at)
         if found is None:
             rest = self._rest()
             if not rest:
@@ -149,7 +149,7 @@ class _Reader:
         self._at = found.end()
         sign = None if found[1] is not None else _OPERATOR.match(self._text, self._at)
         if sign is None:
-            asked, searched = word(found[1] if found[1] is not None else found[2], self._columns)
+            asked, searched = text_term(found[1] if found[1] is not None else found[2], self._columns)
             self.used |= searched
             return asked
         name = found[2]

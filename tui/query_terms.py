@@ -90,7 +90,7 @@ def not_of(part: Asked) -> Asked:
 # --- Words and comparisons --------------------------------------------------------------------------------------------
 
 
-def word(text: str, columns: Sequence[Column[Any]]) -> tuple[Asked, set[str]]:
+def text_term(text: str, columns: Sequence[Column[Any]]) -> tuple[Asked, set[str]]:
     """In any column of texts, and the ids of those; figures, bars and sparklines are asked by their column's name."""
     low = text.casefold()
     searched = [one for one in columns if not one.right and one.bar is None and one.spark is None]

@@ -15,16 +15,16 @@ from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import NodeLoad, Survey
 
 from .points import point_of
-from .wire import Past, Point, Subject
+from .wire import Point, RecordedPoints, Subject
 
 POINTS_MOST = 1000
 """More than a plot has columns. Of a longer recording, surveys at even distances are read."""
 
 
-class PastReader:
+class RecordedReader:
     """Reads in a thread of its own. Whoever asks anew while it reads wants no answer any more to what was asked."""
 
-    def __init__(self, file: Path, say: Callable[[Past], None]) -> None:
+    def __init__(self, file: Path, say: Callable[[RecordedPoints], None]) -> None:
         self._file, self._say = file, say
         self._asked: Subject | None = None
         self._is_over = False
@@ -52,7 +52,7 @@ class PastReader:
                 while (subject := self._next()) is not None:
                     points = self._points(recording, places, subject)
                     if points is not None:
-                        self._say(Past(subject, points))
+                        self._say(RecordedPoints(subject, points))
             finally:
                 recording.close()
 

@@ -15,14 +15,14 @@ from slurm_share.core import nodelist
 from slurm_share.core.errors import StateError, UsageError, shown
 from slurm_share.core.settings import Settings
 from slurm_share.load.snapshot import NodeLoad, Survey
-from slurm_share.load.sources.opening import Looker, Origin, open_looker
+from slurm_share.load.sources.origin import Origin, SurveySource, open_survey_source
 from slurm_share.load.sources.replay import Replay
 
 from .wire import (
     Details,
     Every,
-    Look,
     Position,
+    ReadNow,
     Seek,
     Speed,
     Step,
@@ -41,11 +41,11 @@ GAP_MOST_S = 10.0
 FRAME_S = 0.2
 """Of a recording played fast, surveys that would be seen for less are left out."""
 SPEEDS = (1 / 64, 1024.0)
-DEMO_PAST_S, DEMO_PAST_STEP_S = 600.0, 20.0
+DEMO_EARLIER_S, DEMO_EARLIER_STEP_S = 600.0, 20.0
 """So far back a demonstration has a past, in looks so far apart: ten minutes are what a line of history shows."""
-DEMO_PAST_NODES = 48
+DEMO_EARLIER_NODES = 48
 """Of a larger one that would be seen as a pause at the start."""
-Open = Callable[[Origin, Settings], Looker]
+Open = Callable[[Origin, Settings], SurveySource]
 
 
 class Scene(Protocol):
@@ -61,7 +61,7 @@ class Scene(Protocol):
         """What was before the first look, oldest first, where that is known at no cost."""
         ...
 
-    def look(self, timeout_s: float) -> Survey:
+    def read(self, timeout_s: float) -> Survey:
         """The next look."""
         ...
 
@@ -84,7 +84,7 @@ class Live:
     position: Position | None = None
     file: Path | None = None
 
-    def __init__(self, origin: Origin, settings: Settings, open_it: Open = open_looker) -> None:
+    def __init__(self, origin: Origin, settings: Settings, open_it: Open = open_survey_source) -> None:
         self._origin, self._settings, self._open = origin, settings, open_it
         self._every_s = max(LEAST_S, origin.interval_s or settings.agent_interval_s)
         self._wanted = False
@@ -92,7 +92,7 @@ class Live:
         self._may_be_large = origin.everybody and not (origin.nodes or origin.jobs or is_local)
         self._is_large = self._may_be_large and (not origin.demo or origin.demo_nodes > LARGE_NODES)
         """Taken for granted until the first look: lines are cheap on any cluster."""
-        self._lookers: dict[bool, Looker] = {}
+        self._sources: dict[bool, SurveySource] = {}
         """Two at most: lines, and details. Going to and fro asks Slurm no more often than each of them would."""
         self.details = False
 
@@ -103,12 +103,12 @@ class Live:
     def earlier(self) -> Iterable[Survey]:
         """A demonstration has been there before; a cluster is not known before it is looked at."""
         origin = self._origin
-        if not origin.demo or origin.demo_nodes > DEMO_PAST_NODES:
+        if not origin.demo or origin.demo_nodes > DEMO_EARLIER_NODES:
             return
         from slurm_share.load.sources.demo import Demo
 
         now = time.time()
-        for ago_s in range(int(DEMO_PAST_S), 0, -int(DEMO_PAST_STEP_S)):
+        for ago_s in range(int(DEMO_EARLIER_S), 0, -int(DEMO_EARLIER_STEP_S)):
             yield Demo(
                 user=origin.user,
                 everybody=origin.everybody,
@@ -116,14 +116,14 @@ class Live:
                 jobs=origin.jobs,
                 count=origin.demo_nodes,
                 clock=partial(float, now - ago_s),
-            ).look()
+            ).read()
 
-    def look(self, timeout_s: float) -> Survey:
+    def read(self, timeout_s: float) -> Survey:
         """Raises as the Looker does."""
         self.details = self._is_detailed
-        if self.details not in self._lookers:
-            self._lookers[self.details] = self._open(replace(self._origin, details=self.details), self._settings)
-        survey = self._lookers[self.details].look(timeout_s)
+        if self.details not in self._sources:
+            self._sources[self.details] = self._open(replace(self._origin, details=self.details), self._settings)
+        survey = self._sources[self.details].read(timeout_s)
         if self._may_be_large:
             self._is_large = len(survey.nodes) > LARGE_NODES
         return survey if self.details else lines_only(survey)
@@ -135,12 +135,12 @@ class Live:
         elif isinstance(told, Details):
             self._wanted = told.wanted
             return self._is_detailed and not self.details
-        elif isinstance(told, Look):
-            from slurm_share.load.sources.surveys import Surveyor
+        elif isinstance(told, ReadNow):
+            from slurm_share.load.sources.survey_reader import SurveyReader
 
-            for looker in self._lookers.values():
-                if isinstance(looker, Surveyor):
-                    looker.ask_again()
+            for source in self._sources.values():
+                if isinstance(source, SurveyReader):
+                    source.ask_again()
         return False
 
     def pause_s(self, took_s: float) -> float | None:
@@ -149,9 +149,9 @@ class Live:
 
     def close(self) -> None:
         """End what was started for the looks."""
-        for looker in self._lookers.values():
-            looker.close()
-        self._lookers.clear()
+        for source in self._sources.values():
+            source.close()
+        self._sources.clear()
 
 
 class Played:
@@ -162,7 +162,7 @@ class Played:
         assert origin.replay is not None
         self.file: Path | None = Path(origin.replay)
         try:
-            replay = open_looker(origin, settings)
+            replay = open_survey_source(origin, settings)
         except StateError as error:
             raise UsageError(str(error)) from error
         assert isinstance(replay, Replay)
@@ -176,12 +176,12 @@ class Played:
         self.position: Position | None = None
 
     def earlier(self) -> Iterable[Survey]:
-        """Nothing: AskPast has all of it."""
+        """Nothing: AskRecorded has all of it."""
         return ()
 
-    def look(self, timeout_s: float) -> Survey:
+    def read(self, timeout_s: float) -> Survey:
         """The next survey. Raises UsageError for a node that the first one does not have, StateError."""
-        survey = self._replay.look(timeout_s)
+        survey = self._replay.read(timeout_s)
         self._taken = survey.taken
         if self._nodes:
             survey = replace(survey, nodes=self._chosen(survey))

@@ -15,7 +15,7 @@ from slurm_share.load.rules.job_rows import JobRow, UserRow
 from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import Advice
 from slurm_share.load.text import NONE, UNKNOWN, known
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import percent as percent_text
 
 from .history import History, Of
 from .widgets import signs
@@ -42,14 +42,14 @@ def nodes(history: History) -> tuple[Column[NodeRow], ...]:
     trends: tuple[Column[NodeRow], ...] = (
         Column(
             "cpu_trend", "CPU 10 MIN", "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs",
-            text=lambda row: percent_words(of_nodes.cpu_percent(row)),
+            text=lambda row: percent_text(of_nodes.cpu_percent(row)),
             value=of_nodes.cpu_percent,
             spark=partial(spark, "cpu_load_percent"),
             unit="%", least=10, most=20, goes=12, sorts_down=True,
         ),
         Column(
             "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs",
-            text=lambda row: percent_words(of_nodes.gpu_percent(row)),
+            text=lambda row: percent_text(of_nodes.gpu_percent(row)),
             value=of_nodes.gpu_percent,
             spark=partial(spark, "gpu_load_percent"),
             unit="%", least=10, most=20, goes=11, sorts_down=True,
@@ -67,14 +67,14 @@ def users(history: History) -> tuple[Column[UserRow], ...]:
     trends: tuple[Column[UserRow], ...] = (
         Column(
             "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, 0 to 100 percent of GPUs with a process",
-            text=lambda row: percent_words(row.gpu_percent),
+            text=lambda row: percent_text(row.gpu_percent),
             value=lambda row: row.gpu_percent,
             spark=partial(spark, "gpu_load_percent"),
             unit="%", least=10, most=20, goes=10, sorts_down=True,
         ),
         Column(
             "cpu_trend", "CPU 10 MIN", "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes",
-            text=lambda row: percent_words(row.cpu_percent),
+            text=lambda row: percent_text(row.cpu_percent),
             value=lambda row: row.cpu_percent,
             spark=partial(spark, "cpu_load_percent"),
             unit="%", least=10, most=20, goes=11, sorts_down=True,

@@ -30,10 +30,12 @@ def _texts(*, muted: str, cursor: tuple[str, str], **colours: str) -> dict[str, 
     }
 
 
-def _theme(name: str, *, dark: bool, ground: tuple[str, str, str], words: tuple[str, str], **colours: str) -> Theme:
-    """`ground`: background, surface, panel; `words`: foreground, muted."""
+def _theme(
+    name: str, *, dark: bool, ground: tuple[str, str, str], text_colours: tuple[str, str], **colours: str
+) -> Theme:
+    """`ground`: background, surface, panel; `text_colours`: foreground, muted."""
     background, surface, panel = ground
-    foreground, muted = words
+    foreground, muted = text_colours
     return Theme(
         name=name,
         dark=dark,
@@ -89,7 +91,7 @@ THEMES: tuple[Theme, ...] = (
         DARK,
         dark=True,
         ground=("#14171a", "#1b1f24", "#242a31"),
-        words=("#e4e7ea", "#a7b0ba"),
+        text_colours=("#e4e7ea", "#a7b0ba"),
         primary="#7cb7ff",
         secondary="#9fb4cc",
         accent="#6fd3e8",
@@ -101,7 +103,7 @@ THEMES: tuple[Theme, ...] = (
         LIGHT,
         dark=False,
         ground=("#fafafa", "#f1f2f4", "#e6e9ed"),
-        words=("#1c2126", "#525b66"),
+        text_colours=("#1c2126", "#525b66"),
         primary="#0a58a8",
         secondary="#43566b",
         accent="#006a7d",
@@ -113,7 +115,7 @@ THEMES: tuple[Theme, ...] = (
         HIGH_CONTRAST,
         dark=True,
         ground=("#000000", "#000000", "#1a1a1a"),
-        words=("#ffffff", "#dddddd"),
+        text_colours=("#ffffff", "#dddddd"),
         primary="#ffff00",
         secondary="#ffffff",
         accent="#00ffff",
@@ -126,7 +128,7 @@ THEMES: tuple[Theme, ...] = (
         COLOUR_BLIND,
         dark=True,
         ground=("#101317", "#171b20", "#20262d"),
-        words=("#eceff2", "#aab4be"),
+        text_colours=("#eceff2", "#aab4be"),
         primary="#56b4e9",
         secondary="#a9b7c4",
         accent="#56b4e9",

@@ -18,21 +18,21 @@ class TimeKeys(MainScreen, inherit_bindings=False):
 
     def action_pause(self) -> None:
         """Stand still, or go on."""
-        self.dashboard.hold(not self.dashboard.standing.held)
+        self.dashboard.hold(not self.dashboard.status.held)
 
     def action_look(self) -> None:
         """Now."""
-        self.dashboard.look()
+        self.dashboard.read_now()
 
     def action_interval(self, by: int) -> None:
         """The next longer or shorter interval."""
-        now = self.dashboard.standing.interval_s
+        now = self.dashboard.status.interval_s
         longer = [one for one in INTERVALS_S if one > now]
         shorter = [one for one in INTERVALS_S if one < now]
         wanted = (longer[:1] if by > 0 else shorter[-1:]) or [now]
-        self.dashboard.standing = replace(self.dashboard.standing, interval_s=wanted[0])
+        self.dashboard.status = replace(self.dashboard.status, interval_s=wanted[0])
         self.dashboard.feed.tell(Every(wanted[0]))
-        self.show_standing()
+        self.show_status()
 
     def _is_replay(self) -> bool:
         picture = self.dashboard.picture

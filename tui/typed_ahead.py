@@ -40,7 +40,7 @@ class TypedAhead:
         """The one whose turn it is."""
         self._busy: asyncio.Task[None] | None = None
         self._begun = asyncio.Event()
-        self._opening: asyncio.Event | None = None
+        self._lookup: asyncio.Event | None = None
 
     def begin(self) -> None:
         """There is a view, and keys that were pressed before there was one have something to be for."""
@@ -55,7 +55,7 @@ class TypedAhead:
         """Whether it has to wait, and is kept for later. Those that act whatever is open wait for nothing."""
         if event is self._now or self._is_for_all(event):
             return False
-        if self._busy is not None or self._opening is not None or not self._begun.is_set():
+        if self._busy is not None or self._lookup is not None or not self._begun.is_set():
             self._waiting.append(event)
             self._begin_to_give()
             return True
@@ -63,15 +63,15 @@ class TypedAhead:
             self._begin_to_give()
         return False
 
-    def opening(self) -> None:
+    def begin_lookup(self) -> None:
         """Something will be opened that has to be looked up first: what is typed now is for that, not for the table."""
-        self._opening = asyncio.Event()
+        self._lookup = asyncio.Event()
 
-    def opened(self) -> None:
+    def end_lookup(self) -> None:
         """It is there, or will not come."""
-        if self._opening is not None:
-            self._opening.set()
-            self._opening = None
+        if self._lookup is not None:
+            self._lookup.set()
+            self._lookup = None
 
     def close(self) -> None:
         """Nothing is acted on any more."""
@@ -132,11 +132,11 @@ class TypedAhead:
             is_quiet = after is before and not any(pump.message_queue_size for pump in pumps)
             if is_quiet and number + 1 >= ROUNDS_LEAST:
                 break
-        if (opening := self._opening) is not None:
+        if (lookup := self._lookup) is not None:
             try:
-                await asyncio.wait_for(opening.wait(), PATIENCE_S)
+                await asyncio.wait_for(lookup.wait(), PATIENCE_S)
             except TimeoutError:
-                self.opened()
+                self.end_lookup()
             else:
                 await self._settled()
 

@@ -241,8 +241,8 @@ class Memory:
         with self._lock:
             chosen, self._chosen = self._chosen, {}
             tables, self._tables = self._tables, {}
-        there, trouble = read_remembered(file)
-        if trouble:
+        there, problem = read_remembered(file)
+        if problem:
             _lay_aside(file)
         why = write_remembered(file, changed(there, tables={**there.tables, **tables}, **chosen))
         if why:

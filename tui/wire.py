@@ -91,7 +91,7 @@ class End(Struct, frozen=True, gc=False, tag=True):
     """That was all of it."""
 
 
-class Trouble(Struct, frozen=True, gc=False, tag=True):
+class FeedFailure(Struct, frozen=True, gc=False, tag="Trouble"):
     """A look that failed, in words; the next one is tried in its time."""
 
     why: str
@@ -99,19 +99,19 @@ class Trouble(Struct, frozen=True, gc=False, tag=True):
     """True: there is no next one, because what was asked for cannot be, or the dashboard does not listen any more."""
 
 
-class Past(Struct, frozen=True, gc=False, tag=True):
-    """The answer to AskPast: of a recording everything before and after, where nothing is recorded nothing."""
+class RecordedPoints(Struct, frozen=True, gc=False, tag="Past"):
+    """The answer to AskRecorded: of a recording everything before and after, where nothing is recorded nothing."""
 
     subject: Subject
     points: tuple[Point, ...]
 
 
-Said = Begin | Part | End | Trouble | Past
+Said = Begin | Part | End | FeedFailure | RecordedPoints
 
 # --- To it ------------------------------------------------------------------------------------------------------------
 
 
-class Look(Struct, frozen=True, gc=False, tag=True):
+class ReadNow(Struct, frozen=True, gc=False, tag="Look"):
     """Now, and not only when its time has come."""
 
 
@@ -151,13 +151,13 @@ class Speed(Struct, frozen=True, gc=False, tag=True):
     factor: float
 
 
-class AskPast(Struct, frozen=True, gc=False, tag=True):
+class AskRecorded(Struct, frozen=True, gc=False, tag="AskPast"):
     """What is recorded of it."""
 
     subject: Subject
 
 
-Told = Look | Every | Details | Hold | Step | Seek | Speed | AskPast
+Told = ReadNow | Every | Details | Hold | Step | Seek | Speed | AskRecorded
 
 _encoder = msgspec.json.Encoder()
 _said = msgspec.json.Decoder(Said)

@@ -42,11 +42,11 @@ _VERSION = re.compile(r"^#define SLURM_VERSION_NUMBER (0x[0-9a-fA-F]+)", re.MULT
 @modes.usual_umask()
 def main() -> int:
     """Fetch; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
-    words = argparse.ArgumentParser(prog="packaging/build.sh")
-    words.add_argument("target", type=Path)
-    words.add_argument("--leave-out", choices=SUITES, action="append", default=[])
-    words.add_argument("--slurm-include", type=Path, action="append", default=[])
-    given = words.parse_args()
+    parser = argparse.ArgumentParser(prog="packaging/build.sh")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--leave-out", choices=SUITES, action="append", default=[])
+    parser.add_argument("--slurm-include", type=Path, action="append", default=[])
+    given = parser.parse_args()
     try:
         suites = [suite for suite in SUITES if suite not in given.leave_out]
         fetch(given.target, suites, given.slurm_include, cache(), to_stderr)

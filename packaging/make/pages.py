@@ -19,7 +19,7 @@ ADMIN_COMMANDS = ("slurm-share",)
 PARSERS = {
     "llmapreduce": "slurm_share.cli.llmapreduce_options",
     "slurm_share": "slurm_share.cli.main",
-    "llload_tui": "slurm_share_tui.words",
+    "llload_tui": "slurm_share_tui.options",
 }
 """The module of a command's parser, by its function in `slurm_share.cli.start`, where it is not of the same name."""
 _HIDDEN = argparse.SUPPRESS
@@ -47,9 +47,9 @@ def main() -> None:
             )
         parser = _parser(where)
         parser.prog = name
-        _put(f"{target}/bash-completion/completions/{name}", shell_words(parser, "bash"))
-        _put(f"{target}/zsh/vendor-completions/_{name}", shell_words(parser, "zsh"))
-        _put(f"{target}/fish/vendor_completions.d/{name}.fish", fish_words(parser, name))
+        _put(f"{target}/bash-completion/completions/{name}", shell_completion(parser, "bash"))
+        _put(f"{target}/zsh/vendor-completions/_{name}", shell_completion(parser, "zsh"))
+        _put(f"{target}/fish/vendor_completions.d/{name}.fish", fish_completion(parser, name))
 
 
 def _parser(where: str) -> argparse.ArgumentParser:
@@ -100,7 +100,7 @@ def page(parser: argparse.ArgumentParser, version: str) -> str:
     return made
 
 
-def shell_words(parser: argparse.ArgumentParser, shell: str) -> str:
+def shell_completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """Completion for bash or zsh."""
     import shtab  # type: ignore[import-not-found]
 
@@ -123,7 +123,7 @@ def _name_files(parser: argparse.ArgumentParser) -> None:
             action.complete = {"zsh": "_files"}  # type: ignore[attr-defined]
 
 
-def fish_words(parser: argparse.ArgumentParser, name: str) -> str:
+def fish_completion(parser: argparse.ArgumentParser, name: str) -> str:
     """Completion for fish: options, the words they take, and sub-commands to any depth."""
     return "".join(f"{line}\n" for line in _fish(parser, name, ()))
 

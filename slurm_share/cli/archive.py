@@ -14,7 +14,7 @@ from ..history import records
 
 SOURCES = ("agents", "prometheus", "local")
 """Those that show everybody's load."""
-LOOK_S = 60.0
+READ_S = 60.0
 LOCK_S = 60.0
 """For another archiver to be through."""
 EPILOG = """\

@@ -17,7 +17,7 @@ from ..core.errors import SlurmShareError, UsageError
 
 if TYPE_CHECKING:
     from ..doctor.facts.records import Facts, Finding
-    from ..doctor.fixes import Mended
+    from ..doctor.fixes import FixResult
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3
@@ -101,16 +101,16 @@ def _examine(arguments: argparse.Namespace) -> int:
     if arguments.explain is not None:
         terminal.print_lines(page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
         return names.EXIT_OK
-    without = _known(word for given in arguments.without for word in given.split(",") if word)
+    without = _known(argument for given in arguments.without for argument in given.split(",") if argument)
     if arguments.fix and os.geteuid() != 0:
         raise UsageError("--fix is for root")
     from ..doctor import examination
 
-    facts, findings, mended = examination.examine(tuple(arguments.role or ()), without, fix=arguments.fix)
+    facts, findings, results = examination.examine(tuple(arguments.role or ()), without, fix=arguments.fix)
     if arguments.json:
-        print(json.dumps(as_json(facts, findings, mended), indent=2))
+        print(json.dumps(as_json(facts, findings, results), indent=2))
     else:
-        terminal.print_lines(as_lines(facts, findings, mended, quiet=arguments.quiet, verbose=arguments.verbose))
+        terminal.print_lines(as_lines(facts, findings, results, quiet=arguments.quiet, verbose=arguments.verbose))
     return every.exit_code(findings)
 
 
@@ -133,10 +133,10 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
 
 def counts(findings: Collection[Finding]) -> dict[str, int]:
     """How many of each outcome."""
-    return {word: sum(one.outcome == word for one in findings) for word in ("PASS", "WARN", "FAIL", "SKIP")}
+    return {outcome: sum(one.outcome == outcome for one in findings) for outcome in ("PASS", "WARN", "FAIL", "SKIP")}
 
 
-def as_json(facts: Facts, findings: Collection[Finding], mended: Iterable[Mended]) -> dict[str, Any]:
+def as_json(facts: Facts, findings: Collection[Finding], results: Iterable[FixResult]) -> dict[str, Any]:
     """Everything, for programs."""
     version = facts.slurm.version
     return {
@@ -146,7 +146,7 @@ def as_json(facts: Facts, findings: Collection[Finding], mended: Iterable[Mended
         "root": facts.is_root,
         "slurm": version if isinstance(version, str) else None,
         "counts": counts(findings),
-        "fixed": [{"what": one.what, "problem": one.problem} for one in mended],
+        "fixed": [{"what": one.what, "problem": one.problem} for one in results],
         "findings": [
             {"check": one.check, "outcome": one.outcome, "what": one.what, "fix": one.fix} for one in findings
         ],
@@ -154,26 +154,26 @@ def as_json(facts: Facts, findings: Collection[Finding], mended: Iterable[Mended
 
 
 def as_lines(
-    facts: Facts, findings: Collection[Finding], mended: Iterable[Mended], *, quiet: bool, verbose: bool
+    facts: Facts, findings: Collection[Finding], results: Iterable[FixResult], *, quiet: bool, verbose: bool
 ) -> list[str]:
     """The same for a person."""
     from ..doctor.checks.every import ORDER
 
-    lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in mended]
+    lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in results]
     if quiet:
-        wrong = [one for word in ("FAIL", "WARN") for one in findings if one.outcome == word]
+        wrong = [one for outcome in ("FAIL", "WARN") for one in findings if one.outcome == outcome]
         return [terminal.safe(line) for line in lines + [f"{one.outcome} {_said(one)}; {one.fix}" for one in wrong]]
     version = facts.slurm.version
     slurm = f"Slurm {version}" if isinstance(version, str) else "Slurm's release unknown"
     who = "" if facts.is_root else ", not as root"
     lines.append(f"{facts.host}: {' and '.join(facts.roles)} node, {slurm}{who}")
-    for word in ORDER:
-        if word == "PASS" and not verbose:
+    for outcome in ORDER:
+        if outcome == "PASS" and not verbose:
             continue
         for one in findings:
-            if one.outcome == word:
-                lines += [f"{word}  {_said(one)}", *([f"      fix: {one.fix}"] if one.fix else [])]
-    lines.append(", ".join(f"{number} {word}" for word, number in counts(findings).items()))
+            if one.outcome == outcome:
+                lines += [f"{outcome}  {_said(one)}", *([f"      fix: {one.fix}"] if one.fix else [])]
+    lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts(findings).items()))
     return [terminal.safe(line) for line in lines]
 
 

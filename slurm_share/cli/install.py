@@ -16,7 +16,7 @@ from ..core.terminal import print_lines
 from ..install.apply import apply, check
 from ..install.present import named_hooks, named_lua
 from ..install.report import Action, InstallReport, Report
-from ..install.rules.choices import WORDS
+from ..install.rules.choices import CHOICES
 from ..install.rules.shards import SHARDS_PER_GPU
 from ..install.text import Wanted, harmless
 from ..install.undo import undo
@@ -61,7 +61,7 @@ def add_to(commands: Any) -> None:
         "--with",
         dest="taken",
         action="append",
-        choices=WORDS,
+        choices=CHOICES,
         default=[],
         help="also a line that changes other people's jobs; --check says which a site lacks, and what each changes",
     )

@@ -20,17 +20,17 @@ from .progress_line import LauncherLine
 
 def add_to(commands: Any) -> None:
     """Add the sub-command's words."""
-    words = commands.add_parser(
+    parser = commands.add_parser(
         "launch",
         help="run a node's part of a run that llsub or llmapreduce has made (their scripts call it)",
         description="Runs, on this node, the processes of a run: a folder LLSUB.N or MAPRED.N. What is done there is "
         "not done again.",
     )
-    words.add_argument("folder", type=Path, help="the run's folder")
-    words.add_argument(
+    parser.add_argument("folder", type=Path, help="the run's folder")
+    parser.add_argument(
         "--summary", action="store_true", help="run nothing: count what all nodes have written, 0 if every task is done"
     )
-    words.set_defaults(run=_run)
+    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -51,7 +51,7 @@ exit codes
 
 def parser() -> argparse.ArgumentParser:
     """The command's words."""
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Nodes, cores and GPUs that nobody uses,\nand that are not on a node that another user has alone.",
         epilog=EXAMPLES,
@@ -59,12 +59,12 @@ def parser() -> argparse.ArgumentParser:
         add_help=False,
         allow_abbrev=False,
     )
-    words.add_argument("-p", "--partition", metavar="NAME", help="only this partition, or several, with commas")
-    words.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
-    words.add_argument("--json", action="store_true", help="for programs")
-    words.add_argument("--help", action="help", help="show this help message and exit")
-    version.add_to(words)
-    return words
+    parser.add_argument("-p", "--partition", metavar="NAME", help="only this partition, or several, with commas")
+    parser.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--help", action="help", help="show this help message and exit")
+    version.add_to(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:

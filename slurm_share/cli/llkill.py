@@ -39,18 +39,18 @@ exit codes
 
 def parser() -> argparse.ArgumentParser:
     """The command's words."""
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="End jobs.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    words.add_argument("what", nargs="*", metavar="JOB|FOLDER", help="jobs, or the folder of a run")
-    words.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")
-    words.add_argument("--all", action="store_true", help="all my jobs")
-    version.add_to(words)
-    return words
+    parser.add_argument("what", nargs="*", metavar="JOB|FOLDER", help="jobs, or the folder of a run")
+    parser.add_argument("-u", "--user", metavar="USER", help="all jobs of this user")
+    parser.add_argument("--all", action="store_true", help="all my jobs")
+    version.add_to(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,8 +76,8 @@ def end_jobs(arguments: argparse.Namespace) -> int:
     for job_id, why in refused.items():
         job = owners[job_id]
         name = terminal.shortened(job.name, NAME_MOST)
-        whose = "" if job.uid == os.geteuid() else f" of {terminal.safe(job.user)}"
-        problems.append(f"job {job_id} ({name}){whose} was not ended; Slurm says: {terminal.safe(why)}")
+        of_user = "" if job.uid == os.geteuid() else f" of {terminal.safe(job.user)}"
+        problems.append(f"job {job_id} ({name}){of_user} was not ended; Slurm says: {terminal.safe(why)}")
     for problem in problems:
         print(f"{PROGRAM}: {problem}", file=sys.stderr)
     return 1 if problems else names.EXIT_OK

@@ -27,8 +27,8 @@ from ..load.output.view import View, is_color_wanted
 from ..load.rules import choice, idle
 from ..load.rules import figures as numbers
 from ..load.snapshot import Advice, AdviceReport, Survey, render
-from ..load.sources import opening
-from ..load.sources.opening import DEMO_NODES, Advisor, Looker, Origin
+from ..load.sources import origin
+from ..load.sources.origin import DEMO_NODES, Advisor, Origin, SurveySource
 from ..load.text import fold, wrapped
 from . import llload_watch
 
@@ -75,15 +75,15 @@ exit codes
 
 def parser() -> argparse.ArgumentParser:
     """The command's words."""
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="The load of the nodes that your jobs run on, one line each.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version_option.add_to(words)
-    what = words.add_argument_group("what")
+    version_option.add_to(parser)
+    what = parser.add_argument_group("what")
     what.add_argument("-g", "--gpu", action="store_true", help="with the GPUs")
     what.add_argument("--detail", action="store_true", help="a line for each GPU, then the jobs")
     what.add_argument("--processes", action="store_true", help="the processes on the GPUs as well")
@@ -94,13 +94,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="JOB",
         help="how many processes a node should run, and why: for this job, or for all of mine",
     )
-    which = options.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
+    which = options.add_which(parser, nodes="these, as Slurm writes them: n[1-3,7]; with their jobs")
     which.add_argument("-t", "--top", metavar="N", help="the N with the highest CPU load per CPU, or first by --sort")
     which.add_argument("--flagged", action="store_true", help="those outside the bands of good load, or in trouble")
     which.add_argument(
         "--sort", metavar="COLUMN", help="by hostname, cores_used, load, gpu_load, gpumem_free ...; COLUMN:desc"
     )
-    form = words.add_argument_group("form")
+    form = parser.add_argument_group("form")
     forms = form.add_mutually_exclusive_group()
     forms.add_argument("-q", "--quiet", action="store_true", help="the nodes' lines alone, for a log")
     forms.add_argument("--json", action="store_true", help="all of it, unknown is null (one line a look with --watch)")
@@ -109,10 +109,10 @@ def parser() -> argparse.ArgumentParser:
     forms.add_argument("--plain", action="store_true", help="label: value, for a screen reader")
     form.add_argument("--watch", nargs="?", const="", metavar="S", help="again every S seconds (5) until q or Ctrl-C")
     form.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR and TERM=dumb say the same)")
-    origin = options.add_origin(words, replay="a recording: its last look, or all (--watch)")
+    origin = options.add_origin(parser, replay="a recording: its last look, or all (--watch)")
     origin.add_argument("--record", metavar="FILE", type=Path, help="append every look to a file (.gz: compressed)")
     origin.add_argument("--demo-nodes", metavar="N", help=argparse.SUPPRESS)
-    return words
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,12 +129,12 @@ def print_load(arguments: argparse.Namespace) -> int:
     wanted = understood(arguments)
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
-        looker = stack.enter_context(contextlib.closing(open_looker(wanted, settings)))
+        source = stack.enter_context(contextlib.closing(open_survey_source(wanted, settings)))
         recorder = recording.Recorder(wanted.record)
         stack.callback(recorder.close)
-        look = Look(looker, recorder)
+        read = SurveyReading(source, recorder)
         try:
-            code = _watched(look, wanted) if wanted.watch_s is not None else _once(look, wanted)
+            code = _watched(read, wanted) if wanted.watch_s is not None else _once(read, wanted)
         except CommandError as error:
             if error.code is not None:
                 raise
@@ -171,8 +171,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def details(self) -> bool:
         """Whether more than a line per node is shown, or kept. Of one's own nodes it is little; of a whole cluster,
         most of what the looking costs."""
-        words = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
-        return not self.arguments.all or self.advises or any(getattr(self.arguments, word) for word in words)
+        options = ("detail", "processes", "flagged", "json", "tsv", "csv", "nodes", "job", "record")
+        return not self.arguments.all or self.advises or any(getattr(self.arguments, option) for option in options)
 
     @property
     def origin(self) -> Origin:
@@ -217,7 +217,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
     if arguments.at is not None and arguments.replay is None:
         raise UsageError("--at is the time of a recording; name one with --replay FILE")
     if arguments.at is not None:
-        opening.moment(arguments.at, 0.0)
+        origin.moment(arguments.at, 0.0)
     if arguments.record is not None and arguments.replay is not None:
         raise UsageError("--record and --replay exclude one another: a recording is copied with cp")
     if arguments.replay is not None and (arguments.user or arguments.job or arguments.all):
@@ -226,16 +226,16 @@ def understood(arguments: argparse.Namespace) -> Wanted:
         )
     if arguments.demo_nodes is not None and not arguments.demo:
         raise UsageError("--demo-nodes is the size of the demonstration; write --demo as well")
-    details = [f"--{word}" for word in ("detail", "processes") if getattr(arguments, word)]
+    details = [f"--{option}" for option in ("detail", "processes") if getattr(arguments, option)]
     if arguments.quiet and details:
         raise UsageError(f"-q is a line for each node and nothing else; leave out -q, or {details[0]}")
     if (arguments.tsv or arguments.csv) and len(details) > 1:
         raise UsageError("a row is a GPU (--detail) or a process (--processes); write one of them")
     job = arguments.job
     if arguments.advise is not None:
-        for word in ("quiet", "tsv", "csv", "plain", "detail", "processes", "flagged", "sort", "top"):
-            if getattr(arguments, word):
-                raise UsageError(f"--advise is for jobs; --{word} shows nodes")
+        for option in ("quiet", "tsv", "csv", "plain", "detail", "processes", "flagged", "sort", "top"):
+            if getattr(arguments, option):
+                raise UsageError(f"--advise is for jobs; --{option} shows nodes")
         if arguments.advise and job:
             raise UsageError("name the job once: --advise JOB, or -j JOB --advise")
         job = arguments.advise or job
@@ -274,26 +274,26 @@ def _sort(text: str) -> tuple[str, bool]:
 # --- Where from -------------------------------------------------------------------------------------------------------
 
 
-def open_looker(wanted: Wanted, settings: Settings) -> Looker:
+def open_survey_source(wanted: Wanted, settings: Settings) -> SurveySource:
     """What will be asked. Raises UsageError, StateError."""
-    return opening.open_looker(wanted.origin, settings)
+    return origin.open_survey_source(wanted.origin, settings)
 
 
-class Look:
+class SurveyReading:
     """A look that is recorded as well."""
 
-    def __init__(self, looker: Looker, recorder: recording.Recorder) -> None:
-        self.looker = looker
+    def __init__(self, source: SurveySource, recorder: recording.Recorder) -> None:
+        self.source = source
         self.recorder = recorder
         self._said = False
 
     @property
     def is_over(self) -> bool:
         """Whether there is nothing more to see: the end of a recording."""
-        return bool(getattr(self.looker, "is_over", False))
+        return bool(getattr(self.source, "is_over", False))
 
     def __call__(self, timeout_s: float) -> Survey:
-        survey = self.looker.look(timeout_s)
+        survey = self.source.read(timeout_s)
         self.recorder.keep(survey)
         if self.recorder.failure:
             if not self._said:
@@ -306,8 +306,8 @@ class Look:
 # --- Showing ----------------------------------------------------------------------------------------------------------
 
 
-def _once(look: Look, wanted: Wanted) -> int:
-    survey = look(TIMEOUT_S)
+def _once(read: SurveyReading, wanted: Wanted) -> int:
+    survey = read(TIMEOUT_S)
     if wanted.arguments.json and not wanted.advises:
         terminal.print_lines(_as_json(changed(choice.choose(survey, wanted.choice)[0], version=version()), wanted))
     else:
@@ -315,7 +315,7 @@ def _once(look: Look, wanted: Wanted) -> int:
     return EXIT_FAILED if survey.nodes and not survey.answered else names.EXIT_OK
 
 
-def _watched(look: Look, wanted: Wanted) -> int:
+def _watched(read: SurveyReading, wanted: Wanted) -> int:
     assert wanted.watch_s is not None
     arguments = wanted.arguments
     for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
@@ -333,7 +333,7 @@ def _watched(look: Look, wanted: Wanted) -> int:
         return lines_of(survey, wanted, width, advisor=advisor, height=height, first=first)
 
     return llload_watch.watch(
-        look, draw, every_s=wanted.watch_s, timeout_s=TIMEOUT_S, in_place=not for_programs, apart=not for_programs
+        read, draw, every_s=wanted.watch_s, timeout_s=TIMEOUT_S, in_place=not for_programs, apart=not for_programs
     )
 
 

@@ -14,10 +14,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _print_once(words: Sequence[str]) -> int:
+def _print_once(argv: Sequence[str]) -> int:
     from . import llload
 
-    return llload.main(words)
+    return llload.main(argv)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ Came = Literal["time", "quit", "changed"]
 """What ends a wait: its time, q, or the screen is another one."""
 
 
-class Look(Protocol):
+class ReadSurvey(Protocol):
     """What gives a survey, again and again."""
 
     @property
@@ -44,7 +44,7 @@ Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
 """(survey, width, height or None, whether it is the first) -> lines."""
 
 
-def watch(look: Look, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
+def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
     """Look and draw every `every_s` until q, Ctrl-C or the end of a recording. The first look may raise
     SlurmShareError; a later one that fails is said below the last figures, and tried again.
 
@@ -52,43 +52,43 @@ def watch(look: Look, draw: Draw, *, every_s: float, timeout_s: float, in_place:
     """
     terminal = in_place and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     with _waiting(terminal) as wait, _ended_by_signals():
-        survey, first, trouble = None, True, ""
+        survey, first, problem = None, True, ""
         while True:
             until = time.monotonic() + every_s
             try:
-                survey, trouble = look(timeout_s), ""
+                survey, problem = read(timeout_s), ""
             except UsageError:
                 raise
             except SlurmShareError as error:
                 if survey is None:
                     raise
-                trouble = f"no new figures: {core_terminal.safe(str(error))}"
+                problem = f"no new figures: {core_terminal.safe(str(error))}"
             if terminal:
-                _draw_in_place(draw, survey, trouble, clear=first)
-            elif not trouble:
+                _draw_in_place(draw, survey, problem, clear=first)
+            elif not problem:
                 core_terminal.print_lines([""] if apart and not first else [])
                 core_terminal.print_lines(draw(survey, core_terminal.width(), None, first))
             else:
-                print(trouble, file=sys.stderr)
+                print(problem, file=sys.stderr)
             sys.stdout.flush()
             first = False
-            if look.is_over:
+            if read.is_over:
                 return names.EXIT_OK
             while (came := wait(max(0.0, until - time.monotonic()))) == "changed":
-                _draw_in_place(draw, survey, trouble, clear=True)
+                _draw_in_place(draw, survey, problem, clear=True)
                 sys.stdout.flush()
             if came == "quit":
                 return names.EXIT_OK
 
 
-def _draw_in_place(draw: Draw, survey: Survey, trouble: str, *, clear: bool) -> None:
+def _draw_in_place(draw: Draw, survey: Survey, problem: str, *, clear: bool) -> None:
     """Each line over the one that stood there: the screen does not flicker."""
     width, height = core_terminal.width(), shutil.get_terminal_size().lines
-    room = max(LEAST_HEIGHT, height - 1 - bool(trouble))
+    room = max(LEAST_HEIGHT, height - 1 - bool(problem))
     drawn = list(draw(survey, width, room, clear))
     if len(drawn) > room:
         drawn = [*drawn[: room - 1], "…"]
-    lines = [*drawn, *([core_terminal.shortened(trouble, width)] if trouble else [])]
+    lines = [*drawn, *([core_terminal.shortened(problem, width)] if problem else [])]
     sys.stdout.write(_HOME + (_CLEAR if clear else ""))
     core_terminal.print_lines(f"{line}{_LINE_END}" for line in lines)
     sys.stdout.write(_REST)

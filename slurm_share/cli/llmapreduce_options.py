@@ -74,10 +74,10 @@ def parser() -> argparse.ArgumentParser:
 
 def read(argv: Sequence[str]) -> Request:
     """The request in the command's words. Raises UsageError for what cannot be meant."""
-    words = parser()
-    found, unknown = words.parse_known_args(argv)
+    options = parser()
+    found, unknown = options.parse_known_args(argv)
     if unknown:
-        raise UsageError(_unknown(unknown[0], words))
+        raise UsageError(_unknown(unknown[0], options))
     for name in ("mapper", "input", "output"):
         if not getattr(found, name):
             raise UsageError(f"--{name} is missing; write llmapreduce --mapper=PROGRAM --input=FOLDER --output=FOLDER")
@@ -113,7 +113,7 @@ def read(argv: Sequence[str]) -> Request:
             slots_type=mapreduce.slots_type(found.slotsPerTaskType),
             exclusive=mapreduce.boolean("--exclusive", found.exclusive),
             share=found.share_gpu,
-            options=_words("--options", found.options),
+            options=_split_option("--options", found.options),
         ),
         retries=0 if found.retries == "0" else mapreduce.count("--retries", found.retries),
         local=found.local,
@@ -122,11 +122,11 @@ def read(argv: Sequence[str]) -> Request:
     )
 
 
-def _unknown(word: str, words: argparse.ArgumentParser) -> str:
-    name = word.partition("=")[0]
+def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
+    name = argument.partition("=")[0]
     if not name.startswith("-"):
-        return f"{shown(word)} belongs to no option; write --option=VALUE"
-    known = [option for action in words._actions for option in action.option_strings]
+        return f"{shown(argument)} belongs to no option; write --option=VALUE"
+    known = [option for action in parser._actions for option in action.option_strings]
     lowered = {option.lower(): option for option in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=1)
     meant = f"did you mean {lowered[near[0]]}?" if near else "see llmapreduce -h"
@@ -162,7 +162,7 @@ def _naming(found: argparse.Namespace) -> Naming:
     return Naming(found.prefix, found.ext, found.delimiter)
 
 
-def _words(option: str, text: str) -> tuple[str, ...]:
+def _split_option(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:

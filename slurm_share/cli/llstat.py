@@ -60,7 +60,7 @@ exit codes
 
 def parser() -> argparse.ArgumentParser:
     """The command's words."""
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Jobs that wait, run or end, with their shares of GPUs.",
         epilog=EXAMPLES,
@@ -68,15 +68,17 @@ def parser() -> argparse.ArgumentParser:
         add_help=False,
         allow_abbrev=False,
     )
-    whose = words.add_mutually_exclusive_group()
-    whose.add_argument("-u", "--user", metavar="USER", help="jobs of this user, or of several, with commas")
-    whose.add_argument("-a", "--all", action="store_true", help="everybody's jobs")
-    whose.add_argument("-j", "--job", metavar="JOB", help="these jobs: 4711,77_3,77_[4-9]; or those of a run: LLSUB.3")
-    words.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
-    words.add_argument("--json", action="store_true", help="for programs: all of it, unknown is null")
-    words.add_argument("--help", action="help", help="show this help message and exit")
-    version.add_to(words)
-    return words
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument("-u", "--user", metavar="USER", help="jobs of this user, or of several, with commas")
+    selection.add_argument("-a", "--all", action="store_true", help="everybody's jobs")
+    selection.add_argument(
+        "-j", "--job", metavar="JOB", help="these jobs: 4711,77_3,77_[4-9]; or those of a run: LLSUB.3"
+    )
+    parser.add_argument("-h", "--hide-header", action="store_true", help="without the columns' headings")
+    parser.add_argument("--json", action="store_true", help="for programs: all of it, unknown is null")
+    parser.add_argument("--help", action="help", help="show this help message and exit")
+    version.add_to(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,8 +94,8 @@ def print_jobs(arguments: argparse.Namespace) -> int:
         print(json.dumps(as_json(cluster, jobs), indent=2))
     else:
         terminal.print_lines(as_lines(cluster, jobs, hide_header=arguments.hide_header, width=terminal.width()))
-    for word in missing:
-        print(f"{PROGRAM}: {word} in the queue", file=sys.stderr)
+    for argument in missing:
+        print(f"{PROGRAM}: {argument} in the queue", file=sys.stderr)
     return 1 if missing else names.EXIT_OK
 
 

@@ -156,28 +156,28 @@ def _count(text: str, least: int = 0) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    return enter(PROGRAM, lambda: _begin(words))
+    given = list(sys.argv[1:] if argv is None else argv)
+    return enter(PROGRAM, lambda: _begin(given))
 
 
-def _begin(words: Sequence[str]) -> int:
-    cut = words.index("--") if "--" in words else len(words)
-    arguments = parser().parse_intermixed_args(words[:cut])
-    _check_text(words)
-    arguments.called = tuple(words)
-    return _run(arguments, tuple(words[cut + 1 :]))
+def _begin(argv: Sequence[str]) -> int:
+    cut = argv.index("--") if "--" in argv else len(argv)
+    arguments = parser().parse_intermixed_args(argv[:cut])
+    _check_text(argv)
+    arguments.called = tuple(argv)
+    return _run(arguments, tuple(argv[cut + 1 :]))
 
 
-def _check_text(words: Sequence[str]) -> None:
+def _check_text(argv: Sequence[str]) -> None:
     """Raises UsageError for names that run.json and Slurm's records cannot hold, and for a folder that is gone."""
     try:
         cwd = str(Path.cwd())
     except OSError as error:
         raise UsageError(f"this folder is not there any more ({error.strerror}); go to another one") from error
-    for word in (*words, cwd):
-        if not word.isascii() and word != word.encode("utf-8", "replace").decode():
-            where = "the folder's name" if word == cwd else "the word"
-            raise UsageError(f"{where} {shown(word)} is not UTF-8, and the run's files and Slurm's are; rename it")
+    for argument in (*argv, cwd):
+        if not argument.isascii() and argument != argument.encode("utf-8", "replace").decode():
+            where = "the folder's name" if argument == cwd else "the word"
+            raise UsageError(f"{where} {shown(argument)} is not UTF-8, and the run's files and Slurm's are; rename it")
 
 
 def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> int:
@@ -193,10 +193,10 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
         return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
-    word, triple = submission.split_words(arguments.words)
+    argument, triple = submission.split_arguments(arguments.words)
     if triple is None:
-        return _ordinary(word, wishes, arguments, script_arguments)
-    return _triple(word, triple, wishes, arguments, script_arguments)
+        return _ordinary(argument, wishes, arguments, script_arguments)
+    return _triple(argument, triple, wishes, arguments, script_arguments)
 
 
 def _wishes(arguments: argparse.Namespace) -> Wishes:
@@ -228,8 +228,8 @@ INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu
 def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, taken: Sequence[str]) -> None:
     """Raises UsageError for words beside this option that would have no effect."""
     if arguments.words or extra:
-        word = shown((*arguments.words, *extra)[0])
-        raise UsageError(f"{option} takes no script, no triple and no arguments; leave {word} away")
+        argument = shown((*arguments.words, *extra)[0])
+        raise UsageError(f"{option} takes no script, no triple and no arguments; leave {argument} away")
     top = parser()
     for action in top._actions:
         if action.dest in ("help", "version", "words", *taken) or option in action.option_strings:
@@ -261,16 +261,16 @@ def _watch(folder: Path, job: int | None = None) -> int:
 # ---- Without a triple ----
 
 
-def _ordinary(word: str | None, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]) -> int:
-    if word is None:
+def _ordinary(argument: str | None, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]) -> int:
+    if argument is None:
         raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait")
     for name in triples_only:
         if getattr(arguments, name):
             raise UsageError(
-                f"--{name.replace('_', '-')} goes with a triple: llsub {shown(word)} {rule_triple.FORM} ..."
+                f"--{name.replace('_', '-')} goes with a triple: llsub {shown(argument)} {rule_triple.FORM} ..."
             )
-    script = script_reader.read_script(word, to_execute=False)
+    script = script_reader.read_script(argument, to_execute=False)
     argv, notes = submission.ordinary(script.path, script.name, script.directives, wishes)
     argv += extra
     _say_notes(notes)
@@ -290,9 +290,9 @@ def _interactive(wishes: Wishes, *, whole: bool, dry_run: bool) -> int:
 
 
 def _triple(
-    word: str | None, triple: Triple, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
+    argument: str | None, triple: Triple, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
 ) -> int:
-    script = None if word is None else script_reader.read_script(word, to_execute=True)
+    script = None if argument is None else script_reader.read_script(argument, to_execute=True)
     asked = Work(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,

@@ -7,7 +7,7 @@ import sys
 import time
 
 from ..triples.records import Progress
-from ..triples.rules.progress import Standing, in_words
+from ..triples.rules.progress import TaskCounts, as_text
 
 LINE_EVERY_S = 30.0
 """Where no terminal shows it, lines are kept."""
@@ -55,8 +55,8 @@ class LauncherLine:
         if not self._watched:
             return
         over = progress.done + progress.failed
-        standing = Standing(self._total, progress.done, progress.failed, progress.running)
-        text = in_words(standing, over / max(time.monotonic() - self._since, 0.001) if over else None)
+        task_counts = TaskCounts(self._total, progress.done, progress.failed, progress.running)
+        text = as_text(task_counts, over / max(time.monotonic() - self._since, 0.001) if over else None)
         end = "\n" if progress.ended else ""
         try:
             width = os.get_terminal_size(self._stream).columns

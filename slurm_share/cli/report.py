@@ -88,7 +88,7 @@ def _write_drafts(folder: Path, found: Report, url: str) -> None:
     from ..history.rules import report as decide
 
     uses = decide.to_write_to(found)
-    left_out = archive_files.write_drafts(folder, report_text.drafts(uses, found, url), found.period.word)
+    left_out = archive_files.write_drafts(folder, report_text.drafts(uses, found, url), found.period.label)
     count = len(uses) - len(left_out)
     print(f"slurm-share: {count} draft{'s' * (count != 1)} in {terminal.safe(str(folder))}", file=sys.stderr)
     for user in left_out:

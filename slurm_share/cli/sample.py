@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     user = "" if arguments.all else watcher.caller
 
     def show() -> None:
-        _write(watcher.look(user), node, arguments.frames)
+        _write(watcher.read(user), node, arguments.frames)
 
     try:
         if not arguments.stream:
@@ -79,14 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
     return names.EXIT_OK
 
 
-def _of_stream(arguments: argparse.Namespace, word: str, least_s: float) -> float | None:
-    seconds: float | None = getattr(arguments, word)
+def _of_stream(arguments: argparse.Namespace, option: str, least_s: float) -> float | None:
+    seconds: float | None = getattr(arguments, option)
     if seconds is None:
         return None
     if not arguments.stream:
-        raise UsageError(f"--{word} is of a --stream; add that, or leave it out")
+        raise UsageError(f"--{option} is of a --stream; add that, or leave it out")
     if not least_s <= seconds <= MAX_INTERVAL_S:
-        raise UsageError(f"--{word} {seconds:g}: between {least_s:g} and {MAX_INTERVAL_S:g} seconds")
+        raise UsageError(f"--{option} {seconds:g}: between {least_s:g} and {MAX_INTERVAL_S:g} seconds")
     return seconds
 
 

@@ -107,9 +107,9 @@ def as_tables(status: Status) -> list[Any]:
     if any(reading.gpu.simulated for reading in status.gpus):
         parts.append(Text(SIMULATED, style="bold reverse"))
     parts += [Text(line) for line in _mode_lines(status.modes)]
-    whose = "" if status.everything else " of yours"
+    of_user = "" if status.everything else " of yours"
     if not status.jobs:
-        parts.append(Text(f"{status.node}: no shared job{whose}"))
+        parts.append(Text(f"{status.node}: no shared job{of_user}"))
     else:
         parts.append(_job_table(status))
     if status.gpus:

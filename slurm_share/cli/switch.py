@@ -23,16 +23,19 @@ EXIT_NOT_ALL = 1
 
 def add_to(commands: Any) -> None:
     """Add `off` and `on`."""
-    for word, what in (("off", "switch sharing off on this host"), ("on", "take `slurm-share off` back on this host")):
+    for command, what in (
+        ("off", "switch sharing off on this host"),
+        ("on", "take `slurm-share off` back on this host"),
+    ):
         parser: argparse.ArgumentParser = commands.add_parser(
-            word, help=f"{what}, or with --cluster everywhere; running jobs keep what they have"
+            command, help=f"{what}, or with --cluster everywhere; running jobs keep what they have"
         )
         parser.add_argument(
             "--cluster",
             action="store_true",
             help="on the controller: for the whole cluster, jobs that wait in the queue included",
         )
-        parser.set_defaults(run=run_off if word == "off" else run_on)
+        parser.set_defaults(run=run_off if command == "off" else run_on)
 
 
 def run_off(arguments: argparse.Namespace) -> int:
@@ -58,7 +61,7 @@ def _switch(*, off: bool, cluster: bool) -> int:
     if others:
         print(
             f"other controllers: {', '.join(others)}. One whose config.toml is not this file has its old mode when it "
-            f"takes over: run `slurm-share {_word(off)}` there as well"
+            f"takes over: run `slurm-share {_mode(off)}` there as well"
         )
     problems = [*_other_serves(controllers, off=off), *_untold_nodes(after, off=off), *_write_mode_file(after, off=off)]
     _say_problems(problems)  # before squeue, which may not answer
@@ -72,7 +75,7 @@ def _load(*, off: bool, cluster: bool) -> Configuration:
     try:
         return config.load()
     except ConfigError as error:
-        again = f"`slurm-share {_word(off)}{' --cluster' if cluster else ''}`"
+        again = f"`slurm-share {_mode(off)}{' --cluster' if cluster else ''}`"
         emergency = '; or keep a copy, and make `mode = "off"` its only line' if off else ""
         raise ConfigError(
             error.file,
@@ -82,7 +85,7 @@ def _load(*, off: bool, cluster: bool) -> Configuration:
         ) from error
 
 
-def _word(off: bool) -> str:
+def _mode(off: bool) -> str:
     return "off" if off else "on"
 
 
@@ -119,7 +122,7 @@ def _other_serves(controllers: Mapping[str, bool], *, off: bool) -> list[str]:
         return []
     return [
         f"{acting} serves, and not {_here()}: jobs to come have the mode of its config.toml; run "
-        f"`slurm-share {_word(off)} --cluster` there"
+        f"`slurm-share {_mode(off)} --cluster` there"
     ]
 
 
@@ -129,7 +132,7 @@ def _untold_nodes(after: Configuration, *, off: bool) -> list[str]:
         return []
     return [
         "the nodes are not told: config.toml has job_submit = false, so that no job has a verdict, and no mode_file; "
-        f"run `slurm-share {_word(off)}` on each node"
+        f"run `slurm-share {_mode(off)}` on each node"
     ]
 
 
@@ -153,19 +156,19 @@ def _modes(configuration: Configuration) -> str:
 
 def _write_mode_file(after: Configuration, *, off: bool) -> list[str]:
     """Write the site's word for all nodes where it has a file for that; return what went wrong."""
-    path, word = after.settings.mode_file, _word(off)
+    path, mode = after.settings.mode_file, _mode(off)
     if not path:
         return []
-    why = mode_file.write(path, word)
+    why = mode_file.write(path, mode)
     if why is None:
-        print(f"{path}: {word}, for every node that sees it")
+        print(f"{path}: {mode}, for every node that sees it")
         return []
-    return [f"{path} cannot be written ({why}): nodes that see it have its old word until you write {word} there"]
+    return [f"{path} cannot be written ({why}): nodes that see it have its old word until you write {mode} there"]
 
 
 def _change_jobs(after: Configuration, *, off: bool) -> list[str]:
     """Give the jobs of the queue their new verdict; return what went wrong."""
-    again = f"run `slurm-share {_word(off)} --cluster` again"
+    again = f"run `slurm-share {_mode(off)} --cluster` again"
     try:
         done = queue_verdicts.switch_all(after, off=off)
     except CommandError as error:

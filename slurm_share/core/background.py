@@ -9,13 +9,13 @@ from typing import Generic, TypeVar
 Answered = TypeVar("Answered")
 
 
-class Beside(Generic[Answered]):
+class BackgroundCall(Generic[Answered]):
     """A question under way, in a thread that nobody has to wait for: not even the end of the program does."""
 
     def __init__(self, question: Callable[[], Answered]) -> None:
         self._question = question
         self._answer: Answered | Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="beside", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="background call", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

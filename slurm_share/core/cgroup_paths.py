@@ -83,7 +83,7 @@ def read_pids_in(folder: str) -> set[int]:
         return found
     try:
         with open(fd, "rb") as file:
-            found |= {int(word) for word in file.read().split()}
+            found |= {int(number) for number in file.read().split()}
     except OSError:
         pass  # the group goes at this moment
     for name in _names(folder):

@@ -193,18 +193,19 @@ class Configuration(Struct, frozen=True):
         return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}
 
 
-def parse_sm(word: str, text: str | None = None) -> SmChoice:
-    """Return the part of the multiprocessors that `word` asks for, as the option and the setting `sm` write it.
+def parse_sm(value: str, text: str | None = None) -> SmChoice:
+    """Return the part of the multiprocessors that `value` asks for, as the option and the setting `sm` write it.
 
     text: the whole option, for the error. Raises OptionError.
     """
-    if word == names.SM_EVEN:
+    if value == names.SM_EVEN:
         return "even"
-    if word == names.SM_FREE:
+    if value == names.SM_FREE:
         return "free"
-    match = _PERCENT.fullmatch(word)
+    match = _PERCENT.fullmatch(value)
     if not match or len(match[1]) > 3 or int(match[1]) > 100:
         raise OptionError(
-            f"...,{names.OPTION_SM}={word}" if text is None else text, "sm= is a percentage from 1 to 100, even or free"
+            f"...,{names.OPTION_SM}={value}" if text is None else text,
+            "sm= is a percentage from 1 to 100, even or free",
         )
     return int(match[1])

@@ -10,7 +10,7 @@ from itertools import islice
 _DIGITS = re.compile(r"[0-9]+")
 
 
-def span_words(seconds: float) -> str:
+def span_text(seconds: float) -> str:
     """Return a span of time as `3.5 s`, `40 s`, `5 min` or `3 h`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s" if seconds % 1 >= 0.05 else f"{seconds:.0f} s"

@@ -9,9 +9,9 @@ from typing import Any
 from .installed import version
 
 
-def add_to(words: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the option to a command's words."""
-    words.add_argument(
+    parser.add_argument(
         "--version", nargs=0, action=_Print, default=argparse.SUPPRESS, help="print the version and exit"
     )
 

@@ -12,28 +12,28 @@ from .facts import host
 from .facts.records import Facts, Finding, Role
 
 if TYPE_CHECKING:
-    from .fixes import Mended
+    from .fixes import FixResult
 
 AGENT_S = 5.0
 
 
 def examine(
     roles: tuple[Role, ...], without: Collection[str], *, fix: bool
-) -> tuple[Facts, Sequence[Finding], tuple[Mended, ...]]:
+) -> tuple[Facts, Sequence[Finding], tuple[FixResult, ...]]:
     """Return the facts of this host, what the checks find, and what was mended; `without`: checks that are left out.
 
-    Raises UsageError as `look` does.
+    Raises UsageError as `read_host` does.
     """
-    facts = look(roles, all_jobs=fix)
-    mended: tuple[Mended, ...] = ()
+    facts = read_host(roles, all_jobs=fix)
+    results: tuple[FixResult, ...] = ()
     if fix:
         from . import fixes
 
-        facts, mended = fixes.mend_all(facts, lambda: look(facts.roles, all_jobs=True))
-    return facts, every.examine(facts, without), mended
+        facts, results = fixes.fix_all(facts, lambda: read_host(facts.roles, all_jobs=True))
+    return facts, every.examine(facts, without), results
 
 
-def look(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
+def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
     """Return the facts of this host. Raises UsageError for one that has nothing of Slurm, where no role was given."""
     facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
     if not facts.roles:

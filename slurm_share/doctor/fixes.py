@@ -24,7 +24,7 @@ from ..share.backends.base import Host, Leftovers, UserGpu
 from ..share.records import Ledger
 from ..share.rules import reconcile, site
 from .checks import fixable
-from .checks.fixable import Mend
+from .checks.fixable import Fix
 from .facts.records import Facts
 
 PASSES = 3
@@ -41,7 +41,7 @@ CHOOSE_S = 120.0
 STILL = "it is as before; the hooks' log may say why"
 
 
-class Mended(Struct, frozen=True):
+class FixResult(Struct, frozen=True):
     """One thing that was to be put right."""
 
     what: str
@@ -49,35 +49,35 @@ class Mended(Struct, frozen=True):
     """Why it is not; empty: it is."""
 
 
-def mend_all(facts: Facts, look_again: Callable[[], Facts]) -> tuple[Facts, tuple[Mended, ...]]:
+def fix_all(facts: Facts, read_again: Callable[[], Facts]) -> tuple[Facts, tuple[FixResult, ...]]:
     """Do what is planned, look again, and so on; the last look, and all that was done. Nothing is tried twice; what
     the last look still finds was not done, whatever the program that was to do it answered."""
-    done: list[Mended] = []
+    done: list[FixResult] = []
     for _ in range(PASSES):
         tried = {one.what for one in done}
         todo = [one for one in fixable.plan(facts) if one.what not in tried]
         if not todo:
             break
         done += _do(todo, facts)
-        facts = look_again()
+        facts = read_again()
     still = {one.what for one in fixable.plan(facts)}
     return facts, tuple(replace(one, problem=STILL) if one.what in still and not one.problem else one for one in done)
 
 
-def _do(todo: Iterable[Mend], facts: Facts) -> list[Mended]:
+def _do(todo: Iterable[Fix], facts: Facts) -> list[FixResult]:
     settings = facts.config.settings if isinstance(facts.config, Configuration) else Settings()
     found = []
     for one in todo:
         try:
             _one(one, facts, settings)
         except (SlurmShareError, OSError) as error:
-            found.append(Mended(one.what, str(error)))
+            found.append(FixResult(one.what, str(error)))
         else:
-            found.append(Mended(one.what))
+            found.append(FixResult(one.what))
     return found
 
 
-def _one(one: Mend, facts: Facts, settings: Settings) -> None:
+def _one(one: Fix, facts: Facts, settings: Settings) -> None:
     if one.kind == "epilog":
         state.prepare(Paths())
         state.make_job_folder(Paths(), one.job_id)  # without one the Epilog takes the job for one without a share
@@ -126,7 +126,7 @@ def _may_have_it(jobs: list[int]) -> str:
     return f"is left alone: job {jobs[0]} is here, the ledger does not know it, and it may have it"
 
 
-def _stop_daemon(one: Mend, settings: Settings) -> None:
+def _stop_daemon(one: Fix, settings: Settings) -> None:
     """Stop it as an Epilog does, and only where nobody has it: no job in the ledger, none that the ledger does not
     know, and no program. Raises StateError with who has it."""
     paths = Paths()

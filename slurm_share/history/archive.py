@@ -23,7 +23,7 @@ from .records import Sample
 
 LOCK_PAUSE_S = 0.05
 _BLOCK = 1 << 20
-_NO_DOOR = os.O_NOFOLLOW | os.O_NONBLOCK
+_REGULAR_FILE = os.O_NOFOLLOW | os.O_NONBLOCK
 """No link, and no waiting for whoever opens a pipe."""
 _COLUMNS = records.HEAD.splitlines(keepends=True)[1].encode()
 
@@ -93,7 +93,7 @@ def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadli
     """
     file = folder / records.file_name(samples[0].time)
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _NO_DOOR, 0o640)
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _REGULAR_FILE, 0o640)
     except OSError as error:
         raise _failed(file, error) from error
     try:

@@ -10,7 +10,7 @@ from ..core.errors import UsageError, shown
 from ..core.process import Deadline
 from ..core.settings import Settings
 from ..load.snapshot import Survey
-from ..load.sources import surveys
+from ..load.sources import survey_reader
 from ..node import processes
 from . import archive, records
 from .archive import Appended
@@ -18,7 +18,7 @@ from .rules import samples
 
 SOURCES = ("agents", "prometheus", "local")
 """Those that show everybody's load."""
-LOOK_S = 60.0
+READ_S = 60.0
 LOCK_S = 60.0
 """For another archiver to be through."""
 
@@ -48,13 +48,13 @@ def _source(given: str | None, settings: Settings) -> str:
 
 
 def _survey(source: str, settings: Settings) -> Survey:
-    surveyor = surveys.Surveyor(
-        surveys.open_source(source, settings),
+    reader = survey_reader.SurveyReader(
+        survey_reader.open_source(source, settings),
         user=processes.read_user_name(os.geteuid()),
         everybody=True,
         settings=settings,
     )
     try:
-        return surveyor.look(LOOK_S)
+        return reader.read(READ_S)
     finally:
-        surveyor.close()
+        reader.close()

@@ -147,8 +147,8 @@ def parse_time(text: str) -> int:
 def foreign_version(line: str) -> str | None:
     """Of a line that names another version of this form, that version: its file is another release's, and neither
     read nor added to."""
-    word = line.rstrip("\n")
-    return word.removeprefix(_FAMILY) if word.startswith(_FAMILY) and word != MAGIC else None
+    text = line.rstrip("\n")
+    return text.removeprefix(_FAMILY) if text.startswith(_FAMILY) and text != MAGIC else None
 
 
 def file_name(time: float) -> str:

@@ -101,12 +101,12 @@ def _numbers(use: Use, found: Report) -> list[str]:
 
 
 def _bands(hours: Hours, low: float, high: float) -> str:
-    words = [
+    parts = [
         f"low (below {low:g} %) {_h(hours.low)} h",
         f"good {_h(hours.good)} h",
         f"high (above {high:g} %) {_h(hours.high)} h",
     ]
-    return ", ".join(words + ([f"not known {_h(hours.unknown)} h"] if hours.unknown else []))
+    return ", ".join(parts + ([f"not known {_h(hours.unknown)} h"] if hours.unknown else []))
 
 
 def _what_to_do(use: Use) -> list[str]:

@@ -124,7 +124,7 @@ def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: 
     report.choices = lines.choices
     for text in install_text.missing(present, lines, after):
         report.say(text)
-    for note in install_text.worth_a_look(lines):
+    for note in install_text.worth_checking(lines):
         report.note(note)
 
 

@@ -133,7 +133,7 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
     """Bring what was interrupted to an end: a half apply is taken back, a half undo is finished. What was done, as a
     sentence; None: nothing was interrupted. Raises StateError where somebody has changed a file since."""
     journal = read_journal(folder, known)
-    _remove(_beside(folder / install_journal.NAME))
+    _remove(_temporary(folder / install_journal.NAME))
     if journal is None or journal.state == "applied":
         return None
     back = journal.state == "applying"
@@ -150,9 +150,9 @@ def settle(folder: Path, known: Collection[str]) -> str | None:
         _put(change.file, change.before if back else change.after, change.mode)
     kept = _copies(journal.earlier)
     for change in journal.changes:
-        _remove(_beside(_target(change.file)))
+        _remove(_temporary(_target(change.file)))
         for file in (Path(name) for name in change.copies if name not in kept):
-            _remove(_beside(file))
+            _remove(_temporary(file))
             _remove(file)
     if journal.earlier is not None:
         _write_journal(folder, journal.earlier)
@@ -216,7 +216,7 @@ def _write_journal(folder: Path, journal: Journal) -> None:
 
 def _write_whole(file: Path, data: bytes, *, like: Path | None = None, mode: int = 0o644) -> None:
     """Through a neighbour and a rename, with owner, mode and security context of `like` where that is there."""
-    part = _beside(file)
+    part = _temporary(file)
     try:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
@@ -249,7 +249,7 @@ def _take_after(fd: int, like: Path | None, mode: int) -> None:
             os.setxattr(fd, name, os.getxattr(like, name))
 
 
-def _beside(file: Path) -> Path:
+def _temporary(file: Path) -> Path:
     return file.with_name(f".{file.name}{_PART}")
 
 

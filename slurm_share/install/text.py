@@ -14,7 +14,7 @@ from ..slurm.records import QueuedJob
 from .rules.edits import difference
 from .rules.lines import Present, SiteLines, site_lines
 
-_LOOK = """\
+_CHECK_FIRST = """\
   0. a node that was not checked and has no Prolog of ours is drained by its next job:
      clush -a test -x /opt/slurm-share/bin/slurm-share-prolog
 """
@@ -38,7 +38,7 @@ _SHARES_NAMED = 10
 
 def done(*, does_without: bool) -> str:
     """What comes after --apply. `does_without`: the hooks' wrappers end with 0 on a node that has no package."""
-    return "next:\n" + ("" if does_without else _LOOK) + _DONE
+    return "next:\n" + ("" if does_without else _CHECK_FIRST) + _DONE
 
 
 class Wanted(Struct, frozen=True):
@@ -58,9 +58,9 @@ class Wanted(Struct, frozen=True):
     def command(self, lines: SiteLines) -> str:
         """The command that writes these lines."""
         taken = sorted({*self.taken, *(choice.word for choice in lines.choices if choice.is_needed)})
-        words = [*(f"--with {word}" for word in taken), *([f"--shards {self.shards}"] if self.shards else [])]
+        options = [*(f"--with {value}" for value in taken), *([f"--shards {self.shards}"] if self.shards else [])]
         named = [f"--conf {shlex.quote(str(self.conf))}"] if self.conf is not None else []
-        return " ".join(["slurm-share install --apply", *words, *named])
+        return " ".join(["slurm-share install --apply", *options, *named])
 
 
 def harmless(text: str) -> str:
@@ -85,7 +85,7 @@ def missing(present: Present, lines: SiteLines, after: Mapping[str, str]) -> Ite
         )
 
 
-def worth_a_look(lines: SiteLines) -> list[str]:
+def worth_checking(lines: SiteLines) -> list[str]:
     """Return what is worth a look, and changes nothing by itself."""
     here = Path(PLUGIN).exists()
     missing = f"{PLUGIN} is not on this host; login and compute nodes need it (package slurm-share-spank)"

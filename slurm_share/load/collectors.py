@@ -55,10 +55,10 @@ class _Known(Struct):
     uid: int
     user: str
     job: int | None
-    own_word: bool
+    is_own_claim: bool
     step: str | None
     task: int | None
-    seat: str
+    task_key: str
     slot: int | None
     slots: int | None
     share: int | None
@@ -209,10 +209,10 @@ class NodeReader:
             memory_mib=None if resident is None else resident * PAGE // MIB,
             own_mib=None if resident is None or shared is None else (resident - shared) * PAGE // MIB,
             job=facts.job,
-            own_word=facts.own_word,
+            is_own_claim=facts.is_own_claim,
             step=facts.step,
             task=facts.task,
-            seat=facts.seat,
+            task_key=facts.task_key,
             slot=facts.slot,
             slots=facts.slots,
             share=facts.share,
@@ -229,9 +229,9 @@ class NodeReader:
             return None
         environ = self._read_environ(folder)
         told = environ or {}
-        job, step, task, top, own_word = self._place(pid, folder, tops)
+        job, step, task, top, is_own_claim = self._place(pid, folder, tops)
         if job is None and (said := _whole(told.get("SLURM_JOB_ID"))) is not None:
-            job, own_word = said, True
+            job, is_own_claim = said, True
             step = _STEPS.get(told.get("SLURM_STEP_ID", ""), _decimal(told.get("SLURM_STEP_ID")))
         # The launcher of triples mode tells each of its tasks that it is alone, and so number 0.
         if task is None and step is not None and step == told.get("SLURM_STEP_ID") and ENV_TASK not in told:
@@ -250,17 +250,17 @@ class NodeReader:
             apart = f"s{fields[3].decode()}"
         else:
             apart = ""
-        seat = f"{step}/{top if task is None else task}/{apart}"
+        task_key = f"{step}/{top if task is None else task}/{apart}"
         return _Known(
             start_ticks=int(fields[19]),
             name=name,
             uid=int(match[1]),
             user=self._user(int(match[1])),
             job=job,
-            own_word=own_word,
+            is_own_claim=is_own_claim,
             step=step,
             task=task,
-            seat=seat,
+            task_key=task_key,
             slot=_whole(told.get(names.ENV_SLOT)),
             slots=_whole(told.get(names.ENV_SLOTS)),
             share=_whole(told.get(names.ENV_PER_GPU)),
@@ -302,9 +302,9 @@ class NodeReader:
         found = {}
         for entry in data.split(b"\0"):
             key, _, value = entry.partition(b"=")
-            word = key.decode("ascii", "replace")
-            if word in _WANTED and len(value) < (1024 if word == names.ENV_MPS_MEMORY else 128):  # of 64 GPUs
-                found[word] = value.decode("ascii", "replace")
+            name = key.decode("ascii", "replace")
+            if name in _WANTED and len(value) < (1024 if name == names.ENV_MPS_MEMORY else 128):  # of 64 GPUs
+                found[name] = value.decode("ascii", "replace")
         return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..core.errors import UsageError, shown
 from ..node import processes
-from .sources.opening import SOURCES
+from .sources.origin import SOURCES
 
 Group = argparse._ArgumentGroup
 """argparse has no public name for it."""
@@ -19,20 +19,20 @@ _JOB = re.compile(r"([0-9]{1,10})((?:[_+][0-9]{1,10})?)")
 """As squeue writes a job, an array's element, a component of a heterogeneous job."""
 
 
-def add_which(words: argparse.ArgumentParser, *, nodes: str) -> Group:
+def add_which(parser: argparse.ArgumentParser, *, nodes: str) -> Group:
     """The options that say which nodes; `nodes`: help for -n."""
-    which = words.add_argument_group("which nodes")
-    whose = which.add_mutually_exclusive_group()
-    whose.add_argument("-u", "--user", metavar="USER", help="those of this user")
-    whose.add_argument("-a", "--all", action="store_true", help="everybody's (operators, with --source that can)")
+    which = parser.add_argument_group("which nodes")
+    selection = which.add_mutually_exclusive_group()
+    selection.add_argument("-u", "--user", metavar="USER", help="those of this user")
+    selection.add_argument("-a", "--all", action="store_true", help="everybody's (operators, with --source that can)")
     which.add_argument("-j", "--job", metavar="JOB", help="those of this job, or of several: 4711,77_3")
     which.add_argument("-n", "--nodes", metavar="NODES", help=nodes)
     return which
 
 
-def add_origin(words: argparse.ArgumentParser, *, replay: str) -> Group:
+def add_origin(parser: argparse.ArgumentParser, *, replay: str) -> Group:
     """The options that say where figures come from; `replay`: help for --replay."""
-    origin = words.add_argument_group("where from")
+    origin = parser.add_argument_group("where from")
     origins = origin.add_mutually_exclusive_group()
     origins.add_argument("--source", choices=SOURCES, help="how nodes are asked (default: the site's load_source)")
     origins.add_argument("--demo", action="store_true", help="a simulated cluster")
@@ -69,11 +69,11 @@ def jobs(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
     found = []
-    for word in text.split(","):
-        named = _JOB.fullmatch(word)
+    for part in text.split(","):
+        named = _JOB.fullmatch(part)
         if named is None or not 0 < int(named[1]) < 1 << 32:
             raise UsageError(
-                f"{shown(word) or repr(word)} is no number of a job; write 4711 or 4711,4712, and 77_3 of an array"
+                f"{shown(part) or repr(part)} is no number of a job; write 4711 or 4711,4712, and 77_3 of an array"
             )
         found.append(str(int(named[1])) + named[2])
     return tuple(found)
@@ -95,6 +95,6 @@ def seconds(option: str, text: str) -> float:
     except ValueError:
         found = math.nan
     if not LEAST_INTERVAL_S <= found <= MOST_INTERVAL_S:
-        range_words = f"{LEAST_INTERVAL_S} to {MOST_INTERVAL_S:.0f}"
-        raise UsageError(f"{option} {shown(text)}: write seconds, {range_words} (5 where nothing is said)")
+        range_text = f"{LEAST_INTERVAL_S} to {MOST_INTERVAL_S:.0f}"
+        raise UsageError(f"{option} {shown(text)}: write seconds, {range_text} (5 where nothing is said)")
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..core.installed import version
 from ..node.gpus.load import NvmlSession
 from .collectors import NodeReader
-from .rules import fold, past
-from .rules.past import Past
+from .rules import fold, history
+from .rules.history import NodeHistory
 from .snapshot import Snapshot
 
 
@@ -19,7 +19,7 @@ class Sampler:
         self._node = node
         self._kernel = kernel or NodeReader(node)
         self._driver = driver or NvmlSession()
-        self._past = Past()
+        self._history = NodeHistory()
         self._version = version()
 
     def sample(self) -> Snapshot:
@@ -27,18 +27,18 @@ class Sampler:
         driver = self._driver.read()
         pids = {process.pid for gpu in driver.gpus for process in gpu.processes or ()}
         host = self._kernel.read(sorted(pids))
-        self._past, snapshot = fold.fold(self._past, host, driver, self._node, self._version)
+        self._history, snapshot = fold.fold(self._history, host, driver, self._node, self._version)
         return snapshot
 
     def remember(self) -> bytes:
         """Windows, peaks and counters, for `recall` after a restart."""
-        return past.render(self._past)
+        return history.render(self._history)
 
     def recall(self, data: bytes) -> bool:
         """Go on from what another sampler remembered; False, and as before, where that is of another boot. Raises
         StateError where it is not to be understood."""
-        found = past.recall(data, self._kernel.boot_id)
-        self._past = found or self._past
+        found = history.recall(data, self._kernel.boot_id)
+        self._history = found or self._history
         return found is not None
 
     def close(self) -> None:

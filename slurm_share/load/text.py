@@ -37,7 +37,7 @@ def number(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def load_words(value: float | None) -> str:
+def load_text(value: float | None) -> str:
     """A load, with two decimals."""
     return UNKNOWN if value is None else f"{value:.2f}"
 
@@ -52,17 +52,17 @@ def gigabytes(mib: int | None) -> str:
     return UNKNOWN if mib is None else f"{mib / 1024:.1f}GB" if mib >= 1024 else f"{mib}MB"
 
 
-def idle_words(value: int | None, *, partial: bool) -> str:
+def idle_text(value: int | None, *, partial: bool) -> str:
     """Return the number of idle GPUs; 2? leaves out those for which it is not known."""
     return UNKNOWN if value is None else f"{value}{UNKNOWN if partial else ''}"
 
 
-def core_words(one: Figures) -> Triple:
+def core_text(one: Figures) -> Triple:
     """CORES - USED = FREE."""
     return _whole(one.cpus, one.cpus_used, one.cpus_free, one)
 
 
-def gpu_count_words(one: Figures) -> Triple:
+def gpu_count_text(one: Figures) -> Triple:
     """GPUS - USED = FREE."""
     return _whole(one.gpus, one.gpus_used, one.gpus_free, one)
 
@@ -73,22 +73,22 @@ def _whole(total: int | None, used: int | None, free: int | None, one: Figures) 
     return (number(total), number(used), number(free))
 
 
-def gpu_load_words(one: Figures) -> str:
+def gpu_load_text(one: Figures) -> str:
     """The sum over a node's GPUs; 1.20? is without those that did not say."""
     if one.gpus == 0:
         return NONE
-    return load_words(one.gpu_load) + (UNKNOWN if one.partial_gpu_load else "")
+    return load_text(one.gpu_load) + (UNKNOWN if one.partial_gpu_load else "")
 
 
-def gpu_memory_words(one: Figures) -> Triple:
+def gpu_memory_text(one: Figures) -> Triple:
     """GPUMEM - USED = FREE."""
     if one.gpus == 0:
         return (NONE, NONE, NONE)
-    total, used, free = memory_words(one.gpu_memory_mib, one.gpu_memory_used_mib)
+    total, used, free = memory_text(one.gpu_memory_mib, one.gpu_memory_used_mib)
     return (total, used + UNKNOWN, free + UNKNOWN) if one.partial_gpu_memory else (total, used, free)
 
 
-def memory_words(total: int | None, used: int | None) -> Triple:
+def memory_text(total: int | None, used: int | None) -> Triple:
     """Whole GB (1,073,741,824 bytes) as LLload has them; free is the difference of what is printed."""
     if total is None or used is None:
         return (whole_gigabytes(total), whole_gigabytes(used), UNKNOWN)
@@ -112,7 +112,7 @@ def whole_gigabytes(mib: int | None) -> str:
     return f"{_rounded(mib)}GB"
 
 
-def count_words(count: int, what: str) -> str:
+def count_text(count: int, what: str) -> str:
     """3 GPUs, 1 GPU."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
@@ -180,7 +180,7 @@ def share(percent_used: float | None) -> float | None:
     return None if percent_used is None else percent_used / 100
 
 
-def of_words(triple: Triple) -> str:
+def of_text(triple: Triple) -> str:
     """USED/TOTAL of llload's TOTAL - USED = FREE: 96/96, 190/1024GB, 0.3/32GB."""
     total, used, _ = triple
     if total == used == NONE:
@@ -193,7 +193,7 @@ def of_words(triple: Triple) -> str:
 
 def summed_load(one: Sum) -> str:
     """A load; 1.20? is without those that did not say."""
-    return load_words(one.value) + (UNKNOWN if one.partial else "")
+    return load_text(one.value) + (UNKNOWN if one.partial else "")
 
 
 def summed_memory(one: Sum) -> str:
@@ -222,9 +222,9 @@ def named(name: str) -> str:
     return f'"{name}"' if name in (UNKNOWN, NONE) else name or UNKNOWN
 
 
-def known(words: str) -> str | None:
+def known(shown_text: str) -> str | None:
     """What is sorted and filtered by where a cell has words."""
-    return None if words == UNKNOWN else words
+    return None if shown_text == UNKNOWN else shown_text
 
 
 def letter_of(codes: Iterable[str], of: str) -> Letter:
@@ -241,7 +241,7 @@ def worst(codes: Iterable[str]) -> Letter:
     return "!" if "!" in letters else "H" if "H" in letters else "L" if "L" in letters else ""
 
 
-def time_words(seconds: float | None) -> str:
+def time_text(seconds: float | None) -> str:
     """As squeue's column TIME: 1-02:03:04, 2:03:04, 3:04."""
     if seconds is None:
         return NONE
@@ -253,7 +253,7 @@ def time_words(seconds: float | None) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
-def moment_words(taken: float | None, now: float) -> str:
+def moment_text(taken: float | None, now: float) -> str:
     """A time of day, 14:05; of another day with its date, 23.11. 14:05."""
     if taken is None:
         return UNKNOWN

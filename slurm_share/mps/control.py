@@ -48,7 +48,7 @@ PROTOCOL = "2"
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """The daemon finds nvidia-cuda-mps-server through PATH alone; a hook's own PATH may lack /usr/sbin, or be unset."""
 
-LAST_WORD = "slurm_share_end"
+LAST_COMMAND = "slurm_share_end"
 """Answered by every version with `Unknown command "slurm_share_end"`, to everybody, with a server or without."""
 
 RETRY_S = 0.02
@@ -130,7 +130,7 @@ def ask(place: MpsPlace, command: str, deadline: Deadline) -> str:
     """
     if len(command) > 1024 or not command.isprintable():
         raise ValueError(f"not a command of one line: {shown(command)}")
-    text = _converse(place, f"{command}\n{LAST_WORD}\n", deadline, _answers_before_the_last)
+    text = _converse(place, f"{command}\n{LAST_COMMAND}\n", deadline, _answers_before_the_last)
     refuse(place, command, text)
     return text
 
@@ -163,7 +163,7 @@ def is_unknown(answer: str) -> bool:
 def _answers_before_the_last(text: str) -> str | None:
     """What was said before the complaint about the last word; None where that is missing, so the call was lost."""
     before, _, last = text.strip().rpartition("\n")
-    return before.strip() if LAST_WORD in last else None
+    return before.strip() if LAST_COMMAND in last else None
 
 
 def _converse(place: MpsPlace, text: str, deadline: Deadline, understood: Callable[[str], str | None]) -> str:
@@ -279,7 +279,7 @@ def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
     daemon = processes.read_daemon(place)
     likely = None if daemon is None else processes.likely_server(daemon)
     if likely is not None:
-        text = f"get_server_list\nget_server_status {likely}\n{LAST_WORD}\n"
+        text = f"get_server_list\nget_server_status {likely}\n{LAST_COMMAND}\n"
         listed, _, status = _converse(place, text, deadline, _answers_before_the_last).rpartition("\n")
         if listed == str(likely):
             return (MpsServer(likely, parse_status(status)),)

@@ -334,9 +334,9 @@ def set_default_priority(place: MpsPlace, priority: int, deadline: Deadline) -> 
     answer = ask(place, command, deadline)
     if control.is_unknown(answer):
         raise MpsRefusedError(place.pipe, f"{command}: this release has no priorities")
-    words = ask(place, "get_default_client_priority", deadline).split()
-    if words and words[-1].isdecimal() and int(words[-1]) != priority:
-        raise MpsRefusedError(place.pipe, f"its client priority is {words[-1]}, not {priority}")
+    tokens = ask(place, "get_default_client_priority", deadline).split()
+    if tokens and tokens[-1].isdecimal() and int(tokens[-1]) != priority:
+        raise MpsRefusedError(place.pipe, f"its client priority is {tokens[-1]}, not {priority}")
 
 
 def terminate_client(place: MpsPlace, server_pid: int, client_pid: int, deadline: Deadline) -> bool:

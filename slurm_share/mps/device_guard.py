@@ -24,12 +24,12 @@ def load(program: bytes) -> int:
 
     code = ctypes.create_string_buffer(program, len(program))
     licence = ctypes.create_string_buffer(b"Apache-2.0")
-    words = (
+    fields = (
         *_u32(_PROG_TYPE_CGROUP_DEVICE, len(program) // 8),
         ctypes.addressof(code).to_bytes(8, sys.byteorder),
         ctypes.addressof(licence).to_bytes(8, sys.byteorder),
     )
-    return _bpf(_PROG_LOAD, b"".join(words))
+    return _bpf(_PROG_LOAD, b"".join(fields))
 
 
 def attach(folder: str, program: bytes) -> None:

@@ -96,7 +96,7 @@ def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
     try:
         for thread in os.scandir(f"{proc}/{daemon.pid}/task"):
             with open(f"{thread.path}/children", "rb") as file:
-                found.update(int(word) for word in file.read().split())
+                found.update(int(number) for number in file.read().split())
     except OSError:
         return None
     return found.pop() if len(found) == 1 else None
@@ -117,11 +117,11 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
             if file.read().strip() != MPS_NAME.encode():
                 return None
         with open(f"{proc}/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).split(b"\0")
+            argv = file.read(4096).split(b"\0")
     except OSError:
         return None
     identity = process.identify(pid, proc)
-    texts = [word.decode(errors="replace") for word in words if word]
+    texts = [argument.decode(errors="replace") for argument in argv if argument]
     role = parse_role(texts)
     if identity is None or role is None:
         return None
@@ -138,35 +138,35 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
     )
 
 
-def parse_role(words: list[str]) -> MpsRole | None:
+def parse_role(argv: list[str]) -> MpsRole | None:
     """What a process of MPS is, from its command line. The name may follow an interpreter's.
 
     Only `-d` or `-f` make the control program a daemon. Without a word it is a front end that reads commands; with
     protocol 3 the command stands in its words (`nvidia-cuda-mps-control server list`).
     """
-    for place, word in enumerate(words[:3]):
-        role = _PROGRAMS.get(word.rpartition("/")[2])
-        if role == "daemon" and not any(_starts_daemon(one) for one in words[place + 1 :]):
+    for place, argument in enumerate(argv[:3]):
+        role = _PROGRAMS.get(argument.rpartition("/")[2])
+        if role == "daemon" and not any(_starts_daemon(one) for one in argv[place + 1 :]):
             return "front end"
         if role is not None:
             return role
     return None
 
 
-def _starts_daemon(word: str) -> bool:
-    if word.startswith("--"):
-        return word in ("--daemon", "--foreground")
-    return word.startswith("-") and ("d" in word or "f" in word)
+def _starts_daemon(argument: str) -> bool:
+    if argument.startswith("--"):
+        return argument in ("--daemon", "--foreground")
+    return argument.startswith("-") and ("d" in argument or "f" in argument)
 
 
-def parse_protocol(words: list[str], variable: bytes | None) -> int:
+def parse_protocol(argv: list[str], variable: bytes | None) -> int:
     """Return the protocol of a daemon, 2 or 3, from its command line and CUDA_MPS_PROTOCOL_VERSION, which wins."""
     if variable in (b"2", b"3"):
         return int(variable)
     asked = [
-        after if word in ("-p", "--protocol") else word.removeprefix("--protocol=").removeprefix("-p")
-        for word, after in zip(words, [*words[1:], ""], strict=True)
-        if word.startswith(("-p", "--protocol"))
+        after if argument in ("-p", "--protocol") else argument.removeprefix("--protocol=").removeprefix("-p")
+        for argument, after in zip(argv, [*argv[1:], ""], strict=True)
+        if argument.startswith(("-p", "--protocol"))
     ]
     return 3 if "3" in asked else 2
 
@@ -199,7 +199,7 @@ def _read_uids(pid: int, proc: str) -> tuple[int, ...]:
             line = next((line for line in file if line.startswith(b"Uid:")), b"")
     except OSError:
         return ()
-    return tuple(int(word) for word in line.split()[1:5])
+    return tuple(int(number) for number in line.split()[1:5])
 
 
 def _read_program(pid: int, proc: str) -> str | None:
@@ -218,8 +218,8 @@ def read_program_files(program: str) -> frozenset[str]:
             head = file.read(256)
     except OSError:
         return frozenset(found)
-    words = head.partition(b"\n")[0].removeprefix(b"#!").split() if head.startswith(b"#!") else []
-    return frozenset({*found, *(os.path.realpath(os.fsdecode(word)) for word in words[:1])})
+    argv = head.partition(b"\n")[0].removeprefix(b"#!").split() if head.startswith(b"#!") else []
+    return frozenset({*found, *(os.path.realpath(os.fsdecode(argument)) for argument in argv[:1])})
 
 
 def runs_program(one: MpsProcess, program_files: frozenset[str]) -> bool:

@@ -333,9 +333,9 @@ def _keyed(file: str) -> dict[bytes, int]:
 
 
 def _pids(file: str) -> Iterator[int]:
-    for word in slurp(file).split():
-        if word.isdigit():
-            yield int(word)
+    for number in slurp(file).split():
+        if number.isdigit():
+            yield int(number)
 
 
 def _names(folder: str) -> list[str]:

@@ -142,7 +142,7 @@ def read_children(parents: Collection[int], proc: str = "/proc") -> dict[int, li
 def _children(proc: str, parent: int, thread: str) -> list[int]:
     try:
         with open(f"{proc}/{parent}/task/{thread}/children", "rb") as file:
-            return [int(word) for word in file.read().split()]
+            return [int(number) for number in file.read().split()]
     except OSError:
         return []  # it ends at this moment
 

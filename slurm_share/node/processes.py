@@ -47,7 +47,7 @@ def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
     """The environment that this process began with: Python puts LC_CTYPE into its own where the locale is C. Its own
     where that cannot be read."""
     text = os.fsdecode(_read(proc / "self" / "environ"))
-    found = dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+    found = dict(token.split("=", 1) for token in text.split("\0") if "=" in token)
     return found or os.environ
 
 
@@ -83,8 +83,8 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
 
 def _uptime_s(proc: Path) -> float:
     """Seconds since the kernel's start; 0 where it does not say."""
-    word = _read(proc / "uptime").partition(b" ")[0]
-    return float(word) if word.replace(b".", b"", 1).isdigit() else 0.0
+    token = _read(proc / "uptime").partition(b" ")[0]
+    return float(token) if token.replace(b".", b"", 1).isdigit() else 0.0
 
 
 def read_runs_in_job(proc: Path = PROC, pid: int | None = None) -> bool:
@@ -133,7 +133,7 @@ def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
         if job is not None:
             return NodeProcess(identity, job)
     match = _ENVIRON_JOB.search(_read(proc / str(pid) / "environ"))
-    return NodeProcess(identity, int(match[1]), is_own_word=True) if match else NodeProcess(identity, None)
+    return NodeProcess(identity, int(match[1]), is_own_claim=True) if match else NodeProcess(identity, None)
 
 
 def _job_of_cgroup(pid: int, proc: Path) -> int | None:

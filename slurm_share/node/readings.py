@@ -55,11 +55,11 @@ class ProcessNow(Struct, frozen=True, kw_only=True):
     own_mib: int | None = None
     """Resident and not shared with a file or another process."""
     job: int | None = None
-    own_word: bool = False
+    is_own_claim: bool = False
     """True: only its environment names the job, which its user can write."""
     step: str | None = None
     task: int | None = None
-    seat: str = ""
+    task_key: str = ""
     """What it has in common with the other processes of its task, and with nobody else in the job."""
     slot: int | None = None
     slots: int | None = None

@@ -70,7 +70,7 @@ class NodeProcess(Struct, frozen=True):
     identity: ProcessIdentity
     job_id: int | None
     """The job it belongs to, by its cgroup, its slurmstepd, or what its own environment says; None: no job's."""
-    is_own_word: bool = False
+    is_own_claim: bool = False
     """True: only its environment says so, which its user can write."""
 
 

@@ -130,9 +130,9 @@ def _mounts_in(folder: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _unescaped(word: bytes) -> bytes:
+def _unescaped(path: bytes) -> bytes:
     """A word of mountinfo, in which blanks, tabs, newlines and backslashes are written as three octal digits."""
-    first, *rest = word.split(b"\\")
+    first, *rest = path.split(b"\\")
     return first + b"".join(bytes((int(part[:3], 8),)) + part[3:] for part in rest)
 
 

@@ -47,13 +47,13 @@ class StepTrees:
         roots: dict[int, Step] = {}
         stepds = {}
         owners = {}
-        for word in os.listdir(self._proc):  # noqa: PTH208
-            if not word.isdigit():
+        for number in os.listdir(self._proc):  # noqa: PTH208
+            if not number.isdigit():
                 continue
-            name, fields = read_stat(f"{self._proc}/{word}")
+            name, fields = read_stat(f"{self._proc}/{number}")
             if len(fields) < 22:
                 continue
-            pid = int(word)
+            pid = int(number)
             parents[pid] = int(fields[1])
             ticks[pid] = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
             if not name.startswith(b"slurmstepd"):

@@ -87,9 +87,9 @@ def read_cpu_list(file: Path) -> list[int]:
     return cpus
 
 
-def _number_in(name: str, word: str) -> int | None:
+def _number_in(name: str, prefix: str) -> int | None:
     """The N of cpuN; None for any other name."""
-    digits = name.removeprefix(word)
+    digits = name.removeprefix(prefix)
     return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
 
 

@@ -48,7 +48,7 @@ CLEAR_RATIO = 0.5
 PATIENCE_S = 4.0
 """How long a job waits for one that should have ended; at most half of the remaining time, since cleaning up and
 preparing need the rest."""
-LOOK_AGAIN_S = 0.1
+POLL_S = 0.1
 """The pause between two checks whether such a job has ended."""
 OLD_S = 1.0
 """A list of live jobs that is older than this refuses no job: the one in the way may have ended."""
@@ -205,7 +205,7 @@ def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
         known = reconcile.find(hook.read_ledger(paths, WHO), job.job_id)
     if known is None or known.uid == job.uid:
         return False
-    return any(one.job_id == job.job_id for one in release.jobs_at_work())
+    return any(one.job_id == job.job_id for one in release.running_jobs())
 
 
 def is_entered(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
@@ -269,19 +269,19 @@ def enter(
     asked: frozenset[int] = frozenset()
     shown: Mapping[int, str] = {}
     while True:
-        looked = time.monotonic()
+        read_at = time.monotonic()
         steps = node_processes.read_live_jobs() if guarded or paths.ledger.exists() else ()
         with state.exclusive(paths, deadline):
             ledger = hook.read_ledger(paths, WHO)
-            live = owners.at_work(steps)
+            live = owners.running(steps)
             judged = judge(job, grant, ledger, live, at, shown, guarded=guarded)
             is_in_the_way = isinstance(judged.grant, Refusal) and not isinstance(grant, Refusal)
-            waits = is_in_the_way and (patience.left() > 0 or time.monotonic() - looked > OLD_S)
+            waits = is_in_the_way and (patience.left() > 0 or time.monotonic() - read_at > OLD_S)
             if not waits and judged.uids() <= asked:
                 report_idle([one for one in steps if one not in live], ledger)
                 return write_down(job, judged, ledger, paths, settings, at, listed=listed)
         if waits:
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(POLL_S)
         else:
             asked |= judged.uids()
             shown = read_names(asked, environ)

@@ -17,12 +17,12 @@ from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
 from . import mode_file, queue_verdicts
 from .records import ClusterShares, NodeShares
 from .rules import cluster_status as rules
-from .rules.verdict import word_of_file
+from .rules.verdict import mode_of_file
 
 NODE_S = 20.0
 """For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
 _MOST_BYTES = 4 * 1024 * 1024
-_MOST_WORDS = 300
+_MOST_VALUES = 300
 COMMAND = ("slurm-share", "status", "--json")
 
 
@@ -66,7 +66,7 @@ def parse(node: str, text: str) -> NodeShares:
         jobs=tuple(job.job_id for job in shared),
         slots=sum(job.slots for job in shared),
         daemons=sum(gpu.mps is not None for gpu in found.gpus),
-        problem="; ".join(found.problems)[:_MOST_WORDS] or None,
+        problem="; ".join(found.problems)[:_MOST_VALUES] or None,
     )
 
 
@@ -77,10 +77,10 @@ def _ask(remote: Sequence[str], node: str) -> NodeShares:
         why = f"no answer within {NODE_S:g} s" if "no answer within" in error.stderr else error.stderr
         if isinstance(error.__cause__, FileNotFoundError):
             why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
-        return NodeShares(node, problem=why[:_MOST_WORDS])
+        return NodeShares(node, problem=why[:_MOST_VALUES])
     if not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return NodeShares(node, problem=f"code {done.code}: {last[:_MOST_WORDS]}")
+        return NodeShares(node, problem=f"code {done.code}: {last[:_MOST_VALUES]}")
     return parse(node, done.stdout)
 
 
@@ -91,12 +91,12 @@ def read() -> ClusterShares:
     known = slurm_nodes.read_states(queue_verdicts.environment())
     names = sorted(known, key=natural)
     found = read_nodes(here.settings.remote_command, names)
-    word, problem = _read_mode_file(here.settings.mode_file)
+    value, problem = _read_mode_file(here.settings.mode_file)
     return ClusterShares(
         host=os.uname().nodename.split(".")[0],
         modes=here.modes(),
         is_switched_off=here.settings.switched_off,
-        mode_file=word,
+        mode_file=value,
         states={node: known[node][1] for node in names},
         nodes={node: rules.without_gpus(found[node], has_gpus=known[node][0]) for node in names},
         problems=() if problem is None else (problem,),
@@ -113,7 +113,7 @@ def _read_mode_file(path: str) -> tuple[str | None, str | None]:
             f"the mode file {path} cannot be read here ({found.problem}); a node that cannot read it goes by its own "
             "mode and the job's verdict"
         )
-    return None if found.text is None else word_of_file(found.text), None
+    return None if found.text is None else mode_of_file(found.text), None
 
 
 def read_nodes(remote: Sequence[str], nodes: Sequence[str]) -> Mapping[str, NodeShares]:

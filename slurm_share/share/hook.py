@@ -113,7 +113,7 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
     return watchdog.cancel
 
 
-HELPER_WORD = "--helper"
+HELPER_ARGUMENT = "--helper"
 """The program of a hook, called with it, is the helper."""
 _answer: Callable[[int], None] | None = None
 """In a process of the helper's: tells the front the exit code."""
@@ -227,7 +227,7 @@ def _everywhere(path: str) -> Mode | None:
     start = os.environ.get("SLURM_JOB_START_TIME", "")
     if found.text is None or (start.isascii() and start.isdecimal() and found.changed_s >= int(start) + 1):
         return None
-    return verdict.word_of_file(found.text)
+    return verdict.mode_of_file(found.text)
 
 
 def load_settings_or_defaults(who: str) -> Settings:

@@ -203,5 +203,5 @@ def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> 
 
 def _inode(line: str) -> tuple[int, int, int]:
     """`1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF` -> (0, 42, 4321)."""
-    major, minor, inode = next(word for word in line.split() if word.count(":") == 2).split(":")
+    major, minor, inode = next(value for value in line.split() if value.count(":") == 2).split(":")
     return int(major, 16), int(minor, 16), int(inode)

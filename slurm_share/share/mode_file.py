@@ -59,21 +59,21 @@ def read_here(path: str) -> ModeFile:
         os.close(file)
 
 
-def write(path: str, word: str) -> str | None:
+def write(path: str, value: str) -> str | None:
     """Write a mode into the file; return why that failed, None: it did not. Never raises, and takes no longer than
     WRITE_S."""
-    answer = process.in_time(lambda: _write_here(path, word), WRITE_S)
+    answer = process.in_time(lambda: _write_here(path, value), WRITE_S)
     return "no answer" if answer is None else answer.decode("utf-8", "replace") or None
 
 
-def _write_here(path: str, word: str) -> bytes:
+def _write_here(path: str, value: str) -> bytes:
     """Write whole, beside and renamed: a hook may read at any moment. A link stays one. Return what went wrong."""
     path = os.path.realpath(path)
     part = f"{path}.slurm-share-{os.getpid()}"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
             os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
-            file.write(f"{word}\n")
+            file.write(f"{value}\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)  # noqa: PTH105

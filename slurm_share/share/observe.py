@@ -58,7 +58,7 @@ def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: f
         job = _as_asked_for(job, said)
     grant = admission.read_grant(job, paths, settings)
     ledger = _read_ledger(paths)
-    live = release.jobs_at_work()
+    live = release.running_jobs()
     judged = admission.judge(job, grant, ledger, live, now, {}, guarded=guarded)
     if judged.neighbours:
         shown = admission.read_names(judged.uids(), environ)
@@ -104,7 +104,7 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
         if said.refused:
             return
         job = _as_asked_for(job, said)
-    live = release.jobs_at_work()
+    live = release.running_jobs()
     over = (LedgerJob(job.job_id, job.uid, "", (), 0, since=0.0),)
     if job.uid not in owners.departed(over, _read_ledger(paths), live):
         return
@@ -115,10 +115,10 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
         found += _on_gpus(job.uid, jobs)
     if "processes" in wanted:
         ends = leftovers.of_departed(processes.read_processes_of(job.uid), job.uid, jobs)
-        words = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
-        found += [word for word in words if f"{word} on a GPU" not in found]
-    for word, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
-        names = scratch.read_owned(str(folder), job.uid, Deadline.after(2.0)).names if word in wanted else ()
+        descriptions = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
+        found += [kind for kind in descriptions if f"{kind} on a GPU" not in found]
+    for kind, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
+        names = scratch.read_owned(str(folder), job.uid, Deadline.after(2.0)).names if kind in wanted else ()
         if names:
             found.append(f"{len(names)} in {folder}")
     what = ", ".join(dict.fromkeys(found)) or "nothing"

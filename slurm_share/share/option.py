@@ -50,14 +50,14 @@ def render(request: ShareRequest | None) -> str:
     """The one canonical text of a request, what the plugin hands to the hooks."""
     if request is None:
         return names.OPTION_OFF
-    words = [str(request.per_gpu)]
+    parts = [str(request.per_gpu)]
     if request.mem_mib is not None:
-        words.append(f"{names.OPTION_MEM}={request.mem_mib}M")
+        parts.append(f"{names.OPTION_MEM}={request.mem_mib}M")
     if request.sm is not None:
-        words.append(f"{names.OPTION_SM}={request.sm}")
+        parts.append(f"{names.OPTION_SM}={request.sm}")
     if request.mps is not None:
-        words.append(f"{names.OPTION_MPS}={names.MPS_ON if request.mps else names.MPS_OFF}")
-    return ",".join(words)
+        parts.append(f"{names.OPTION_MPS}={names.MPS_ON if request.mps else names.MPS_OFF}")
+    return ",".join(parts)
 
 
 def backend_of(request: ShareRequest) -> str | None:
@@ -78,24 +78,24 @@ RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
 """What a request says that wants none of them."""
 
 
-def _number(text: str, word: str, most: int, what: str) -> int:
-    is_number = word.isascii() and word.isdecimal() and not word.startswith("0")
-    if not is_number or len(word) > len(str(most)) or int(word) > most:
+def _number(text: str, value: str, most: int, what: str) -> int:
+    is_number = value.isascii() and value.isdecimal() and not value.startswith("0")
+    if not is_number or len(value) > len(str(most)) or int(value) > most:
         raise OptionError(text, f"{what} is a whole number from 1 to {most}")
-    return int(word)
+    return int(value)
 
 
-def _size_mib(text: str, word: str) -> int:
-    match = _SIZE.fullmatch(word)
+def _size_mib(text: str, value: str) -> int:
+    match = _SIZE.fullmatch(value)
     mib = int(match[1]) * _MIB_PER[(match[2] or "").upper()] if match and len(match[1]) < 10 else 0
     if not 1 <= mib <= names.MEM_MAX_MIB:
         raise OptionError(text, "mem= is a size like 8G or 800M, at most 16T")
     if match and not match[2] and mib < names.MEM_BARE_MIN_MIB:
         raise OptionError(
             text,
-            f"mem={word} would be {word} MiB, and a size below {names.MEM_BARE_MIN_MIB} needs its unit: mem={word}G",
+            f"mem={value} would be {value} MiB, and a size below {names.MEM_BARE_MIN_MIB} needs its unit: mem={value}G",
         )
     if match and mib < names.MEM_MIN_MIB:
-        why = f"mem={word} is less than any CUDA program needs ({names.MEM_MIN_MIB}M at least): mem={match[1]}G"
+        why = f"mem={value} is less than any CUDA program needs ({names.MEM_MIN_MIB}M at least): mem={match[1]}G"
         raise OptionError(text, why)
     return mib

@@ -9,7 +9,7 @@ from ..core.patterns import pattern
 from ..node.records import Gpu
 from . import option
 from .backends import registry
-from .plan_lines import Lines, is_printable, is_word, sentence
+from .plan_lines import Lines, is_printable, is_value, sentence
 from .records import Assignment, Plan, Refusal, Slot, Unshared
 
 Contents = Plan | Refusal | Unshared
@@ -54,12 +54,12 @@ def _plan_lines(plan: Plan) -> list[str]:
 
 
 def _gpu_line(number: int, gpu: Gpu) -> str:
-    words = [
+    values = [
         f"gpu {number}",
         *_fields(uuid=gpu.uuid, index=gpu.index, minor=gpu.minor, memory_mib=gpu.memory_total_mib),
     ]
-    words += ["simulated=yes"] if gpu.simulated else []
-    return " ".join([*words, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
+    values += ["simulated=yes"] if gpu.simulated else []
+    return " ".join([*values, f"name={sentence(gpu.name)[:_NAME_SIZE]}"])
 
 
 def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
@@ -80,18 +80,18 @@ def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
 def _fields(**values: str | int | None) -> list[str]:
     found = {name: str(value) for name, value in values.items() if value is not None}
     for name, value in found.items():
-        if not value or not is_word(value):
+        if not value or not is_value(value):
             raise ValueError(f"a plan cannot hold {name}={value!r}")
     return [f"{name}={value}" for name, value in found.items()]
 
 
 def _environment_line(variables: Iterable[Assignment]) -> str:
-    words = ["environment"]
+    values = ["environment"]
     for one in variables:
-        if not is_word(one.value):
+        if not is_value(one.value):
             raise ValueError(f"a plan cannot hold {one.name}={one.value!r}")
-        words.append(f"{one.name}{'?' if one.unless_set else ''}={one.value}")
-    return " ".join(words)
+        values.append(f"{one.name}{'?' if one.unless_set else ''}={one.value}")
+    return " ".join(values)
 
 
 def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
@@ -110,7 +110,7 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
         lines.end()
         return unshared
     share, gpu_count, slot_count = lines.share(), lines.count("gpus"), lines.count("slots")
-    cores = tuple(tuple(lines.numbers(word)) for word in lines.rest("cores").split())
+    cores = tuple(tuple(lines.numbers(value)) for value in lines.rest("cores").split())
     notes = []
     while lines.follows("note"):
         notes.append(lines.rest("note"))
@@ -138,8 +138,8 @@ def _gpu(lines: Lines, number: int) -> Gpu:
 
 
 def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
-    words = lines.rest_of("slot", number).split(" ")
-    fields = lines.fields(words, ("gpu", "part", "backend"), _SLOT_OPTIONAL)
+    values = lines.rest_of("slot", number).split(" ")
+    fields = lines.fields(values, ("gpu", "part", "backend"), _SLOT_OPTIONAL)
     gpu = lines.field_number(fields, "gpu") or 0
     if gpu >= len(gpus):
         raise lines.wrong(f"'gpu' is a number below {len(gpus)}")
@@ -164,7 +164,7 @@ def _slot(lines: Lines, number: int, gpus: tuple[Gpu, ...], parts: int) -> Slot:
 
 def _backend_variables(lines: Lines, count: int) -> tuple[Assignment, ...]:
     """Return the last `count` variables of the slot's environment. The others follow from its fields."""
-    found = [lines.assignment(word) for word in lines.rest("environment").split(" ")]
+    found = [lines.assignment(value) for value in lines.rest("environment").split(" ")]
     if count > len(found):
         raise lines.wrong(f"{count} variables of the backend were expected here")
     return tuple(found[len(found) - count :])

@@ -20,7 +20,7 @@ def is_printable(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def is_word(text: str) -> bool:
+def is_value(text: str) -> bool:
     """Return whether the text is printable ASCII without a blank."""
     return is_printable(text) and " " not in text
 
@@ -66,10 +66,10 @@ class Lines:
             raise self.wrong(f"'{key}' is a number from 1 to {names.PLAN_MAX_SLOTS}")
         return found
 
-    def numbers(self, word: str) -> list[int]:
+    def numbers(self, value: str) -> list[int]:
         """Return the numbers of a word, which are joined by commas."""
         try:
-            return [int(part) for part in word.split(",")]
+            return [int(part) for part in value.split(",")]
         except ValueError:
             raise self.wrong("a number was expected here") from None
 
@@ -83,20 +83,20 @@ class Lines:
             raise self.wrong("a plan is never 'off'")
         return request
 
-    def assignment(self, word: str) -> Assignment:
+    def assignment(self, value: str) -> Assignment:
         """Return the variable that a word of this line sets."""
-        match = _ASSIGNMENT.fullmatch(word)
+        match = _ASSIGNMENT.fullmatch(value)
         if not match:
-            raise self.wrong(f"{word[:80]!r} is not NAME=value")
+            raise self.wrong(f"{value[:80]!r} is not NAME=value")
         return Assignment(match[1], match[3], match[2] == "?")
 
-    def fields(self, words: Sequence[str], required: Collection[str], optional: Collection[str]) -> dict[str, str]:
+    def fields(self, values: Sequence[str], required: Collection[str], optional: Collection[str]) -> dict[str, str]:
         """Return the fields of this line, `name=value` each."""
         found: dict[str, str] = {}
-        for word in words:
-            name, _, value = word.partition("=")
+        for field in values:
+            name, _, value = field.partition("=")
             if name in found or not value or not (name in required or name in optional):
-                raise self.wrong(f"{word[:80]!r} is not a field of this line")
+                raise self.wrong(f"{field[:80]!r} is not a field of this line")
             found[name] = value
         missing = [name for name in required if name not in found]
         if missing:

@@ -28,12 +28,12 @@ def read(lines: Lines, share: ShareRequest, gpus: int, slots: int) -> tuple[tupl
 
 
 def _slot(lines: Lines, number: int, parts: int, *, is_part: bool) -> Slot:
-    part, *words = lines.rest_of("slot", number).split(" ")
+    part, *fields = lines.rest_of("slot", number).split(" ")
     name, _, place = part.partition("=")
     if name != "part":
         raise lines.wrong(f"'slot {number} part=I/{parts} ...' was expected here")
     place_on_cores = lines.part(place, parts)
-    values = {one.name: one.value for one in map(lines.assignment, words)}
+    values = {one.name: one.value for one in map(lines.assignment, fields)}
     directory = values.get(names.ENV_MPS_PIPE, NO_MPS)
     return Slot(
         number=number,

@@ -79,12 +79,12 @@ def _job(one: _Job) -> Switchable:
         is_pending="PENDING" in one.job_state,
         was_shaped=_SHAPED.search(one.admin_comment) is not None,
         restarts=one.restart_cnt,
-        extra=_words(one.extra),
-        comment=_words(one.comment),
+        extra=_field_text(one.extra),
+        comment=_field_text(one.comment),
     )
 
 
-def _words(bytewise: str) -> str:
+def _field_text(bytewise: str) -> str:
     """Return a user's text as it is to go back to scontrol."""
     try:
         return bytewise.encode("latin-1").decode("utf-8", "surrogateescape")

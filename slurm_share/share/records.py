@@ -282,7 +282,7 @@ class Sweep(Struct, frozen=True):
     """The ended job's user's, in no live job."""
     tolerated: tuple[NodeProcess, ...] = ()
     """System programs that may stay."""
-    strays: tuple[NodeProcess, ...] = ()
+    without_job: tuple[NodeProcess, ...] = ()
     """Other users', in no live job: ended where no job has the GPU."""
     foreign: tuple[NodeProcess, ...] = ()
     """System users': never ended, and named in the log."""

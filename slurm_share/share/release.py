@@ -111,9 +111,9 @@ def outcome(causes: Collection[str]) -> str:
     return said + (f"; NODE UNWELL: {', '.join(unwell)}" if unwell else "")
 
 
-def jobs_at_work() -> tuple[LiveJob, ...]:
+def running_jobs() -> tuple[LiveJob, ...]:
     """Return the jobs that have live tasks on this node."""
-    return owners.at_work(node_processes.read_live_jobs())
+    return owners.running(node_processes.read_live_jobs())
 
 
 def is_given_up(entry: LedgerJob, now: float) -> bool:
@@ -123,7 +123,7 @@ def is_given_up(entry: LedgerJob, now: float) -> bool:
     node meanwhile (seen on 26.05). The answer is no while the job has a step here or is about to get its first one:
     then the job was started again, under the same number, and the Epilog is of its earlier run.
     """
-    alive = any(one.job_id == entry.job_id for one in jobs_at_work())
+    alive = any(one.job_id == entry.job_id for one in running_jobs())
     return not alive and not reconcile.is_starting(entry, now)
 
 
@@ -189,7 +189,7 @@ def let_go(
     are cleared away, too. Where hooks of several jobs of a user get here at the same time, only the last of them finds
     that the user has left. Jobs whose files an earlier hook moved aside and did not remove are returned as well.
     """
-    live = jobs_at_work() if any(entry.clean_up for entry in over) else ()
+    live = running_jobs() if any(entry.clean_up for entry in over) else ()
     with state.exclusive(paths, deadline.at_most(LEDGER_S)):
         ledger = hook.read_ledger(paths, who)
         departed = owners.departed(over, ledger, live)
@@ -275,7 +275,7 @@ def clean_up_after(
     A user's next job may come at any moment, and nothing of it may be taken. So processes and files are listed first,
     and users who then have a job are left out.
     """
-    wanted = {uid: {word for entry in last if entry.uid == uid for word in entry.clean_up} for uid in _uids(last)}
+    wanted = {uid: {kind for entry in last if entry.uid == uid for kind in entry.clean_up} for uid in _uids(last)}
     on_gpus = _processes_on_gpus([uid for uid in wanted if "gpu_processes" in wanted[uid]], who)
     everywhere = [uid for uid in sorted(wanted) if "processes" in wanted[uid]]
     seen = (*on_gpus, *(one for uid in everywhere for one in node_processes.read_processes_of(uid)))
@@ -283,11 +283,11 @@ def clean_up_after(
     files = {
         (uid, folder): scratch.read_owned(folder, uid, until)
         for uid in sorted(wanted)
-        for word, folder in (("shm", str(paths.shm)), ("tmp", str(paths.tmp)))
-        if word in wanted[uid]
+        for kind, folder in (("shm", str(paths.shm)), ("tmp", str(paths.tmp)))
+        if kind in wanted[uid]
     }
     with state.exclusive(paths, deadline.at_most(LEDGER_S)):
-        live = jobs_at_work()
+        live = running_jobs()
         ledger = hook.read_ledger(paths, who)
         gone = owners.without_job(wanted, ledger, live)
         files = {(uid, folder): owned for (uid, folder), owned in files.items() if uid in gone}
@@ -310,9 +310,9 @@ def clean_up_after(
                     found.causes.add(drain.OUT_OF_TIME)
         asides = reconcile.asides_of(ledger, last)
     jobs = {one.job_id: one.uid for one in live}
-    strays = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
-    left = termination.end_processes(strays.values(), deadline.part(LAST_RATIO).at_most(2 * termination.GRACE_S))
-    for one in strays.values():
+    without_job = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
+    left = termination.end_processes(without_job.values(), deadline.part(LAST_RATIO).at_most(2 * termination.GRACE_S))
+    for one in without_job.values():
         where = "on a GPU " if one in on_gpus else ""
         hook.report(who, f"leftover {_named(one)} {where}who has no job here any more: {_fate(one, left)}")
     rest = scratch.remove(asides, deadline.part(1 - LAST_RATIO / 2).at_most(REMOVE_S))
@@ -371,7 +371,7 @@ def end_leftovers(
 
 def end_users(ended: Iterable[NodeProcess], others: Iterable[LedgerJob], who: str) -> None:
     """End every process of the users whose leftover processes are started again, if they have no job here."""
-    live = {one.uid for one in jobs_at_work()} | {entry.uid for entry in others}
+    live = {one.uid for one in running_jobs()} | {entry.uid for entry in others}
     users = {one.identity.uid for one in ended}
     for uid in sorted(uid for uid in users - live if uid is not None and uid >= leftovers.FIRST_ORDINARY_UID):
         if None not in live:  # a step whose owner nobody knows
@@ -395,7 +395,7 @@ def end_leftovers_once(
 
     `again`: this is not the first round. Then something starts the processes, and their ancestors are ended with them.
     """
-    live = {one.job_id: one.uid for one in jobs_at_work()} | {entry.job_id: entry.uid for entry in others}
+    live = {one.job_id: one.uid for one in running_jobs()} | {entry.job_id: entry.uid for entry in others}
     ours = _pids_of_backends(others, paths, settings) if others else frozenset()
     taken = {gpu for other in others for gpu in other.gpus}
     ended: list[NodeProcess] = []
@@ -413,15 +413,15 @@ def end_leftovers_once(
         )
         sweep = leftovers.sweep(here, entry.uid, entry.job_id, live, settings)
         free = {pid for gpu in entry.gpus if gpu not in taken for pid in on.get(gpu, ())}
-        strays = [one for one in sweep.strays if one.identity.pid in free]
-        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *strays)
+        without_job = [one for one in sweep.without_job if one.identity.pid in free]
+        end = (*sweep.end, *leftovers.escaped(elsewhere, entry.uid, live), *without_job)
         # Their ancestors are ended first, so that they start no others.
         ancestors = node_processes.read_ancestors(end) if again else ()
         above = leftovers.sweep(ancestors, entry.uid, entry.job_id, live, settings).end
         left = termination.end_processes((*above, *end), deadline.at_most(2 * termination.GRACE_S))
         for one in (*above, *end):
             where = "on a GPU" if one in end else "that started one"
-            where += " that no job has" if one in strays else ""
+            where += " that no job has" if one in without_job else ""
             hook.report(who, f"job {entry.job_id}: leftover {_named(one)} {where}: {_fate(one, left)}")
         for one in sweep.foreign:
             if one.identity.pid in free and not again:

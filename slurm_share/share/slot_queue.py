@@ -19,7 +19,7 @@ _LOCK = struct.Struct("@hhqqi4x")
 """struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length (0: without end), pid."""
 _STEPS = 1 << 32
 _END = names.QUEUE_STEPS + _STEPS * names.QUEUE_ROOM
-LOOKS_MAX = 8192
+PASSES_MAX = 8192
 """More locks than half of this are not looked at: the sruns of a job's slots hold fewer."""
 
 
@@ -57,7 +57,7 @@ def tell(folder: Path) -> None:
 def _locks(queue: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each promise. The kernel names any one lock of a range; it parts the range in two."""
     ranges = [(names.QUEUE_CLAIMS, _END)]
-    for _ in range(LOOKS_MAX):
+    for _ in range(PASSES_MAX):
         if not ranges:
             return
         start, end = ranges.pop()

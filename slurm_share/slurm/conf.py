@@ -56,7 +56,7 @@ def is_there(file: Path) -> bool:
         return False
 
 
-def beside(conf: Path, name: str) -> Path:
+def included_path(conf: Path, name: str) -> Path:
     """A file that slurm.conf names: one without a folder is beside it."""
     return conf.parent / name
 

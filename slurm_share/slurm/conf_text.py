@@ -66,9 +66,9 @@ class ConfText(Struct, frozen=True):
         """The lines that have this key, each once."""
         return tuple(dict.fromkeys(line for line, _ in self._found(key)))
 
-    def words(self, key: str) -> tuple[str, ...]:
+    def listed(self, key: str) -> tuple[str, ...]:
         """The value that counts, as a list at its commas."""
-        return tuple(word.strip() for word in (self.value(key) or "").split(",") if word.strip())
+        return tuple(value.strip() for value in (self.value(key) or "").split(",") if value.strip())
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -34,7 +34,7 @@ def ping_argv() -> list[str]:
 
 def parse_ping(text: str) -> dict[str, bool]:
     """Return the controllers' hosts in the answer to `ping_argv`, the primary first, and whether each is up."""
-    return {host: word == "UP" for host, word in _PING.findall(text)}
+    return {host: value == "UP" for host, value in _PING.findall(text)}
 
 
 def are_all_down(found: Mapping[str, bool]) -> bool:

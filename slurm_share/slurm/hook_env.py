@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ALNUM = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _IN_NODE = _ALNUM | frozenset("._-")
-_IN_WORD = _ALNUM | frozenset("_.@+-")
+_IN_VALUE = _ALNUM | frozenset("_.@+-")
 _NAME_MOST = 255
 _UINT32_MAX = 2**32 - 1
 _NO_GPUS = ("", "NoDevFiles")
@@ -70,8 +70,8 @@ def _share(
 def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
     """26.05 says SLURM_JOB_EXCLUSIVE=NODE|USER. Before that SLURM_JOB_OVERSUBSCRIBE says USER; its NO is also said of
     jobs that merely do not share cores, so it proves nothing."""
-    word = environ.get("SLURM_JOB_EXCLUSIVE", environ.get("SLURM_JOB_OVERSUBSCRIBE"))
-    if word == "USER":
+    value = environ.get("SLURM_JOB_EXCLUSIVE", environ.get("SLURM_JOB_OVERSUBSCRIBE"))
+    if value == "USER":
         return "user"
     return "node" if environ.get("SLURM_JOB_EXCLUSIVE") == "NODE" else None
 
@@ -108,9 +108,9 @@ def _is_node(text: str) -> bool:
     return 1 <= len(text) <= _NAME_MOST and text[0] in _ALNUM and _IN_NODE.issuperset(text)
 
 
-def _is_word(text: str) -> bool:
+def _is_value(text: str) -> bool:
     """Return whether it may be the name of a user or of a partition."""
-    return 1 <= len(text) <= _NAME_MOST and (text[0] in _ALNUM or text[0] == "_") and _IN_WORD.issuperset(text)
+    return 1 <= len(text) <= _NAME_MOST and (text[0] in _ALNUM or text[0] == "_") and _IN_VALUE.issuperset(text)
 
 
 def _matching(environ: Mapping[str, str], variable: str, is_valid: Callable[[str], bool]) -> str:
@@ -123,4 +123,4 @@ def _matching(environ: Mapping[str, str], variable: str, is_valid: Callable[[str
 def _optional(environ: Mapping[str, str], variable: str) -> str | None:
     """A variable that slurmd leaves out when it has no credential at hand, and that only people read."""
     value = environ.get(variable)
-    return value if value is not None and _is_word(value) else None
+    return value if value is not None and _is_value(value) else None

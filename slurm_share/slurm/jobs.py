@@ -173,9 +173,9 @@ def partitions_argv() -> list[str]:
 def parse_default_partition(text: str) -> str | None:
     """The partition of jobs that name none, in scontrol's text; None: there is no such."""
     for line in text.splitlines():
-        words = line.split()
-        if "Default=YES" in words and words[0].startswith("PartitionName="):
-            return words[0].partition("=")[2]
+        values = line.split()
+        if "Default=YES" in values and values[0].startswith("PartitionName="):
+            return values[0].partition("=")[2]
     return None
 
 

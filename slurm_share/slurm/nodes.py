@@ -18,11 +18,11 @@ from .records import SlurmNode
 
 _BEGIN = "\nNodeName="
 _STATE = "State"
-_WORDS = (
+_FIELDS = (
     *("CPUAlloc", "CPUTot", "CPULoad", "RealMemory", "AllocMem", "FreeMem"),
     *("Gres", "GresUsed", "NodeAddr", "Partitions", "Version", _STATE),
 )
-_WORD = re.compile(rf" ({'|'.join(_WORDS)})=(\S*)")
+_FIELD = re.compile(rf" ({'|'.join(_FIELDS)})=(\S*)")
 _FREE_TEXT = re.compile(r" (?=(?:Reason|Comment|Extra)=)")
 """What follows has blanks, and whatever an administrator wrote, such as State=DOWN. These come last in a record."""
 _STAMP = r" \[[^\[\]]*@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\]"
@@ -54,9 +54,9 @@ def parse_described(text: str) -> tuple[tuple[SlurmNode, str, str], ...]:
     found = []
     for record in records:
         if (node := _slurm_node(record)) is not None:
-            words = dict(_WORD.findall(_FREE_TEXT.split(record, maxsplit=1)[0]))
-            gres = words["Gres"]
-            found.append((node, "" if gres == "(null)" else gres, words.get("Version", "")))
+            fields = dict(_FIELD.findall(_FREE_TEXT.split(record, maxsplit=1)[0]))
+            gres = fields["Gres"]
+            found.append((node, "" if gres == "(null)" else gres, fields.get("Version", "")))
     if not found and (records or not _is_none(first)):
         raise CommandError(("scontrol",), 0, f"an answer that has no nodes: {shown(text.strip())}")
     return tuple(found)
@@ -69,24 +69,24 @@ def _is_none(text: str) -> bool:
 def _slurm_node(record: str) -> SlurmNode | None:
     """None for what is no record: a line of a comment can begin like one."""
     head, *free_text = _FREE_TEXT.split(record, maxsplit=1)
-    words = dict(_WORD.findall(head))
+    fields = dict(_FIELD.findall(head))
     try:
-        states, heard = _states(words[_STATE])
+        states, heard = _states(fields[_STATE])
         return SlurmNode(
             name=(name := head.partition(" ")[0]),
-            address=address if (address := words["NodeAddr"]) != name else "",
+            address=address if (address := fields["NodeAddr"]) != name else "",
             states=states,
             reason=_reason(free_text[0]) if free_text else "",
-            cpus=int(words["CPUTot"]),
-            cpus_allocated=int(words["CPUAlloc"]),
-            memory_mib=int(words["RealMemory"]),
-            memory_allocated_mib=int(words["AllocMem"]),
-            gpus=_count(words["Gres"]),
-            gpus_allocated=_count_used(words.get("GresUsed", "")),
+            cpus=int(fields["CPUTot"]),
+            cpus_allocated=int(fields["CPUAlloc"]),
+            memory_mib=int(fields["RealMemory"]),
+            memory_allocated_mib=int(fields["AllocMem"]),
+            gpus=_count(fields["Gres"]),
+            gpus_allocated=_count_used(fields.get("GresUsed", "")),
             # What slurmd said last stays in the record of a node that has been silent since.
-            load5=float(load) if heard and (load := words["CPULoad"]) != "N/A" else None,
-            memory_free_mib=int(free) if heard and (free := words["FreeMem"]) != "N/A" else None,
-            partitions=_partitions(words.get("Partitions", "")),
+            load5=float(load) if heard and (load := fields["CPULoad"]) != "N/A" else None,
+            memory_free_mib=int(free) if heard and (free := fields["FreeMem"]) != "N/A" else None,
+            partitions=_partitions(fields.get("Partitions", "")),
         )
     except (KeyError, ValueError):
         return None
@@ -103,8 +103,8 @@ def _reason(text: str) -> str:
 @lru_cache
 def _states(text: str) -> tuple[tuple[str, ...], bool]:
     """(Slurm's words, whether slurmd is heard)."""
-    words = dict.fromkeys(text.replace("*", "+NOT_RESPONDING").split("+"))
-    return tuple(words), not _SILENT & set(words)
+    fields = dict.fromkeys(text.replace("*", "+NOT_RESPONDING").split("+"))
+    return tuple(fields), not _SILENT & set(fields)
 
 
 @lru_cache

@@ -22,4 +22,4 @@ def read_hides_jobs(file: Path) -> bool:
         return True
     if conf.missing:
         return True
-    return any(word in value.lower() for value in conf.values("PrivateData") for word in ("job", "all"))
+    return any(keyword in value.lower() for value in conf.values("PrivateData") for keyword in ("job", "all"))

@@ -74,8 +74,8 @@ def ask_argv() -> list[str]:
 def parse_answer(text: str) -> Answer:
     """What our question printed; other lines are of libslurm. Raises CommandError where there is no answer in it."""
     for line in text.splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "answer":
+        value, _, rest = line.partition(" ")
+        if value == "answer":
             try:
                 return msgspec.json.decode(rest, type=Answer)
             except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

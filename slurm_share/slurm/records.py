@@ -163,10 +163,10 @@ class Submission(Struct, frozen=True, kw_only=True):
     """How a job was submitted, with all that is needed to submit it again."""
 
     program: Literal["sbatch", "llsub"]
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     """All words after the program's name."""
     place: int
-    """The index in `words` of the script (sbatch) or of the triple (llsub)."""
+    """The index in `tokens` of the script (sbatch) or of the triple (llsub)."""
     folder: str
     """The folder in which it was submitted."""
     directives: frozenset[str] = frozenset()
@@ -180,7 +180,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     @property
     def rest(self) -> tuple[str, ...]:
         """The words after the script, or after the triple."""
-        return self.words[self.place + 1 :]
+        return self.arguments[self.place + 1 :]
 
 
 class SlurmNode(Struct, frozen=True, gc=False, kw_only=True):

@@ -42,7 +42,7 @@ def read_sums(
 
 
 def _ask(
-    hosts: Iterable[str], words: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
+    hosts: Iterable[str], argv: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
 ) -> dict[str, str]:
     """What a command said on each host on which it could be started, or may have been.
 
@@ -55,7 +55,7 @@ def _ask(
         if left <= 0:
             return host, ""
         try:
-            return host, finish([*argv_of(host), *words], timeout_s=left, env=environment()).stdout
+            return host, finish([*argv_of(host), *argv], timeout_s=left, env=environment()).stdout
         except CommandError:
             return host, ""
 
@@ -65,7 +65,7 @@ def _ask(
 
 def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
     """The site's remote command for a host."""
-    return [host if word == REMOTE_NODE else word for word in remote_command]
+    return [host if argument == REMOTE_NODE else argument for argument in remote_command]
 
 
 def srun_argv(node: str, partition: str) -> list[str]:

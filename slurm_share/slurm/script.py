@@ -27,23 +27,23 @@ class Script(Struct, frozen=True):
     """What stands behind #SBATCH, a line each."""
 
 
-def read_script(word: str, *, to_execute: bool) -> Script:
+def read_script(given: str, *, to_execute: bool) -> Script:
     """The script of that name. Raises UsageError where it is not there, no file, not readable, or, with `to_execute`,
     not executable."""
-    if not word:
+    if not given:
         raise UsageError("the script's name is empty; give its path (is a variable of the shell not set?)")
-    path = Path(os.path.abspath(Path(word).expanduser()))  # noqa: PTH100  # resolve() would follow links
+    path = Path(os.path.abspath(Path(given).expanduser()))  # noqa: PTH100  # resolve() would follow links
     try:
         kind = path.stat().st_mode
     except OSError as error:
-        there = " (a triple is the second word, after the script)" if word.startswith("[") else ""
-        raise UsageError(f"cannot run {shown(word, 200)}: {error.strerror}{there}; give the script's path") from error
+        there = " (a triple is the second word, after the script)" if given.startswith("[") else ""
+        raise UsageError(f"cannot run {shown(given, 200)}: {error.strerror}{there}; give the script's path") from error
     if not stat.S_ISREG(kind):
         what = "a folder" if stat.S_ISDIR(kind) else "no file"
-        raise UsageError(f"cannot run {shown(word, 200)}: it is {what}; give a script or program")
+        raise UsageError(f"cannot run {shown(given, 200)}: it is {what}; give a script or program")
     if to_execute and not os.access(path, os.X_OK):
         raise UsageError(
-            f"cannot run {shown(word, 200)}: it is not executable; write: chmod +x {shown(word, 200)} (and begin it "
+            f"cannot run {shown(given, 200)}: it is not executable; write: chmod +x {shown(given, 200)} (and begin it "
             "with a line such as #!/bin/bash)"
         )
     try:
@@ -52,18 +52,18 @@ def read_script(word: str, *, to_execute: bool) -> Script:
     except OSError as error:
         if to_execute:
             return Script(str(path), path.name)  # a program may be there to be executed and not to be read
-        raise UsageError(f"cannot read {shown(word, 200)}: {error.strerror}") from error
-    _check_first_line(word, head, to_execute=to_execute)
+        raise UsageError(f"cannot read {shown(given, 200)}: {error.strerror}") from error
+    _check_first_line(given, head, to_execute=to_execute)
     return Script(str(path), path.name, parse_directives(head))
 
 
-def _check_first_line(word: str, head: bytes, *, to_execute: bool) -> None:
+def _check_first_line(given: str, head: bytes, *, to_execute: bool) -> None:
     """Raises UsageError for a script that the kernel would not start. Slurm takes a batch script's interpreter on the
     node, so that its absence here is a reason only for what is executed as it is."""
     if not head.startswith(b"#!"):
         return
     line = head[2:].partition(b"\n")[0]
-    name = shown(word, 200)
+    name = shown(given, 200)
     if line.endswith(b"\r"):
         raise UsageError(
             f"cannot run {name}: its first line names {shown(_text(line).strip(' '))}: DOS line ends; write: "
@@ -94,24 +94,24 @@ def parse_directives(head: bytes) -> tuple[str, ...]:
     return tuple(found)
 
 
-def read_task_bytes(word: str) -> bytes:
+def read_task_bytes(given: str) -> bytes:
     """A file of tasks, or standard input for `-`. Raises UsageError where it cannot be read."""
-    if word == "-" and sys.stdin is None:
+    if given == "-" and sys.stdin is None:
         raise UsageError("--tasks -: standard input is closed; write: --tasks FILE, or a pipe before llsub")
     try:
-        if word == "-":
+        if given == "-":
             data = sys.stdin.buffer.read(TASKS_BYTES_MAX + 1)
         else:
-            path = Path(word).expanduser()
+            path = Path(given).expanduser()
             kind = path.stat().st_mode  # before it is opened: some devices do something then
             if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind) or stat.S_ISDIR(kind)):
-                raise UsageError(f"--tasks {shown(word, 200)}: it is neither a file nor a pipe; name one, or write -")
+                raise UsageError(f"--tasks {shown(given, 200)}: it is neither a file nor a pipe; name one, or write -")
             with path.open("rb") as file:
                 data = file.read(TASKS_BYTES_MAX + 1)
     except OSError as error:
-        raise UsageError(f"--tasks {shown(word, 200)}: cannot read it ({error.strerror})") from error
+        raise UsageError(f"--tasks {shown(given, 200)}: cannot read it ({error.strerror})") from error
     if len(data) > TASKS_BYTES_MAX:
         raise UsageError(
-            f"--tasks {shown(word, 200)}: it is larger than {TASKS_BYTES_MAX >> 30} GiB; make several runs of it"
+            f"--tasks {shown(given, 200)}: it is larger than {TASKS_BYTES_MAX >> 30} GiB; make several runs of it"
         )
     return data

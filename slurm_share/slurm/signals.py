@@ -48,7 +48,7 @@ def send_in_job(pid: int, start_ticks: int, job: int, name: str) -> None:
     known = ProcessIdentity(pid, start_ticks, os.geteuid())
     found = processes.read_process(pid)
     # Its own environment may say anything; the kernel's word alone counts.
-    if found is not None and not found.is_own_word and found.job_id not in (None, job):
+    if found is not None and not found.is_own_claim and found.job_id not in (None, job):
         raise SlurmShareError(f"process {pid} is in job {found.job_id} and not in {job}; nothing was sent")
     send(known, name)
 
@@ -63,7 +63,7 @@ def step_argv(
     `of_job`: the record's number that the process is in; `program`: what starts `slurm-share` on the node.
     """
     return [
-        *small_step.beside(job=job, component=component, nodes=node, count=1, gres="none", name=STEP_NAME),
+        *small_step.step_argv(job=job, component=component, nodes=node, count=1, gres="none", name=STEP_NAME),
         f"--immediate={IMMEDIATE_S}",
         *program,
         "signal",

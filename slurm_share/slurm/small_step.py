@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def beside(*, job: int, component: int | None, nodes: str, count: int, gres: str, name: str) -> list[str]:
+def step_argv(*, job: int, component: int | None, nodes: str, count: int, gres: str, name: str) -> list[str]:
     """srun and its options, for one task on each of `count` nodes (`nodes`: as Slurm writes them).
 
     `job`: as srun's --jobid takes it, of a heterogeneous job its first component's, and `component` which one.

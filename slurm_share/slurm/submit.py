@@ -64,9 +64,9 @@ def submit(
                 f"cannot submit: {error.stderr}; submit where Slurm is, or run this here with --local"
             ) from error
         raise SlurmShareError(f"sbatch gave {error.stderr}; see with squeue --me whether there is a job") from error
-    if done.code != 0 and any(words in done.stderr for words in _UNANSWERED):
+    if done.code != 0 and any(phrase in done.stderr for phrase in _UNANSWERED):
         raise SlurmShareError(
-            f"{_words(done)}\nThe controller did not answer, and may have taken the job all the same: see with squeue "
+            f"{_output(done)}\nThe controller did not answer, and may have taken the job all the same: see with squeue "
             "--me whether it is there before you submit it again"
         )
     if done.code != 0:
@@ -79,10 +79,10 @@ def submit(
 
 
 def _refusal(done: Finished) -> str:
-    return f"the scheduler did not take this job; it says:\n{_words(done)}"
+    return f"the scheduler did not take this job; it says:\n{_output(done)}"
 
 
-def _words(done: Finished) -> str:
+def _output(done: Finished) -> str:
     return done.stderr.strip() or done.stdout.strip() or f"no reason, exit code {done.code}"
 
 

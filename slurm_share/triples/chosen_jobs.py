@@ -16,10 +16,10 @@ from ..slurm.records import ClusterName, QueuedJob
 from . import run_folder
 
 
-def find_run(word: str) -> Path | None:
+def find_run(argument: str) -> Path | None:
     """Return the folder of a run that is named; None: these are numbers of jobs."""
-    folder = Path(word)
-    is_number = word[:1].isdecimal() and "/" not in word and not (folder / run_folder.RUN).exists()
+    folder = Path(argument)
+    is_number = argument[:1].isdecimal() and "/" not in argument and not (folder / run_folder.RUN).exists()
     return None if is_number or not folder.is_dir() else folder
 
 
@@ -66,7 +66,7 @@ def _read_named(text: str) -> tuple[ClusterName | None, list[QueuedJob], list[st
     chosen = {id(one.job) for target in targets for one in queue.choose(target, found)}
     missing: list[str] = []
     if folder is None:
-        missing = [f"job {target.word} is not" for target in targets if not queue.choose(target, found)]
+        missing = [f"job {target.text} is not" for target in targets if not queue.choose(target, found)]
     elif not chosen:
         missing = [f"no job of {terminal.safe(text)} is"]
     return cluster, [job for job in found if id(job) in chosen], missing
@@ -95,37 +95,37 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
     return uid, list(chosen.values())
 
 
-def read_to_end(words: Sequence[str]) -> tuple[list[Chosen], list[str]]:
+def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
     """Return what is to be ended, and what is wrong with the rest. Raises UsageError, SlurmShareError, CommandError,
     before anything has been ended."""
-    asked = [(word, _targets(word)) for word in words]
+    asked = [(argument, _targets(argument)) for argument in arguments]
     _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
     chosen: dict[str, Chosen] = {}
     problems = []
-    for word, targets in asked:
-        found = {target.word: queue.choose(target, jobs) for target in targets}
+    for argument, targets in asked:
+        found = {target.text: queue.choose(target, jobs) for target in targets}
         chosen |= {one.id: one for each in found.values() for one in each}
-        if find_run(word) is not None:
+        if find_run(argument) is not None:
             if not any(found.values()):
-                problems.append(f"no job of {terminal.safe(word)} is in Slurm's queue: they have ended")
+                problems.append(f"no job of {terminal.safe(argument)} is in Slurm's queue: they have ended")
         else:
             problems += [f"job {job} is not in Slurm's queue: see llstat -a" for job, each in found.items() if not each]
     return list(chosen.values()), problems
 
 
-def _targets(word: str) -> list[Target]:
-    folder = find_run(word)
+def _targets(argument: str) -> list[Target]:
+    folder = find_run(argument)
     if folder is None:
-        return list(queue.parse_targets(word))
+        return list(queue.parse_targets(argument))
     _check_is_run(folder)
     me = os.geteuid()
     owner = None if me == 0 else run_folder.read_foreign_owner(folder, me)
     if owner is not None:  # its list of jobs says what somebody else wants to be ended
         raise UsageError(
-            f"{terminal.safe(word)} is {processes.read_user_name(owner)}'s run, or a file in it is; write the "
+            f"{terminal.safe(argument)} is {processes.read_user_name(owner)}'s run, or a file in it is; write the "
             "numbers of your own jobs: llstat shows them"
         )
     targets = _submitted(folder)
     if not targets:
-        raise SlurmShareError(f"no job was submitted from {terminal.safe(word)}: nothing to end")
+        raise SlurmShareError(f"no job was submitted from {terminal.safe(argument)}: nothing to end")
     return targets

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..core.background import Beside
+from ..core.background import BackgroundCall
 from ..core.errors import CommandError, StateError, UsageError
-from ..core.text import span_words
+from ..core.text import span_text
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
 from . import result_files, run_folder
 from .records import Progress, Run
 from .rules import submission
-from .rules.progress import JobState, Standing, all_done
-from .rules.progress import line as standing_line
+from .rules.progress import JobState, TaskCounts, all_done
+from .rules.progress import line as progress_line
 
 PAUSE_S = 1.0
 QUEUE_EVERY_S = 5.0
@@ -45,11 +45,11 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[bool, str]:
         return True, f"{folder.name}: {all_done(run.tasks)}"
     return False, (
         f"{folder.name}: {done} of {submission.counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; "
-        f"{_log_words(folder, run, job)}; llsub --resume {folder.name} runs what is left"
+        f"{_log_text(folder, run, job)}; llsub --resume {folder.name} runs what is left"
     )
 
 
-def _log_words(folder: Path, run: Run, job: int) -> str:
+def _log_text(folder: Path, run: Run, job: int) -> str:
     """Where the job's own output is: with -o FILE not in the run's folder."""
     try:
         file = submission.output_file(run_folder.read_scheduler_command(folder), job, run.cwd)
@@ -68,17 +68,17 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
     Slurm is asked in another thread, so that a controller that does not answer does not stop the reading of the run's
     folder.
     """
-    reader = StandingReader(folder, run, job)
+    reader = TaskCountsReader(folder, run, job)
     asked, began = float("-inf"), None
     known: QueuedJob | None = None
-    asking: Beside[QueuedJob | None] | None = None
+    asking: BackgroundCall[QueuedJob | None] | None = None
     silent_since: float | None = None
     while True:
         now = time.monotonic()
-        standing = reader.read()
-        over = standing is not None and not standing.left + standing.running
+        task_counts = reader.read()
+        over = task_counts is not None and not task_counts.left + task_counts.running
         if asking is None and now - asked >= (PAUSE_S if over else QUEUE_EVERY_S):
-            asking, asked = Beside(lambda: _in_queue(job)), now
+            asking, asked = BackgroundCall(lambda: _in_queue(job)), now
         if asking is not None and asking.wait(PAUSE_S if known is None else 0.0):
             try:
                 known, silent_since = asking.answer(), None
@@ -89,15 +89,15 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
                     raise
                 silent_since = silent_since or asked
             asking = None
-        if standing is not None:
-            began = began or (now, standing.done + standing.failed)
-            ended = standing.done + standing.failed - began[1]
+        if task_counts is not None:
+            began = began or (now, task_counts.done + task_counts.failed)
+            ended = task_counts.done + task_counts.failed - began[1]
             rate = ended / (now - began[0]) if now > began[0] and ended else None
         else:
             rate = None
-        said = standing_line(standing, None if known is None else _state(known), rate, reader.silent(now))
+        said = progress_line(task_counts, None if known is None else _state(known), rate, reader.silent(now))
         if silent_since is not None:
-            said += f"; Slurm does not answer, its word is {span_words(now - silent_since)} old"
+            said += f"; Slurm does not answer, its word is {span_text(now - silent_since)} old"
         if said:
             show(said)
         time.sleep(PAUSE_S)
@@ -108,7 +108,7 @@ def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str]
     again. `jobs`: the map's, and the reducer's."""
     pause = POLL_S
     began: tuple[float, int] | None = None
-    reader = StandingReader(folder, run, jobs[0])
+    reader = TaskCountsReader(folder, run, jobs[0])
     while True:
         try:
             queued = slurm_jobs.read_queue(jobs=jobs)[1]
@@ -118,12 +118,12 @@ def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str]
             if not queued:
                 return
             first = min(queued, key=lambda job: job.job_id)
-            standing, now, rate = reader.read() if first.job_id == jobs[0] else None, time.monotonic(), None
-            if standing is not None:
-                ended = standing.done + standing.failed
+            task_counts, now, rate = reader.read() if first.job_id == jobs[0] else None, time.monotonic(), None
+            if task_counts is not None:
+                ended = task_counts.done + task_counts.failed
                 began = began or (now, ended)
                 rate = (ended - began[1]) / (now - began[0]) if now > began[0] else None
-            show(standing_line(standing, state_of(first, time.time()), rate or None, reader.silent(now)))
+            show(progress_line(task_counts, state_of(first, time.time()), rate or None, reader.silent(now)))
         time.sleep(pause)
         pause = min(POLL_MOST_S, pause * 1.25)
 
@@ -139,7 +139,7 @@ def _state(job: QueuedJob) -> JobState:
 
 
 def state_of(job: QueuedJob, now: float) -> JobState:
-    """Return a job's state as `standing` takes it. `now`: Unix time."""
+    """Return a job's state as `task_counts` takes it. `now`: Unix time."""
     start = ""
     if "PENDING" in job.states and job.start is not None and job.start > now:
         there = time.localtime(job.start)
@@ -147,7 +147,7 @@ def state_of(job: QueuedJob, now: float) -> JobState:
     return JobState(job=job.job_id, states=job.states, reason=job.reason, start=start)
 
 
-class StandingReader:
+class TaskCountsReader:
     """Reads how far a run's job is from the files that its launchers write."""
 
     def __init__(self, folder: Path, run: Run, job: int) -> None:
@@ -159,7 +159,7 @@ class StandingReader:
         self._news: dict[str, tuple[float, float]] = {}
         """Node -> (its launcher's last time, when we first saw that)."""
 
-    def read(self) -> Standing | None:
+    def read(self) -> TaskCounts | None:
         """Return how far the job is since its last start, with what was done before; None: no launcher has begun."""
         parts = [one for one in run_folder.read_progress(self._folder, self._run) if self._is_ours(one)]
         if not parts:
@@ -175,7 +175,7 @@ class StandingReader:
                 self._news[one.node] = (one.at, time.monotonic())
             elif one.ended:
                 self._news.pop(one.node, None)
-        return Standing(
+        return TaskCounts(
             self._run.tasks,
             done=self._before + sum(one.done for one in ours),
             failed=sum(one.failed for one in ours),

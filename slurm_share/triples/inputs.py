@@ -19,7 +19,7 @@ class Files(Struct, frozen=True):
 
     files: tuple[str, ...]
     """Paths below the folder, sorted by the bytes of their names."""
-    astray: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     """Links that would be inputs, and lead to nothing that can be seen."""
 
 
@@ -31,7 +31,7 @@ def files_below(folder: str, recursive: bool, extension: str | None, leave_out: 
     `extension`: only files whose names end so. Raises UsageError.
     """
     found: list[str] = []
-    astray: list[str] = []
+    outside: list[str] = []
     real, real_out = os.path.realpath(folder), os.path.realpath(leave_out)
     ending = None if extension is None else f".{extension.removeprefix('.')}"
 
@@ -58,8 +58,8 @@ def files_below(folder: str, recursive: bool, extension: str | None, leave_out: 
             if os.path.isfile(file):  # noqa: PTH113  # Path.is_file raises where a link leads into a closed folder
                 found.append(name if below == "." else f"{below}/{name}")
             elif not os.path.exists(file):  # noqa: PTH110
-                astray.append(name if below == "." else f"{below}/{name}")
-    return Files(tuple(sorted(found, key=os.fsencode)), tuple(sorted(astray, key=os.fsencode)))
+                outside.append(name if below == "." else f"{below}/{name}")
+    return Files(tuple(sorted(found, key=os.fsencode)), tuple(sorted(outside, key=os.fsencode)))
 
 
 def overwritten(outputs: Iterable[str], sources: Iterable[str]) -> str | None:

@@ -259,4 +259,4 @@ class Tail:
 
 def _kind(mode: int) -> str:
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-    return next((word for is_kind, word in kinds if is_kind(mode)), "a device")
+    return next((argument for is_kind, argument in kinds if is_kind(mode)), "a device")

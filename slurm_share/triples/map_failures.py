@@ -51,11 +51,11 @@ def failures(folder: Path) -> list[str]:
 def _input(lines: list[str], task: int) -> str:
     if task >= len(lines):
         return f"task {task}"  # a full disk, or somebody, has cut the file off
-    words = msgspec.json.decode(lines[task], type=tuple[str, ...])
-    source, output = words[0], words[-1]
-    if len(words) == 2 and output.startswith("/") and PurePath(source).name in PurePath(output).name:
-        words = (source,)  # the other one is the output, which says no more
-    return terminal.shortened(shlex.join(words), LINE_MAX)
+    item = msgspec.json.decode(lines[task], type=tuple[str, ...])
+    source, output = item[0], item[-1]
+    if len(item) == 2 and output.startswith("/") and PurePath(source).name in PurePath(output).name:
+        item = (source,)  # the other one is the output, which says no more
+    return terminal.shortened(shlex.join(item), LINE_MAX)
 
 
 def _where(folder: Path, run: Run, ended: Ended) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..core import gpu_words, names
+from ..core import gpu_option, names
 from ..core.errors import CommandError, UsageError, shown
 from ..core.records import ShareRequest
 from ..share import option
@@ -65,7 +65,7 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
     share: ShareRequest | None
     is_share_computed: bool = False
     """As in work.Run."""
-    words: tuple[str, ...] | None
+    options: tuple[str, ...] | None
     """What sbatch is told of the map, but for where logs and script are; None: it runs here."""
     reduce: tuple[str, ...] | None
 
@@ -93,7 +93,7 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
             pairs=_pairs(items, split),
             split=split,
             share=share,
-            words=None,
+            options=None,
             reduce=reduce,
         )
     kinds = _read_kinds()
@@ -103,9 +103,9 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
         written = request.wish.share
         share = None if written is None else option.parse(written)
         plugin = written is not None and slurm_jobs.read_has_share_option()
-        words = mapreduce.map_options(request.wish, split.processes, plugin)
+        options = mapreduce.map_options(request.wish, split.processes, plugin)
     else:
-        sharing, words = _triple_words(request, split.triple, kinds, note)
+        sharing, options = _triple_options(request, split.triple, kinds, note)
         share, is_computed = sharing.request, sharing.is_computed
     return MapPlan(
         items=items,
@@ -114,7 +114,7 @@ def plan_map(request: Request, note: Callable[[str], None]) -> MapPlan:
         split=split,
         share=share,
         is_share_computed=is_computed,
-        words=words,
+        options=options,
         reduce=reduce,
     )
 
@@ -128,11 +128,11 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
     source = request.input
     if Path(source).is_dir():
         found = inputs.files_below(source, request.subdir, request.extension, request.output)
-        files, astray = found.files, found.astray
-        if astray:
-            links = "1 link" if len(astray) == 1 else f"{len(astray)} links"
-            more = ", ..." if len(astray) > 1 else ""
-            note(f"{links} in {source} to nothing that can be seen left out: {shown(astray[0])}{more}")
+        files, outside = found.files, found.outside
+        if outside:
+            links = "1 link" if len(outside) == 1 else f"{len(outside)} links"
+            more = ", ..." if len(outside) > 1 else ""
+            note(f"{links} in {source} to nothing that can be seen left out: {shown(outside[0])}{more}")
         if not files:
             which = "" if request.extension is None else f" that end in .{request.extension.removeprefix('.')}"
             deeper = "" if request.subdir else "; for those of its sub-folders write --subdir=true"
@@ -169,7 +169,7 @@ def _refuse_overwriting(request: Request, items: Sequence[Item]) -> None:
 
 def _split(request: Request, count: int, room: int | None, where: str, note: Callable[[str], None]) -> Split:
     gpus = request.wish.gpus
-    if gpus is not None and not isinstance(request.np, Triple) and mapreduce.gpu_words(gpus)[1] > 1:
+    if gpus is not None and not isinstance(request.np, Triple) and mapreduce.gpu_text(gpus)[1] > 1:
         raise UsageError(
             f"--gpuNameCount={gpus}: each process is given one GPU; write a count of 1, or a triple, whose count is "
             "of a node"
@@ -232,17 +232,17 @@ def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]
     return room, f"the partition {named}"
 
 
-def _triple_words(
+def _triple_options(
     request: Request, triple: Triple, kinds: Sequence[NodeKind], note: Callable[[str], None]
 ) -> tuple[Sharing, tuple[str, ...]]:
     """The share of a triple's job, and what sbatch is told: as llsub does it."""
     try:
-        sharing, words, notes = _as_llsub(request, triple, kinds)
+        sharing, options, notes = _as_llsub(request, triple, kinds)
     except UsageError as error:
-        raise UsageError(mapreduce.in_own_words(str(error))) from error
+        raise UsageError(mapreduce.in_own_options(str(error))) from error
     for sentence in notes:
-        note(mapreduce.in_own_words(sentence))
-    return sharing, words
+        note(mapreduce.in_own_options(sentence))
+    return sharing, options
 
 
 def _as_llsub(
@@ -250,7 +250,7 @@ def _as_llsub(
 ) -> tuple[Sharing, tuple[str, ...], tuple[str, ...]]:
     wish = request.wish
     plugin = slurm_jobs.read_has_share_option()
-    gpus = () if wish.gpus is None else gpu_words.parse_gpus(wish.gpus)
+    gpus = () if wish.gpus is None else gpu_option.parse_gpus(wish.gpus)
     found = fitting.candidates(fitting.of_partition(kinds, _partition(request) if kinds else None), triple, gpus)
     wishes = submission.Wishes(
         partition=wish.partition,
@@ -264,12 +264,12 @@ def _as_llsub(
     sharing = fitting.sharing(triple, wish.share, each, plugin=plugin)
     asked = fitting.grant(triple, gpus, found, sharing.request if plugin else None)
     run = msgspec.structs.replace(bare_run(request), triple=triple, share=sharing.request)
-    words = submission.triple_words(run, "-", wishes, (), asked, plugin=plugin)
+    options = submission.triple_argv(run, "-", wishes, (), asked, plugin=plugin)
     ours = ("sbatch", "--parsable", "--output=-", "-/launch.sh")
     waiting = fitting.waiting_notes(triple, found)
     notes = (*waiting, *fitting.core_notes(triple, found), *sharing.notes, *asked.notes)
     notes += fitting.assumed_notes(triple, gpus, found, sharing)
-    left = tuple(word for word in words if word not in ours and not word.startswith("--job-name="))
+    left = tuple(argument for argument in options if argument not in ours and not argument.startswith("--job-name="))
     return sharing, left, notes
 
 

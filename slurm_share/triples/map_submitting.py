@@ -112,7 +112,7 @@ def _launch_script(request: Request, plan: MapPlan, folder: Folder, run: Run, co
     if run.triple is None:
         total = None if gpus is None else mapreduce.gpus_of(gpus, run.processes)
         return submission.launch_script(run, folder.path, sys.executable, command, gpus_of_job=total)
-    asked = next((word.partition("=")[2] for word in plan.words or () if word.startswith("--gres=")), "")
+    asked = next((argument.partition("=")[2] for argument in plan.options or () if argument.startswith("--gres=")), "")
     return submission.launch_script(run, folder.path, sys.executable, command, gpus=asked)
 
 
@@ -132,14 +132,14 @@ def _log(folder: Folder, name: str) -> str:
 
 def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
     """Return what submits the map; None: it runs here."""
-    if plan.words is None:
+    if plan.options is None:
         return None
     return [
         "sbatch",
         "--parsable",
         f"--job-name={run.name}",
         _log(folder, mapreduce.MAP_LOG),
-        *plan.words,
+        *plan.options,
         f"{folder.path}/{mapreduce.MAP_SCRIPT}",
     ]
 

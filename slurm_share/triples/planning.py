@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core import gpu_words, names
+from ..core import gpu_option, names
 from ..core.errors import CommandError, UsageError
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
@@ -135,7 +135,7 @@ def plan_here(run: Run, triple: Triple, wishes: Wishes) -> tuple[Run, int | None
     if triple.nodes != 1:
         raise UsageError(f"--local runs on this one machine, and {triple} has {triple.nodes} nodes; write "
                          f"{Triple(1, triple.per_node, triple.threads)}")  # fmt: skip
-    gpus = None if wishes.gpus is None else sum(count for _, count in gpu_words.parse_gpus(wishes.gpus))
+    gpus = None if wishes.gpus is None else sum(count for _, count in gpu_option.parse_gpus(wishes.gpus))
     sharing = Sharing() if wishes.share is None else fitting.sharing(triple, wishes.share, gpus, plugin=False)
     return replace(run, share=sharing.request), gpus, sharing.notes
 
@@ -145,10 +145,10 @@ def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str,
     text = said.get("gres") or said.get("gpus-per-node")
     if text is not None:
         try:
-            return gpu_words.parse_gpus(text)
+            return gpu_option.parse_gpus(text)
         except UsageError:
             return None  # `gpu:2,shard:1`, `lustre`: correct for sbatch, and no number of GPUs for us
-    return None if wishes.gpus is None else gpu_words.parse_gpus(wishes.gpus)
+    return None if wishes.gpus is None else gpu_option.parse_gpus(wishes.gpus)
 
 
 def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[NodeKind]) -> int | None:
@@ -159,11 +159,11 @@ def _gpus_of_a_node(gpus: tuple[tuple[str, int], ...] | None, kinds: Sequence[No
 
 def scheduler_command(plan: Plan, folder: str, wishes: Wishes) -> list[str]:
     """Return the command that submits the run in `folder`."""
-    return submission.triple_words(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)
+    return submission.triple_argv(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)
 
 
 def launch_script(plan: Plan, folder: str, argv: Sequence[str]) -> str:
     """Return the script of the run's job; `argv`: what submits it."""
     carried = [str(directive) for directive in plan.directives if directive.name not in submission.LEFT_OUT]
-    gpus = gpu_words.gres(plan.grant.gpus)
+    gpus = gpu_option.gres(plan.grant.gpus)
     return submission.launch_script(plan.run, folder, sys.executable, argv, carried, gpus)

@@ -51,8 +51,8 @@ class Triple(Struct, frozen=True):
     """Threads of each process; None: as many as it has cores, floor(cores / NPPN)."""
 
     def __str__(self) -> str:
-        words = (self.nodes, self.per_node) if self.threads is None else (self.nodes, self.per_node, self.threads)
-        return f"[{','.join(map(str, words))}]"
+        parts = (self.nodes, self.per_node) if self.threads is None else (self.nodes, self.per_node, self.threads)
+        return f"[{','.join(map(str, parts))}]"
 
 
 class Place(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Layout(Struct, frozen=True):
     """What the user should know: cores left idle, cores shared, with a triple that would fit."""
 
 
-class Seat(Struct, frozen=True):
+class Worker(Struct, frozen=True):
     """One process's place with everything its tasks are given there."""
 
     rank: int

@@ -56,7 +56,7 @@ class Results:
             raise
         self._kept = b"\n" if _ends_in_half_a_line(self.file) else b""
         self._unsettled = False
-        self.trouble: OSError | None = None
+        self.write_error: OSError | None = None
         """Why something could not be written when it came."""
 
     def _lock(self) -> None:
@@ -77,7 +77,7 @@ class Results:
         try:
             written = os.write(self._fd, data)
         except OSError as error:
-            self.trouble, written = error, 0
+            self.write_error, written = error, 0
         self._kept = data[written:]
         self._unsettled = True
 
@@ -90,7 +90,7 @@ class Results:
                 os.fsync(self._fd)
                 self._unsettled = False
             except OSError as error:
-                self.trouble = error
+                self.write_error = error
 
     @property
     def lost(self) -> bytes:

@@ -99,7 +99,7 @@ def rewrite_run(folder: Path, run: Run) -> None:
         _write_whole(file, run_folder.render_run(run), 0o666)
     except OSError as error:
         with contextlib.suppress(OSError):
-            _beside(file).unlink()
+            _temporary(file).unlink()
         raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
 
 
@@ -107,7 +107,7 @@ def remove(folder: Path) -> None:
     """Take back what `write` made: a run that nobody submitted leaves nothing. What others put there stays."""
     names = (run_folder.TASKS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT, run_folder.RUN)
     for name in names:
-        for path in (folder / name, _beside(folder / name)):
+        for path in (folder / name, _temporary(folder / name)):
             with contextlib.suppress(OSError):
                 path.unlink()
     with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ def _write_whole(path: Path, data: bytes, mode: int) -> None:
 
     The file is always a new one: secrets are never written into a file that others may have open.
     """
-    part = _beside(path)
+    part = _temporary(path)
     with contextlib.suppress(FileNotFoundError):
         part.unlink()  # left by a process that was killed
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
@@ -129,7 +129,7 @@ def _write_whole(path: Path, data: bytes, mode: int) -> None:
     part.replace(path)
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 

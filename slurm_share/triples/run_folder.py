@@ -101,12 +101,12 @@ def read_jobs(folder: Path) -> list[int]:
     """The job ids of a run's submissions, the last one last; none before the first. Raises StateError."""
     file = folder / JOBS
     try:
-        words = [line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines()]
+        lines = [line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StateError(str(file), str(error.strerror)) from error
-    return [int(line[0]) for line in words if line and line[0].isdecimal()]
+    return [int(line[0]) for line in lines if line and line[0].isdecimal()]
 
 
 def read_scheduler_command(folder: Path) -> tuple[str, ...]:
@@ -114,13 +114,13 @@ def read_scheduler_command(folder: Path) -> tuple[str, ...]:
     for words that are no sbatch command: these are started."""
     file = folder / SUBMIT
     try:
-        words = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
+        argv = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise StateError(str(file), f"there is no scheduler command ({why})") from error
-    if words[:1] != ("sbatch",):
+    if argv[:1] != ("sbatch",):
         raise StateError(str(file), "this is no command of sbatch; submit the script anew")
-    return words
+    return argv
 
 
 def render_environment(environ: Mapping[str, str]) -> bytes:

@@ -124,22 +124,22 @@ def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) 
 # ---- A run that there is ----
 
 
-def find_folder(word: str) -> Path:
+def find_folder(argument: str) -> Path:
     """Return the folder of a run, absolute. Raises UsageError where it is none."""
-    folder = Path(os.path.abspath(word))  # noqa: PTH100  # not through links: the job finds it under this name
+    folder = Path(os.path.abspath(argument))  # noqa: PTH100  # not through links: the job finds it under this name
     try:
         run_folder.read_run(folder)
     except StateError as error:
         raise UsageError(
-            f"{shown(word)}: there is no run in this folder ({error.why}); runs are called LLSUB.<n>"
+            f"{shown(argument)}: there is no run in this folder ({error.why}); runs are called LLSUB.<n>"
         ) from error
     return folder
 
 
-def find_own_folder(word: str) -> Path:
+def find_own_folder(argument: str) -> Path:
     """Return the folder of a run of the caller's, in whose name what is in it is started. Raises UsageError for another
     user's."""
-    folder = find_folder(word)
+    folder = find_folder(argument)
     owner = run_folder.read_foreign_owner(folder, os.geteuid())
     if owner is not None:
         raise UsageError(
@@ -176,7 +176,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
             return Resumed(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
-        environ, whose = _environment(folder, asked.env)
+        environ, recorded_owner = _environment(folder, asked.env)
         count = run.tasks - done
         left = (
             f"{count} of {submission.counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
@@ -189,16 +189,16 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
                 raise UsageError(f"{folder.name} runs here, without Slurm; leave -q, -T and --options away")
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
-            return Resumed(f"{left}; {whose}", launcher_environ=environ)
+            return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
         argv = submission.again(run_folder.read_scheduler_command(folder), wishes)
         if run.triple is not None:
             submission.check_options(wishes.options)
         output.command(argv)
         if asked.dry_run:
-            return Resumed(f"{left}; {whose}")
+            return Resumed(f"{left}; {recorded_owner}")
         job = _submit_again(folder, run, new, argv, environ, output)
         _note(folder, job, output)
-        return Resumed(f"{left}; {whose}", job=job)
+        return Resumed(f"{left}; {recorded_owner}", job=job)
 
 
 def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:

@@ -70,7 +70,7 @@ print(refused, round(time.monotonic() - begin, 1), round(late, 1))
 """
 USERS = ("alice", "bob")
 PATIENCE_S = 3600.0
-LOOK_EVERY_S = 2.0
+READ_EVERY_S = 2.0
 """Each look at the queue is a question to slurmctld, whose CPU is measured."""
 COMPARED, COMPARED_EVERY_S = 30, 1.0
 """Jobs of each kind, and the pace at which none of them has to wait."""
@@ -170,7 +170,7 @@ def wait(true: Callable[[], bool], patience_s: float, what: str) -> None:
     while not true():
         if time.monotonic() > end:
             raise AssertionError(f"it did not come to {what}")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(READ_EVERY_S)
 
 
 def run(cluster: Cluster, count: int, every_s: float, options: str) -> Run:

@@ -221,15 +221,15 @@ def many(count: int, recorded: str, rows: list[Row]) -> str:
         return cluster.slurm_version
 
 
-LOOK = """
+READ = """
 import sys, time
 from slurm_share.core import config
 from slurm_share.load.sources.base import Asked
-from slurm_share.load.sources.surveys import open_source
+from slurm_share.load.sources.survey_reader import open_source
 source = open_source(sys.argv[1], config.load().settings)
 asked = Asked(nodes=tuple(f"node{n:05d}" for n in range(1, int(sys.argv[2]) + 1)), details=False)
 begin = time.perf_counter()
-answer = source.look(asked, 60.0)
+answer = source.read(asked, 60.0)
 print(time.perf_counter() - begin, len(answer.snapshots), dict(list(answer.silent.items())[:3]))
 """
 
@@ -238,7 +238,7 @@ def seconds_in(cluster: Cluster, source: str, count: int) -> float:
     """The source alone, in a process that has loaded it."""
     found = []
     for _ in range(ROUNDS):
-        said = cluster.exec("login", [PYTHON, "-c", LOOK, source, str(count)], check=True).stdout.split(maxsplit=2)
+        said = cluster.exec("login", [PYTHON, "-c", READ, source, str(count)], check=True).stdout.split(maxsplit=2)
         assert int(said[1]) == count, said
         found.append(float(said[0]))
     return median(found)
@@ -246,7 +246,7 @@ def seconds_in(cluster: Cluster, source: str, count: int) -> float:
 
 def _scraped(count: int) -> str:
     """Succeeds once Prometheus has all of them."""
-    return f"{PYTHON} -c '{LOOK}' prometheus {count} | grep -q ' {count} '"
+    return f"{PYTHON} -c '{READ}' prometheus {count} | grep -q ' {count} '"
 
 
 def main() -> int:

@@ -108,8 +108,8 @@ def main() -> int:
         if what != SBATCH:
             any_prolog = median(found[what, TRUE])
             for kind in (OBSERVES, SHARES):
-                beside = f"{what}: {kind}, ratio to the same with Prolog=/bin/true"
-                rows.append(Row(beside, median(found[what, kind]) / any_prolog, "x", BAR))
+                step_argv = f"{what}: {kind}, ratio to the same with Prolog=/bin/true"
+                rows.append(Row(step_argv, median(found[what, kind]) / any_prolog, "x", BAR))
     print(f"{time.monotonic() - begin:.0f} s")
     return 0 if report("ordinary", version, rows) else 1
 

@@ -102,13 +102,15 @@ def whole(count: int, seconds: float, environ: Mapping[str, str]) -> list[Row]:
     ]
 
 
-def beside_nvitop(seconds: float, environ: Mapping[str, str]) -> list[Row]:
+def with_nvitop(seconds: float, environ: Mapping[str, str]) -> list[Row]:
     """One simulated node, the view of it with its GPUs and processes."""
     rows: list[Row] = []
     with simulated_node(GPUS, CLIENTS) as simulated:
         told = {**environ, **simulated}
-        theirs = _beside([PROGRAMS / "nvitop", "--monitor", "full", "--interval", "2"], "", "Simulated", seconds, told)
-        ours = _beside([TUI, "--source", "local", "--interval", "2"], "5", "Simulated", seconds, told)
+        theirs = _with_other(
+            [PROGRAMS / "nvitop", "--monitor", "full", "--interval", "2"], "", "Simulated", seconds, told
+        )
+        ours = _with_other([TUI, "--source", "local", "--interval", "2"], "5", "Simulated", seconds, told)
     for what, (own, below, written), bar in (
         ("llload-tui, 8 GPUs and 60 programs, every 2 s: of one core", ours, theirs[0] + theirs[1]),
         ("nvitop, the same", theirs, None),
@@ -119,7 +121,7 @@ def beside_nvitop(seconds: float, environ: Mapping[str, str]) -> list[Row]:
     return rows
 
 
-def _beside(
+def _with_other(
     argv: Sequence[str | Path], keys: str, words: str, seconds: float, environ: Mapping[str, str]
 ) -> tuple[float, float, float]:
     program = started(argv, environ)
@@ -142,7 +144,7 @@ def main(seconds: float) -> int:
             for rate in RATES:
                 rows += drawing(count, rate, seconds, environ)
         rows += whole(COUNTS[-1], 2 * seconds, environ)
-        rows += beside_nvitop(2 * seconds, environ)
+        rows += with_nvitop(2 * seconds, environ)
     return 0 if report("tui", None, rows) else 1
 
 

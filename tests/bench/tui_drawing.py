@@ -55,7 +55,7 @@ class Feed:
 
 def picture(count: int, number: int, rate: float) -> Picture:
     """A look at so many simulated nodes, and so many of them a second."""
-    survey = Demo(user="alice", everybody=True, count=count, clock=lambda: BEGIN + number / rate).look()
+    survey = Demo(user="alice", everybody=True, count=count, clock=lambda: BEGIN + number / rate).read()
     return of_survey(survey, arrived=time.monotonic(), number=number)
 
 

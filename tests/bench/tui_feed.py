@@ -20,7 +20,7 @@ from slurm_share_tui.place import Place
 from slurm_share_tui.user_config import UserConfig
 from tui_drawing import WARM_S, Frames
 
-from slurm_share.load.sources.opening import Origin
+from slurm_share.load.sources.origin import Origin
 
 INTERVAL_S = 2.0
 

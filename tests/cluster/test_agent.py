@@ -37,18 +37,18 @@ try:
 except SlurmShareError as error:
     sys.exit(str(error))
 """
-LOOK = """
+READ = """
 import json, sys
 from pathlib import Path
 from slurm_share.core import config
 from slurm_share.load import snapshot
 from slurm_share.core.errors import SlurmShareError
 from slurm_share.load.sources.base import Asked
-from slurm_share.load.sources.surveys import open_source
+from slurm_share.load.sources.survey_reader import open_source
 name, file, details = sys.argv[1:4]
 try:
     source = open_source(name, config.load(Path(file)).settings)
-    answer = source.look(Asked(nodes=tuple(sys.argv[4:]), details=details == "details"), 4.0)
+    answer = source.read(Asked(nodes=tuple(sys.argv[4:]), details=details == "details"), 4.0)
     print(json.dumps({"silent": dict(answer.silent), "notes": list(answer.notes)}))
     for one in answer.snapshots.values():
         print(snapshot.render(one).decode())
@@ -89,19 +89,21 @@ class Scene:
         """What root gets of n1."""
         return parsed(self.n1.run(PYTHON, "-c", ASK, "all"))
 
-    def look(self, source: str, *nodes: str, details: bool = True, file: str = "/etc/slurm-share/config.toml") -> Look:
+    def read(
+        self, source: str, *nodes: str, details: bool = True, file: str = "/etc/slurm-share/config.toml"
+    ) -> SourceAnswer:
         """What the operator gets through a source."""
         argv = [source, file, "details" if details else "line", *(nodes or ("n1", "n2", "n3"))]
-        done = self.as_olga(PYTHON, "-c", LOOK, *argv)
+        done = self.as_olga(PYTHON, "-c", READ, *argv)
         if done.returncode:
-            return Look({}, {}, [], done.stderr.strip())
+            return SourceAnswer({}, {}, [], done.stderr.strip())
         head, *lines = done.stdout.splitlines()
         found = [snapshots.parse_snapshot(line, source) for line in lines]
-        return Look({one.node: one for one in found}, **json.loads(head), error="")
+        return SourceAnswer({one.node: one for one in found}, **json.loads(head), error="")
 
 
 @dataclass
-class Look:
+class SourceAnswer:
     """A source's answer, or its sentence."""
 
     snapshots: dict[str, Snapshot]
@@ -151,13 +153,13 @@ def scene(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[S
         bobs = cluster.sbatch("bob", "srun simgpu-task --memory 2G --seconds 600", "--share-gpu=1", "-w", "n2")
         made = Scene(cluster, n1, alices, bobs, bobs_gpu)
 
-        def at_work(seen: Snapshot) -> bool:
+        def has_both_tasks(seen: Snapshot) -> bool:
             jobs = [job for job in seen.jobs if job.job == alices]
             return bool(jobs) and jobs[0].tasks == 2 and jobs[0].gpu_memory_mib == 2048 and len(seen.processes) >= 3
 
         until(lambda: n1.run(PYTHON, "-c", ASK, "all").returncode == 0, "the first sample")
-        answered(made.everything, at_work, "alice's two tasks on n1")
-        until(lambda: len(made.look("prometheus").snapshots) == 3, "three nodes in Prometheus")
+        answered(made.everything, has_both_tasks, "alice's two tasks on n1")
+        until(lambda: len(made.read("prometheus").snapshots) == 3, "three nodes in Prometheus")
         yield made
         cluster.cancel_all()
 
@@ -228,7 +230,7 @@ def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -
     ).stdout
     assert said.startswith("401 "), said
     for source in ("agents", "prometheus"):
-        done = scene.as_alice(PYTHON, "-c", LOOK, source, "/etc/slurm-share/config.toml", "details", "n1", node="login")
+        done = scene.as_alice(PYTHON, "-c", READ, source, "/etc/slurm-share/config.toml", "details", "n1", node="login")
         assert done.returncode == 1
         assert "it is for root and the group gpu-operators: an administrator can add you" in done.stderr
 
@@ -257,7 +259,7 @@ def agreed(scene: Scene, source: str) -> None:
 
 def same(everything: Snapshot, scene: Scene, source: str) -> None:
     """That the source says of n1 what its agent said before, and lines are its sums."""
-    found = scene.look(source)
+    found = scene.read(source)
     assert (found.error, found.silent, found.notes) == ("", {}, [])
     seen = found.snapshots["n1"]
     assert seen.source == {"agents": "agent"}.get(source, source)
@@ -274,7 +276,7 @@ def same(everything: Snapshot, scene: Scene, source: str) -> None:
         for field in ("job", "user", "uid", "share", "tasks", "gpus", "gpu_memory_mib", "task_peak_mib"):
             assert getattr(mine, field) == getattr(other, field), field
     assert [job.user for job in found.snapshots["n2"].jobs] == ["bob"]
-    line = scene.look(source, details=False).snapshots["n1"]
+    line = scene.read(source, details=False).snapshots["n1"]
     assert (line.gpus, line.jobs) == ((), ())
     assert (line.sums.count, line.sums.memory_used_mib) == (4, everything.sums.memory_used_mib)
 
@@ -317,7 +319,7 @@ time.sleep(600)
     pid = scene.n1.background([PYTHON, "-c", hold], "bob")
     until(lambda: "held" in scene.n1.run("cat", "/tmp/out").stdout, "bob's connections")
     assert parsed(scene.as_alice(PYTHON, "-c", ASK)).view == "alice"
-    assert sorted(scene.look("agents").snapshots) == ["n1", "n2", "n3"]
+    assert sorted(scene.read("agents").snapshots) == ["n1", "n2", "n3"]
     assert parsed(scene.cluster.as_user("bob", [PYTHON, "-c", ASK], node="n1")).view == "bob"
     scene.n1.run("kill", str(pid))
 
@@ -326,16 +328,16 @@ def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> 
     """Two of four answer; of the other two it says why, in both sources."""
     scene.cluster.exec("n2", ["pkill", "-u", "slurm-share"])
     scene.cluster.kill("n3")
-    found = scene.look("agents", "n1", "n2", "n3", "n4")
+    found = scene.read("agents", "n1", "n2", "n3", "n4")
     assert sorted(found.snapshots) == ["n1"]
     assert (found.silent["n2"], found.silent["n4"]) == ("no agent answers", "no such host")
     assert found.silent["n3"] in ("unreachable", "timeout")
-    until(lambda: sorted(scene.look("prometheus").snapshots) == ["n1"], "Prometheus without n2 and n3")
-    silent = scene.look("prometheus", "n1", "n2", "n3", "n4").silent
+    until(lambda: sorted(scene.read("prometheus").snapshots) == ["n1"], "Prometheus without n2 and n3")
+    silent = scene.read("prometheus", "n1", "n2", "n3", "n4").silent
     assert silent["n4"] == "not in Prometheus"
     assert all(silent[node].startswith("in Prometheus last ") for node in ("n2", "n3"))
     scene.cluster.reboot("n3")
-    until(lambda: "n3" in scene.look("agents").snapshots, "n3's agent after its boot")
+    until(lambda: "n3" in scene.read("agents").snapshots, "n3's agent after its boot")
 
 
 def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> None:
@@ -348,14 +350,14 @@ def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> N
     for name, text in files.items():
         scene.cluster.exec("login", ["bash", "-c", 'printf %s "$1" >/tmp/$2; chmod 644 /tmp/$2', "-", text, name])
     scene.cluster.exec("login", ["bash", "-c", f"chown {OLGA} /tmp/token; chmod 600 /tmp/token"])
-    found = scene.look("agents", "n1", "n3", file="/tmp/config.toml")
+    found = scene.read("agents", "n1", "n3", file="/tmp/config.toml")
     assert found.silent == {"n1": "wrong token", "n3": "wrong token"}
     assert "2 agents refuse the token" in found.notes[0]
-    assert "no Prometheus is configured: set prometheus_url" in scene.look("prometheus", file="/tmp/nothing.toml").error
+    assert "no Prometheus is configured: set prometheus_url" in scene.read("prometheus", file="/tmp/nothing.toml").error
     scene.cluster.exec("ctl", ["pkill", "-x", "prometheus"])
-    until(lambda: "does not answer" in scene.look("prometheus").error, "the sentence about Prometheus")
-    assert "http://ctl:9090 does not answer" in scene.look("prometheus").error
-    assert "--source agents asks the nodes themselves" in scene.look("prometheus").error
+    until(lambda: "does not answer" in scene.read("prometheus").error, "the sentence about Prometheus")
+    assert "http://ctl:9090 does not answer" in scene.read("prometheus").error
+    assert "--source agents asks the nodes themselves" in scene.read("prometheus").error
 
 
 def test_the_agent_leaves_root_alone(scene: Scene) -> None:

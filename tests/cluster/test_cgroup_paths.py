@@ -19,14 +19,14 @@ from localcluster import RELEASES, Cluster, Misuse
 
 pytestmark = [pytest.mark.cluster, pytest.mark.release]
 
-LOOK = """
+LIST = """
 import sys
 from pathlib import Path
 from slurm_share.node import cgroups
 from slurm_share.node import processes as proc
 seen = proc.read_process(int(sys.argv[1]))
 groups = cgroups.JobGroups("n1").read() or ()
-print(seen.job_id, seen.is_own_word, *sorted((group.job, group.uid) for group in groups))
+print(seen.job_id, seen.is_own_claim, *sorted((group.job, group.uid) for group in groups))
 """
 """What a hook knows of a process, and what the sampler knows of the node's jobs."""
 AWAY = "env -i setsid -f /bin/sleep {seconds} </dev/null >/dev/null 2>&1"
@@ -78,7 +78,7 @@ def sample(cluster: Cluster) -> dict:  # type: ignore[type-arg]
 
 def look(cluster: Cluster, pid: int) -> str:
     """What our readers say of a process and of the node's jobs."""
-    done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LOOK, str(pid)])
+    done = cluster.exec("n1", ["/opt/slurm-share/bin/python", "-c", LIST, str(pid)])
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

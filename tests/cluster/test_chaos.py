@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from chaos_runs import plan
+from chaos_runs.run import run
 from conftest import name_for
-from trouble import plan
-from trouble.run import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chaos")]
 
 SEED = 4
-TROUBLE_S = 120.0
+EVENTS_S = 120.0
 NODES = 4
 
 
@@ -20,8 +20,8 @@ def test_two_minutes_of_chaos_lose_nothing_and_leave_nothing(can_make_clusters: 
     is lost or runs twice by slurm-share, no node is drained by it, and nothing is left on any. Nothing befalls the last
     node: what runs there is not excused by a fault of it."""
     told: list[str] = []
-    chaos, found = run(name_for("chaos"), SEED, TROUBLE_S, NODES, say=told.append)
+    chaos, found = run(name_for("chaos"), SEED, EVENTS_S, NODES, say=told.append)
     assert found.wrong == [], "\n".join(told)
     assert (found.lost, found.twice, found.mixed, found.drained, found.left) == (0, 0, 0, 0, 0)
-    assert {one.event.actor for one in chaos.done} == {*plan.USERS, *plan.befallen(chaos.cluster.compute_nodes), "ctl"}
+    assert {one.event.actor for one in chaos.done} == {*plan.USERS, *plan.hit_nodes(chaos.cluster.compute_nodes), "ctl"}
     assert found.counts["COMPLETED"] > 0

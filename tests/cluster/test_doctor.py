@@ -217,8 +217,8 @@ def test_a_sick_node_is_told_all_that_is_wrong_and_what_is_ours_is_mended(cluste
     assert (again.json["fixed"], again.wrong()) == ([], fixed.wrong())
 
     before = running.mps(), running.ledger(), running.plan(job)
-    beside = doctor(cluster, "n2", "--fix")
-    assert (beside.code, beside.json["fixed"], beside.wrong()) == (0, [], {})
+    step_argv = doctor(cluster, "n2", "--fix")
+    assert (step_argv.code, step_argv.json["fixed"], step_argv.wrong()) == (0, [], {})
     assert (running.mps(), running.ledger(), running.plan(job)) == before
 
 

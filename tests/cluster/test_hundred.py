@@ -20,9 +20,9 @@ pytestmark = pytest.mark.cluster
 
 ELEMENTS = 100
 SHARE = 4
-TROUBLE_S = 40.0
+EVENTS_S = 40.0
 NODES = ("n1", "n2", "n3")
-LOOK = """echo --
+LIST = """echo --
 for pid in $(pgrep -x simgpu-task); do
     echo "$(stat -c %U /proc/$pid) $(tr '\\0' '\\n' </proc/$pid/environ \
         | sed -n 's/^SLURM_SHARE_GPU_UUID=//p; s/^SLURM_SHARE_SLOT=//p' | sort | tr '\\n' ' ')"
@@ -75,7 +75,7 @@ def watch(cluster: Cluster, seen: Seen) -> Callable[[threading.Event], None]:
     def work(over: threading.Event) -> None:
         while not over.wait(0.2):
             for name in NODES:
-                seen.take(name, cluster.exec(name, ["bash", "-c", LOOK]).stdout)
+                seen.take(name, cluster.exec(name, ["bash", "-c", LIST]).stdout)
 
     return work
 
@@ -134,7 +134,7 @@ def has_ended(cluster: Cluster, job: int) -> bool:
     return set(states(cluster, job)) <= {"COMPLETED", "FAILED", "NODE_FAIL"}
 
 
-def trouble(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callable[[threading.Event], None]:
+def disturb(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callable[[threading.Event], None]:
     """kill -9 of a task, an MPS process or slurmd, on some node, again and again; slurmd is started anew, as systemd
     would."""
     victims = {
@@ -166,8 +166,8 @@ def test_a_hundred_parts_survive_what_is_killed_at_random(cluster: Cluster) -> N
     dice = random.Random(time.time_ns())
     with running(watch(cluster, seen)):
         job = submit(cluster, "alice", ELEMENTS)
-        with running(trouble(cluster, dice, done)):
-            end = time.monotonic() + TROUBLE_S
+        with running(disturb(cluster, dice, done)):
+            end = time.monotonic() + EVENTS_S
             while not has_ended(cluster, job) and (time.monotonic() < end or not all(done.values())):
                 time.sleep(0.5)
         for name in NODES:

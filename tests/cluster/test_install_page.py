@@ -1,7 +1,7 @@
 """Every command line of install.md, and of the removal in admins.md, as written, in a clean root of each Debian.
 
 The root has Slurm's own packages and a slurmctld; no slurmd runs, so that a job waits. What the lines do to a whole
-cluster is shown by test_documents.py and test_packages_at_work.py.
+cluster is shown by test_documents.py and test_packages_in_use.py.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from chaos_runs import hosts
 from hooked import BOB, Node, until
-from trouble import hosts
 
 from localcluster import Cluster
 from slurm_share.share.rules import reconcile

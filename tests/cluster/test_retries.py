@@ -47,8 +47,8 @@ def most_booked_mib(attempts: dict[int, list[Ended]], cap_mib: int) -> dict[int,
     every = [one for tried in attempts.values() for one in tried]
     for one in every:
         at = one.started + 0.01  # it is rounded
-        beside = [b for b in every if b.gpu == one.gpu and b.started <= at < b.started + b.seconds - 0.01]
-        found[one.gpu] = max(found.get(one.gpu, 0), sum(b.gpu_cap_mib or cap_mib for b in beside))
+        step_argv = [b for b in every if b.gpu == one.gpu and b.started <= at < b.started + b.seconds - 0.01]
+        found[one.gpu] = max(found.get(one.gpu, 0), sum(b.gpu_cap_mib or cap_mib for b in step_argv))
     return found
 
 

@@ -52,7 +52,7 @@ def test_the_sampler_agrees_with_every_other_witness(cluster: Cluster) -> None:
             cluster.wait_running(jobs[node])
             until(lambda n=node, c=count: sum(len(gpu["processes"]) for gpu in gpustat(cluster, n)) >= c, "all tasks")
         _compare(cluster, jobs, want)
-        _look_as_users(cluster, jobs)
+        _read_as_users(cluster, jobs)
     finally:
         shell(cluster, "n2", "pkill -u bob simgpu-task; true")
         cluster.cancel_all()
@@ -104,7 +104,7 @@ def _compare(cluster: Cluster, jobs: dict[str, int], want: dict[str, tuple[int, 
         )
 
 
-def _look_as_users(cluster: Cluster, jobs: dict[str, int]) -> None:
+def _read_as_users(cluster: Cluster, jobs: dict[str, int]) -> None:
     """On n2 alice has a job, and bob is on her first GPU without one: each is told of their own."""
     shell(cluster, "n2", "runuser -u bob -- simgpu-task --memory 500M --load 5 --seconds 100 >/dev/null 2>&1 &")
     until(lambda: len(sample(cluster, "n2")["users"]) == 2, "bob on n2")

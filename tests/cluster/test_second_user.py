@@ -117,7 +117,7 @@ class Held:
         self.options: list[str] = []
         self.one: Shared | None = None
 
-    def at_work(self, options: list[str]) -> Shared:
+    def started(self, options: list[str]) -> Shared:
         """The job that is there, or one with these options."""
         if self.one is not None and self.options != options:
             self.leave()
@@ -165,7 +165,7 @@ def shared(request: pytest.FixtureRequest, held: Held) -> Iterator[Shared]:
     alone = "cleared" in request.fixturenames  # its settings are those of the moment at which it came
     if alone:
         held.leave()
-    one = held.at_work(getattr(request, "param", WHOLE_NODE))
+    one = held.started(getattr(request, "param", WHOLE_NODE))
     try:
         yield one
         if not one.is_over:
@@ -412,11 +412,11 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
     cluster.as_user("bob", f"scontrol release {jobs[2]}", check=True)
     moved = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 1))
 
-    def looked_at() -> bool:
+    def files_read() -> bool:
         evaluated = [re.search(r"LastSchedEval=(\S+)", cluster.job(job)) for job in jobs]
         return all(one and one[1] >= moved for one in evaluated)
 
-    until(looked_at, "a look at every job")
+    until(files_read, "a look at every job")
     assert [is_begun(cluster, job) for job in jobs] == [False] * 4
     shared.unchanged()
     shared.takes_a_task()
@@ -465,7 +465,7 @@ def test_forged_spank_variables_open_no_door(cluster: Cluster, shared: Shared, f
 
 # --- looking -------------------------------------------------------------------------------------------------------
 
-LOOK = """import os, socket, sys
+LIST = """import os, socket, sys
 for path in sys.argv[1:]:
     for how, flag in (("read", os.O_RDONLY), ("written", os.O_WRONLY)):
         try:
@@ -500,7 +500,7 @@ def test_nothing_of_hers_can_be_opened(shared: Shared) -> None:
     the names in the state folder itself, which are always the same."""
     paths = state_files(shared.node)
     assert len(paths) > 20
-    assert python(shared.node, LOOK, *paths).splitlines() == may_be_seen(shared)
+    assert python(shared.node, LIST, *paths).splitlines() == may_be_seen(shared)
     always = {"jobs", "ledger", "ledger.lock", "no-mps", "user"}
     # once a job that asked to share ran unshared here, the folder of such notes stays
     assert always <= set(bob(shared.node, ["ls", "-A", STATE]).stdout.split()) <= always | {"unshared"}
@@ -513,7 +513,7 @@ def test_nothing_of_her_processes_can_be_read(shared: Shared) -> None:
     pids = [line.split()[0] for line in processes_of(shared.node, "alice")] + steps
     parts = ("environ", "mem", "maps", "fd", "cwd", "exe", "root", "io", "stack", "map_files", "ns/mnt")
     assert len(pids) >= 8
-    assert python(shared.node, LOOK, *(f"/proc/{pid}/{part}" for pid in pids for part in parts)) == ""
+    assert python(shared.node, LIST, *(f"/proc/{pid}/{part}" for pid in pids for part in parts)) == ""
 
 
 @pytest.mark.parametrize("claim", [{}, {"SLURM_JOB_ID": "{job}", "SLURM_JOB_USER": "alice", "USER": "alice"}])
@@ -829,7 +829,7 @@ def test_a_hook_that_is_told_her_job_is_bobs_does_not_believe_it(shared: Shared,
     done = shared.node.hook(which, shared.job, uid=BOB, gpus="0,1", **claims)
     assert done.returncode == 0
     shared.unchanged()
-    assert python(shared.node, LOOK, *state_files(shared.node)).splitlines() == may_be_seen(shared)
+    assert python(shared.node, LIST, *state_files(shared.node)).splitlines() == may_be_seen(shared)
 
 
 def test_a_hook_for_another_job_gives_bob_nothing_of_hers(shared: Shared) -> None:

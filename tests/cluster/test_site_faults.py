@@ -983,7 +983,7 @@ def no_path(site: Site) -> Planter:
 
 
 @well_made
-def shared_jobs_at_work(site: Site) -> Planter:
+def running_shared_jobs(site: Site) -> Planter:
     """A shared job runs, a second one is pending, an ordinary one is held."""
     job = site.cluster.sbatch("alice", "srun -n1 simgpu-task --memory 100M --seconds 600", "--share-gpu=2")
     site.cluster.sbatch("alice", "srun true", "--share-gpu=2", "--exclusive")

@@ -23,7 +23,7 @@ from slurm_share.load import snapshot
 from slurm_share.core.errors import SlurmShareError
 from slurm_share.core.settings import Settings
 from slurm_share.load.sources.srun import SrunSource
-from slurm_share.load.sources.surveys import Surveyor, open_source
+from slurm_share.load.sources.survey_reader import SurveyReader, open_source
 
 words = json.loads(sys.argv[1])
 folder = pathlib.Path.home() / words.pop("folder", "view")
@@ -38,9 +38,9 @@ try:
         source = open_source(words.pop("source", "srun"), Settings(), interval_s=0.3)
     else:
         source = SrunSource(interval_s=0.3, silence_s=silence_s)
-    view = Surveyor(source, user=user, refresh_s=refresh_s, **words)
+    view = SurveyReader(source, user=user, refresh_s=refresh_s, **words)
     while looks:
-        survey = view.look(8)
+        survey = view.read(8)
         (folder / "new").write_bytes(snapshot.render(survey))
         (folder / "new").rename(folder / "now")
         with (folder / "all").open("a") as file:

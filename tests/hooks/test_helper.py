@@ -128,28 +128,28 @@ sys.path[:0] = {path!r}
 from slurm_share.core import names
 names.STATE_ROOT, names.CONFIG_FILE, names.HELPER_FOLDER = {places!r}
 from slurm_share_hooks import helper
-helper.LOOK_S, helper.UNPACKING = {look_s!r}, {unpacking!r}
+helper.CHECK_S, helper.UNPACKING = {check_s!r}, {unpacking!r}
 helper.leave_slurmds_cgroup = lambda: None
 def stub():
     environ = dict(os.environ)
-    deed, _, word = environ.get("DEED", "").partition(" ")
-    if deed == "say":
+    action, _, word = environ.get("ACTION", "").partition(" ")
+    if action == "say":
         print(environ.get(word), flush=True)
-    elif deed == "count":
+    elif action == "count":
         print(len(environ), os.getcwd(), os.getsid(0) == os.getpid(), flush=True)
-    elif deed == "wait":
+    elif action == "wait":
         open(word, "w").write(str(os.getpid()))
         time.sleep(600)
-    elif deed == "limits":
+    elif action == "limits":
         adj = open("/proc/self/oom_score_adj").read().strip()
         print(resource.getrlimit(resource.RLIMIT_NOFILE), os.nice(0), sorted(os.sched_getaffinity(0)), adj, flush=True)
-    elif deed == "daemon":
+    elif action == "daemon":
         null = subprocess.DEVNULL
         daemon = subprocess.Popen(["sleep", "600"], stdin=null, stdout=null, stderr=null, start_new_session=True)
         print(daemon.pid, flush=True)
-    elif deed == "die":
+    elif action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif deed == "fail":
+    elif action == "fail":
         raise ValueError(word)
     return int(environ.get("CODE", "0"))
 helper.MAINS = {{"prolog": stub, "epilog": stub}}
@@ -167,8 +167,8 @@ class Running(Site):
         self.program = self.folder / "helper.py"
         self.begin()
 
-    def begin(self, look_s: float = 0.1) -> None:
-        """Start the helper. `look_s`: how often it looks whether it should end, beside each request."""
+    def begin(self, check_s: float = 0.1) -> None:
+        """Start the helper. `check_s`: how often it looks whether it should end, beside each request."""
         subprocess.run(["/bin/sh", "-ec", "rm -rf state config.toml run unpacking"], cwd=self.folder, check=True)
         self.run.mkdir(mode=0o700)
         (self.run / "lock").touch()
@@ -179,7 +179,7 @@ class Running(Site):
             if not (shadow / name).is_symlink():
                 (shadow / name).symlink_to(CHECKOUT / folder)
         places = (str(self.state), str(self.config), str(self.run))
-        text = HELPER.format(path=[str(shadow), *path], places=places, unpacking=str(self.unpacking), look_s=look_s)
+        text = HELPER.format(path=[str(shadow), *path], places=places, unpacking=str(self.unpacking), check_s=check_s)
         self.program.write_text(text)
         # What was changed a moment ago might have been changed while it was loaded.
         self.helper = subprocess.Popen([sys.executable, "-ISB", self.program], env={"OF_HELPER": "1"})
@@ -205,13 +205,13 @@ def site(built: Site) -> Iterator[Running]:
 @needs_root
 def test_a_hook_has_its_own_environment_files_and_code(site: Running) -> None:
     """And nothing of the hook before it, or of the helper's."""
-    assert site.hook({"DEED": "say SECRET", "SECRET": "hers", "CODE": "7"}) == (7, "hers\n")
-    assert site.hook({"DEED": "say SECRET", "CODE": "1"}, which="epilog") == (1, "None\n")
-    assert site.hook({"DEED": "say OF_HELPER"}) == (0, "None\n")
+    assert site.hook({"ACTION": "say SECRET", "SECRET": "hers", "CODE": "7"}) == (7, "hers\n")
+    assert site.hook({"ACTION": "say SECRET", "CODE": "1"}, which="epilog") == (1, "None\n")
+    assert site.hook({"ACTION": "say OF_HELPER"}) == (0, "None\n")
     many = {f"NAME_{number}": "x" * 100 for number in range(names.HELPER_MOST_VARIABLES - 2)}
-    assert site.hook({"DEED": "count", **many}) == (0, f"{names.HELPER_MOST_VARIABLES} / True\n")
+    assert site.hook({"ACTION": "count", **many}) == (0, f"{names.HELPER_MOST_VARIABLES} / True\n")
     odd = "\udcff\n=" * 40_000
-    assert site.hook({"DEED": "say LONG", "LONG": odd}) == (0, f"{odd}\n")
+    assert site.hook({"ACTION": "say LONG", "LONG": odd}) == (0, f"{odd}\n")
 
 
 @needs_root
@@ -289,10 +289,10 @@ def test_a_helper_of_another_user_is_not_asked(site: Running) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("deed", ["die", "fail why"])
-def test_a_hook_that_was_begun_and_did_not_end_runs_again_as_a_program(site: Running, deed: str) -> None:
+@pytest.mark.parametrize("action", ["die", "fail why"])
+def test_a_hook_that_was_begun_and_did_not_end_runs_again_as_a_program(site: Running, action: str) -> None:
     """Its process killed, or a defect: slurmd hears of neither."""
-    assert site.hook({"DEED": deed})[0] == PYTHON
+    assert site.hook({"ACTION": action})[0] == PYTHON
     assert site.hook({"CODE": "3"}) == (3, "")
 
 
@@ -300,7 +300,7 @@ def test_a_hook_that_was_begun_and_did_not_end_runs_again_as_a_program(site: Run
 def test_a_hook_whose_helper_is_killed_is_killed_with_it_and_runs_again(site: Running, tmp_path: Path) -> None:
     """So that two of one job do not run at a time."""
     pid = tmp_path / "pid"
-    with site.start("prolog", {names.HOOK_VARIABLE: "1", "DEED": f"wait {pid}"}) as one:
+    with site.start("prolog", {names.HOOK_VARIABLE: "1", "ACTION": f"wait {pid}"}) as one:
         until(lambda: pid.exists() and pid.read_text(), "a hook at work")
         site.end()
         try:
@@ -316,7 +316,7 @@ def test_a_hook_whose_helper_is_killed_is_killed_with_it_and_runs_again(site: Ru
 def test_a_hook_that_slurmd_ends_ends_at_work(site: Running, tmp_path: Path) -> None:
     """What slurmd kills is the front; the helper goes on."""
     pid = tmp_path / "pid"
-    with site.start("epilog", {names.HOOK_VARIABLE: "1", "DEED": f"wait {pid}"}) as one:
+    with site.start("epilog", {names.HOOK_VARIABLE: "1", "ACTION": f"wait {pid}"}) as one:
         until(lambda: pid.exists() and pid.read_text(), "a hook at work")
         one.kill()
     try:
@@ -351,7 +351,7 @@ def test_a_helper_that_is_no_longer_the_right_one_ends(site: Running, change: st
     """At the next hook, which it does not take; and by itself where no hook can ask."""
     if change != "socket":
         site.end()
-        site.begin(look_s=600.0)
+        site.begin(check_s=600.0)
     if change == "code":
         os.utime(site.program, ns=(1, 1))
     elif change == "configuration":
@@ -409,7 +409,7 @@ def test_a_helper_that_is_stopped_when_it_has_taken_a_hook_holds_nobody_up(site:
 def test_a_hook_whose_front_has_given_up_is_not_begun(site: Running, tmp_path: Path) -> None:
     """By a helper that was stopped for long, and finds the whole request when it is woken."""
     file = tmp_path / "pid"
-    environ = f"DEED=wait {file}\0".encode()
+    environ = f"ACTION=wait {file}\0".encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         one.settimeout(PATIENCE_S)
         one.connect(f"{site.run}/socket")
@@ -428,13 +428,13 @@ def children(pid: int) -> list[str]:
 def test_a_hook_has_the_limits_of_slurmd_and_not_of_the_helper(site: Running) -> None:
     """A slurmd that was started anew with others: what the hook starts inherits them."""
     limited = ["prlimit", "--nofile=300:400", "nice", "-n", "3", "taskset", "-c", "0", "choom", "-n", "77", "--"]
-    assert site.hook({"DEED": "limits"}, *limited) == (0, "(300, 400) 3 [0] 77\n")
+    assert site.hook({"ACTION": "limits"}, *limited) == (0, "(300, 400) 3 [0] 77\n")
 
 
 @needs_root
 def test_what_a_hook_starts_outlives_hook_and_helper(site: Running) -> None:
     """An MPS daemon serves its job after the Prolog."""
-    code, said = site.hook({"DEED": "daemon"})
+    code, said = site.hook({"ACTION": "daemon"})
     try:
         assert code == 0
         site.end()

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from other_users import processes_of_users
 from slurm_share_hooks import epilog, prolog
-from strangers import started
 
 from slurm_share.core import names, process
 from slurm_share.core.errors import ConfigError, HookEnvError, StateError
@@ -300,7 +300,7 @@ def test_a_system_users_process_on_the_gpu_is_named_and_not_touched(node, monkey
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may start somebody else's process")
 def test_a_stray_of_another_user_on_the_gpu_is_ended_and_the_node_stays(node, monkeypatch):
     """The next job must not meet it."""
-    with started() as start:
+    with processes_of_users() as start:
         stray = start(2996)
         monkeypatch.setattr(release, "nvml", FakeNvml().gpu(pids=(stray.pid,)).gpu())
         node.prolog(SLURM_JOB_UID="2999")
@@ -533,7 +533,7 @@ def test_a_job_number_that_lives_here_gives_nothing_to_another_user(node, monkey
     """A hook that is told so by whomever: the job's own plan stays as it is."""
     node.prolog()
     plan = node.paths.plan(4711).read_bytes()
-    monkeypatch.setattr(release, "jobs_at_work", lambda *_: (LiveJob(4711, os.getuid()),))
+    monkeypatch.setattr(release, "running_jobs", lambda *_: (LiveJob(4711, os.getuid()),))
     node.prolog(SLURM_JOB_UID="2999")
     assert node.paths.plan(4711).read_bytes() == plan
     assert [job.uid for job in node.ledger().jobs] == [os.getuid()]
@@ -665,7 +665,7 @@ def test_a_slurmstepd_without_a_task_says_how_old_it_is(tmp_path):
         (folder / "stat").write_text(f"{pid} ({name}) S {parent} {'0 ' * 17}{start_s * tick} 0")
     found = processes.read_live_jobs(tmp_path)
     assert found == (LiveJob(7, None, 40.5), LiveJob(8, 2001), LiveJob(9, None, 0.5))
-    assert [one.job_id for one in owners.at_work(found)] == [8, 9]
+    assert [one.job_id for one in owners.running(found)] == [8, 9]
 
 
 # --- users' files and root's state on two file systems --------------------------------------------------------------

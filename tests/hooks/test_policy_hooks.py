@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from other_users import processes_of_users
 from slurm_share_hooks import epilog, prolog
-from strangers import started
 
 from slurm_share.core import config, names, process
 from slurm_share.core.errors import ConfigError
@@ -140,7 +140,7 @@ def node(monkeypatch):
 @pytest.fixture
 def start():
     """Starts processes of users."""
-    with started() as of:
+    with processes_of_users() as of:
         yield of
 
 

@@ -20,7 +20,7 @@
 #include "options.h"
 #include "plan.h"
 #include "slots.h"
-#include "srun_words.h"
+#include "srun_arguments.h"
 
 enum { INPUT_MAX = 4096, KEPT_MAX = 4096, WAYS = 1 << 13, NAME_MAX_SIZE = 16, WORDS_MAX = 64, CLOCK_EVERY = 256 };
 
@@ -138,14 +138,14 @@ static void try_cores(const char *data, size_t size)
 static void try_words(const char *data, size_t size)
 {
 	const char *words[WORDS_MAX];
-	struct ss_srun_words said;
+	struct ss_srun_arguments said;
 	size_t count = 0;
 	char *text = text_of(data, size), *rest = text, *word;
 	const char *end = text + strlen(text);
 
 	while (count < WORDS_MAX && (word = strsep(&rest, "\n")) != NULL)
 		words[count++] = word;
-	ss_srun_words_read(words, count, &said);
+	ss_srun_arguments_read(words, count, &said);
 	must(said.node_list == NULL || *said.node_list == '\0' || (said.node_list >= text && said.node_list <= end), "it points into the words");
 	free(text);
 }
@@ -154,7 +154,7 @@ static void try_words(const char *data, size_t size)
 static void try_job(const char *data, size_t size)
 {
 	static struct ss_job_gpus job;
-	struct ss_srun_words said;
+	struct ss_srun_arguments said;
 	struct ss_spread spread = { 4711, &said, 2, 2 };
 	char sentence[SS_SENTENCE_SIZE];
 	char *text = text_of(data, size), *rest = text, *line;

@@ -19,9 +19,9 @@ PROGRAMS = [
         "test_leases",
         "test_slot_wait",
         "test_mps",
-        "test_last_word",
+        "test_exit_message",
     ),
-    *("test_gres", "test_srun_words", "test_job_gpus", "test_batch_env", "test_site_mode"),
+    *("test_gres", "test_srun_arguments", "test_job_gpus", "test_batch_env", "test_site_mode"),
 ]
 
 

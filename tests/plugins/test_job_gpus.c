@@ -142,7 +142,7 @@ static void alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how(void)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ss_srun_words said;
+		struct ss_srun_arguments said;
 		struct ss_spread spread = { .job = 12, .said = &said, .nodes = 3, .gpus = rows[i].gpus };
 		char sentence[2 * SS_SENTENCE_SIZE] = "", small[16];
 		const char *row = rows[i].words[0] ? rows[i].words[0] : "nothing";
@@ -150,7 +150,7 @@ static void alike_nodes_take_any_srun_and_unlike_ones_those_that_say_how(void)
 		while (count < 4 && rows[i].words[count] != NULL)
 			count++;
 		make_job(jobs[rows[i].job], "share-gpu=2");
-		ss_srun_words_read(rows[i].words, count, &said);
+		ss_srun_arguments_read(rows[i].words, count, &said);
 		CHECK(row, ss_job_gpus_check(&job, &spread, sentence, sizeof sentence) == (rows[i].says ? -1 : 0));
 		CHECK(sentence, strstr(sentence, rows[i].says ? rows[i].says : "") != NULL);
 		CHECK(row, rows[i].says == NULL || ss_job_gpus_matter(&spread));
@@ -166,16 +166,16 @@ static void nobody_is_asked_where_it_does_not_matter(void)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ss_srun_words said;
+		struct ss_srun_arguments said;
 		struct ss_spread spread = { .job = 12, .said = &said, .nodes = rows[i].nodes, .gpus = 4 };
-		ss_srun_words_read(&rows[i].word, 1, &said);
+		ss_srun_arguments_read(&rows[i].word, 1, &said);
 		CHECK(rows[i].word, ss_job_gpus_matter(&spread) == rows[i].matters);
 	}
 }
 
 static void a_sentence_shows_one_node_of_each_kind_and_not_too_many(void)
 {
-	struct ss_srun_words said = { 0 };
+	struct ss_srun_arguments said = { 0 };
 	struct ss_spread spread = { .job = 12, .said = &said, .nodes = 7, .gpus = 1 };
 	char sentence[2 * SS_SENTENCE_SIZE];
 

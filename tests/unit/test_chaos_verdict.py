@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trouble import causes, evidence, plan, records, verdict
-from trouble import papers as papers_of_a_run
-from trouble.causes import Done
-from trouble.evidence import Evidence, Said
-from trouble.plan import Event
-from trouble.records import Drain, Line, Record, Submission
-from trouble.verdict import judge
+from chaos_runs import causes, evidence, plan, records, verdict
+from chaos_runs import papers as papers_of_a_run
+from chaos_runs.causes import Done
+from chaos_runs.evidence import Evidence, Said
+from chaos_runs.plan import Event
+from chaos_runs.records import Drain, Line, Record, Submission
+from chaos_runs.verdict import judge
 
 from slurm_share.share.rules import drain as drain_rules
 
@@ -49,9 +49,9 @@ UNSHARED = (
 NO_GPU = "slurm-share: job 7 cannot have --share-gpu=2 on n1: Slurm granted the job no GPU here"
 
 
-def done(deed: str, actor: str = "n1", began: float = 105.0, said: str = "killed it 1 of alice") -> Done:
+def done(action: str, actor: str = "n1", began: float = 105.0, said: str = "killed it 1 of alice") -> Done:
     """A deed."""
-    return Done(Event(0.0, actor, deed), began, began + 1, said)
+    return Done(Event(0.0, actor, action), began, began + 1, said)
 
 
 def told(output: str = "", *log: tuple[float, str]) -> Evidence:
@@ -60,11 +60,11 @@ def told(output: str = "", *log: tuple[float, str]) -> Evidence:
 
 
 def one(
-    rec: Record, lines: tuple[Line, ...] = WELL, deeds: tuple[Done, ...] = (), said: Evidence | str = ""
+    rec: Record, lines: tuple[Line, ...] = WELL, actions: tuple[Done, ...] = (), said: Evidence | str = ""
 ) -> verdict.Judgement:
     """The verdict on JOB alone."""
     said = told(said) if isinstance(said, str) else said
-    return judge([JOB], deeds, [rec], {("a1", 7): lines}, [], said)
+    return judge([JOB], actions, [rec], {("a1", 7): lines}, [], said)
 
 
 def test_a_job_that_did_its_work_once_is_well() -> None:
@@ -171,7 +171,7 @@ def test_what_a_node_says_tells_of_a_drain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deeds", "left"),
+    ("actions", "left"),
     [
         ((), 1),
         ((done("kill_hook", said="killed slurm-share-epi 9 of root, job 7"),), 0),
@@ -181,10 +181,10 @@ def test_what_a_node_says_tells_of_a_drain() -> None:
     ],
     ids=["nothing befell it", "its hook was killed", "another node's hook was", "no hook was there", "other deeds"],
 )
-def test_what_is_left_is_wrong_where_no_hook_was_killed(deeds: tuple[Done, ...], left: int) -> None:
+def test_what_is_left_is_wrong_where_no_hook_was_killed(actions: tuple[Done, ...], left: int) -> None:
     """An Epilog that leaves daemons running is seen, though the next job's Prolog ends them."""
     found = verdict.Judgement()
-    verdict.judge_left({"n1": ["daemon 5 of alice"], "n2": []}, deeds, found)
+    verdict.judge_left({"n1": ["daemon 5 of alice"], "n2": []}, actions, found)
     assert (found.left, len(found.wrong)) == (left, left)
 
 
@@ -192,7 +192,7 @@ EVERYTHING = f"{BROKE} {AWAY} {NO_GPU} No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("deed", "rec"),
+    ("action", "rec"),
     [
         ("fill_log", failed()),
         ("fill_log", failed(code="69:0")),
@@ -212,15 +212,15 @@ EVERYTHING = f"{BROKE} {AWAY} {NO_GPU} No space left on device"
         ("whole", failed()),
     ],
 )
-def test_a_deed_that_cannot_end_a_job_so_explains_nothing(deed: str, rec: Record) -> None:
+def test_a_deed_that_cannot_end_a_job_so_explains_nothing(action: str, rec: Record) -> None:
     """On the job's own node, in the middle of its run, whatever is said: lost all the same."""
-    found = one(rec, WELL, (done(deed), done(deed, "ctl")), EVERYTHING)
+    found = one(rec, WELL, (done(action), done(action, "ctl")), EVERYTHING)
     assert found.lost == 1
     assert "for no reason that is known" in found.wrong[0]
 
 
 @pytest.mark.parametrize(
-    ("deed", "actor", "rec", "said"),
+    ("action", "actor", "rec", "said"),
     [
         ("kill_daemon", "n1", failed(code="69:0"), "the MPS daemon of GPU-0 is gone"),
         ("kill_server", "n1", failed(), BROKE),
@@ -249,12 +249,12 @@ def test_a_deed_that_cannot_end_a_job_so_explains_nothing(deed: str, rec: Record
         ),
     ],
 )
-def test_each_deed_explains_what_it_can_do_where_that_is_said(deed: str, actor: str, rec: Record, said: str) -> None:
+def test_each_deed_explains_what_it_can_do_where_that_is_said(action: str, actor: str, rec: Record, said: str) -> None:
     """Once, under its own name; and nothing where the job, or slurmctld, says nothing of the kind."""
-    found = one(rec, WELL, (done(deed, actor),), said)
-    assert (found.lost, found.counts[f"{rec.state}, explained by {deed}"]) == (0, 1)
-    assert one(rec, WELL, (done(deed, actor),), "simgpu-task: I am well").lost == 1
-    assert one(rec, WELL, (done(deed, "n2"),), said).lost == 1
+    found = one(rec, WELL, (done(action, actor),), said)
+    assert (found.lost, found.counts[f"{rec.state}, explained by {action}"]) == (0, 1)
+    assert one(rec, WELL, (done(action, actor),), "simgpu-task: I am well").lost == 1
+    assert one(rec, WELL, (done(action, "n2"),), said).lost == 1
 
 
 def test_whose_daemon_was_killed_is_known() -> None:
@@ -343,10 +343,10 @@ def test_a_loss_among_many_jobs_and_deeds_is_found() -> None:
             lost = failed(code="69:0", nodes=node, start=float(start), end=float(start + 8))
             found.setdefault(node, []).append(verdict.cause(JOB, lost, (), told, log, is_told=False) is None)
     shares = {node: sum(some) / len(some) for node, some in found.items()}
-    quiet = [node for node in nodes if node not in plan.befallen(nodes)]
+    quiet = [node for node in nodes if node not in plan.hit_nodes(nodes)]
     assert len(quiet) == 2
     assert min(shares[node] for node in quiet) > 0.5
-    assert sum(shares[node] for node in plan.befallen(nodes)) / 4 > 0.3
+    assert sum(shares[node] for node in plan.hit_nodes(nodes)) / 4 > 0.3
     rest = [one for one in told if one.event.actor != "ctl"]
     assert verdict.cause(JOB, failed(nodes=quiet[0]), (), rest, log, is_told=False) is None
 
@@ -385,17 +385,17 @@ def test_every_deed_has_its_effects_and_its_words() -> None:
 
 def test_nothing_befalls_the_last_third() -> None:
     """One node at least."""
-    assert list(plan.befallen(["n1", "n2", "n3", "n4", "n5", "n6"])) == ["n1", "n2", "n3", "n4"]
-    assert list(plan.befallen(["n1", "n2"])) == ["n1"]
+    assert list(plan.hit_nodes(["n1", "n2", "n3", "n4", "n5", "n6"])) == ["n1", "n2", "n3", "n4"]
+    assert list(plan.hit_nodes(["n1", "n2"])) == ["n1"]
     hit = {event.actor for event in plan.make(5, 1200, ["n1", "n2", "n3"])}
     assert hit == {"n1", "n2", "ctl", *plan.USERS}
 
 
 def test_a_second_start_of_one_run_is_seen_and_a_requeue_is_none() -> None:
     """The same task twice, too; unless slurmctld gave it nodes a second time, since it had forgotten the run."""
-    forgot = told("", (104.0, "sched: Allocate JobId=7 NodeList=n1"))
-    assert one(record(), (*WELL, line("start", 106.0)), (), forgot).twice == 0
-    assert one(record(), (*WELL, line("start", 103.0)), (), forgot).twice == 1
+    lost_runs = told("", (104.0, "sched: Allocate JobId=7 NodeList=n1"))
+    assert one(record(), (*WELL, line("start", 106.0)), (), lost_runs).twice == 0
+    assert one(record(), (*WELL, line("start", 103.0)), (), lost_runs).twice == 1
     assert one(record(), (*WELL, line("start", 103.0))).twice == 1
     assert one(record(), (*WELL, line("task", 103.0, "0.1"))).twice == 1
     again = tuple(Line(had.word, 1, had.at + 20, had.node, had.what) for had in WELL)
@@ -458,13 +458,13 @@ def test_a_prolog_that_is_killed_at_a_first_step_drains_the_node_that_slurmctld_
     drain = Drain(106.0, "n1", "Prolog error")
     kill = done("kill_hook", said="killed slurm-share-pro 9 of root, job 7")
 
-    def judged(*lines: str, deeds: Sequence[Done] = (kill,)) -> int:
+    def judged(*lines: str, actions: Sequence[Done] = (kill,)) -> int:
         said = evidence.what_matters(Evidence(evidence.parse_log("\n".join(lines))), [7, 77])
-        return judge([], deeds, [], {}, [drain], said).drained
+        return judge([], actions, [], {}, [drain], said).drained
 
     known = (drained.format(first), given_up.format(second))
     assert judged(*known) == 0
-    assert judged(*known, deeds=()) == 1
+    assert judged(*known, actions=()) == 1
     assert judged(known[0]) == 1
     assert judged(known[1]) == 1
     assert judged(known[0].replace("n1", "n11"), known[1]) == 1
@@ -509,8 +509,8 @@ def test_a_seed_decides_everything() -> None:
     events = plan.make(1, 1200, NODES)
     assert events == plan.make(1, 1200, NODES)
     assert events != plan.make(2, 1200, NODES)
-    decks = {**plan.SUBMITTED, **plan.ANNOYANCES, **plan.FAULTS, **plan.CONTROLLER_FAULTS}
-    assert {event.deed for event in events} == set(decks)
+    decks = {**plan.SUBMITTED, **plan.USER_ACTIONS, **plan.FAULTS, **plan.CONTROLLER_FAULTS}
+    assert {event.action for event in events} == set(decks)
 
 
 def test_slurms_words_are_read() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from failure_modes import BESIDE, DOCUMENT, ROWS, Row, find_tests, read_figures, render, rows_of, shown_by
+from failure_modes import DOCUMENT, OTHER_MODES, ROWS, Row, find_tests, read_figures, render, rows_of, shown_by
 
 KNOWN = find_tests()
 
@@ -22,7 +22,7 @@ def test_every_row_has_a_test_of_its_own_and_all_that_it_names(row: Row) -> None
 
 def test_what_is_besides_the_rows_exists_too() -> None:
     """Every test in the second table."""
-    assert [name for name in BESIDE.values() if name not in KNOWN] == []
+    assert [name for name in OTHER_MODES.values() if name not in KNOWN] == []
 
 
 def test_a_row_that_is_gone_would_be_missed() -> None:

@@ -100,7 +100,7 @@ LLLOAD = """
 import sys
 from slurm_share.cli import llload
 from slurm_share.load.sources import srun
-from slurm_share.load.sources import surveys as surveyor
+from slurm_share.load.sources import survey_reader as surveyor
 code = llload.main(["--demo", "-g", "-q"])
 print(code, *sorted(sys.modules), file=sys.stderr)
 """

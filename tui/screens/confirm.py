@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ..action_rules import Deed
+from ..action_rules import PlannedAction
 
 GUARD_S = 0.8
 """So long the question has to stand there, and no key be pressed, before a yes counts."""
@@ -28,20 +28,20 @@ class Answers(Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False, id="confirm-answers")
-        self.word = ""
+        self.verb = ""
         self.on_yes = False
 
     def draw(self) -> None:
         """Put it there."""
-        no, yes = ("no", f"{self.word}") if self.on_yes else ("[no]", f"{self.word}")
+        no, yes = ("no", f"{self.verb}") if self.on_yes else ("[no]", f"{self.verb}")
         if self.on_yes:
-            yes = f"[{self.word}]"
+            yes = f"[{self.verb}]"
         self.update(
             Content.assemble(
                 (f" {no} ", "reverse bold" if not self.on_yes else ""),
                 "  ",
                 (f" {yes} ", "reverse bold" if self.on_yes else ""),
-                f"   n, Enter, Esc: no   y: yes, {self.word}",
+                f"   n, Enter, Esc: no   y: yes, {self.verb}",
             )
         )
 
@@ -69,9 +69,9 @@ class Confirm(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = None
 
-    def __init__(self, deed: Deed, *, guard_s: float = GUARD_S) -> None:
+    def __init__(self, planned: PlannedAction, *, guard_s: float = GUARD_S) -> None:
         super().__init__()
-        self.deed = deed
+        self.planned = planned
         self._guard_s = guard_s
         self._since: float | None = None
         """From when on it could be read in peace, time.monotonic(); None: it is not on the screen yet."""
@@ -79,16 +79,16 @@ class Confirm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """What, with what, and the answers; strangers' text is no markup."""
         with Vertical(id="confirm"):
-            yield Static(self.deed.title, id="confirm-title", markup=False)
+            yield Static(self.planned.title, id="confirm-title", markup=False)
             with VerticalScroll(id="confirm-what", can_focus=False):
-                yield Static("\n".join(self.deed.lines), id="confirm-lines", markup=False)
-                yield Static(f"runs: {self.deed.command}", id="confirm-command", markup=False)
+                yield Static("\n".join(self.planned.lines), id="confirm-lines", markup=False)
+                yield Static(f"runs: {self.planned.command}", id="confirm-command", markup=False)
             yield Answers()
 
     def on_mount(self) -> None:
         """From the first time that it is drawn, it can be read."""
         answers = self.query_one(Answers)
-        answers.word = self.deed.yes
+        answers.verb = self.planned.yes
         answers.draw()
         self.call_after_refresh(self._is_shown)
 
@@ -139,7 +139,7 @@ class Confirm(ModalScreen[bool]):
             return
         event.stop()
         no = 6 if not event.widget.on_yes else 4
-        yes = len(event.widget.word) + (4 if event.widget.on_yes else 2)
+        yes = len(event.widget.verb) + (4 if event.widget.on_yes else 2)
         if event.x < no:
             self.dismiss(False)
         elif no + 2 <= event.x < no + 2 + yes and self._counts(event):

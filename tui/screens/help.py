@@ -143,7 +143,7 @@ def page(
 
 
 def _said(key: keymap.Key) -> str:
-    return f"{key.words}: {key.help}" if key.group == keymap.VIEWS else key.help
+    return f"{key.label}: {key.help}" if key.group == keymap.VIEWS else key.help
 
 
 def _names(column: Column[Any]) -> str:

@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from slurm_share.core import terminal
 from slurm_share.core.errors import UsageError
-from slurm_share.load.sources.opening import until
+from slurm_share.load.sources.origin import until
 
 from ..widgets.replay_bar import clock
 from ..wire import Position

@@ -24,7 +24,7 @@ from ..widgets.log_lines import LogLines
 from ..widgets.signs import ARROWS, arrow
 from .keys_above import LOG, close_with
 
-LOOK_S = 1.0
+READ_S = 1.0
 
 
 class LogScreen(Screen[None]):
@@ -50,7 +50,7 @@ class LogScreen(Screen[None]):
         self,
         files: Sequence[LogFile],
         open_tail: Callable[[LogFile], Tail],
-        look_s: float = LOOK_S,
+        read_s: float = READ_S,
         *,
         closes: Iterable[str] = (),
     ) -> None:
@@ -61,7 +61,7 @@ class LogScreen(Screen[None]):
         self.files = tuple(files)
         self.at = 0
         self._open_tail = open_tail
-        self._look_s = look_s
+        self._read_s = read_s
         self._turn = 0
         self._over = threading.Event()
 
@@ -97,8 +97,8 @@ class LogScreen(Screen[None]):
         self.query_one(LogLines).begin()
         self._note("")
         self._write()
-        words = (self._turn, self.file, self._over)
-        threading.Thread(target=self._read, args=words, name="log", daemon=True).start()
+        label = (self._turn, self.file, self._over)
+        threading.Thread(target=self._read, args=label, name="log", daemon=True).start()
 
     def _read(self, turn: int, file: LogFile, over: threading.Event) -> None:
         """The thread: posts what comes until it is over."""
@@ -116,7 +116,7 @@ class LogScreen(Screen[None]):
                     if str(error) != last:
                         last = str(error)
                         self._tell(self.Came(turn, None, last))
-                over.wait(self._look_s)
+                over.wait(self._read_s)
         finally:
             if tail is not None:
                 tail.close()

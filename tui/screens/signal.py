@@ -65,7 +65,7 @@ class SignalChoice(ModalScreen[Choice | None]):
         self.set_class(event.size.height < 18, "-small")
 
     def _write(self) -> None:
-        self.query_one("#signal-to", Static).update(f"Signal to {self.scope.words}")
+        self.query_one("#signal-to", Static).update(f"Signal to {self.scope.target_text}")
         names = self.query_one(OptionList)
         names.clear_options()
         names.add_options(Option(_line(name, number == 0), id=name) for number, name in enumerate(self.scope.signals))

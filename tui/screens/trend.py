@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from slurm_share.core import terminal
-from slurm_share.core.text import span_words
+from slurm_share.core.text import span_text
 from slurm_share.load.text import cut
 
 from ..history import History
@@ -22,7 +22,7 @@ from ..wire import Point, Subject
 from .keys_above import TREND, close_with
 
 SPANS: tuple[tuple[str, float | None], ...] = (("10 min", 600.0), ("1 h", 3600.0), ("all", None))
-LOOK_S = 0.5
+CHECK_S = 0.5
 LOW, NARROW = 8, 45
 """In a terminal of fewer lines there are figures and no plot; in fewer columns they have their letters alone."""
 
@@ -52,15 +52,15 @@ class Trend(Screen[None]):
         subject: Subject,
         title: str,
         *,
-        ask_past: Callable[[Subject], object] | None = None,
+        ask_recorded: Callable[[Subject], object] | None = None,
         closes: Iterable[str] = (),
     ) -> None:
-        """`title`: what it is of, in words. `ask_past`: of a recording, asks for all that it has of something; None:
+        """`title`: what it is of, in words. `ask_recorded`: asks a recording for all that it has of something; None:
         this is no recording. `closes`: further keys, as the ones that opened it."""
         super().__init__()
         close_with(self._bindings, closes)
-        self.history, self.subject, self.words = history, subject, title
-        self._ask_past = ask_past
+        self.history, self.subject, self.label = history, subject, title
+        self._ask_recorded = ask_recorded
         self.at = 0
         self.hidden: frozenset[int] = frozenset()
         self._drawn: object = None
@@ -75,10 +75,10 @@ class Trend(Screen[None]):
 
     def on_mount(self) -> None:
         """Now, and again when there is something new."""
-        if self._ask_past is not None and not self.history.has_past(self.subject):
-            self._ask_past(self.subject)
+        if self._ask_recorded is not None and not self.history.has_recorded(self.subject):
+            self._ask_recorded(self.subject)
         self.draw()
-        self.set_interval(LOOK_S, self.follow)
+        self.set_interval(CHECK_S, self.follow)
 
     def on_resize(self) -> None:
         """For another size."""
@@ -86,12 +86,12 @@ class Trend(Screen[None]):
 
     def follow(self) -> None:
         """Draw what is new, if there is something."""
-        if (self.history.newest, self.history.has_past(self.subject)) != self._drawn:
+        if (self.history.newest, self.history.has_recorded(self.subject)) != self._drawn:
             self.draw()
 
     def draw(self) -> None:
         """All of it."""
-        self._drawn = (self.history.newest, self.history.has_past(self.subject))
+        self._drawn = (self.history.newest, self.history.has_recorded(self.subject))
         name, span_s = SPANS[self.at]
         points = self.history.points(self.subject, span_s)
         known = [point for point in points if any(getattr(point, one.of) is not None for one in SERIES)]
@@ -101,7 +101,7 @@ class Trend(Screen[None]):
         if known:
             end = points[-1].taken if span_s is None or now is None else now
             begin = points[0].taken if span_s is None else end - span_s
-            here = now if span_s is None and self.history.has_past(self.subject) else None
+            here = now if span_s is None and self.history.has_recorded(self.subject) else None
             plot.draw(points, begin, end, shown=self._shown, here=here)
         self._write(name, points)
 
@@ -112,11 +112,12 @@ class Trend(Screen[None]):
     def _write(self, name: str, points: Sequence[Point]) -> None:
         width = max(1, self.size.width)
         covered_s = seen_s(points)
-        seen = f", {span_words(covered_s)} seen" if covered_s > 0 else ""
-        self.query_one("#trend-title", Static).update(cut(f" {terminal.safe(self.words)}: {name}{seen}", width))
+        seen = f", {span_text(covered_s)} seen" if covered_s > 0 else ""
+        self.query_one("#trend-title", Static).update(cut(f" {terminal.safe(self.label)}: {name}{seen}", width))
         self.query_one("#trend-legend", Static).update(self._legend(points))
         spans = "  ".join(
-            f"[{at + 1} {word}]" if at == self.at else f"{at + 1} {word}" for at, (word, _) in enumerate(SPANS)
+            f"[{at + 1} {span_name}]" if at == self.at else f"{at + 1} {span_name}"
+            for at, (span_name, _) in enumerate(SPANS)
         )
         self.query_one("#trend-keys", Static).update(cut(f" {spans}   c g s m v lines   Esc back", width))
 
@@ -125,14 +126,14 @@ class Trend(Screen[None]):
         parts: list[Content | tuple[str, str]] = []
         for at, series in enumerate(SERIES):
             if at in self.hidden:
-                name = series.words if self.size.width >= NARROW else ""
+                name = series.label if self.size.width >= NARROW else ""
                 parts.append((f" {series.letter} {name} (hidden) ".replace("  ", " "), "dim"))
                 continue
             colour = plot.colour_of(series.role)
-            look = f"bold rgb({colour[0]},{colour[1]},{colour[2]})" if isinstance(colour, tuple) else "bold"
-            parts.append((f" {series.letter}", look))
-            words = series.words if self.size.width >= NARROW else ""
-            parts.append((f" {words} {latest(points, series)} " if words else f" {latest(points, series)} ", ""))
+            style = f"bold rgb({colour[0]},{colour[1]},{colour[2]})" if isinstance(colour, tuple) else "bold"
+            parts.append((f" {series.letter}", style))
+            label = series.label if self.size.width >= NARROW else ""
+            parts.append((f" {label} {latest(points, series)} " if label else f" {latest(points, series)} ", ""))
         return Content.assemble(*parts)
 
     def action_span(self, at: int) -> None:

@@ -14,7 +14,7 @@ from slurm_share.load.columns.base import Column
 from slurm_share.load.output.notes import CAUSES, resubmit_head
 from slurm_share.load.rules.job_rows import JobRow, job_rows
 from slurm_share.load.snapshot import Advice
-from slurm_share.load.text import count_words, cut, fold, named
+from slurm_share.load.text import count_text, cut, fold, named
 
 from .. import tables
 from ..history import History
@@ -113,11 +113,11 @@ class AdviceView(TableView[Advice]):
         rows = self.grid.rows
         if not rows:
             return []
-        parts: list[Piece | str] = [(f"advice for {count_words(len(rows), 'job')}", "strong")]
-        for verdict, words in SAID:
+        parts: list[Piece | str] = [(f"advice for {count_text(len(rows), 'job')}", "strong")]
+        for verdict, label in SAID:
             count = sum(row.verdict == verdict for row in rows)
             if count:
-                parts.append((f"{count} {words}", "!" if verdict in ("fewer", "change") else ""))
+                parts.append((f"{count} {label}", "!" if verdict in ("fewer", "change") else ""))
         unknown = sum(row.verdict == "unknown" for row in rows)
         parts.append(f"{unknown} not known yet" if unknown else "")
         return [facts(parts, width)]
@@ -196,7 +196,7 @@ def _more(count: int) -> Content:
     """What is said above so many lines that are not seen before one scrolls to them."""
     if count <= 0:
         return line(("that was all of it", "dim"))
-    return line((f"... {count_words(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
+    return line((f"... {count_text(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
 
 
 # --- The arithmetic ---------------------------------------------------------------------------------------------------

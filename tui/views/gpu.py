@@ -11,7 +11,7 @@ from slurm_share.load.columns import gpus as gpu_table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows
 from slurm_share.load.text import NONE
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import percent as percent_text
 
 from .. import tables
 from ..picture import Picture
@@ -22,9 +22,9 @@ from .node import below, copied, targets_of
 from .table import TableView
 from .text import (
     Piece,
-    beside,
     facts,
     line,
+    side_by_side,
     time_axis,
     trend,
 )
@@ -69,7 +69,7 @@ class GpuView(TableView[SlotRow]):
         lines = [facts(identity, width), *self._trends(row, width, height)]
         activity = gpu.activity
         counters: list[Piece | str] = [
-            f"{name} {percent_words(value)}"
+            f"{name} {percent_text(value)}"
             for name, value in (
                 ("SM", activity.sm_percent), ("occupancy", activity.occupancy_percent),
                 ("tensor", activity.tensor_percent), ("DRAM", activity.dram_percent),
@@ -81,7 +81,7 @@ class GpuView(TableView[SlotRow]):
         counters.append("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
         counters.append("" if gpu.temperature_c is None else f"{gpu.temperature_c} C")
         counters += [
-            f"{name} {percent_words(value)}"
+            f"{name} {percent_text(value)}"
             for name, value in (
                 ("FP64", activity.fp64_percent),
                 ("FP32", activity.fp32_percent),
@@ -102,14 +102,14 @@ class GpuView(TableView[SlotRow]):
         subject = Subject(node=row.node.name, gpu=row.gpu.uuid)
         tall = 4 if height >= TALL_FROM else 2
         wide = (width - 2) // 2 if width >= 70 else width
-        load = f"{percent_words(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
-        memory = f"{percent_words(row.memory_percent):>5} {gpu_table.memory(row)}"
+        load = f"{percent_text(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
+        memory = f"{percent_text(row.memory_percent):>5} {gpu_table.memory(row)}"
         first = trend("LOAD", load, self.history.spark(subject, "gpu_load_percent", wide), wide, tall)
         second = trend("MEM", memory, self.history.spark(subject, "gpu_memory_percent", wide), wide, tall)
         axis = time_axis(len(self.history.spark(subject, "gpu_load_percent", wide)), self.history.spark_s, wide)
         if width < 70:
             return [*first, *second, *axis]
-        return [*beside(first, second, wide), *beside(axis, axis, wide)]
+        return [*side_by_side(first, second, wide), *side_by_side(axis, axis, wide)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""

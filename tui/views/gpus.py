@@ -13,8 +13,8 @@ from slurm_share.load.rules.figures import percent
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, slot_rows
 from slurm_share.load.rules.job_rows import JobRow
 from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import count_words, whole_gigabytes
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import count_text, whole_gigabytes
+from slurm_share.load.text import percent as percent_text
 
 from .. import tables
 from ..picture import Picture
@@ -74,10 +74,10 @@ class GpusView(TableView[GpuRow]):
         idle = sum(value < 1.0 for value in known)
         parts: list[Piece | str] = [
             (
-                f"{len(gpus)} of {count_words(whole, 'GPU')}" if len(gpus) < whole else count_words(whole, "GPU"),
+                f"{len(gpus)} of {count_text(whole, 'GPU')}" if len(gpus) < whole else count_text(whole, "GPU"),
                 "strong",
             ),
-            f"load {sum(known) / 100:.2f} ({percent_words(percent(sum(known), 100.0 * len(known)))})" if known else "",
+            f"load {sum(known) / 100:.2f} ({percent_text(percent(sum(known), 100.0 * len(known)))})" if known else "",
             f"{idle} below 1 %" if idle else "",
             f"memory {whole_gigabytes(memory)} of {whole_gigabytes(total)}" if total else "",
             "sm: SM activity; util: utilisation, an upper bound of it" if "util" in by else "",
@@ -113,8 +113,8 @@ class GpusView(TableView[GpuRow]):
         if row.gpu is None:
             return ()
         return (
-            Chart("gpu_load_percent", f"{percent_words(row.gpu.load_percent_5min)}, {table.by(row)}"),
-            Chart("gpu_memory_percent", f"{percent_words(row.memory_percent)}, {table.memory(row)}"),
+            Chart("gpu_load_percent", f"{percent_text(row.gpu.load_percent_5min)}, {table.by(row)}"),
+            Chart("gpu_memory_percent", f"{percent_text(row.memory_percent)}, {table.memory(row)}"),
         )
 
     def below(self) -> Place | None:

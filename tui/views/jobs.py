@@ -10,7 +10,7 @@ from textual.content import Content
 from slurm_share.load.columns import jobs as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.job_rows import JobRow, job_rows
-from slurm_share.load.text import NONE, count_words, gigabytes, load_words, named
+from slurm_share.load.text import NONE, count_text, gigabytes, load_text, named
 
 from .. import tables
 from ..history import NODES_WITH_GPUS
@@ -20,7 +20,7 @@ from ..target import Target
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .sums import advice_words, carried_charts, is_told, nobody, tasks_words
+from .sums import advice_text, carried_charts, is_told, nobody, tasks_text
 from .table import TableView, fetching
 from .text import Piece, facts, line, paragraph
 
@@ -70,12 +70,12 @@ class JobsView(TableView[JobRow]):
         for row in rows:
             for state, count in row.states.items():
                 tells[state] = tells.get(state, 0) + count
-        whose = f" of {place.user}" if place.user else "" if picture.survey.everybody else " of yours"
+        of_user = f" of {place.user}" if place.user else "" if picture.survey.everybody else " of yours"
         where = f" on {place.node}" if place.node else ""
         counted = self.counted("job") if place.job is None else f"{self.counted('element')} of array {place.job}"
         verdicts = [row.advice.verdict for row in rows if row.advice is not None]
         parts: list[Piece | str] = [
-            (f"{counted}{whose}{where}", "strong"),
+            (f"{counted}{of_user}{where}", "strong"),
             ", ".join(f"{count} {state}" for state, count in tells.items()),
             f"{verdicts.count('more')} could run more tasks" if "more" in verdicts else "",
         ]
@@ -91,7 +91,7 @@ class JobsView(TableView[JobRow]):
         shown, total = (
             sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.grid.rows)
         )
-        whole = count_words(total, what)
+        whole = count_text(total, what)
         return whole if shown == total else f"{shown} of {whole}"
 
     def nothing(self, picture: Picture, place: Place) -> str:
@@ -106,7 +106,7 @@ class JobsView(TableView[JobRow]):
         """Its nodes with what each has of it, its elements, the advice."""
         head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {named(row.user)}"]
         if row.job is not None:
-            waits = table.waits_words(row)
+            waits = table.waits_text(row)
             head += (
                 [waits, f"partition {row.job.partition}"]
                 if waits
@@ -120,20 +120,20 @@ class JobsView(TableView[JobRow]):
             head.append(f"largest task {gigabytes(row.peak_mib)}")
         lines = [facts(head, width)]
         if row.advice is not None:
-            lines += paragraph(advice_words(row.advice), width, most=max(1, most - 2))
+            lines += paragraph(advice_text(row.advice), width, most=max(1, most - 2))
         room = most - len(lines)
         shown = row.loads if len(row.loads) <= room else row.loads[: max(0, room - 1)]
         for node, load in shown:
             tasks = str(load.tasks) + ("" if load.slots is None else f"/{load.slots}")
             told: list[Piece | str] = [(node.name, "strong")]
             if not table.has_no_gpu(row):
-                told += [tasks_words(tasks), f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
-            told += [f"CPU {load_words(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}", " ".join(node.codes)]
+                told += [tasks_text(tasks), f"GPU {load_text(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
+            told += [f"CPU {load_text(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}", " ".join(node.codes)]
             lines.append(facts(told, width))
         left = len(row.node_names) - len(shown)
         if left > 0 and room > 0:
             silent = len(row.node_names) - row.measured
-            said = f"... and {count_words(left, 'more node')}" if shown else count_words(left, "node")
+            said = f"... and {count_text(left, 'more node')}" if shown else count_text(left, "node")
             lines.append(line((said + (f", {silent} of them silent" if silent else ""), "dim")))
         return lines
 

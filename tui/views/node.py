@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.core.text import span_words
+from slurm_share.core.text import span_text
 from slurm_share.load.columns import nodes as node_table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, slot_rows
 from slurm_share.load.rules.job_rows import job_row
 from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.text import (
-    core_words,
-    count_words,
-    gpu_load_words,
-    gpu_memory_words,
-    load_words,
-    memory_words,
+    core_text,
+    count_text,
+    gpu_load_text,
+    gpu_memory_text,
+    load_text,
+    memory_text,
     named,
-    of_words,
+    of_text,
     whole_gigabytes,
     why_silent,
 )
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import percent as percent_text
 
 from .. import tables
 from ..history import Of
@@ -38,9 +38,9 @@ from .sums import flag_lines, is_told, jobs_here
 from .table import TableView
 from .text import (
     Piece,
-    beside,
     facts,
     line,
+    side_by_side,
     time_axis,
     trend,
 )
@@ -91,7 +91,7 @@ class NodeView(TableView[SlotRow]):
         if len(jobs) > most:
             jobs = [
                 *jobs[: max(1, most - 1)],
-                line((f"... and {count_words(len(jobs) - most + 1, 'more job')}", "dim")),
+                line((f"... and {count_text(len(jobs) - most + 1, 'more job')}", "dim")),
             ]
         return [*lines, *flags, *jobs]
 
@@ -100,32 +100,30 @@ class NodeView(TableView[SlotRow]):
         wide = (width - 2) // 2 if width >= WIDE_FROM else width
         tall = 3 if height >= TALL_FROM else 1
 
-        def of(label: str, share: float | None, words: str, field: Of) -> list[Content]:
-            now = f"{percent_words(share):>5} {words}"
+        def of(label: str, share: float | None, text: str, field: Of) -> list[Content]:
+            now = f"{percent_text(share):>5} {text}"
             return trend(label, now, self.history.spark(subject, field, wide), wide, tall)
 
-        cpu = of(
-            "CPU", node_table.cpu_percent(node), f"{load_words(one.load)}/{core_words(one)[0]}", "cpu_load_percent"
-        )
-        words = of_words(memory_words(one.memory_mib, one.memory_used_mib))
-        memory = of("MEM", node_table.memory_percent(node), words, "memory_percent")
+        cpu = of("CPU", node_table.cpu_percent(node), f"{load_text(one.load)}/{core_text(one)[0]}", "cpu_load_percent")
+        text = of_text(memory_text(one.memory_mib, one.memory_used_mib))
+        memory = of("MEM", node_table.memory_percent(node), text, "memory_percent")
         axis = time_axis(len(self.history.spark(subject, "cpu_load_percent", wide)), self.history.spark_s, wide)
         if height < AXIS_FROM:
             axis = []
         if one.gpus == 0:
             return (
-                [*beside(cpu, memory, wide), *beside(axis, axis, wide)]
+                [*side_by_side(cpu, memory, wide), *side_by_side(axis, axis, wide)]
                 if width >= WIDE_FROM
                 else [*cpu, *memory, *axis]
             )
-        words = f"{gpu_load_words(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
-        gpu = of("GPU", node_table.gpu_percent(node), words, "gpu_load_percent")
+        text = f"{gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
+        gpu = of("GPU", node_table.gpu_percent(node), text, "gpu_load_percent")
         gpu_memory = of(
-            "GMEM", node_table.gpu_memory_percent(node), of_words(gpu_memory_words(one)), "gpu_memory_percent"
+            "GMEM", node_table.gpu_memory_percent(node), of_text(gpu_memory_text(one)), "gpu_memory_percent"
         )
         if width < WIDE_FROM:
             return [*cpu, *memory, *gpu, *gpu_memory, *axis]
-        return [*beside(cpu, gpu, wide), *beside(memory, gpu_memory, wide), *beside(axis, axis, wide)]
+        return [*side_by_side(cpu, gpu, wide), *side_by_side(memory, gpu_memory, wide), *side_by_side(axis, axis, wide)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
         """As TableView has it."""
@@ -137,7 +135,7 @@ class NodeView(TableView[SlotRow]):
         if node.figures.gpus == 0:
             return "this node has no GPU"
         hidden = node.node.snapshot.hidden_gpus
-        return f"{count_words(hidden, 'GPU')} that only others use" if hidden else "no GPU of it says anything"
+        return f"{count_text(hidden, 'GPU')} that only others use" if hidden else "no GPU of it says anything"
 
     def below(self) -> Place | None:
         """The process; of a free slot and of the GPU itself, the GPU."""
@@ -195,12 +193,12 @@ def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
         models = {gpu.name: sum(one.name == gpu.name for one in snapshot.whole_gpus) for gpu in snapshot.whole_gpus}
         parts += [f"{count} x {model}" for model, count in models.items()]
         if snapshot.hidden_gpus:
-            parts.append(f"{count_words(snapshot.hidden_gpus, 'GPU')} of others not shown")
-    parts += [f"{core_words(node.figures)[0]} CPUs", whole_gigabytes(node.figures.memory_mib)]
+            parts.append(f"{count_text(snapshot.hidden_gpus, 'GPU')} of others not shown")
+    parts += [f"{core_text(node.figures)[0]} CPUs", whole_gigabytes(node.figures.memory_mib)]
     if slurm is not None and slurm.partitions:
         parts.append(f"partition {','.join(slurm.partitions)}")
     if snapshot is not None:
-        parts.append(f"measured {span_words(max(0.0, picture.survey.taken - snapshot.taken))} before the look")
+        parts.append(f"measured {span_text(max(0.0, picture.survey.taken - snapshot.taken))} before the look")
         if snapshot.driver is not None:
             parts.append(f"driver {snapshot.driver}")
     return facts(parts, width)

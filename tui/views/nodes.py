@@ -12,8 +12,8 @@ from slurm_share.load.columns import nodes as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.job_rows import job_row, nodes_of
 from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import core_words, gpu_memory_words, load_words, memory_words, of_words
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import core_text, gpu_memory_text, load_text, memory_text, of_text
+from slurm_share.load.text import percent as percent_text
 
 from .. import tables
 from ..history import History
@@ -24,7 +24,7 @@ from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
 from .sums import (
-    advice_words,
+    advice_text,
     flag_lines,
     jobs_here,
     nobody,
@@ -73,7 +73,7 @@ class NodesView(TableView[NodeRow]):
             return [line((f"job {place.job_name or place.job} is not there any more", "H"))]
         lines = [of_job(job, width)]
         if height >= 16 and job.advice is not None:
-            lines.append(facts([advice_words(job.advice)], width))
+            lines.append(facts([advice_text(job.advice)], width))
         return lines
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
@@ -91,7 +91,7 @@ class NodesView(TableView[NodeRow]):
         """As TableView has it."""
         job = None if place.job is None else job_row(picture, place.job)
         if job is not None and job.is_waiting:
-            return f"job {job.id} {job_table.waits_words(job)}"
+            return f"job {job.id} {job_table.waits_text(job)}"
         if place.job is not None or place.user:
             return f"no node of {f'job {place.job_name or place.job}' if place.job is not None else place.user} here"
         if picture.survey.everybody:
@@ -111,18 +111,18 @@ class NodesView(TableView[NodeRow]):
     def charts(self, row: NodeRow, newest: Point | None) -> tuple[Chart, ...]:
         """As TableView has it: load and memory, of the GPUs where there are any."""
         one = row.figures
-        cpus, gpus = core_words(one)[0], "?" if one.gpus is None else one.gpus
-        memory = of_words(memory_words(one.memory_mib, one.memory_used_mib))
+        cpus, gpus = core_text(one)[0], "?" if one.gpus is None else one.gpus
+        memory = of_text(memory_text(one.memory_mib, one.memory_used_mib))
         return (
             Chart(
                 "cpu_load_percent",
-                f"{percent_words(table.cpu_percent(row))} of {cpus} CPUs, load {load_words(one.load)}",
+                f"{percent_text(table.cpu_percent(row))} of {cpus} CPUs, load {load_text(one.load)}",
             ),
-            Chart("gpu_load_percent", f"{percent_words(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
-            Chart("memory_percent", f"{percent_words(table.memory_percent(row))}, {memory}"),
+            Chart("gpu_load_percent", f"{percent_text(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
+            Chart("memory_percent", f"{percent_text(table.memory_percent(row))}, {memory}"),
             Chart(
                 "gpu_memory_percent",
-                f"{percent_words(table.gpu_memory_percent(row))}, {of_words(gpu_memory_words(one))}",
+                f"{percent_text(table.gpu_memory_percent(row))}, {of_text(gpu_memory_text(one))}",
             ),
         )[:: 2 if one.gpus == 0 else 1]
 

@@ -17,8 +17,8 @@ from slurm_share.load.rules.gpu_rows import (
 )
 from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import ProcessLoad
-from slurm_share.load.text import NONE, gigabytes, load_words, share
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import NONE, gigabytes, load_text, share
+from slurm_share.load.text import percent as percent_text
 
 from .. import tables
 from ..picture import Picture
@@ -71,7 +71,7 @@ class ProcessView(TableView[SlotRow]):
         for row in process_rows(node, [one]):
             found += _on_gpu(row, width)
         found.append(
-            facts([f"CPU {load_words(one.cpu_cores)} cores", f"host memory {gigabytes(one.memory_mib)}"], width)
+            facts([f"CPU {load_text(one.cpu_cores)} cores", f"host memory {gigabytes(one.memory_mib)}"], width)
         )
         for field, why in list(one.unknown.items())[: max(1, height // 6)]:
             found += paragraph(f"? {field}: {why}", width, "dim", most=1)
@@ -153,11 +153,11 @@ def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
         return " " * BAR if value is None else "".join(bar(value, BAR))
 
     full = cap is not None and part is not None and part >= 95.0
-    memory = (f"{gigabytes(one.memory_mib)} ({percent_words(part)}) {against}", "!" if full else "")
+    memory = (f"{gigabytes(one.memory_mib)} ({percent_text(part)}) {against}", "!" if full else "")
     return [
         facts([(name, "strong"), model], width),
         facts(
-            [f"  SM     {drawn(one.sm_percent)}", f"{percent_words(one.sm_percent)} of the time its kernels ran"], width
+            [f"  SM     {drawn(one.sm_percent)}", f"{percent_text(one.sm_percent)} of the time its kernels ran"], width
         ),
         facts([f"  memory {drawn(part)}", memory, f"peak {gigabytes(one.peak_mib)}"], width),
     ]

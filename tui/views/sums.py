@@ -14,16 +14,16 @@ from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import Advice, JobLoad
 from slurm_share.load.text import (
     NONE,
-    count_words,
+    count_text,
     gigabytes,
-    load_words,
+    load_text,
     named,
     summed_count,
     summed_load,
     summed_memory,
     whole_gigabytes,
 )
-from slurm_share.load.text import percent as percent_words
+from slurm_share.load.text import percent as percent_text
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Of
@@ -51,7 +51,7 @@ def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
         idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
-    parts: list[Piece | str] = [(counted or count_words(len(rows), "node"), "strong")]
+    parts: list[Piece | str] = [(counted or count_text(len(rows), "node"), "strong")]
     if len(rows) > answered:
         parts.append((f"{len(rows) - answered} silent", "!"))
     if flagged:
@@ -59,22 +59,22 @@ def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
     if used + free:
         parts.append(f"{used} in use, {free} idle")
     if idle:
-        parts.append((f"{count_words(idle, 'GPU')} left idle", "L"))
+        parts.append((f"{count_text(idle, 'GPU')} left idle", "L"))
     if cpus:
-        parts.append(f"CPU {percent_words(percent(load, cpus))} of {cpus:.0f}")
+        parts.append(f"CPU {percent_text(percent(load, cpus))} of {cpus:.0f}")
     if gpus:
-        parts.append(f"GPU {gpu_load:.2f} of {gpus} ({percent_words(percent(gpu_load, gpus))})")
+        parts.append(f"GPU {gpu_load:.2f} of {gpus} ({percent_text(percent(gpu_load, gpus))})")
     if total:
         parts.append(f"GPU memory {whole_gigabytes(int(memory))} of {whole_gigabytes(int(total))}")
     return facts(parts, width)
 
 
-def tasks_words(tasks: str) -> str:
+def tasks_text(tasks: str) -> str:
     """Say a number of tasks: 1 task, 4/8 tasks."""
     return f"{tasks} task" if tasks == "1" else f"{tasks} tasks"
 
 
-def advice_words(advice: Advice) -> str:
+def advice_text(advice: Advice) -> str:
     """Say the advice about a job; a sentence that there is none says so itself."""
     return advice.sentence if advice.sentence.startswith("no advice") else f"advice: {advice.sentence}"
 
@@ -85,13 +85,13 @@ def of_job(row: JobRow, width: int) -> Content:
     parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
     if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
-        parts.append(tasks_words(job_table.tasks(row)))
+        parts.append(tasks_text(job_table.tasks(row)))
     if row.gpus:
         parts.append(f"GPU {summed_load(row.gpu_load)} of {row.gpus}")
         if row.idle_gpus.value:
             parts.append((f"{summed_count(row.idle_gpus)} idle", "L"))
         parts.append(summed_memory(row.gpu_memory))
-    parts.append(f"CPU {load_words(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
+    parts.append(f"CPU {load_text(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
     if row.tasks_measured:
         parts.append(f"largest task {gigabytes(row.peak_mib)}")
     if (nppn := job_table.nppn(row.advice)) != NONE:
@@ -110,10 +110,10 @@ def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, widt
     has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
     if has_gpu and (load.gpus or load.slots or load.tasks):
         # Tasks are counted by what they have on GPUs: of a job without one nobody knows how many there are.
-        parts.append(tasks_words(tasks))
+        parts.append(tasks_text(tasks))
     if has_gpu and (load.gpus or load.slots):
-        parts += [f"GPU {load_words(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
-    parts += [f"CPU {load_words(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}"]
+        parts += [f"GPU {load_text(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
+    parts += [f"CPU {load_text(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}"]
     if load.tasks_measured:
         parts.append(f"largest task {gigabytes(load.task_peak_mib)}")
     if (nppn := job_table.nppn(advice)) != NONE:
@@ -145,7 +145,7 @@ def flag_lines(row: NodeRow, most: int) -> list[Content]:
     found = [(flag, flag.why) for flag in row.flags if flag.of != "i"]
     idle = [flag for flag in row.flags if flag.of == "i"]
     if len(idle) > 1:
-        found.append((idle[0], f"{idle[0].why}; {count_words(len(idle) - 1, 'more GPU')} like it"))
+        found.append((idle[0], f"{idle[0].why}; {count_text(len(idle) - 1, 'more GPU')} like it"))
     else:
         found += [(flag, flag.why) for flag in idle]
     shown = found if len(found) <= most else found[: max(0, most - 1)]
@@ -159,7 +159,7 @@ def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[C
 
     def now(of: Of, whole: str) -> Chart:
         value: float | None = None if newest is None else getattr(newest, of)
-        return Chart(of, f"{percent_words(value)} of {whole}")
+        return Chart(of, f"{percent_text(value)} of {whole}")
 
     of_cpu, of_memory = now("cpu_load_percent", "the nodes' CPUs"), now("memory_percent", "the nodes' memory")
     if not has_gpu:
@@ -183,7 +183,7 @@ def nobody(picture: Picture) -> str:
         return "which jobs there are is not known: Slurm was not asked, or does not answer"
     waiting = sum(elements_of(job) for job in picture.survey.jobs if not job.nodes)
     if waiting and not picture.nodes:
-        return f"no job has a node; {count_words(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
+        return f"no job has a node; {count_text(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
     if picture.nodes or picture.survey.everybody:
         return "no job is on these nodes"
     return "you have no job running; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits"

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
 from slurm_share.load.columns.base import Column, Row
-from slurm_share.load.text import count_words
+from slurm_share.load.text import count_text
 
 from ..history import History
 from ..picture import Picture
@@ -30,7 +30,7 @@ CHARTS_ROWS = 12
 """Lines that stay for a long table above charts."""
 CHARTS_FROM = (96, 22)
 """Columns and lines of a view in which charts have a place: a terminal of 100x30."""
-CHARTS_BESIDE = 48
+CHARTS_RIGHT = 48
 """Columns that charts beside a table have, at the least."""
 CHARTS_EVERY_S = 2.0
 """Charts of the same row are drawn anew after so many seconds: a column of one stands for four and more."""
@@ -64,7 +64,7 @@ class TableView(View, Generic[Row]):
         self.head = Lines(classes="head")
         self.pane = Lines(classes="pane")
         self.middle, self.left = Horizontal(classes="middle"), Vertical(classes="left")
-        self.beside, self.below_pane = Charts(), Charts()
+        self.right_pane, self.below_pane = Charts(), Charts()
         self._charted: tuple[tuple[Subject, str] | None, Shown | None] = (None, None)
 
     def compose(self) -> ComposeResult:
@@ -74,7 +74,7 @@ class TableView(View, Generic[Row]):
             with self.left:
                 yield self.grid
                 yield self.pane
-            yield self.beside
+            yield self.right_pane
         yield self.below_pane
 
     # --- What a view says for itself ----------------------------------------------------------------------------------
@@ -165,17 +165,17 @@ class TableView(View, Generic[Row]):
         few = self.about_few(left)
         row = self.grid.row
         shown, where = self._charts(row, width, left, rows)
-        below = beside = 0
+        below = right_width = 0
         if shown is not None and where == "below":
             below = least_height(len(shown.charts), width)
             few = min(few, ABOUT_FEW)
         elif where == "beside":
-            beside = max(CHARTS_BESIDE, width - self.grid.wish(sparks=True))
+            right_width = max(CHARTS_RIGHT, width - self.grid.wish(sparks=True))
         is_short = row is not None and left - rows - below >= max(1, few)
         most = left - rows - below if is_short else few
-        lines = [] if row is None or most < 1 else self.about(row, width - beside, most)[:most]
+        lines = [] if row is None or most < 1 else self.about(row, width - right_width, most)[:most]
         if lines:
-            lines = [ruled(lines[0], width - beside), *lines[1:]]
+            lines = [ruled(lines[0], width - right_width), *lines[1:]]
         if lines and (below or not is_short):
             # Else the table's height, or the charts', would change with every row.
             lines += [line("")] * ((few if below else most) - len(lines))
@@ -183,9 +183,9 @@ class TableView(View, Generic[Row]):
         self.pane.show(lines, fills=is_short and not below)
         self.left.styles.height = rows + len(lines) if is_short and below else "1fr"
         self.middle.styles.height = rows + len(lines) if is_short and below else "1fr"
-        self.beside.styles.width = beside
+        self.right_pane.styles.width = right_width
         self.below_pane.styles.height = "1fr" if is_short else below
-        self.beside.show(shown if beside else None)
+        self.right_pane.show(shown if right_width else None)
         self.below_pane.show(shown if below else None)
 
     def _charts(self, row: Row | None, width: int, left: int, rows: int) -> tuple[Shown | None, str]:
@@ -199,7 +199,7 @@ class TableView(View, Generic[Row]):
         shown = self._shown(row, subject, self.picture)
         if shown is None:
             return None, ""
-        if width - self.grid.wish(sparks=False) >= CHARTS_BESIDE:
+        if width - self.grid.wish(sparks=False) >= CHARTS_RIGHT:
             return shown, "beside"
         below = least_height(len(shown.charts), width)
         has_room = left - below - ABOUT_FEW >= min(rows, CHARTS_ROWS)
@@ -212,7 +212,7 @@ class TableView(View, Generic[Row]):
             return before
         points = self.history.points(subject, SPAN_S)
         charts = self.charts(row, points[-1] if points else None)
-        shown = Shown(charts, points, taken, subject_words(subject, picture)) if charts else None
+        shown = Shown(charts, points, taken, subject_text(subject, picture)) if charts else None
         self._charted = (now, shown)
         return shown
 
@@ -249,7 +249,7 @@ class TableView(View, Generic[Row]):
 
     def counted(self, what: str) -> str:
         """How many rows there are: 12 nodes; with a filter those that fit it: 3 of 12 nodes."""
-        whole = count_words(self.grid.total, what)
+        whole = count_text(self.grid.total, what)
         return whole if self.grid.count == self.grid.total else f"{self.grid.count} of {whole}"
 
     def chosen(self) -> tuple[Row, ...]:
@@ -263,10 +263,10 @@ def fetching(picture: Picture) -> str:
     """Where there is a line for each node and no more: what is coming. Empty: nothing is missing."""
     if picture.details:
         return ""
-    return f"jobs, users and processes of {count_words(len(picture.nodes), 'node')} are being fetched ..."
+    return f"jobs, users and processes of {count_text(len(picture.nodes), 'node')} are being fetched ..."
 
 
-def subject_words(subject: Subject, picture: Picture) -> str:
+def subject_text(subject: Subject, picture: Picture) -> str:
     """What a plot is of: n1, GPU 0 of n1, job 4711, user alice."""
     if subject.gpu:
         row = picture.by_name.get(subject.node)

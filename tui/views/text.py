@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from slurm_share.core.terminal import safe
-from slurm_share.core.text import span_words
+from slurm_share.core.text import span_text
 from slurm_share.load.columns.base import Column, Row
 from slurm_share.load.text import Letter, cut, filled, wrapped
 
@@ -149,13 +149,13 @@ def time_axis(count: int, span_s: float, width: int) -> list[Content]:
     there is no room, or nothing was seen before now."""
     room = width - TREND_HEAD
     shown = min(count, room)
-    ago = f"{span_words(span_s * shown / count)} ago" if count else ""
+    ago = f"{span_text(span_s * shown / count)} ago" if count else ""
     if span_s <= 0 or shown < len(ago) + 5:
         return []
     return [line((" " * (width - shown) + ago + "now".rjust(shown - len(ago)), "dim"))]
 
 
-def beside(left: Sequence[Content], right: Sequence[Content], left_width: int) -> list[Content]:
+def side_by_side(left: Sequence[Content], right: Sequence[Content], left_width: int) -> list[Content]:
     """Two blocks, the right one from `left_width` and a gap on."""
     count = max(len(left), len(right))
     padded = [*left, *[Content("")] * (count - len(left))]

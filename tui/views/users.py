@@ -10,7 +10,7 @@ from textual.content import Content
 from slurm_share.load.columns import users as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.job_rows import UserRow, elements_of, job_rows, user_rows
-from slurm_share.load.text import count_words, named
+from slurm_share.load.text import count_text, named
 
 from .. import tables
 from ..picture import Picture
@@ -60,7 +60,7 @@ class UsersView(TableView[UserRow]):
         }
         jobs = sum(bool(job.nodes) for job in survey.jobs)
         waiting = sum(elements_of(job) for job in survey.jobs if not job.nodes)
-        parts: list[Piece | str] = [(count_words(len(users), "user"), "strong"), count_words(jobs, "running job")]
+        parts: list[Piece | str] = [(count_text(len(users), "user"), "strong"), count_text(jobs, "running job")]
         return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
@@ -81,7 +81,7 @@ class UsersView(TableView[UserRow]):
             *small_table(columns, JOB_COLUMNS, shown, width),
         ]
         left = len(jobs) - len(shown)
-        return [*lines, line((f"... and {count_words(left, 'more job')} (Enter)", "dim"))] if left else lines
+        return [*lines, line((f"... and {count_text(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
         """As TableView has it."""

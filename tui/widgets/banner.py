@@ -22,16 +22,16 @@ class Banner(Line):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words = ""
+        self.text = ""
 
     def show(self, picture: Picture) -> None:
         """Say what is simulated in this look."""
-        words = notes.banner(picture.survey) or (notes.SIMULATED if picture.is_simulated else "")
-        if words != self.words:
-            self.words = words
-            self.display = bool(words)
+        text = notes.banner(picture.survey) or (notes.SIMULATED if picture.is_simulated else "")
+        if text != self.text:
+            self.text = text
+            self.display = bool(text)
             self.refresh()
 
     def lay_out(self, width: int) -> Sequence[Piece]:
         """The words in the middle of a line that is all of one colour, or all reversed."""
-        return [Piece(self.words.center(width))]
+        return [Piece(self.text.center(width))]

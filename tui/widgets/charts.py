@@ -36,8 +36,8 @@ STYLES = {
     "memory_percent": "$text-warning",
     "gpu_memory_percent": "$text-error",
 }
-_WORDS = {series.of: (series.letter, series.words) for series in SERIES}
-_WORDS["memory_percent"] = ("m", "host memory")
+_LABELS = {series.of: (series.letter, series.label) for series in SERIES}
+_LABELS["memory_percent"] = ("m", "host memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def over_time(points: Sequence[Point], of: Of, end: float, width: int) -> tuple[
 
 def least_height(charts: int, width: int) -> int:
     """Lines that they need, with the line above them."""
-    beside = max(1, min(charts, width // CHART_WIDE))
-    return 1 + CHART_LEAST * -(-charts // beside)
+    across = max(1, min(charts, width // CHART_WIDE))
+    return 1 + CHART_LEAST * -(-charts // across)
 
 
 def columns_of(charts: int, width: int, height: int) -> int:
@@ -97,25 +97,25 @@ def columns_of(charts: int, width: int, height: int) -> int:
 def drawn(shown: Shown, width: int, height: int) -> list[Content]:
     """The charts as lines, as many as there is room for."""
     charts = shown.charts
-    beside = columns_of(len(charts), width, height)
-    rows = max(1, min(-(-len(charts) // beside), height // CHART_LEAST))
-    charts = charts[: beside * rows]
+    across = columns_of(len(charts), width, height)
+    rows = max(1, min(-(-len(charts) // across), height // CHART_LEAST))
+    charts = charts[: across * rows]
     if height < CHART_LEAST or width < CHART_NARROW or not charts:
         return []
-    wide = (width - 2 * (beside - 1)) // beside
+    wide = (width - 2 * (across - 1)) // across
     lines: list[Content] = []
     for row in range(rows):
         high = height // rows + (row < height % rows)
-        blocks = [_chart(one, shown, wide, high) for one in charts[row * beside : (row + 1) * beside]]
+        blocks = [_chart(one, shown, wide, high) for one in charts[row * across : (row + 1) * across]]
         lines += [Content("  ").join(parts) for parts in zip(*blocks, strict=True)]
     return lines
 
 
 def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]:
     """Exactly `width` columns and `height` lines."""
-    letter, words = _WORDS[chart.of]
+    letter, label = _LABELS[chart.of]
     room = width - AXIS
-    title = filled(f"{words}  {chart.now}", width - 2)
+    title = filled(f"{label}  {chart.now}", width - 2)
     area = tall(over_time(shown.points, chart.of, shown.end, room), room, height - 2)
     bar = "|" if signs.are_plain() else "│"
     marks = {0: "100%", len(area) - 1: "0%", **({len(area) // 2: "50%"} if len(area) >= 5 and len(area) % 2 else {})}
@@ -167,6 +167,6 @@ class Charts(Widget):
         if self.shown is None:
             return Content("")
         size = self.content_size
-        words = cut(f"── last 10 minutes of {safe(self.shown.of)} ", size.width)
-        head = Content(words + "─" * (size.width - cell_len(words)))
+        title = cut(f"── last 10 minutes of {safe(self.shown.of)} ", size.width)
+        head = Content(title + "─" * (size.width - cell_len(title)))
         return Content("\n").join([head, *drawn(self.shown, size.width, size.height - 1)])

@@ -29,7 +29,7 @@ class Crumbs(Line):
     def lay_out(self, width: int) -> Sequence[Piece]:
         """From the left; where it is narrow the first names give way, since the last one says where one is."""
         names = [
-            Piece(_short(words(place, before)), "strong" if number == len(self.way) - 1 else "", str(number))
+            Piece(_short(crumb_text(place, before)), "strong" if number == len(self.way) - 1 else "", str(number))
             for number, (before, place) in enumerate(zip((None, *self.way), self.way, strict=False))
         ]
         for first in range(len(names)):
@@ -41,7 +41,7 @@ class Crumbs(Line):
         return []
 
 
-def words(place: Place, before: Place | None = None) -> str:
+def crumb_text(place: Place, before: Place | None = None) -> str:
     """The last thing that it is narrowed to; of a GPU and a process with the node, where the place before does not
     say it."""
     node = f"{place.node} " if place.node and (before is None or before.node != place.node) else ""

@@ -248,11 +248,11 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
 
     def action_sort_left(self) -> None:
         """Sort by the column to the left of the sorted one."""
-        self._sort_beside(-1)
+        self._sort_next_column(-1)
 
     def action_sort_right(self) -> None:
         """Sort by the column to the right of it."""
-        self._sort_beside(1)
+        self._sort_next_column(1)
 
     def action_reverse(self) -> None:
         """Sort the other way round."""
@@ -284,7 +284,7 @@ class Grid(GridCursor[Row], Generic[Row], can_focus=True):
         if tooltip != self.tooltip:
             self.tooltip = tooltip
 
-    def _sort_beside(self, way: int) -> None:
+    def _sort_next_column(self, way: int) -> None:
         ids = [self._chosen[place.column] for place in self._layout_now.placed] or list(self._chosen)
         at = ids.index(self._sort[0]) + way if self._sort[0] in ids else 0 if way > 0 else len(ids) - 1
         if 0 <= at < len(ids):

@@ -28,7 +28,7 @@ CUT, MARK, UP, DOWN, MORE_LEFT, MORE_RIGHT = "…", "*", "▲", "▼", "‹", "�
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Styles of one kind of line: plain, under the cursor."""
 
     line: Style
@@ -41,7 +41,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class HeadLook:
+class HeadStyle:
     """Styles of the headings."""
 
     line: Style
@@ -62,7 +62,7 @@ class Cell:
     column: Column[Any]
 
 
-def words(column: Column[Row], row: Row) -> str:
+def cell_text(column: Column[Row], row: Row) -> str:
     """What a cell says, safe, on one line."""
     if column.spark is not None:
         return ""
@@ -113,24 +113,24 @@ class Line:
         return Strip([Segment("".join(texts), style) for texts, style in self._parts], width)
 
 
-def line_of(cells: Sequence[Cell], row: Any, width: int, look: Look, *, is_marked: bool) -> Strip:
+def line_of(cells: Sequence[Cell], row: Any, width: int, line_style: LineStyle, *, is_marked: bool) -> Strip:
     """One row in exactly `width` columns."""
     made, at = Line(), 1
-    made.add(MARK if is_marked else " ", look.line)
+    made.add(MARK if is_marked else " ", line_style.line)
     for cell in cells:
-        made.add(" " * (cell.x - at), look.line)
-        _draw(made, cell, row, look)
+        made.add(" " * (cell.x - at), line_style.line)
+        _draw(made, cell, row, line_style)
         at = cell.x + cell.width
-    made.add(" " * (width - at), look.line)
+    made.add(" " * (width - at), line_style.line)
     return made.strip(max(width, at))
 
 
-def _draw(made: Line, cell: Cell, row: Any, look: Look) -> None:
+def _draw(made: Line, cell: Cell, row: Any, line_style: LineStyle) -> None:
     column, width = cell.column, cell.width
     letter: Letter = "" if column.letter is None else column.letter(row)
-    style = look.letters[letter]
+    style = line_style.letters[letter]
     if column.spark is not None:
-        made.add(spark(column.spark(row), width), look.bars[letter])
+        made.add(spark(column.spark(row), width), line_style.bars[letter])
         return
     room = 0 if column.bar is None else width - cell.text_width - 1
     if column.bar is None or room < 1:
@@ -138,36 +138,40 @@ def _draw(made: Line, cell: Cell, row: Any, look: Look) -> None:
         return
     share = column.bar(row)
     full, rest = ("", " " * room) if share is None else bar(share, room)
-    made.add(full, look.bars[letter])
-    made.add(rest, look.track)
-    made.add(" ", look.line)
+    made.add(full, line_style.bars[letter])
+    made.add(rest, line_style.track)
+    made.add(" ", line_style.line)
     made.add(filled(cell.text, cell.text_width, True), style)
 
 
 def head(
-    layout: Layout, columns: Sequence[Column[Any]], letters: dict[str, str], sort: tuple[str, bool], look: HeadLook
+    layout: Layout,
+    columns: Sequence[Column[Any]],
+    letters: dict[str, str],
+    sort: tuple[str, bool],
+    line_style: HeadStyle,
 ) -> Strip:
     """The headings. `letters`: by column's id; `sort`: (column's id, whether the largest is first)."""
     made, at = Line(), 1
-    made.add(MORE_LEFT if layout.is_left else " ", look.line)
+    made.add(MORE_LEFT if layout.is_left else " ", line_style.line)
     for number, place in enumerate(layout.placed):
         column = columns[place.column]
-        style = look.sorted if column.id == sort[0] else look.line
+        style = line_style.sorted if column.id == sort[0] else line_style.line
         arrow = "" if column.id != sort[0] else DOWN if sort[1] else UP
         is_last = number + 1 == len(layout.placed)
         end = layout.width - layout.is_right if is_last else layout.placed[number + 1].x
-        made.add(" " * (place.x - at), look.line)
+        made.add(" " * (place.x - at), line_style.line)
         text, width = _heading(column, place.width, arrow, has_gap=end > place.x + place.width)
         found = text.upper().find(letters.get(column.id) or "\0") if len(text.upper()) == len(text) else -1
         if found < 0:
             made.add(text, style)
         else:
             made.add(text[:found], style)
-            made.add(text[found], style + look.key)
+            made.add(text[found], style + line_style.key)
             made.add(text[found + 1 :], style)
         at = place.x + width
-    made.add(" " * (layout.width - at - layout.is_right), look.line)
-    made.add(MORE_RIGHT if layout.is_right else "", look.line)
+    made.add(" " * (layout.width - at - layout.is_right), line_style.line)
+    made.add(MORE_RIGHT if layout.is_right else "", line_style.line)
     return made.strip(max(layout.width, at))
 
 

@@ -20,8 +20,8 @@ class GridCursor(GridLines[Row], Generic[Row]):
     """The cursor stays on its row, wherever a new picture, a sort or a filter puts it; as long as nobody has moved it,
     on the first line that is seen. It is always on the screen, so that no command acts on what is not seen."""
 
-    def __init__(self, columns: Sequence[Column[Row]], key: Callable[[Row], str], **words: Any) -> None:
-        super().__init__(columns, key, **words)
+    def __init__(self, columns: Sequence[Column[Row]], key: Callable[[Row], str], **options: Any) -> None:
+        super().__init__(columns, key, **options)
         self.arranged: Signal[Any] = Signal(self, "arranged")
         """Other rows are shown, or in another order."""
         self._query: Query | None = None
@@ -40,7 +40,7 @@ class GridCursor(GridLines[Row], Generic[Row]):
         return self._held.rows[self._order[self._cursor]] if self._order else None
 
     @property
-    def strayed(self) -> bool:
+    def is_on_another_row(self) -> bool:
         """Whether the row that the cursor was put on is gone, and it stands on another one that nobody chose: no
         command is meant for that."""
         if self._wanted is None or not self._order:

@@ -19,14 +19,14 @@ from slurm_share.load.text import wrapped
 
 from .grid_cells import (
     Cell,
-    HeadLook,
+    HeadStyle,
     Line,
-    Look,
+    LineStyle,
+    cell_text,
     filled,
     head,
     line_of,
     need,
-    words,
 )
 from .grid_layout import (
     GUTTER,
@@ -47,12 +47,12 @@ KEPT = 2_000
 
 
 @dataclass(frozen=True)
-class Looks:
+class GridStyles:
     """Styles of a theme."""
 
-    plain: Look
-    cursor: Look
-    head: HeadLook
+    plain: LineStyle
+    cursor: LineStyle
+    head: HeadStyle
     empty: Style
 
 
@@ -123,7 +123,7 @@ class GridLines(ScrollView, Generic[Row]):
         """By line of the table."""
         self._on_screen: dict[int, Strip] = {}
         """By line of the screen, as last handed over."""
-        self._looks: Looks | None = None
+        self._grid_styles: GridStyles | None = None
 
     # --- What is seen -------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class GridLines(ScrollView, Generic[Row]):
             texts = self._texts.get(number)
             if texts is None:
                 row = self._held.rows[number]
-                texts = self._texts[number] = tuple(words(self._by_id[id], row) for id in self._chosen)
+                texts = self._texts[number] = tuple(cell_text(self._by_id[id], row) for id in self._chosen)
             elif not is_new:
                 continue
             for id, text in zip(self._chosen, texts, strict=True):
@@ -217,7 +217,7 @@ class GridLines(ScrollView, Generic[Row]):
     def notify_style_update(self) -> None:
         """Another theme, or the focus has come or gone."""
         super().notify_style_update()
-        self._looks = None
+        self._grid_styles = None
         self._strips.clear()
         self._on_screen.clear()
 
@@ -227,23 +227,25 @@ class GridLines(ScrollView, Generic[Row]):
         return strip
 
     def _line(self, y: int) -> Strip:
-        looks = self._looks or self._choose_looks()
+        grid_styles = self._grid_styles or self._choose_styles()
         if self._room < LEAST:
-            return Strip.blank(self._room, looks.plain.line)
+            return Strip.blank(self._room, grid_styles.plain.line)
         if y == 0:
             columns = [self._by_id[id] for id in self._chosen]
-            return head(self._layout_now, columns, self.letters, self._sort, looks.head)
+            return head(self._layout_now, columns, self.letters, self._sort, grid_styles.head)
         line = y - 1 + self._top
         if line >= len(self._order):
-            return self._below(line, looks)
+            return self._below(line, grid_styles)
         strip = self._strips.get(line)
         if strip is None:
             if len(self._strips) > KEPT:
                 self._strips.clear()
-            strip = self._strips[line] = self._row_line(line, looks.cursor if line == self._cursor else looks.plain)
+            strip = self._strips[line] = self._row_line(
+                line, grid_styles.cursor if line == self._cursor else grid_styles.plain
+            )
         return strip
 
-    def _row_line(self, line: int, look: Look) -> Strip:
+    def _row_line(self, line: int, line_style: LineStyle) -> Strip:
         number = self._order[line]
         if number not in self._texts:
             self._measure()
@@ -254,18 +256,18 @@ class GridLines(ScrollView, Generic[Row]):
             for id in (self._chosen[place.column],)
         ]
         is_marked = bool(self._marks) and self._held.key(number) in self._marks
-        return line_of(cells, row, self._layout_now.width, look, is_marked=is_marked)
+        return line_of(cells, row, self._layout_now.width, line_style, is_marked=is_marked)
 
-    def _below(self, line: int, looks: Looks) -> Strip:
+    def _below(self, line: int, grid_styles: GridStyles) -> Strip:
         """Under the last row; where there is none, why."""
         if self._order:
-            return Strip.blank(self._room, looks.plain.line)
+            return Strip.blank(self._room, grid_styles.plain.line)
         lines = ["", *wrapped([safe(self._why_empty())], max(8, self._room - 4))]
         made = Line()
-        made.add(filled(f"  {lines[line]}" if line < len(lines) else "", self._room), looks.empty)
+        made.add(filled(f"  {lines[line]}" if line < len(lines) else "", self._room), grid_styles.empty)
         return made.strip(self._room)
 
-    def _choose_looks(self) -> Looks:
+    def _choose_styles(self) -> GridStyles:
         style = self.get_component_rich_style
         plain, cursor = self.rich_style, style("grid--cursor")
         letters = {"": plain, "L": style("grid--low"), "H": style("grid--high"), "!": style("grid--over")}
@@ -275,10 +277,10 @@ class GridLines(ScrollView, Generic[Row]):
             letter: cursor + Style(bold=one.bold, reverse=one.reverse and not cursor.reverse, underline=one.underline)
             for letter, one in letters.items()
         }
-        self._looks = Looks(
-            plain=Look(plain, style("grid--track"), letters, bars | {"": style("grid--bar")}),
-            cursor=Look(cursor, cursor, on_cursor | {"": cursor}, dict.fromkeys(letters, cursor)),
-            head=HeadLook(style("grid--head"), style("grid--sorted"), style("grid--key", partial=True)),
+        self._grid_styles = GridStyles(
+            plain=LineStyle(plain, style("grid--track"), letters, bars | {"": style("grid--bar")}),
+            cursor=LineStyle(cursor, cursor, on_cursor | {"": cursor}, dict.fromkeys(letters, cursor)),
+            head=HeadStyle(style("grid--head"), style("grid--sorted"), style("grid--key", partial=True)),
             empty=style("grid--empty"),
         )
-        return self._looks
+        return self._grid_styles

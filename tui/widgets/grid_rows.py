@@ -21,7 +21,7 @@ class Held(Generic[Row]):
         self._columns = columns
         self._key = key
         self._values: dict[str, list[Value]] = {}
-        self._words: dict[str, list[str]] = {}
+        self._folded: dict[str, list[str]] = {}
 
     def key(self, number: int) -> str:
         """Of this row."""
@@ -50,15 +50,15 @@ class Held(Generic[Row]):
 
     def texts(self, column: Column[Row]) -> list[str]:
         """Of each row, for comparing without regard to capitals."""
-        found = self._words.get(column.id)
+        found = self._folded.get(column.id)
         if found is None:
             text = column.text
-            found = self._words[column.id] = [text(row).casefold() for row in self.rows]
+            found = self._folded[column.id] = [text(row).casefold() for row in self.rows]
         return found
 
     def text(self, column: Column[Row], number: int) -> str:
         """Of one row, as `texts` has it."""
-        found = self._words.get(column.id)
+        found = self._folded.get(column.id)
         return column.text(self.rows[number]).casefold() if found is None else found[number]
 
     def order(self, query: Query | None, column: Column[Row] | None, down: bool) -> Sequence[int]:

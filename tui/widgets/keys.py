@@ -34,6 +34,6 @@ class Keys(Line):
         found: list[Piece] = []
         for key in keys:
             first = keymap.keys_of(key.id, self.overrides)[0]
-            words = of_help if of_help and key.id == "help" else key.words
-            found += [Piece(f" {keymap.sign(first)}", "strong", key.id), Piece(f" {words} ", "", key.id)]
+            label = of_help if of_help and key.id == "help" else key.label
+            found += [Piece(f" {keymap.sign(first)}", "strong", key.id), Piece(f" {label} ", "", key.id)]
         return found

@@ -124,7 +124,7 @@ class Plot(PlotextPlot):
         marks += [150] * (top >= 150) + [200] * (top >= 200)
         plt.yticks(marks, [f"{mark:g}%" for mark in marks])
         times = ticks(self.begin, self.end, max(1, width // 16))
-        plt.xticks([at - self.begin for at, _ in times], [word for _, word in times])
+        plt.xticks([at - self.begin for at, _ in times], [label for _, label in times])
         plt.grid(True, False)
         plt.scatter([0], [0], marker=" ", color="default")  # without a point plotext draws no scale
         self._lines(plt, width, top)

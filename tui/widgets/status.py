@@ -6,28 +6,28 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_share.core.text import span_words
-from slurm_share.load.text import count_words
+from slurm_share.core.text import span_text
+from slurm_share.load.text import count_text
 
 from ..picture import Picture
 from ..scenes import REST
 from .line import Line, Piece, width_of
 
 BETWEEN = "  "
-OLD_LOOKS = 3
+OLD_INTERVALS = 3
 """After so many intervals without a look the age is marked: something does not come any more."""
 OLD_S = 60.0
 """Of a node's figures, as llload says it."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class StatusState:
     """What the line is made of."""
 
     picture: Picture | None = None
     interval_s: float = 5.0
     held: bool = False
-    trouble: str = ""
+    problem: str = ""
     over: bool = False
     """Nothing more will come."""
     hint: str = ""
@@ -40,7 +40,7 @@ class Status(Line):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.clock = clock
-        self.standing = Standing()
+        self.status = StatusState()
         self._oldest_s = 0.0
 
     def on_mount(self) -> None:
@@ -52,17 +52,17 @@ class Status(Line):
         if self.app.screen is self.screen:
             self.refresh()
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: StatusState) -> None:
         """From now on this."""
-        picture = standing.picture
-        if picture is not self.standing.picture and picture is not None:
+        picture = status.picture
+        if picture is not self.status.picture and picture is not None:
             self._oldest_s = oldest_s(picture)
-        self.standing = standing
+        self.status = status
         self.refresh()
 
     def lay_out(self, width: int) -> Sequence[Piece]:
         """The most important first, so that what is cut is the least."""
-        found = said(self.standing, self.clock(), self._oldest_s)
+        found = said(self.status, self.clock(), self._oldest_s)
         pieces: list[Piece] = [Piece(" ")]
         for number, piece in enumerate(found):
             pieces += [Piece(BETWEEN), piece] if number else [piece]
@@ -74,44 +74,44 @@ class Status(Line):
                 pieces += [Piece(BETWEEN), piece] if number else [piece]
         return [replace(piece, hit="help") for piece in pieces]
 
-    def words(self) -> list[str]:
+    def texts(self) -> list[str]:
         """All of it, a line for each thing."""
-        return [piece.text.strip(" |") for piece in said(self.standing, self.clock(), self._oldest_s)]
+        return [piece.text.strip(" |") for piece in said(self.status, self.clock(), self._oldest_s)]
 
 
-def said(standing: Standing, now: float, oldest: float = 0.0) -> list[Piece]:
+def said(status: StatusState, now: float, oldest: float = 0.0) -> list[Piece]:
     """The pieces in their order. `now`: of the clock that `Picture.arrived` is of; `oldest`: seconds, as `oldest_s`."""
-    picture = standing.picture
+    picture = status.picture
     found: list[Piece] = []
-    if standing.held:
+    if status.held:
         found.append(Piece(" PAUSED ", "on"))
     if picture is None:
-        found.append(Piece("nothing has come" if standing.over else "looking ...", "strong"))
+        found.append(Piece("nothing has come" if status.over else "looking ...", "strong"))
     else:
-        found += _seen(picture, standing, now, oldest)
-    if standing.hint:
-        found.append(Piece(standing.hint))
+        found += _seen(picture, status, now, oldest)
+    if status.hint:
+        found.append(Piece(status.hint))
     notes = [] if picture is None else list(picture.survey.notes)
-    if standing.trouble:
-        found.append(Piece(f"! {standing.trouble}", "trouble"))
+    if status.problem:
+        found.append(Piece(f"! {status.problem}", "trouble"))
     elif notes:
         found.append(Piece("| " + "; ".join(notes), "dim"))
     return found
 
 
-def _seen(picture: Picture, standing: Standing, now: float, oldest: float) -> list[Piece]:
+def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> list[Piece]:
     survey = picture.survey
     answered = len(picture.snapshots)
     whole = answered == len(survey.nodes)
-    found = [Piece(f"{answered} of {count_words(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
+    found = [Piece(f"{answered} of {count_text(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
     if picture.is_replay:
         return [*found, Piece(survey.source)]  # its time is on the bar above
     age = max(0.0, now - picture.arrived)
-    pace_s = max(standing.interval_s, REST * picture.took_s)
-    late = age > OLD_LOOKS * pace_s and not standing.held
-    found.append(Piece(f"{span_words(int(age))} ago{' (OLD)' if late else ''}", "strong" if late else ""))
+    pace_s = max(status.interval_s, REST * picture.took_s)
+    late = age > OLD_INTERVALS * pace_s and not status.held
+    found.append(Piece(f"{span_text(int(age))} ago{' (OLD)' if late else ''}", "strong" if late else ""))
     if oldest > OLD_S:
-        found.append(Piece(f"figures up to {span_words(oldest)} old (OLD)", "strong"))
+        found.append(Piece(f"figures up to {span_text(oldest)} old (OLD)", "strong"))
     found.append(Piece(survey.source))
     found.append(Piece(f"every {pace_s:.3g} s"))
     if not picture.details:

@@ -19,7 +19,7 @@ class Series:
 
     of: Of
     letter: str
-    words: str
+    label: str
     role: str
     """The theme's colour."""
 
@@ -43,7 +43,7 @@ def strokes(points: Sequence[Point], of: Of) -> list[Stroke]:
     is_open = False
     for number, point in enumerate(points):
         value: float | None = getattr(point, of)
-        if number and pauses[number - 1] > GAP * _beside(pauses, number - 1):
+        if number and pauses[number - 1] > GAP * _near_pause_s(pauses, number - 1):
             is_open = False
         if value is None:
             is_open = False
@@ -59,10 +59,10 @@ def seen_s(points: Sequence[Point]) -> float:
     """Seconds in which something is known, without the gaps; 0.0 where it was seen once or never."""
     known = [point for point in points if any(getattr(point, series.of) is not None for series in SERIES)]
     pauses = [after.taken - before.taken for before, after in pairwise(known)]
-    return sum(pause for at, pause in enumerate(pauses) if pause <= GAP * _beside(pauses, at))
+    return sum(pause for at, pause in enumerate(pauses) if pause <= GAP * _near_pause_s(pauses, at))
 
 
-def _beside(pauses: Sequence[float], at: int) -> float:
+def _near_pause_s(pauses: Sequence[float], at: int) -> float:
     """The longer of the pauses before and after; where history becomes coarser they grow once, and that is no gap."""
-    beside = [*pauses[max(0, at - 1) : at], *pauses[at + 1 : at + 2]]
-    return max(beside, default=pauses[at])
+    near = [*pauses[max(0, at - 1) : at], *pauses[at + 1 : at + 2]]
+    return max(near, default=pauses[at])

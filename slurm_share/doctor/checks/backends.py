@@ -11,14 +11,14 @@ from .base import COMPUTE, skip
 
 
 def _check(backend: Backend, check: BackendCheck) -> Check:
-    def look(facts: Facts) -> Sequence[Verdict]:
+    def run(facts: Facts) -> Sequence[Verdict]:
         if isinstance(facts.backends, Unseen):
             return skip(facts.backends)
         gpus = facts.gpus
         known = Known(facts.config, facts.state.ledger, gpus.driver, gpus.cuda, has_gpus=bool(gpus.gpus))
-        return check.look(known, facts.backends.get(backend.name, Health()))
+        return check.run(known, facts.backends.get(backend.name, Health()))
 
-    return Check(check.name, COMPUTE, check.asks, check.why, check.fix, look)
+    return Check(check.name, COMPUTE, check.asks, check.why, check.fix, run)
 
 
 CHECKS = tuple(_check(backend, check) for backend in registry.every() for check in backend.checks)

@@ -23,12 +23,12 @@ CONTROLLER: tuple[Role, ...] = ("controller",)
 COMPUTE: tuple[Role, ...] = ("compute",)
 EVERYWHERE: tuple[Role, ...] = ("controller", "login", "compute")
 
-Look = Callable[[Facts], Sequence[Verdict]]
+CheckFunction = Callable[[Facts], Sequence[Verdict]]
 
 
-def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) -> Callable[[Look], Check]:
+def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], Check]:
     """Make the function below it a Check."""
-    return lambda look: Check(name, roles, asks, why, fix, look)
+    return lambda run: Check(name, roles, asks, why, fix, run)
 
 
 def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
@@ -42,7 +42,7 @@ def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
     return facts.slurm.written if isinstance(facts.slurm.written, Unseen) else ()
 
 
-def words(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
+def listed_values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
     """The same as a list of lower-case words, split at commas."""
     found = values(facts, key)
     return found if isinstance(found, Unseen) else split(",".join(found))
@@ -50,7 +50,7 @@ def words(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
 
 def split(text: str) -> tuple[str, ...]:
     """A list of Slurm's, in lower case."""
-    return tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    return tuple(token.strip().lower() for token in text.split(",") if token.strip())
 
 
 def seconds(facts: Facts, key: str) -> float | None:

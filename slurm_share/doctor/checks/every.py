@@ -47,7 +47,7 @@ def examine(facts: Facts, without: Collection[str] = ()) -> tuple[Finding, ...]:
         Finding(check.name, verdict.outcome, verdict.what, _fix(check, verdict.outcome, verdict.fix))
         for check in ALL
         if set(check.roles) & set(facts.roles) and check.name not in without
-        for verdict in check.look(facts)
+        for verdict in check.run(facts)
     )
 
 

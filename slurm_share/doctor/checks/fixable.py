@@ -17,7 +17,7 @@ from .base import release_of
 Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
 
 
-class Mend(Struct, frozen=True):
+class Fix(Struct, frozen=True):
     """One thing to do."""
 
     kind: Kind
@@ -36,7 +36,7 @@ class Mend(Struct, frozen=True):
     """What the link is to point to, the GPU, or the name of the daemon's backend."""
 
 
-def plan(facts: Facts) -> tuple[Mend, ...]:
+def plan(facts: Facts) -> tuple[Fix, ...]:
     """What to do first. What an Epilog leaves undone is seen when the host is looked at again, and planned then."""
     if "compute" in facts.roles and (jobs := _epilogs(facts)):
         return jobs
@@ -45,20 +45,20 @@ def plan(facts: Facts) -> tuple[Mend, ...]:
     return (*_plugin(facts), *_narrow(facts), *_unused(facts))
 
 
-def _epilogs(facts: Facts) -> tuple[Mend, ...]:
+def _epilogs(facts: Facts) -> tuple[Fix, ...]:
     """Only where Slurm and the kernel both say that the job is over; the Epilog itself then looks once more, under the
     ledger's lock, and leaves alone a later run of a job that was requeued."""
     stale, folders = state.over(facts), state.orphans(facts)
     found = [] if isinstance(stale, Unseen) else [*stale]
     found += _abandoned(facts)
-    mends = [
-        Mend("epilog", f"job {job.job_id} of uid {job.uid}: what its Epilog left undone", job.job_id, job.uid,
+    fixes = [
+        Fix("epilog", f"job {job.job_id} of uid {job.uid}: what its Epilog left undone", job.job_id, job.uid,
              job.restart_count, job.partition)
         for job in found
     ]  # fmt: skip
     ids = () if isinstance(folders, Unseen) else folders
-    mends += [Mend("epilog", f"job {job}: its folder, which nobody has any more", job) for job in ids]
-    return tuple(mends)
+    fixes += [Fix("epilog", f"job {job}: its folder, which nobody has any more", job) for job in ids]
+    return tuple(fixes)
 
 
 def _abandoned(facts: Facts) -> tuple[LedgerJob, ...]:
@@ -69,31 +69,31 @@ def _abandoned(facts: Facts) -> tuple[LedgerJob, ...]:
     return tuple(job for job in facts.state.abandoned if job.job_id not in jobs | facts.state.live_jobs)
 
 
-def _plugin(facts: Facts) -> tuple[Mend, ...]:
+def _plugin(facts: Facts) -> tuple[Fix, ...]:
     """The packages keep an object for each release beside the link; a site's own build is a file, and left alone."""
     plugin, version = facts.plugin, facts.slurm.version
     if isinstance(version, Unseen) or plugin.release == release_of(version) or (plugin.file and not plugin.link):
         return ()
     wanted = release_of(version)
     if plugin.has_chooser and plugin.path == PLUGIN:
-        return (Mend("choose", f"{CHOOSER}: {plugin.path} for Slurm {wanted}", path=CHOOSER),)
+        return (Fix("choose", f"{CHOOSER}: {plugin.path} for Slurm {wanted}", path=CHOOSER),)
     folder = next((one for one in plugin.releases if one.rpartition("/")[2] == wanted), None)
     if folder is None or not plugin.link:
         return ()
     target = f"{folder}/{plugin.path.rpartition('/')[2]}"
-    return (Mend("relink", f"{plugin.path} -> {target}", path=plugin.path, target=target),)
+    return (Fix("relink", f"{plugin.path} -> {target}", path=plugin.path, target=target),)
 
 
-def _narrow(facts: Facts) -> tuple[Mend, ...]:
-    found: list[Mend] = []
+def _narrow(facts: Facts) -> tuple[Fix, ...]:
+    found: list[Fix] = []
     for file in (facts.state.folder, facts.state.log):
         last = None if file is None else file.chain[-1]
         if last is not None and last.uid == 0 and last.mode & 0o022:
-            found.append(Mend("narrow", f"{last.path}: others may not write there any more", path=last.path))
+            found.append(Fix("narrow", f"{last.path}: others may not write there any more", path=last.path))
     return tuple(found)
 
 
-def _unused(facts: Facts) -> tuple[Mend, ...]:
+def _unused(facts: Facts) -> tuple[Fix, ...]:
     """Modes and daemons that no job has. The ledger alone does not prove it, for it may have been lost: nothing is done
     where Slurm does not answer, nor beside a job that the ledger does not know, whose they could be."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
@@ -104,12 +104,12 @@ def _unused(facts: Facts) -> tuple[Mend, ...]:
         return ()
     used = {gpu for job in known for gpu in job.gpus}
     found = [
-        Mend("mode", f"GPU {one.gpu}: compute mode {one.mode} again", target=one.gpu)
+        Fix("mode", f"GPU {one.gpu}: compute mode {one.mode} again", target=one.gpu)
         for one in ledger.modes
         if one.gpu not in used
     ]
     found += [
-        Mend(
+        Fix(
             "daemon",
             f"{one.folder}: the {registry.get(name).title} daemon of uid {one.uid}, who has no job on it",
             uid=one.uid,

@@ -235,12 +235,12 @@ def cuda(facts: Facts) -> Sequence[Verdict]:
     said = f"{served[0]}.{served[1]}"
     if not toolkit:
         return ok(f"the driver serves CUDA {said}; there is no /usr/local/cuda")
-    words = [int(word) for word in toolkit.split(".")[:2] if word.isdecimal()]
-    if len(words) < 2:
+    versions = [int(number) for number in toolkit.split(".")[:2] if number.isdecimal()]
+    if len(versions) < 2:
         return skip(f"/usr/local/cuda does not say its version: {toolkit}")
-    if words[0] > served[0]:
+    if versions[0] > served[0]:
         return warn(f"/usr/local/cuda is {toolkit}, and the driver serves CUDA {said}")
-    if words[0] == served[0] and words[1] > served[1]:
+    if versions[0] == served[0] and versions[1] > served[1]:
         # Within one major version CUDA promises that programs run on older drivers (minor version compatibility).
         return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}: the same major version")
     return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}")

@@ -12,6 +12,7 @@ from .base import (
     CONTROLLER,
     check,
     fail,
+    listed_values,
     named,
     ok,
     seconds,
@@ -19,7 +20,6 @@ from .base import (
     unsafe,
     values,
     warn,
-    words,
 )
 
 
@@ -32,7 +32,7 @@ from .base import (
     fix="slurm.conf: take RunInJob out of PrologFlags, then `scontrol reconfigure`",
 )
 def run_in_job(facts: Facts) -> Sequence[Verdict]:
-    found = words(facts, "PrologFlags")
+    found = listed_values(facts, "PrologFlags")
     if isinstance(found, Unseen):
         return skip(found)
     return fail("PrologFlags has RunInJob") if site.runs_in_job(found) else ok("the Prolog runs under slurmd")
@@ -218,7 +218,7 @@ def task_prolog(facts: Facts) -> Sequence[Verdict]:
         return skip(text)
     if not text:
         return ok("there is no TaskProlog")
-    found = [word for word in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if word in text]
+    found = [token for token in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if token in text]
     if found and "SLURM_SHARE_SLOT" not in text:
         return warn(f"TaskProlog names {named(found)}")
     return ok("TaskProlog leaves them alone")

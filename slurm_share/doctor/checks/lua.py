@@ -11,10 +11,10 @@ from .base import (
     CONTROLLER,
     check,
     fail,
+    listed_values,
     ok,
     skip,
     warn,
-    words,
 )
 
 SPANK = "install slurm-share-spank on this host"
@@ -22,7 +22,7 @@ SPANK = "install slurm-share-spank on this host"
 
 def _without_lua(facts: Facts) -> list[Verdict] | None:
     """For checks of the script: why there is nothing to look at."""
-    found = words(facts, "JobSubmitPlugins")
+    found = listed_values(facts, "JobSubmitPlugins")
     if isinstance(found, Unseen):
         return skip(found)
     return None if site.has_lua(found) else skip("JobSubmitPlugins has no lua")
@@ -37,7 +37,7 @@ def _without_lua(facts: Facts) -> list[Verdict] | None:
     " your own",
 )
 def job_submit(facts: Facts) -> Sequence[Verdict]:
-    found = words(facts, "JobSubmitPlugins")
+    found = listed_values(facts, "JobSubmitPlugins")
     if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
         return ok("config.toml has job_submit = false: the site does without it")
     if isinstance(found, Unseen):

@@ -13,6 +13,7 @@ from .base import (
     check,
     closed,
     fail,
+    listed_values,
     named,
     ok,
     release_of,
@@ -20,7 +21,6 @@ from .base import (
     unsafe,
     values,
     warn,
-    words,
 )
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -43,7 +43,7 @@ def plugstack(facts: Facts) -> Sequence[Verdict]:
         return skip(lines)
     file = facts.slurm.plugstack_file or "plugstack.conf"
     if lines is None:
-        sent = words(facts, "SlurmctldParameters")
+        sent = listed_values(facts, "SlurmctldParameters")
         if facts.roles == ("controller",) and (isinstance(sent, Unseen) or "enable_configless" not in sent):
             return skip(f"there is no {file}, and a controller that sends none needs none")
         folder = facts.slurm.file.rpartition("/")[0]

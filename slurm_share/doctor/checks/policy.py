@@ -14,12 +14,12 @@ from .base import (
     CONTROLLER,
     check,
     fail,
+    listed_values,
     named,
     ok,
     skip,
     values,
     warn,
-    words,
 )
 
 
@@ -57,7 +57,7 @@ def select_type(facts: Facts) -> Sequence[Verdict]:
     fix="slurm.conf: GresTypes=gpu,shard and Gres= of each node; `slurm-share install --shards` shows the lines",
 )
 def gres(facts: Facts) -> Sequence[Verdict]:
-    types, nodes = words(facts, "GresTypes"), facts.slurm.nodes
+    types, nodes = listed_values(facts, "GresTypes"), facts.slurm.nodes
     if isinstance(types, Unseen):
         return skip(types)
     if "gpu" not in types:
@@ -87,7 +87,7 @@ def exclusive(facts: Facts) -> Sequence[Verdict]:
         return skip("config.toml is not understood")
     if isinstance(partitions, Unseen):
         return skip(partitions)
-    lua = words(facts, "JobSubmitPlugins")
+    lua = listed_values(facts, "JobSubmitPlugins")
     has_lua = not isinstance(lua, Unseen) and site.has_lua(lua)
     found: list[Verdict] = []
     nodes = facts.slurm.nodes
@@ -226,10 +226,10 @@ def mode_file(facts: Facts) -> Sequence[Verdict]:
         return warn(text.why)
     if not text:
         return ok(f"there is no {path}: the other settings count alone")
-    word = text.strip()
-    if word not in verdict.MODES:
-        return warn(f"{path} says {word[:40]!r}, which hooks take for off: no job is shared")
-    return ok(f"{path}: {word}")
+    mode = text.strip()
+    if mode not in verdict.MODES:
+        return warn(f"{path} says {mode[:40]!r}, which hooks take for off: no job is shared")
+    return ok(f"{path}: {mode}")
 
 
 @check(
@@ -240,7 +240,7 @@ def mode_file(facts: Facts) -> Sequence[Verdict]:
     fix='config.toml: verdict_field = "comment"',
 )
 def verdict_field(facts: Facts) -> Sequence[Verdict]:
-    parameters = words(facts, "SchedulerParameters")
+    parameters = listed_values(facts, "SchedulerParameters")
     if isinstance(facts.config, Unseen):
         return skip("config.toml is not understood")
     if isinstance(parameters, Unseen):
@@ -298,7 +298,7 @@ def unlike_nodes(facts: Facts) -> Sequence[Verdict]:
     fix="slurm.conf: PreemptMode=REQUEUE or CANCEL in partitions that share GPUs",
 )
 def gang(facts: Facts) -> Sequence[Verdict]:
-    whole = words(facts, "PreemptMode")
+    whole = listed_values(facts, "PreemptMode")
     if isinstance(whole, Unseen):
         return skip(whole)
     found: list[Verdict] = []

@@ -215,7 +215,7 @@ _OURS = ("slurm-share", "lua", "gpu")
 
 
 def _ours(said: tuple[str, ...]) -> set[str]:
-    return {word for word in _plain(said) if any(one in word for one in _OURS)}
+    return {token for token in _plain(said) if any(one in token for one in _OURS)}
 
 
 _DEFAULTS = {
@@ -256,14 +256,14 @@ def _lines(facts: Facts) -> list[str]:
 
 def _resources(gres: str) -> dict[str, int]:
     """GPUs and shards; a count that is not to be read as none."""
-    words = [one for one in site.parse_gres(gres) if one.name in ("gpu", "shard")]
-    return {name: sum(one.count or 0 for one in words if one.name == name) for name in {one.name for one in words}}
+    asked = [one for one in site.parse_gres(gres) if one.name in ("gpu", "shard")]
+    return {name: sum(one.count or 0 for one in asked if one.name == name) for name in {one.name for one in asked}}
 
 
 def _plain(said: tuple[str, ...]) -> set[str]:
     """The words of a value. The controller adds what flags imply, and leaves out what is none."""
-    words = ",".join(said).lower().replace(" ", "").split(",")
-    return {word.removeprefix("job_submit/") for word in words if word and not word.endswith("none")}
+    tokens = ",".join(said).lower().replace(" ", "").split(",")
+    return {token.removeprefix("job_submit/") for token in tokens if token and not token.endswith("none")}
 
 
 @check(

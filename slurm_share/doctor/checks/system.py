@@ -12,12 +12,12 @@ from .base import (
     CONTROLLER,
     check,
     fail,
+    listed_values,
     named,
     ok,
     skip,
     values,
     warn,
-    words,
 )
 
 OPEN_FILES = 16384
@@ -75,7 +75,7 @@ def process_tracking(facts: Facts) -> Sequence[Verdict]:
     fix="cgroup.conf: ConstrainDevices=yes; slurm.conf: TaskPlugin=task/cgroup,task/affinity; restart slurmd",
 )
 def confined_devices(facts: Facts) -> Sequence[Verdict]:
-    plugins, cgroup = words(facts, "TaskPlugin"), facts.slurm.cgroup
+    plugins, cgroup = listed_values(facts, "TaskPlugin"), facts.slurm.cgroup
     if isinstance(plugins, Unseen):
         return skip(plugins)
     said = () if isinstance(cgroup, Unseen) else cgroup.get("constraindevices", ())
@@ -102,7 +102,7 @@ def pam_adopt(facts: Facts) -> Sequence[Verdict]:
         return skip(facts.host_facts.missed)
     if not files:
         return ok("pam_slurm_adopt is not used")
-    flags = words(facts, "PrologFlags")
+    flags = listed_values(facts, "PrologFlags")
     if isinstance(flags, Unseen):
         return skip(flags)
     return ok("Contain is set") if "contain" in flags else warn(f"{named(files)} uses it, and Contain is not set")

@@ -13,7 +13,7 @@ from ...slurm.conf_text import ConfText
 from . import programs
 from .records import FileFact, Unseen
 
-BESIDE = ("gres.conf", "cgroup.conf", "job_submit.lua", "cli_filter.lua", "job_container.conf", "namespace.yaml",
+OTHER_FILES = ("gres.conf", "cgroup.conf", "job_submit.lua", "cli_filter.lua", "job_container.conf", "namespace.yaml",
           "topology.conf", "topology.yaml", "oci.conf", "acct_gather.conf")  # fmt: skip
 """What slurmd, slurmctld and slurmstepd read beside slurm.conf (slurm.conf(5), FILES)."""
 _USER = re.compile(r"([^()]+?)(?:\((\d+)\))?")
@@ -23,7 +23,7 @@ def read_owned(folder: str, plugstack: str, text: ConfText | Unseen, root: Path 
     """slurm.conf with what it includes, plugstack.conf with what that includes and the folders of its patterns, the
     files beside them, and this package's job_submit.lua. What is not there is left out."""
     seen = () if isinstance(text, Unseen) else (_from(path, root) for path in text.files)
-    paths = [*seen, *_plugstack(plugstack, root), *(f"{folder}/{name}" for name in BESIDE), LUA]
+    paths = [*seen, *_plugstack(plugstack, root), *(f"{folder}/{name}" for name in OTHER_FILES), LUA]
     found = (programs.read_file_fact(path, root) for path in dict.fromkeys(paths))
     return tuple(one for one in found if one is not None)
 

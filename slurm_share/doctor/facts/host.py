@@ -42,7 +42,7 @@ from .records import (
 )
 from .system import Ask
 
-LOOK_S = 40.0
+READ_S = 40.0
 """For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
 FILE_S = 10.0
 """For a look at a file: one on a file server that hangs is as good as not there."""
@@ -58,20 +58,20 @@ def read_facts(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
     ask: Ask | None = None,
-    look_at_gpus: Callable[[Settings], GpuFacts] | None = None,
+    read_driver_state: Callable[[Settings], GpuFacts] | None = None,
     ask_agent: Callable[[Settings], str] = lambda settings: "",
     all_jobs: bool = False,
 ) -> Facts:
     """The facts of this host, in these roles; in those that it is found to have where none are given.
 
-    `root`: of the file system that is looked at. `ask` runs a program, `look_at_gpus` asks the driver, `ask_agent`
+    `root`: of the file system that is looked at. `ask` runs a program, `read_driver_state` asks the driver, `ask_agent`
     answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
     is mended, and not only for those that the node knows of. Raises UsageError for a SLURM_CONF that leads nowhere.
     """
     is_here = root == Path("/")
     modules = _begin(fact_package.read_broken_modules, Unseen) if is_here else None
-    beside = fact_system.read_daemon_folders(root)
-    ask = ask or fact_slurm.asker(environ, beside)
+    daemon_folders = fact_system.read_daemon_folders(root)
+    ask = ask or fact_slurm.asker(environ, daemon_folders)
     host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip().split(".")[0]
     system = _within(lambda: fact_system.read_host(ask, names.STATE_ROOT, root), fact_system.missed)
     file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
@@ -85,7 +85,7 @@ def read_facts(
         lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
     )
     if is_here:
-        commands, are_in_path = fact_slurm.find_commands(environ, beside)
+        commands, are_in_path = fact_slurm.find_commands(environ, daemon_folders)
         slurm = replace(slurm, commands=commands, are_in_path=are_in_path)
     configuration = _within(lambda: read_configuration(root), Unseen)
     settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
@@ -100,7 +100,7 @@ def read_facts(
         FILE_S,
     )
     if is_here and plugin.file is not None:
-        folders = fact_slurm.search_path(environ, beside)
+        folders = fact_slurm.search_path(environ, daemon_folders)
         problems = _within(lambda: fact_package.read_load_problems(plugin.path, roles, folders), Unseen)
         plugin = replace(plugin, load_problems=problems)
     facts = Facts(
@@ -118,7 +118,7 @@ def read_facts(
         has_operators_group=_within(lambda: fact_package.has_group(group), Unseen, FILE_S),
     )
     if "compute" in roles:
-        facts = _with_node(facts, settings, root, look_at_gpus, ask_agent)
+        facts = _with_node(facts, settings, root, read_driver_state, ask_agent)
     return facts if modules is None else replace(facts, broken_modules=modules())
 
 
@@ -126,7 +126,7 @@ def _with_node(
     facts: Facts,
     settings: Settings,
     root: Path,
-    look_at_gpus: Callable[[Settings], GpuFacts] | None,
+    read_driver_state: Callable[[Settings], GpuFacts] | None,
     ask_agent: Callable[[Settings], str],
 ) -> Facts:
     """The facts with what a compute node has besides."""
@@ -143,7 +143,7 @@ def _with_node(
         lambda: fact_state.read_state(settings, state_root, root, mounts),
         lambda why: StateFacts(state_root, ledger=Unseen(why)),
     )
-    gpus = _within(lambda: (look_at_gpus or driver)(settings), lambda why: GpuFacts(Unseen(why)))
+    gpus = _within(lambda: (read_driver_state or driver)(settings), lambda why: GpuFacts(Unseen(why)))
     backends, lost = _within(
         lambda: _read_backends(settings, state_root, root, mounts, gpus, state, asks_daemons=facts.is_root),
         lambda why: (Unseen(why), ()),
@@ -213,9 +213,9 @@ def _read_mode_file(path: str, root: Path) -> str | Unseen:
 def plugin_path(slurm: SlurmFacts) -> str:
     """The object that plugstack.conf names; where it names none, the place where ours would be."""
     for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
-        words = line.split()
-        if len(words) > 1 and words[1].startswith("/") and words[1].endswith(OBJECT):
-            return words[1]
+        values = line.split()
+        if len(values) > 1 and values[1].startswith("/") and values[1].endswith(OBJECT):
+            return values[1]
     return PLUGIN
 
 
@@ -264,13 +264,13 @@ def _agent_wanted(settings: Settings, root: Path) -> str:
     return "its socket is there" if (root / settings.agent_socket.lstrip("/")).exists() else ""
 
 
-def _within(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Seen:
-    """What `look` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
+def _within(read: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = READ_S) -> Seen:
+    """What `read` sees; what `late` makes of the reason where it cannot, or takes too long. A driver or a file server
     that hangs cannot be called back: its thread is left, and ends with this program."""
-    return _begin(look, late, seconds)()
+    return _begin(read, late, seconds)()
 
 
-def _begin(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = LOOK_S) -> Callable[[], Seen]:
+def _begin(read: Callable[[], Seen], late: Callable[[str], Seen], seconds: float = READ_S) -> Callable[[], Seen]:
     """The same, begun now; what is returned waits for the end of it."""
     seen: list[Seen] = []
     mistake: list[UsageError] = []
@@ -278,7 +278,7 @@ def _begin(look: Callable[[], Seen], late: Callable[[str], Seen], seconds: float
 
     def work() -> None:
         try:
-            seen.append(look())
+            seen.append(read())
         except UsageError as error:
             mistake.append(error)
         except (SlurmShareError, OSError) as error:

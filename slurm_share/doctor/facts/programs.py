@@ -105,8 +105,8 @@ def _names(head: bytes, name: bytes) -> bool:
 def _interpreter(head: bytes) -> str | None:
     if not head.startswith(b"#!"):
         return None
-    words = head.partition(b"\n")[0][2:].split()
-    return os.fsdecode(words[0]) if words else None
+    values = head.partition(b"\n")[0][2:].split()
+    return os.fsdecode(values[0]) if values else None
 
 
 # --- Hooks -----------------------------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def read_plugin(path: str = PLUGIN, root: Path = Path("/"), mounts: Sequence[Mou
     """The plugin's object, and the objects for other releases that lie beside it."""
     place = root / path.lstrip("/")
     folders = ("", "built/") if place.parent.is_dir() else ()
-    beside = [one for folder in folders for one in sorted(place.parent.glob(f"{folder}[0-9]*.[0-9]*/{place.name}"))]
-    fit = [one.parent for one in beside if read_release(one) == one.parent.name]
+    siblings = [one for folder in folders for one in sorted(place.parent.glob(f"{folder}[0-9]*.[0-9]*/{place.name}"))]
+    fit = [one.parent for one in siblings if read_release(one) == one.parent.name]
     releases = tuple(str(folder.relative_to(place.parent)) for folder in fit)
     link = str(place.readlink()) if place.is_symlink() else ""
     file = read_file_fact(path, root, mounts)
@@ -185,8 +185,8 @@ def _symbol(data: bytes, name: bytes) -> int | None:
         if kind != 11 or not entry:  # SHT_DYNSYM
             continue
         for place in range(start, start + length, entry):
-            word, _, _, section, value, _ = struct.unpack_from(order + "IBBHQQ", data, place)
-            begin = sections[text][4] + word
+            name_offset, _, _, section, value, _ = struct.unpack_from(order + "IBBHQQ", data, place)
+            begin = sections[text][4] + name_offset
             if section and data[begin : data.index(b"\0", begin)] == name:
                 _, _, _, address, offset, *_ = sections[section]
                 return int(struct.unpack_from(order + "I", data, offset + value - address)[0])

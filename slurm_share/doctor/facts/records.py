@@ -39,7 +39,7 @@ class Check(Struct, frozen=True):
     why: str
     """What goes wrong where it does not hold."""
     fix: str
-    look: Callable[[Facts], Sequence[Verdict]]
+    run: Callable[[Facts], Sequence[Verdict]]
 
 
 class Finding(Struct, frozen=True):

@@ -223,7 +223,7 @@ def read_slurm(
     is_controller = "controller" in roles
     return replace(
         facts,
-        cgroup=_values_beside(f"{folder}/cgroup.conf", root),
+        cgroup=_values_of_file(f"{folder}/cgroup.conf", root),
         containers=_containers(folder, root),
         plugstack=_plugstack(stack, root, is_needed=bool(file)),
         plugstack_file=stack,
@@ -364,7 +364,7 @@ def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
 
 def parse_mode(said: str) -> str | Unseen:
     """The controller's mode, of what `sbatch` says to the question."""
-    found = next((mode for words, mode in ANSWERS.items() if words in said), None)
+    found = next((mode for values, mode in ANSWERS.items() if values in said), None)
     if found is not None:
         return found
     if "option" in said and "share-gpu" in said:
@@ -401,7 +401,7 @@ def _version(ask: Ask) -> str | Unseen:
 # --- Files beside slurm.conf -----------------------------------------------------------------------------------------
 
 
-def _values_beside(path: str, root: Path) -> Values | Unseen:
+def _values_of_file(path: str, root: Path) -> Values | Unseen:
     found = read_written(path, root)
     return found if isinstance(found, Unseen) else values_of(found)
 

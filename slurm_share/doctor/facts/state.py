@@ -150,7 +150,7 @@ def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
 
 HELPER_START_S = 30.0
 """A helper is ready a fraction of a second after its start."""
-LOCK_LOOK_S = 1.0
+LOCK_READ_S = 1.0
 """Hooks hold the ledger's lock for some milliseconds, with a slow disk for some tens of them."""
 _FLOCK = re.compile(r"^\d+: FLOCK +\S+ +\S+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
@@ -159,9 +159,9 @@ def read_lock_holder(file: Path, proc_folder: Path = Path("/proc")) -> str:
     """Who holds a lock file all the time while it is looked at, in words; empty: nobody. The kernel is asked
     (proc_locks(5)), and the lock itself is left alone."""
     held = _holder(file, proc_folder)
-    end = time.monotonic() + LOCK_LOOK_S
+    end = time.monotonic() + LOCK_READ_S
     while held is not None and time.monotonic() < end:
-        time.sleep(LOCK_LOOK_S / 20)
+        time.sleep(LOCK_READ_S / 20)
         if _holder(file, proc_folder) != held:
             return ""
     return "" if held is None else _described(held, proc_folder)

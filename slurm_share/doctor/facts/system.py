@@ -106,10 +106,10 @@ def _node_of(slurmd: int | None, root: Path) -> str:
     """The node that slurmd was told to be (-N n1, -Nn1); it then has another name than its host."""
     if slurmd is None:
         return ""
-    words = _text(root / f"proc/{slurmd}/cmdline").split("\0")
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word.startswith("-N"):
-            return word[2:] or following
+    values = _text(root / f"proc/{slurmd}/cmdline").split("\0")
+    for value, following in zip(values, [*values[1:], ""], strict=True):
+        if value.startswith("-N"):
+            return value[2:] or following
     return ""
 
 
@@ -137,10 +137,10 @@ def _removes_ipc(ask: Ask) -> bool | Unseen:
         done = ask(["busctl", "get-property", *place])
     except CommandError as error:
         return Unseen(f"logind was not asked: {error}")
-    words = done.stdout.split()
-    if done.code or words[:1] != ["b"] or len(words) != 2:
+    values = done.stdout.split()
+    if done.code or values[:1] != ["b"] or len(values) != 2:
         return Unseen("logind does not say")
-    return words[1] == "true"
+    return values[1] == "true"
 
 
 def _adopting(root: Path) -> tuple[str, ...]:

@@ -28,15 +28,15 @@ class Period(Struct, frozen=True):
     until: int
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         """The name without blanks, for a file."""
         return self.name.replace(" to ", "_")
 
 
-def week(word: str, now: float) -> Period:
+def week(text: str, now: float) -> Period:
     """`2026-W47`, or for an empty word the last one that is over. Raises UsageError for anything else."""
-    if word:
-        monday = _monday(word)
+    if text:
+        monday = _monday(text)
     else:
         today = _midnight(datetime.fromtimestamp(now, UTC))
         monday = today - timedelta(days=today.weekday() + 7)
@@ -45,15 +45,15 @@ def week(word: str, now: float) -> Period:
     return Period(f"{year}-W{number:02}", since, since + 7 * DAY_S)
 
 
-def _monday(word: str) -> datetime:
-    match = _WEEK.fullmatch(word)
+def _monday(text: str) -> datetime:
+    match = _WEEK.fullmatch(text)
     try:
         if match:
             monday = datetime.fromisocalendar(int(match[1]), int(match[2]), 1).replace(tzinfo=UTC)
             return monday + timedelta(days=7) - timedelta(days=7)  # the calendar ends within the week of 9999-12-31
     except (ValueError, OverflowError):
         pass  # that year has no such week
-    raise UsageError(f"--week {shown(word)}: a week is written 2026-W47")
+    raise UsageError(f"--week {shown(text)}: a week is written 2026-W47")
 
 
 def days(first: str | None, last: str | None, now: float) -> Period:
@@ -161,14 +161,14 @@ class _Sums:
     def add(self, one: Sample, hours: float) -> None:
         self.nodes.add(one.node)
         self.hours += hours
-        word = _word(one.cpu_load, one.cpus, thresholds.CPU_BAND)
-        self.cpu[word] += hours
+        level = _level(one.cpu_load, one.cpus, thresholds.CPU_BAND)
+        self.cpu[level] += hours
         self._mean("cpu", one.cpu_load, one.cpus, hours)
         if one.gpus:
             self.gpu_hours += hours
-            self.gpu[_word(one.gpu_load, one.gpus, thresholds.GPU_BAND)] += hours
+            self.gpu[_level(one.gpu_load, one.gpus, thresholds.GPU_BAND)] += hours
             self._mean("gpu", one.gpu_load, one.gpus, hours)
-        elif word in ("low", "high"):
+        elif level in ("low", "high"):
             self.cpu_only_bad += hours
         if one.nppn and one.advised and one.advised != one.nppn:
             self.advised[one.nppn, one.advised, one.decided_by] += hours
@@ -198,14 +198,14 @@ class _Sums:
 
 
 def _hours(counted: Mapping[str, float]) -> Hours:
-    return Hours(*(_rounded(counted.get(word, 0.0)) for word in ("low", "good", "high", "unknown")))
+    return Hours(*(_rounded(counted.get(text, 0.0)) for text in ("low", "good", "high", "unknown")))
 
 
 def _rounded(hours: float) -> float:
     return round(hours, 4)
 
 
-def _word(load: float | None, of: int | None, band: tuple[float, float]) -> str:
+def _level(load: float | None, of: int | None, band: tuple[float, float]) -> str:
     if load is None or not of:
         return "unknown"
     percent = 100 * load / of

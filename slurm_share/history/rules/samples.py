@@ -40,7 +40,7 @@ def samples(
         # Without Slurm the node's own word has to do.
         for one in load.snapshot.jobs if load.snapshot is not None and survey.jobs_taken is None else ():
             jobs.setdefault((load.name, one.user), [])
-    look = Sample(
+    everything = Sample(
         time=time, node=ALL, user=ALL, jobs=sum("RUNNING" in job.states for job in survey.jobs), interval_s=interval_s
     )
     advices = {one.job: one for one in advise_all(survey, settings, partitions)}
@@ -50,7 +50,7 @@ def samples(
         for (node, user), here in sorted(jobs.items(), key=lambda item: item[0])
         if node in nodes
     )
-    return (look, *found)
+    return (everything, *found)
 
 
 def _is_alone(jobs: Mapping[tuple[str, str], object], node: str) -> bool:

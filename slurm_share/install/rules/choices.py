@@ -11,7 +11,7 @@ from ...slurm.conf_text import ConfText
 
 ALLOC, INTERACTIVE_STEP = "alloc", "interactive-step"
 PARTIAL, MANAGED = "partial", "managed"
-WORDS = (ALLOC, INTERACTIVE_STEP, PARTIAL, MANAGED)
+CHOICES = (ALLOC, INTERACTIVE_STEP, PARTIAL, MANAGED)
 """As `--with` takes them. `partial`: not all nodes have the package. `managed`: write also where another tool does."""
 
 
@@ -29,7 +29,7 @@ class Choice(Struct, frozen=True):
 def open_choices(slurm: ConfText, taken: Collection[str]) -> Iterator[Choice]:
     """What a site has to choose: what it has already, or has said the word for, is chosen."""
     flags, parameters = (
-        frozenset(word.lower() for word in slurm.words(key)) for key in ("PrologFlags", "LaunchParameters")
+        frozenset(value.lower() for value in slurm.listed(key)) for key in ("PrologFlags", "LaunchParameters")
     )
     if ALLOC not in taken and not site.has_alloc(flags):
         yield Choice(

@@ -45,7 +45,7 @@ def take_out(text: str, edits: Sequence[Edit], file: str, *, force: bool = False
     for edit in others:
         if not (said := _saying(parse_named(left, file), edit)):
             continue
-        without = _whole_line(left, said[-1], edit) if force else _words_out(left, said[-1], edit)
+        without = _whole_line(left, said[-1], edit) if force else _values_out(left, said[-1], edit)
         if without is None:
             by_hand.append(edit)
         else:
@@ -62,8 +62,8 @@ def _saying(lines: Sequence[ConfLine], edit: Edit) -> list[ConfLine]:
     (ours, *_) = parse_named(edit.add) or (None,)
     if ours is not None and ours.is_block:  # about one node: what stands on another's line is not ours
         lines = [line for line in lines if line.pairs[:1] == ours.pairs[:1]]
-    key, word = edit.key.lower(), edit.word.lower()
-    return [line for line in lines if any(word in value.lower() for name, value in line.pairs if name.lower() == key)]
+    key, marker = edit.key.lower(), edit.word.lower()
+    return [line for line in lines if any(marker in value.lower() for name, value in line.pairs if name.lower() == key)]
 
 
 def _whole_line(text: str, line: ConfLine, edit: Edit) -> str:
@@ -72,7 +72,7 @@ def _whole_line(text: str, line: ConfLine, edit: Edit) -> str:
     return "\n".join(lines)
 
 
-def _words_out(text: str, line: ConfLine, edit: Edit) -> str | None:
+def _values_out(text: str, line: ConfLine, edit: Edit) -> str | None:
     """The text without our words on a line; None: they are not told from other people's."""
     if edit.key:
         (old, *_) = parse_named("\n".join(edit.instead)) or (None,)

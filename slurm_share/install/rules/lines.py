@@ -116,7 +116,7 @@ def _twice(edits: Sequence[Edit]) -> Edit | None:
 def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
     for path in present.slurm.missing:
         yield f"{present.slurm.file} includes {path}, which is not there: Slurm itself would not start; make it"
-    if site.runs_in_job(_lower(present.slurm.words("PrologFlags"))):
+    if site.runs_in_job(_lower(present.slurm.listed("PrologFlags"))):
         yield (
             "PrologFlags has RunInJob: the Prolog then runs inside the job, and every MPS daemon it starts is killed "
             "at the job's end, before the Epilog, with the daemons of the user's other jobs; take RunInJob out"
@@ -167,9 +167,9 @@ def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
         if not others:
             yield Edit(str(present.slurm.file), f"{key}={ours}", key, ours)
         elif key == "Prolog":
-            yield _beside(present, others[-1], f"{key}={ours}", key, ours, after=True)
+            yield _neighbour(present, others[-1], f"{key}={ours}", key, ours, after=True)
         else:
-            yield _beside(present, others[0], f"{key}={ours}", key, ours, after=False)
+            yield _neighbour(present, others[0], f"{key}={ours}", key, ours, after=False)
 
 
 def _starts(present: Present, value: str, ours: str) -> bool:
@@ -184,23 +184,23 @@ def _names_a_wrapper(slurm: ConfText) -> bool:
     return any(value.rpartition("/")[2] in partial.WRAPPERS.values() for value in named)
 
 
-def _beside(present: Present, line: ConfLine, add: str, key: str, word: str, *, after: bool) -> Edit:
+def _neighbour(present: Present, line: ConfLine, add: str, key: str, marker: str, *, after: bool) -> Edit:
     file = str(line.file)
     at = managed.moved_out(present.texts[file], line.last + 1 if after else line.number, after=after)
-    return Edit(file, add, key, word, at=0 if at > end_of(present.texts[file]) else at)
+    return Edit(file, add, key, marker, at=0 if at > end_of(present.texts[file]) else at)
 
 
-def _list_with(present: Present, key: str, word: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
+def _list_with(present: Present, key: str, marker: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
     """A word in a list of words, which is in the last line of that key."""
-    if has(_lower(present.slurm.words(key))):
+    if has(_lower(present.slurm.listed(key))):
         return
     lines = present.slurm.lines_of(key)
     if not lines:
-        yield Edit(str(present.slurm.file), f"{key}={'gpu,' if word == 'shard' else ''}{word}", key, word)
+        yield Edit(str(present.slurm.file), f"{key}={'gpu,' if marker == 'shard' else ''}{marker}", key, marker)
         return
     value = lines[-1].get(key) or ""
     nothing = value.lower() in ("", "none", "(null)")
-    yield extended(present.texts, lines[-1], key, word if nothing else f"{value},{word}", word)
+    yield extended(present.texts, lines[-1], key, marker if nothing else f"{value},{marker}", marker)
 
 
 def _marked(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
@@ -215,7 +215,7 @@ def _marked(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
 
 def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Iterator[str]:
     slurm = present.slurm
-    if "enable_configless" in _lower(slurm.words("SlurmctldParameters")):
+    if "enable_configless" in _lower(slurm.listed("SlurmctldParameters")):
         yield (
             "configless: slurm.conf, gres.conf and plugstack.conf reach the nodes from the controller; the plugin and "
             "the hooks do not: install the packages on every login and compute node first"
@@ -273,5 +273,5 @@ def _has_gpus(slurm: ConfText, partition: ConfLine) -> bool:
         return True
 
 
-def _lower(words: Sequence[str]) -> frozenset[str]:
-    return frozenset(word.lower() for word in words)
+def _lower(values: Sequence[str]) -> frozenset[str]:
+    return frozenset(value.lower() for value in values)

@@ -41,7 +41,7 @@ def calls(lua: str) -> tuple[Call, ...]:
     rows = [(number, line, _code(line)) for number, line in enumerate(_blanked(lua).split("\n"), 1)]
     names: set[str] = set()
     for _, _, code in (row for row in rows if row[1].strip() != OWN_LUA):
-        names |= {word for match in _SAFE.finditer(code) for word in match.groups()}
+        names |= {value for match in _SAFE.finditer(code) for value in match.groups()}
         names |= {match[1] for match in _LOADS.finditer(code)}
     found, last = [], ""
     for number, line, code in rows:

@@ -11,7 +11,7 @@ from ...slurm.conf_text import ConfLine, Edit, parse_named
 from . import lua as rule_lua
 from . import shards as rule_shards
 from .edits import take_out
-from .values import Unclear, without_words
+from .values import Unclear, without_values
 
 
 class Undone(Struct, frozen=True):
@@ -65,7 +65,7 @@ def undone(
         # A copy of the word that somebody has put on a line of their own: it was ours alone to run.
         for file in slurm_files:
             text = after.get(file, texts.get(file, ""))
-            fewer = without_words(text, file, "JobSubmitPlugins", "lua")
+            fewer = without_values(text, file, "JobSubmitPlugins", "lua")
             if fewer is not None:
                 after[file] = fewer
                 notes.append(f"{file}: lua is taken out of JobSubmitPlugins, for {lua_file} goes, which was ours alone")

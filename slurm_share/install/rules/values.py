@@ -12,7 +12,7 @@ class Unclear(ValueError):
     """A line that cannot be changed without guessing; the text is a sentence."""
 
 
-def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, word: str) -> Edit:
+def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, marker: str) -> Edit:
     """The edit that gives a line's key another value. Raises Unclear where the value is not found as it is read: it
     goes on in the next line, say."""
     file = str(line.file)
@@ -29,16 +29,16 @@ def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, wor
     text = written[row]
     quoted = f'"{value}"' if text[match.end(1)] == '"' else value
     added = text[: match.start()] + match[1] + quoted + text[match.end() :]
-    return Edit(file, added, key, word, instead=(text,), at=line.number + row)
+    return Edit(file, added, key, marker, instead=(text,), at=line.number + row)
 
 
-def shortened(text: str, line: ConfLine, key: str, words: str, otherwise: str = "") -> str | None:
+def shortened(text: str, line: ConfLine, key: str, markers: str, otherwise: str = "") -> str | None:
     """The text with words, a list at commas, taken out of the value of a line's key; None: it has not all of them, or
     is not found as it is read. Where no word is left the value is `otherwise`, and without that the key goes, too."""
     have = next((value for name, value in reversed(line.pairs) if name.lower() == key.lower()), None)
     kept = (have or "").split(",")
-    for word in words.split(","):
-        same = [place for place, one in enumerate(kept) if one.strip().lower() == word.lower()]
+    for marker in markers.split(","):
+        same = [place for place, one in enumerate(kept) if one.strip().lower() == marker.lower()]
         if not same:
             return None
         del kept[same[-1]]
@@ -63,13 +63,13 @@ def shortened(text: str, line: ConfLine, key: str, words: str, otherwise: str = 
     return "\n".join(rows)
 
 
-def without_words(text: str, file: str, key: str, words: str) -> str | None:
+def without_values(text: str, file: str, key: str, markers: str) -> str | None:
     """The text with words taken out of every line of that key; None: none has them."""
     left = None
     while True:
         lines = parse_named(text if left is None else left, file)
         found = (
-            shortened(text if left is None else left, line, key, words) for line in reversed(lines) if line.get(key)
+            shortened(text if left is None else left, line, key, markers) for line in reversed(lines) if line.get(key)
         )
         fewer = next((one for one in found if one is not None), None)
         if fewer is None:

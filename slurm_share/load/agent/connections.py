@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(eq=False)
-class Guest:
+class Connection:
     """One connection."""
 
     key: Hashable
@@ -21,34 +21,34 @@ class Guest:
     """Ends the connection at once."""
 
 
-class Guests:
+class Connections:
     """The connections that are open, oldest first under each key."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most = most
         self._most_each = most_each
-        self._by_key: dict[Hashable, list[Guest]] = {}
+        self._by_key: dict[Hashable, list[Connection]] = {}
         self.put_out = 0
         """Connections that had to go for others so far."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
-    def enter(self, key: Hashable, put_out: Callable[[], object]) -> Guest:
+    def enter(self, key: Hashable, put_out: Callable[[], object]) -> Connection:
         """Take a connection in; another one is put out where there is no room."""
-        guest = Guest(key, put_out)
+        connection = Connection(key, put_out)
         self._make_room(key)
-        self._by_key.setdefault(key, []).append(guest)
-        return guest
+        self._by_key.setdefault(key, []).append(connection)
+        return connection
 
-    def leave(self, guest: Guest) -> bool:
+    def leave(self, connection: Connection) -> bool:
         """The connection has ended; False where it had been put out."""
-        there = self._by_key.get(guest.key, [])
-        if guest not in there:
+        there = self._by_key.get(connection.key, [])
+        if connection not in there:
             return False
-        there.remove(guest)
+        there.remove(connection)
         if not there:
-            del self._by_key[guest.key]
+            del self._by_key[connection.key]
         return True
 
     def _make_room(self, key: Hashable) -> None:
@@ -57,7 +57,7 @@ class Guests:
         elif len(self) >= self._most:
             self._put_out(max(self._by_key.values(), key=len)[0])
 
-    def _put_out(self, guest: Guest) -> None:
-        self.leave(guest)
+    def _put_out(self, connection: Connection) -> None:
+        self.leave(connection)
         self.put_out += 1
-        guest.put_out()
+        connection.put_out()

@@ -50,7 +50,7 @@ def _resident() -> int | None:
         return None
 
 
-def in_words(cost: Cost) -> str:
+def as_text(cost: Cost) -> str:
     """For the log."""
     cpu = "?" if cost.cpu_ratio is None else f"{100 * cost.cpu_ratio:.2f} %"
     memory = "?" if cost.resident_bytes is None else f"{cost.resident_bytes / 2**20:.0f} MiB"

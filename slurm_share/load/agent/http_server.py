@@ -16,7 +16,7 @@ import h11
 
 from ...core import log
 from ...core.errors import StateError, UsageError
-from .connections import Guests
+from .connections import Connections
 from .newest import Newest
 from .socket_server import NO_SAMPLE
 from .token import Token
@@ -44,7 +44,7 @@ _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 
 
-class HttpDoor:
+class HttpServer:
     """Answers on the port, in the event loop."""
 
     def __init__(self, address: str, token: Token, newest: Newest, metrics: Callable[[], tuple[bytes, str] | None]):
@@ -53,8 +53,8 @@ class HttpDoor:
         self._token = token
         self._newest = newest
         self._metrics = metrics
-        self._strangers = Guests(MOST, MOST_EACH)
-        self._known = Guests(MOST_KNOWN, MOST_KNOWN)
+        self._unauthenticated = Connections(MOST, MOST_EACH)
+        self._authenticated = Connections(MOST_KNOWN, MOST_KNOWN)
         self._complained = -_COMPLAINT_S
         self._turned_down = 0
         self._server: asyncio.Server | None = None
@@ -87,13 +87,13 @@ class HttpDoor:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
         address = peer[0] if peer else "?"
-        guest, room = self._strangers.enter(address, writer.transport.abort), self._strangers
+        connection, room = self._unauthenticated.enter(address, writer.transport.abort), self._unauthenticated
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_MAX_BYTES)
         try:
             async with asyncio.timeout(REQUEST_S):
                 status, body, kind = await self._hear(conn, reader, address)
-            if status in _ANSWERS and room.leave(guest):
-                guest, room = self._known.enter(address, writer.transport.abort), self._known
+            if status in _ANSWERS and room.leave(connection):
+                connection, room = self._authenticated.enter(address, writer.transport.abort), self._authenticated
             async with asyncio.timeout(ANSWER_S):
                 writer.write(_reply(conn, status, body, kind))
                 await writer.drain()
@@ -103,7 +103,7 @@ class HttpDoor:
             pass  # too slow, gone, or pushed out by others; or no HTTP at all
         finally:
             writer.transport.abort()
-            room.leave(guest)
+            room.leave(connection)
 
     async def _hear(self, conn: h11.Connection, reader: asyncio.StreamReader, address: str) -> tuple[int, bytes, str]:
         """Status, body and its type for the one request that a connection may make."""

@@ -39,7 +39,7 @@ class Newest:
         """Since the last one came, or since we wait for the first."""
         return time.monotonic() - self._since
 
-    def trouble(self, sentence: str) -> None:
+    def add_problem(self, sentence: str) -> None:
         """Say it with the snapshot until the next one comes."""
         if self._snapshot is not None and sentence not in self._snapshot.problems:
             problems = (*self._snapshot.problems, sentence)

@@ -24,16 +24,16 @@ from ...core.settings import Settings
 from .. import metrics
 from ..snapshot import Snapshot
 from . import cost, shares, state_file, systemd
-from .http_server import HttpDoor
+from .http_server import HttpServer
 from .newest import Newest
-from .socket_server import SocketDoor
+from .socket_server import SocketServer
 from .token import Token
 
 REMEMBER_S = 60.0
 """The peaks and windows are written this often, and at the end: a kill -9 costs at most so much of them."""
 _ANEW_AFTER = 5
 """Samples in a row that failed, after which the sampler is made anew: as a restart would, without one."""
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 _LATE_ROUNDS = 3
 _STUCK_S = 120.0
 """A sample that takes longer has met a driver that hangs; then systemd is to try a restart."""
@@ -177,7 +177,7 @@ async def serve(
     make: Callable[[], Sampler],
     *,
     stop: asyncio.Event,
-    ready: Callable[[SocketDoor, HttpDoor | None], None] = lambda _socket, _http: None,
+    ready: Callable[[SocketServer, HttpServer | None], None] = lambda _socket, _http: None,
 ) -> None:
     """Sample and answer until `stop`. Raises StateError where the runtime folder is not the agent's to use, or another
     agent runs there; UsageError for an agent_http that is no address."""
@@ -193,20 +193,20 @@ async def serve(
             meter,
             lambda snapshot: _in_loop(loop, newest.put, snapshot),
         )
-        socket_door = SocketDoor(place, newest, settings.operators_group)
-        http_door = await _http(settings, newest, meter)
-        await socket_door.open()
+        socket_server = SocketServer(place, newest, settings.operators_group)
+        http_server = await _http(settings, newest, meter)
+        await socket_server.open()
         sampling.start()
-        ready(socket_door, http_door)
+        ready(socket_server, http_server)
         systemd.notify("READY=1")
-        say(f"answers on {place}" + ("" if http_door is None else f" and on {settings.agent_http}"))
+        say(f"answers on {place}" + ("" if http_server is None else f" and on {settings.agent_http}"))
         try:
             await _attend(settings, newest, meter, sampling, stop)
         finally:
             systemd.notify("STOPPING=1")
-            await socket_door.close()
-            if http_door is not None:
-                await http_door.close()
+            await socket_server.close()
+            if http_server is not None:
+                await http_server.close()
             if not await loop.run_in_executor(None, sampling.end):
                 say("the sample that was being taken has not come back; the last minute's peaks are lost")
     finally:
@@ -224,8 +224,8 @@ async def _attend(
     settings: Settings, newest: Newest, meter: cost.Meter, sampling: Sampling, stop: asyncio.Event
 ) -> None:
     """Say when the sampler hangs, tell systemd that we live, and write our cost into the log."""
-    pause = min(_LOOK_S, (systemd.watchdog_s() or _LOOK_S) / 3)
-    late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _LOOK_S)
+    pause = min(_CHECK_S, (systemd.watchdog_s() or _CHECK_S) / 3)
+    late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _CHECK_S)
     # The first figures soon, and then rarely.
     next_cost = time.monotonic() + 60.0
     while not stop.is_set():
@@ -235,15 +235,15 @@ async def _attend(
         except TimeoutError:
             pass
         if newest.age_s > late_s:
-            newest.trouble("the agent takes no new samples since `taken`; see its log")
+            newest.add_problem("the agent takes no new samples since `taken`; see its log")
         if sampling.hangs_s < _STUCK_S:
             systemd.notify("WATCHDOG=1")
         if time.monotonic() >= next_cost:
             next_cost = time.monotonic() + _COST_LOG_S
-            say(cost.in_words(meter.read()))
+            say(cost.as_text(meter.read()))
 
 
-async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpDoor | None:
+async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpServer | None:
     """None: not wanted, or not to be had, and the log says why. The socket serves all the same."""
     if not settings.agent_http:
         return None
@@ -252,13 +252,13 @@ async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpDo
         body = newest.derived("metrics", metrics.render)
         return None if body is None else (body + metrics.render_cost(meter.read(), newest.node), metrics.CONTENT_TYPE)
 
-    door = HttpDoor(settings.agent_http, Token(settings.agent_token_file), newest, page)
+    server = HttpServer(settings.agent_http, Token(settings.agent_token_file), newest, page)
     try:
-        await door.open()
+        await server.open()
     except (StateError, OSError) as error:
         say(f"no HTTP on {settings.agent_http}: {error}; restart the agent when that is put right")
         return None
-    return door
+    return server
 
 
 def _alone(folder: Path) -> int:

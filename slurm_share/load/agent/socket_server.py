@@ -17,7 +17,7 @@ from ...core.errors import StateError
 from . import callers
 from .callers import Caller
 from .client import QUESTION_MAX_BYTES, Question, Reply
-from .connections import Guests
+from .connections import Connections
 from .newest import Newest
 
 MOST = 128
@@ -35,7 +35,7 @@ _decoder = msgspec.json.Decoder(Question)
 _encoder = msgspec.json.Encoder()
 
 
-class SocketDoor:
+class SocketServer:
     """Answers on the socket, in the event loop."""
 
     def __init__(
@@ -49,7 +49,7 @@ class SocketDoor:
         self._newest = newest
         self._operators_group = operators_group
         self._peer_uid = peer_uid
-        self._guests = Guests(MOST, MOST_EACH)
+        self._connections = Connections(MOST, MOST_EACH)
         self._known: dict[int, tuple[float, Caller]] = {}
         # The system's user database may be in a network that is down: who waits for it waits there, and nobody else.
         self._lookups = ThreadPoolExecutor(4, thread_name_prefix="users")
@@ -78,7 +78,7 @@ class SocketDoor:
         except OSError:
             writer.transport.abort()
             return
-        guest = self._guests.enter(uid, writer.transport.abort)
+        connection = self._connections.enter(uid, writer.transport.abort)
         try:
             async with asyncio.timeout(QUESTION_S):
                 reply = await self._answer(uid, await reader.readline())
@@ -92,7 +92,7 @@ class SocketDoor:
             pass
         finally:
             writer.transport.abort()
-            self._guests.leave(guest)
+            self._connections.leave(connection)
 
     async def _answer(self, uid: int, line: bytes) -> Reply:
         try:

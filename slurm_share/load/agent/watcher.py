@@ -29,7 +29,7 @@ ASK_AGAIN_S = 30.0
 OLD_INTERVALS = 3
 """Samples that the agent may be late with before it is passed over."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_OWN_WORDS = ("slot", "cap_mib")
+_OF_ENVIRONMENT = ("slot", "cap_mib")
 """What stands in a process's environment, which its user can read and the agent cannot."""
 
 
@@ -66,7 +66,7 @@ class NodeWatcher:
         """Others stand in for sampler and kernel in tests."""
         self.node = node
         self.caller = processes.read_user_name(os.geteuid())
-        self.trouble = ""
+        self.agent_problem = ""
         """Why the agent was of no use at the last look; empty: it was, or there is none."""
         self._settings = settings
         self._new_sampler = new_sampler or _sampler
@@ -74,7 +74,7 @@ class NodeWatcher:
         self._kernel = kernel
         self._ask_from = float("-inf")
 
-    def look(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
+    def read(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
         """What that user has here, by name; empty: everybody, for root and operators.
 
         Raises UsageError where the caller may not see that, SlurmShareError where there is no such user.
@@ -83,12 +83,12 @@ class NodeWatcher:
         may_sample = own or self.sees_all
         if not may_sample and not self._agent_is_there:
             raise UsageError(
-                f"{whose(user)} load on this node is for {self._operators}; leave that option out for yours"
+                f"{possessive(user)} load on this node is for {self._operators}; leave that option out for yours"
             )
         uid = os.geteuid() if own or not user else _uid(user)
         seen = self._of_agent(own, may_sample, timeout_s)
         if seen is not None and own:
-            return self._with_own_words(for_user(seen, uid, user))
+            return self._with_environments(for_user(seen, uid, user))
         seen = seen or self._of_sampler()
         return for_user(seen, uid, user) if user else seen
 
@@ -117,20 +117,20 @@ class NodeWatcher:
     def _of_agent(self, own: bool, may_sample: bool, timeout_s: float) -> Snapshot | None:
         """None: it is of no use. Raises UsageError where it is, and we may not look ourselves."""
         if not self._agent_is_there:
-            self.trouble = ""
+            self.agent_problem = ""
             return None
         if time.monotonic() >= self._ask_from:
             try:
                 seen = client.ask(self._settings.agent_socket, min(ASK_S, timeout_s), not own)
             except StateError as error:
                 self._ask_from = time.monotonic() + ASK_AGAIN_S
-                self.trouble = error.why
+                self.agent_problem = error.why
             else:
-                self.trouble = self._why_not(seen)
-                if not self.trouble:
+                self.agent_problem = self._why_not(seen)
+                if not self.agent_problem:
                     return seen
         if not may_sample:
-            raise UsageError(self.trouble)
+            raise UsageError(self.agent_problem)
         return None
 
     def _why_not(self, seen: Snapshot) -> str:
@@ -142,7 +142,7 @@ class NodeWatcher:
             return f"its newest sample is {late:.0f} s old"
         return ""
 
-    def _with_own_words(self, seen: Snapshot) -> Snapshot:
+    def _with_environments(self, seen: Snapshot) -> Snapshot:
         """With what the tasks' environments say: they are the caller's to read, and not the agent's."""
         if self._kernel is None:
             self._kernel = NodeReader(self.node)
@@ -167,7 +167,7 @@ class NodeWatcher:
         return self._sampler.sample()
 
 
-def whose(user: str) -> str:
+def possessive(user: str) -> str:
     """For a sentence about somebody's load."""
     return f"{shown(user, 64)}'s" if user else "everybody's"
 
@@ -175,8 +175,8 @@ def whose(user: str) -> str:
 def _process(one: ProcessLoad, said: ProcessNow | None) -> ProcessLoad:
     if said is None:
         return one
-    unknown = {field: why for field, why in one.unknown.items() if field not in _OWN_WORDS}
-    unknown.update((field, said.unknown[field]) for field in _OWN_WORDS if field in said.unknown)
+    unknown = {field: why for field, why in one.unknown.items() if field not in _OF_ENVIRONMENT}
+    unknown.update((field, said.unknown[field]) for field in _OF_ENVIRONMENT if field in said.unknown)
     task = said.task if one.task is None and one.job is not None and one.job == said.job else one.task
     return replace(one, slot=said.slot, cap_mib=said.cap_mib, task=task, unknown=unknown)
 

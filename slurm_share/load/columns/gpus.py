@@ -13,7 +13,7 @@ from ...node.gpu_figures import Activity, Means
 from ..rules.gpu_rows import GpuRow
 from ..snapshot import GpuLoad
 from ..text import ABOUT_NOTE, NONE, UNKNOWN, gb, gigabytes, joined, known, letter_of, named, share, why_silent, worst
-from ..text import percent as percent_words
+from ..text import percent as percent_text
 from .base import EVERYWHERE, GOES_FIRST, Column, Output, Raw, Unit
 
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
@@ -31,10 +31,10 @@ OF_CAP_FULL = 95.0
 
 def load(row: GpuRow) -> str:
     """Over 5 minutes: 1.00 is always busy."""
-    return UNKNOWN if row.gpu is None else _load_words(row.gpu.load_percent_5min)
+    return UNKNOWN if row.gpu is None else _load_text(row.gpu.load_percent_5min)
 
 
-def _load_words(load_percent: float | None) -> str:
+def _load_text(load_percent: float | None) -> str:
     return UNKNOWN if load_percent is None else f"{load_percent / 100:.2f}"
 
 
@@ -99,7 +99,7 @@ def _memory_triple(row: GpuRow) -> tuple[str, str, str]:
 
 
 def _memory_plain(row: GpuRow) -> str:
-    total, used, _ = ("unknown" if words == UNKNOWN else words for words in _memory_triple(row))
+    total, used, _ = ("unknown" if shown_text == UNKNOWN else shown_text for shown_text in _memory_triple(row))
     return f"memory {used} of {total} used"
 
 
@@ -151,7 +151,7 @@ def _counter(field: str, row: GpuRow) -> str:
     if row.gpu is None:
         return UNKNOWN
     none = NONE if row.gpu.sm_percent_windows is None and row.gpu.activity == Activity() else UNKNOWN
-    return percent_words(getattr(row.gpu.activity, field), none)
+    return percent_text(getattr(row.gpu.activity, field), none)
 
 
 def _figure(
@@ -173,7 +173,7 @@ def _figure(
         return gb(found) if unit == "GB" else found
 
     def write(found: float) -> str:
-        return percent_words(found) if unit == "%" else gigabytes(int(found)) if unit == "GB" else f"{found:.0f}{sign}"
+        return percent_text(found) if unit == "%" else gigabytes(int(found)) if unit == "GB" else f"{found:.0f}{sign}"
 
     return Column(
         id or field.removesuffix(end), heading, doc,
@@ -192,7 +192,7 @@ def _mean(minutes: int, goes: int) -> Column[GpuRow]:
 
     return Column(
         f"load{minutes}", f"{minutes}MIN", f"load over {minutes} minute{'' if minutes == 1 else 's'}",
-        text=partial(_written, read, _load_words),
+        text=partial(_written, read, _load_text),
         value=partial(_of_gpu, read),
         raw=lambda row: _hundredth(_of_gpu(read, row)),
         unit="%", outputs=_NOT_PLAIN,
@@ -275,7 +275,7 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
     ),
     Column(
         "mem", "MEM", "memory in use, in percent",
-        text=lambda row: percent_words(row.memory_percent),
+        text=lambda row: percent_text(row.memory_percent),
         value=lambda row: row.memory_percent,
         bar=lambda row: share(row.memory_percent),
         outputs=_DASHBOARD, unit="%", twin="memory_used", right=True, least=9, most=20, sorts_down=True,
@@ -291,7 +291,7 @@ COLUMNS: tuple[Column[GpuRow], ...] = (
     ),
     Column(
         "now", "NOW", "load since the sample before, percent",
-        text=lambda row: percent_words(now_percent(row)),
+        text=lambda row: percent_text(now_percent(row)),
         value=now_percent,
         outputs=_ON_SCREEN,
         unit="%", right=True, least=4, most=7, goes=6, sorts_down=True,

@@ -15,14 +15,14 @@ from ..text import (
     fold,
     gb,
     gigabytes,
-    idle_words,
-    load_words,
-    moment_words,
+    idle_text,
+    load_text,
+    moment_text,
     named,
     number,
     summed_count,
     summed_load,
-    time_words,
+    time_text,
 )
 from .base import Column, Output
 from .carried import CarriedColumns
@@ -43,7 +43,7 @@ def state(row: JobRow) -> str:
         return UNKNOWN
     if len(row.states) == 1:
         return next(iter(row.states))
-    return " ".join(f"{count}{word}" for word, count in row.states.items())
+    return " ".join(f"{count}{state}" for state, count in row.states.items())
 
 
 def nodes(row: JobRow) -> str:
@@ -61,12 +61,12 @@ def place(row: JobRow) -> str:
     return UNKNOWN if row.job is None else queue.place_of(row.job)
 
 
-def waits_words(row: JobRow) -> str:
+def waits_text(row: JobRow) -> str:
     """Of a job that waits, why and until when: waits (Resources), expected to start at 14:05."""
     if row.job is None or not row.is_waiting:
         return ""
     reasons = dict.fromkeys(one.reason or "no reason told" for one in row.records)
-    start = f"expected to start at {moment_words(row.starts, row.now)}" if row.starts is not None else "start not known"
+    start = f"expected to start at {moment_text(row.starts, row.now)}" if row.starts is not None else "start not known"
     return f"waits ({', '.join(reasons)}), {start}"
 
 
@@ -88,7 +88,7 @@ def _here(row: JobRow) -> JobLoad:
 
 def _idle_here(row: JobRow) -> str:
     found, is_partial = idle.count(row.held)
-    return idle_words(found, partial=is_partial) if row.held else NONE
+    return idle_text(found, partial=is_partial) if row.held else NONE
 
 
 def _or_none(value: int | None) -> str:
@@ -141,14 +141,14 @@ COLUMNS: tuple[Column[JobRow], ...] = (
     ),
     Column(
         "time", "TIME", "how long it runs",
-        text=lambda row: time_words(row.runs_s) if row.job is not None else UNKNOWN,
+        text=lambda row: time_text(row.runs_s) if row.job is not None else UNKNOWN,
         value=lambda row: row.runs_s,
         outputs=_DASHBOARD,
         unit="s", right=True, least=7, most=12, goes=8, sorts_down=True,
     ),
     Column(
         "start", "START", "when it began; of a job that waits, when Slurm expects it to start",
-        text=lambda row: UNKNOWN if row.job is None else moment_words(row.starts, row.now),
+        text=lambda row: UNKNOWN if row.job is None else moment_text(row.starts, row.now),
         value=lambda row: None if row.starts is None else row.starts - row.now,
         outputs=_DASHBOARD,
         unit="s", is_moment=True, right=True, least=5, most=12, goes=9,
@@ -182,7 +182,7 @@ COLUMNS: tuple[Column[JobRow], ...] = (
     ),
     replace(
         _carried.gpu_load("the same as a sum: 2.00 is two GPUs fully busy; 1.20? is without silent nodes", 11),
-        outputs=_ON_SCREEN, table=lambda row: load_words(_here(row).gpu_load),
+        outputs=_ON_SCREEN, table=lambda row: load_text(_here(row).gpu_load),
     ),
     replace(
         _carried.gmem("GPU memory of its processes", 2),
@@ -267,7 +267,7 @@ COLUMNS: tuple[Column[JobRow], ...] = (
     ),
     Column(
         "cpu_cores", "CPU", "CPU time since the sample before, in cores",
-        text=lambda row: load_words(_here(row).cpu_cores),
+        text=lambda row: load_text(_here(row).cpu_cores),
         value=lambda row: _here(row).cpu_cores,
         outputs=_TABLE, right=True,
     ),

@@ -16,24 +16,24 @@ from ..text import (
     UNKNOWN,
     Letter,
     Triple,
-    core_words,
+    core_text,
     gb,
-    gpu_count_words,
-    gpu_load_words,
-    gpu_memory_words,
-    idle_words,
+    gpu_count_text,
+    gpu_load_text,
+    gpu_memory_text,
+    idle_text,
     joined,
     known,
     letter_of,
-    load_words,
-    memory_words,
+    load_text,
+    memory_text,
     named,
-    of_words,
+    of_text,
     share,
     why_silent,
     worst,
 )
-from ..text import percent as percent_words
+from ..text import percent as percent_text
 from .base import EVERYWHERE, Column, Output, Raw
 
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
@@ -90,8 +90,8 @@ def state(row: NodeRow) -> str:
 
 def by(row: NodeRow) -> str:
     """What its GPU load rests on."""
-    words = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
-    return NONE if row.figures.gpus == 0 else words[row.figures.gpu_load_by]
+    shown_text = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
+    return NONE if row.figures.gpus == 0 else shown_text[row.figures.gpu_load_by]
 
 
 def note(row: NodeRow, with_util: bool = False) -> str:
@@ -104,12 +104,12 @@ def note(row: NodeRow, with_util: bool = False) -> str:
     return " ".join(said)
 
 
-def _gpu_only(words: str, row: NodeRow) -> str:
-    return NONE if row.figures.gpus == 0 else words
+def _gpu_only(shown_text: str, row: NodeRow) -> str:
+    return NONE if row.figures.gpus == 0 else shown_text
 
 
-def _plain(words: str) -> str:
-    return {UNKNOWN: "unknown", NONE: "none"}.get(words, words)
+def _plain(shown_text: str) -> str:
+    return {UNKNOWN: "unknown", NONE: "none"}.get(shown_text, shown_text)
 
 
 def _used_of(label: str, cells: Triple) -> str:
@@ -118,18 +118,18 @@ def _used_of(label: str, cells: Triple) -> str:
 
 
 def _memory(row: NodeRow) -> Triple:
-    return memory_words(row.figures.memory_mib, row.figures.memory_used_mib)
+    return memory_text(row.figures.memory_mib, row.figures.memory_used_mib)
 
 
 def _gpu_memory_plain(row: NodeRow) -> str:
-    return _used_of("GPU memory", memory_words(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib))
+    return _used_of("GPU memory", memory_text(row.figures.gpu_memory_mib, row.figures.gpu_memory_used_mib))
 
 
 def _gpu_load_plain(row: NodeRow) -> str:
     one = row.figures
     by = {"sm": " (SM activity)", "util": " (utilisation)", "both": " (SM activity, utilisation)", "": ""}
     partial = ", some GPUs unknown" if one.partial_gpu_load or one.partial_gpu_memory else ""
-    return f"GPU load: {_plain(load_words(one.gpu_load))}{by[one.gpu_load_by]}{partial}"
+    return f"GPU load: {_plain(load_text(one.gpu_load))}{by[one.gpu_load_by]}{partial}"
 
 
 def _joined_of(row: NodeRow, read: Callable[[Snapshot], Sequence[object]]) -> str | None:
@@ -181,15 +181,15 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "cores_used", "CORES", "CPUs that jobs have / CPUs of the node",
-        text=lambda row: of_words(core_words(row.figures)),
+        text=lambda row: of_text(core_text(row.figures)),
         value=lambda row: row.figures.cpus_used,
-        triple=lambda row: core_words(row.figures), plain=lambda row: _used_of("cores", core_words(row.figures)),
+        triple=lambda row: core_text(row.figures), plain=lambda row: _used_of("cores", core_text(row.figures)),
         field="cpus_used",
         right=True, least=5, most=11, goes=9, sorts_down=True,
     ),
     Column(
         "cpu", "CPU", "load average over 5 minutes, in percent of all CPUs of the node",
-        text=lambda row: percent_words(cpu_percent(row)),
+        text=lambda row: percent_text(cpu_percent(row)),
         value=cpu_percent,
         outputs=_DASHBOARD,
         bar=lambda row: share(cpu_percent(row)),
@@ -197,14 +197,14 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "load", "LOAD", "load average over 5 minutes: CPUs that work, or are waited for",
-        text=lambda row: load_words(row.figures.load),
+        text=lambda row: load_text(row.figures.load),
         value=lambda row: row.figures.load,
-        field="load5", plain=lambda row: f"load: {_plain(load_words(row.figures.load))}",
+        field="load5", plain=lambda row: f"load: {_plain(load_text(row.figures.load))}",
         twin="cpu", right=True, least=5, most=8, goes=6, letter=partial(_letter, "c"), sorts_down=True,
     ),
     Column(
         "mem", "MEM", "host memory in use, without page cache, in percent",
-        text=lambda row: percent_words(memory_percent(row)),
+        text=lambda row: percent_text(memory_percent(row)),
         value=memory_percent,
         outputs=_DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
@@ -212,7 +212,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "memory_used", "MEMORY", "host memory in use / all of it, GB",
-        text=lambda row: of_words(memory_words(row.figures.memory_mib, row.figures.memory_used_mib)),
+        text=lambda row: of_text(memory_text(row.figures.memory_mib, row.figures.memory_used_mib)),
         value=lambda row: gb(row.figures.memory_used_mib),
         triple=_memory, plain=lambda row: _used_of("memory", _memory(row)),
         field="memory_used_mib", raw=lambda row: row.figures.memory_used_mib,
@@ -220,16 +220,16 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpus_used", "GPUS", "GPUs that jobs have, whole or in part / GPUs of the node",
-        text=lambda row: _gpu_only(of_words(gpu_count_words(row.figures)), row),
+        text=lambda row: _gpu_only(of_text(gpu_count_text(row.figures)), row),
         value=lambda row: row.figures.gpus_used,
-        triple=lambda row: gpu_count_words(row.figures),
-        plain=lambda row: _used_of("GPUs", gpu_count_words(row.figures)),
+        triple=lambda row: gpu_count_text(row.figures),
+        plain=lambda row: _used_of("GPUs", gpu_count_text(row.figures)),
         right=True, least=4, most=7, goes=8, sorts_down=True,
     ),
     Column(
         "gpus_idle", "IDLE", f"GPUs that running jobs hold and leave idle; {ABOUT_IDLE}",
         text=lambda row: _gpu_only(
-            idle_words(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle), row
+            idle_text(row.figures.gpus_idle, partial=row.figures.partial_gpus_idle), row
         ),
         value=lambda row: row.figures.gpus_idle if row.figures.gpus != 0 else None,
         raw=lambda row: None if row.figures.partial_gpus_idle else row.figures.gpus_idle,
@@ -239,7 +239,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpu", "GPU", "GPU load over 5 minutes, in percent of all GPUs of the node",
-        text=lambda row: _gpu_only(percent_words(gpu_percent(row)), row),
+        text=lambda row: _gpu_only(percent_text(gpu_percent(row)), row),
         value=gpu_percent,
         outputs=_DASHBOARD,
         bar=lambda row: share(gpu_percent(row)),
@@ -247,7 +247,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpu_load", "GPULOAD", "sum over the GPUs: 2.00 is two fully busy; 1.20? is without those that did not say",
-        text=lambda row: gpu_load_words(row.figures),
+        text=lambda row: gpu_load_text(row.figures),
         value=lambda row: row.figures.gpu_load if row.figures.gpus != 0 else None,
         plain=_gpu_load_plain,
         field="gpu_load5", raw=lambda row: None if row.figures.partial_gpu_load else row.figures.gpu_load,
@@ -263,7 +263,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gmem", "GMEM", "GPU memory in use, of all its GPUs, in percent",
-        text=lambda row: _gpu_only(percent_words(gpu_memory_percent(row)), row),
+        text=lambda row: _gpu_only(percent_text(gpu_memory_percent(row)), row),
         value=gpu_memory_percent,
         outputs=_DASHBOARD,
         bar=lambda row: share(gpu_memory_percent(row)),
@@ -271,9 +271,9 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpumem_used", "GPUMEM", "GPU memory in use / all of it, GB",
-        text=lambda row: of_words(gpu_memory_words(row.figures)),
+        text=lambda row: of_text(gpu_memory_text(row.figures)),
         value=lambda row: gb(row.figures.gpu_memory_used_mib) if row.figures.gpus != 0 else None,
-        triple=lambda row: gpu_memory_words(row.figures), plain=_gpu_memory_plain,
+        triple=lambda row: gpu_memory_text(row.figures), plain=_gpu_memory_plain,
         field="gpu_memory_used_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_used_mib),
         unit="GB", twin="gmem", right=True, least=8, most=12, goes=7, letter=partial(_letter, "v"), sorts_down=True,
     ),
@@ -304,7 +304,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "all_cores", "ALLCORES", "CPUs of the node, as Slurm counts them",
-        text=lambda row: core_words(row.figures)[0],
+        text=lambda row: core_text(row.figures)[0],
         value=lambda row: row.figures.cpus,
         field="cpus",
         outputs=_VALUES_TOO,
@@ -312,7 +312,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "cores_free", "COREFREE", "CPUs that no job has and one could have",
-        text=lambda row: core_words(row.figures)[2],
+        text=lambda row: core_text(row.figures)[2],
         value=lambda row: row.figures.cpus_free,
         field="cpus_free",
         outputs=_VALUES_TOO,
@@ -320,7 +320,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "all_memory", "ALLMEM", "host memory of the node, GB",
-        text=lambda row: memory_words(row.figures.memory_mib, row.figures.memory_used_mib)[0],
+        text=lambda row: memory_text(row.figures.memory_mib, row.figures.memory_used_mib)[0],
         value=lambda row: gb(row.figures.memory_mib),
         field="memory_mib", raw=lambda row: row.figures.memory_mib,
         outputs=_VALUES_TOO,
@@ -328,7 +328,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "memory_free", "MEMFREE", "host memory that nobody uses, but for page cache, GB",
-        text=lambda row: memory_words(row.figures.memory_mib, row.figures.memory_used_mib)[2],
+        text=lambda row: memory_text(row.figures.memory_mib, row.figures.memory_used_mib)[2],
         value=lambda row: gb(row.figures.memory_free_mib),
         field="memory_free_mib", raw=lambda row: row.figures.memory_free_mib,
         outputs=_VALUES_TOO,
@@ -336,7 +336,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "all_gpus", "ALLGPUS", "GPUs of the node",
-        text=lambda row: _gpu_only(gpu_count_words(row.figures)[0], row),
+        text=lambda row: _gpu_only(gpu_count_text(row.figures)[0], row),
         value=lambda row: row.figures.gpus,
         field="gpus",
         outputs=_VALUES_TOO,
@@ -344,14 +344,14 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpus_free", "GPUFREE", "GPUs that no job has and one could have",
-        text=lambda row: _gpu_only(gpu_count_words(row.figures)[2], row),
+        text=lambda row: _gpu_only(gpu_count_text(row.figures)[2], row),
         value=lambda row: row.figures.gpus_free,
         outputs=_VALUES_TOO,
         right=True, goes=20, shown=False, sorts_down=True,
     ),
     Column(
         "all_gpumem", "ALLGPUMEM", "GPU memory of the node, GB",
-        text=lambda row: gpu_memory_words(row.figures)[0],
+        text=lambda row: gpu_memory_text(row.figures)[0],
         value=lambda row: gb(row.figures.gpu_memory_mib) if row.figures.gpus != 0 else None,
         field="gpu_memory_mib", raw=lambda row: row.figures.gpu_memory_mib,
         outputs=_VALUES_TOO,
@@ -359,7 +359,7 @@ COLUMNS: tuple[Column[NodeRow], ...] = (
     ),
     Column(
         "gpumem_free", "GPUMEMFREE", "GPU memory that nobody uses, GB",
-        text=lambda row: gpu_memory_words(row.figures)[2],
+        text=lambda row: gpu_memory_text(row.figures)[2],
         value=lambda row: gb(row.figures.gpu_memory_free_mib) if row.figures.gpus != 0 else None,
         field="gpu_memory_free_mib", raw=lambda row: _unless_partial(row, row.figures.gpu_memory_free_mib),
         outputs=_VALUES_TOO,

@@ -12,11 +12,11 @@ from ..text import (
     gb,
     gigabytes,
     known,
-    load_words,
+    load_text,
     named,
     share,
 )
-from ..text import percent as percent_words
+from ..text import percent as percent_text
 from . import gpus
 from .base import EVERYWHERE, Column, Output, Raw
 
@@ -73,7 +73,7 @@ def load_percent(row: SlotRow) -> float | None:
 
 def load(row: SlotRow) -> str:
     """In percent."""
-    return NONE if row.kind == "slot" and row.process is None else percent_words(load_percent(row))
+    return NONE if row.kind == "slot" and row.process is None else percent_text(load_percent(row))
 
 
 def memory_mib(row: SlotRow) -> int | None:
@@ -180,7 +180,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
     ),
     Column(
         "mem", "MEM", "GPU memory in percent of what it may have: of a GPU all of it, of a task its cap",
-        text=lambda row: NONE if row.kind == "slot" and row.process is None else percent_words(memory_percent(row)),
+        text=lambda row: NONE if row.kind == "slot" and row.process is None else percent_text(memory_percent(row)),
         value=memory_percent,
         outputs=_DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
@@ -213,7 +213,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
     ),
     Column(
         "cpu", "CPU", "cores in use",
-        text=lambda row: NONE if row.process is None else load_words(row.process.process.cpu_cores),
+        text=lambda row: NONE if row.process is None else load_text(row.process.process.cpu_cores),
         value=partial(_told, "cpu_cores"),
         field="cpu_cores",
         outputs=_NOT_PLAIN,
@@ -257,7 +257,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
     ),
     Column(
         "sm", "SM", "share of the time in which its kernels ran, since the sample before",
-        text=lambda row: percent_words(load_percent(row)),
+        text=lambda row: percent_text(load_percent(row)),
         value=load_percent,
         field="sm_percent", outputs=frozenset({"table", "values"}), unit="%", right=True,
     ),

@@ -8,7 +8,7 @@ from ..text import (
     NONE,
     UNKNOWN,
     named,
-    of_words,
+    of_text,
     summed_count,
 )
 from .base import Column
@@ -73,7 +73,7 @@ COLUMNS: tuple[Column[UserRow], ...] = (
     _carried.cpu("CPU time in percent of the CPUs that the user has; 88%? as that of the GPUs"),
     Column(
         "cores", "CORES", "CPUs in use / CPUs that the user's jobs have",
-        text=lambda row: NONE if row.is_waiting else of_words(
+        text=lambda row: NONE if row.is_waiting else of_text(
             (
                 UNKNOWN if row.cpus is None else str(row.cpus),
                 UNKNOWN if row.cpu.value is None else f"{row.cpu.value:.0f}{UNKNOWN if row.cpu.partial else ''}",

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 
 from ...core import terminal
-from ...core.text import span_words
+from ...core.text import span_text
 from ..rules import flags as flagging
 from ..rules import idle
 from ..rules.node_rows import NodeRow
 from ..snapshot import Advice, Survey
 from ..text import (
     UNKNOWN,
-    count_words,
+    count_text,
     fold,
     is_or_are,
     why_silent,
@@ -74,7 +74,7 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
     if hidden:
         count = sum(node.snapshot.hidden_gpus for node in whole.nodes if node.snapshot is not None)
         said.append(
-            f"{count_words(count, 'GPU')} on {fold(hidden)} {is_or_are(count)} used by others only and not shown"
+            f"{count_text(count, 'GPU')} on {fold(hidden)} {is_or_are(count)} used by others only and not shown"
         )
     said += _problems(survey)
     said += _idle_gpus(survey)
@@ -84,12 +84,12 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
         said.append("; ".join(meanings))
     if view.gpus or view.detail:
         said += _gpu_load_note(rows)
-    said.append(_source_words(whole))
+    said.append(_source_text(whole))
     said += [terminal.safe(note) for note in whole.notes]
-    return said + _advice_words(view.advice, view.advice_lines)
+    return said + _advice_text(view.advice, view.advice_lines)
 
 
-def _advice_words(found: Sequence[Advice], most: int) -> list[str]:
+def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
     """A line for each job, those first that should be changed."""
     ordered = sorted(found, key=lambda advice: ORDER.index(advice.verdict))
     said = [
@@ -97,7 +97,7 @@ def _advice_words(found: Sequence[Advice], most: int) -> list[str]:
         for advice in ordered[:most]
     ]
     left = len(found) - most
-    return [*said, f"advice for {count_words(left, 'more job')}: llload --advise"] if left > 0 else said
+    return [*said, f"advice for {count_text(left, 'more job')}: llload --advise"] if left > 0 else said
 
 
 def silence(survey: Survey) -> list[str]:
@@ -136,7 +136,7 @@ def _idle_gpus(survey: Survey) -> list[str]:
     """Return a line for each job that leaves GPUs idle, the worst first."""
     found = [terminal.safe(said) for said in idle.sentences(survey)]
     left = len(found) - IDLE_LINES
-    return [*found[:IDLE_LINES], f"... and {count_words(left, 'more job')} with idle GPUs"] if left > 0 else found
+    return [*found[:IDLE_LINES], f"... and {count_text(left, 'more job')} with idle GPUs"] if left > 0 else found
 
 
 def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
@@ -146,7 +146,7 @@ def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
         return []
     by = {one.gpu_load_by for one in known}
     spans = [one.gpu_load_over_s for one in known]
-    shortest, longest = span_words(min(spans)), span_words(max(spans))
+    shortest, longest = span_text(min(spans)), span_text(max(spans))
     over = f"mean over {shortest if shortest == longest else f'{shortest} to {longest}'}"
     if by == {"util"}:
         return [f"GPU LOAD: utilisation (an upper bound of SM activity), {over}"]
@@ -154,17 +154,17 @@ def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
     return [f"GPU LOAD: SM activity, {over}{rest}"]
 
 
-def _source_words(survey: Survey) -> str:
+def _source_text(survey: Survey) -> str:
     said = [f"source: {survey.source}"]
     ages = [survey.taken - node.snapshot.taken for node in survey.nodes if node.snapshot is not None]
     if ages:
         oldest = max(ages)
-        said.append(f"figures up to {span_words(max(0.0, oldest))} old{' (OLD)' if oldest > STALE_S else ''}")
+        said.append(f"figures up to {span_text(max(0.0, oldest))} old{' (OLD)' if oldest > STALE_S else ''}")
         if min(ages) < -STALE_S:
-            said.append(f"a node's clock is {span_words(-min(ages))} ahead")
+            said.append(f"a node's clock is {span_text(-min(ages))} ahead")
     if survey.jobs_taken is not None:
         since = max(0.0, survey.taken - survey.jobs_taken)
-        said.append(f"Slurm asked {span_words(since)} ago" + (" (OLD)" if since > 3 * STALE_S else ""))
+        said.append(f"Slurm asked {span_text(since)} ago" + (" (OLD)" if since > 3 * STALE_S else ""))
     else:
         said.append("without Slurm")
     return "; ".join(said)

@@ -16,7 +16,7 @@ from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
 from ..text import (
     Triple,
-    count_words,
+    count_text,
     cut,
     filled,
     wrapped,
@@ -64,7 +64,7 @@ def fitted(survey: Survey, view: View, width: int, height: int | None) -> list[s
         shown = _first(survey, height)
     while True:
         cut = len(shown.nodes) < len(survey.nodes)
-        said = f"{count_words(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
+        said = f"{count_text(len(survey.nodes) - len(shown.nodes), 'more node')}: a taller terminal, --sort or -t N"
         lines = as_lines(shown, replace(view, more=said if cut else "", whole=view.whole or survey), width)
         if len(lines) > height and len(view.advice) > 1 < view.advice_lines:
             view = replace(view, advice_lines=1)  # nodes are what was asked for
@@ -163,7 +163,7 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
         if place and view.color and rows[place - 1].worst:
             line = f"{_PAINT[rows[place - 1].worst]}{line}{_OFF}"
         lines.append(line)
-    left_out = [word for word in shape.left_out if view.gpus or word != "GPUS"]
+    left_out = [heading for heading in shape.left_out if view.gpus or heading != "GPUS"]
     return lines, left_out
 
 

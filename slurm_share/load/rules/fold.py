@@ -1,7 +1,7 @@
 """From what is seen now and what was seen before to a Snapshot: rates, windows, peaks and sums.
 
 `fold` is a step of a walk: it takes what is known of the past and gives the next one, which can be kept over a restart
-of the sampler (`past.py`): clocks are the kernel's monotonic one, so that a clock that is set moves nothing, and
+of the sampler (`history.py`): clocks are the kernel's monotonic one, so that a clock that is set moves nothing, and
 counters of another boot are not taken up.
 """
 
@@ -28,8 +28,8 @@ from ..snapshot import (
 )
 from . import windows
 from .gpu_time import GpuTime
+from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
-from .past import GpuPast, Held, Past, ProcessPast, Stay
 from .sums import (
     ONE_SAMPLE,
     SHORTEST_S,
@@ -52,34 +52,36 @@ _SOMEBODY = -1
 """In the place of a uid: a process that is there and cannot be looked at (hidepid)."""
 
 
-def fold(so_far: Past, host: HostNow, driver: DriverNow, node: str, version: str = "") -> tuple[Past, Snapshot]:
+def fold(
+    so_far: NodeHistory, host: HostNow, driver: DriverNow, node: str, version: str = ""
+) -> tuple[NodeHistory, Snapshot]:
     """The past with this sample in it, and the Snapshot of now."""
     now = host.at
     if so_far.boot_id != host.boot_id or (so_far.at is not None and so_far.at > now):
-        so_far = Past()
+        so_far = NodeHistory()
     dt = None if so_far.at is None else now - so_far.at
     if dt is not None and dt < SHORTEST_S:
         dt = None
     watched = 0.0 if dt is None or dt > GAP_S else dt
     gpus = {gpu.uuid: gpu for gpu in driver.gpus}
-    processes, pasts = _processes(so_far, host, gpus, now, dt)
-    gpu_pasts = _gpu_pasts(so_far, host, gpus.values(), now, dt)
-    on_gpus = GpuTime(gpus, gpu_pasts, processes, frozenset(host.hidden), now)
-    jobs, job_pasts = fold_jobs(so_far, host, processes, on_gpus, now, dt, watched)
+    processes, histories = _processes(so_far, host, gpus, now, dt)
+    gpu_histories = _gpu_histories(so_far, host, gpus.values(), now, dt)
+    on_gpus = GpuTime(gpus, gpu_histories, processes, frozenset(host.hidden), now)
+    jobs, job_histories = fold_jobs(so_far, host, processes, on_gpus, now, dt, watched)
     unknown = dict(host.unknown)
     cpu_cores = rate(host.busy_s, so_far.busy_s, dt)
     if cpu_cores is None:
         unknown.setdefault("cpu_cores", ONE_SAMPLE)
     if driver.version is None:
         unknown["driver"] = driver.problems[0] if driver.problems else "the driver does not say"
-    so_far = Past(
+    so_far = NodeHistory(
         boot_id=host.boot_id,
         at=now,
         busy_s=host.busy_s,
         measured_s=so_far.measured_s + watched,
-        gpus=gpu_pasts,
-        processes=pasts,
-        jobs=job_pasts,
+        gpus=gpu_histories,
+        processes=histories,
+        jobs=job_histories,
     )
     return so_far, Snapshot(
         node=node,
@@ -94,7 +96,7 @@ def fold(so_far: Past, host: HostNow, driver: DriverNow, node: str, version: str
         cpu_cores=cpu_cores,
         memory_total_mib=host.memory_total_mib,
         memory_used_mib=host.memory_used_mib,
-        gpus=tuple(_gpu(gpu, gpu_pasts.get(gpu.uuid, GpuPast()), host, now, dt) for gpu in driver.gpus),
+        gpus=tuple(_gpu(gpu, gpu_histories.get(gpu.uuid, GpuHistory()), host, now, dt) for gpu in driver.gpus),
         processes=processes,
         jobs=jobs,
         users=_users(processes, jobs, on_gpus),
@@ -106,28 +108,30 @@ def fold(so_far: Past, host: HostNow, driver: DriverNow, node: str, version: str
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
-def _gpu_pasts(so_far: Past, host: HostNow, gpus: Iterable[GpuNow], now: float, dt: float | None) -> dict[str, GpuPast]:
+def _gpu_histories(
+    so_far: NodeHistory, host: HostNow, gpus: Iterable[GpuNow], now: float, dt: float | None
+) -> dict[str, GpuHistory]:
     # MPS's own processes may be root's, and stay when the user's have gone.
     owners = {one.pid: one.uid for one in host.processes if not one.name.startswith(MPS_NAME)}
     owners |= dict.fromkeys(host.hidden, _SOMEBODY)
     found = {
-        uuid: past
-        for uuid, past in so_far.gpus.items()
+        uuid: history
+        for uuid, history in so_far.gpus.items()
         if not all(
-            windows.is_over(series, now) for one in WINDOWED if (series := getattr(past, one.windows)) is not None
+            windows.is_over(series, now) for one in WINDOWED if (series := getattr(history, one.windows)) is not None
         )
     }
     for gpu in gpus:
-        past = so_far.gpus.get(gpu.uuid, GpuPast())
+        history = so_far.gpus.get(gpu.uuid, GpuHistory())
         if dt is not None:
             stands_for = min(dt, GAP_S)
             longer = {
-                one.windows: windows.add(getattr(past, one.windows) or Series(), now, stands_for, one.now(gpu))
+                one.windows: windows.add(getattr(history, one.windows) or Series(), now, stands_for, one.now(gpu))
                 for one in WINDOWED
             }
-            past = GpuPast(stays=past.stays, **longer)
+            history = GpuHistory(stays=history.stays, **longer)
         there = {owners[process.pid] for process in gpu.processes or () if process.pid in owners}
-        found[gpu.uuid] = msgspec.structs.replace(past, stays=_stays(past.stays, there, now))
+        found[gpu.uuid] = msgspec.structs.replace(history, stays=_stays(history.stays, there, now))
     return found
 
 
@@ -137,9 +141,9 @@ def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[
     return found or {uid: stay for uid, stay in stays.items() if now - stay.at <= KEPT_S}
 
 
-def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None) -> GpuLoad:
+def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float | None) -> GpuLoad:
     unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_percent")}
-    means = _means(past, now)
+    means = _means(history, now)
     for one in WINDOWED:
         if means[one.windows] is None:
             unknown[one.json] = next((unknown[key] for key in one.unknown if unknown.get(key)), ONE_SAMPLE)
@@ -158,29 +162,31 @@ def _gpu(gpu: GpuNow, past: GpuPast, host: HostNow, now: float, dt: float | None
         "clients": None if gpu.processes is None else len(listed),
         "others_mib": sum(process.memory_used_mib or 0 for process in listed if process.pid in hidden),
         "users": tuple(
-            GpuUser(uid=uid, **_means(past, now, stay.since)) for uid, stay in past.stays.items() if uid != _SOMEBODY
+            GpuUser(uid=uid, **_means(history, now, stay.since))
+            for uid, stay in history.stays.items()
+            if uid != _SOMEBODY
         ),
-        "unused_s": None if listed or gpu.processes is None else _unused_s(past, now),
+        "unused_s": None if listed or gpu.processes is None else _unused_s(history, now),
         "unknown": unknown,
     }
     return GpuLoad(**known)
 
 
-def _means(past: GpuPast, now: float, since: float = -math.inf) -> dict[str, Means | None]:
+def _means(history: GpuHistory, now: float, since: float = -math.inf) -> dict[str, Means | None]:
     """The windows of GpuLoad and GpuUser, by the field's name."""
     return {
-        one.windows: None if (series := getattr(past, one.windows)) is None else windows.means(series, now, since)
+        one.windows: None if (series := getattr(history, one.windows)) is None else windows.means(series, now, since)
         for one in WINDOWED
     }
 
 
-def _unused_s(past: GpuPast, now: float) -> float:
+def _unused_s(history: GpuHistory, now: float) -> float:
     """Return the seconds for which a GPU that is free now has been free, at most those for which it was measured."""
     measured = max(
-        (means.over_s for means in _means(past, now).values() if means is not None),
+        (means.over_s for means in _means(history, now).values() if means is not None),
         default=0.0,
     )
-    left = max((stay.at for stay in past.stays.values()), default=None)
+    left = max((stay.at for stay in history.stays.values()), default=None)
     return measured if left is None else min(measured, max(0.0, now - left))
 
 
@@ -188,8 +194,8 @@ def _unused_s(past: GpuPast, now: float) -> float:
 
 
 def _processes(
-    so_far: Past, host: HostNow, gpus: Mapping[str, GpuNow], now: float, dt: float | None
-) -> tuple[tuple[ProcessLoad, ...], dict[int, ProcessPast]]:
+    so_far: NodeHistory, host: HostNow, gpus: Mapping[str, GpuNow], now: float, dt: float | None
+) -> tuple[tuple[ProcessLoad, ...], dict[int, ProcessHistory]]:
     on: dict[int, list[tuple[GpuNow, int | None]]] = {}
     for gpu in gpus.values():
         for listed in gpu.processes or ():
@@ -201,17 +207,17 @@ def _processes(
     }
     owners = {job.job: job.uid for job in host.jobs}
     # A process of a GPU that does not answer in this round is not gone: what is known of it is kept a while.
-    pasts = {pid: past for pid, past in so_far.processes.items() if now - past.at <= GAP_S}
+    histories = {pid: history for pid, history in so_far.processes.items() if now - history.at <= GAP_S}
     found = []
     for process in host.processes:
-        past = pasts.get(process.pid)
-        if past is not None and past.start_ticks != process.start_ticks:
-            past = None  # the number has been given to another
+        history = histories.get(process.pid)
+        if history is not None and history.start_ticks != process.start_ticks:
+            history = None  # the number has been given to another
         unknown = dict(process.unknown)
         held: dict[str, Held] = {}
         shown = []
         for gpu, memory_mib in on.get(process.pid, ()):
-            before = Held() if past is None else past.gpus.get(gpu.uuid, Held())
+            before = Held() if history is None else history.gpus.get(gpu.uuid, Held())
             sm = None
             sm_at, sm_was = before.sm_at, before.sm_percent
             if gpu.uuid in used:
@@ -230,16 +236,16 @@ def _processes(
                 unknown["gpus.memory_mib"] = "the driver does not say"
             held[gpu.uuid] = Held(peak, sm_was, sm_at)
             shown.append(OnGpu(uuid=gpu.uuid, memory_mib=memory_mib, peak_mib=peak, sm_percent=sm))
-        since = None if past is None or dt is None else now - past.at
-        cpu_cores = None if past is None else rate(process.cpu_s, past.cpu_s, since)
+        since = None if history is None or dt is None else now - history.at
+        cpu_cores = None if history is None else rate(process.cpu_s, history.cpu_s, since)
         if cpu_cores is None:
             unknown["cpu_cores"] = ONE_SAMPLE
         if process.memory_mib is None:
             unknown["memory_mib"] = "the kernel does not say"
-        gone = {} if past is None else {uuid: one for uuid, one in past.gpus.items() if uuid not in held}
-        pasts[process.pid] = ProcessPast(process.start_ticks, now, process.cpu_s, {**gone, **held})
+        gone = {} if history is None else {uuid: one for uuid, one in history.gpus.items() if uuid not in held}
+        histories[process.pid] = ProcessHistory(process.start_ticks, now, process.cpu_s, {**gone, **held})
         found.append(_process(process, tuple(shown), cpu_cores, owners, unknown))
-    return tuple(found), pasts
+    return tuple(found), histories
 
 
 def _process(
@@ -251,7 +257,7 @@ def _process(
 ) -> ProcessLoad:
     """A job is believed where it is the process's own user's; the process's own word only for a job that is here."""
     owner = None if process.job is None else owners.get(process.job)
-    believed = owner == process.uid or (owner is None and not process.own_word)
+    believed = owner == process.uid or (owner is None and not process.is_own_claim)
     return ProcessLoad(
         pid=process.pid,
         start_ticks=process.start_ticks,

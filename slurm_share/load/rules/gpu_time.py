@@ -8,7 +8,7 @@ from ...mps.records import MPS_NAME
 from ...node.readings import GpuNow
 from ..snapshot import OnGpu, ProcessLoad
 from . import windows
-from .past import GpuPast
+from .history import GpuHistory
 
 
 class GpuTime:
@@ -18,13 +18,13 @@ class GpuTime:
     def __init__(
         self,
         gpus: Mapping[str, GpuNow],
-        pasts: Mapping[str, GpuPast],
+        histories: Mapping[str, GpuHistory],
         processes: Sequence[ProcessLoad],
         hidden: Collection[int],
         now: float,
     ) -> None:
         """`hidden`: pids on GPUs that cannot be looked at."""
-        self._gpus, self._pasts, self._hidden, self._now = gpus, pasts, hidden, now
+        self._gpus, self._histories, self._hidden, self._now = gpus, histories, hidden, now
         self._there: dict[str, list[tuple[int, OnGpu]]] = {}
         for process in processes:
             if not process.name.startswith(MPS_NAME):
@@ -40,7 +40,7 @@ class GpuTime:
         """The same of all processes of a user, on each GPU since the user came to it."""
 
         def since(uuid: str) -> float | None:
-            stay = self._pasts[uuid].stays.get(uid) if uuid in self._pasts else None
+            stay = self._histories[uuid].stays.get(uid) if uuid in self._histories else None
             return None if stay is None else stay.since
 
         return self._sum(processes, since)
@@ -56,10 +56,10 @@ class GpuTime:
         return total / 100
 
     def _load(self, uuid: str, since: float | None) -> float | None:
-        past, gpu = self._pasts.get(uuid), self._gpus.get(uuid)
-        if past is not None:
+        history, gpu = self._histories.get(uuid), self._gpus.get(uuid)
+        if history is not None:
             begin = float("-inf") if since is None else since
-            for series in (past.sm_percent_windows, past.utilization_percent_windows):
+            for series in (history.sm_percent_windows, history.utilization_percent_windows):
                 found = None if series is None else windows.means(series, self._now, begin)
                 if found is not None:
                     return found.m5

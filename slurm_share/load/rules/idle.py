@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ...core import nodelist
 from ...core.errors import UsageError
-from ...core.text import span_words
+from ...core.text import span_text
 from ...slurm.records import QueuedJob
 from ..snapshot import (
     GpuLoad,
@@ -87,7 +87,7 @@ def is_idle(gpu: GpuLoad, job_runs_s: float | None) -> tuple[bool | None, str]:
         return None, gpu.unknown.get("utilization") or "the driver does not say"
     if _least(means) >= HELD_IDLE:
         return False, ""
-    return None, f"measured for {span_words(means.over_s)} of 10 min"
+    return None, f"measured for {span_text(means.over_s)} of 10 min"
 
 
 def _least(means: Means) -> float:

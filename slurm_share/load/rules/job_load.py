@@ -11,12 +11,12 @@ from ...node.readings import HostNow, JobNow, ProcessNow
 from ..snapshot import JobLoad, ProcessLoad
 from . import windows
 from .gpu_time import GpuTime
-from .past import JobPast, Past
+from .history import JobHistory, NodeHistory
 from .sums import ONE_SAMPLE, add_up, first_known, most, uuids
 
 KEPT_S = windows.KEPT_S
 """A job that has no process here is remembered so long: it may be between two steps."""
-MAX_SEATS = 1024
+MAX_TASKS = 1024
 """Tasks of a job that are told apart when they come again; with more, one that comes again late counts as another."""
 MAX_GONE = 256
 """Jobs that are remembered though they are not here."""
@@ -30,14 +30,14 @@ class _Member(Struct, frozen=True):
 
 
 def fold_jobs(
-    so_far: Past,
+    so_far: NodeHistory,
     host: HostNow,
     processes: tuple[ProcessLoad, ...],
     on_gpus: GpuTime,
     now: float,
     dt: float | None,
     watched: float,
-) -> tuple[tuple[JobLoad, ...], dict[int, JobPast]]:
+) -> tuple[tuple[JobLoad, ...], dict[int, JobHistory]]:
     """The jobs of now and what is to be remembered of them. `on_gpus`: what the GPUs did. `dt`: since the look before,
     `watched`: of that, what counts as seen."""
     members: dict[int, list[_Member]] = {}
@@ -51,41 +51,41 @@ def fold_jobs(
             why = "no step of the job is on this node"
             unknown = {"cpu_cores": why, "memory_mib": why, "memory_kills": why}
             present[number] = JobNow(job=number, uid=first.uid, user=first.user, unknown=unknown)
-    pasts = _kept(so_far.jobs, present, now)
+    histories = _kept(so_far.jobs, present, now)
     found = []
     for number in sorted(present):
         job = present[number]
-        past = pasts.get(number)
-        if past is not None and past.uid != job.uid:
-            past = None  # Slurm's numbers have begun anew
+        history = histories.get(number)
+        if history is not None and history.uid != job.uid:
+            history = None  # Slurm's numbers have begun anew
         own = [member for member in members.get(number, []) if member.shown.uid == job.uid]
-        load, pasts[number] = _job(job, past, own, on_gpus, so_far.at, now, dt, watched)
+        load, histories[number] = _job(job, history, own, on_gpus, so_far.at, now, dt, watched)
         found.append(load)
-    return tuple(found), pasts
+    return tuple(found), histories
 
 
-def _kept(jobs: Mapping[int, JobPast], present: Mapping[int, JobNow], now: float) -> dict[int, JobPast]:
-    gone = sorted(((past.at, job) for job, past in jobs.items() if job not in present), reverse=True)
+def _kept(jobs: Mapping[int, JobHistory], present: Mapping[int, JobNow], now: float) -> dict[int, JobHistory]:
+    gone = sorted(((history.at, job) for job, history in jobs.items() if job not in present), reverse=True)
     keep = {job for at, job in gone[:MAX_GONE] if now - at <= KEPT_S}
-    return {job: past for job, past in jobs.items() if job in present or job in keep}
+    return {job: history for job, history in jobs.items() if job in present or job in keep}
 
 
 def _job(
     job: JobNow,
-    past: JobPast | None,
+    history: JobHistory | None,
     members: list[_Member],
     on_gpus: GpuTime,
     last: float | None,
     now: float,
     dt: float | None,
     watched: float,
-) -> tuple[JobLoad, JobPast]:
+) -> tuple[JobLoad, JobHistory]:
     unknown = dict(job.unknown)
-    before = JobPast(uid=job.uid, at=now, since=now) if past is None else past
+    before = JobHistory(uid=job.uid, at=now, since=now) if history is None else history
     cpu_cores = None
     # Only over the round just gone: what it used while it was not looked at is nobody's rate.
-    if past is not None and dt is not None and past.at == last:
-        cpu_cores = _job_rate(job.cpu_s, past.cpu_s, dt)
+    if history is not None and dt is not None and history.at == last:
+        cpu_cores = _job_rate(job.cpu_s, history.cpu_s, dt)
     if cpu_cores is None:
         unknown.setdefault("cpu_cores", ONE_SAMPLE)
     cpu = before.cpu_cores_windows
@@ -100,25 +100,25 @@ def _job(
         kills_seen = job.memory_kills
 
     tasks = [member for member in members if not member.shown.name.startswith(MPS_NAME)]
-    seats: dict[str, list[_Member]] = {}
+    by_task: dict[str, list[_Member]] = {}
     for member in tasks:
-        seats.setdefault(member.read.seat or f"pid {member.shown.pid}", []).append(member)
+        by_task.setdefault(member.read.task_key or f"pid {member.shown.pid}", []).append(member)
     peak, host_peak = before.peak_mib, before.host_peak_mib
     untold = False
-    for sitting in seats.values():
-        memory = add_up(on.memory_mib for member in sitting for on in member.shown.gpus)
+    for of_task in by_task.values():
+        memory = add_up(on.memory_mib for member in of_task for on in member.shown.gpus)
         untold = untold or memory is None
         peak = most(peak, memory)
-        host_peak = most(host_peak, add_up(member.read.own_mib for member in sitting))
+        host_peak = most(host_peak, add_up(member.read.own_mib for member in of_task))
     host_mean = before.host_mean_mib
-    if seats and job.memory_mib is not None and len(seats) >= before.at_once:
+    if by_task and job.memory_mib is not None and len(by_task) >= before.at_once:
         # The largest has no less than the mean; so what they hold in other processes and in /dev/shm counts, too. With
         # fewer tasks than there were, what is there is not theirs alone: it was made by all, or is made for those to
         # come.
-        mean = job.memory_mib // len(seats)
-        host_mean = mean if len(seats) > before.at_once else most(host_mean, mean)
-    new = [seat for seat in seats if seat not in before.seats]
-    known_seats = (*(seat for seat in before.seats if seat not in seats), *seats)[-MAX_SEATS:]
+        mean = job.memory_mib // len(by_task)
+        host_mean = mean if len(by_task) > before.at_once else most(host_mean, mean)
+    new = [task_key for task_key in by_task if task_key not in before.task_keys]
+    known_tasks = (*(task_key for task_key in before.task_keys if task_key not in by_task), *by_task)[-MAX_TASKS:]
 
     gpu_memory = add_up(on.memory_mib for member in members for on in member.shown.gpus)
     gpu_load = on_gpus.of([member.shown for member in members], before.since)
@@ -140,8 +140,8 @@ def _job(
             unknown[field] = (
                 "its tasks' environment is for their user and root to read" if closed else "no task here says so"
             )
-    measured_s = before.measured_s + (watched if past is not None else 0.0)
-    after = JobPast(
+    measured_s = before.measured_s + (watched if history is not None else 0.0)
+    after = JobHistory(
         uid=job.uid,
         at=now,
         cpu_s=job.cpu_s,
@@ -151,9 +151,9 @@ def _job(
         peak_mib=peak,
         host_peak_mib=host_peak,
         host_mean_mib=host_mean,
-        seats=known_seats,
+        task_keys=known_tasks,
         measured=before.measured + len(new),
-        at_once=max(before.at_once, len(seats)),
+        at_once=max(before.at_once, len(by_task)),
         measured_s=measured_s,
         since=before.since,
     )
@@ -163,7 +163,7 @@ def _job(
         user=job.user,
         share=shares,
         slots=slots,
-        tasks=len(seats),
+        tasks=len(by_task),
         gpus=uuids(member.shown for member in members),
         gpu_memory_mib=None if gpu_memory is None else int(gpu_memory),
         gpu_load=gpu_load,

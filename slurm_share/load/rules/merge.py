@@ -16,29 +16,29 @@ from ..snapshot import GpuLoad, JobLoad, ProcessLoad, Snapshot, UserLoad
 from . import sums
 
 
-def merge(looks: Sequence[Snapshot]) -> Snapshot:
+def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
     """The newest one, with what only the others see. They are of one node, and there is at least one."""
-    newest, *others = sorted(looks, key=lambda look: -look.taken)
+    newest, *others = sorted(snapshots, key=lambda snapshot: -snapshot.taken)
     if not others:
         return newest
     gpus: dict[str, GpuLoad] = {}
     fresh: list[tuple[Snapshot, frozenset[str]]] = []
-    for look in (newest, *others):
-        new = frozenset(gpu.uuid for gpu in look.gpus) - gpus.keys()
-        gpus.update((gpu.uuid, gpu) for gpu in look.gpus if gpu.uuid in new)
-        fresh.append((look, new))
-    adding = [(look, new) for look, new in fresh[1:] if new]
+    for snapshot in (newest, *others):
+        new = frozenset(gpu.uuid for gpu in snapshot.gpus) - gpus.keys()
+        gpus.update((gpu.uuid, gpu) for gpu in snapshot.gpus if gpu.uuid in new)
+        fresh.append((snapshot, new))
+    adding = [(snapshot, new) for snapshot, new in fresh[1:] if new]
     if not adding:
         return newest
     return replace(
         newest,
-        driver=next((look.driver for look in (newest, *others) if look.driver), None),
+        driver=next((snapshot.driver for snapshot in (newest, *others) if snapshot.driver), None),
         gpus=_renumbered(gpus.values()),
         processes=_processes(newest, adding),
         jobs=_jobs(newest, adding),
         users=_users(newest, adding),
         hidden_gpus=max(0, newest.hidden_gpus - sum(len(new) for _, new in adding)),
-        problems=tuple(dict.fromkeys(one for look in (newest, *others) for one in look.problems)),
+        problems=tuple(dict.fromkeys(one for snapshot in (newest, *others) for one in snapshot.problems)),
     )
 
 
@@ -54,8 +54,8 @@ def _renumbered(gpus: Iterable[GpuLoad]) -> tuple[GpuLoad, ...]:
 
 def _processes(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[ProcessLoad, ...]:
     found = {(one.pid, one.start_ticks): one for one in newest.processes}
-    for look, new in adding:
-        for one in look.processes:
+    for snapshot, new in adding:
+        for one in snapshot.processes:
             more = tuple(on for on in one.gpus if on.uuid in new)
             if more:
                 known = found.get((one.pid, one.start_ticks))
@@ -66,8 +66,8 @@ def _processes(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]
 
 def _jobs(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[JobLoad, ...]:
     found = {one.job: one for one in newest.jobs}
-    for look, new in adding:
-        for one in look.jobs:
+    for snapshot, new in adding:
+        for one in snapshot.jobs:
             known = found.get(one.job)
             if known is None:
                 found[one.job] = one
@@ -83,14 +83,14 @@ def _jobs(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -
 
 def _users(newest: Snapshot, adding: Sequence[tuple[Snapshot, frozenset[str]]]) -> tuple[UserLoad, ...]:
     found = {one.uid: one for one in newest.users}
-    for look, new in adding:
-        for one in look.users:
+    for snapshot, new in adding:
+        for one in snapshot.users:
             known = found.get(one.uid)
             if known is None:
                 found[one.uid] = one
             elif one.gpus and set(one.gpus) <= new:
                 seen = {process.pid for process in newest.processes if process.uid == one.uid}
-                more = {process.pid for process in look.processes if process.uid == one.uid} - seen
+                more = {process.pid for process in snapshot.processes if process.uid == one.uid} - seen
                 found[one.uid] = replace(
                     known,
                     jobs=tuple(sorted({*known.jobs, *one.jobs})),

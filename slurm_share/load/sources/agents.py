@@ -41,7 +41,7 @@ WRONG_TOKEN = "wrong token"
 NO_SAMPLE = "agent starting"
 NOT_OURS = "no agent of ours"
 CUT_OFF = "connection lost"
-_WORDS: Mapping[int, str] = {
+_MESSAGES: Mapping[int, str] = {
     errno.ECONNREFUSED: REFUSED,
     errno.EHOSTUNREACH: "unreachable",
     errno.ENETUNREACH: "unreachable",
@@ -60,7 +60,7 @@ class AgentsSource:
         self._port = settings.agents_port
         self._token = tokens.read(settings.agent_token_file, "agent_token_file")
 
-    def look(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> Answer:
         """The snapshots of all nodes that answer within `timeout_s`; the others are silent, in a few words."""
         found, silent = asyncio.run(self._ask_all(asked, timeout_s))
         notes = []
@@ -126,7 +126,7 @@ class AgentsSource:
         except socket.gaierror:
             return "no such host"
         except OSError as error:
-            return _WORDS.get(error.errno or 0, "no answer")
+            return _MESSAGES.get(error.errno or 0, "no answer")
         except UnicodeError:
             return "no such host"  # a name that no host can have
         return _answer(node, data, asked.user)
@@ -212,10 +212,10 @@ async def _exchange(addresses: list[Any], request: bytes) -> bytes:
 def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
     head, blank, body = data.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
-    words = first.split()
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+    tokens = first.split()
+    if len(tokens) < 2 or not tokens[0].startswith(b"HTTP/1.") or not tokens[1].isdigit():
         return NOT_OURS if data else CUT_OFF
-    status = int(words[1])
+    status = int(tokens[1])
     if status != 200:
         return {401: WRONG_TOKEN, 503: NO_SAMPLE}.get(status, f"{NOT_OURS} (HTTP {status})")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}

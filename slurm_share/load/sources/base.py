@@ -47,7 +47,7 @@ class Source(Protocol):
         all nodes that there are, for everybody and without details. Raises nothing, and waits for nobody."""
         ...
 
-    def look(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> Answer:
         """The newest snapshots, after at most `timeout_s`. A long-lived source answers what has come since."""
         ...
 

@@ -125,7 +125,7 @@ class Demo:
         self._nodes = frozenset(nodes)
         self._rich = count <= _BIG
 
-    def look(self, timeout_s: float = 0.0) -> Survey:
+    def read(self, timeout_s: float = 0.0) -> Survey:
         """The cluster now. Raises UsageError for a job that was not there at the first look."""
         now = self._clock()
         self._check_jobs(now)
@@ -168,8 +168,8 @@ class Demo:
         missing = sorted(wanted.difference(map(str, there)), key=natural)
         if missing:
             some = ", ".join(map(str, there[:8])) + (", ..." if len(there) > 8 else "")
-            whose = "" if self._everybody else f" of {self._user}"
-            raise UsageError(f"the demonstration has no job {missing[0]}{whose}; there are {some or 'none now'}")
+            of_user = "" if self._everybody else f" of {self._user}"
+            raise UsageError(f"the demonstration has no job {missing[0]}{of_user}; there are {some or 'none now'}")
 
     def close(self) -> None:
         """Nothing is open."""

@@ -20,14 +20,14 @@ class LocalSource:
         self._watcher = watcher or NodeWatcher(this_node(), settings)
         self.node = self._watcher.node
 
-    def look(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> Answer:
         """As Source has it. Raises UsageError where somebody else's load is wanted and the caller may not see it."""
         silent = {node: "another node" for node in asked.nodes if node != self.node}
         if self.node not in asked.nodes:
             return Answer(snapshots={}, silent=silent)
-        seen = self._watcher.look(asked.user, timeout_s)
-        trouble = self._watcher.trouble
-        notes = [f"{self.node}: sampled without the agent: {trouble}"] if trouble else []
+        seen = self._watcher.read(asked.user, timeout_s)
+        problem = self._watcher.agent_problem
+        notes = [f"{self.node}: sampled without the agent: {problem}"] if problem else []
         return Answer(snapshots={self.node: replace(seen, source=self.name)}, silent=silent, notes=notes)
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:

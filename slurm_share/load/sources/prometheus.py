@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ...core.background import Beside
+from ...core.background import BackgroundCall
 from ...core.errors import SlurmShareError, UsageError, shown
 from ...core.process import Deadline
 from ...core.settings import Settings
@@ -68,7 +68,7 @@ class PrometheusSource:
         self._headers = {"accept-encoding": "identity"}
         self._login: tuple[str, str] | None = None
         self._opened: httpx.Client | None = None
-        self._begun: Beside[Sequence[metrics.Series]] | None = None
+        self._begun: BackgroundCall[Sequence[metrics.Series]] | None = None
         if settings.prometheus_token_file:
             token = tokens.read(settings.prometheus_token_file, "prometheus_token_file", 1)
             name, colon, password = token.partition(":")
@@ -82,7 +82,7 @@ class PrometheusSource:
         that is too much only where the same server has a large one's."""
         self._client()  # whose library takes a while to load as well
         if all_lines:
-            self._begun = Beside(lambda: self._query(_ALL_LINES, timeout_s))
+            self._begun = BackgroundCall(lambda: self._query(_ALL_LINES, timeout_s))
 
     def _client(self) -> httpx.Client:
         if self._opened is None:
@@ -98,7 +98,7 @@ class PrometheusSource:
             )
         return self._opened
 
-    def look(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> Answer:
         """What the server has now. Raises SlurmShareError where it does not answer, or not as Prometheus does."""
         wanted, until = set(asked.nodes), Deadline.after(timeout_s)
         begun, self._begun = self._begun, None

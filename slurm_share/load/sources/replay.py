@@ -75,7 +75,7 @@ class Replay:
         """Go on by so many surveys, or back by a negative number; never past an end."""
         self._next, self._ahead = max(0, min(len(self._places) - 1, self._next + count)), None
 
-    def look(self, timeout_s: float = 0.0) -> Survey:
+    def read(self, timeout_s: float = 0.0) -> Survey:
         """The next survey; at the end the last one again. It says that it is a replay; where its figures came from
         stays in the snapshots. Raises StateError where the file has none any more."""
         while not self._read_ahead():
@@ -105,19 +105,19 @@ class Replay:
 
     def _check(self) -> None:
         if not self._places:
-            lost = self._lost_words() if self._lost else ""
-            raise StateError(str(self._recording.path), lost or f"holds no survey{self._skipped_words(' and ')}")
+            lost = self._lost_text() if self._lost else ""
+            raise StateError(str(self._recording.path), lost or f"holds no survey{self._skipped_text(' and ')}")
 
     def _notes(self, survey: Survey, number: int) -> list[str]:
         said = [f"recorded from {survey.source}: survey {number} of {len(self._places)}"]
-        left_out = self._skipped_words(" ")
+        left_out = self._skipped_text(" ")
         said += [f"{self._recording.path.name} has{left_out}, left out"] if left_out else []
-        return said + ([f"{self._recording.path.name} {self._lost_words()}"] if self._lost else [])
+        return said + ([f"{self._recording.path.name} {self._lost_text()}"] if self._lost else [])
 
-    def _lost_words(self) -> str:
+    def _lost_text(self) -> str:
         return f"has become shorter: {self._lost} survey{'s' * (self._lost != 1)} of it cannot be read any more"
 
-    def _skipped_words(self, before: str) -> str:
+    def _skipped_text(self, before: str) -> str:
         count = self._recording.skipped
         return f"{before}{count} line{'s' * (count != 1)} that {'are' if count != 1 else 'is'} none" if count else ""
 

@@ -167,7 +167,7 @@ class SrunSource:
         self._reader: threading.Thread | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def look(self, asked: Asked, timeout_s: float) -> Answer:
+    def read(self, asked: Asked, timeout_s: float) -> Answer:
         """As Source has it. Waits for nodes that were never heard of; of the others it answers what has come.
 
         Raises UsageError where everybody's load is wanted: this source has the caller's alone.
@@ -455,15 +455,15 @@ class SrunSource:
             )
         held = self._held_up(own)
         snapshots = {
-            node: replace(merge(looks), source=self.name) for node, looks in seen.items() if node in asked.nodes
+            node: replace(merge(several), source=self.name) for node, several in seen.items() if node in asked.nodes
         }
         notes += _unseen(own, snapshots, silent)
-        words = {
+        why_silent = {
             node: silent.get(node) or held.get(node) or "no job of yours"
             for node in asked.nodes
             if node not in snapshots
         }
-        return Answer(snapshots=snapshots, silent=words, notes=notes)
+        return Answer(snapshots=snapshots, silent=why_silent, notes=notes)
 
     def _with_silence(self, step: Step, node: str, why: str, now: float) -> str:
         """Of a node that was lost, for how long there is nothing, before what is known besides."""

@@ -24,7 +24,7 @@ _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 _FOREIGN = ("SLURM_", "SLURMD_", "SRUN_", "SPANK_", "_SLURM_SPANK_OPTION_", "PMI_", "PMIX_")
 """What a job, a step or a user's own wishes for srun leave in the environment."""
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? [0-9,-]+: (.+)")
-_OWN_WORDS = re.compile(r"([A-Za-z0-9._-]+): (there is no .+|slurm-share: .+)")
+_OUR_MESSAGE = re.compile(r"([A-Za-z0-9._-]+): (there is no .+|slurm-share: .+)")
 _UNABLE = re.compile(r"Unable to (?:create step for|confirm allocation for) job [0-9+_]+: (.+)")
 _NOT_LAUNCHED = re.compile(r"Task launch for \S+ failed on node \S+: (.+)")
 CANCELLED = "the job or its step was ended"
@@ -44,7 +44,7 @@ _SLURM_SAYS = {
 def srun_argv(step: Step, program: Sequence[str], interval_s: float, silence_s: float = SILENCE_S) -> list[str]:
     """The command that streams snapshots of a step's nodes."""
     return [
-        *small_step.beside(
+        *small_step.step_argv(
             job=step.job,
             component=step.component,
             nodes=nodelist.fold(step.nodes),
@@ -92,7 +92,7 @@ def why_ended(said: str, code: int | None) -> str:
             return MEMORY_FULL
         if found := _NOT_LAUNCHED.search(line):
             return _SLURM_SAYS.get(found[1], f"the step did not start: {shown(found[1], 80)}")
-        if found := _OWN_WORDS.match(line):
+        if found := _OUR_MESSAGE.match(line):
             return shown(found[2], 120)
     last = next((line for line in reversed(lines) if not _TASK_ENDED.match(line)), lines[-1] if lines else "")
     if code is None:
@@ -107,7 +107,7 @@ def ended_nodes(said: str) -> dict[str, str]:
     """Nodes on which the sampler has ended, and why, from what srun wrote to standard error."""
     found: dict[str, str] = {}
     for line in map(str.strip, said.splitlines()):
-        if told := _OWN_WORDS.match(line):
+        if told := _OUR_MESSAGE.match(line):
             found[told[1]] = shown(told[2], 120)
         elif ended := _TASK_ENDED.match(line):
             how = f"the sampler {shown(ended[2][:1].lower() + ended[2][1:], 60)}"

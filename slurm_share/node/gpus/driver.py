@@ -110,15 +110,15 @@ class _Session:
         try:
             self.ask("nvmlInitWithFlags", ctypes.c_uint(0))
         except _CallError as error:
-            raise DriverError("nvmlInit", self._words(error.code)) from None
+            raise DriverError("nvmlInit", self._error_text(error.code)) from None
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._library.nvmlShutdown()
         if isinstance(error, _CallError):
-            raise DriverError(error.call.partition("_v")[0], self._words(error.code)) from None
+            raise DriverError(error.call.partition("_v")[0], self._error_text(error.code)) from None
 
-    def _words(self, code: int) -> str:
+    def _error_text(self, code: int) -> str:
         if code in _ERRORS:
             return _ERRORS[code]
         try:

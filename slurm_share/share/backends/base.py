@@ -141,7 +141,7 @@ class BackendCheck(Struct, frozen=True):
     asks: str
     why: str
     fix: str
-    look: Callable[[Known, Health], Sequence[Verdict]]
+    run: Callable[[Known, Health], Sequence[Verdict]]
 
 
 class Backend(ABC):

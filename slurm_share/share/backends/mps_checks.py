@@ -21,15 +21,15 @@ from ..rules.daemons import has_job
 from .base import NOT_ASKED, BackendCheck, Health, Known
 from .mps_health import MpsOnNode
 
-Look = Callable[[Known, MpsOnNode], Sequence[Verdict]]
+CheckFunction = Callable[[Known, MpsOnNode], Sequence[Verdict]]
 
 
-def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[Look], BackendCheck]:
+def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], BackendCheck]:
     """Make the function below it a check of MPS."""
 
-    def made(look: Look) -> BackendCheck:
+    def made(run: CheckFunction) -> BackendCheck:
         def of_mps(known: Known, health: Health) -> Sequence[Verdict]:
-            return look(known, health if isinstance(health, MpsOnNode) else MpsOnNode())
+            return run(known, health if isinstance(health, MpsOnNode) else MpsOnNode())
 
         return BackendCheck(name, asks, why, fix, of_mps)
 

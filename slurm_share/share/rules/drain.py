@@ -31,7 +31,7 @@ OTHER_USER = "other-user"
 CROWDED = "crowded"
 MPS_FAILED = "mps-failed"
 STATE_FULL = "state-full-of-users-files"
-STRAY = "stray"
+NO_JOB = "stray"
 SYSTEM_PROCESS = "system-process"
 OUT_OF_TIME = "out-of-time"
 HANGS = "hook-hangs"
@@ -52,7 +52,7 @@ CAUSES = {
     CROWDED: NEVER,  # other jobs of the same user have the GPU
     MPS_FAILED: NEVER,  # the user's own MPS daemon does not start
     STATE_FULL: NEVER,  # state cannot be written, and users' files are on the same file system
-    STRAY: NEVER,  # a process of another user on a GPU that no job has: it is ended
+    NO_JOB: NEVER,  # a process of another user on a GPU that no job has: it is ended
     SYSTEM_PROCESS: NEVER,  # a process of a system user there: it is left alone
     OUT_OF_TIME: NEVER,  # clean-up takes longer than the hook may: the next hook goes on
     HANGS: NEVER,  # a hook waits for something else than the driver, such as a user's file system
@@ -116,7 +116,7 @@ def parse(text: str, boot_id: str) -> tuple[Refused, ...]:
     """Return what `render` wrote; nothing from an earlier boot, and no line that is none of `render`'s."""
     first, *lines = text.split("\n")
     found = []
-    for words in (line.split(" ") for line in lines if first == boot_id):
-        if len(words) == 3 and words[0].isdecimal() and words[1].replace(".", "", 1).isdecimal():
-            found += [(int(words[0]), float(words[1]), words[2])] if words[2] in CAUSES else []
+    for part in (line.split(" ") for line in lines if first == boot_id):
+        if len(part) == 3 and part[0].isdecimal() and part[1].replace(".", "", 1).isdecimal():
+            found += [(int(part[0]), float(part[1]), part[2])] if part[2] in CAUSES else []
     return tuple(found)

@@ -22,24 +22,24 @@ def granted_gpus(granted: Sequence[str], gpus: Sequence[Gpu]) -> tuple[tuple[Gpu
     """
     found: list[Gpu] = []
     unknown: list[str] = []
-    for word in granted:
-        gpu = next((g for g in gpus if _is_device(g, word)), None)
+    for device in granted:
+        gpu = next((g for g in gpus if _is_device(g, device)), None)
         if gpu is None or gpu in found:
-            unknown.append(word)
+            unknown.append(device)
         else:
             found.append(gpu)
     return tuple(found), tuple(unknown)
 
 
-def _is_device(gpu: Gpu, word: str) -> bool:
-    if not word.isdigit():
-        return gpu.uuid == word
+def _is_device(gpu: Gpu, device: str) -> bool:
+    if not device.isdigit():
+        return gpu.uuid == device
     if gpu.uuid.startswith("MIG-"):
         return False
-    return (gpu.index if gpu.minor is None else gpu.minor) == int(word)
+    return (gpu.index if gpu.minor is None else gpu.minor) == int(device)
 
 
-def visible_gpus(words: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:
+def visible_gpus(visible: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order; without the variable, all that work runs on.
 
     `gpus` is the driver's list as this process sees it. A number is a place in that list: under ConstrainDevices the
@@ -47,32 +47,32 @@ def visible_gpus(words: str | None, gpus: Sequence[Gpu] | None) -> tuple[Gpu, ..
 
     Raises ValueError for a word that names none of them.
     """
-    if words is None:
+    if visible is None:
         return tuple(gpu for gpu in gpus or () if not gpu.mig_parent)
     found: list[Gpu] = []
-    for word in [] if words.strip() in NO_GPUS else words.replace(" ", "").split(","):
-        if word == _NO_MORE:
+    for device in [] if visible.strip() in NO_GPUS else visible.replace(" ", "").split(","):
+        if device == _NO_MORE:
             break
-        gpu = unlisted(word) if gpus is None else _visible(word, gpus)
+        gpu = unlisted(device) if gpus is None else _visible(device, gpus)
         if gpu is None:
             listed = ", ".join(f"{one.index} ({one.uuid})" for one in gpus or ()) or "none"
-            raise ValueError(f"CUDA_VISIBLE_DEVICES names GPU {shown(word)}, and the driver shows the job {listed}")
+            raise ValueError(f"CUDA_VISIBLE_DEVICES names GPU {shown(device)}, and the driver shows the job {listed}")
         found.append(gpu)
     return tuple(found)
 
 
-def _visible(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
-    if word.isascii() and word.isdecimal():
+def _visible(device: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    if device.isascii() and device.isdecimal():
         whole = [gpu for gpu in gpus if not gpu.uuid.startswith("MIG-")]
-        return whole[int(word)] if len(word) < 4 and int(word) < len(whole) else None
+        return whole[int(device)] if len(device) < 4 and int(device) < len(whole) else None
     # CUDA takes the beginning of a UUID, too, where it is the only one with it.
-    found = [gpu for gpu in gpus if gpu.uuid.startswith(word)]
-    return found[0] if len(found) == 1 and word.startswith(("GPU-", "MIG-")) else None
+    found = [gpu for gpu in gpus if gpu.uuid.startswith(device)]
+    return found[0] if len(found) == 1 and device.startswith(("GPU-", "MIG-")) else None
 
 
-def unlisted(word: str) -> Gpu:
+def unlisted(device: str) -> Gpu:
     """Return what is known of a GPU that no driver tells of: the word that CUDA_VISIBLE_DEVICES has for it."""
-    return Gpu(word, 0, None, "", None, is_listed=False)
+    return Gpu(device, 0, None, "", None, is_listed=False)
 
 
 def is_part(job: JobContext) -> bool:

@@ -24,7 +24,7 @@ def sweep(
     Of a job that still lives here none is ended, and no system user's. Who puts a process of another user there is not
     known: that is a stray, ended where the GPU is nobody's, and no reason to take the node from everybody.
     """
-    end, tolerated, strays, foreign = [], [], [], []
+    end, tolerated, without_job, foreign = [], [], [], []
     for process in processes:
         uid, name = process.identity.uid, process.identity.name
         lives_on = process.job_id != ended_job and _lives_on(process, live)
@@ -33,10 +33,10 @@ def sweep(
         elif lives_on or (uid is not None and uid < FIRST_ORDINARY_UID and name in settings.tolerated_processes):
             tolerated.append(process)
         elif uid is not None and uid >= FIRST_ORDINARY_UID:
-            strays.append(process)
+            without_job.append(process)
         else:
             foreign.append(process)
-    return Sweep(tuple(end), tuple(tolerated), tuple(strays), tuple(foreign))
+    return Sweep(tuple(end), tuple(tolerated), tuple(without_job), tuple(foreign))
 
 
 def escaped(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> tuple[NodeProcess, ...]:
@@ -59,4 +59,4 @@ def _lives_on(process: NodeProcess, live: LiveJobs) -> bool:
     """A process that only says itself whose it is must be of that job's user."""
     if process.job_id is None or process.job_id not in live:
         return False
-    return not process.is_own_word or live[process.job_id] in (None, process.identity.uid)
+    return not process.is_own_claim or live[process.job_id] in (None, process.identity.uid)

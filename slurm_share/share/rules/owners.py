@@ -16,7 +16,7 @@ from . import drain, reconcile
 from .leftovers import FIRST_ORDINARY_UID
 
 
-def at_work(live: Iterable[LiveJob]) -> tuple[LiveJob, ...]:
+def running(live: Iterable[LiveJob]) -> tuple[LiveJob, ...]:
     """Those that prove life: their slurmstepd has a process below it, or is about to start one.
 
     One whose tasks are over tells slurmctld, and tries again for up to hours where that does not answer, or has given
@@ -86,4 +86,4 @@ def clean_up(job: JobContext, settings: Settings, *, is_listed: bool) -> tuple[s
     is known: it had the whole node, or the node's ordinary jobs are entered, too. A job between two steps shows in
     nothing else, and its files are its own."""
     knows_all = is_listed or job.exclusive == "node"
-    return tuple(word for word in settings.clean_up if knows_all or word in ("gpu_processes", "processes"))
+    return tuple(kind for kind in settings.clean_up if knows_all or kind in ("gpu_processes", "processes"))

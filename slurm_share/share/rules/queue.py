@@ -46,7 +46,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re
 
 def state_of(job: QueuedJob) -> str:
     """As squeue's column ST."""
-    return next((short for word, short in _SHORT_STATES.items() if word in job.states), "/".join(job.states))
+    return next((short for value, short in _SHORT_STATES.items() if value in job.states), "/".join(job.states))
 
 
 def place_of(job: QueuedJob) -> str:
@@ -82,7 +82,7 @@ def triple_of(job: QueuedJob) -> str | None:
 class Target(Struct, frozen=True):
     """Jobs that a person named."""
 
-    word: str
+    text: str
     job: int
     elements: tuple[tuple[int, int, int], ...] = ()
     """(first, last, step) of an array's elements; empty: the whole job."""
@@ -92,14 +92,14 @@ class Target(Struct, frozen=True):
         return any(first <= element <= last and (element - first) % step == 0 for first, last, step in self.elements)
 
 
-def parse_targets(word: str) -> tuple[Target, ...]:
+def parse_targets(text: str) -> tuple[Target, ...]:
     """The jobs in `12,77_3,77_[1-4,9]`. Raises UsageError for anything else."""
     found = []
-    for part in re.split(r",(?![^\[]*\])", word):
+    for part in re.split(r",(?![^\[]*\])", text):
         match = _JOB.fullmatch(part)
         if not match:
             raise UsageError(
-                f"{shown(word)} is neither a job (write 4711, 4711_3 or 4711_[1-4], several with commas) "
+                f"{shown(text)} is neither a job (write 4711, 4711_3 or 4711_[1-4], several with commas) "
                 "nor the folder of a run"
             )
         elements = match[2] or match[3]

@@ -93,11 +93,11 @@ class Resource(Struct, frozen=True):
 
 def parse_gres(text: str) -> tuple[Resource, ...]:
     """gpu:a100:2(S:0-1),gpu:h100:2,shard:24 word by word."""
-    return tuple(_resource(word) for word in re.sub(r"\([^)]*\)", "", text).split(",") if word.strip())
+    return tuple(_resource(value) for value in re.sub(r"\([^)]*\)", "", text).split(",") if value.strip())
 
 
-def _resource(word: str) -> Resource:
-    name, *rest = word.strip().split(":")
+def _resource(value: str) -> Resource:
+    name, *rest = value.strip().split(":")
     *kind, count = rest or ["1"]
     if not count.isdecimal():
         kind, count = [*kind, count], "1"  # `gpu:h200` is one of them

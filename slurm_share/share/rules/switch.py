@@ -118,11 +118,11 @@ def updates(
     """Return the changes for these jobs, those with the same text together. `field`: of a job without a verdict."""
     found: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
-        word = wanted(job, mode_of, off=off)
-        if word is None:
+        value = wanted(job, mode_of, off=off)
+        if value is None:
             continue
         its = _field_of(job) or field
-        text = verdict.replaced(job.comment if its == "comment" else job.extra, f"{verdict.NAME}={word}")
+        text = verdict.replaced(job.comment if its == "comment" else job.extra, f"{verdict.NAME}={value}")
         found.setdefault((its, text), []).append(job.which)
     return tuple(
         VerdictUpdate(tuple(part), its, text) for (its, text), named in found.items() for part in _parts(named)

@@ -56,8 +56,8 @@ def read(*texts: str | None) -> Verdict | None:
 
 
 def _one(text: str) -> Verdict:
-    mode, *words = text.split(",")
-    said = dict(word.partition("=")[::2] for word in words)
+    mode, *values = text.split(",")
+    said = dict(value.partition("=")[::2] for value in values)
     known = next((one for one in MODES if one == mode), None)
     if known is None:
         return Verdict("off")
@@ -125,6 +125,6 @@ def in_force(
 _STATES = {"off": "switched off", "observe": "only observed", "on": "on"}
 
 
-def word_of_file(text: str) -> Mode:
+def mode_of_file(text: str) -> Mode:
     """Return the mode that a mode file names. Anything else is `off`: somebody wanted the mode changed."""
     return next((one for one in MODES if one == text.strip()), "off")

@@ -25,12 +25,12 @@ _TRIPLE = re.compile(r"\[[0-9]+,[0-9]+(?:,[0-9]+)?\]")
 
 def of_sbatch(line: str, command: str, folder: str) -> Submission | None:
     """Return the submission of a submit line. `command`: path of its script, `folder`: where the job works."""
-    words = line.split(" ")
-    if not command.startswith("/") or not folder.startswith("/") or "" in words or not line.isprintable():
+    arguments = line.split(" ")
+    if not command.startswith("/") or not folder.startswith("/") or "" in arguments or not line.isprintable():
         return None
-    if posixpath.basename(words[0]) != "sbatch":
+    if posixpath.basename(arguments[0]) != "sbatch":
         return None
-    rest = words[1:]
+    rest = arguments[1:]
     place = sum(len(option) for _, option in _options(rest))
     if place >= len(rest):
         return None
@@ -41,36 +41,36 @@ def of_sbatch(line: str, command: str, folder: str) -> Submission | None:
         rest[place] = command
     elif posixpath.normpath(posixpath.join(folder, script)) != posixpath.normpath(command):
         return None
-    return Submission(program="sbatch", words=tuple(rest), place=place, folder=folder)
+    return Submission(program="sbatch", arguments=tuple(rest), place=place, folder=folder)
 
 
-def of_llsub(words: Sequence[str], folder: str, tasks: str) -> Submission | None:
+def of_llsub(arguments: Sequence[str], folder: str, tasks: str) -> Submission | None:
     """Return the submission of a call of llsub. `tasks`: file with what llsub read from its standard input."""
-    before, _, _ = parted(words)
-    places = [place for place, word in enumerate(before) if _TRIPLE.fullmatch(word)]
-    if len(places) != 1 or not all(word.isprintable() for word in words):
+    before, _, _ = parted(arguments)
+    places = [place for place, argument in enumerate(before) if _TRIPLE.fullmatch(argument)]
+    if len(places) != 1 or not all(argument.isprintable() for argument in arguments):
         return None
-    named = list(words)
-    for place, word in enumerate(before):
-        if word == "--tasks=-":
+    named = list(arguments)
+    for place, argument in enumerate(before):
+        if argument == "--tasks=-":
             named[place] = f"--tasks={tasks}"
-        elif word == "-" and place and before[place - 1] == "--tasks":
+        elif argument == "-" and place and before[place - 1] == "--tasks":
             named[place] = tasks
-    return Submission(program="llsub", words=tuple(named), place=places[0], folder=folder)
+    return Submission(program="llsub", arguments=tuple(named), place=places[0], folder=folder)
 
 
 def says(submission: Submission, name: str) -> bool:
     """Return whether its line, or its script, has this option of sbatch."""
     if name in submission.directives:
         return True
-    own = submission.words[: submission.place] if submission.program == "sbatch" else ()
+    own = submission.arguments[: submission.place] if submission.program == "sbatch" else ()
     return any(one == name for one, _ in _options(own))
 
 
-def without(words: Sequence[str], left_out: Collection[str]) -> list[str] | None:
+def without(arguments: Sequence[str], left_out: Collection[str]) -> list[str] | None:
     """Return options of sbatch without those in `left_out` (long names); None if a shortened one may be one of them."""
     found: list[str] = []
-    for name, option in _options(words):
+    for name, option in _options(arguments):
         if name in left_out:
             continue
         if option[0].startswith("--") and len(name) > 2 and any(one.startswith(name) for one in left_out):
@@ -79,42 +79,42 @@ def without(words: Sequence[str], left_out: Collection[str]) -> list[str] | None
     return found
 
 
-def without_long(words: Sequence[str], name: str) -> list[str]:
+def without_long(arguments: Sequence[str], name: str) -> list[str]:
     """Return words of llsub without --name VALUE and --name=VALUE."""
     found, skip = [], False
-    for word in words:
+    for argument in arguments:
         if skip:
             skip = False
-        elif word == f"--{name}":
+        elif argument == f"--{name}":
             skip = True
-        elif not word.startswith(f"--{name}="):
-            found.append(word)
+        elif not argument.startswith(f"--{name}="):
+            found.append(argument)
     return found
 
 
-def parted(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+def parted(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Return the words before --, the -- itself, and the words after it."""
-    place = list(words).index("--") if "--" in words else len(words)
-    return list(words[:place]), list(words[place : place + 1]), list(words[place + 1 :])
+    place = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:place]), list(arguments[place : place + 1]), list(arguments[place + 1 :])
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the long name and the words of each option, up to the first word that is not an option."""
     place = 0
-    while place < len(words):
-        word = words[place]
-        if word.startswith("--") and len(word) > 2:
-            name, equals, _ = word[2:].partition("=")
+    while place < len(arguments):
+        argument = arguments[place]
+        if argument.startswith("--") and len(argument) > 2:
+            name, equals, _ = argument[2:].partition("=")
             count = 1 if equals or name in _ALONE else 2
-        elif word.startswith("-") and len(word) > 1 and word[1] in WITHOUT_VALUE:
+        elif argument.startswith("-") and len(argument) > 1 and argument[1] in WITHOUT_VALUE:
             # -HQ: several at once. One that takes a value comes last, and its name counts then.
-            last = next((letter for letter in word[1:] if letter in WITH_VALUE), None)
+            last = next((letter for letter in argument[1:] if letter in WITH_VALUE), None)
             name, count = (
-                (WITH_VALUE[last], 1 + word.endswith(last)) if last and word[1] not in MAYBE_VALUE else ("", 1)
+                (WITH_VALUE[last], 1 + argument.endswith(last)) if last and argument[1] not in MAYBE_VALUE else ("", 1)
             )
-        elif word.startswith("-") and word[1:2] in WITH_VALUE:
-            name, count = WITH_VALUE[word[1]], 1 if len(word) > 2 else 2
+        elif argument.startswith("-") and argument[1:2] in WITH_VALUE:
+            name, count = WITH_VALUE[argument[1]], 1 if len(argument) > 2 else 2
         else:
             return
-        yield name, tuple(words[place : place + count])
+        yield name, tuple(arguments[place : place + count])
         place += count

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...share.backends import registry
 from ...share.backends.base import Host
 from ...share.records import Slot
-from ..records import Seat
+from ..records import Worker
 
 AGAIN_S = 0.5
 """A look costs some ten microseconds, which a run of short tasks is not to pay for each."""
@@ -21,23 +21,23 @@ AGAIN_S = 0.5
 class Daemons:
     """The daemons of the seats, looked at when a task is about to start and not oftener than every AGAIN_S."""
 
-    def __init__(self, seats: Sequence[Seat]) -> None:
-        self._slots = [seat.gpu_slot for seat in seats]
-        self._looked: dict[str, tuple[float, str | None]] = {}
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._slots = [worker.gpu_slot for worker in workers]
+        self._checked: dict[str, tuple[float, str | None]] = {}
 
-    def why_gone(self, seat: int) -> str | None:
+    def why_gone(self, worker: int) -> str | None:
         """What is wrong with the daemon of that seat; None: nothing, or it has none."""
-        slot = self._slots[seat]
+        slot = self._slots[worker]
         if slot is None or slot.mps_directory is None:
             return None
-        looked, why = self._looked.get(slot.mps_directory, (-AGAIN_S, None))
+        checked, why = self._checked.get(slot.mps_directory, (-AGAIN_S, None))
         now = time.monotonic()
-        if now - looked >= AGAIN_S:
-            why = _look(slot, slot.mps_directory)
-            self._looked[slot.mps_directory] = (now, why)
+        if now - checked >= AGAIN_S:
+            why = _why_not(slot, slot.mps_directory)
+            self._checked[slot.mps_directory] = (now, why)
         return why
 
 
-def _look(slot: Slot, folder: str) -> str | None:
+def _why_not(slot: Slot, folder: str) -> str | None:
     daemons = registry.get(slot.backend).health(Host(), folders=(folder,)).daemons
     return next((one.why for one in daemons if not one.lives), None)

@@ -14,7 +14,7 @@ from ..records import (
     ENV_SIZE,
     ENV_TASKS,
     Run,
-    Seat,
+    Worker,
 )
 from .node import Node
 
@@ -35,7 +35,7 @@ ONE_TASK = {
 }
 """What the launcher's own step says of itself would make each task believe that it is one rank of a distributed run
 (PyTorch Lightning, JAX and mpi4py look there). Each is told that it is alone; its number is in LLSUB_RANK."""
-FORGOTTEN = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
+REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SLURM_SRUN_COMM", "LLSUB_", "LLMR")
 """Beginnings of names that belong to the launcher: a task's MPI_Init is not to join the launcher's step."""
 
 
@@ -44,7 +44,7 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
     found = {
         name: value
         for name, value in environ.items()
-        if name and "=" not in name and not name.startswith(FORGOTTEN)  # exec takes no variable without a name
+        if name and "=" not in name and not name.startswith(REMOVED_PREFIXES)  # exec takes no variable without a name
     }
     if "SLURM_JOB_ID" in found:
         found.update({name: value for name, value in ONE_TASK.items() if name in found})
@@ -56,20 +56,20 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
     return {os.fsencode(name): os.fsencode(value) for name, value in found.items()}
 
 
-def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> dict[bytes, bytes]:
+def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worker) -> dict[bytes, bytes]:
     """Return the variables that every task in that seat finds. Those of the single task are set at each start."""
-    found = {one.name: one.value for one in seat.environment if not one.unless_set or one.name.encode() not in common}
+    found = {one.name: one.value for one in worker.environment if not one.unless_set or one.name.encode() not in common}
     if b"SLURM_JOB_ID" in common:
-        found["SLURM_CPUS_PER_TASK"] = str(len(seat.place.cpus))
+        found["SLURM_CPUS_PER_TASK"] = str(len(worker.place.cpus))
     said = run.triple is not None and run.triple.threads is not None
     if said or names.ENV_THREADS.encode() not in common:
-        found[names.ENV_THREADS] = str(seat.place.threads)
+        found[names.ENV_THREADS] = str(worker.place.threads)
     if run.bind:
-        found[names.ENV_CORES] = fold(seat.place.cpus)
+        found[names.ENV_CORES] = fold(worker.place.cpus)
     if run.kind == "llmapreduce":
         found |= {
             "LLMR_NODE_ID": str(node.index),
-            "LLMR_TASKS_PER_NODE": str(len(node.seats)),
+            "LLMR_TASKS_PER_NODE": str(len(node.workers)),
             "LLMR_RANK_MIN": str(node.first_rank),
             "LLMR_RANK_MAX": str(node.last_rank),
             "LLMR_LOG_DIR": str(node.folder),
@@ -78,7 +78,7 @@ def of_seat(common: Mapping[bytes, bytes], run: Run, node: Node, seat: Seat) -> 
     return {
         **common,
         **{os.fsencode(name): os.fsencode(value) for name, value in found.items()},
-        **of_rank(run, node, seat.rank),
+        **of_rank(run, node, worker.rank),
     }
 
 

@@ -37,7 +37,7 @@ from . import leftovers, task_process
 from . import node as nodes
 from .claims import Claims
 from .feeder import Feeder
-from .loop import NO_PROCESSES, SIGNALS, STOPS, WORDS, Loop
+from .loop import COMMAND_SIGNALS, NO_PROCESSES, SIGNALS, STOPS, Loop
 from .node import Node
 from .table import Row, Table
 
@@ -83,7 +83,7 @@ def launch_node(
             return 1
         ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
         feeder = Feeder(run, ranks, done, _claims(run, folder, node), known)
-        table = Table(len(node.seats))
+        table = Table(len(node.workers))
         task_process.become_subreaper()
         guard = os.getpid()
         try:
@@ -123,7 +123,7 @@ def launch_node(
     finally:
         for problem in nodes.release(node):
             say(problem)
-        while signal.sigtimedwait(WORDS, 0) is not None:
+        while signal.sigtimedwait(COMMAND_SIGNALS, 0) is not None:
             pass  # it came too late to be of use
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
@@ -145,7 +145,7 @@ def _heard_later() -> Iterator[set[int]]:
     With handlers, and not blocked: a blocked signal stays blocked in the daemons that are started there.
     """
     said: set[int] = set()
-    before = {number: signal.signal(number, lambda signo, frame: said.add(signo)) for number in WORDS}
+    before = {number: signal.signal(number, lambda signo, frame: said.add(signo)) for number in COMMAND_SIGNALS}
     try:
         yield said
     finally:
@@ -217,7 +217,7 @@ def _stay_with(guard: int) -> None:
 def _say_lost(results: Results, say: Callable[[str], None]) -> None:
     results.close()
     if results.lost:
-        say(f"these results could not be written to {results.file} ({results.trouble}):")
+        say(f"these results could not be written to {results.file} ({results.write_error}):")
         say(results.lost.decode(errors="replace").rstrip("\n"))
 
 
@@ -270,9 +270,9 @@ def _take_over(run: Run, node: Node, table: Table, results: Results, status: int
             why = f"its launcher was killed ({why})"
         results.write(
             replace(
-                nodes.blank_result(run, node, node.seats[row.seat]),
+                nodes.blank_result(run, node, node.workers[row.worker]),
                 task=row.task,
-                rank=deal.rank_of(run, row.task, node.seats[row.seat].rank),
+                rank=deal.rank_of(run, row.task, node.workers[row.worker].rank),
                 attempt=row.attempt,
                 outcome=outcome,
                 started=round(row.started, 3),
@@ -326,24 +326,24 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
     python3` ends under another name.) Tasks with the same cores are started one after the other, so that only the first
     of them without a pid can have begun. What another task has left behind is none of these.
     """
-    found, patience = {row.seat: row for row in rows if not _is_seen(row)}, Deadline.after(UNNAMED_S)
+    found, patience = {row.worker: row for row in rows if not _is_seen(row)}, Deadline.after(UNNAMED_S)
     known = {row.pid for row in rows}
-    cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
-    alone = {one for one, seats in Counter(cpus).items() if one is not None and seats == 1}
+    cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
+    alone = {one for one, workers in Counter(cpus).items() if one is not None and workers == 1}
     while patience.left() > 0:
         unnamed = sorted((row for row in found.values() if row.pid == 0), key=lambda row: row.since_boot, reverse=True)
         if not unnamed:
             break
         leaders = descendants.read_leaders()
-        for row in {cpus[row.seat]: row for row in unnamed}.values():
-            its = cpus[row.seat]
+        for row in {cpus[row.worker]: row for row in unnamed}.values():
+            its = cpus[row.worker]
             begun = [one for one in leaders if one.pid not in known and one.since_boot >= row.since_boot - CLOCK_TICK_S]
             one = next((one for one in begun if _is_task(run, row, one, its)), None)
             if one is None and its in alone:
                 ended = [one for one in begun if one.cpus == its and not one.environ and not _is_failed_start(one.pid)]
                 one = ended[0] if len(ended) == 1 else None
             if one is not None:
-                found[row.seat] = replace(row, pid=one.pid)
+                found[row.worker] = replace(row, pid=one.pid)
                 known.add(one.pid)
         time.sleep(0.01)  # between vfork and setsid it leads nothing yet
     return list(found.values())

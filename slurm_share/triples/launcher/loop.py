@@ -52,9 +52,9 @@ from .table import Table
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """No further task, and those that run are told to end."""
-WORDS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
+COMMAND_SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
 """What others tell us."""
-SIGNALS = (*WORDS, signal.SIGCHLD, signal.SIGALRM)
+SIGNALS = (*COMMAND_SIGNALS, signal.SIGCHLD, signal.SIGALRM)
 """Blocked in the launcher, and waited for."""
 ONCE_S = 0.5
 """slurmstepd signals the processes of a step one by one, and the guard passes on what it gets: the same word twice in
@@ -67,7 +67,7 @@ ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 START_S = 0.1
 """For the next of the starts under way to come back, where somebody has to wait for it."""
 NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
-TROUBLE_S = 60.0
+PROBLEM_S = 60.0
 """So long nothing could be started, and nothing runs, for want of processes, descriptors, memory or disk space."""
 PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
 """What a start can fail of that is no fault of its task, and may be over in a moment."""
@@ -104,13 +104,13 @@ class Running:
         "out",
         "pid",
         "rank",
-        "seat",
         "started",
         "turn",
+        "worker",
     )
 
-    def __init__(self, seat: int, turn: Turn, rank: int, log: str, log_start: int, started: float) -> None:
-        self.seat = seat
+    def __init__(self, worker: int, turn: Turn, rank: int, log: str, log_start: int, started: float) -> None:
+        self.worker = worker
         self.turn = turn
         self.rank = rank
         self.log = log
@@ -164,7 +164,7 @@ class Loop:
         """By pid."""
         self.starting: dict[int, Running] = {}
         """Seat -> the task that is being started in it."""
-        self.free: deque[int] = deque(range(len(node.seats)))
+        self.free: deque[int] = deque(range(len(node.workers)))
         self.logs: dict[str, int] = {}
         """Logs of ranks that are open, by name."""
         self.unwritten: dict[int, Ended] = {}
@@ -179,9 +179,9 @@ class Loop:
         self.unblamed_kills = 0
         self.heard: dict[signal.Signals, float] = {}
         """When each word came last."""
-        self.trouble: Deadline | None = None
+        self.problem_deadline: Deadline | None = None
         """Since a start has failed of something that may pass."""
-        self.is_trouble_told = False
+        self.is_problem_told = False
         self.is_held_up = False
         """Nothing starts before the next tick."""
         self.crowded: set[int | None] = set()
@@ -198,7 +198,7 @@ class Loop:
         self.given_up: list[Memory] = []
         """One for each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
         self.host_crowded = False
-        self.daemons = Daemons(node.seats)
+        self.daemons = Daemons(node.workers)
         self.without_daemon: set[int | None] = set()
         self.streak = 0
         """Tasks in a row that failed at once."""
@@ -221,17 +221,17 @@ class Loop:
         self.settle = Deadline.after(SETTLE_S)
         self.folder = str(node.folder)
         self.run_folder = folder
-        self.sampler = Sampler(self.running, any(seat.place.gpu is not None for seat in node.seats), self.host)
+        self.sampler = Sampler(self.running, any(worker.place.gpu is not None for worker in node.workers), self.host)
         self.common = environment.of_run(run, folder, environ)
         self.environments = [
-            task_process.Environment(environment.of_seat(self.common, run, node, seat)) for seat in node.seats
+            task_process.Environment(environment.of_worker(self.common, run, node, worker)) for worker in node.workers
         ]
-        self.env_ranks = [seat.rank for seat in node.seats]
+        self.env_ranks = [worker.rank for worker in node.workers]
         """Seat -> the rank that is in its environment now."""
-        self.cpus = [frozenset(seat.place.cpus) if run.bind else None for seat in node.seats]
-        self.starter = task_process.Starter(self.cpus, [table.pid_of(seat) for seat in range(len(node.seats))])
-        self.is_on_its_cores = [True] * len(node.seats)
-        self.blanks = [blank_result(run, node, seat) for seat in node.seats]
+        self.cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
+        self.starter = task_process.Starter(self.cpus, [table.pid_of(worker) for worker in range(len(node.workers))])
+        self.is_on_its_cores = [True] * len(node.workers)
+        self.blanks = [blank_result(run, node, worker) for worker in node.workers]
 
     # ---- The loop ----
 
@@ -276,18 +276,19 @@ class Loop:
         idle = []
         try:
             while self.free and not self.feeder.closed and not self.is_held_up and not self._is_paused():
-                seat = self.free.popleft()
-                if not self._is_in_service(seat):
+                worker = self.free.popleft()
+                if not self._is_in_service(worker):
                     continue
-                turn = self.feeder.next(self.node.seats[seat].rank, lambda turn, seat=seat: self._may_run(turn, seat))  # type: ignore[misc]
+                rank = self.node.workers[worker].rank
+                turn = self.feeder.next(rank, lambda turn, worker=worker: self._may_run(turn, worker))  # type: ignore[misc]
                 if turn is None:
-                    idle.append(seat)
-                elif not self._start(seat, turn):
-                    self.free.append(seat)
+                    idle.append(worker)
+                elif not self._start(worker, turn):
+                    self.free.append(worker)
         except StateError as error:
             self._close(f"{error}; no further task starts on {self.node.name}")
         self.free.extend(idle)
-        if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.seats:
+        if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.workers:
             self._close(f"no seat of {self.node.name} is left; no further task starts there")
 
     def _is_paused(self) -> bool:
@@ -296,7 +297,7 @@ class Loop:
     def _slow_down(self, outcome: Outcome, seconds: float) -> None:
         """Pause the starts after many tasks in a row that failed at once, and say so the first time."""
         self.streak = failing.streak(self.streak, outcome, seconds)
-        pause_s = failing.pause_s(self.streak, len(self.node.seats))
+        pause_s = failing.pause_s(self.streak, len(self.node.workers))
         if pause_s and self.pause is None:
             self.say(
                 f"{self.streak} tasks in a row failed in less than {failing.INSTANT_S:g} s on {self.node.name}; from "
@@ -310,17 +311,17 @@ class Loop:
         failed = self.failed + self.job_failed
         if failing.is_too_much(failed, self.what.max_failures) and not self.feeder.closed:
             self._close(
-                f"{failing.too_much_words(failed, self.what.max_failures)}: no further task starts on "
+                f"{failing.too_much_text(failed, self.what.max_failures)}: no further task starts on "
                 f"{self.node.name}, what runs goes on"
             )
 
-    def _is_in_service(self, seat: int) -> bool:
+    def _is_in_service(self, worker: int) -> bool:
         """Whether a task may start in it; said once where not. Its tasks are left for whoever resumes the run."""
-        why = self.daemons.why_gone(seat)
+        why = self.daemons.why_gone(worker)
         if why is None:
             return True
         self.unfinished += 1
-        gpu = self.node.seats[seat].place.gpu
+        gpu = self.node.workers[worker].place.gpu
         if gpu not in self.without_daemon:
             self.without_daemon.add(gpu)
             self.say(f"{why}; no further task starts on GPU {gpu} of {self.node.name}, for it would run without a cap")
@@ -330,48 +331,48 @@ class Loop:
         self.say(sentence)
         self.feeder.closed = True
 
-    def _may_run(self, turn: Turn, seat: int) -> bool:
+    def _may_run(self, turn: Turn, worker: int) -> bool:
         """Whether there is room for it. A first attempt is only asked about where one has run out of memory before."""
-        gpu = self.node.seats[seat].place.gpu
-        budget = self._budget(seat)
+        gpu = self.node.workers[worker].place.gpu
+        budget = self._budget(worker)
         if budget is not None:
-            if self.has_larger_caps and not self._has_cap_for(turn, seat, budget):
+            if self.has_larger_caps and not self._has_cap_for(turn, worker, budget):
                 return False
             needs_room = gpu in self.crowded and not turn.memory.failures
         else:
             if self.reserved is not None and gpu == self.reserved and not turn.alone:
                 return False
             if turn.alone:
-                return gpu == self.reserved and not self._beside(seat)
+                return gpu == self.reserved and not self._on_same_gpu(worker)
             needs_room = turn.after == "gpu memory" or gpu in self.crowded
         if needs_room and gpu is not None:
-            beside = self._beside(seat)
+            others = self._on_same_gpu(worker)
             peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
             need = outcomes.need_mib(turn.memory.need_mib, peaks)
-            if not outcomes.has_room(need, self._room(seat, beside), len(beside)):
+            if not outcomes.has_room(need, self._room(worker, others), len(others)):
                 return False
         if turn.after == "host memory" or self.host_crowded:
-            tasks = self._at_work()
+            tasks = self._running_tasks()
             need = outcomes.need_mib(None, [self.host_peak_mib])
             return outcomes.has_room(need, self.sampler.host(tasks), len(tasks))
         return True
 
-    def _budget(self, seat: int) -> Budget | None:
-        gpu = self.node.seats[seat].place.gpu
+    def _budget(self, worker: int) -> Budget | None:
+        gpu = self.node.workers[worker].place.gpu
         return None if gpu is None else self.node.budgets.get(gpu)
 
-    def _at_work(self) -> list[Running]:
+    def _running_tasks(self) -> list[Running]:
         """Return the tasks that run, and those that are being started."""
         return [*self.running.values(), *self.starting.values()]
 
-    def _beside(self, seat: int) -> list[Running]:
+    def _on_same_gpu(self, worker: int) -> list[Running]:
         """Return the tasks that run on the GPU of that seat, or are being started there."""
-        gpu = self.node.seats[seat].place.gpu
-        return [one for one in self._at_work() if self.node.seats[one.seat].place.gpu == gpu]
+        gpu = self.node.workers[worker].place.gpu
+        return [one for one in self._running_tasks() if self.node.workers[one.worker].place.gpu == gpu]
 
-    def _has_cap_for(self, turn: Turn, seat: int, budget: Budget) -> bool:
+    def _has_cap_for(self, turn: Turn, worker: int, budget: Budget) -> bool:
         """Return whether the cap of this attempt fits beside those in force on the GPU."""
-        gpu = self.node.seats[seat].place.gpu
+        gpu = self.node.workers[worker].place.gpu
         memory = self._memory(turn)
         allowed = memory_caps.allowance(budget, memory)
         most = self.feeder.memory_failures if gpu == self.reserved else 0
@@ -379,10 +380,10 @@ class Loop:
             return False  # the GPU is kept for an attempt that waits for more of it
         if allowed.is_alone and budget.total_mib < self._largest_budget_mib():
             return False
-        beside = self._beside(seat)
-        if memory.failures == 0 and all(one.allowed is None for one in beside):
+        others = self._on_same_gpu(worker)
+        if memory.failures == 0 and all(one.allowed is None for one in others):
             return True
-        booked = [budget.cap_mib if one.allowed is None else one.allowed.booked_mib for one in beside]
+        booked = [budget.cap_mib if one.allowed is None else one.allowed.booked_mib for one in others]
         return memory_caps.fits(budget, booked, allowed)
 
     def _memory(self, turn: Turn) -> Memory:
@@ -395,70 +396,70 @@ class Loop:
         there = (one.total_mib for gpu, one in self.node.budgets.items() if gpu not in self.without_daemon)
         return max(there, default=0)
 
-    def _room(self, seat: int, beside: list[Running]) -> Room | None:
-        gpu = self.node.seats[seat].gpu
-        return None if gpu is None else self.sampler.gpu(gpu.uuid, list(beside))
+    def _room(self, worker: int, others: list[Running]) -> Room | None:
+        gpu = self.node.workers[worker].gpu
+        return None if gpu is None else self.sampler.gpu(gpu.uuid, list(others))
 
     # ---- A task's beginning ----
 
-    def _start(self, seat: int, turn: Turn) -> bool:
+    def _start(self, worker: int, turn: Turn) -> bool:
         """False where it did not even start, which is written down."""
-        rank = deal.rank_of(self.what, turn.task, self.node.seats[seat].rank)
-        allowed = self._larger_allowance(turn, seat) if self.has_larger_caps else None
-        its = self.node.seats[seat]
+        rank = deal.rank_of(self.what, turn.task, self.node.workers[worker].rank)
+        allowed = self._larger_allowance(turn, worker) if self.has_larger_caps else None
+        its = self.node.workers[worker]
         if allowed is not None and its.gpu_slot is not None and self.node.plan is not None:
             gpu_slot = allocation.with_memory_cap(its.gpu_slot, allowed.cap_mib)
             variables = registry.slot_environment(self.node.plan, gpu_slot)
             other = replace(its, rank=rank, gpu_slot=gpu_slot, environment=variables)
-            env = task_process.Environment(environment.of_seat(self.common, self.what, self.node, other))
+            env = task_process.Environment(environment.of_worker(self.common, self.what, self.node, other))
         else:
-            env = self.environments[seat]
-            if rank != self.env_ranks[seat]:
+            env = self.environments[worker]
+            if rank != self.env_ranks[worker]:
                 env.update(environment.of_rank(self.what, self.node, rank))
-                self.env_ranks[seat] = rank
+                self.env_ranks[worker] = rank
         env[_ENV_TASK] = b"%d" % turn.task
         env[_ENV_ATTEMPT] = b"%d" % turn.attempt
         log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
-        task = Running(seat, turn, rank, log, 0, time.time())
+        task = Running(worker, turn, rank, log, 0, time.time())
         task.allowed = allowed
-        self.table.begin(seat, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
+        self.table.begin(worker, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
         try:
             task.log_start, task.out = self._open_log(turn, log)
-            self.starter.start(seat, self._argv(turn.task), env, task.out)
+            self.starter.start(worker, self._argv(turn.task), env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
-        self.starting[seat] = task
+        self.starting[worker] = task
         return True
 
     def _note_starts(self, patience_s: float = 0.0) -> None:
         """Note what has started, and what has not; wait for one of them that long."""
         while (begun := self.starter.begun(patience_s)) is not None:
             patience_s = 0.0
-            task = self.starting.pop(begun.seat)
+            task = self.starting.pop(begun.worker)
             if begun.error is not None:
                 self._did_not_start(task, begun.error)
-                self.free.append(task.seat)
+                self.free.append(task.worker)
                 continue
             self._close_log(task)
             self.never_started = 0
-            self.trouble = None
+            self.problem_deadline = None
             task.pid = begun.pid
             self.running[task.pid] = task
-            if begun.is_on_its_cores != self.is_on_its_cores[task.seat]:
-                self._note_cores(task.seat, is_on_them=begun.is_on_its_cores)
+            if begun.is_on_its_cores != self.is_on_its_cores[task.worker]:
+                self._note_cores(task.worker, is_on_them=begun.is_on_its_cores)
             if self.stopping is not None:
                 self._tell_to_stop(task.pid)
 
-    def _note_cores(self, seat: int, *, is_on_them: bool) -> None:
+    def _note_cores(self, worker: int, *, is_on_them: bool) -> None:
         """Record no cores of a seat for as long as its tasks cannot have them; say so the first time."""
-        blank = blank_result(self.what, self.node, self.node.seats[seat])
+        blank = blank_result(self.what, self.node, self.node.workers[worker])
         if not is_on_them and all(self.is_on_its_cores):
             self.say(
                 f"the job has lost the cores {blank.cpus} of {self.node.name}; tasks that should be there run on others"
             )
-        self.is_on_its_cores[seat] = is_on_them
-        self.blanks[seat] = blank if is_on_them else replace(blank, cpus="")
+        self.is_on_its_cores[worker] = is_on_them
+        self.blanks[worker] = blank if is_on_them else replace(blank, cpus="")
 
     def _await_starts(self) -> bool:
         """Wait for what is being started; False where a start takes longer, as on a file server that does not answer.
@@ -474,7 +475,7 @@ class Loop:
     def _did_not_start(self, task: Running, error: OSError | ValueError) -> None:
         self._close_log(task)
         if isinstance(error, OSError) and error.errno in PASSING:
-            self._hold_up(task.turn, task.seat, error)
+            self._hold_up(task.turn, task.worker, error)
             return
         why = self._why_not_started(task.turn.task, task.log, error)
         self._ended(task, "not started", why)
@@ -486,26 +487,26 @@ class Loop:
                 "is tried there"
             )
 
-    def _larger_allowance(self, turn: Turn, seat: int) -> Allowance | None:
+    def _larger_allowance(self, turn: Turn, worker: int) -> Allowance | None:
         """Return what the attempt may take of its GPU, or None if that is the cap of its seat."""
-        budget = self._budget(seat)
+        budget = self._budget(worker)
         if budget is None:
             return None
         allowed = memory_caps.allowance(budget, self._memory(turn))
         return None if allowed.cap_mib == budget.cap_mib else allowed
 
-    def _hold_up(self, turn: Turn, seat: int, error: OSError) -> None:
+    def _hold_up(self, turn: Turn, worker: int, error: OSError) -> None:
         """Nothing starts till the next tick, and the attempt is not one."""
-        self.table.clear(seat)
+        self.table.clear(worker)
         self.feeder.put_back(turn)
         self.is_held_up = True
-        if self.trouble is None:
-            self.trouble = Deadline.after(TROUBLE_S)
-        if not self.is_trouble_told:
-            self.is_trouble_told = True
+        if self.problem_deadline is None:
+            self.problem_deadline = Deadline.after(PROBLEM_S)
+        if not self.is_problem_told:
+            self.is_problem_told = True
             self.say(f"{self.node.name} cannot start a task now ({error.strerror}); it is tried again every second")
-        elif self.trouble.left() == 0 and not (self.running or self.starting or self.feeder.closed):
-            self._close(f"{self.node.name} could start nothing for {TROUBLE_S:g} s ({error.strerror}); it gives up")
+        elif self.problem_deadline.left() == 0 and not (self.running or self.starting or self.feeder.closed):
+            self._close(f"{self.node.name} could start nothing for {PROBLEM_S:g} s ({error.strerror}); it gives up")
 
     def _why_not_started(self, task: int, log: str, error: OSError | ValueError) -> str:
         if not isinstance(error, OSError):
@@ -583,7 +584,7 @@ class Loop:
             number = None if code is not None else seen.si_status
             if task is not None:
                 # In this order a launcher that dies at any point leaves enough for its guard to write it down once.
-                self.table.end(task.seat, code, number)
+                self.table.end(task.worker, code, number)
             try:
                 _, _, usage = os.wait4(seen.si_pid, 0)
             except ChildProcessError:
@@ -599,7 +600,7 @@ class Loop:
             if outcome == "host memory":
                 self.host_peak_mib = max(rss_mib or 0, self.host_peak_mib)
             self._ended(task, outcome, why, code, number, rss_mib, usage.ru_utime + usage.ru_stime)
-            self.free.append(task.seat)
+            self.free.append(task.worker)
         self._write_down()
         return found
 
@@ -633,7 +634,7 @@ class Loop:
         """Return the cap of GPU memory that a task runs under; None without one."""
         if task.allowed is not None:
             return task.allowed.cap_mib
-        budget = self._budget(task.seat)
+        budget = self._budget(task.worker)
         return None if budget is None else budget.cap_mib
 
     def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
@@ -660,8 +661,8 @@ class Loop:
         turn = task.turn
         seconds = time.monotonic() - task.clock
         self._slow_down(outcome, seconds)
-        self.unwritten[task.seat] = replace(
-            self.blanks[task.seat],
+        self.unwritten[task.worker] = replace(
+            self.blanks[task.worker],
             task=turn.task,
             rank=task.rank,
             attempt=turn.attempt,
@@ -696,9 +697,9 @@ class Loop:
 
     def _learn(self, task: Running) -> Memory:
         """Return what is known of the need of a task that ran out of memory; note what that says about other tasks."""
-        budget, cap_mib = self._budget(task.seat), self._cap_of(task)
+        budget, cap_mib = self._budget(task.worker), self._cap_of(task)
         if budget is None or (task.allowed is None and budget.is_overcommitted):
-            self.crowded.add(self.node.seats[task.seat].place.gpu)
+            self.crowded.add(self.node.workers[task.worker].place.gpu)
         if budget is None or task.allowed is not None:
             # A first attempt that had more than its seat's cap, because of the others, has had its larger cap.
             before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
@@ -731,8 +732,8 @@ class Loop:
         if not self.unwritten:
             return
         self.results.write(*self.unwritten.values())
-        for seat in self.unwritten:
-            self.table.clear(seat)
+        for worker in self.unwritten:
+            self.table.clear(worker)
         self.unwritten.clear()
 
     # ---- Words from outside ----
@@ -741,7 +742,7 @@ class Loop:
         """Take what has been said meanwhile; with `patience_s`, until one of STOPS has been or the time is over."""
         deadline = Deadline.after(patience_s)
         while True:
-            received = signal.sigtimedwait(WORDS, 0)
+            received = signal.sigtimedwait(COMMAND_SIGNALS, 0)
             if received is not None:
                 self._hear(received.si_signo)
             elif deadline.left() == 0 or self.stopping is not None:
@@ -750,7 +751,7 @@ class Loop:
                 time.sleep(0.01)
 
     def _hear(self, signo: int) -> None:
-        if signo not in WORDS:
+        if signo not in COMMAND_SIGNALS:
             return
         number, now = signal.Signals(signo), time.monotonic()
         is_echo = now - self.heard.get(number, -ONCE_S) < ONCE_S
@@ -774,7 +775,7 @@ class Loop:
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
         for pid in self.running:
             self._tell_to_stop(pid)
-        running = fold(task.turn.task for task in self._at_work())
+        running = fold(task.turn.task for task in self._running_tasks())
         self.say(
             f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; unfinished "
             "tasks run again with llsub --resume"
@@ -799,11 +800,11 @@ class Loop:
         if ended or self.settle.left() == 0:
             self.settle = Deadline.after(SETTLE_S)
             self.results.settle()
-        self._look_at_disk()
+        self._check_disk()
         progress = Progress(
             node=self.node.name,
             job=self.node.job,
-            processes=len(self.node.seats),
+            processes=len(self.node.workers),
             running=len(self.running) + len(self.starting),
             done=self.done,
             failed=self.failed,
@@ -819,14 +820,18 @@ class Loop:
             self.job_failed = sum(one.failed for one in parts if one.node != self.node.name)
             self._stop_if_too_many_failed()
 
-    def _look_at_disk(self) -> None:
+    def _check_disk(self) -> None:
         try:
             room = os.statvfs(self.folder)
         except OSError:
             return
-        if ((room.f_blocks and room.f_bavail == 0) or self.results.trouble is not None) and not self.disk_full:
+        if ((room.f_blocks and room.f_bavail == 0) or self.results.write_error is not None) and not self.disk_full:
             self.disk_full = True
-            why = "is full" if self.results.trouble is None else f"takes nothing more ({self.results.trouble.strerror})"
+            why = (
+                "is full"
+                if self.results.write_error is None
+                else f"takes nothing more ({self.results.write_error.strerror})"
+            )
             self.say(
                 f"the disk of {self.folder} {why}: logs of tasks that ran since {time.strftime('%H:%M:%S')} on "
                 f"{self.node.name} may be cut off or missing"
@@ -838,7 +843,7 @@ class Loop:
         if self.node.leases is None:
             return
         for task in self.running.values():
-            slot = self.node.seats[task.seat].slot
+            slot = self.node.workers[task.worker].slot
             if slot is not None:
                 self.node.leases.name(slot, task.pid)
 
@@ -859,13 +864,15 @@ class Loop:
         if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
             self.reserved = None
         elif self.reserved is None or self.reserved in self.without_daemon:
-            there = {seat.place.gpu for seat in self.node.seats if seat.place.gpu is not None} - self.without_daemon
+            there = {
+                worker.place.gpu for worker in self.node.workers if worker.place.gpu is not None
+            } - self.without_daemon
             if self.node.budgets:
                 largest = self._largest_budget_mib()
                 there = {
                     gpu for gpu in there if gpu in self.node.budgets and self.node.budgets[gpu].total_mib == largest
                 }
-            busy = [self.node.seats[task.seat].place.gpu for task in self._at_work()]
+            busy = [self.node.workers[task.worker].place.gpu for task in self._running_tasks()]
             self.reserved = min(there, key=busy.count, default=None)
 
 

@@ -24,11 +24,11 @@ from ...share.leases import Leases
 from ...share.records import Plan
 from ...share.rules import limits
 from .. import run_folder
-from ..records import ENV_JOB_TASKS, Ended, Place, Run, Seat
+from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple
 from ..rules.memory_caps import Budget
-from . import seating
-from .seating import Here, Own, Seating
+from . import slot_assignment
+from .slot_assignment import Here, Own, SlotAssignment
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Node(Struct, frozen=True, kw_only=True):
     last_rank: int
     folder: Path
     """This node's, below the run's: logs, results, progress."""
-    seats: tuple[Seat, ...]
+    workers: tuple[Worker, ...]
     """By rising rank."""
     notes: tuple[str, ...] = ()
     """Sentences for the job's log."""
@@ -68,8 +68,8 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     first, processes = _ranks(run, here, environ)
     last = first + processes - 1
     cores = topology.read_machine(os.sched_getaffinity(0))
-    found = _read_seating(run, here, processes, environ, paths, settings)
-    seats = tuple(_seat(first, place, found) for place in _places(run, processes, cores, found))
+    found = _read_slot_assignment(run, here, processes, environ, paths, settings)
+    workers = tuple(_worker(first, place, found) for place in _places(run, processes, cores, found))
     return Node(
         name=here.node,
         index=here.index,
@@ -78,12 +78,12 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         first_rank=first,
         last_rank=last,
         folder=run_folder.node_folder(folder, run, first, last, here.node),
-        seats=seats,
+        workers=workers,
         notes=(*_sizing_notes(run, here, len(cores)), *found.notes),
         own=found.own,
         leases=found.leases,
         plan=found.plan,
-        budgets=_budgets(seats, found.plan, settings),
+        budgets=_budgets(workers, found.plan, settings),
     )
 
 
@@ -91,24 +91,24 @@ def release(node: Node) -> tuple[str, ...]:
     """End the daemons and give the slots back; what went wrong, in sentences. Can be done twice."""
     if node.leases is not None:
         node.leases.close()
-    return seating.release(node.own)
+    return slot_assignment.release(node.own)
 
 
-def blank_result(run: Run, node: Node, seat: Seat) -> Ended:
+def blank_result(run: Run, node: Node, worker: Worker) -> Ended:
     """What every result of a seat has in common; task, attempt and how it ended are to be put in."""
     return Ended(
         task=0,
-        rank=seat.rank,
+        rank=worker.rank,
         attempt=1,
         outcome="unfinished",
         node=node.name,
         job=node.job,
         started=0.0,
         seconds=0.0,
-        slot=seat.slot,
-        gpu=None if seat.gpu is None else seat.gpu.index,
-        gpu_uuid=None if seat.gpu is None else seat.gpu.uuid,
-        cpus=fold(seat.place.cpus) if run.bind else "",
+        slot=worker.slot,
+        gpu=None if worker.gpu is None else worker.gpu.index,
+        gpu_uuid=None if worker.gpu is None else worker.gpu.uuid,
+        cpus=fold(worker.place.cpus) if run.bind else "",
     )
 
 
@@ -144,7 +144,7 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
             has = (
                 f"the job has {here.count}" if here.job_id is not None else "outside Slurm there is this machine alone"
             )
-            raise seating.cannot_run(
+            raise slot_assignment.cannot_run(
                 here,
                 f"the triple {run.triple} is for {run.triple.nodes} node{'' if run.triple.nodes == 1 else 's'}, and "
                 f"{has}; write {replace(run.triple, nodes=here.count)}",
@@ -152,65 +152,69 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
         first, wanted = here.index * run.triple.per_node, run.triple.per_node
     elif here.job_id is not None:
         # The launcher's own step says of itself that it has one task a node; the job's script keeps what the job has.
-        words = environ.get(ENV_JOB_TASKS) or environ.get("SLURM_TASKS_PER_NODE", "")
+        task_counts = environ.get(ENV_JOB_TASKS) or environ.get("SLURM_TASKS_PER_NODE", "")
         try:
-            first, wanted = triple.ranks_of(words, here.index)
+            first, wanted = triple.ranks_of(task_counts, here.index)
         except ValueError as error:
-            raise seating.cannot_run(here, f"Slurm does not say how many tasks the node has: {error}") from error
+            raise slot_assignment.cannot_run(
+                here, f"Slurm does not say how many tasks the node has: {error}"
+            ) from error
     count = min(wanted, run.processes - first)
     if count < 1:
-        raise seating.cannot_run(here, f"the run has {run.processes} processes, all of them on nodes before it")
+        raise slot_assignment.cannot_run(here, f"the run has {run.processes} processes, all of them on nodes before it")
     return first, count
 
 
 # ---- Where they sit ----
 
 
-def _read_seating(
+def _read_slot_assignment(
     run: Run, here: Here, processes: int, environ: Mapping[str, str], paths: Paths, settings: Settings
-) -> Seating:
+) -> SlotAssignment:
     driver: Driver | None = None
     why_no_driver = ""
     try:
         driver = binding.read_driver()
     except DriverError as error:
         why_no_driver = str(error)
-    plan = seating.read_plan(paths, here)
+    plan = slot_assignment.read_plan(paths, here)
     if plan is not None:
-        return seating.lease(plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed)
-    words = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
-    return seating.deal(words, driver, processes, run.share, why_no_driver, here, paths, settings)
+        return slot_assignment.lease(
+            plan, processes, driver, here, paths, settings, is_share_computed=run.is_share_computed
+        )
+    visible = environ.get(names.ENV_VISIBLE_DEVICES, None if here.job_id is None else "")
+    return slot_assignment.deal(visible, driver, processes, run.share, why_no_driver, here, paths, settings)
 
 
-def _places(run: Run, processes: int, cores: Sequence[Core], seats: Seating) -> list[Place]:
+def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[Place]:
     """lay_out is told of every process's own GPU: where others have slots of the plan, GPUs do not come in turn."""
     threads = None if run.triple is None else run.triple.threads
-    layout = triple.lay_out(processes, threads, cores, _read_gpu_numa(seats.gpus))
+    layout = triple.lay_out(processes, threads, cores, _read_gpu_numa(workers.gpus))
     everywhere = tuple(sorted(cpu for core in cores for cpu in core.cpus))
     return [
         replace(
             place,
-            gpu=seats.positions[place.local] if seats.positions else None,
+            gpu=workers.positions[place.local] if workers.positions else None,
             cpus=place.cpus if run.bind else everywhere,
         )
         for place in layout.places
     ]
 
 
-def _seat(first: int, place: Place, seats: Seating) -> Seat:
-    if not seats.gpus:
-        return Seat(first + place.local, place)
-    slot = seats.slots[place.local] if seats.slots else None
-    gpu_slot = seats.gpu_slots[place.local]
-    variables = () if seats.plan is None else registry.slot_environment(seats.plan, gpu_slot)
-    return Seat(first + place.local, place, slot, seats.gpus[place.local], gpu_slot, variables)
+def _worker(first: int, place: Place, workers: SlotAssignment) -> Worker:
+    if not workers.gpus:
+        return Worker(first + place.local, place)
+    slot = workers.slots[place.local] if workers.slots else None
+    gpu_slot = workers.gpu_slots[place.local]
+    variables = () if workers.plan is None else registry.slot_environment(workers.plan, gpu_slot)
+    return Worker(first + place.local, place, slot, workers.gpus[place.local], gpu_slot, variables)
 
 
-def _budgets(seats: Sequence[Seat], plan: Plan | None, settings: Settings) -> dict[int, Budget]:
+def _budgets(workers: Sequence[Worker], plan: Plan | None, settings: Settings) -> dict[int, Budget]:
     """Return what this launcher may divide of each GPU: all, or its own slots' part if others have slots there."""
     found = {}
-    for gpu in {seat.place.gpu for seat in seats if seat.place.gpu is not None}:
-        there = [seat for seat in seats if seat.place.gpu == gpu]
+    for gpu in {worker.place.gpu for worker in workers if worker.place.gpu is not None}:
+        there = [worker for worker in workers if worker.place.gpu == gpu]
         one = there[0]
         cap_mib = None if one.gpu_slot is None else one.gpu_slot.enforced_cap_mib
         usable_mib = None if one.gpu is None else limits.usable_mib(one.gpu, settings)

@@ -16,7 +16,7 @@ from ...core.text import fold_some
 from .. import run_folder
 from ..records import Ended, Run
 from ..result_files import ResultFiles
-from ..rules.account import WORDS, Account, Tally
+from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import is_too_much
 from ..rules.submission import counted
 
@@ -126,7 +126,7 @@ def table(run: Run, found: Summary) -> Table:
 
 
 def _outcome(ended: Ended) -> str:
-    return WORDS[ended.outcome] if ended.outcome == "done" else f"{WORDS[ended.outcome]}: {ended.why}"
+    return OUTCOME_TEXTS[ended.outcome] if ended.outcome == "done" else f"{OUTCOME_TEXTS[ended.outcome]}: {ended.why}"
 
 
 def _mib(value: int | None) -> str:
@@ -142,7 +142,7 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if found.tried_again:
         moved = f"; done on another GPU than at first: {_fold(found.moved)}" if found.moved else ""
         said.append(f"tried again: {_fold(found.tried_again)}{moved}")
-    said += [f"{WORDS[outcome]}: {_fold(tasks)}" for outcome, tasks in found.by_outcome.items()]
+    said += [f"{OUTCOME_TEXTS[outcome]}: {_fold(tasks)}" for outcome, tasks in found.by_outcome.items()]
     if found.unfinished:
         said.append(f"unfinished: {_fold(found.unfinished)}")
     left = len(found.failed) + len(found.unfinished)

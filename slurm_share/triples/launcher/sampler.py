@@ -47,13 +47,13 @@ class Sampler(threading.Thread):
         """Until `stop`."""
         while not self._over.is_set():
             try:
-                self.look()
+                self.sample()
             except OSError:
                 self._gpus = {}  # no descriptor left, for example: then nothing is known until the next look
             self._now.wait(EVERY_S)
             self._now.clear()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """One round."""
         running = dict(self._running)
         if not running:

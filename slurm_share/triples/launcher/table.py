@@ -17,7 +17,7 @@ _NOBODY = -1
 class Row(Struct, frozen=True):
     """One seat's task."""
 
-    seat: int
+    worker: int
     task: int
     attempt: int
     pid: int
@@ -35,38 +35,38 @@ class Table:
     """A row a seat. Only the loop writes; one that dies in the middle of a write was writing of a task that had just
     begun, or that is written down already."""
 
-    def __init__(self, seats: int) -> None:
-        self._seats = seats
-        self._map = mmap.mmap(-1, max(seats, 1) * _ROW.size)
-        for seat in range(seats):
-            self.clear(seat)
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._map = mmap.mmap(-1, max(workers, 1) * _ROW.size)
+        for worker in range(workers):
+            self.clear(worker)
 
-    def begin(self, seat: int, task: int, attempt: int, started: float, since_boot: float) -> None:
+    def begin(self, worker: int, task: int, attempt: int, started: float, since_boot: float) -> None:
         """A task is about to be started."""
-        _ROW.pack_into(self._map, seat * _ROW.size, task, attempt, 0, 0, started, since_boot, _NOBODY, _NOBODY)
+        _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, 0, started, since_boot, _NOBODY, _NOBODY)
 
-    def pid_of(self, seat: int) -> ctypes.c_int:
+    def pid_of(self, worker: int) -> ctypes.c_int:
         """Return the place of the seat's pid: whoever starts the task has the C library write it there."""
-        return ctypes.c_int.from_buffer(self._map, seat * _ROW.size + _PID)
+        return ctypes.c_int.from_buffer(self._map, worker * _ROW.size + _PID)
 
-    def end(self, seat: int, code: int | None, signal: int | None) -> None:
+    def end(self, worker: int, code: int | None, signal: int | None) -> None:
         """It has ended, and nobody has written it down yet."""
-        offset = seat * _ROW.size + _END
+        offset = worker * _ROW.size + _END
         struct.pack_into("=qq", self._map, offset, *(_NOBODY if one is None else one for one in (code, signal)))
 
-    def clear(self, seat: int) -> None:
+    def clear(self, worker: int) -> None:
         """The seat is free."""
-        _ROW.pack_into(self._map, seat * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
+        _ROW.pack_into(self._map, worker * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
 
     def rows(self) -> tuple[Row, ...]:
         """The seats that have a task."""
         found = []
-        for seat in range(self._seats):
-            task, attempt, pid, _, started, since_boot, code, signal = _ROW.unpack_from(self._map, seat * _ROW.size)
+        for worker in range(self._workers):
+            task, attempt, pid, _, started, since_boot, code, signal = _ROW.unpack_from(self._map, worker * _ROW.size)
             if task != _NOBODY:
                 found.append(
                     Row(
-                        seat,
+                        worker,
                         task,
                         attempt,
                         pid,

@@ -78,10 +78,10 @@ class Environment(MutableMapping[bytes, bytes]):
 class Begun:
     """One start, and what came of it."""
 
-    __slots__ = ("error", "is_on_its_cores", "pid", "seat")
+    __slots__ = ("error", "is_on_its_cores", "pid", "worker")
 
-    def __init__(self, seat: int) -> None:
-        self.seat = seat
+    def __init__(self, worker: int) -> None:
+        self.worker = worker
         self.pid = 0
         """0: it did not start."""
         self.error: OSError | None = None
@@ -177,16 +177,16 @@ class Starter:
                 self._libc.posix_spawn_file_actions_adddup2(found, descriptor, number)
         return found
 
-    def start(self, seat: int, argv: Sequence[str], environment: Environment, log: int) -> None:
+    def start(self, worker: int, argv: Sequence[str], environment: Environment, log: int) -> None:
         """Have a program started; `begun` tells what came of it. `log` is a file that stays open until then; it gets
         standard output and error.
 
         Raises ValueError where an argument holds a NUL.
         """
         if self._argv is None or self._argv[0] is not argv:
-            self._argv = (argv, _array([os.fsencode(word) for word in argv]))
+            self._argv = (argv, _array([os.fsencode(argument) for argument in argv]))
         actions = self._actions_for(log)
-        self._queue_of[seat].put(_Start(Begun(seat), self._argv[1], environment.array, self._cpus[seat], actions))
+        self._queue_of[worker].put(_Start(Begun(worker), self._argv[1], environment.array, self._cpus[worker], actions))
         self.pending += 1
 
     def begun(self, patience_s: float = 0.0) -> Begun | None:
@@ -206,7 +206,7 @@ class Starter:
             try:
                 if cpus is not None:
                     begun.is_on_its_cores = _go_to(cpus)
-                pid = self._pids[begun.seat]
+                pid = self._pids[begun.worker]
                 error = self._spawn(pid, argv, environment, actions)
                 if error == errno.ENOEXEC:
                     # A script without "#!": shells run it themselves, and so do we.
@@ -246,10 +246,10 @@ def _go_to(cpus: frozenset[int]) -> bool:
     return True
 
 
-def _array(words: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
-    if any(b"\0" in word for word in words if word is not None):
+def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
+    if any(b"\0" in argument for argument in argv if argument is not None):
         raise ValueError("embedded null byte")
-    return (ctypes.c_char_p * (len(words) + 1))(*words, None)
+    return (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
 
 
 def become_subreaper() -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..records import Ended, Outcome
 
-WORDS: Mapping[Outcome, str] = {
+OUTCOME_TEXTS: Mapping[Outcome, str] = {
     "done": "done",
     "failed": "failed",
     "signal": "ended by a signal",
@@ -20,7 +20,7 @@ WORDS: Mapping[Outcome, str] = {
     "unfinished": "unfinished",
 }
 """The outcomes for a person."""
-_NUMBERS: Mapping[Outcome, int] = {outcome: number for number, outcome in enumerate(WORDS, 1)}
+_NUMBERS: Mapping[Outcome, int] = {outcome: number for number, outcome in enumerate(OUTCOME_TEXTS, 1)}
 _DONE, _UNFINISHED = _NUMBERS["done"], _NUMBERS["unfinished"]
 _NEVER_BEGAN = 0
 _NEVER = 1e11

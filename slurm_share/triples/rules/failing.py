@@ -24,14 +24,14 @@ def streak(before: int, outcome: Outcome, seconds: float) -> int:
     return before + 1 if outcome != "done" and seconds < INSTANT_S else 0
 
 
-def pause_s(failures: int, seats: int) -> float:
+def pause_s(failures: int, workers: int) -> float:
     """Return for how many seconds nothing starts after so many instant failures in a row on a node with so many seats.
 
     None up to STREAK and one for every seat; then twice as long for each further failure in every seat, up to
     PAUSE_MOST_S.
     """
-    over = failures - STREAK - seats
-    return 0.0 if over < 0 else min(PAUSE_S * 2 ** min(over // max(seats, 1), 10), PAUSE_MOST_S)
+    over = failures - STREAK - workers
+    return 0.0 if over < 0 else min(PAUSE_S * 2 ** min(over // max(workers, 1), 10), PAUSE_MOST_S)
 
 
 def parse_max_failures(text: str, tasks: int) -> int:
@@ -51,7 +51,7 @@ def is_too_much(failed: int, max_failures: int | None) -> bool:
     return max_failures is not None and failed >= max_failures
 
 
-def too_much_words(failed: int, max_failures: int | None) -> str:
+def too_much_text(failed: int, max_failures: int | None) -> str:
     """Return why the run stops."""
     tasks = "1 task has" if failed == 1 else f"{failed} tasks have"
     return f"{tasks} failed, and --max-failures {max_failures} stops the run"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...core import names, nodelist
 from ...core.errors import UsageError, shown
-from ...core.gpu_words import gres
+from ...core.gpu_option import gres
 from ...core.records import ShareRequest
 from ...share import option
 from ...share.rules import limits
@@ -57,7 +57,7 @@ def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[s
     where = "partition " + ",".join(sorted({kind.partition for kind in kinds}))
     fit = tuple(kind for kind in kinds if fits(kind, gpus))
     if not fit:
-        have = "; ".join(sorted({f"{_gpu_words(kind)} ({_fold(kind.nodes)})" for kind in kinds}))
+        have = "; ".join(sorted({f"{_gpu_text(kind)} ({_fold(kind.nodes)})" for kind in kinds}))
         raise UsageError(f"no node of {where} has {gres(gpus)}: there are nodes with {have}; write -g with as many")
     count = _count(fit)
     such = f" with {gres(gpus)}" if gpus else ""
@@ -122,7 +122,7 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _gpu_words(kind: NodeKind) -> str:
+def _gpu_text(kind: NodeKind) -> str:
     return gres(kind.gpus) if kind.gpus else "no GPU"
 
 

@@ -57,18 +57,18 @@ def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: N
     named: list[tuple[str, str]] = []
     for number, line in enumerate(lines, 1):
         try:
-            words = shlex.split(line)
+            item = shlex.split(line)
         except ValueError as error:
             raise UsageError(
                 f"line {number} of {file} is not words as a shell knows them ({error}): {shown(line)}; "
                 "write quotes in pairs, and a backslash before a quote that is part of a name"
             ) from error
-        if len(words) == 1:
-            base = words[0].rstrip("/").rpartition("/")[2]
-            named.append((words[0], f"{output_folder}/{naming.name(base)}"))
+        if len(item) == 1:
+            base = item[0].rstrip("/").rpartition("/")[2]
+            named.append((item[0], f"{output_folder}/{naming.name(base)}"))
             items.append(named[-1])
-        elif words:
-            items.append(tuple(words))
+        elif item:
+            items.append(tuple(item))
     _refuse_shared_outputs(named)
     return tuple(items)
 
@@ -188,10 +188,10 @@ def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
     """An `input_<#>` file: a line an input, its words with a blank between. Raises UsageError for words that such a
     line cannot hold."""
     for item in (items[index] for index in group):
-        for word in item:
-            if not word or any(character.isspace() for character in word):
+        for part in item:
+            if not part or any(character.isspace() for character in part):
                 raise UsageError(
-                    f"{shown(word)} has a blank in it, which a line of `input output` cannot hold; rename it, or use "
+                    f"{shown(part)} has a blank in it, which a line of `input output` cannot hold; rename it, or use "
                     "--apptype=siso"
                 )
     return "".join(f"{' '.join(items[index])}\n" for index in group)
@@ -324,7 +324,7 @@ def _room_of(kinds: Sequence[NodeKind], wish: Wish) -> int:
         most = kind.max_nodes_per_job
         each = kind.cpus // wish.map_slots
         if wish.gpus is not None:
-            name, count = gpu_words(wish.gpus)
+            name, count = gpu_text(wish.gpus)
             each = min(each, sum(have for type_, have in kind.gpus if name in ("", type_)) // count)
         places += [each] * len(kind.nodes)
     return sum(sorted(places, reverse=True)[:most])
@@ -337,7 +337,7 @@ def _has(kind: NodeKind, constraint: str | None) -> bool:
     return constraint in kind.features.split(",")
 
 
-def gpu_words(gpus: str) -> tuple[str, int]:
+def gpu_text(gpus: str) -> tuple[str, int]:
     """(name, count) of --gpuNameCount; the name is empty where there is none."""
     name, _, number = gpus.rpartition(":")
     return name, int(number)
@@ -345,7 +345,7 @@ def gpu_words(gpus: str) -> tuple[str, int]:
 
 def gpus_of(gpus: str, processes: int) -> str:
     """All GPUs of a job whose processes have `gpus` each, as Slurm writes it."""
-    name, count = gpu_words(gpus)
+    name, count = gpu_text(gpus)
     return f"{name}:{count * processes}" if name else str(count * processes)
 
 
@@ -353,7 +353,7 @@ _GPU_COUNT = re.compile(r"(?<!\S)-g (?=[0-9]|COUNT)")
 _GPU_OPTION = re.compile(r"(?<!\S)-g(?!\S)")
 
 
-def in_own_words(sentence: str) -> str:
+def in_own_options(sentence: str) -> str:
     """A sentence that is told to users of llsub as well, with this command's option in the place of llsub's -g."""
     return _GPU_OPTION.sub("--gpuNameCount", _GPU_COUNT.sub("--gpuNameCount=", sentence))
 

@@ -167,8 +167,10 @@ def _advice_of_capped(lost: Sequence[Memory], budgets: Sequence[Budget], retries
     at_most = sum(budget.total_mib // size for budget in budgets)
     if at_most < 1:
         return f"{said}, more than the {most} MiB that a GPU of this node has for tasks"
-    beside = f" and at most {at_most} processes on a node" if at_most < sum(budget.slots for budget in budgets) else ""
-    return f"{said}; write --share-gpu=mem={_size(size)}{beside}, or {again}"
+    node_limit = (
+        f" and at most {at_most} processes on a node" if at_most < sum(budget.slots for budget in budgets) else ""
+    )
+    return f"{said}; write --share-gpu=mem={_size(size)}{node_limit}, or {again}"
 
 
 def _round_up(mib: int) -> int:

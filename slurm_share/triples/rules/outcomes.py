@@ -13,7 +13,7 @@ from msgspec import Struct
 from ...node.records import Room
 from ..records import Outcome
 
-GPU_MEMORY_WORDS: tuple[bytes, ...] = (
+GPU_MEMORY_MESSAGES: tuple[bytes, ...] = (
     b"CUDA out of memory",  # PyTorch: torch.OutOfMemoryError
     b"CUDA_ERROR_OUT_OF_MEMORY",  # the driver's name of error 2: XLA, TensorFlow, numba, cuda-python
     b"cudaErrorMemoryAllocation",  # the runtime's name of the same: CuPy, cuML
@@ -64,9 +64,9 @@ def outcome(ending: Ending) -> tuple[Outcome, str]:
         return "done", ""
     if ending.host_oom:
         return "host memory", f"the kernel killed it for memory ({how})"
-    for words in GPU_MEMORY_WORDS:
-        if words in ending.log_tail:
-            return "gpu memory", f'its log says "{words.decode()}" ({how})'
+    for message in GPU_MEMORY_MESSAGES:
+        if message in ending.log_tail:
+            return "gpu memory", f'its log says "{message.decode()}" ({how})'
     return ("failed" if ending.code is not None else "signal"), how
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 
-class Standing(Struct, frozen=True):
+class TaskCounts(Struct, frozen=True):
     """How far a run is."""
 
     tasks: int
@@ -33,30 +33,34 @@ class JobState(Struct, frozen=True, kw_only=True):
     """When a waiting job is expected to start, for a person; empty: not known."""
 
     @property
-    def is_at_work(self) -> bool:
+    def is_running(self) -> bool:
         """Whether its tasks run."""
         return self.states == ("RUNNING",)
 
 
-def in_words(standing: Standing, per_second: float | None) -> str:
+def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
     """For a line on a terminal, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go."""
-    words = [f"{standing.done} of {standing.tasks} done", f"{standing.failed} failed", f"{standing.running} running"]
-    words.append(f"{standing.left} left")
+    parts = [
+        f"{task_counts.done} of {task_counts.tasks} done",
+        f"{task_counts.failed} failed",
+        f"{task_counts.running} running",
+    ]
+    parts.append(f"{task_counts.left} left")
     if per_second:
-        words.append(f"{per_second:.1f}/s" if per_second >= 1 else f"{per_second * 60:.1f}/min")
-        to_go = standing.left + standing.running
+        parts.append(f"{per_second:.1f}/s" if per_second >= 1 else f"{per_second * 60:.1f}/min")
+        to_go = task_counts.left + task_counts.running
         seconds = int(to_go / per_second)
         if to_go:
-            words.append(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} to go")
-    return ", ".join(words)
+            parts.append(f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} to go")
+    return ", ".join(parts)
 
 
-def job_words(state: JobState, *, had_begun: bool = False) -> str:
+def job_text(state: JobState, *, had_begun: bool = False) -> str:
     """Return the state of a job with its reason, such as: job 12: pending (BeginTime), requeued, expected 15:02:11.
     `had_begun`: its tasks have run before."""
-    shown = [word for word in state.states if word != "RUNNING"] or state.states
+    shown = [argument for argument in state.states if argument != "RUNNING"] or state.states
     said = f"job {state.job}: {' '.join(shown).lower().replace('_', ' ')}"
-    if state.reason and not state.is_at_work:
+    if state.reason and not state.is_running:
         said += f" ({state.reason})"
     if "PENDING" not in state.states:
         return said
@@ -72,7 +76,7 @@ def _is_held(state: JobState) -> bool:
 
 
 def line(
-    standing: Standing | None, state: JobState | None, per_second: float | None, silent: Sequence[str] = ()
+    task_counts: TaskCounts | None, state: JobState | None, per_second: float | None, silent: Sequence[str] = ()
 ) -> str:
     """Return the line about a run and its job; empty if nothing is known. `silent`: nodes whose launchers have written
     nothing for a while.
@@ -80,19 +84,19 @@ def line(
     Tasks count as running only while Slurm says that the job runs: after a node failure and a requeue, the launcher's
     last figures are still in the folder.
     """
-    if state is None or state.is_at_work:
-        if standing is None:
-            return "" if state is None else job_words(state)
-        said = in_words(standing, per_second)
+    if state is None or state.is_running:
+        if task_counts is None:
+            return "" if state is None else job_text(state)
+        said = as_text(task_counts, per_second)
         return f"{said}; no news from {', '.join(silent)}" if silent else said
-    if standing is None:
-        return job_words(state)
+    if task_counts is None:
+        return job_text(state)
     is_suspended = bool({"SUSPENDED", "STOPPED"} & set(state.states))
-    now = standing if is_suspended else replace(standing, running=0)
+    now = task_counts if is_suspended else replace(task_counts, running=0)
     # Short, for 80 columns: counts of 0 are left out.
     counts = [f"{now.done} of {now.tasks} done", f"{now.failed} failed" * bool(now.failed)]
     counts += [f"{now.running} suspended" * bool(now.running), f"{now.left} left"]
-    return f"{job_words(state, had_begun=True)}; {', '.join(filter(None, counts))}"
+    return f"{job_text(state, had_begun=True)}; {', '.join(filter(None, counts))}"
 
 
 def all_done(tasks: int) -> str:

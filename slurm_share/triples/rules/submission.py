@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...core import names
 from ...core.errors import UsageError, shown
-from ...core.gpu_words import gres, parse_gpus
+from ...core.gpu_option import gres, parse_gpus
 from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
 from ..records import Run, Triple
@@ -27,10 +27,10 @@ LOGS_PER_TASK_MAX = 1000
 # ---- What a user wrote ----
 
 
-def split_words(words: Sequence[str]) -> tuple[str | None, Triple | None]:
+def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
     """Script and triple of llsub's plain words. Raises UsageError for others, and for a triple in another form."""
-    script = words[0] if words and not words[0].startswith("[") else None
-    rest = list(words[1:] if script is not None else words)
+    script = argv[0] if argv and not argv[0].startswith("[") else None
+    rest = list(argv[1:] if script is not None else argv)
     triple = rule_triple.parse(rest.pop(0)) if rest and rest[0].startswith("[") else None
     if rest:
         raise UsageError(
@@ -95,34 +95,34 @@ def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
     for line in lines:
         where = f"the script's line #SBATCH {shown(line)}"
         try:
-            words = shlex.split(line, comments=True)
+            argv = shlex.split(line, comments=True)
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from error
-        if words[:1] == ["hetjob"]:
+        if argv[:1] == ["hetjob"]:
             raise UsageError("the script's #SBATCH hetjob: a triple is one kind of nodes; leave the triple away")
-        found += parse_options(words, where)
+        found += parse_options(argv, where)
     return tuple(found)
 
 
-def parse_options(words: Sequence[str], where: str) -> tuple[Directive, ...]:
+def parse_options(argv: Sequence[str], where: str) -> tuple[Directive, ...]:
     """The options of sbatch in these words. Raises UsageError, which begins with `where` they stand, for others."""
     found: list[Directive] = []
-    rest = list(words)
+    rest = list(argv)
     while rest:
-        word = rest.pop(0)
-        letters = word[1:] if word[:1] == "-" and word[1:2] != "-" else ""
+        argument = rest.pop(0)
+        letters = argument[1:] if argument[:1] == "-" and argument[1:2] != "-" else ""
         if letters and letters[0] in sbatch_letters.WITHOUT_VALUE:
             found.append(Directive(sbatch_letters.WITHOUT_VALUE[letters[0]], None))
             if letters[1:] and letters[0] not in sbatch_letters.MAYBE_VALUE:
                 rest.insert(0, f"-{letters[1:]}")  # -HQ
             continue
-        if len(word) > 2 and word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
+        if len(argument) > 2 and argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
             has_value = bool(equals)
         elif letters and letters[0] in sbatch_letters.WITH_VALUE:
             name, value, has_value = sbatch_letters.WITH_VALUE[letters[0]], letters[1:], len(letters) > 1
         else:
-            raise UsageError(f"{where}: {shown(word) or repr(word)} is no option of sbatch")
+            raise UsageError(f"{where}: {shown(argument) or repr(argument)} is no option of sbatch")
         if not has_value and rest and not rest[0].startswith("-"):
             value, has_value = rest.pop(0), True
         found.append(Directive(name, value if has_value else None))
@@ -189,16 +189,16 @@ def said(directives: Sequence[Directive], wishes: Wishes) -> dict[str, str | Non
     return own | lines | {one.name: one.value for one in parse_options(wishes.options, "--options")}
 
 
-def plain_words(wishes: Wishes) -> list[str]:
+def plain_options(wishes: Wishes) -> list[str]:
     """The options that mean the same to sbatch, salloc and srun, for a job without a triple."""
-    words = [f"--{_SBATCH[field]}={getattr(wishes, field)}" for field in _SBATCH if getattr(wishes, field) is not None]
+    argv = [f"--{_SBATCH[field]}={getattr(wishes, field)}" for field in _SBATCH if getattr(wishes, field) is not None]
     if wishes.slots is not None:
-        words.append(f"--cpus-per-task={wishes.slots}")
+        argv.append(f"--cpus-per-task={wishes.slots}")
     if wishes.gpus is not None:
-        words.append(f"--gres={gres(parse_gpus(wishes.gpus))}")
+        argv.append(f"--gres={gres(parse_gpus(wishes.gpus))}")
     if wishes.share is not None:
-        words.append(f"--{names.OPTION}={wishes.share}")
-    return [*words, *wishes.options]
+        argv.append(f"--{names.OPTION}={wishes.share}")
+    return [*argv, *wishes.options]
 
 
 def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) -> tuple[list[str], tuple[str, ...]]:
@@ -208,7 +208,7 @@ def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) 
         note = f"{name} has #SBATCH lines, which count: {', '.join(ignored)} left aside"
         return ["sbatch", "--parsable", script], (note,) if ignored else ()
     output = _no_pattern(f"{name}.log-") + "%j" if wishes.output is None else wishes.output
-    return ["sbatch", "--parsable", f"--output={output}", *plain_words(wishes), script], ()
+    return ["sbatch", "--parsable", f"--output={output}", *plain_options(wishes), script], ()
 
 
 _WHOLE_NODE_SHELL = r"""
@@ -222,7 +222,7 @@ exec srun --pty --cpu-bind=none --mem=0 ${gpus:+--gres=gpu:$gpus} "$@"
 def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
     """Return the command for a shell on one core of a node, or on the whole of it."""
     login = [shell, "-l"]
-    options = ["--nodes=1", "--ntasks=1", *plain_words(wishes)]
+    options = ["--nodes=1", "--ntasks=1", *plain_options(wishes)]
     if whole:
         # In two steps: srun alone would give its one task one core of the node that --exclusive got.
         return ["salloc", *options, "--exclusive", "--mem=0", "/bin/sh", "-c", _WHOLE_NODE_SHELL, "sh", *login]
@@ -238,38 +238,38 @@ def _no_pattern(path: str) -> str:
     return path.replace("%", "%%")
 
 
-def triple_words(
+def triple_argv(
     run: Run, folder: str, wishes: Wishes, directives: Sequence[Directive], asked: Grant, *, plugin: bool
 ) -> list[str]:
     """The words of a triple's job, one task a node. What the script's #SBATCH lines say is left to them."""
     assert run.triple is not None
     said = {directive.name for directive in directives}
     nodes = run.triple.nodes
-    words = ["sbatch", "--parsable", f"--nodes={nodes}"]
+    argv = ["sbatch", "--parsable", f"--nodes={nodes}"]
     if asked.tasks is None:
-        words += [f"--ntasks={nodes}", "--ntasks-per-node=1", "--exclusive"]
+        argv += [f"--ntasks={nodes}", "--ntasks-per-node=1", "--exclusive"]
         if not said & {"mem", "mem-per-cpu", "mem-per-gpu"}:
-            words.append("--mem=0")
+            argv.append("--mem=0")
     else:
-        words.append(f"--ntasks-per-node={asked.tasks}")
+        argv.append(f"--ntasks-per-node={asked.tasks}")
     if asked.gpus and not said & GPU_OPTIONS:
-        words.append(f"--gres={gres(asked.gpus)}")
+        argv.append(f"--gres={gres(asked.gpus)}")
     if run.share is not None and plugin and names.OPTION not in said:
-        words.append(f"--{names.OPTION}={share_option.render(run.share)}")
+        argv.append(f"--{names.OPTION}={share_option.render(run.share)}")
     values = {"job-name": wishes.job_name or run.name, "comment": f"llsub {run.triple}"} | {
         name: getattr(wishes, field) for field, name in _SBATCH.items() if getattr(wishes, field) is not None
     }
-    words += [f"--{name}={value}" for name, value in values.items() if name not in said]
-    words.append(f"--output={wishes.output or _no_pattern(folder) + '/' + LAUNCH_LOG + '%j'}")
-    return [*words, *wishes.options, f"{folder}/{LAUNCH_SCRIPT}"]
+    argv += [f"--{name}={value}" for name, value in values.items() if name not in said]
+    argv.append(f"--output={wishes.output or _no_pattern(folder) + '/' + LAUNCH_LOG + '%j'}")
+    return [*argv, *wishes.options, f"{folder}/{LAUNCH_SCRIPT}"]
 
 
-def again(words: Sequence[str], wishes: Wishes) -> list[str]:
+def again(argv: Sequence[str], wishes: Wishes) -> list[str]:
     """The scheduler command of a run, for its next submission, with another partition or time and further options where
     they are given."""
     fresh = [f"--{name}={value}" for name, value in (("partition", wishes.partition), ("time", wishes.time)) if value]
-    names_of = tuple(word.partition("=")[0] + "=" for word in fresh)
-    kept = [word for word in words if not (names_of and word.startswith(names_of))]
+    names_of = tuple(argument.partition("=")[0] + "=" for argument in fresh)
+    kept = [argument for argument in argv if not (names_of and argument.startswith(names_of))]
     return [*kept[:-1], *fresh, *wishes.options, *kept[-1:]]
 
 
@@ -292,10 +292,10 @@ def _is_of_now(name: str) -> bool:
     return name in FROM_NOW or name.startswith(FROM_NOW_PREFIXES)
 
 
-def output_file(words: Sequence[str], job: int, cwd: str) -> str | None:
+def output_file(argv: Sequence[str], job: int, cwd: str) -> str | None:
     """The file that the output of a scheduler command's job is in, where only the job's number had to be filled in;
     None: sbatch chooses, or other patterns are in its name."""
-    said = [one.value for one in parse_options(words[1:-1], "the command") if one.name == "output"]
+    said = [one.value for one in parse_options(argv[1:-1], "the command") if one.name == "output"]
     if not said or said[-1] is None:
         return None
     filled = said[-1].replace("%%", "\0").replace("%j", str(job)).replace("%A", str(job))
@@ -308,15 +308,17 @@ def output_file(words: Sequence[str], job: int, cwd: str) -> str | None:
 def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) -> tuple[str, ...]:
     """What of llsub's options and of the script's #SBATCH lines does not count beside a triple."""
     said = {directive.name for directive in directives}
-    beaten = [_OWN[field] for field, word in _SBATCH.items() if getattr(wishes, field) is not None and word in said]
+    beaten = [
+        _OWN[field] for field, argument in _SBATCH.items() if getattr(wishes, field) is not None and argument in said
+    ]
     beaten += ["-g"] * bool(wishes.gpus and said & GPU_OPTIONS)
     beaten += [f"--{names.OPTION}"] * bool(wishes.share and names.OPTION in said)
     notes = []
     if beaten:
         notes.append(f"{name} has #SBATCH lines, which count: {', '.join(beaten)} left aside")
     groups: dict[str, list[str]] = {}
-    for word in sorted(said & LEFT_OUT):
-        groups.setdefault(_LEFT_OUT_WHY.get(word, "the triple says it"), []).append(f"--{word}")
+    for argument in sorted(said & LEFT_OUT):
+        groups.setdefault(_LEFT_OUT_WHY.get(argument, "the triple says it"), []).append(f"--{argument}")
     notes += [f"of the #SBATCH lines of {name} these are left out, {why}: {', '.join(w)}" for why, w in groups.items()]
     if wishes.slots is not None:
         notes.append("-s has no effect beside a triple, whose third number says it")

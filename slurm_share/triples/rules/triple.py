@@ -25,7 +25,7 @@ THREADS_MAX = 4096
 
 _LONGEST = 40
 """Longer than any triple within the limits."""
-_WORDS = ("number of nodes", "number of processes on a node", "number of threads of a process")
+_PARTS = ("number of nodes", "number of processes on a node", "number of threads of a process")
 _LIMITS = (NODES_MAX, PER_NODE_MAX, THREADS_MAX)
 _TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 
@@ -33,7 +33,7 @@ _TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 def parse(text: str) -> Triple:
     """The triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else."""
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") and len(text) > 1 else text
-    words = inside.split(",")
+    tokens = inside.split(",")
     if len(text) > _LONGEST:
         raise _wrong(text, "it is too long")
     if any(character.isspace() for character in text):
@@ -43,17 +43,17 @@ def parse(text: str) -> Triple:
     if len(text) == 1:
         # [2,8,1] is a pattern to the shell, which puts the name of a file called 2, 8 or 1 in its place.
         raise _wrong(text, "it is one character, as the shell makes of a triple where a file is called so; quote it")
-    if len(words) not in (2, 3):
-        raise _wrong(text, f"it has {_counted(len(words), 'number')}, not two or three")
-    return Triple(*(_number(text, word, place) for place, word in enumerate(words)))
+    if len(tokens) not in (2, 3):
+        raise _wrong(text, f"it has {_counted(len(tokens), 'number')}, not two or three")
+    return Triple(*(_number(text, argument, place) for place, argument in enumerate(tokens)))
 
 
-def _number(text: str, word: str, place: int) -> int:
-    if not (word.isascii() and word.isdecimal()):
-        raise _wrong(text, f"{shown(word)} is no {_WORDS[place]}" if word else f"it has no {_WORDS[place]}")
-    number = int(word)
+def _number(text: str, argument: str, place: int) -> int:
+    if not (argument.isascii() and argument.isdecimal()):
+        raise _wrong(text, f"{shown(argument)} is no {_PARTS[place]}" if argument else f"it has no {_PARTS[place]}")
+    number = int(argument)
     if not 1 <= number <= _LIMITS[place]:
-        raise _wrong(text, f"the {_WORDS[place]} is 1 to {_LIMITS[place]}, not {word}")
+        raise _wrong(text, f"the {_PARTS[place]} is 1 to {_LIMITS[place]}, not {argument}")
     return number
 
 
@@ -168,8 +168,8 @@ def ranks_of(task_counts: str, index: int) -> tuple[int, int]:
     """First rank, and how many, of the node of that index, in Slurm's words for a job's tasks on each of its nodes
     (SLURM_TASKS_PER_NODE, `2(x3),1`). Raises ValueError for other words, and for a node that has none in them."""
     first, node = 0, 0
-    for word in task_counts.split(","):
-        match = _TASK_COUNT.fullmatch(word)
+    for argument in task_counts.split(","):
+        match = _TASK_COUNT.fullmatch(argument)
         if match is None:
             raise ValueError(f"not a list of tasks per node: {shown(task_counts)}")
         count, times = int(match[1]), int(match[2] or 1)

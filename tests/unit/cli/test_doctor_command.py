@@ -20,7 +20,7 @@ from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.settings import Settings
 from slurm_share.doctor import examination, fixes
 from slurm_share.doctor.checks import every
-from slurm_share.doctor.checks.fixable import Mend
+from slurm_share.doctor.checks.fixable import Fix
 from slurm_share.doctor.facts.records import Facts, HostFacts, SlurmFacts, Unseen
 from slurm_share.mps import daemons
 from slurm_share.mps.records import MpsStopped
@@ -48,7 +48,7 @@ def login(monkeypatch):
         ),
         host_facts=HostFacts(),
     )
-    monkeypatch.setattr(examination, "look", lambda roles, **more: facts)
+    monkeypatch.setattr(examination, "read_host", lambda roles, **more: facts)
     return facts
 
 
@@ -124,7 +124,7 @@ def test_a_host_without_slurm_is_told_so(capsys, monkeypatch):
 
 def test_what_was_fixed_and_what_was_not(login, capsys, monkeypatch):
     """Each once; one that fails is not tried again, and the rest is done all the same."""
-    todo = [Mend("relink", "the link", path="/p", target="26.05/p"), Mend("narrow", "the log", path="/l")]
+    todo = [Fix("relink", "the link", path="/p", target="26.05/p"), Fix("narrow", "the log", path="/l")]
     done = []
 
     def relink(path, target):
@@ -147,7 +147,7 @@ def test_what_was_fixed_and_what_was_not(login, capsys, monkeypatch):
 def test_what_is_as_before_was_not_fixed(login, capsys, monkeypatch):
     """An Epilog that ends with 0 may have found that the job is here again."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(fixes.fixable, "plan", lambda facts: [Mend("narrow", "the log", path="/l")])
+    monkeypatch.setattr(fixes.fixable, "plan", lambda facts: [Fix("narrow", "the log", path="/l")])
     monkeypatch.setattr(fixes, "narrow", lambda path: None)
     main(["doctor", "--fix", "--quiet"])
     assert capsys.readouterr().out.startswith("NOT FIXED  the log: it is as before")
@@ -157,10 +157,10 @@ def test_what_is_as_before_was_not_fixed(login, capsys, monkeypatch):
 def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, capsys, error):
     """Code 3, a sentence in one line with the error's name or words, and no traceback."""
 
-    def look(roles, **more):
+    def read_host(roles, **more):
         raise error
 
-    monkeypatch.setattr(examination, "look", look)
+    monkeypatch.setattr(examination, "read_host", read_host)
     assert main(["doctor"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("slurm-share doctor: ")
@@ -172,10 +172,10 @@ def test_a_doctor_that_cannot_work_does_not_end_as_with_warnings(monkeypatch, ca
 def test_a_doctor_without_its_modules_says_which(monkeypatch, capsys, error):
     """Code 3, the file, and the way out."""
 
-    def look(roles, **more):
+    def read_host(roles, **more):
         raise error
 
-    monkeypatch.setattr(examination, "look", look)
+    monkeypatch.setattr(examination, "read_host", read_host)
     assert main(["doctor"]) == 3 == start.EXIT_NOT_DONE
     (line,) = capsys.readouterr().err.splitlines()
     assert "/m.py" in line
@@ -201,7 +201,7 @@ def daemon(monkeypatch, tmp_path):
     monkeypatch.setattr(fixes.ledger_file, "read_ledger", lambda *_: there.ledger)
     monkeypatch.setattr(fixes.processes, "read_live_jobs", lambda: there.live)
     monkeypatch.setattr(mps_health, "read_users", lambda *_: there.users)
-    there.mend = lambda: fixes._stop_daemon(Mend("daemon", "it", uid=2001, path=place, target="mps"), Settings())
+    there.mend = lambda: fixes._stop_daemon(Fix("daemon", "it", uid=2001, path=place, target="mps"), Settings())
     there.pipe = place
     return there
 

@@ -16,7 +16,7 @@ from slurm_share.history import records, report_text
 from slurm_share.history.records import Sample
 from slurm_share.history.rules.report import Advised, Hours, Period, Report, Use
 from slurm_share.load.snapshot import NodeLoad, Survey
-from slurm_share.load.sources import surveys
+from slurm_share.load.sources import survey_reader
 from slurm_share.slurm.records import QueuedJob
 
 MONDAY = 1794787200
@@ -172,7 +172,7 @@ def test_a_plain_user_is_told_whose_it_is(site, capsys):
     assert "root and the operators' group" in capsys.readouterr().err
 
 
-class _Surveyor:
+class _SurveyReader:
     """Answers with one survey, whoever asks."""
 
     survey: Survey
@@ -180,7 +180,7 @@ class _Surveyor:
     def __init__(self, source, **asked):
         assert (source, asked["everybody"]) == ("agents", True)
 
-    def look(self, timeout_s):
+    def read(self, timeout_s):
         return self.survey
 
     def close(self):
@@ -192,9 +192,9 @@ def looked(monkeypatch):
     """What the look sees."""
 
     def see(survey):
-        monkeypatch.setattr(surveys, "open_source", lambda name, settings: name)
-        monkeypatch.setattr(_Surveyor, "survey", survey, raising=False)
-        monkeypatch.setattr(surveys, "Surveyor", _Surveyor)
+        monkeypatch.setattr(survey_reader, "open_source", lambda name, settings: name)
+        monkeypatch.setattr(_SurveyReader, "survey", survey, raising=False)
+        monkeypatch.setattr(survey_reader, "SurveyReader", _SurveyReader)
 
     return see
 

@@ -19,7 +19,7 @@ from slurm_share.core.errors import CommandError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load import recording, snapshot
 from slurm_share.load.rules import idle
-from slurm_share.load.sources import opening
+from slurm_share.load.sources import origin
 from slurm_share.node import processes
 from slurm_share.triples import run_results
 
@@ -35,7 +35,7 @@ class Cluster:
         self.asked = wanted
         return self
 
-    def look(self, timeout_s):
+    def read(self, timeout_s):
         """The next."""
         self.looks += 1
         found = self.surveys[min(self.looks, len(self.surveys)) - 1]
@@ -57,13 +57,13 @@ class Cluster:
 def cluster(monkeypatch):
     """A cluster of one shared node and one that is silent."""
     made = Cluster(survey(shared_node(), silent("n2")))
-    real = llload.open_looker
+    real = llload.open_survey_source
 
     def opened(wanted, settings):
         elsewhere = wanted.arguments.demo or wanted.arguments.replay
         return real(wanted, settings) if elsewhere else made.open(wanted, settings)
 
-    monkeypatch.setattr(llload, "open_looker", opened)
+    monkeypatch.setattr(llload, "open_survey_source", opened)
     monkeypatch.setattr(llload.config, "load", lambda: Configuration(Settings(), {}))
     return made
 
@@ -311,7 +311,7 @@ def test_times_of_a_replay(text, expected):
     if expected is None:
         second = 5 if text.endswith("05") else 0
         expected = datetime.datetime(2026, 1, 31, 14, 30, second).timestamp()
-    assert opening.moment(text, last) == expected
+    assert origin.moment(text, last) == expected
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_looking(cluster, capsys):

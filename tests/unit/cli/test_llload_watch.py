@@ -23,7 +23,7 @@ from slurm_share.core.errors import SlurmShareError, UsageError
 LLLOAD = [sys.executable, "-m", "slurm_share.cli.llload"]
 
 
-class Looks:
+class Answers:
     """Answers in turn; errors are raised. Over after the last."""
 
     def __init__(self, *answers):
@@ -44,7 +44,7 @@ class Looks:
 def watch(*answers, apart=True):
     """Watched in a pipe, without waiting."""
     return llload_watch.watch(
-        Looks(*answers),
+        Answers(*answers),
         lambda looked, width, height, first: [f"{looked.taken} {height} {first}"],
         every_s=0.0,
         timeout_s=1.0,

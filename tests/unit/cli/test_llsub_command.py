@@ -18,7 +18,7 @@ from slurm_share.slurm import jobs
 from slurm_share.triples import follow, run_folder
 from slurm_share.triples.records import Ended, Progress, Run, Triple
 from slurm_share.triples.rules import submission
-from slurm_share.triples.rules.progress import Standing, in_words
+from slurm_share.triples.rules.progress import TaskCounts, as_text
 
 DATA = Path(__file__).parents[2] / "data" / "slurm-26.05"
 SBATCH = """#!/bin/sh
@@ -571,12 +571,12 @@ def test_how_far_a_run_is_counts_what_earlier_jobs_did(here: Path) -> None:
         json.dumps({k: getattr(progress, k) for k in progress.__struct_fields__}).encode()
     )
     record(here, *(ended(task) for task in range(40)))
-    standing = follow.StandingReader(here, run, 12).read()
-    assert standing == Standing(100, done=50, failed=3, running=2)
-    assert in_words(standing, 2.0) == "50 of 100 done, 3 failed, 2 running, 45 left, 2.0/s, 0:00:23 to go"
-    assert in_words(standing, 0.1) == "50 of 100 done, 3 failed, 2 running, 45 left, 6.0/min, 0:07:50 to go"
-    assert in_words(standing, None).endswith("45 left")
-    assert follow.StandingReader(here, run, 13).read() is None
+    task_counts = follow.TaskCountsReader(here, run, 12).read()
+    assert task_counts == TaskCounts(100, done=50, failed=3, running=2)
+    assert as_text(task_counts, 2.0) == "50 of 100 done, 3 failed, 2 running, 45 left, 2.0/s, 0:00:23 to go"
+    assert as_text(task_counts, 0.1) == "50 of 100 done, 3 failed, 2 running, 45 left, 6.0/min, 0:07:50 to go"
+    assert as_text(task_counts, None).endswith("45 left")
+    assert follow.TaskCountsReader(here, run, 13).read() is None
 
 
 def test_in_a_log_the_last_state_is_told_once_it_may_be(

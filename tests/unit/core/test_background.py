@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from slurm_share.core.background import Beside
+from slurm_share.core.background import BackgroundCall
 
 
 def test_the_answer_comes_when_it_is_there():
     go_on = threading.Event()
-    asked = Beside(lambda: go_on.wait(20))
+    asked = BackgroundCall(lambda: go_on.wait(20))
     assert not asked.wait(0.01)
     go_on.set()
     assert asked.answer() is True
@@ -21,7 +21,7 @@ def test_the_answer_comes_when_it_is_there():
 
 
 def test_what_it_raises_is_raised_where_the_answer_is_wanted():
-    asked = Beside(lambda: 1 // 0)
+    asked = BackgroundCall(lambda: 1 // 0)
     assert asked.wait(20)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
@@ -29,5 +29,5 @@ def test_what_it_raises_is_raised_where_the_answer_is_wanted():
 
 
 def test_the_end_of_the_program_does_not_wait_for_it():
-    code = "import time; from slurm_share.core.background import Beside; Beside(lambda: time.sleep(60))"
+    code = "import time; from slurm_share.core.background import BackgroundCall; BackgroundCall(lambda: time.sleep(60))"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -7,7 +7,7 @@ from ClusterShell.RangeSet import RangeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_share.core.text import fold, fold_some, natural, span_words
+from slurm_share.core.text import fold, fold_some, natural, span_text
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from slurm_share.core.text import fold, fold_some, natural, span_words
 )
 def test_a_span_has_the_unit_that_says_it_shortest(seconds, words):
     """Tenths only below ten seconds."""
-    assert span_words(seconds) == words
+    assert span_text(seconds) == words
 
 
 def test_names_are_in_the_order_that_people_expect():

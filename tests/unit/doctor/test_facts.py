@@ -119,7 +119,7 @@ def root(tmp_path):
 
 def read(root, slurm=None, roles=(), **more):
     return fact_host.read_facts(
-        roles, root=root, environ={}, ask=slurm or Slurm(), look_at_gpus=lambda settings: GpuFacts("550"), **more
+        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda settings: GpuFacts("550"), **more
     )
 
 
@@ -568,7 +568,7 @@ def test_a_defect_is_called_one_and_not_a_hang(root):
     def look(settings):
         raise KeyError("mine")
 
-    facts = fact_host.read_facts(("compute",), root=root, environ={}, ask=Slurm(), look_at_gpus=look)
+    facts = fact_host.read_facts(("compute",), root=root, environ={}, ask=Slurm(), read_driver_state=look)
     assert isinstance(facts.gpus.driver, Unseen)
     assert facts.gpus.driver.why.endswith("KeyError: 'mine'")
     assert "hangs" not in facts.gpus.driver.why

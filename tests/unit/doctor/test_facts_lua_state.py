@@ -186,7 +186,7 @@ def holder(tmp_path):
 
 def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypatch):
     """With what it is, and whether it is stopped; the lock itself is never touched."""
-    monkeypatch.setattr(state, "LOCK_LOOK_S", 0.2)
+    monkeypatch.setattr(state, "LOCK_READ_S", 0.2)
     said = state.read_lock_holder(tmp_path / "ledger.lock")
     assert said.startswith(f"process {holder.pid} (python")
     assert "stopped" not in said
@@ -199,7 +199,7 @@ def test_who_holds_the_ledgers_lock_for_long_is_named(tmp_path, holder, monkeypa
 
 def test_a_lock_that_is_let_go_of_is_free(tmp_path, holder, monkeypatch):
     """And one that was never held, or has no file, costs no time."""
-    monkeypatch.setattr(state, "LOCK_LOOK_S", 30.0)
+    monkeypatch.setattr(state, "LOCK_READ_S", 30.0)
     looks = iter(range(1000))
     real = state._holder
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from slurm_share.core.settings import Settings
 from slurm_share.load.agent import callers, service
-from slurm_share.load.agent.http_server import HttpDoor
-from slurm_share.load.agent.socket_server import SocketDoor
+from slurm_share.load.agent.http_server import HttpServer
+from slurm_share.load.agent.socket_server import SocketServer
 from slurm_share.load.snapshot import (
     GpuLoad,
     JobLoad,
@@ -95,8 +95,8 @@ class RunningAgent:
 
     def __init__(self, settings: Settings, sampler: FakeSampler) -> None:
         self.settings, self.sampler = settings, sampler
-        self.socket_door: SocketDoor
-        self.http_door: HttpDoor | None = None
+        self.socket_server: SocketServer
+        self.http_server: HttpServer | None = None
         self.uid = os.geteuid()
         """Who the callers are, as SO_PEERCRED would have it."""
         self._ready = threading.Event()
@@ -105,15 +105,15 @@ class RunningAgent:
     @property
     def url(self) -> str:
         """Of its HTTP."""
-        assert self.http_door is not None
-        return f"http://127.0.0.1:{self.http_door.port}"
+        assert self.http_server is not None
+        return f"http://127.0.0.1:{self.http_server.port}"
 
     async def _main(self) -> None:
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def ready(socket_door: SocketDoor, http_door: HttpDoor | None) -> None:
-            self.socket_door, self.http_door = socket_door, http_door
-            socket_door._peer_uid = lambda _link: self.uid
+        def ready(socket_server: SocketServer, http_server: HttpServer | None) -> None:
+            self.socket_server, self.http_server = socket_server, http_server
+            socket_server._peer_uid = lambda _link: self.uid
             self._ready.set()
 
         try:

@@ -23,13 +23,13 @@ NARROW = """
 from slurm_share.load.output import detail
 from slurm_share.load.rules.node_rows import rows_of
 from slurm_share.load.sources.demo import Demo
-rows = rows_of(Demo().look())
+rows = rows_of(Demo().read())
 print(*next(left_out for width in range(300, 0, -1) if (left_out := detail.gpu_table(rows, width)[1])))
 """
 METRICS = """
 from slurm_share.load import metrics
 from slurm_share.load.sources.demo import Demo
-for node in Demo(everybody=True).look().nodes:
+for node in Demo(everybody=True).read().nodes:
     if node.snapshot is not None:
         print(metrics.render(node.snapshot).decode())
 """
@@ -44,7 +44,7 @@ print(second.memory_busy_percent, second.unknown["memory_busy_percent"])
 SEEN = """
 from slurm_share.load.rules import visible
 from slurm_share.load.sources.demo import Demo
-for node in Demo(everybody=True).look().nodes:
+for node in Demo(everybody=True).read().nodes:
     for gpu in () if node.snapshot is None else visible.for_user(node.snapshot, 2001, "alice").gpus:
         print(gpu.uuid, gpu.memory_busy_percent)
 """
@@ -52,7 +52,7 @@ DASHBOARD = """
 import json, sys
 sys.path[:0] = ["tests/unit/tui"]
 from dashboards import drive
-from shell import FakeFeed, a_dashboard, a_look, screen_text, until
+from shell import FakeFeed, a_dashboard, arrived_picture, screen_text, until
 from slurm_share_tui.place import Place
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
@@ -61,7 +61,7 @@ feed, said = FakeFeed(), {}
 app = a_dashboard(feed, place=Place(view="gpus"))
 
 async def play(pilot):
-    feed.picture(a_look())
+    feed.picture(arrived_picture())
     await until(pilot, lambda: "Simulated" in screen_text(app))
     said["table"] = screen_text(app)
     await pilot.press("question_mark")
@@ -95,7 +95,7 @@ def changed(tmp_path_factory):
 
 
 def llload(tree, *words, **environ):
-    """What the copy's llload prints of the demonstration, or of what `words` say."""
+    """What the copy's llload prints of the demonstration, or of what `arguments` say."""
     command = [tree / ".venv/bin/python", "-m", "slurm_share.cli.llload", *(words or ("--demo",))]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     done = subprocess.run(command, cwd=tree, env={**kept, **environ}, capture_output=True, text=True, check=False)

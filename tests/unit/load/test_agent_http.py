@@ -123,7 +123,7 @@ def test_a_token_that_is_none_keeps_http_closed_and_the_socket_open(tmp_path, ca
         file.write_text(text)
         file.chmod(mode)
     with running(tmp_path, agent_token_file=str(file if text is not None else tmp_path / "none")) as agent:
-        assert agent.http_door is None
+        assert agent.http_server is None
         assert Path(agent.settings.agent_socket).exists()
     assert why in capfd.readouterr().err
 
@@ -137,7 +137,7 @@ def test_connections_that_say_nothing_do_not_close_it(agent):
         link.sendall(b"GET /snapshot HTTP/1.1\r\nAuthorization: Bea")
         silent.append(link)
     assert get(agent).status_code == 200
-    assert len(agent.http_door._strangers) <= http_server.MOST_EACH
+    assert len(agent.http_server._unauthenticated) <= http_server.MOST_EACH
     for link in silent:
         link.close()
 

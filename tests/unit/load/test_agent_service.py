@@ -17,8 +17,8 @@ from slurm_share.core.errors import DriverError, StateError
 from slurm_share.core.settings import Settings
 from slurm_share.load.agent import service, state_file, systemd
 from slurm_share.load.agent.client import ask
-from slurm_share.load.agent.connections import Guests
-from slurm_share.load.agent.cost import Meter, in_words
+from slurm_share.load.agent.connections import Connections
+from slurm_share.load.agent.cost import Meter, as_text
 
 
 def until(true):
@@ -104,7 +104,7 @@ def test_a_sample_that_fails_ends_nothing(tmp_path, capfd):
 
 def test_a_driver_that_hangs_keeps_nobody_from_an_answer(tmp_path, monkeypatch, capfd):
     """The last snapshot, with its time and a sentence; and the agent ends when it is told to."""
-    monkeypatch.setattr(service, "_LOOK_S", 0.05)
+    monkeypatch.setattr(service, "_CHECK_S", 0.05)
     monkeypatch.setattr(service, "_END_S", 0.2)
     sampler, go = FakeSampler(), threading.Event()
     sampler.fail = lambda: sampler.samples > 2 and go.wait(20) and None
@@ -208,7 +208,7 @@ def test_it_measures_what_it_takes():
     assert 0 < cost.cpu_ratio <= 1.5
     assert 2**20 < cost.resident_bytes < 2**34
     assert (cost.round_s, cost.rounds, cost.failed) == (0.5, 2, 1)
-    assert in_words(replace(cost, cpu_ratio=0.0021, resident_bytes=40 * 2**20)) == (
+    assert as_text(replace(cost, cpu_ratio=0.0021, resident_bytes=40 * 2**20)) == (
         "own cost: 0.21 % of one core, 40 MiB, last sample 500.0 ms; 2 samples, 1 failed"
     )
 
@@ -216,11 +216,11 @@ def test_it_measures_what_it_takes():
 def test_guests_push_out_their_own():
     """Where there is no room for one more, the oldest of the caller with the most goes."""
     out = []
-    guests = Guests(4, 2)
-    first, second, third = (guests.enter("bob", lambda number=number: out.append(number)) for number in (1, 2, 3))
+    connections = Connections(4, 2)
+    first, second, third = (connections.enter("bob", lambda number=number: out.append(number)) for number in (1, 2, 3))
     assert out == [1]
-    guests.enter("alice", lambda: out.append("alice"))
-    guests.enter("carol", lambda: out.append("carol"))
-    guests.enter("dora", lambda: out.append("dora"))
-    assert (out, len(guests)) == ([1, 2], 4)
-    assert [guests.leave(one) for one in (first, second, third, third)] == [False, False, True, False]
+    connections.enter("alice", lambda: out.append("alice"))
+    connections.enter("carol", lambda: out.append("carol"))
+    connections.enter("dora", lambda: out.append("dora"))
+    assert (out, len(connections)) == ([1, 2], 4)
+    assert [connections.leave(one) for one in (first, second, third, third)] == [False, False, True, False]

@@ -126,10 +126,10 @@ def test_callers_that_say_nothing_and_read_nothing_keep_nobody_waiting(agent):
     for uid in (ALICE, BOB):
         assert as_user(agent, uid).view in ("alice", "bob")
     deadline = time.monotonic() + 5
-    while len(agent.socket_door._guests) > socket_server.MOST_EACH and time.monotonic() < deadline:
+    while len(agent.socket_server._connections) > socket_server.MOST_EACH and time.monotonic() < deadline:
         time.sleep(0.01)  # one that was answered leaves a moment later
-    assert len(agent.socket_door._guests) <= socket_server.MOST_EACH
-    assert agent.socket_door._guests.put_out > 0
+    assert len(agent.socket_server._connections) <= socket_server.MOST_EACH
+    assert agent.socket_server._connections.put_out > 0
     for link in silent:
         link.close()
 

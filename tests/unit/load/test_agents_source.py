@@ -142,7 +142,7 @@ def test_every_node_is_in_one_of_the_two(source):
         "ssh": "no agent of ours",
         "mute": "connection lost",
     }
-    answer = source.look(Asked(nodes=("n1", "n2", *wrong)), 5.0)
+    answer = source.read(Asked(nodes=("n1", "n2", *wrong)), 5.0)
     assert dict(answer.silent) == wrong
     assert sorted(answer.snapshots) == ["n1", "n2"]
     assert [job.user for job in answer.snapshots["n1"].jobs] == ["alice", "bob"]
@@ -160,7 +160,7 @@ def test_a_node_is_asked_at_the_address_that_slurm_has(source, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     addresses = {"nowhere": "127.0.0.1", "gone": "n2-ib"}
-    answer = source.look(Asked(nodes=("nowhere", "gone"), addresses=addresses), 5.0)
+    answer = source.read(Asked(nodes=("nowhere", "gone"), addresses=addresses), 5.0)
     assert {name: seen.node for name, seen in answer.snapshots.items()} == {"nowhere": "nowhere", "gone": "gone"}
     assert sorted(resolved) == [("127.0.0.1", socket.AI_NUMERICHOST), ("n2-ib", 0)]
 
@@ -168,7 +168,7 @@ def test_a_node_is_asked_at_the_address_that_slurm_has(source, monkeypatch):
 def test_the_deadline_is_for_all_of_them(source):
     """One that is slow costs the others nothing, and the caller no more than was given."""
     begin = time.monotonic()
-    answer = source.look(Asked(nodes=("n1", "slow", "n2")), 2.0)
+    answer = source.read(Asked(nodes=("n1", "slow", "n2")), 2.0)
     assert time.monotonic() - begin < 15
     assert dict(answer.silent) == {"slow": "timeout"}
     assert sorted(answer.snapshots) == ["n1", "n2"]
@@ -178,29 +178,29 @@ def test_more_nodes_than_connections(source, monkeypatch):
     """All of them, a few at a time."""
     monkeypatch.setattr(agents, "AT_ONCE", 3)
     names = tuple(f"n{number}" for number in range(20))
-    assert sorted(source.look(Asked(nodes=names), 5.0).snapshots) == sorted(names)
-    assert source.look(Asked(nodes=()), 5.0).snapshots == {}
+    assert sorted(source.read(Asked(nodes=names), 5.0).snapshots) == sorted(names)
+    assert source.read(Asked(nodes=()), 5.0).snapshots == {}
 
 
 def test_a_wrong_token_is_told_once_with_what_to_look_at(source, tmp_path):
     """And per node in two words."""
     source._token = "other"
-    answer = source.look(Asked(nodes=("n1", "n2")), 5.0)
+    answer = source.read(Asked(nodes=("n1", "n2")), 5.0)
     assert dict(answer.silent) == {"n1": "wrong token", "n2": "wrong token"}
     assert answer.notes == ["2 agents refuse the token: is agent_token_file the same on these nodes and here?"]
 
 
 def test_without_any_agent_it_says_what_to_install(source):
     """Not where one of them answers."""
-    (note,) = source.look(Asked(nodes=("gone",)), 5.0).notes
+    (note,) = source.read(Asked(nodes=("gone",)), 5.0).notes
     assert "install slurm-share-agent.service there and set agent_http" in note
-    assert source.look(Asked(nodes=("gone", "n1")), 5.0).notes == []
+    assert source.read(Asked(nodes=("gone", "n1")), 5.0).notes == []
 
 
 def test_a_line_per_node_asks_for_a_line(source):
     """But one user's part can be told from the whole alone."""
-    source.look(Asked(nodes=("n1",), details=False), 5.0)
-    seen = source.look(Asked(nodes=("n1",), details=False, user="alice"), 5.0).snapshots["n1"]
+    source.read(Asked(nodes=("n1",), details=False), 5.0)
+    seen = source.read(Asked(nodes=("n1",), details=False, user="alice"), 5.0).snapshots["n1"]
     assert Handler.asked == ["/snapshot?details=no", "/snapshot"]
     assert (seen.view, [one.user for one in seen.processes], seen.hidden_gpus) == ("alice", ["alice"], 1)
     assert "bob" not in str(seen)
@@ -208,7 +208,7 @@ def test_a_line_per_node_asks_for_a_line(source):
 
 def test_a_user_who_is_not_there_has_the_node_alone(source):
     """As the agent itself answers them."""
-    seen = source.look(Asked(nodes=("n1",), user="carol"), 5.0).snapshots["n1"]
+    seen = source.read(Asked(nodes=("n1",), user="carol"), 5.0).snapshots["n1"]
     assert (seen.view, seen.processes, seen.jobs, seen.gpus, seen.hidden_gpus) == ("carol", (), (), (), 2)
 
 
@@ -222,7 +222,7 @@ def test_a_name_server_that_hangs_holds_up_neither_the_others_nor_the_end(source
         return real(host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    answer = source.look(Asked(nodes=("lost", "n1", "n2")), 0.5)
+    answer = source.read(Asked(nodes=("lost", "n1", "n2")), 0.5)
     assert (dict(answer.silent), sorted(answer.snapshots)) == ({"lost": "timeout"}, ["n1", "n2"])
     let_go.set()
 
@@ -230,7 +230,7 @@ def test_a_name_server_that_hangs_holds_up_neither_the_others_nor_the_end(source
 def test_a_name_that_no_host_can_have_is_a_word(source, monkeypatch):
     """As a configuration may have it."""
     monkeypatch.undo()  # the system's own addresses
-    assert dict(source.look(Asked(nodes=("x" * 300, "a..b")), 5.0).silent) == {
+    assert dict(source.read(Asked(nodes=("x" * 300, "a..b")), 5.0).silent) == {
         "x" * 300: "no such host",
         "a..b": "no such host",
     }

@@ -13,7 +13,7 @@ NOW = 1_800_000_000.0
 
 def at(seconds, **more):
     """The cluster so many seconds after NOW, everybody's unless asked for less."""
-    return Demo(**{"everybody": True, **more}, clock=lambda: NOW + seconds).look()
+    return Demo(**{"everybody": True, **more}, clock=lambda: NOW + seconds).read()
 
 
 def test_the_same_seed_and_time_give_the_same_survey():
@@ -73,7 +73,7 @@ def test_figures_are_such_as_can_be():
 
 def test_a_user_sees_his_own_nodes():
     """And nobody else's jobs."""
-    mine = Demo(user="bob", clock=lambda: NOW).look()
+    mine = Demo(user="bob", clock=lambda: NOW).read()
     assert {job.user for job in mine.jobs} <= {"bob"}
     assert {user.user for node in mine.nodes if node.snapshot for user in node.snapshot.users} <= {"bob"}
     everybody = at(0)
@@ -83,7 +83,7 @@ def test_a_user_sees_his_own_nodes():
 def test_some_nodes_or_some_jobs():
     """By name and by number; what is not there is said."""
     job = at(0).jobs[0]
-    found = Demo(everybody=True, jobs=(job.job_id,), clock=lambda: NOW).look()
+    found = Demo(everybody=True, jobs=(job.job_id,), clock=lambda: NOW).read()
     assert {one.job_id for one in found.jobs} == {job.job_id}
     assert [node.name for node in at(0, nodes=("v-1",)).nodes] == ["v-1"]
     with pytest.raises(UsageError, match="has no node v-99"):
@@ -97,14 +97,14 @@ def test_some_nodes_or_some_jobs():
 def test_a_job_that_is_not_there_is_said_once():
     """Later it has ended."""
     with pytest.raises(UsageError, match=r"the demonstration has no job 999999 of alice; there are [0-9]"):
-        Demo(jobs=("999999",), clock=lambda: NOW).look()
+        Demo(jobs=("999999",), clock=lambda: NOW).read()
     others = next(str(job.job_id) for job in at(0).jobs if job.user != "alice")
     with pytest.raises(UsageError, match=f"has no job {others} of alice"):
-        Demo(jobs=(others,), clock=lambda: NOW).look()
+        Demo(jobs=(others,), clock=lambda: NOW).read()
     times = [NOW, NOW + 1e6]
     demo = Demo(everybody=True, jobs=(at(0).jobs[0].job_id,), clock=lambda: times.pop(0))
-    assert demo.look().nodes
-    assert demo.look().jobs == ()
+    assert demo.read().nodes
+    assert demo.read().jobs == ()
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])
@@ -115,7 +115,7 @@ def test_as_many_nodes_as_are_wanted(count):
 
 def test_a_job_has_the_gpu_figure_of_its_gpus():
     """In every view the same, whatever the load rests on."""
-    seen = [node.snapshot for node in Demo(user="alice", everybody=True).look().nodes if node.snapshot is not None]
+    seen = [node.snapshot for node in Demo(user="alice", everybody=True).read().nodes if node.snapshot is not None]
     for one_node in seen:
         for one in (*one_node.jobs, *one_node.users):
             assert one.gpu_load == pytest.approx(one_node.sums.gpu_load, abs=1e-3)

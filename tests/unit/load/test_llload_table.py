@@ -132,7 +132,7 @@ def test_a_narrow_terminal_leaves_columns_out_and_names_them(width, headings):
 @pytest.mark.parametrize("view", [View(), GPUS, View(gpus=True, detail=True, jobs=True, processes=True)])
 def test_no_line_is_longer_than_the_terminal(width, view):
     """The demonstration, a name of 60 letters, and a reason of 500."""
-    nodes = Demo(everybody=True, clock=lambda: TAKEN).look().nodes
+    nodes = Demo(everybody=True, clock=lambda: TAKEN).read().nodes
     wide = survey(*nodes, node("x" * 60), silent("n9", "y" * 500), everybody=True)
     lines = as_lines(wide, view, width)
     assert max(map(cell_len, lines)) <= width
@@ -284,7 +284,7 @@ def test_simulated_gpus_and_the_demonstration_are_said_first():
     assert as_lines(fake, GPUS, 80)[0] == notes.SIMULATED
     assert as_plain(fake, GPUS)[0] == notes.SIMULATED
     assert as_lines(survey(node("n1")), GPUS, 80)[0].startswith("LLGrid")
-    assert as_lines(Demo(clock=lambda: TAKEN).look(), View(), 80)[0] == notes.DEMO
+    assert as_lines(Demo(clock=lambda: TAKEN).read(), View(), 80)[0] == notes.DEMO
 
 
 def test_hidden_gpus_are_said():

@@ -48,13 +48,13 @@ def test_a_sum_that_lacks_a_gpu_is_empty():
 @pytest.mark.parametrize("of", ["nodes", "gpus", "processes"])
 def test_every_row_has_every_field(of):
     """As many as there are headings, whatever is known."""
-    for line in values.as_tsv(values.rows(Demo(everybody=True).look(), of)):
+    for line in values.as_tsv(values.rows(Demo(everybody=True).read(), of)):
         assert line.count("\t") == len(values.HEADINGS[of]) - 1
 
 
 def test_what_is_simulated_says_so():
     """In every row, with GPUs and without."""
-    demo = Demo(everybody=True).look()
+    demo = Demo(everybody=True).read()
     assert {row["simulated"] for of in ("nodes", "gpus") for row in records(demo, of)} == {True}
     assert {row["simulated"] for row in records(survey(node("n1", gpus=(gpu(0, simulated=True),))), "gpus")} == {True}
     assert {row["simulated"] for row in records(survey(node("n1")), "nodes")} == {False}

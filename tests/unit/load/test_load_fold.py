@@ -10,8 +10,8 @@ import pytest
 
 from slurm_share.core.errors import StateError
 from slurm_share.load import snapshot as snapshots
-from slurm_share.load.rules import fold, job_load, past
-from slurm_share.load.rules.past import Past
+from slurm_share.load.rules import fold, history, job_load
+from slurm_share.load.rules.history import NodeHistory
 from slurm_share.load.snapshot import JobLoad, ProcessLoad, Snapshot
 from slurm_share.node.gpu_figures import Activity
 from slurm_share.node.readings import (
@@ -61,7 +61,7 @@ def process(pid: int, **fields: Any) -> ProcessNow:
             "job": job,
             "step": None if job is None else "0",
             "task": None if job is None else 0,
-            "seat": f"0/{pid}",
+            "task_key": f"0/{pid}",
             **fields,
         }
     )
@@ -86,10 +86,10 @@ class Walk:
     """One node and its past, a look at a time."""
 
     def __init__(self) -> None:
-        self.past = Past()
+        self.history = NodeHistory()
         self.at = 1000.0
 
-    def look(
+    def read(
         self,
         *gpus: GpuNow,
         processes: tuple[ProcessNow, ...] = (),
@@ -118,7 +118,7 @@ class Walk:
         )
         version = None if problems and not gpus else "550.0-fake"
         driver = DriverNow(version=version, gpus=gpus, problems=problems)
-        self.past, seen = fold.fold(self.past, host, driver, "n1", "1.2.3")
+        self.history, seen = fold.fold(self.history, host, driver, "n1", "1.2.3")
         _check_reasons(seen)
         return seen
 
@@ -171,7 +171,7 @@ def known(**fields: Any) -> dict[str, Any]:
 
 def test_the_first_look_has_no_rates(walk: Walk) -> None:
     """Rates are unknown, with the reason; what is a state and no rate is there."""
-    seen = walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),))
     assert (seen.measured_s, seen.interval_s, seen.cpu_cores) == (0.0, None, None)
     assert (seen.node, seen.version, seen.driver) == ("n1", "1.2.3", "550.0-fake")
     one, its_job = only(seen)
@@ -185,8 +185,8 @@ def test_the_first_look_has_no_rates(walk: Walk) -> None:
 def test_rates_are_differences_over_time(walk: Walk) -> None:
     """CPU time of process, job and node."""
     card = gpu(pids={7: 100}, **known())
-    walk.look(card, processes=(process(7, cpu_s=10.0),), jobs=(job(cpu=20.0),), busy_s=100.0)
-    seen = walk.look(card, processes=(process(7, cpu_s=15.0),), jobs=(job(cpu=40.0),), busy_s=130.0)
+    walk.read(card, processes=(process(7, cpu_s=10.0),), jobs=(job(cpu=20.0),), busy_s=100.0)
+    seen = walk.read(card, processes=(process(7, cpu_s=15.0),), jobs=(job(cpu=40.0),), busy_s=130.0)
     one, its_job = only(seen)
     assert (one.cpu_cores, its_job.cpu_cores, seen.cpu_cores) == (1.0, 4.0, 6.0)
     assert its_job.cpu_cores_windows is not None
@@ -200,60 +200,60 @@ def test_rates_are_differences_over_time(walk: Walk) -> None:
 
 def test_a_wall_clock_that_jumps_moves_only_the_time_that_is_shown(walk: Walk) -> None:
     """A day back between two looks: rates and windows go on."""
-    walk.look(gpu(pids={7: 1}, **known()), processes=(process(7),), jobs=(job(),), taken=2e9)
-    seen = walk.look(gpu(pids={7: 1}, **known()), processes=(process(7, cpu_s=5.0),), jobs=(job(cpu=5.0),), taken=1e9)
+    walk.read(gpu(pids={7: 1}, **known()), processes=(process(7),), jobs=(job(),), taken=2e9)
+    seen = walk.read(gpu(pids={7: 1}, **known()), processes=(process(7, cpu_s=5.0),), jobs=(job(cpu=5.0),), taken=1e9)
     assert (seen.taken, seen.processes[0].cpu_cores, seen.measured_s) == (1e9, 1.0, 5.0)
 
 
 def test_two_looks_at_once_have_no_rate(walk: Walk) -> None:
     """No division by next to nothing."""
-    walk.look(busy_s=1.0)
-    seen = walk.look(busy_s=2.0, after=0.001)
+    walk.read(busy_s=1.0)
+    seen = walk.read(busy_s=2.0, after=0.001)
     assert (seen.cpu_cores, seen.interval_s) == (None, None)
 
 
 def test_a_counter_that_goes_back_is_no_rate(walk: Walk) -> None:
     """A job that was requeued has a new cgroup: unknown for one round, and then right again."""
-    walk.look(jobs=(job(cpu=500.0),), busy_s=10.0)
-    seen = walk.look(jobs=(job(cpu=1.0),), busy_s=5.0)
+    walk.read(jobs=(job(cpu=500.0),), busy_s=10.0)
+    seen = walk.read(jobs=(job(cpu=1.0),), busy_s=5.0)
     assert (seen.jobs[0].cpu_cores, seen.cpu_cores) == (None, None)
-    assert walk.look(jobs=(job(cpu=6.0),), busy_s=10.0).jobs[0].cpu_cores == 1.0
+    assert walk.read(jobs=(job(cpu=6.0),), busy_s=10.0).jobs[0].cpu_cores == 1.0
 
 
 def test_steps_that_come_and_go_are_counted_for_what_they_did(walk: Walk) -> None:
     """Without cgroups each step is a counter: a new one counts from 0, one that has gone is not taken off."""
-    walk.look(jobs=(job(cpu_s={"0": 100.0, "1": 5.0}),))
-    seen = walk.look(jobs=(job(cpu_s={"1": 10.0, "2": 5.0}),))
+    walk.read(jobs=(job(cpu_s={"0": 100.0, "1": 5.0}),))
+    seen = walk.read(jobs=(job(cpu_s={"1": 10.0, "2": 5.0}),))
     assert seen.jobs[0].cpu_cores == 2.0
 
 
 def test_a_number_that_was_given_to_another_process_is_another(walk: Walk) -> None:
     """Neither rate nor peak is taken over."""
-    walk.look(gpu(pids={7: 900}, **known()), processes=(process(7, cpu_s=100.0),), jobs=(job(),))
-    seen = walk.look(gpu(pids={7: 10}, **known()), processes=(process(7, start_ticks=99, cpu_s=900.0),), jobs=(job(),))
+    walk.read(gpu(pids={7: 900}, **known()), processes=(process(7, cpu_s=100.0),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 10}, **known()), processes=(process(7, start_ticks=99, cpu_s=900.0),), jobs=(job(),))
     one, its_job = only(seen)
     assert (one.cpu_cores, one.gpus[0].peak_mib, its_job.task_peak_mib) == (None, 10, 900)
 
 
 def test_a_process_that_has_gone_between_two_reads_is_not_shown(walk: Walk) -> None:
     """The driver still lists it, the kernel does not: it is no client, and nobody's memory."""
-    seen = walk.look(gpu(pids={7: 100, 8: 50}, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 100, 8: 50}, **known()), processes=(process(7),), jobs=(job(),))
     assert [one.pid for one in seen.processes] == [7]
     assert (seen.gpus[0].clients, seen.gpus[0].others_mib, seen.gpus[0].memory_used_mib) == (1, 0, 150)
 
 
 def test_a_hidden_process_is_somebody_elses(walk: Walk) -> None:
     """With hidepid the pid is there and says nothing: a client, and its memory is others'."""
-    seen = walk.look(gpu(pids={7: 100, 8: 50}, **known()), processes=(process(7),), jobs=(job(),), hidden=(8,))
+    seen = walk.read(gpu(pids={7: 100, 8: 50}, **known()), processes=(process(7),), jobs=(job(),), hidden=(8,))
     assert (seen.gpus[0].clients, seen.gpus[0].others_mib) == (2, 50)
 
 
 def test_a_suspended_job_uses_nothing_and_keeps_its_peaks(walk: Walk) -> None:
     """Its counters stand still: 0 and not unknown."""
-    walk.look(gpu(pids={7: 900}, use={7: 40}, **known()), processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
+    walk.read(gpu(pids={7: 900}, use={7: 40}, **known()), processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
     for _ in range(3):
         idle = gpu(pids={7: 200}, utilization_percent=0.0, **known())
-        seen = walk.look(idle, processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
+        seen = walk.read(idle, processes=(process(7, cpu_s=9.0),), jobs=(job(cpu=9.0),))
     one, its_job = only(seen)
     assert (one.cpu_cores, one.gpus[0].sm_percent, its_job.cpu_cores, its_job.gpu_load) == (0.0, 0.0, 0.0, 0.0)
     assert (its_job.task_peak_mib, one.gpus[0].peak_mib, its_job.tasks) == (900, 900, 1)
@@ -261,8 +261,8 @@ def test_a_suspended_job_uses_nothing_and_keeps_its_peaks(walk: Walk) -> None:
 
 def test_a_long_gap_is_not_time_that_was_watched(walk: Walk) -> None:
     """The driver hung for an hour: rates over it are true, what it was like is not known."""
-    walk.look(gpu(**known()), jobs=(job(cpu=0.0),))
-    seen = walk.look(gpu(utilization_percent=80.0, **known()), jobs=(job(cpu=3600.0),), after=3600.0)
+    walk.read(gpu(**known()), jobs=(job(cpu=0.0),))
+    seen = walk.read(gpu(utilization_percent=80.0, **known()), jobs=(job(cpu=3600.0),), after=3600.0)
     assert seen.jobs[0].cpu_cores == 1.0
     assert (seen.measured_s, seen.jobs[0].measured_s) == (0.0, 0.0)
     assert seen.gpus[0].utilization_percent_windows is not None
@@ -276,22 +276,22 @@ def test_use_that_is_left_out_is_held_for_a_round_and_then_0(walk: Walk) -> None
     """The driver leaves out what used little in its last period."""
     found = []
     for use in ({7: 40.0}, {}, {}, {7: 10.0}):
-        seen = walk.look(gpu(pids={7: 100}, use=use, **known()), processes=(process(7),), jobs=(job(),))
+        seen = walk.read(gpu(pids={7: 100}, use=use, **known()), processes=(process(7),), jobs=(job(),))
         found.append(seen.processes[0].gpus[0].sm_percent)
     assert found == [40.0, 40.0, 0.0, 10.0]
 
 
 def test_between_quick_looks_use_is_held_for_a_second(walk: Walk) -> None:
     """Looks 0.15 s apart are within one period of the driver's."""
-    walk.look(gpu(pids={7: 100}, use={7: 40.0}, **known()), processes=(process(7),), jobs=(job(),))
+    walk.read(gpu(pids={7: 100}, use={7: 40.0}, **known()), processes=(process(7),), jobs=(job(),))
     for expected in (40.0, 40.0, 40.0):
-        seen = walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),), after=0.15)
+        seen = walk.read(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),), after=0.15)
         assert seen.processes[0].gpus[0].sm_percent == expected
 
 
 def test_use_by_strangers_is_left_out(walk: Walk) -> None:
     """A pid that is on no list of the GPU counts nowhere: the GPU's load is the job's."""
-    seen = walk.look(gpu(pids={7: 100}, use={7: 40.0, 99: 60.0}, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 100}, use={7: 40.0, 99: 60.0}, **known()), processes=(process(7),), jobs=(job(),))
     assert seen.jobs[0].gpu_load == 0.5
     assert len(seen.processes) == 1
 
@@ -302,7 +302,7 @@ def test_a_job_s_gpu_load_is_the_figure_of_its_gpus(walk: Walk) -> None:
     for sm in (76.0, 57.0, 95.0):
         on = {"pids": {7: 100}, "use": {7: 95.0}, "activity": Activity(sm_percent=sm)}
         two = (gpu(**on, **known()), gpu("GPU-b", 1, **on, **known()))
-        seen = walk.look(*two, processes=(process(7),), jobs=(job(),), after=60.0)
+        seen = walk.read(*two, processes=(process(7),), jobs=(job(),), after=60.0)
     loads = [one.load_percent_5min for one in seen.gpus]
     assert loads == [76.0, 76.0]
     assert (seen.jobs[0].gpu_load, seen.users[0].gpu_load) == (1.52, 1.52)
@@ -311,10 +311,10 @@ def test_a_job_s_gpu_load_is_the_figure_of_its_gpus(walk: Walk) -> None:
 def test_a_job_s_gpu_load_begins_with_the_job(walk: Walk) -> None:
     """What the one before it did to the GPU is not its own."""
     for _ in range(3):
-        walk.look(gpu(pids={7: 100}, utilization_percent=90.0, **known()), processes=(process(7),), jobs=(job(),))
+        walk.read(gpu(pids={7: 100}, utilization_percent=90.0, **known()), processes=(process(7),), jobs=(job(),))
     for _ in range(3):
         later = gpu(pids={8: 100}, utilization_percent=10.0, **known())
-        seen = walk.look(later, processes=(process(8, job=2, uid=BOB),), jobs=(job(2, BOB),))
+        seen = walk.read(later, processes=(process(8, job=2, uid=BOB),), jobs=(job(2, BOB),))
     assert seen.gpus[0].load_percent_5min == 42.0  # of 25 s, with the first look 5 s earlier
     assert [one.gpu_load for one in (*seen.jobs, *seen.users)] == [0.1, 0.1]
 
@@ -324,9 +324,9 @@ def test_the_load_of_a_gpu_with_two_jobs_is_divided_as_the_driver_divides_its_ti
     both = (process(7), process(8, job=2, uid=BOB))
     jobs = (job(), job(2, BOB))
     for use, expected in (({7: 60.0, 8: 20.0}, [0.375, 0.125]), ({}, [0.375, 0.125]), ({}, [0.25, 0.25])):
-        seen = walk.look(gpu(pids={7: 100, 8: 100}, use=use, **known()), processes=both, jobs=jobs)
+        seen = walk.read(gpu(pids={7: 100, 8: 100}, use=use, **known()), processes=both, jobs=jobs)
         assert [one.gpu_load for one in seen.jobs] == expected
-    seen = walk.look(
+    seen = walk.read(
         gpu(pids={7: 100, 9: 50}, use={7: 30.0, 9: 10.0}, **known()),
         processes=(process(7),),
         jobs=(job(),),
@@ -338,12 +338,12 @@ def test_the_load_of_a_gpu_with_two_jobs_is_divided_as_the_driver_divides_its_ti
 def test_use_that_is_not_told_is_unknown_and_not_0(walk: Walk) -> None:
     """MIG: per process nothing is told, so the load of two jobs is not known; one alone has the instance's."""
     two = (process(7), process(8, job=2))
-    seen = walk.look(gpu(pids={7: 100}, use=None, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 100}, use=None, **known()), processes=(process(7),), jobs=(job(),))
     assert seen.jobs[0].gpu_load == 0.5
-    seen = walk.look(gpu(pids={7: 100, 8: 1}, use=None, **known()), processes=two, jobs=(job(), job(2)))
+    seen = walk.read(gpu(pids={7: 100, 8: 1}, use=None, **known()), processes=two, jobs=(job(), job(2)))
     one, its_job = seen.processes[0], seen.jobs[0]
     assert (one.gpus[0].sm_percent, its_job.gpu_load) == (None, None)
-    seen = walk.look(gpu(pids={7: 100, 9: 1}, use=None, **known()), processes=(process(7),), jobs=(job(),), hidden=(9,))
+    seen = walk.read(gpu(pids={7: 100, 9: 1}, use=None, **known()), processes=(process(7),), jobs=(job(),), hidden=(9,))
     one, its_job = only(seen)
     assert (
         one.unknown["gpus.sm_percent"] == its_job.unknown["gpu_load"] == seen.users[0].unknown["gpu_load"] == "not told"
@@ -356,8 +356,8 @@ def test_use_that_is_not_told_is_unknown_and_not_0(walk: Walk) -> None:
 def test_a_task_is_all_its_processes_on_all_its_gpus(walk: Walk) -> None:
     """Two processes of one task on two GPUs, and another task: peaks are of a task's sum."""
     cards = (gpu("GPU-a", pids={7: 100, 9: 30}, **known()), gpu("GPU-b", 1, pids={7: 200, 8: 50}, **known()))
-    people = (process(7, seat="0/0"), process(8, seat="0/0"), process(9, seat="0/1"))
-    seen = walk.look(*cards, processes=people, jobs=(job(),))
+    people = (process(7, task_key="0/0"), process(8, task_key="0/0"), process(9, task_key="0/1"))
+    seen = walk.read(*cards, processes=people, jobs=(job(),))
     (its_job,) = seen.jobs
     assert (its_job.tasks, its_job.task_peak_mib, its_job.gpu_memory_mib) == (2, 350, 380)
     assert (its_job.gpus, its_job.tasks_measured, its_job.tasks_at_once) == (("GPU-a", "GPU-b"), 2, 2)
@@ -366,9 +366,9 @@ def test_a_task_is_all_its_processes_on_all_its_gpus(walk: Walk) -> None:
 
 def test_a_peak_outlives_its_task(walk: Walk) -> None:
     """And every task that ever came is counted once, also one that comes again."""
-    walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
-    walk.look(gpu(pids={8: 100, 9: 100}, **known()), processes=(process(8), process(9)), jobs=(job(),))
-    seen = walk.look(gpu(pids={7: 50}, **known()), processes=(process(7),), jobs=(job(),))
+    walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
+    walk.read(gpu(pids={8: 100, 9: 100}, **known()), processes=(process(8), process(9)), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 50}, **known()), processes=(process(7),), jobs=(job(),))
     (its_job,) = seen.jobs
     assert (its_job.task_peak_mib, its_job.tasks_measured, its_job.tasks_at_once, its_job.tasks) == (900, 3, 2, 1)
 
@@ -376,9 +376,9 @@ def test_a_peak_outlives_its_task(walk: Walk) -> None:
 def test_host_memory_of_a_task_is_its_own_or_the_mean(walk: Walk) -> None:
     """What the tasks hold in helpers and in /dev/shm is in the job's cgroup, and no task has less than the mean."""
     people = (process(7, own_mib=400), process(8, own_mib=700))
-    seen = walk.look(gpu(pids={7: 1, 8: 1}, **known()), processes=people, jobs=(job(memory_mib=1000),))
+    seen = walk.read(gpu(pids={7: 1, 8: 1}, **known()), processes=people, jobs=(job(memory_mib=1000),))
     assert seen.jobs[0].task_host_peak_mib == 700
-    seen = walk.look(gpu(pids={7: 1, 8: 1}, **known()), processes=people, jobs=(job(memory_mib=4000),))
+    seen = walk.read(gpu(pids={7: 1, 8: 1}, **known()), processes=people, jobs=(job(memory_mib=4000),))
     assert seen.jobs[0].task_host_peak_mib == 2000
 
 
@@ -388,21 +388,21 @@ def test_what_all_tasks_made_is_not_the_last_ones(walk: Walk) -> None:
     peaks = []
     for people in ((one,), (one, two), (one,), (one, two), (two,)):
         card = gpu(pids={person.pid: 1 for person in people}, **known())
-        peaks.append(walk.look(card, processes=people, jobs=(job(memory_mib=4000),)).jobs[0].task_host_peak_mib)
+        peaks.append(walk.read(card, processes=people, jobs=(job(memory_mib=4000),)).jobs[0].task_host_peak_mib)
     assert peaks == [4000, 2000, 2000, 2000, 2000]
 
 
 def test_mps_itself_is_no_task(walk: Walk) -> None:
     """Its server holds memory, which is its user's, and is no task of a job."""
     people = (process(7), process(8, name="nvidia-cuda-mps-server"[:15]))
-    seen = walk.look(gpu(pids={7: 100, 8: 500}, **known()), processes=people, jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 100, 8: 500}, **known()), processes=people, jobs=(job(),))
     (its_job,) = seen.jobs
     assert (its_job.tasks, its_job.task_peak_mib, its_job.gpu_memory_mib) == (1, 100, 600)
 
 
 def test_memory_that_the_driver_does_not_tell_makes_no_peak(walk: Walk) -> None:
     """Nor a sum."""
-    seen = walk.look(gpu(pids={7: None, 8: 100}, **known()), processes=(process(7), process(8)), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: None, 8: 100}, **known()), processes=(process(7), process(8)), jobs=(job(),))
     (its_job,) = seen.jobs
     assert (its_job.gpu_memory_mib, its_job.task_peak_mib, seen.users[0].gpu_memory_mib) == (None, 100, None)
 
@@ -411,18 +411,18 @@ def test_a_hundred_thousand_tasks_take_no_more_memory_than_some(walk: Walk) -> N
     """Short tasks in triples mode: what is kept stays small, the count goes on."""
     for first in range(0, 4000, 40):
         pids = dict.fromkeys(range(first + 1, first + 41), 10)
-        people = tuple(process(pid, seat=f"0/0/l{pid}") for pid in pids)
-        seen = walk.look(gpu(pids=pids, **known()), processes=people, jobs=(job(),))
+        people = tuple(process(pid, task_key=f"0/0/l{pid}") for pid in pids)
+        seen = walk.read(gpu(pids=pids, **known()), processes=people, jobs=(job(),))
     assert seen.jobs[0].tasks_measured == 4000
-    assert len(walk.past.jobs[1].seats) == job_load.MAX_SEATS
-    assert len(walk.past.processes) <= 40 * (fold.GAP_S / 5 + 1)
+    assert len(walk.history.jobs[1].task_keys) == job_load.MAX_TASKS
+    assert len(walk.history.processes) <= 40 * (fold.GAP_S / 5 + 1)
 
 
 def test_kills_are_counted_though_a_steps_counter_goes_with_it(walk: Walk) -> None:
     """cgroup v1: the kills of a step that has ended are in nobody's file any more."""
     for counter, expected in ((0, 0), (2, 2), (0, 2), (1, 3), (None, 3)):
         unknown = {} if counter is not None else {"memory_kills": "not told"}
-        seen = walk.look(jobs=(job(memory_kills=counter, unknown=unknown),))
+        seen = walk.read(jobs=(job(memory_kills=counter, unknown=unknown),))
         assert seen.jobs[0].memory_kills == expected
 
 
@@ -431,8 +431,8 @@ def test_kills_are_counted_though_a_steps_counter_goes_with_it(walk: Walk) -> No
 
 def test_a_job_of_somebody_else_is_not_believed(walk: Walk) -> None:
     """Bob's process says that it is of Alice's job: it is in no job, and counts for nobody but Bob."""
-    people = (process(7), process(8, uid=BOB, own_word=True), process(9, uid=BOB))
-    seen = walk.look(gpu(pids={7: 100, 8: 50, 9: 5}, **known()), processes=people, jobs=(job(),))
+    people = (process(7), process(8, uid=BOB, is_own_claim=True), process(9, uid=BOB))
+    seen = walk.read(gpu(pids={7: 100, 8: 50, 9: 5}, **known()), processes=people, jobs=(job(),))
     assert [one.job for one in seen.processes] == [1, None, None]
     assert seen.jobs[0].gpu_memory_mib == 100
     alice, bob = seen.users
@@ -442,14 +442,14 @@ def test_a_job_of_somebody_else_is_not_believed(walk: Walk) -> None:
 
 def test_a_processs_own_word_makes_no_job(walk: Walk) -> None:
     """It counts for a job that is here and its user's; else there is none."""
-    own = process(7, own_word=True)
-    assert walk.look(gpu(pids={7: 1}, **known()), processes=(own,)).processes[0].job is None
-    assert walk.look(gpu(pids={7: 1}, **known()), processes=(own,), jobs=(job(),)).processes[0].job == 1
+    own = process(7, is_own_claim=True)
+    assert walk.read(gpu(pids={7: 1}, **known()), processes=(own,)).processes[0].job is None
+    assert walk.read(gpu(pids={7: 1}, **known()), processes=(own,), jobs=(job(),)).processes[0].job == 1
 
 
 def test_a_job_without_a_step_is_known_by_its_process(walk: Walk) -> None:
     """What is left of it on a GPU counts; its CPU time is unknown, with the reason."""
-    seen = walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),))
+    seen = walk.read(gpu(pids={7: 100}, **known()), processes=(process(7),))
     (its_job,) = seen.jobs
     assert (its_job.job, its_job.gpu_memory_mib, its_job.cpu_cores, its_job.memory_mib) == (1, 100, None, None)
     assert its_job.unknown["memory_mib"] == "no step of the job is on this node"
@@ -457,17 +457,17 @@ def test_a_job_without_a_step_is_known_by_its_process(walk: Walk) -> None:
 
 def test_a_number_that_slurm_gave_again_is_another_job(walk: Walk) -> None:
     """Of another user: the old one's peaks are not its own."""
-    walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
-    seen = walk.look(gpu(pids={8: 10}, **known()), processes=(process(8, uid=BOB),), jobs=(job(uid=BOB),))
+    walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={8: 10}, **known()), processes=(process(8, uid=BOB),), jobs=(job(uid=BOB),))
     assert (seen.jobs[0].task_peak_mib, seen.jobs[0].measured_s) == (10, 0.0)
 
 
 def test_share_and_slots_are_what_a_task_says(walk: Walk) -> None:
     """Where the environment is closed, that is the reason."""
-    seen = walk.look(gpu(pids={7: 1}, **known()), processes=(process(7, share=4, slots=8),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 1}, **known()), processes=(process(7, share=4, slots=8),), jobs=(job(),))
     assert (seen.jobs[0].share, seen.jobs[0].slots) == (4, 8)
     closed = process(8, unknown={"slot": "closed", "cap_mib": "closed"})
-    seen = walk.look(gpu(pids={8: 1}, **known()), processes=(closed,), jobs=(job(),))
+    seen = walk.read(gpu(pids={8: 1}, **known()), processes=(closed,), jobs=(job(),))
     assert (seen.jobs[0].share, "environment" in seen.jobs[0].unknown["share"]) == (None, True)
 
 
@@ -476,10 +476,10 @@ def test_share_and_slots_are_what_a_task_says(walk: Walk) -> None:
 
 def test_sm_activity_and_memory_bandwidth_are_windowed_beside_utilisation(walk: Walk) -> None:
     """Each has its own windows; `load` prefers SM activity."""
-    walk.look(gpu(**known()))
+    walk.read(gpu(**known()))
     for sm in (20.0, 40.0):
         activity = Activity(**dict.fromkeys(Activity.__struct_fields__, sm))
-        seen = walk.look(
+        seen = walk.read(
             gpu(activity=activity, **known(unknown=dict.fromkeys(("power_w", "energy_j", "temperature_c"), "x"))),
             after=5,
         )
@@ -516,7 +516,7 @@ def test_a_users_time_on_a_gpu_begins_when_the_user_comes(walk: Walk) -> None:
 
     def look(used: float, *there: ProcessNow) -> Snapshot:
         pids = dict.fromkeys((one.pid for one in there), 100)
-        return walk.look(gpu(pids=pids, **known(utilization_percent=used)), processes=there)
+        return walk.read(gpu(pids=pids, **known(utilization_percent=used)), processes=there)
 
     assert stays(look(90.0, bob)) == {BOB: None}
     assert stays(look(90.0, bob)) == {BOB: (90.0, 5.0)}
@@ -530,20 +530,20 @@ def test_a_users_time_on_a_gpu_begins_when_the_user_comes(walk: Walk) -> None:
 
 def test_somebody_who_cannot_be_seen_ends_a_stay_all_the_same(walk: Walk) -> None:
     """hidepid: a process on the GPU, nobody knows whose. MPS's own process is nobody's coming."""
-    walk.look(gpu(pids={7: 1}, **known()), processes=(process(7),))
+    walk.read(gpu(pids={7: 1}, **known()), processes=(process(7),))
     server = process(9, name="nvidia-cuda-mps-server", uid=BOB, job=None)
-    assert stays(walk.look(gpu(pids={9: 1}, **known()), processes=(server,))) == {ALICE: (50.0, 5.0)}
-    assert stays(walk.look(gpu(pids={8: 1}, **known()), hidden=(8,))) == {}
-    assert stays(walk.look(gpu(pids={7: 1}, **known()), processes=(process(7),))) == {ALICE: None}
+    assert stays(walk.read(gpu(pids={9: 1}, **known()), processes=(server,))) == {ALICE: (50.0, 5.0)}
+    assert stays(walk.read(gpu(pids={8: 1}, **known()), hidden=(8,))) == {}
+    assert stays(walk.read(gpu(pids={7: 1}, **known()), processes=(process(7),))) == {ALICE: None}
 
 
 def test_who_was_on_a_gpu_is_forgotten_in_time(walk: Walk) -> None:
     """After 15 minutes without anybody; over a restart it is remembered."""
-    walk.look(gpu(pids={7: 1}, **known()), processes=(process(7),))
-    walk.past = past.recall(past.render(walk.past), "boot-1") or walk.past
+    walk.read(gpu(pids={7: 1}, **known()), processes=(process(7),))
+    walk.history = history.recall(history.render(walk.history), "boot-1") or walk.history
     for _ in range(15):
-        assert stays(walk.look(gpu(**known()), after=60)).keys() == {ALICE}
-    assert stays(walk.look(gpu(**known()), after=60)) == {}
+        assert stays(walk.read(gpu(**known()), after=60)).keys() == {ALICE}
+    assert stays(walk.read(gpu(**known()), after=60)) == {}
 
 
 def test_instances_are_counted_and_their_gpu_is_not(walk: Walk) -> None:
@@ -551,7 +551,7 @@ def test_instances_are_counted_and_their_gpu_is_not(walk: Walk) -> None:
     parent = gpu("GPU-a", mig_parent=True, memory_used_mib=700, **known())
     first = gpu("MIG-1", mig_of="GPU-a", pids={7: 500}, use=None, **known())
     second = gpu("MIG-2", mig_of="GPU-a", pids={8: 200}, use=None, **known())
-    seen = walk.look(parent, first, second, processes=(process(7), process(8)), jobs=(job(),))
+    seen = walk.read(parent, first, second, processes=(process(7), process(8)), jobs=(job(),))
     assert sum(one.memory_used_mib or 0 for one in seen.whole_gpus) == 700
     assert (seen.jobs[0].gpu_memory_mib, seen.jobs[0].gpus) == (700, ("MIG-1", "MIG-2"))
 
@@ -559,7 +559,7 @@ def test_instances_are_counted_and_their_gpu_is_not(walk: Walk) -> None:
 def test_a_gpu_that_is_lost_for_a_while_keeps_its_windows_and_peaks(walk: Walk) -> None:
     """While it is lost its figures are unknown; when it is back its window has a hole and no zeros."""
     for _ in range(3):
-        walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
+        walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
     nothing = ("memory_total_mib", "memory_used_mib", "utilization_percent", "processes", "sm_percent", "activity")
     lost = GpuNow(
         uuid="GPU-a",
@@ -568,17 +568,17 @@ def test_a_gpu_that_is_lost_for_a_while_keeps_its_windows_and_peaks(walk: Walk) 
         problem="GPU is lost",
         unknown=dict.fromkeys((*nothing, "power_w", "energy_j", "temperature_c", "minor"), "GPU is lost"),
     )
-    seen = walk.look(lost, jobs=(job(),), problems=("GPU 0 does not answer",))
+    seen = walk.read(lost, jobs=(job(),), problems=("GPU 0 does not answer",))
     assert (seen.gpus[0].problem, seen.gpus[0].clients, seen.gpus[0].memory_used_mib) == ("GPU is lost", None, None)
     assert seen.problems == ("GPU 0 does not answer",)
-    seen = walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(),))
     assert seen.gpus[0].utilization_percent_windows is not None
     assert (seen.gpus[0].utilization_percent_windows.m1, seen.processes[0].gpus[0].peak_mib) == (50.0, 900)
 
 
 def test_a_node_without_a_driver_still_has_cores_and_jobs(walk: Walk) -> None:
     """One problem, no GPU, and the rest."""
-    seen = walk.look(jobs=(job(),), problems=("this node has no NVIDIA driver",))
+    seen = walk.read(jobs=(job(),), problems=("this node has no NVIDIA driver",))
     assert (seen.driver, seen.gpus, seen.jobs[0].job, seen.cores) == (None, (), 1, 8)
     assert seen.unknown["driver"] == "this node has no NVIDIA driver"
 
@@ -588,12 +588,12 @@ def test_a_node_without_a_driver_still_has_cores_and_jobs(walk: Walk) -> None:
 
 def test_windows_and_peaks_go_on_over_a_restart(walk: Walk) -> None:
     """What was written down is taken up: the next look has rates, and the peaks are there."""
-    walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(cpu=0.0),))
-    walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(cpu=10.0),))
-    recalled = past.recall(past.render(walk.past), "boot-1")
+    walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(cpu=0.0),))
+    walk.read(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(cpu=10.0),))
+    recalled = history.recall(history.render(walk.history), "boot-1")
     assert recalled is not None
-    walk.past = recalled
-    seen = walk.look(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(cpu=20.0),))
+    walk.history = recalled
+    seen = walk.read(gpu(pids={7: 100}, **known()), processes=(process(7),), jobs=(job(cpu=20.0),))
     (its_job,) = seen.jobs
     assert (its_job.task_peak_mib, its_job.cpu_cores, its_job.measured_s, seen.measured_s) == (900, 2.0, 10.0, 10.0)
 
@@ -604,7 +604,7 @@ def test_windows_and_peaks_go_on_over_a_restart(walk: Walk) -> None:
 def test_what_is_no_past_is_refused_with_a_sentence(data: bytes) -> None:
     """And with an error of ours."""
     with pytest.raises(StateError, match="what the sampler remembered: "):
-        past.recall(data, "boot-1")
+        history.recall(data, "boot-1")
 
 
 def test_what_a_sampler_of_the_first_release_wrote_down_is_taken_up() -> None:
@@ -620,40 +620,40 @@ def test_what_a_sampler_of_the_first_release_wrote_down_is_taken_up() -> None:
             "jobs": {"1": {"uid": 2001, "at": 61.0, "cpu": series}},
         }
     )
-    found = past.recall(text.encode(), "boot-1")
+    found = history.recall(text.encode(), "boot-1")
     assert found is not None
     windows = found.gpus["GPU-a"].utilization_percent_windows
     assert windows is not None
     assert windows.total == (0.0, 600.0)
     assert found.processes[7].gpus["GPU-a"].sm_percent == 9.0
     assert found.jobs[1].cpu_cores_windows.at == (1.0, 61.0)
-    written = json.loads(past.render(found))
+    written = json.loads(history.render(found))
     assert written["gpus"]["GPU-a"].keys() >= {"utilization", "stays"}
     assert written["jobs"]["1"]["cpu"] == series
 
 
 def test_a_past_of_another_boot_is_not_taken_up(walk: Walk) -> None:
     """Neither from the file nor by a sampler that was frozen with its machine."""
-    walk.look(jobs=(job(cpu=5.0),))
-    assert past.recall(past.render(walk.past), "boot-2") is None
-    seen = walk.look(jobs=(job(cpu=9.0),), boot_id="boot-2")
+    walk.read(jobs=(job(cpu=5.0),))
+    assert history.recall(history.render(walk.history), "boot-2") is None
+    seen = walk.read(jobs=(job(cpu=9.0),), boot_id="boot-2")
     assert (seen.measured_s, seen.jobs[0].cpu_cores) == (0.0, None)
 
 
 def test_jobs_that_have_gone_are_forgotten_in_time(walk: Walk) -> None:
     """A job between two steps keeps its peaks; after 15 minutes nothing of it is left."""
-    walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
-    walk.look()
-    assert walk.look(jobs=(job(),)).jobs[0].task_peak_mib == 900
-    walk.look(after=job_load.KEPT_S + 1)
-    walk.look()
-    assert walk.past.jobs == {}
-    assert walk.past.processes == {}
+    walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
+    walk.read()
+    assert walk.read(jobs=(job(),)).jobs[0].task_peak_mib == 900
+    walk.read(after=job_load.KEPT_S + 1)
+    walk.read()
+    assert walk.history.jobs == {}
+    assert walk.history.processes == {}
 
 
 def test_a_snapshot_survives_json(walk: Walk) -> None:
     """What is sent is what is read."""
-    walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
-    seen = walk.look(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
+    walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
+    seen = walk.read(gpu(pids={7: 900}, **known()), processes=(process(7),), jobs=(job(),))
     assert snapshots.parse_snapshot(snapshots.render(seen), "test") == seen
     assert msgspec.json.decode(snapshots.render(seen))["schema"] == snapshots.SCHEMA

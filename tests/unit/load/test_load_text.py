@@ -21,7 +21,7 @@ from slurm_share.load import text
 )
 def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
     """Of llload's TOTAL - USED = FREE."""
-    assert text.of_words(triple) == said
+    assert text.of_text(triple) == said
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_used_of_total_is_written_shorter_and_says_the_same(triple, said):
 )
 def test_time_is_written_as_squeue_writes_it(seconds, said):
     """Days with a dash."""
-    assert text.time_words(seconds) == said
+    assert text.time_text(seconds) == said
 
 
 def test_letters_of_a_line_mark_the_cell_that_they_are_about():

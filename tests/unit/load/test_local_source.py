@@ -13,13 +13,13 @@ from slurm_share.load.sources.local import LocalSource
 
 class FakeWatcher:
     node = "n1"
-    trouble = ""
+    agent_problem = ""
 
     def __init__(self):
         self.asked = []
         self.closed = False
 
-    def look(self, user, timeout_s):
+    def read(self, user, timeout_s):
         self.asked.append((user, timeout_s))
         return Snapshot(node="n1", taken=1.0, cpus=1, cores=1, source="agent")
 
@@ -38,18 +38,18 @@ def source(watcher):
 
 
 def test_this_node_and_no_other(source, watcher):
-    answer = source.look(Asked(nodes=("n1", "n2"), user="me"), 5)
+    answer = source.read(Asked(nodes=("n1", "n2"), user="me"), 5)
     assert (set(answer.snapshots), answer.silent, answer.notes) == ({"n1"}, {"n2": "another node"}, [])
     assert answer.snapshots["n1"].source == "local"
-    assert source.look(Asked(nodes=("n2",), user="me"), 5).silent == {"n2": "another node"}
+    assert source.read(Asked(nodes=("n2",), user="me"), 5).silent == {"n2": "another node"}
     assert watcher.asked == [("me", 5)]
     source.close()
     assert watcher.closed
 
 
 def test_an_agent_that_is_done_without_is_told(source, watcher):
-    watcher.trouble = "it answers for n2; is this n1?"
-    answer = source.look(Asked(nodes=("n1",), user="me"), 5)
+    watcher.agent_problem = "it answers for n2; is this n1?"
+    answer = source.read(Asked(nodes=("n1",), user="me"), 5)
     assert answer.notes == ["n1: sampled without the agent: it answers for n2; is this n1?"]
 
 

@@ -121,7 +121,7 @@ def test_a_process_in_a_cgroup(node: Node) -> None:
     (process,) = node.reader().read((70, NOBODYS)).processes
     assert (process.pid, process.name, process.uid, process.start_ticks) == (70, "a) (b", 2001, 700)
     assert (process.cpu_s, process.memory_mib, process.own_mib) == (4.0, 300, 200)
-    assert (process.job, process.step, process.task, process.own_word) == (5, "0", 2, False)
+    assert (process.job, process.step, process.task, process.is_own_claim) == (5, "0", 2, False)
     assert (process.slot, process.slots, process.share, process.cap_mib, process.connections) == (3, 8, 4, 9000, 8)
 
 
@@ -140,7 +140,7 @@ def test_without_cgroups_the_slurmstepd_above_names_the_job(node: Node) -> None:
     node.add(111, parent=110, name="sh")
     seen = node.reader().read((102,))
     (process,) = seen.processes
-    assert (process.job, process.step, process.task, process.own_word) == (7, "0", 5, False)
+    assert (process.job, process.step, process.task, process.is_own_claim) == (7, "0", 5, False)
     (job,) = seen.jobs
     assert (job.job, job.uid, job.memory_mib) == (7, 2001, 164)
     assert job.cpu_s == {"0.100.1000": 4.0, "batch.110.1100": 0.0}
@@ -157,7 +157,7 @@ def test_tasks_of_one_cgroup_are_told_apart_by_who_started_them(node: Node, monk
     monkeypatch.setattr(os, "open", closed(os.open))
     first, second, child = node.reader().read((101, 102, 103)).processes
     assert [one.job for one in (first, second, child)] == [5, 5, 5]
-    assert first.seat != second.seat == child.seat
+    assert first.task_key != second.task_key == child.task_key
 
 
 def test_a_processs_own_word_is_marked(node: Node) -> None:
@@ -165,7 +165,7 @@ def test_a_processs_own_word_is_marked(node: Node) -> None:
     node.add(90, name="slurmstepd", title="slurmstepd: [8.0]\0")
     node.add(91, parent=90, environ={"SLURM_JOB_ID": "8", "SLURM_STEP_ID": "4294967291"})
     (process,) = node.reader().read((91,)).processes
-    assert (process.job, process.step, process.own_word) == (8, "batch", True)
+    assert (process.job, process.step, process.is_own_claim) == (8, "batch", True)
 
 
 def test_what_a_process_says_of_its_step_is_a_number_or_nothing(node: Node) -> None:
@@ -194,7 +194,7 @@ def test_tasks_of_triples_mode_are_told_apart(node: Node) -> None:
         node.add(pid, cgroup=cgroup, environ={"LLSUB_TASK": task, "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"})
     first, second, child = node.reader().read((70, 71, 72)).processes
     assert {first.task, second.task} == {0}
-    assert first.seat != second.seat == child.seat
+    assert first.task_key != second.task_key == child.task_key
 
 
 def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_an_environment_that_is_closed_is_said(node: Node, monkeypatch: pytest.M
     monkeypatch.setattr(os, "open", closed(os.open))
     first, second = node.reader().read((70, 71)).processes
     assert first.unknown.keys() == {"slot", "cap_mib"}
-    assert first.seat != second.seat
+    assert first.task_key != second.task_key
 
 
 def test_facts_are_read_once_and_counters_each_time(node: Node) -> None:

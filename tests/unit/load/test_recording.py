@@ -150,20 +150,20 @@ def test_a_full_disk_takes_nobody_elses_survey_back(path, monkeypatch):
     """Two writers: what one takes back is what it has written, and not what the other one added meanwhile."""
     one, other = recording.Writer(path), recording.Writer(path)
     one.write(survey(1.0))
-    real, beside = os.write, threading.Thread(target=other.write, args=(survey(2.0),))
+    real, step_argv = os.write, threading.Thread(target=other.write, args=(survey(2.0),))
 
     def full(fd, data):
-        if threading.current_thread() is beside:
+        if threading.current_thread() is step_argv:
             return real(fd, data)
         real(fd, data[:5])
-        beside.start()
-        beside.join(0.2)  # time enough to write, were it let
+        step_argv.start()
+        step_argv.join(0.2)  # time enough to write, were it let
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(recording.os, "write", full)
     with pytest.raises(StateError, match="No space left on device"):
         one.write(survey(3.0))
-    beside.join()
+    step_argv.join()
     one.close()
     other.close()
     assert read(path) == ([1.0, 2.0], 0)

@@ -27,14 +27,14 @@ def path(tmp_path):
 def test_one_survey_after_another(path):
     """It says that it is a replay, what of, and how far; at the end the last one stays."""
     replay = Replay(path)
-    looked = [replay.look(), replay.look()]
+    looked = [replay.read(), replay.read()]
     assert [one.taken for one in looked] == [10.0, 20.0]
     assert looked[1].source == "replay"
     assert looked[1].notes == ("kept", "recorded from srun: survey 2 of 3")
     assert not replay.is_over
-    assert replay.look().taken == 30.0
+    assert replay.read().taken == 30.0
     assert replay.is_over
-    assert replay.look().taken == 30.0
+    assert replay.read().taken == 30.0
     replay.close()
 
 
@@ -43,7 +43,7 @@ def test_seeking_finds_the_newest_that_is_not_younger(path, to, taken):
     """Before the first: the first."""
     replay = Replay(path)
     replay.seek(to)
-    assert replay.look().taken == taken
+    assert replay.read().taken == taken
     replay.close()
 
 
@@ -51,9 +51,9 @@ def test_steps_stop_at_both_ends(path):
     """Back and on."""
     replay = Replay(path)
     replay.step(5)
-    assert replay.look().taken == 30.0
+    assert replay.read().taken == 30.0
     replay.step(-2)
-    assert replay.look().taken == 20.0
+    assert replay.read().taken == 20.0
     replay.step(-50)
     assert (replay.position, replay.first, replay.last) == (0, 10.0, 30.0)
     replay.close()
@@ -63,7 +63,7 @@ def test_lines_that_were_left_out_are_said(path):
     """Not silently."""
     path.write_bytes(path.read_bytes() + b"half a li")
     replay = Replay(path)
-    assert "day.jsonl has 1 line that is none, left out" in replay.look().notes
+    assert "day.jsonl has 1 line that is none, left out" in replay.read().notes
     replay.close()
 
 
@@ -76,21 +76,21 @@ def test_what_a_shorter_file_has_lost_is_said(path):
     replay = Replay(path)
     replay.seek(40.0)
     path.write_bytes(b"")
-    assert replay.look().notes[-1] == "day.jsonl has become shorter: 1 survey of it cannot be read any more"
+    assert replay.read().notes[-1] == "day.jsonl has become shorter: 1 survey of it cannot be read any more"
     assert replay.is_over
     replay.seek(0.0)
     with pytest.raises(StateError, match="has become shorter: 5 surveys of it cannot be read any more"):
-        replay.look()
+        replay.read()
     replay.close()
 
 
 def test_a_recording_of_a_demonstration_without_a_node_is_one_still(tmp_path):
     """Its jobs are not real."""
     writer = recording.Writer(tmp_path / "demo.jsonl")
-    writer.write(replace(Demo().look(), nodes=()))
+    writer.write(replace(Demo().read(), nodes=()))
     writer.close()
     replay = Replay(tmp_path / "demo.jsonl")
-    assert notes.banner(replay.look()) == notes.DEMO
+    assert notes.banner(replay.read()) == notes.DEMO
     replay.close()
 
 
@@ -115,11 +115,11 @@ def test_a_bad_line_is_left_out_when_it_is_its_turn(path, at, times):
     replay = Replay(path)
     looked = []
     while not replay.is_over and len(looked) < 9:
-        looked.append(replay.look())
+        looked.append(replay.read())
     assert [one.taken for one in looked] == times
     assert "day.jsonl has 1 line that is none, left out" in looked[-1].notes
     replay.seek(at)
-    assert replay.look().taken == max([time for time in times if time <= at], default=10.0)
+    assert replay.read().taken == max([time for time in times if time <= at], default=10.0)
     replay.close()
 
 
@@ -128,9 +128,9 @@ def test_seeking_passes_over_a_bad_line(path):
     path.write_bytes(path.read_bytes() + BAD % b"25" + BAD % b"40")
     replay = Replay(path)
     replay.seek(26.0)
-    assert replay.look().taken == 20.0
+    assert replay.read().taken == 20.0
     replay.seek(replay.last)
-    assert replay.look().taken == 30.0
+    assert replay.read().taken == 30.0
     replay.close()
 
 
@@ -139,5 +139,5 @@ def test_a_file_of_bad_lines_alone_is_a_sentence(tmp_path):
     (tmp_path / "a").write_bytes(BAD % b"1" + BAD % b"2")
     replay = Replay(tmp_path / "a")
     with pytest.raises(StateError, match="holds no survey and 2 lines that are none"):
-        replay.look()
+        replay.read()
     replay.close()

@@ -14,7 +14,7 @@ from slurm_share.load.sources.demo import Demo
 @pytest.fixture(scope="module")
 def whole():
     """A survey with everything in it, as JSON."""
-    return json.loads(snapshot.render(Demo(everybody=True, clock=lambda: 1.8e9).look()))
+    return json.loads(snapshot.render(Demo(everybody=True, clock=lambda: 1.8e9).read()))
 
 
 def with_value(whole, path, value):

@@ -46,7 +46,7 @@ def a_job(job_id, nodes, where=(), **other):
     return QueuedJob(job_id=job_id, name="x", user="me", partition="gpu", nodes=nodes, gpu_indexes=where, **values)
 
 
-def a_look(node, minor=0, taken=1.0):
+def a_snapshot(node, minor=0, taken=1.0):
     gpu = GpuLoad(uuid=f"GPU-{minor}", index=0, minor=minor, name="A")
     return Snapshot(node=node, taken=taken, view="me", cpus=1, cores=1, gpus=(gpu,))
 
@@ -97,28 +97,30 @@ def wait_for(condition):
 
 
 def test_one_step_for_a_node_and_its_snapshot(folder, source):
-    tell(folder, 1, a_look("n1"))
-    answer = source.look(asked(a_job(1, "n1", ((0,),)), a_job(2, "n1"), nodes=("n1",)), WAIT_S)
-    assert answer.snapshots == {"n1": replace(a_look("n1"), source="srun")}
+    tell(folder, 1, a_snapshot("n1"))
+    answer = source.read(asked(a_job(1, "n1", ((0,),)), a_job(2, "n1"), nodes=("n1",)), WAIT_S)
+    assert answer.snapshots == {"n1": replace(a_snapshot("n1"), source="srun")}
     assert answer.silent == {}
     assert len(calls(folder)) == 1
 
 
 def test_looking_again_starts_nothing(folder, source):
-    tell(folder, 1, a_look("n1"), a_look("n2"))
+    tell(folder, 1, a_snapshot("n1"), a_snapshot("n2"))
     question = asked(a_job(1, "n[1-2]", ((0,), (0,))), nodes=("n1", "n2"))
     for _ in range(3):
-        assert set(source.look(question, WAIT_S).snapshots) == {"n1", "n2"}
+        assert set(source.read(question, WAIT_S).snapshots) == {"n1", "n2"}
     assert len(calls(folder)) == 1
 
 
 def test_the_newest_snapshot_counts(folder, source):
-    (folder / "more").write_text("".join(f"{line}\n" for line in frames.split(render(a_look("n1", taken=2.0)), "n1")))
-    tell(folder, 1, a_look("n1"), do="while [ ! -e go ]; do sleep 0.02; done; cat more\n")
+    (folder / "more").write_text(
+        "".join(f"{line}\n" for line in frames.split(render(a_snapshot("n1", taken=2.0)), "n1"))
+    )
+    tell(folder, 1, a_snapshot("n1"), do="while [ ! -e go ]; do sleep 0.02; done; cat more\n")
     question = asked(a_job(1, "n1"), nodes=("n1",))
-    assert source.look(question, WAIT_S).snapshots["n1"].taken == 1.0
+    assert source.read(question, WAIT_S).snapshots["n1"].taken == 1.0
     (folder / "go").touch()
-    wait_for(lambda: source.look(question, WAIT_S).snapshots["n1"].taken == 2.0)
+    wait_for(lambda: source.read(question, WAIT_S).snapshots["n1"].taken == 2.0)
 
 
 def test_noise_is_passed_over_and_torn_messages_are_told(folder, source):
@@ -126,28 +128,28 @@ def test_noise_is_passed_over_and_torn_messages_are_told(folder, source):
     tell(
         folder,
         1,
-        a_look("n1"),
+        a_snapshot("n1"),
         before=f"Welcome to n1!\n\x1b[31mprompt$ {torn[:300]}\nmodule loaded; ",
         after="\nbye\n",
     )
-    answer = source.look(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+    answer = source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
     assert set(answer.snapshots) == {"n1"}
     assert answer.notes == ["of job 1, messages came torn and were dropped: 1"]
 
 
 def test_gpus_of_two_jobs_on_a_node_are_one_snapshot(folder, source):
-    tell(folder, 1, a_look("n1", 0))
-    tell(folder, 2, a_look("n1", 1))
-    answer = source.look(asked(a_job(1, "n1", ((0,),)), a_job(2, "n1", ((1,),)), nodes=("n1",)), WAIT_S)
+    tell(folder, 1, a_snapshot("n1", 0))
+    tell(folder, 2, a_snapshot("n1", 1))
+    answer = source.read(asked(a_job(1, "n1", ((0,),)), a_job(2, "n1", ((1,),)), nodes=("n1",)), WAIT_S)
     assert [gpu.index for gpu in answer.snapshots["n1"].gpus] == [0, 1]
 
 
 def test_gpus_that_no_step_shows_are_named(folder, source):
-    looks = [replace(a_look("n1", 0), driver="590.1")]
+    looks = [replace(a_snapshot("n1", 0), driver="590.1")]
     tell(folder, 1, *looks)
     tell(folder, 2, do=REFUSED.replace("job 1", "job 2").replace("completing or completed", "unwell"))
     question = asked(a_job(1, "n1", ((0,),)), a_job(2, "n1", ((1,),)), nodes=("n1",))
-    answer = source.look(question, WAIT_S)
+    answer = source.read(question, WAIT_S)
     assert set(answer.snapshots) == {"n1"}
     assert answer.notes == ["n1: GPU 1 of job 2 is not in these figures: no step in the job: Job/step already unwell"]
 
@@ -168,17 +170,17 @@ def test_a_full_memory_is_named_and_another_job_is_tried(folder, source):
         "srun: error: n1: task 0: Out Of Memory",
     ]
     tell(folder, 1, do="".join(f"echo '{line}' >&2\n" for line in words) + "exit 137\n")
-    tell(folder, 2, a_look("n1"))
+    tell(folder, 2, a_snapshot("n1"))
     question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
-    assert source.look(question, WAIT_S).silent == {"n1": "the job's memory is full, or the node's"}
-    wait_for(lambda: set(source.look(question, WAIT_S).snapshots) == {"n1"})
+    assert source.read(question, WAIT_S).silent == {"n1": "the job's memory is full, or the node's"}
+    wait_for(lambda: set(source.read(question, WAIT_S).snapshots) == {"n1"})
 
 
 def test_a_sampler_hears_of_us_however_seldom_one_looks(folder):
     source = SrunSource(interval_s=3600, silence_s=1)
     try:
-        tell(folder, 1, a_look("n1"), do="head -c 5 > heard\n")
-        source.look(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+        tell(folder, 1, a_snapshot("n1"), do="head -c 5 > heard\n")
+        source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
         wait_for(lambda: (folder / "heard").exists() and (folder / "heard").stat().st_size == 5)
     finally:
         source.close()
@@ -189,13 +191,13 @@ def test_a_sampler_that_heard_nothing_because_we_were_stopped_is_begun_anew(fold
     now = [0.0]
     source = SrunSource(interval_s=600, clock=lambda: now[0])
     try:
-        tell(folder, 1, a_look("n1"), do="while [ ! -e go ]; do sleep 0.02; done; exit 0\n")
+        tell(folder, 1, a_snapshot("n1"), do="while [ ! -e go ]; do sleep 0.02; done; exit 0\n")
         question = asked(a_job(1, "n1"), nodes=("n1",))
-        source.look(question, WAIT_S)
+        source.read(question, WAIT_S)
         (folder / "go").touch()
         now[0] = SILENCE_S
-        wait_for(lambda: source.look(question, WAIT_S) and len(calls(folder)) == 2)
-        wait_for(lambda: source.look(question, WAIT_S).silent == {"n1": "the sampler ended"})
+        wait_for(lambda: source.read(question, WAIT_S) and len(calls(folder)) == 2)
+        wait_for(lambda: source.read(question, WAIT_S).silent == {"n1": "the sampler ended"})
         assert len(calls(folder)) == 2
     finally:
         source.close()
@@ -213,15 +215,15 @@ def test_last_words_count_that_were_not_read_yet(source):
 
 def test_another_node_s_name_is_not_believed(folder, source):
     """A step answers for its own nodes only."""
-    tell(folder, 1, a_look("n7"), do="exit 0\n")
-    answer = source.look(asked(a_job(1, "n1"), nodes=("n1", "n7")), WAIT_S)
+    tell(folder, 1, a_snapshot("n7"), do="exit 0\n")
+    answer = source.read(asked(a_job(1, "n1"), nodes=("n1", "n7")), WAIT_S)
     assert answer.snapshots == {}
     assert set(answer.silent) == {"n1", "n7"}
 
 
 def test_a_node_that_does_not_answer_holds_up_nobody_for_longer_than_was_allowed(folder, source):
-    tell(folder, 1, a_look("n1"))
-    answer = source.look(asked(a_job(1, "n[1-2]"), nodes=("n1", "n2")), 0.3)
+    tell(folder, 1, a_snapshot("n1"))
+    answer = source.read(asked(a_job(1, "n[1-2]"), nodes=("n1", "n2")), 0.3)
     assert set(answer.snapshots) == {"n1"}
     assert answer.silent == {"n2": "no answer within 0.3 s"}
 
@@ -230,7 +232,7 @@ def test_waiting_steps_say_what_they_wait_for(folder, source):
     words = "srun: Job 1 step creation temporarily disabled, retrying (Requested nodes are busy)"
     tell(folder, 1, do=f"echo '{words}' >&2\n")
     question = asked(a_job(1, "n1"), nodes=("n1",))
-    wait_for(lambda: source.look(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
+    wait_for(lambda: source.read(question, 0.1).silent == {"n1": "srun waits: Requested nodes are busy"})
 
 
 REFUSED = "echo 'srun: error: Unable to create step for job 1: Job/step already completing or completed' >&2; exit 1\n"
@@ -244,21 +246,21 @@ def test_a_refused_step_is_left_alone_for_a_while(folder):
         tell(folder, 1, do=REFUSED)
         question = asked(a_job(1, "n1"), nodes=("n1",))
         for _ in range(4):
-            assert source.look(question, WAIT_S).silent == {"n1": "the job has ended"}
+            assert source.read(question, WAIT_S).silent == {"n1": "the job has ended"}
         assert len(calls(folder)) == 1
         now[0] += srun.TRY_AGAIN_S
-        tell(folder, 1, a_look("n1"), do="")
-        assert set(source.look(question, WAIT_S).snapshots) == {"n1"}
+        tell(folder, 1, a_snapshot("n1"), do="")
+        assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
     finally:
         source.close()
 
 
 def test_where_one_job_gives_no_step_another_one_does(folder, source):
     tell(folder, 1, do=REFUSED)
-    tell(folder, 2, a_look("n1"))
+    tell(folder, 2, a_snapshot("n1"))
     question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
-    assert source.look(question, WAIT_S).snapshots == {}
-    assert set(source.look(question, WAIT_S).snapshots) == {"n1"}
+    assert source.read(question, WAIT_S).snapshots == {}
+    assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
 
 
 def test_a_hundred_jobs_that_refuse_are_not_all_tried(folder, source):
@@ -266,7 +268,7 @@ def test_a_hundred_jobs_that_refuse_are_not_all_tried(folder, source):
     for number in range(1, 20):
         tell(folder, number, do=REFUSED)
     for _ in range(10):
-        source.look(asked(*jobs, nodes=("n1",)), WAIT_S)
+        source.read(asked(*jobs, nodes=("n1",)), WAIT_S)
     assert len(calls(folder)) == srun.OTHER_JOBS_TRIED
 
 
@@ -275,15 +277,15 @@ def test_a_sampler_that_is_not_installed_is_said_with_the_way_out(folder, source
     tell(folder, 1, do="".join(f"echo '{line}' >&2\n" for line in words) + "exit 127\n")
     question = asked(a_job(1, "n1"), a_job(2, "n1"), nodes=("n1",))
     for _ in range(3):
-        answer = source.look(question, WAIT_S)
+        answer = source.read(question, WAIT_S)
     assert answer.silent == {"n1": "there is no /opt/python"}
     assert "slurm-share has to be on the nodes" in answer.notes[0]
     assert len(calls(folder)) == 1
 
 
 def test_one_node_s_sampler_that_ends_takes_no_other_one_with_it(folder, source):
-    tell(folder, 1, a_look("n1"), do="echo 'srun: error: n2: task 1: Exited with exit code 1' >&2\n")
-    answer = source.look(asked(a_job(1, "n[1-2]"), nodes=("n1", "n2")), WAIT_S)
+    tell(folder, 1, a_snapshot("n1"), do="echo 'srun: error: n2: task 1: Exited with exit code 1' >&2\n")
+    answer = source.read(asked(a_job(1, "n[1-2]"), nodes=("n1", "n2")), WAIT_S)
     assert set(answer.snapshots) == {"n1"}
     assert answer.silent == {"n2": "the sampler exited with exit code 1"}
 
@@ -292,11 +294,11 @@ def test_old_snapshots_are_not_shown_as_now(folder):
     now = [0.0]
     source = SrunSource(interval_s=1, clock=lambda: now[0])
     try:
-        tell(folder, 1, a_look("n1"))
+        tell(folder, 1, a_snapshot("n1"))
         question = asked(a_job(1, "n1"), nodes=("n1",))
-        assert set(source.look(question, WAIT_S).snapshots) == {"n1"}
+        assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
         now[0] = 60.0
-        assert source.look(question, 0.1).silent == {"n1": "nothing for 60 s"}
+        assert source.read(question, 0.1).silent == {"n1": "nothing for 60 s"}
     finally:
         source.close()
 
@@ -315,16 +317,16 @@ def test_a_node_that_falls_silent_gets_a_step_of_its_own_and_the_others_figures_
     now = [0.0]
     source = SrunSource(interval_s=1, clock=lambda: now[0])
     try:
-        tell(folder, 1, a_look("n1"), a_look("n2"))
-        to_print_later(folder, 1, a_look("n1", taken=2.0))
+        tell(folder, 1, a_snapshot("n1"), a_snapshot("n2"))
+        to_print_later(folder, 1, a_snapshot("n1", taken=2.0))
         question = asked(a_job(1, "n[1-2]"), nodes=("n1", "n2"))
-        assert set(source.look(question, WAIT_S).snapshots) == {"n1", "n2"}
+        assert set(source.read(question, WAIT_S).snapshots) == {"n1", "n2"}
         now[0] = 5.0
         (folder / "go").touch()
-        wait_for(lambda: source.look(question, 0.1).snapshots["n1"].taken == 2.0)
+        wait_for(lambda: source.read(question, 0.1).snapshots["n1"].taken == 2.0)
         now[0] = 10.0
-        tell(folder, 1, a_look("n2", taken=3.0), node="n2")
-        wait_for(lambda: {look.taken for look in source.look(question, 0.1).snapshots.values()} == {2.0, 3.0})
+        tell(folder, 1, a_snapshot("n2", taken=3.0), node="n2")
+        wait_for(lambda: {look.taken for look in source.read(question, 0.1).snapshots.values()} == {2.0, 3.0})
         first, second = calls(folder)
         assert "--nodelist=n[1-2] " in first
         assert "--nodelist=n2 " in second
@@ -342,15 +344,20 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder):
     source = SrunSource(interval_s=1, clock=lambda: now[0])
     refused = "echo 'srun: error: Task launch for StepId=1.1 failed on node n1: Communication connection failure' >&2\n"
     try:
-        tell(folder, 1, a_look("n1"), do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n")
+        tell(
+            folder,
+            1,
+            a_snapshot("n1"),
+            do=f"if ! [ -e begun ]; then touch begun; cat > /dev/null; fi\n{refused}exit 1\n",
+        )
         question = asked(a_job(1, "n1"), nodes=("n1",))
-        assert set(source.look(question, WAIT_S).snapshots) == {"n1"}
+        assert set(source.read(question, WAIT_S).snapshots) == {"n1"}
         wait_for((folder / "begun").exists)
         (folder / "job-1.out").write_text("")
         times, found = [], []
         while now[0] < 200:
             now[0] += 1
-            found += source.look(question, WAIT_S).silent.values()
+            found += source.read(question, WAIT_S).silent.values()
             begun = [one for one in source._running.values() if one.started == now[0]]
             times += [now[0] for _ in begun]
             wait_for(lambda begun=begun: all(one.over for one in begun))
@@ -360,17 +367,17 @@ def test_a_silent_node_is_tried_again_with_longer_and_longer_pauses(folder):
         before = len(calls(folder))
         now[0] += 2
         source.ask_again()
-        source.look(question, WAIT_S)
+        source.read(question, WAIT_S)
         wait_for(lambda: len(calls(folder)) == before + 1)
     finally:
         source.close()
 
 
 def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
-    tell(folder, 1, a_look("n1"))
-    tell(folder, 2, a_look("n2"))
-    assert set(source.look(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S).snapshots) == {"n1"}
-    assert set(source.look(asked(a_job(2, "n2"), nodes=("n2",)), WAIT_S).snapshots) == {"n2"}
+    tell(folder, 1, a_snapshot("n1"))
+    tell(folder, 2, a_snapshot("n2"))
+    assert set(source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S).snapshots) == {"n1"}
+    assert set(source.read(asked(a_job(2, "n2"), nodes=("n2",)), WAIT_S).snapshots) == {"n2"}
     wait_for(lambda: (folder / "ended").exists() and (folder / "ended").read_text() == "1\n")
 
 
@@ -383,31 +390,31 @@ def test_steps_go_with_their_jobs_and_come_with_new_ones(folder, source):
     ],
 )
 def test_jobs_that_take_no_step(folder, source, states, why):
-    assert source.look(asked(a_job(1, "n1", states=states), nodes=("n1",)), WAIT_S).silent == {"n1": why}
+    assert source.read(asked(a_job(1, "n1", states=states), nodes=("n1",)), WAIT_S).silent == {"n1": why}
     assert calls(folder) == []
 
 
 def test_a_suspended_job_keeps_its_step(folder, source):
     """It is suspended with it, and goes on with it."""
-    tell(folder, 1, a_look("n1"))
+    tell(folder, 1, a_snapshot("n1"))
     running = asked(a_job(1, "n1"), nodes=("n1",))
-    source.look(running, WAIT_S)
+    source.read(running, WAIT_S)
     paused = asked(a_job(1, "n1", states=("SUSPENDED",)), nodes=("n1",))
-    assert source.look(paused, WAIT_S).silent == {"n1": "the job is suspended"}
-    assert set(source.look(running, WAIT_S).snapshots) == {"n1"}
+    assert source.read(paused, WAIT_S).silent == {"n1": "the job is suspended"}
+    assert set(source.read(running, WAIT_S).snapshots) == {"n1"}
     assert len(calls(folder)) == 1
 
 
 def test_no_step_is_started_in_anybody_else_s_job(folder, source):
     """Not by root either: what comes would be root's view, and not the user's."""
-    answer = source.look(asked(a_job(1, "n1", uid=os.getuid() + 1), nodes=("n1",)), WAIT_S)
+    answer = source.read(asked(a_job(1, "n1", uid=os.getuid() + 1), nodes=("n1",)), WAIT_S)
     assert answer.silent == {"n1": "no job of yours"}
     assert calls(folder) == []
 
 
 def test_everybody_is_refused_with_what_would_be_needed(source):
     with pytest.raises(UsageError, match="slurm-share-agent"):
-        source.look(asked(nodes=("n1",), user=""), WAIT_S)
+        source.read(asked(nodes=("n1",), user=""), WAIT_S)
 
 
 def test_a_host_without_srun_is_said(tmp_path, monkeypatch):
@@ -415,7 +422,7 @@ def test_a_host_without_srun_is_said(tmp_path, monkeypatch):
     source = SrunSource()
     try:
         with pytest.raises(UsageError, match="no srun"):
-            source.look(asked(a_job(1, "n1"), nodes=("n1",)), 1)
+            source.read(asked(a_job(1, "n1"), nodes=("n1",)), 1)
     finally:
         source.close()
 
@@ -423,9 +430,9 @@ def test_a_host_without_srun_is_said(tmp_path, monkeypatch):
 def test_more_steps_than_are_allowed_are_said(folder, source, monkeypatch):
     monkeypatch.setattr(srun, "STEPS_MAX", 2)
     for number in (1, 2, 3):
-        tell(folder, number, a_look(f"n{number}"))
+        tell(folder, number, a_snapshot(f"n{number}"))
     jobs = [a_job(number, f"n{number}") for number in (1, 2, 3)]
-    answer = source.look(asked(*jobs, nodes=("n1", "n2", "n3")), WAIT_S)
+    answer = source.read(asked(*jobs, nodes=("n1", "n2", "n3")), WAIT_S)
     assert len(answer.snapshots) == 2
     assert list(answer.silent.values()) == ["left out"]
     assert "at most 2" in answer.notes[0]
@@ -433,9 +440,9 @@ def test_more_steps_than_are_allowed_are_said(folder, source, monkeypatch):
 
 def test_closing_ends_every_step_and_may_be_done_twice(folder):
     source = SrunSource(interval_s=600)
-    tell(folder, 1, a_look("n1"))
-    tell(folder, 2, a_look("n2"))
-    source.look(asked(a_job(1, "n1"), a_job(2, "n2"), nodes=("n1", "n2")), WAIT_S)
+    tell(folder, 1, a_snapshot("n1"))
+    tell(folder, 2, a_snapshot("n2"))
+    source.read(asked(a_job(1, "n1"), a_job(2, "n2"), nodes=("n1", "n2")), WAIT_S)
     source.close()
     source.close()
     assert sorted((folder / "ended").read_text().split()) == ["1", "2"]
@@ -461,8 +468,8 @@ def test_no_wish_of_the_caller_and_nothing_of_his_job_reaches_the_step(folder, s
     monkeypatch.setenv("SLURM_SHARE_SLOT", "3")
     monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
     monkeypatch.setenv("KRB5CCNAME", "kept")
-    tell(folder, 1, a_look("n1"))
-    source.look(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
+    tell(folder, 1, a_snapshot("n1"))
+    source.read(asked(a_job(1, "n1"), nodes=("n1",)), WAIT_S)
     found = dict(line.partition("=")[::2] for line in (folder / "env-1").read_text().splitlines())
     assert {name for name in found if name.startswith(("SLURM_", "SRUN_"))} == {"SLURM_SHARE_SLOT", "SLURM_CONF"}
     assert found["SLURM_SHARE_SLOT"] == "none"

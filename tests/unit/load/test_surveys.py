@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load.snapshot import Snapshot
-from slurm_share.load.sources import surveys
+from slurm_share.load.sources import survey_reader
 from slurm_share.load.sources.base import Answer
-from slurm_share.load.sources.surveys import Surveyor, open_source
+from slurm_share.load.sources.survey_reader import SurveyReader, open_source
 from slurm_share.node import processes
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm import nodes as slurm_nodes
@@ -86,7 +86,7 @@ class FakeSource:
     def get_ready(self, all_lines, timeout_s):
         self.all_lines.append(all_lines)
 
-    def look(self, asked, timeout_s):
+    def read(self, asked, timeout_s):
         self.asked.append(asked)
         found = {node: Snapshot(node=node, taken=1.0, cpus=1, cores=1) for node in asked.nodes if node in self.nodes}
         return Answer(snapshots=found, silent={node: "silent" for node in asked.nodes if node not in found})
@@ -128,7 +128,7 @@ def until(holds):
 
 
 def made(source=None, **other):
-    return Surveyor(source or FakeSource(), user=other.pop("user", ME), **other)
+    return SurveyReader(source or FakeSource(), user=other.pop("user", ME), **other)
 
 
 def test_a_source_hears_at_once_that_it_will_be_all_nodes(world):
@@ -142,8 +142,8 @@ def test_a_source_hears_at_once_that_it_will_be_all_nodes(world):
     ):
         source = FakeSource("agent")
         view = made(source, refresh_s=0.0, **words)
-        view.look(WAIT_S)
-        view.look(WAIT_S)
+        view.read(WAIT_S)
+        view.read(WAIT_S)
         assert source.all_lines == [wanted]
 
 
@@ -154,7 +154,7 @@ def test_for_lines_of_all_nodes_the_queue_is_not_read(world):
     seen = []
     for details in (False, True):
         world.questions.clear()
-        survey = made(FakeSource("agent"), everybody=True, details=details).look(WAIT_S)
+        survey = made(FakeSource("agent"), everybody=True, details=details).read(WAIT_S)
         seen.append(([node.name for node in survey.nodes], survey.cluster, survey.notes))
         assert ("squeue %N" in world.questions) == (not survey.jobs) == (not details)
     assert seen[0] == seen[1]
@@ -165,12 +165,12 @@ def test_for_lines_of_all_nodes_the_queue_is_not_read(world):
 def test_a_source_hears_where_nodes_are(world):
     world.nodes[0] = replace(world.nodes[0], address="192.0.2.1")
     source = FakeSource()
-    made(source).look(WAIT_S)
+    made(source).read(WAIT_S)
     assert source.asked[0].addresses == {"n1": "192.0.2.1"}
 
 
 def test_a_user_sees_the_nodes_where_his_jobs_run(world):
-    survey = made().look(WAIT_S)
+    survey = made().read(WAIT_S)
     (node,) = survey.nodes
     assert (node.name, node.slurm.gpus, node.snapshot.node) == ("n1", 2, "n1")
     assert [job.job_id for job in survey.jobs] == [1]
@@ -195,20 +195,20 @@ def test_jobs_that_wait_are_told_where_they_are_wanted_and_no_source_hears_of_th
         ({"waiting": True, "jobs": ["5"]}, "srun", [5]),
     ):
         source = FakeSource(name)
-        survey = made(source, **words).look(WAIT_S)
+        survey = made(source, **words).read(WAIT_S)
         assert [job.job_id for job in survey.jobs] == numbers, words
         assert all(job.nodes for asked in source.asked for job in asked.jobs)
         assert survey.notes == ()
     with pytest.raises(UsageError, match="job 5 is not a running job of"):
-        made(jobs=["5"]).look(WAIT_S)
+        made(jobs=["5"]).read(WAIT_S)
     with pytest.raises(UsageError, match=r"job 6 is not a running job of .* or a waiting one; see llstat"):
-        made(jobs=["6"], waiting=True).look(WAIT_S)
+        made(jobs=["6"], waiting=True).read(WAIT_S)
 
 
 def test_of_a_long_queue_the_jobs_of_the_highest_priority_are_read(world, monkeypatch):
-    monkeypatch.setattr(surveys, "WAITING_MOST", 2)
+    monkeypatch.setattr(survey_reader, "WAITING_MOST", 2)
     world.jobs += [a_waiting_job(number) for number in range(10, 15)]
-    survey = made(waiting=True).look(WAIT_S)
+    survey = made(waiting=True).read(WAIT_S)
     assert [job.job_id for job in survey.jobs] == [1, 10, 11]
     assert survey.notes == ("3 more jobs wait; the 2 of the highest priority are shown (llstat)",)
     assert sorted(question for question in world.questions if question.startswith("squeue")) == [
@@ -222,27 +222,27 @@ def test_a_node_that_falls_silent_is_a_reason_to_ask_slurm_more_often(world):
     """The job may have gone with it: every 10 s for a minute. One that stays silent is none."""
     clock, source = Clock(), FakeSource()
     view = made(source, clock=clock)
-    assert view.look(WAIT_S).answered == 1
+    assert view.read(WAIT_S).answered == 1
     asked = len(world.questions)
     clock.now += 10
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     assert len(world.questions) == asked
     source.nodes = ()
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     world.jobs = [a_job(5, "n2")]
     clock.now += 10
-    until(lambda: [job.job_id for job in view.look(WAIT_S).jobs] == [5])
+    until(lambda: [job.job_id for job in view.read(WAIT_S).jobs] == [5])
     clock.now += 80
-    until(lambda: view.look(WAIT_S).jobs_taken and len(world.questions) > asked + 2)
+    until(lambda: view.read(WAIT_S).jobs_taken and len(world.questions) > asked + 2)
     clock.now += 40
     asked = len(world.questions)
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     assert len(world.questions) == asked
 
 
 def test_somebody_without_a_job_sees_no_node_and_slurm_is_not_asked_for_any(world):
     world.jobs = []
-    assert made().look(WAIT_S).nodes == ()
+    assert made().read(WAIT_S).nodes == ()
     assert world.questions == ["squeue"]
 
 
@@ -250,12 +250,12 @@ def test_slurm_is_asked_once_a_minute_however_often_one_looks(world):
     clock = Clock()
     view = made(clock=clock)
     for _ in range(10):
-        view.look(WAIT_S)
+        view.read(WAIT_S)
         clock.now += 5
     assert world.questions == ["squeue", "scontrol n1"]
     clock.now += 20
     for _ in range(500):  # asked beside the look, so that a later one has it
-        view.look(WAIT_S)
+        view.read(WAIT_S)
         if len(world.questions) == 4:
             break
     assert len(world.questions) == 4
@@ -266,24 +266,24 @@ def test_who_asks_again_waits_for_the_answer_and_has_more_for_a_minute(world):
     clock = Clock()
     source = FakeSource()
     view = made(source, clock=clock)
-    assert [job.job_id for job in view.look(WAIT_S).jobs] == [1]
+    assert [job.job_id for job in view.read(WAIT_S).jobs] == [1]
     world.jobs = [a_job(5, "n2")]
     view.ask_again()
     clock.now += 1
-    assert [job.job_id for job in view.look(WAIT_S).jobs] == [1]
+    assert [job.job_id for job in view.read(WAIT_S).jobs] == [1]
     clock.now += 1
-    assert [job.job_id for job in view.look(WAIT_S).jobs] == [5]
+    assert [job.job_id for job in view.read(WAIT_S).jobs] == [5]
     asked = len(world.questions)
     clock.now += 9
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     assert len(world.questions) == asked
     world.jobs = [a_job(6, "n2")]
     clock.now += 1
-    until(lambda: [job.job_id for job in view.look(WAIT_S).jobs] == [6])
+    until(lambda: [job.job_id for job in view.read(WAIT_S).jobs] == [6])
     assert source.again == 1
     clock.now += 59
     asked = len(world.questions)
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     assert len(world.questions) == asked
 
 
@@ -291,26 +291,26 @@ def test_an_answer_that_was_on_its_way_is_not_the_one_that_was_asked_for(world):
     """It may be of the time before."""
     clock = Clock()
     view = made(clock=clock)
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     world.go_on.clear()
     clock.now += 70
-    view.look(0.2)  # asked, and no answer yet
+    view.read(0.2)  # asked, and no answer yet
     view.ask_again()
     world.go_on.set()
-    until(lambda: view.look(WAIT_S).jobs_taken is not None and len(world.questions) >= 4)
+    until(lambda: view.read(WAIT_S).jobs_taken is not None and len(world.questions) >= 4)
     world.jobs = [a_job(5, "n2")]
     clock.now += 2
-    until(lambda: [job.job_id for job in view.look(WAIT_S).jobs] == [5])
+    until(lambda: [job.job_id for job in view.read(WAIT_S).jobs] == [5])
 
 
 def test_new_jobs_come_and_ended_ones_go(world):
     clock = Clock()
     source = FakeSource()
     view = made(source, clock=clock)
-    assert [node.name for node in view.look(WAIT_S).nodes] == ["n1"]
+    assert [node.name for node in view.read(WAIT_S).nodes] == ["n1"]
     world.jobs = [a_job(5, "n[2-3]")]
     clock.now += 3600  # so old that the look waits for the new ones
-    survey = view.look(WAIT_S)
+    survey = view.read(WAIT_S)
     assert [(node.name, node.why) for node in survey.nodes] == [("n2", ""), ("n3", "silent")]
     assert [job.job_id for job in source.asked[-1].jobs] == [5]
 
@@ -318,12 +318,12 @@ def test_new_jobs_come_and_ended_ones_go(world):
 def test_while_slurm_hangs_the_last_facts_count_and_nobody_waits_long(world):
     clock = Clock()
     view = made(clock=clock)
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     world.go_on.clear()
     clock.now += 80
-    assert view.look(0.2).answered == 1
+    assert view.read(0.2).answered == 1
     clock.now += 100
-    survey = view.look(0.2)
+    survey = view.read(0.2)
     assert survey.answered == 1
     assert survey.notes == ("Slurm's figures are 3 min old",)
 
@@ -331,10 +331,10 @@ def test_while_slurm_hangs_the_last_facts_count_and_nobody_waits_long(world):
 def test_a_slurm_that_refuses_is_named_with_the_age_of_what_is_shown(world):
     clock = Clock()
     view = made(clock=clock)
-    view.look(WAIT_S)
+    view.read(WAIT_S)
     world.silent = True
     clock.now += 180
-    (note,) = view.look(WAIT_S).notes
+    (note,) = view.read(WAIT_S).notes
     assert "Unable to contact slurm controller" in note
     assert note.endswith("its figures are 3 min old")
 
@@ -345,45 +345,45 @@ def test_a_clock_that_is_set_back_stops_no_question(world, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: wall[0])
     clock = Clock()
     view = made(clock=clock)
-    first = view.look(WAIT_S)
+    first = view.read(WAIT_S)
     assert (first.taken, first.jobs_taken) == (1e9, 1e9)
     wall[0] -= 3600
     clock.now += 200
-    assert view.look(WAIT_S).jobs_taken == 1e9 - 3600
-    assert view.look(WAIT_S).notes == ()
+    assert view.read(WAIT_S).jobs_taken == 1e9 - 3600
+    assert view.read(WAIT_S).notes == ()
 
 
 def test_a_fault_of_ours_is_a_sentence_and_the_last_facts_stay(world, monkeypatch):
     clock = Clock()
     view = made(clock=clock)
-    view.look(WAIT_S)
+    view.read(WAIT_S)
 
     def broken(**_):
         raise KeyError("node_count")
 
     monkeypatch.setattr(slurm_jobs, "read_queue", broken)
     clock.now += 180
-    survey = view.look(WAIT_S)
+    survey = view.read(WAIT_S)
     assert survey.answered == 1
     assert "a fault of slurm-share: KeyError('node_count')" in survey.notes[0]
     with pytest.raises(SlurmShareError, match="KeyError"):
-        made().look(WAIT_S)
+        made().read(WAIT_S)
 
 
 def test_without_any_answer_of_slurm_there_is_nothing_to_look_at(world):
     world.silent = True
     with pytest.raises(CommandError):
-        made().look(WAIT_S)
+        made().read(WAIT_S)
     world.go_on.clear()
     with pytest.raises(SlurmShareError, match="Slurm does not answer"):
-        made().look(0.1)
+        made().read(0.1)
 
 
 def test_this_node_needs_no_slurm(world):
     world.silent = True
     source = FakeSource("local", nodes=("n7",))
     source.node = "n7"
-    survey = made(source).look(WAIT_S)
+    survey = made(source).read(WAIT_S)
     assert [(node.name, node.slurm, node.snapshot is None) for node in survey.nodes] == [("n7", None, False)]
     assert "Slurm does not answer" in survey.notes[0]
 
@@ -392,7 +392,7 @@ def test_nodes_that_are_down_are_not_asked(world):
     world.nodes = [a_node("n1", "DOWN", "NOT_RESPONDING"), a_node("n2", "IDLE", "NOT_RESPONDING"), a_node("n3")]
     world.jobs = [a_job(1, "n[1-3]")]
     source = FakeSource(nodes=("n1", "n2", "n3"))
-    survey = made(source).look(WAIT_S)
+    survey = made(source).read(WAIT_S)
     assert [(node.name, node.why) for node in survey.nodes] == [("n1", "down"), ("n2", "not responding"), ("n3", "")]
     assert source.asked[0].nodes == ("n3",)
 
@@ -401,47 +401,47 @@ def test_nodes_that_are_down_are_not_asked(world):
 
 
 def test_named_nodes_with_one_s_own_jobs_and_without(world):
-    survey = made(nodes=("n1", "n3")).look(WAIT_S)
+    survey = made(nodes=("n1", "n3")).read(WAIT_S)
     assert [node.name for node in survey.nodes] == ["n1", "n3"]
     assert world.questions.count("scontrol n[1,3]") == 1
 
 
 def test_a_node_where_only_others_have_jobs_is_refused_with_what_is_needed(world):
     with pytest.raises(UsageError, match=r"you have no job on n2; .* operators and needs slurm-share-agent"):
-        made(nodes=("n2",)).look(WAIT_S)
+        made(nodes=("n2",)).read(WAIT_S)
 
 
 def test_a_node_that_is_none_is_said(world):
     with pytest.raises(UsageError, match=r"Slurm has no node n\[8-9\]"):
-        made(nodes=("n1", "n8", "n9")).look(WAIT_S)
+        made(nodes=("n1", "n8", "n9")).read(WAIT_S)
 
 
 def test_named_jobs_and_all_their_nodes(world):
     world.jobs += [a_job(7, "n2", array=6, element=1), a_job(8, "n3", array=6, element=2)]
-    assert [node.name for node in made(jobs=(6,)).look(WAIT_S).nodes] == ["n2", "n3"]
-    assert [node.name for node in made(jobs=(8,)).look(WAIT_S).nodes] == ["n3"]
-    assert [node.name for node in made(jobs=(6,), nodes=("n2",)).look(WAIT_S).nodes] == ["n2"]
+    assert [node.name for node in made(jobs=(6,)).read(WAIT_S).nodes] == ["n2", "n3"]
+    assert [node.name for node in made(jobs=(8,)).read(WAIT_S).nodes] == ["n3"]
+    assert [node.name for node in made(jobs=(6,), nodes=("n2",)).read(WAIT_S).nodes] == ["n2"]
 
 
 def test_a_job_that_is_on_none_of_the_named_nodes(world):
     world.jobs.append(a_job(8, "n3"))
     with pytest.raises(UsageError, match="you have no job on n1"):
-        made(jobs=(8,), nodes=("n1",)).look(WAIT_S)
+        made(jobs=(8,), nodes=("n1",)).read(WAIT_S)
 
 
 @pytest.mark.parametrize("number", [2, 99])
 def test_a_job_of_somebody_else_is_like_one_that_is_not_there(world, number):
     with pytest.raises(UsageError, match=f"job {number} is not a running job of"):
-        made(jobs=(number,)).look(WAIT_S)
+        made(jobs=(number,)).read(WAIT_S)
 
 
 def test_a_named_job_that_ends_later_is_no_mistake(world):
     clock = Clock()
     view = made(jobs=(1,), clock=clock)
-    assert view.look(WAIT_S).answered == 1
+    assert view.read(WAIT_S).answered == 1
     world.jobs = []
     clock.now += 3600
-    assert view.look(WAIT_S).nodes == ()
+    assert view.read(WAIT_S).nodes == ()
 
 
 # ---- Who may see what ------------------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ def test_everybody_is_all_nodes_with_gpus_or_jobs(world):
     world.nodes += [a_node("n4", cpus_allocated=4), a_node("n10", gpus=1)]
     world.jobs.append(a_job(3, "n4"))
     source = FakeSource("agent")
-    survey = made(source, everybody=True).look(WAIT_S)
+    survey = made(source, everybody=True).read(WAIT_S)
     assert [node.name for node in survey.nodes] == ["n1", "n2", "n4", "n10"]
     assert source.asked[0].user == ""
     assert sorted(world.questions) == ["scontrol", "squeue"]
@@ -471,7 +471,7 @@ def test_jobs_that_slurm_hides_are_told(world):
     """PrivateData=jobs: nodes are busy, and no job is on them."""
     world.nodes[1] = a_node("n2", "ALLOCATED", gpus=2, cpus_allocated=8)
     world.jobs = [a_job(1, "n1")]
-    (note,) = made(FakeSource("agent"), everybody=True).look(WAIT_S).notes
+    (note,) = made(FakeSource("agent"), everybody=True).read(WAIT_S).notes
     assert note.startswith("n2 has jobs that Slurm does not show you (PrivateData)")
 
 
@@ -491,7 +491,7 @@ def test_sources_by_name():
 
 
 def test_the_interval_of_a_stream_stays_within_what_a_sampler_takes():
-    for wanted, taken in {0.01: surveys.LEAST_INTERVAL_S, 2.0: 2.0, 1e9: surveys.MOST_INTERVAL_S}.items():
+    for wanted, taken in {0.01: survey_reader.LEAST_INTERVAL_S, 2.0: 2.0, 1e9: survey_reader.MOST_INTERVAL_S}.items():
         source = open_source("srun", Settings(), interval_s=wanted)
         assert source._interval_s == taken
         source.close()
@@ -499,18 +499,18 @@ def test_the_interval_of_a_stream_stays_within_what_a_sampler_takes():
 
 def test_one_element_of_an_array(world):
     world.jobs += [a_job(7, "n2", array=6, element=1), a_job(8, "n3", array=6, element=2)]
-    assert [node.name for node in made(jobs=("6_2",)).look(WAIT_S).nodes] == ["n3"]
+    assert [node.name for node in made(jobs=("6_2",)).read(WAIT_S).nodes] == ["n3"]
     with pytest.raises(UsageError, match="job 6_3 is not a running job of"):
-        made(jobs=("6_3",)).look(WAIT_S)
+        made(jobs=("6_3",)).read(WAIT_S)
 
 
 def test_a_node_that_is_none_is_answered_with_those_that_are(world):
     with pytest.raises(UsageError, match=r"no node n22; did you mean n2\? There are n\[1-3\]$"):
-        made(nodes=("n22",)).look(WAIT_S)
+        made(nodes=("n22",)).read(WAIT_S)
     with pytest.raises(UsageError, match=r"no node gpu-7; there are n\[1-3\]$"):
-        made(nodes=("gpu-7",)).look(WAIT_S)
+        made(nodes=("gpu-7",)).read(WAIT_S)
     world.nodes = [a_node(f"x{number}y") for number in range(1, 900, 2)]
     with pytest.raises(UsageError) as refused:
-        made(nodes=("gpu-7",)).look(WAIT_S)
+        made(nodes=("gpu-7",)).read(WAIT_S)
     assert str(refused.value).endswith(", ... (see llfree)")
     assert len(str(refused.value)) < 300

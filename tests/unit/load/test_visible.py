@@ -197,8 +197,8 @@ def test_of_a_gpu_in_mig_mode_the_whole_is_hidden_where_a_part_is() -> None:
     assert (seen.gpus[0].power_w, seen.hidden_gpus) == (300.0, 0)
     seen = for_user(node((parent, first, second), (mine, his)), CAROL, "carolina")
     assert (seen.gpus, seen.hidden_gpus) == ((), 2)
-    beside = process(3, CAROL, ("GPU-a", 1))
-    seen = for_user(node((parent, first, second), (mine, his, beside)), CAROL, "carolina")
+    step_argv = process(3, CAROL, ("GPU-a", 1))
+    seen = for_user(node((parent, first, second), (mine, his, step_argv)), CAROL, "carolina")
     assert [one.uuid for one in seen.gpus] == ["GPU-a"]
 
 

@@ -24,7 +24,7 @@ def a_process(pid, uid, user, **other):
     return ProcessLoad(pid=pid, start_ticks=7, name="x", uid=uid, user=user, gpus=(OnGpu(uuid="GPU-0"),), **other)
 
 
-def a_look(**fields):
+def a_snapshot(**fields):
     """A node with a process of ours and one of somebody else."""
     values = {
         "node": "n1",
@@ -45,7 +45,7 @@ class FakeSampler:
 
     def sample(self):
         self.samples += 1
-        return a_look(measured_s=float(self.samples))
+        return a_snapshot(measured_s=float(self.samples))
 
     def close(self):
         self.closed = True
@@ -95,7 +95,7 @@ def agent(monkeypatch, tmp_path):
             raise agent.answer
         return agent.answer
 
-    agent = type("Agent", (), {"asked": asked, "answer": a_look(source="agent")})
+    agent = type("Agent", (), {"asked": asked, "answer": a_snapshot(source="agent")})
     monkeypatch.setattr(client, "ask", ask)
     return agent
 
@@ -105,12 +105,12 @@ def somebody(monkeypatch):
 
 
 def test_without_an_agent_this_process_looks_twice_and_shows_what_is_one_s_own(node, samplers):
-    seen = node.look(ME)
+    seen = node.read(ME)
     (sampler,) = samplers
     assert (sampler.node, sampler.samples) == ("n1", 2)
-    assert (seen.source, seen.view, node.trouble) == ("local", ME, "")
+    assert (seen.source, seen.view, node.agent_problem) == ("local", ME, "")
     assert [process.pid for process in seen.processes] == [1]
-    node.look(ME)
+    node.read(ME)
     assert sampler.samples == 3
     node.close()
     assert sampler.closed
@@ -120,20 +120,20 @@ def test_without_an_agent_this_process_looks_twice_and_shows_what_is_one_s_own(n
 def test_somebody_else_s_load_is_refused(node, samplers, monkeypatch, user):
     somebody(monkeypatch)
     with pytest.raises(UsageError, match="load on this node is for root"):
-        node.look(user)
+        node.read(user)
     assert samplers == []
 
 
 def test_root_and_operators_see_everybody(node, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert len(node.look("").processes) == 2
+    assert len(node.read("").processes) == 2
     somebody(monkeypatch)
     monkeypatch.setattr(callers, "is_operator", lambda uid, group: uid == 4711)
-    assert len(node.look("").processes) == 2
+    assert len(node.read("").processes) == 2
 
 
 def test_the_agent_is_asked_where_there_is_one_and_looked_through_once_more(node, samplers, agent):
-    seen = node.look(ME)
+    seen = node.read(ME)
     assert (seen.source, len(seen.processes), samplers) == ("agent", 1, [])
     assert agent.asked == [(False, watcher.ASK_S)]
 
@@ -143,7 +143,7 @@ def test_an_agent_that_refuses_everybody_s_load_is_final(node, samplers, agent, 
     somebody(monkeypatch)
     for _ in range(2):
         with pytest.raises(UsageError, match="everybody's load is for root"):
-            node.look("")
+            node.read("")
     assert (len(agent.asked), samplers) == (1, [])
 
 
@@ -151,8 +151,8 @@ def test_an_agent_that_hangs_costs_two_seconds_once_in_a_while(node, samplers, a
     """However long the look may take; and each look says that it went without."""
     agent.answer = StateError("socket", "the agent did not answer within 2 s")
     for _ in range(3):
-        assert node.look(ME, 15.0).source == "local"
-        assert node.trouble == "the agent did not answer within 2 s"
+        assert node.read(ME, 15.0).source == "local"
+        assert node.agent_problem == "the agent did not answer within 2 s"
     assert agent.asked == [(False, 2.0)]
     assert len(samplers) == 1
 
@@ -166,9 +166,9 @@ def test_an_agent_that_hangs_costs_two_seconds_once_in_a_while(node, samplers, a
     ],
 )
 def test_an_agent_that_is_of_no_use_is_passed_over_and_it_is_said(node, samplers, agent, fields, why):
-    agent.answer = a_look(**{**fields, **({"taken": time.time() + fields["taken"]} if "taken" in fields else {})})
-    assert node.look(ME).node == "n1"
-    assert (node.trouble, len(samplers)) == (why, 1)
+    agent.answer = a_snapshot(**{**fields, **({"taken": time.time() + fields["taken"]} if "taken" in fields else {})})
+    assert node.read(ME).node == "n1"
+    assert (node.agent_problem, len(samplers)) == (why, 1)
 
 
 def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers, agent, tmp_path):
@@ -176,13 +176,13 @@ def test_what_stands_in_one_s_own_tasks_environments_is_read_here(node, samplers
     closed = {"slot": CLOSED, "cap_mib": CLOSED, "gpus.sm_percent": "one sample so far"}
     mine = [a_process(pid, os.getuid(), ME, job=5, unknown=closed) for pid in (1, 3)]
     job = JobLoad(job=5, uid=os.getuid(), user=ME, task_peak_mib=3072, unknown={"share": CLOSED, "slots": CLOSED})
-    agent.answer = a_look(source="agent", measured_s=900.0, processes=tuple(mine), jobs=(job,))
+    agent.answer = a_snapshot(source="agent", measured_s=900.0, processes=tuple(mine), jobs=(job,))
     said = ProcessNow(
         pid=1, start_ticks=7, name="x", uid=os.getuid(), user=ME, cpu_s=0, job=5, task=2, slot=1, slots=4, share=2,
         unknown={"cap_mib": "not understood"},
     )  # fmt: skip
     kernel = FakeKernel(said, replace(said, pid=3, start_ticks=8, slot=9))
-    seen = NodeWatcher("n1", Settings(agent_socket=str(tmp_path / "socket")), kernel=kernel).look(ME)
+    seen = NodeWatcher("n1", Settings(agent_socket=str(tmp_path / "socket")), kernel=kernel).read(ME)
     first, other = seen.processes
     assert (first.slot, first.task, first.unknown) == (
         1,

@@ -237,7 +237,7 @@ def test_a_process_in_a_numbered_cgroup_has_that_job(tmp_path: Path) -> None:
     add_process(tmp_path, 60, "python\0", 2001, "0::/system.slice/slurmstepd.scope/job_9/step_0/user/task_0\n")
     found = processes.read_process(60, tmp_path)
     assert found is not None
-    assert (found.job_id, found.is_own_word) == (9, False)
+    assert (found.job_id, found.is_own_claim) == (9, False)
 
 
 def test_a_cgroup_that_a_user_made_spares_nobody(tmp_path: Path) -> None:

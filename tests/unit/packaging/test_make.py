@@ -143,7 +143,7 @@ def words() -> argparse.ArgumentParser:
 
 def test_fish_knows_options_words_and_sub_commands() -> None:
     """Each where it may stand; what help hides is hidden."""
-    text = pages.fish_words(words(), "thing")
+    text = pages.fish_completion(words(), "thing")
     assert "-n 'not __fish_seen_subcommand_from show config' -f -a show -d 'it\\'s shown'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -s j -l json -d '100% for programs'\n" in text
     assert "-n '__fish_seen_subcommand_from show' -l view -x -a 'a b'\n" in text

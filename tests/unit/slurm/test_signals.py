@@ -80,7 +80,7 @@ def test_the_command_on_the_node_signals_only_the_callers_own_process(living, ca
     assert command.main([*words, f"--start={known.start_ticks}"]) == 1
     assert "is in job 4712 and not in 4711; nothing was sent" in capsys.readouterr().err
     monkeypatch.setattr(
-        "slurm_share.node.processes.read_process", lambda pid: NodeProcess(known, 4712, is_own_word=True)
+        "slurm_share.node.processes.read_process", lambda pid: NodeProcess(known, 4712, is_own_claim=True)
     )
     monkeypatch.setattr(os, "geteuid", lambda: known.uid + 1)
     assert command.main([*words, f"--start={known.start_ticks}"]) == 1

@@ -106,7 +106,7 @@ def test_bytes_that_are_no_text_come_through(conf, tmp_path):
 
 def test_lists_are_split_at_commas(conf):
     """As every list of Slurm's."""
-    assert conf("PrologFlags=Alloc, X11\nPrologFlags=Contain,X11\n").words("prologflags") == ("Contain", "X11")
+    assert conf("PrologFlags=Alloc, X11\nPrologFlags=Contain,X11\n").listed("prologflags") == ("Contain", "X11")
 
 
 def test_the_last_line_may_go_on_into_nothing():

@@ -45,9 +45,9 @@ def test_links_that_lead_nowhere_are_named(tree: Path) -> None:
     """Only those that would be inputs; links to folders lead somewhere."""
     (tree / ".veiled").symlink_to("nowhere")
     (tree / "x" / "gone.dat").symlink_to("nowhere")
-    assert inputs.files_below(str(tree), False, None, "/nowhere").astray == ("gone",)
-    assert inputs.files_below(str(tree), True, None, "/nowhere").astray == ("gone", "x/gone.dat")
-    assert inputs.files_below(str(tree), True, "dat", "/nowhere").astray == ("x/gone.dat",)
+    assert inputs.files_below(str(tree), False, None, "/nowhere").outside == ("gone",)
+    assert inputs.files_below(str(tree), True, None, "/nowhere").outside == ("gone", "x/gone.dat")
+    assert inputs.files_below(str(tree), True, "dat", "/nowhere").outside == ("x/gone.dat",)
 
 
 def test_the_outputs_folder_is_left_out_under_every_name(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

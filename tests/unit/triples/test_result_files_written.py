@@ -52,7 +52,7 @@ def test_a_full_disk_is_tried_again_and_what_found_no_room_is_known(tmp_path, mo
     results.write(ended(1))
     results.write(ended(2))
     results.settle()
-    assert results.trouble is not None
+    assert results.write_error is not None
     assert results.lost
     results.settle()
     assert results.lost == b""

@@ -20,7 +20,7 @@ NOW = 1_795_271_308.0
 
 def a_survey(*, count: int = 12, everybody: bool = True, user: str = "alice", now: float = NOW) -> Survey:
     """A look at the simulated cluster; the same every time."""
-    return Demo(user=user, everybody=everybody, count=count, clock=lambda: now).look()
+    return Demo(user=user, everybody=everybody, count=count, clock=lambda: now).read()
 
 
 def picture_of(survey: Survey, *, number: int = 0, arrived: float = 0.0, **more: Any) -> Picture:

@@ -39,7 +39,7 @@ def percent(thing: Thing) -> float | None:
 
 
 def columns(**words: Any) -> tuple[Column[Thing], ...]:
-    """Of all kinds; `words` are for the column of users."""
+    """Of all kinds; `texts` are for the column of users."""
     return (
         Column("name", "NAME", "what it is called", lambda thing: thing.name, lambda thing: thing.name, least=6),
         Column(

@@ -65,7 +65,7 @@ def notes_of(app: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return notes
 
 
-def a_look(**words: Any) -> Picture:
+def arrived_picture(**words: Any) -> Picture:
     """The simulated cluster, arrived at the clock's 98."""
     return replace(a_picture(**words), arrived=98.0)
 

@@ -55,7 +55,7 @@ QUEUE = (
 )
 
 
-def a_look(**more) -> Survey:
+def survey_of_n1(**more) -> Survey:
     """What alice sees of n1, through srun; her process 900 is in it."""
     process = ProcessLoad(pid=900, start_ticks=5, name="python", uid=ALICE.uid, user="alice", job=4711, slot=3)
     snapshot = Snapshot(node="n1", taken=1.0, cpus=8, cores=8, processes=(process,))
@@ -125,14 +125,14 @@ def world(monkeypatch):
 def test_the_owner_may_and_an_operator_may_and_nobody_else(world) -> None:
     """An operator is whoever the source shows others' work: everybody's, or one user's who is not the looker."""
     for action in ("cancel", "signal", "output"):
-        assert Commands(me=ALICE).why_not(action, [job()], a_look()) == ""
-        assert "is of alice: you may" in Commands(me=BOB).why_not(action, [job()], a_look(user="bob"))
-        assert Commands(me=BOB).why_not(action, [job()], a_look(user="bob", everybody=True)) == ""
-        assert Commands(me=BOB).why_not(action, [job()], a_look(user="alice")) == ""
+        assert Commands(me=ALICE).why_not(action, [job()], survey_of_n1()) == ""
+        assert "is of alice: you may" in Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob"))
+        assert Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob", everybody=True)) == ""
+        assert Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="alice")) == ""
 
 
 def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
-    assert "4712 is of bob" in Commands(me=ALICE).why_not("cancel", [job(), job("4712", 4712, "bob")], a_look())
+    assert "4712 is of bob" in Commands(me=ALICE).why_not("cancel", [job(), job("4712", 4712, "bob")], survey_of_n1())
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
     [
         (None, "wait for the first look"),
         (a_survey(), "in a demonstration"),
-        (a_look(source="demo"), "in a demonstration"),
-        (a_look(source="replay"), "in a recording"),
+        (survey_of_n1(source="demo"), "in a demonstration"),
+        (survey_of_n1(source="replay"), "in a recording"),
     ],
     ids=["nothing yet", "demo", "demo of alice", "replay"],
 )
@@ -157,56 +157,56 @@ def test_nothing_is_touched_that_is_not_there(world, survey, said) -> None:
 def test_a_read_only_dashboard_touches_nothing_and_shows_output(world) -> None:
     """Not even what somebody said yes to elsewhere."""
     hand = Commands(readonly=True, me=ALICE)
-    assert "read-only" in hand.why_not("cancel", [job()], a_look())
-    assert "read-only" in hand.why_not("signal", [process()], a_look())
-    assert hand.why_not("output", [job()], a_look()) == ""
-    deed = Commands(me=ALICE).ask_cancel([job()], a_look())
+    assert "read-only" in hand.why_not("cancel", [job()], survey_of_n1())
+    assert "read-only" in hand.why_not("signal", [process()], survey_of_n1())
+    assert hand.why_not("output", [job()], survey_of_n1()) == ""
+    planned = Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
     with pytest.raises(UsageError, match="read-only"):
-        hand.carry_out(deed)
+        hand.carry_out(planned)
     assert world.done == []
 
 
 def test_what_there_is_nothing_to_do_for_is_said(world) -> None:
     hand = Commands(me=ALICE)
-    assert "put the cursor on a job" in hand.why_not("cancel", [], a_look())
-    assert "one at a time: 2 rows" in hand.why_not("signal", [job(), process()], a_look())
-    assert "in no job" in hand.why_not("cancel", [process(job="", job_id=None)], a_look())
-    assert "cannot be reached" in hand.why_not("signal", [process(job="", job_id=None)], a_look())
+    assert "put the cursor on a job" in hand.why_not("cancel", [], survey_of_n1())
+    assert "one at a time: 2 rows" in hand.why_not("signal", [job(), process()], survey_of_n1())
+    assert "in no job" in hand.why_not("cancel", [process(job="", job_id=None)], survey_of_n1())
+    assert "cannot be reached" in hand.why_not("signal", [process(job="", job_id=None)], survey_of_n1())
     unknown = process(job="", job_id=None, process=Process(900, None))
-    assert "not known well enough" in hand.why_not("signal", [unknown], a_look(source="local"))
+    assert "not known well enough" in hand.why_not("signal", [unknown], survey_of_n1(source="local"))
 
 
 # ---- Cancel ----
 
 
 def test_the_question_names_each_job_and_the_command(world) -> None:
-    deed = Commands(me=BOB).ask_cancel([job(), job("4712", 4712, "bob")], a_look(user="bob", everybody=True))
-    assert deed.title == "Cancel 2 jobs?"
-    assert deed.lines == (
+    planned = Commands(me=BOB).ask_cancel([job(), job("4712", 4712, "bob")], survey_of_n1(user="bob", everybody=True))
+    assert planned.title == "Cancel 2 jobs?"
+    assert planned.lines == (
         '4711  OF alice  running, on n1  "sweep"',
         '4712  your own  running, on n1  "sweep"',
     )
-    assert deed.command == "scancel -- 4711 4712"
+    assert planned.command == "scancel -- 4711 4712"
     assert world.done == []
 
 
 def test_an_array_in_one_line_is_every_element_one_by_one(world) -> None:
     """Those that run and those that wait; the number at once is no part of their name."""
-    deed = Commands(me=ALICE).ask_cancel([job("77", 78)], a_look())
-    assert [line.split()[0] for line in deed.lines] == ["77_1", "77_2", "77_[3-5]"]
-    assert Commands(me=ALICE).ask_cancel([job("77_2", 79)], a_look()).command == "scancel -- 77_2"
-    waiting = Commands(me=ALICE).ask_cancel([job("77_[3-5%2]", 77)], a_look())
+    planned = Commands(me=ALICE).ask_cancel([job("77", 78)], survey_of_n1())
+    assert [line.split()[0] for line in planned.lines] == ["77_1", "77_2", "77_[3-5]"]
+    assert Commands(me=ALICE).ask_cancel([job("77_2", 79)], survey_of_n1()).command == "scancel -- 77_2"
+    waiting = Commands(me=ALICE).ask_cancel([job("77_[3-5%2]", 77)], survey_of_n1())
     assert waiting.command == "scancel -- '77_[3-5]'"
 
 
 def test_a_component_is_ended_with_the_whole_job(world) -> None:
-    assert Commands(me=ALICE).ask_cancel([job("80+1", 81)], a_look()).command == "scancel -- 80"
+    assert Commands(me=ALICE).ask_cancel([job("80+1", 81)], survey_of_n1()).command == "scancel -- 80"
 
 
 def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None:
     """It cannot break the line, move the cursor, or be longer than the screen."""
     world.queue = (a_job(4711, name=HOSTILE),)
-    (line,) = Commands(me=ALICE).ask_cancel([job()], a_look()).lines
+    (line,) = Commands(me=ALICE).ask_cancel([job()], survey_of_n1()).lines
     assert line.startswith('4711  your own  running, on n1  "y"  77  your own\\n\\x1b[31m[red]長')
     assert line.isprintable()
     assert len(line) < 100
@@ -215,76 +215,76 @@ def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None
 def test_a_job_that_has_ended_is_not_asked_about(world) -> None:
     world.queue = ()
     with pytest.raises(SlurmShareError, match="no job 4711 any more: it has ended"):
-        Commands(me=ALICE).ask_cancel([job()], a_look())
+        Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
 
 
 def test_a_number_that_is_another_users_by_now_is_refused(world) -> None:
     """For its owner by number, for an operator by the name that stood on the screen."""
     world.queue = (a_job(4711, **BOBS),)
     with pytest.raises(SlurmShareError, match="is of bob and not of alice: nothing is done"):
-        Commands(me=ALICE).ask_cancel([job()], a_look())
+        Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
     with pytest.raises(SlurmShareError, match="is of bob and not of alice: nothing is done"):
-        Commands(me=Me("root", 0)).ask_cancel([job()], a_look(user="root", everybody=True))
+        Commands(me=Me("root", 0)).ask_cancel([job()], survey_of_n1(user="root", everybody=True))
 
 
 def test_between_question_and_answer_the_queue_is_read_again(world) -> None:
     """What has ended is not cancelled, nor what has the number now; an element that began meanwhile is."""
     hand = Commands(me=ALICE)
-    deed = hand.ask_cancel([job(), job("77", 78), job("80+0", 80)], a_look())
+    planned = hand.ask_cancel([job(), job("77", 78), job("80+0", 80)], survey_of_n1())
     world.queue = (
         a_job(4711, **BOBS),
         a_job(79, array=77, element=2),
         a_job(82, array=77, element=3),
         a_job(77, array=77, waiting="4-5%2", states=("PENDING",), nodes="", start=None),
     )
-    assert hand.carry_out(deed) == ("cancelled 77_2, 77_3, 77_[4-5]", "4711, 77_1, 80 had ended")
+    assert hand.carry_out(planned) == ("cancelled 77_2, 77_3, 77_[4-5]", "4711, 77_1, 80 had ended")
     assert world.done == [("cancel", "77_2", "77_3", "77_[4-5]")]
 
 
 def test_a_job_that_was_put_back_meanwhile_is_not_cancelled(world) -> None:
     """It waits again, or runs anew: nobody was asked about that. One that waited may have begun."""
     hand = Commands(me=ALICE)
-    deed = hand.ask_cancel([job()], a_look())
+    planned = hand.ask_cancel([job()], survey_of_n1())
     for anew in (a_job(4711, start=200), a_job(4711, states=("PENDING",), nodes="", start=None)):
         world.queue = (anew,)
-        assert hand.carry_out(deed) == ("4711 had ended",)
+        assert hand.carry_out(planned) == ("4711 had ended",)
     assert world.done == []
-    deed = hand.ask_cancel([job()], a_look())
+    planned = hand.ask_cancel([job()], survey_of_n1())
     world.queue = (a_job(4711, start=300),)
-    assert hand.carry_out(deed) == ("cancelled 4711",)
+    assert hand.carry_out(planned) == ("cancelled 4711",)
 
 
 def test_nothing_is_left_to_cancel_and_nothing_is(world) -> None:
     hand = Commands(me=ALICE)
-    deed = hand.ask_cancel([job()], a_look())
+    planned = hand.ask_cancel([job()], survey_of_n1())
     world.queue = ()
-    assert hand.carry_out(deed) == ("4711 had ended",)
+    assert hand.carry_out(planned) == ("4711 had ended",)
     assert world.done == []
 
 
 def test_what_slurm_refuses_is_said_in_its_words(world) -> None:
     hand = Commands(me=BOB)
-    deed = hand.ask_cancel([job(), job("4712", 4712, "bob")], a_look(user="bob", everybody=True))
+    planned = hand.ask_cancel([job(), job("4712", 4712, "bob")], survey_of_n1(user="bob", everybody=True))
     world.refuses = {"4711": "Access/permission denied\x1b[2J"}
-    assert hand.carry_out(deed) == (
+    assert hand.carry_out(planned) == (
         "cancelled 4712",
         "4711 was not cancelled; Slurm says: Access/permission denied\\x1b[2J",
     )
     world.refuses["4712"] = "no"
     with pytest.raises(SlurmShareError, match="4711 was not cancelled"):
-        hand.carry_out(deed)
+        hand.carry_out(planned)
 
 
 def test_a_slurm_that_does_not_answer_the_second_time_cancels_nothing(world, monkeypatch) -> None:
     hand = Commands(me=ALICE)
-    deed = hand.ask_cancel([job()], a_look())
+    planned = hand.ask_cancel([job()], survey_of_n1())
 
     def silent(**_):
         raise CommandError(("squeue",), None, "no answer within 30 s")
 
     monkeypatch.setattr(slurm_jobs, "read_queue", silent)
     with pytest.raises(CommandError):
-        hand.carry_out(deed)
+        hand.carry_out(planned)
     assert world.done == []
 
 
@@ -297,43 +297,45 @@ def of(target: Target, survey: Survey, me: Me = ALICE) -> list[str]:
 
 def test_the_least_comes_first_and_only_what_can_be_reached(world) -> None:
     """One's own process through the job; anybody's on this node; an operator reaches steps."""
-    assert of(process(), a_look()) == ["process", "step", "job", "script"]
-    assert of(job(), a_look()) == ["job", "script"]
-    assert of(process(), a_look(user="bob", everybody=True), BOB) == ["step", "job", "script"]
-    assert of(process(), a_look(user="bob", everybody=True, source="local"), BOB)[0] == "process"
-    assert of(process(job="", job_id=None, step=""), a_look(source="local")) == ["process"]
-    assert of(process(step="extern"), a_look()) == ["process", "job", "script"]
-    assert of(process(process=Process(900, None)), a_look()) == ["step", "job", "script"]
-    assert of(process(node="n9"), a_look()) == ["step", "job", "script"]
-    assert of(process(node="n1;reboot"), a_look()) == ["step", "job", "script"]
+    assert of(process(), survey_of_n1()) == ["process", "step", "job", "script"]
+    assert of(job(), survey_of_n1()) == ["job", "script"]
+    assert of(process(), survey_of_n1(user="bob", everybody=True), BOB) == ["step", "job", "script"]
+    assert of(process(), survey_of_n1(user="bob", everybody=True, source="local"), BOB)[0] == "process"
+    assert of(process(job="", job_id=None, step=""), survey_of_n1(source="local")) == ["process"]
+    assert of(process(step="extern"), survey_of_n1()) == ["process", "job", "script"]
+    assert of(process(process=Process(900, None)), survey_of_n1()) == ["step", "job", "script"]
+    assert of(process(node="n9"), survey_of_n1()) == ["step", "job", "script"]
+    assert of(process(node="n1;reboot"), survey_of_n1()) == ["step", "job", "script"]
 
 
 def test_mps_is_nobodys_to_signal(world) -> None:
     """All tasks on its GPU would die of it; its number may come under the cursor when the row above is gone."""
     daemon = process(job="", job_id=None, step="", process_name="nvidia-cuda-mps")
-    assert "carries every task on its GPU" in Commands(me=ALICE).why_not("signal", [daemon], a_look(source="local"))
+    assert "carries every task on its GPU" in Commands(me=ALICE).why_not(
+        "signal", [daemon], survey_of_n1(source="local")
+    )
     server = process(process_name="nvidia-cuda-mps-server")
-    assert of(server, a_look()) == ["step", "job", "script"]
+    assert of(server, survey_of_n1()) == ["step", "job", "script"]
 
 
 def ask(target: Target, which: str, name: str, survey: Survey | None = None, me: Me = ALICE):
-    hand, survey = Commands(me=me), survey or a_look()
+    hand, survey = Commands(me=me), survey or survey_of_n1()
     scope = next(scope for scope in hand.scopes(target, survey) if scope.of == which)
     return hand, hand.ask_signal(target, scope, name, survey)
 
 
 def test_ones_own_process_is_signalled_by_a_step_on_its_node(world) -> None:
     """By number and start, in that job; the question has the command."""
-    hand, deed = ask(process(), "process", "TERM")
-    assert deed.title == "Send SIGTERM?"
-    assert deed.lines == (
+    hand, planned = ask(process(), "process", "TERM")
+    assert planned.title == "Send SIGTERM?"
+    assert planned.lines == (
         'process 900 on n1, your own, task 3 of step 0 of job 4711  "python"',
         "SIGTERM: end in good order",
     )
-    assert "--nodelist=n1" in deed.command
-    assert deed.command.endswith("signal --pid=900 --start=5 --job=4711 TERM")
+    assert "--nodelist=n1" in planned.command
+    assert planned.command.endswith("signal --pid=900 --start=5 --job=4711 TERM")
     assert world.done == []
-    assert hand.carry_out(deed) == ("SIGTERM sent to process 900",)
+    assert hand.carry_out(planned) == ("SIGTERM sent to process 900",)
     ((*argv,),) = world.done
     assert argv[:2] == ["srun", "--jobid=4711"]
 
@@ -347,15 +349,15 @@ def test_a_step_and_a_job_are_signalled_by_scancel(world) -> None:
         ("script", job("77_2", 79), ("scancel", "--signal=USR1", "--full", "--", "79")),
         ("job", job("80+1", 81), ("scancel", "--signal=USR1", "--", "81")),
     ):
-        hand, deed = ask(target, which, "USR1")
-        assert deed.command == " ".join(argv)
-        hand.carry_out(deed)
+        hand, planned = ask(target, which, "USR1")
+        assert planned.command == " ".join(argv)
+        hand.carry_out(planned)
         assert world.done.pop() == argv
 
 
 def test_an_operator_signals_the_whole_step_and_the_question_says_so(world) -> None:
-    _, deed = ask(process(), "step", "INT", a_look(user="bob", everybody=True), BOB)
-    assert deed.lines[:2] == (
+    _, planned = ask(process(), "step", "INT", survey_of_n1(user="bob", everybody=True), BOB)
+    assert planned.lines[:2] == (
         "every task of step 0 of job 4711, on all of its nodes",
         '4711  OF alice  running, on n1  "sweep"',
     )
@@ -363,27 +365,27 @@ def test_an_operator_signals_the_whole_step_and_the_question_says_so(world) -> N
 
 def test_on_this_node_the_process_itself_is_signalled(world, monkeypatch) -> None:
     """As its owner's, by number: an operator's dashboard does not take whatever has the number by then."""
-    hand, deed = ask(process(job="", job_id=None), "process", "STOP", a_look(source="local"))
-    assert deed.command == "kill -STOP 900"
-    hand.carry_out(deed)
+    hand, planned = ask(process(job="", job_id=None), "process", "STOP", survey_of_n1(source="local"))
+    assert planned.command == "kill -STOP 900"
+    hand.carry_out(planned)
     assert world.done.pop() == (ProcessIdentity(900, 5, ALICE.uid), "STOP")
     monkeypatch.setattr(processes, "read_user_id", {"alice": 2001}.get)
-    look = a_look(user="bob", everybody=True, source="local")
-    hand, deed = ask(process(), "process", "STOP", look, BOB)
-    hand.carry_out(deed)
+    look = survey_of_n1(user="bob", everybody=True, source="local")
+    hand, planned = ask(process(), "process", "STOP", look, BOB)
+    hand.carry_out(planned)
     assert world.done.pop() == (ProcessIdentity(900, 5, 2001), "STOP")
-    assert deed.lines[0] == 'process 900 on n1, OF alice, task 3 of step 0 of job 4711  "python"'
+    assert planned.lines[0] == 'process 900 on n1, OF alice, task 3 of step 0 of job 4711  "python"'
     with pytest.raises(SlurmShareError, match="does not know the user"):
         ask(process(owner="nobody-here"), "process", "STOP", look, BOB)
 
 
 def test_a_job_that_is_another_one_by_now_gets_no_signal(world) -> None:
     """It ended, was put back and began anew, or is somebody else's."""
-    hand, deed = ask(process(), "process", "KILL")
+    hand, planned = ask(process(), "process", "KILL")
     for queue in ((), (a_job(4711, start=200),), (a_job(4711, **BOBS),)):
         world.queue = queue
         with pytest.raises(SlurmShareError, match="has ended meanwhile; nothing is sent"):
-            hand.carry_out(deed)
+            hand.carry_out(planned)
     world.queue = (a_job(4711, **BOBS),)
     with pytest.raises(SlurmShareError, match="is of bob and not of alice"):
         ask(process(), "process", "KILL")
@@ -404,7 +406,7 @@ def test_an_array_in_one_line_gets_no_signal(world) -> None:
 
 def test_a_whole_job_is_not_killed_by_signal(world) -> None:
     """That is what cancel is for, and its question."""
-    scopes = Commands(me=ALICE).scopes(process(), a_look())
+    scopes = Commands(me=ALICE).scopes(process(), survey_of_n1())
     assert ["KILL" in scope.signals for scope in scopes] == [True, True, False, False]
     with pytest.raises(UsageError, match="KILL is no signal for this"):
         ask(job(), "job", "KILL")
@@ -413,9 +415,9 @@ def test_a_whole_job_is_not_killed_by_signal(world) -> None:
 def test_a_scope_of_an_older_look_is_refused(world) -> None:
     """The node is not in this one any more."""
     hand = Commands(me=ALICE)
-    scope = hand.scopes(process(), a_look())[0]
+    scope = hand.scopes(process(), survey_of_n1())[0]
     with pytest.raises(UsageError, match="cannot be signalled from here any more"):
-        hand.ask_signal(process(), scope, "TERM", a_look(nodes=()))
+        hand.ask_signal(process(), scope, "TERM", survey_of_n1(nodes=()))
 
 
 def test_every_signal_has_a_meaning() -> None:
@@ -424,14 +426,14 @@ def test_every_signal_has_a_meaning() -> None:
 
 def test_an_srun_that_does_not_answer_is_said_as_what_it_is(world, monkeypatch) -> None:
     """Nobody knows whether the signal arrived."""
-    hand, deed = ask(process(), "process", "TERM")
+    hand, planned = ask(process(), "process", "TERM")
 
     def slow(argv, env):
         raise CommandError(tuple(argv), None, "no answer within 60 s")
 
     monkeypatch.setattr(signals, "through_srun", slow)
     with pytest.raises(SlurmShareError, match="nobody knows whether the signal was sent"):
-        hand.carry_out(deed)
+        hand.carry_out(planned)
 
 
 # ---- Output ----
@@ -454,8 +456,8 @@ def wrote(world, monkeypatch):
 def test_the_output_of_a_job_is_offered(wrote) -> None:
     """Also of one that has just ended: Slurm knows it a while longer."""
     hand = Commands(me=ALICE)
-    assert [file.path for file in hand.ask_output(job(), a_look())] == ["/o"]
-    assert [file.path for file in hand.ask_output(job("4999", 4999), a_look())] == ["/o"]
+    assert [file.path for file in hand.ask_output(job(), survey_of_n1())] == ["/o"]
+    assert [file.path for file in hand.ask_output(job("4999", 4999), survey_of_n1())] == ["/o"]
     assert wrote == [4711, 4999]
 
 
@@ -463,11 +465,11 @@ def test_the_process_of_a_run_is_found_by_its_slot(wrote, monkeypatch) -> None:
     chosen = []
     monkeypatch.setattr(job_output, "choose", lambda files, **where: chosen.append(where) or ("x",))
     monkeypatch.setattr(room.os, "geteuid", lambda: ALICE.uid)
-    Commands(me=ALICE).ask_output(process(), a_look())
-    Commands(me=ALICE).ask_output(process(process=Process(900, 6)), a_look())
+    Commands(me=ALICE).ask_output(process(), survey_of_n1())
+    Commands(me=ALICE).ask_output(process(process=Process(900, 6)), survey_of_n1())
     assert chosen == [{"node": "n1", "local": 3, "owner": None}, {"node": "n1", "local": None, "owner": None}]
     monkeypatch.setattr(room.os, "geteuid", lambda: 0)
-    Commands(me=Me("root", 0)).ask_output(process(), a_look(user="root", everybody=True))
+    Commands(me=Me("root", 0)).ask_output(process(), survey_of_n1(user="root", everybody=True))
     assert chosen[-1] == {"node": "n1", "local": 3, "owner": ALICE.uid}
 
 
@@ -475,7 +477,7 @@ def test_the_output_of_a_job_of_somebody_else_is_not_shown(world, monkeypatch) -
     foreign = JobFiles(user="bob", uid=BOB.uid, stdout="/o", stderr="", script="", folder="/")
     monkeypatch.setattr(job_output, "read_files", lambda number: foreign)
     with pytest.raises(SlurmShareError, match="is of bob, not of alice"):
-        Commands(me=ALICE).ask_output(job(), a_look())
+        Commands(me=ALICE).ask_output(job(), survey_of_n1())
 
 
 def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:

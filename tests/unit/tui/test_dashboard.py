@@ -14,24 +14,24 @@ import pytest
 from dashboards import a_survey, drive, picture_of
 from msgspec.structs import replace as changed
 from rich.segment import Segment
-from shell import FakeFeed, a_dashboard, a_look, notes_of, screen_text, until
+from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, screen_text, until
 from slurm_share_tui import themes
-from slurm_share_tui.messages import Troubled
+from slurm_share_tui.messages import FeedFailed
 from slurm_share_tui.picture import Picture
 from slurm_share_tui.place import Place, Process
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.user_config import Memory, Remembered, TableChoice, UserConfig
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.crumbs import Crumbs
-from slurm_share_tui.widgets.crumbs import words as crumb
+from slurm_share_tui.widgets.crumbs import crumb_text as crumb
 from slurm_share_tui.widgets.keys import Keys
 from slurm_share_tui.widgets.tabs import Tabs
 from slurm_share_tui.wire import (
     Details,
     Every,
     Hold,
-    Look,
     Position,
+    ReadNow,
     Seek,
     Speed,
     Step,
@@ -53,14 +53,14 @@ def replayed(number: int = 2, *, taken: float = 1_795_271_308.0, **more: Any) ->
     return picture_of(survey, number=number, arrived=98.0, position=at, **more)
 
 
-def words_of(widget: Widget) -> str:
+def text_of(widget: Widget) -> str:
     """What one widget of a line says."""
     return "".join(piece.text for piece in widget.pieces())  # type: ignore[attr-defined]
 
 
 async def shown(pilot: Pilot[Any], feed: FakeFeed, picture: Picture | None = None) -> None:
     """Bring a look, and wait until it is drawn."""
-    picture = a_look() if picture is None else picture
+    picture = arrived_picture() if picture is None else picture
     feed.picture(picture)
     app: Any = pilot.app
     await until(pilot, lambda: app.picture is picture, "the picture")
@@ -104,7 +104,7 @@ def test_slow_looks_come_as_often_as_they_can_and_the_status_says_that() -> None
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        await shown(pilot, feed, replace(a_look(), took_s=4.0))
+        await shown(pilot, feed, replace(arrived_picture(), took_s=4.0))
         assert "every 12 s" in screen_text(app)
 
     drive(app, play)
@@ -149,11 +149,11 @@ def test_trouble_is_said_and_goes_with_the_next_look() -> None:
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
-        feed.bring(Troubled("slurmctld [red]does not\x1b[31m answer"))
+        feed.bring(FeedFailed("slurmctld [red]does not\x1b[31m answer"))
         await until(pilot, lambda: "! slurmctld [red]does not" in screen_text(app))
         assert "\x1b" not in screen_text(app)
         assert "h-1" in screen_text(app)
-        await shown(pilot, feed, a_look(now=1_795_271_313.0))
+        await shown(pilot, feed, arrived_picture(now=1_795_271_313.0))
         assert "slurmctld" not in screen_text(app)
 
     drive(app, play)
@@ -165,7 +165,7 @@ def test_trouble_before_anything_came_is_said_as_well() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.bring(Troubled("squeue is not there", is_over=True))
+        feed.bring(FeedFailed("squeue is not there", is_over=True))
         await until(pilot, lambda: "nothing has come" in screen_text(app))
         assert "! squeue is not there" in screen_text(app)
 
@@ -239,8 +239,8 @@ def test_enter_goes_from_user_to_process_and_esc_comes_back() -> None:
             assert len(app.board.way) == depth + 1
             if view != WAY_DOWN[-1]:
                 await pilot.press("enter")
-        assert words_of(app.board.query_one(Crumbs)).startswith(" Users > alice > ")
-        assert " > GPU 0 > process " in words_of(app.board.query_one(Crumbs))
+        assert text_of(app.board.query_one(Crumbs)).startswith(" Users > alice > ")
+        assert " > GPU 0 > process " in text_of(app.board.query_one(Crumbs))
         for view in reversed(WAY_DOWN[:-1]):
             await pilot.press("escape")
             await until(pilot, lambda view=view: app.board.place.view == view, view)  # type: ignore[misc]
@@ -274,7 +274,7 @@ def test_tabs_crumbs_and_keys_can_be_clicked() -> None:
     app = a_dashboard(feed)
 
     async def click(pilot: Pilot[Any], line: type[Widget], word: str) -> None:
-        assert await pilot.click(line, offset=(words_of(app.board.query_one(line)).index(word), 0))
+        assert await pilot.click(line, offset=(text_of(app.board.query_one(line)).index(word), 0))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed)
@@ -368,7 +368,7 @@ def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
     """What arrives meanwhile is kept, not drawn; F5 draws one look all the same."""
     feed = FakeFeed()
     app = a_dashboard(feed)
-    first, second, third = (a_look(now=1_795_271_308.0 + 5 * number) for number in range(3))
+    first, second, third = (arrived_picture(now=1_795_271_308.0 + 5 * number) for number in range(3))
 
     async def play(pilot: Pilot[Any]) -> None:
         await shown(pilot, feed, first)
@@ -379,7 +379,7 @@ def test_paused_it_stands_still_and_goes_on_with_the_newest() -> None:
         await pilot.pause(0.05)
         assert app.picture is first
         await pilot.press("f5")
-        assert feed.told == [Hold(True), Look()]
+        assert feed.told == [Hold(True), ReadNow()]
         await shown(pilot, feed, third)
         feed.picture(second)
         await pilot.pause(0.05)
@@ -469,7 +469,7 @@ def test_looks_that_come_while_a_screen_is_over_it_do_not_disturb_it() -> None:
         original = view.draw
         view.draw = lambda picture, place: (drawn.append(picture), original(picture, place))[1]  # type: ignore[method-assign]
         for number in range(1, 4):
-            await shown(pilot, feed, a_look(now=1_795_271_308.0 + 5 * number))
+            await shown(pilot, feed, arrived_picture(now=1_795_271_308.0 + 5 * number))
         assert drawn == []
         assert app.screen.query_one("#help-page").scroll_y == before
         assert str(app.screen.query_one("#help-text", Static).render()) == text
@@ -589,7 +589,7 @@ def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None:
         assert len(text.splitlines()) == app.size.height
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.bring(Troubled(name))
+        feed.bring(FeedFailed(name))
         await shown(pilot, feed, picture_of(strange(name), arrived=98.0))
         seen = ""
         for key in ("1", "4", "6", "3", "2", *["enter"] * 5):
@@ -629,8 +629,8 @@ def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     kept = Memory(file, Remembered())
     from slurm_share_tui.user_config import read_remembered
 
-    kept.now, trouble = read_remembered(file)
-    assert trouble == ""
+    kept.now, problem = read_remembered(file)
+    assert problem == ""
     assert (kept.now.theme, kept.now.view) == ("light", "jobs")
     choice = kept.now.tables["nodes"]
     feed = FakeFeed()
@@ -802,7 +802,7 @@ def test_pictures_are_drawn_as_they_are_whatever_their_number() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        look = a_look()
+        look = arrived_picture()
         for number in range(100):
             feed.picture(replace(look, number=number))
         await until(pilot, lambda: app.picture is not None and app.picture.number == 99)

@@ -11,7 +11,7 @@ from dashboards import a_survey, drive, picture_of
 from msgspec.structs import replace as changed
 from shell import FakeFeed, a_dashboard, notes_of, until
 from slurm_share_tui import action_keys, typed_ahead
-from slurm_share_tui.action_rules import Cancel, Deed, Me, Scope
+from slurm_share_tui.action_rules import Cancel, Me, PlannedAction, Scope
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.picture import nodes_of
@@ -20,7 +20,7 @@ from slurm_share_tui.screens.confirm import Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.target import Target
-from slurm_share_tui.wire import Look
+from slurm_share_tui.wire import ReadNow
 from textual import events
 from textual.pilot import Pilot
 
@@ -28,7 +28,9 @@ from slurm_share.core.errors import CommandError
 from slurm_share.load.snapshot import Survey
 from slurm_share.triples.job_output import LogFile, Tail
 
-DEED = Deed(title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(()))
+PLANNED = PlannedAction(
+    title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(())
+)
 
 
 class Recorded(Commands):
@@ -41,18 +43,18 @@ class Recorded(Commands):
         self.waits = threading.Event()
         self.waits.set()
 
-    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> Deed:
+    def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
         """As Commands does, slowly if a test wants that."""
         self.waits.wait(30)
         if self.fails:
             raise CommandError(("squeue",), 1, self.fails)
         self.done.append(("asked", tuple(target.job for target in targets)))
-        return DEED
+        return PLANNED
 
-    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> Deed:
+    def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
         """As Commands does."""
         self.done.append(("asked", scope.of, name))
-        return DEED
+        return PLANNED
 
     def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
         """As Commands does."""
@@ -63,7 +65,7 @@ class Recorded(Commands):
         """As Commands does."""
         return Tail(file.path, None)
 
-    def carry_out(self, deed: Deed) -> tuple[str, ...]:
+    def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
         """As Commands does."""
         self.done.append("done")
         return ("cancelled 11239",)
@@ -114,7 +116,7 @@ def test_a_job_is_cancelled_after_a_yes(bench: Any) -> None:
         await pilot.press("y")
         await until(pilot, lambda: commands.done[-1] == "done")
         await until(pilot, lambda: notes == ["cancelled 11239"])
-        assert feed.told == [Look()]
+        assert feed.told == [ReadNow()]
 
     bench(play)
 
@@ -311,11 +313,11 @@ def test_looks_that_arrive_during_a_question_change_nothing_in_it(bench: Any) ->
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         await pilot.press("x")
         await opened(pilot, app, Confirm)
-        before = app.screen.deed
+        before = app.screen.planned
         empty = picture_of(changed(a_survey(), source="srun", nodes=(), jobs=()), arrived=99.0)
         feed.picture(empty)
         await until(pilot, lambda: app.picture is empty)
-        assert app.screen.deed is before
+        assert app.screen.planned is before
         await pilot.press("y")
         await until(pilot, lambda: commands.done[-1] == "done")
 
@@ -381,7 +383,7 @@ def test_a_slow_slurm_holds_up_keys_no_longer_than_a_moment(bench: Any, monkeypa
         commands.waits.clear()
         for key in "xp":
             app.post_message(events.Key(key, key))
-        await until(pilot, lambda: app.standing.held)
+        await until(pilot, lambda: app.status.held)
         assert app.screen is app.board
         commands.waits.set()
         await opened(pilot, app, Confirm)

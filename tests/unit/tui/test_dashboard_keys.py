@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dashboards import drive
-from shell import FakeFeed, a_dashboard, a_look, notes_of, until
+from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, until
 from slurm_share_tui import keymap, themes
 from slurm_share_tui.actions import Commands
 from slurm_share_tui.app import Dashboard
@@ -21,7 +21,7 @@ from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.views.table import TableView
 from slurm_share_tui.widgets.filter_line import FilterLine
 from slurm_share_tui.widgets.grid import Grid
-from slurm_share_tui.wire import Every, Hold, Look
+from slurm_share_tui.wire import Every, Hold, ReadNow
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
@@ -36,7 +36,7 @@ def test_a_capital_letter_of_the_configuration_goes_before_the_sort() -> None:
     app = a_dashboard(feed, config=UserConfig(theme="dark", keys={"pause": "C", "sort.left": "H"}))
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         grid = app.board.grid
         assert grid is not None
@@ -326,17 +326,17 @@ async def pauses(bench: Bench) -> None:
 async def looks(bench: Bench) -> None:
     """Now."""
     await bench.press()
-    assert bench.feed.told == [Look()]
+    assert bench.feed.told == [ReadNow()]
 
 
 def changes_interval(wanted: float) -> Try:
     """From 5 s; the feed is told."""
 
     async def run(bench: Bench) -> None:
-        bench.app.standing = replace(bench.app.standing, interval_s=5.0)
+        bench.app.status = replace(bench.app.status, interval_s=5.0)
         await bench.press()
         assert bench.feed.told == [Every(wanted)]
-        assert bench.app.standing.interval_s == wanted
+        assert bench.app.status.interval_s == wanted
 
     return run
 
@@ -447,7 +447,7 @@ def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyP
     feed = FakeFeed()
     app = a_dashboard(feed, commands=Commands())
     notes = notes_of(app, monkeypatch)
-    picture = a_look()
+    picture = arrived_picture()
 
     async def play(pilot: Pilot[Any]) -> None:
         feed.picture(picture)
@@ -503,7 +503,7 @@ def test_shift_and_a_letter_sort_by_the_column_that_shows_it() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         grid = app.board.grid
         assert grid is not None

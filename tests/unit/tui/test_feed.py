@@ -17,9 +17,9 @@ import slurm_share_tui.feed
 from dashboards import NOW, a_survey
 from slurm_share_tui import wire
 from slurm_share_tui.feed import Feed
-from slurm_share_tui.messages import Arrived, Troubled
+from slurm_share_tui.messages import Arrived, FeedFailed
 from slurm_share_tui.wire import (
-    AskPast,
+    AskRecorded,
     Details,
     Every,
     Hold,
@@ -30,7 +30,7 @@ from slurm_share_tui.wire import (
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load import recording
-from slurm_share.load.sources.opening import Origin
+from slurm_share.load.sources.origin import Origin
 
 DEMO = Origin(user="alice", everybody=True, demo=True, interval_s=0.5)
 ECHO = """
@@ -114,8 +114,8 @@ def test_pictures_come_and_the_history_has_them_first(app, feed):
     one = feed()
     picture = app.wait(Arrived).picture
     assert picture.number == 1
-    past = one.history.points(Subject(node="v-1"), None)
-    assert len(past) >= 30  # ten minutes that nobody was shown
+    recorded = one.history.points(Subject(node="v-1"), None)
+    assert len(recorded) >= 30  # ten minutes that nobody was shown
     assert picture.nodes
     assert picture.survey.nodes == tuple(row.node for row in picture.nodes)
     assert len(picture.advice) == len(picture.survey.jobs) > 0
@@ -130,13 +130,13 @@ def test_pictures_come_and_the_history_has_them_first(app, feed):
 def test_what_came_before_there_was_an_app_is_kept(app, feed):
     """Of pictures the newest."""
     one = feed(
-        attached=False, script="look(1); look(2, 'newest'); say(wire.Trouble('then this', False)); sys.stdin.read()"
+        attached=False, script="look(1); look(2, 'newest'); say(wire.FeedFailure('then this', False)); sys.stdin.read()"
     )
     until = time.monotonic() + 120
     while len(one._kept) < 2 and time.monotonic() < until:
         time.sleep(0.01)
     one.attach(app.post)
-    assert [type(message) for message in app.messages] == [Arrived, Troubled]
+    assert [type(message) for message in app.messages] == [Arrived, FeedFailed]
     assert app.messages[0].picture.survey.notes == ("newest",)
 
 
@@ -165,10 +165,10 @@ def test_a_process_that_is_killed_is_started_again(app, feed):
     one.tell(Hold(True))
     pid = one._child.pid
     os.kill(pid, signal.SIGKILL)
-    trouble = app.wait(Troubled)
-    assert "ended by signal 9" in trouble.why
-    assert "started again" in trouble.why
-    assert not trouble.is_over
+    problem = app.wait(FeedFailed)
+    assert "ended by signal 9" in problem.why
+    assert "started again" in problem.why
+    assert not problem.is_over
     app.forget()
     assert app.wait(Arrived)  # one, held as it is: a process that has just begun looks once
     assert one._child.pid != pid
@@ -186,14 +186,14 @@ for line in sys.stdin:
 """
     one = feed(script=script)
     app.wait(Arrived)
-    for told in (Every(9.0), Every(2.0), Details(True), Step(3), AskPast(Subject(node="n1")), wire.Look()):
+    for told in (Every(9.0), Every(2.0), Details(True), Step(3), AskRecorded(Subject(node="n1")), wire.ReadNow()):
         one.tell(told)
-    assert "ended with 3" in app.wait(Troubled).why
+    assert "ended with 3" in app.wait(FeedFailed).why
     app.forget()
     said = app.wait(Arrived, lambda message: message.picture.survey.taken == 3).picture.survey.notes[0]
-    every, details, past = json.loads(said)
+    every, details, recorded = json.loads(said)
     assert (every, details) == ({"type": "Every", "seconds": 2.0}, {"type": "Details", "wanted": True})
-    assert past == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
+    assert recorded == {"type": "AskPast", "subject": {"node": "n1", "gpu": "", "user": "", "job": 0}}
 
 
 def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
@@ -212,9 +212,9 @@ def test_a_replay_goes_on_where_it_was(app, feed, tmp_path):
     app.forget()
     os.kill(one._child.pid, signal.SIGKILL)
     app.wait(Arrived, lambda message: message.picture.position.number == 4)
-    one.tell(AskPast(Subject(node="v-1")))
+    one.tell(AskRecorded(Subject(node="v-1")))
     until = time.monotonic() + 120
-    while not one.history.has_past(Subject(node="v-1")) and time.monotonic() < until:
+    while not one.history.has_recorded(Subject(node="v-1")) and time.monotonic() < until:
         time.sleep(0.01)
     assert len(one.history.points(Subject(node="v-1"), None)) == 5
 
@@ -223,19 +223,19 @@ def test_one_that_never_comes_up_is_tried_less_and_less(app, feed):
     """Its own last words are told, made safe."""
     feed(script="print('\\x1b[31mwhy\\n', file=sys.stderr); sys.exit(7)", pauses_s=[0.01, 0.02, 0.03])
     for pause in ("0.01", "0.02", "0.03"):
-        trouble = app.wait(Troubled, lambda message, pause=pause: f"again in {pause} s" in message.why)
-        assert "ended with 7" in trouble.why
-        assert "why" in trouble.why
-        assert "\x1b" not in trouble.why
+        problem = app.wait(FeedFailed, lambda message, pause=pause: f"again in {pause} s" in message.why)
+        assert "ended with 7" in problem.why
+        assert "why" in problem.why
+        assert "\x1b" not in problem.why
 
 
 def test_what_cannot_be_as_asked_is_not_tried_again(app, feed):
     """The app is told that it is over."""
     one = feed(Origin(user="nobody-of-that-name", demo=True))
-    trouble = app.wait(Troubled)
-    assert trouble.is_over
-    assert "nobody-of-that-name" in trouble.why
-    assert one.failure == trouble.why
+    problem = app.wait(FeedFailed)
+    assert problem.is_over
+    assert "nobody-of-that-name" in problem.why
+    assert one.failure == problem.why
     assert not one.has_seen
     one._reader.join(60)
     assert not one._reader.is_alive()
@@ -256,7 +256,7 @@ sys.stdin.read()
     picture = app.wait(Arrived).picture
     assert picture.survey.notes == ("whole",)
     assert picture.number == 1
-    assert [type(message) for message in app.messages] == [Troubled, Arrived]
+    assert [type(message) for message in app.messages] == [FeedFailed, Arrived]
     assert "was not understood" in app.messages[0].why
     assert not app.messages[0].is_over
 
@@ -275,7 +275,7 @@ time.sleep(600)
     said = Details(True)
     for _ in range(70_000 // len(wire.line(said)) + 1):
         one.tell(said)
-    assert "ended by signal 9" in app.wait(Troubled).why
+    assert "ended by signal 9" in app.wait(FeedFailed).why
     picture = app.wait(Arrived, lambda message: message.picture.survey.taken == 2).picture
     assert picture.survey.notes == (wire.line(said).decode(),)
 
@@ -336,7 +336,7 @@ def test_an_app_that_is_gone_stops_nothing(app, feed):
 
     one._kept.clear()
     one.attach(refuse)
-    one.tell(wire.Look())
+    one.tell(wire.ReadNow())
     while one._number < 2 and time.monotonic() < until:
         time.sleep(0.01)
     assert one._number == 2
@@ -348,10 +348,10 @@ def test_a_fault_of_our_own_is_not_silent(app, feed, monkeypatch):
     one = feed(attached=False, script="sys.stdin.readline(); look(1); sys.stdin.read()")
     monkeypatch.setattr(one.history, "take", lambda _picture: 1 / 0)
     one.attach(app.post)
-    one.tell(wire.Look())
-    trouble = app.wait(Troubled)
-    assert trouble.is_over
-    assert "start it again" in trouble.why
+    one.tell(wire.ReadNow())
+    problem = app.wait(FeedFailed)
+    assert problem.is_over
+    assert "start it again" in problem.why
 
 
 def test_the_collector_does_not_walk_through_pictures(app, feed):
@@ -383,7 +383,7 @@ def test_a_dashboard_that_is_killed_leaves_no_process(number):
     """However it ends, the process that looks sees the end of its input."""
     script = """import time
 from slurm_share_tui.feed import Feed
-from slurm_share.load.sources.opening import Origin
+from slurm_share.load.sources.origin import Origin
 one = Feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=900, interval_s=0.5))
 one.start()
 until = time.monotonic() + 120

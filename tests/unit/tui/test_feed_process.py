@@ -15,32 +15,32 @@ import pytest
 from dashboards import NOW, a_survey
 from msgspec.structs import replace
 from slurm_share_tui import feed_process, recorded_history, wire
-from slurm_share_tui.feed_process import Ears, Watch
+from slurm_share_tui.feed_process import CommandReader, Watch
 from slurm_share_tui.picture import put_together
-from slurm_share_tui.recorded_history import PastReader
+from slurm_share_tui.recorded_history import RecordedReader
 from slurm_share_tui.wire import (
-    AskPast,
+    AskRecorded,
     Begin,
     Details,
     End,
     Every,
+    FeedFailure,
     Hold,
-    Look,
     Part,
-    Past,
     Position,
+    ReadNow,
+    RecordedPoints,
     Seek,
     Speed,
     Step,
     Subject,
-    Trouble,
 )
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.load import recording
 from slurm_share.load.rules.idle import judged
 from slurm_share.load.snapshot import Means
-from slurm_share.load.sources.opening import Origin
+from slurm_share.load.sources.origin import Origin
 
 
 class Played:
@@ -54,7 +54,7 @@ class Played:
         self.looks, self.told, self.closed, self.count, self.costs_s = list(looks), [], 0, 0, costs_s
         self.desk: Desk | None = None
 
-    def look(self, timeout_s):
+    def read(self, timeout_s):
         self.count += 1
         self.desk.now += self.costs_s
         one = self.looks[min(self.count, len(self.looks)) - 1]
@@ -76,18 +76,18 @@ class Played:
         self.closed += 1
 
 
-class Desk(Ears):
+class Desk(CommandReader):
     """Orders at their time, a clock that passes as it is waited for, and what is said."""
 
     def __init__(self, scene, *orders, until=12.0):
-        """`orders`: (when, order)."""
+        """`take`: (when, order)."""
         super().__init__()
         self.scene, self.script, self.until = scene, sorted(orders, key=lambda one: one[0]), until
         scene.desk = self
         self.now = 0.0
         self.said = []
 
-    def orders(self, timeout_s):
+    def take(self, timeout_s):
         until = self.until if timeout_s is None else min(self.until, self.now + timeout_s)
         if self.script and self.script[0][0] <= until:
             self.now = max(self.now, self.script[0][0])
@@ -141,12 +141,12 @@ def test_a_slow_source_is_given_time():
 
 def test_it_looks_when_it_is_told_to():
     """And counts from there."""
-    assert Desk(Played(a_survey()), (2.0, Look())).times() == [0.0, 2.0, 7.0]
+    assert Desk(Played(a_survey()), (2.0, ReadNow())).times() == [0.0, 2.0, 7.0]
 
 
 def test_held_it_looks_only_when_told():
     """And goes on where it is let go."""
-    desk = Desk(Played(a_survey()), (1.0, Hold(True)), (8.0, Look()), (30.0, Hold(False)), until=36.0)
+    desk = Desk(Played(a_survey()), (1.0, Hold(True)), (8.0, ReadNow()), (30.0, Hold(False)), until=36.0)
     assert desk.times() == [0.0, 8.0, 30.0, 35.0]
 
 
@@ -170,27 +170,32 @@ def test_a_source_that_dies_and_returns():
     """What it said is told each time, and it is asked again."""
     gone = SlurmShareError("Slurm does not answer")
     desk = Desk(Played(a_survey(), gone, gone, a_survey()), until=17.0)
-    assert [type(one) for _, one in desk.run() if isinstance(one, End | Trouble)] == [End, Trouble, Trouble, End]
-    assert (5.0, Trouble("Slurm does not answer")) in desk.said
+    assert [type(one) for _, one in desk.run() if isinstance(one, End | FeedFailure)] == [
+        End,
+        FeedFailure,
+        FeedFailure,
+        End,
+    ]
+    assert (5.0, FeedFailure("Slurm does not answer")) in desk.said
 
 
 def test_what_cannot_be_as_asked_is_the_end():
     """Where it is known at the first look; later it is trouble like any other."""
     scene = Played(UsageError("there is no node x"))
-    assert Desk(scene).run() == [(0.0, Trouble("there is no node x", is_over=True))]
+    assert Desk(scene).run() == [(0.0, FeedFailure("there is no node x", is_over=True))]
     assert scene.closed == 1
     desk = Desk(Played(a_survey(), UsageError("gone"), a_survey()))
     assert desk.times() == [0.0, 10.0]
-    assert (5.0, Trouble("gone")) in desk.said
+    assert (5.0, FeedFailure("gone")) in desk.said
 
 
 def test_without_slurm_it_says_what_there_is():
     """The program is not there: trying again would not help."""
     error = CommandError(("squeue",), None, "no such file")
     error.__cause__ = FileNotFoundError()
-    ((_, trouble),) = Desk(Played(error)).run()
-    assert trouble.is_over
-    assert "llload-tui --demo" in trouble.why
+    ((_, problem),) = Desk(Played(error)).run()
+    assert problem.is_over
+    assert "llload-tui --demo" in problem.why
     silent = CommandError(("squeue",), None, "no answer within 30 s")
     assert Desk(Played(silent, a_survey()), until=6.0).times() == [5.0]
 
@@ -259,8 +264,8 @@ def test_nobody_listens_any_more():
 def test_of_what_is_not_recorded_there_is_no_past():
     """It is answered at once."""
     subject = Subject(node="v-1")
-    desk = Desk(Played(a_survey()), (1.0, AskPast(subject)), until=2.0)
-    assert (1.0, Past(subject, ())) in desk.run()
+    desk = Desk(Played(a_survey()), (1.0, AskRecorded(subject)), until=2.0)
+    assert (1.0, RecordedPoints(subject, ())) in desk.run()
 
 
 # --- What a recording has ---------------------------------------------------------------------------------------------
@@ -285,7 +290,7 @@ def read(file, *subjects):
         said.append(message)
         came.set()
 
-    reader = PastReader(file, say)
+    reader = RecordedReader(file, say)
     for subject in subjects:
         came.clear()
         reader.ask(subject)
@@ -333,10 +338,10 @@ def start(origin, **words):
     return child
 
 
-def a_look(child):
+def arrived_picture(child):
     """Its next messages, up to the end of a look, or to trouble."""
     found = []
-    while not (found and isinstance(found[-1], End | Trouble)):
+    while not (found and isinstance(found[-1], End | FeedFailure)):
         line = child.stdout.readline()
         assert line, child.stderr.read()
         found.append(wire.said(line))
@@ -346,10 +351,10 @@ def a_look(child):
 def test_it_looks_for_whoever_is_at_the_other_end():
     """And ends when nobody is, with nothing to complain of."""
     with start(DEMO) as child:
-        assert isinstance(a_look(child)[0], Begin)
-        child.stdin.write(b"\nno order\n" + wire.line(Hold(True)) + wire.line(AskPast(Subject(node="v-1"))))
+        assert isinstance(arrived_picture(child)[0], Begin)
+        child.stdin.write(b"\nno order\n" + wire.line(Hold(True)) + wire.line(AskRecorded(Subject(node="v-1"))))
         child.stdin.flush()
-        while not isinstance(message := wire.said(child.stdout.readline()), Past):
+        while not isinstance(message := wire.said(child.stdout.readline()), RecordedPoints):
             pass
         assert message.points == ()
         child.stdin.close()
@@ -376,18 +381,18 @@ def test_it_ends_by_itself_where_the_reader_neither_reads_nor_goes():
 def test_it_ends_where_there_is_nothing_to_look_at():
     """One line of trouble, and no error of its own."""
     with start(Origin(user="nobody-of-that-name", demo=True)) as child:
-        (trouble,) = a_look(child)
-        assert trouble.is_over
+        (problem,) = arrived_picture(child)
+        assert problem.is_over
         assert child.wait(60) == 0
 
 
 def test_a_recording_is_played_there(day):
     """With its position, and by order."""
     with start(Origin(user="alice", replay=str(day), interval_s=5.0)) as child:
-        assert a_look(child)[0].position == Position(number=1, count=10, first=NOW, last=NOW + 540, speed=1.0)
+        assert arrived_picture(child)[0].position == Position(number=1, count=10, first=NOW, last=NOW + 540, speed=1.0)
         child.stdin.write(wire.line(Hold(True)) + wire.line(Step(4)))
         child.stdin.flush()
-        assert a_look(child)[0].position.number == 5
+        assert arrived_picture(child)[0].position.number == 5
 
 
 def test_a_library_that_prints_does_not_come_between(tmp_path):
@@ -400,7 +405,7 @@ def test_a_library_that_prints_does_not_come_between(tmp_path):
     ) as child:
         child.stdin.write(msgspec.json.encode(DEMO) + b"\n")
         child.stdin.flush()
-        assert isinstance(a_look(child)[-1], End)
+        assert isinstance(arrived_picture(child)[-1], End)
         child.stdin.close()
         child.stdout.read()
         assert child.stderr.read() == b"helloworld\n"
@@ -419,8 +424,8 @@ def test_an_order_that_is_none_is_passed_over():
     lines = [b"{torn", b'{"type": "Dance"}', b'{"type": "Look", "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
     with open(writing, "wb") as told:
         told.write(b"\n".join([*lines, wire.line(Hold(True))]))
-    ears = Ears()
-    ears.hear(reading)
+    commands = CommandReader()
+    commands.read(reading)
     os.close(reading)
-    assert ears.orders(0) == [Hold(True)]
-    assert ears.is_over
+    assert commands.take(0) == [Hold(True)]
+    assert commands.is_over

@@ -13,7 +13,7 @@ from slurm_share_tui.scenes import Live, Played, lines_only, open_scene
 from slurm_share_tui.wire import (
     Details,
     Every,
-    Look,
+    ReadNow,
     Seek,
     Speed,
     Step,
@@ -24,23 +24,23 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import recording
 from slurm_share.load.rules import figures
 from slurm_share.load.snapshot import Survey
-from slurm_share.load.sources.opening import Origin
-from slurm_share.load.sources.surveys import Surveyor
+from slurm_share.load.sources.origin import Origin
+from slurm_share.load.sources.survey_reader import SurveyReader
 
 
 @dataclasses.dataclass
 class Cluster:
-    """Stands for open_looker: a cluster of so many nodes, and what was opened of it."""
+    """Stands for open_survey_source: a cluster of so many nodes, and what was opened of it."""
 
     survey: Survey
-    opened: list = dataclasses.field(default_factory=list)
+    end_lookup: list = dataclasses.field(default_factory=list)
     closed: int = 0
 
     def __call__(self, origin, settings):
-        self.opened.append(origin.details)
+        self.end_lookup.append(origin.details)
         return self
 
-    def look(self, timeout_s):
+    def read(self, timeout_s):
         return self.survey
 
     def close(self):
@@ -55,10 +55,10 @@ def operator(cluster, **words):
 def test_a_small_cluster_is_seen_in_detail_at_once():
     """How large it is is known from its lines; then the next look follows without a pause."""
     live = operator(Cluster(a_survey()))
-    assert not live.look(1.0).jobs
+    assert not live.read(1.0).jobs
     assert not live.details
     assert live.pause_s(0.1) == 0.0
-    assert live.look(1.0).jobs
+    assert live.read(1.0).jobs
     assert live.details
     assert live.pause_s(0.1) == Settings().agent_interval_s
 
@@ -68,16 +68,16 @@ def test_of_a_large_cluster_there_are_lines_until_more_is_wanted(monkeypatch):
     monkeypatch.setattr(scenes, "LARGE_NODES", 5)
     cluster = Cluster(a_survey())
     live = operator(cluster)
-    live.look(1.0)
+    live.read(1.0)
     assert live.pause_s(0.1) > 0.0
     assert live.obey(Details(True))
-    assert live.look(1.0).jobs
+    assert live.read(1.0).jobs
     assert not live.obey(Details(True))
     assert not live.obey(Details(False))
-    assert not live.look(1.0).jobs
+    assert not live.read(1.0).jobs
     assert live.obey(Details(True))
-    live.look(1.0)
-    assert cluster.opened == [False, True]
+    live.read(1.0)
+    assert cluster.end_lookup == [False, True]
     live.close()
     assert cluster.closed == 2
 
@@ -96,15 +96,15 @@ def test_what_cannot_be_large_is_seen_in_detail_from_the_start(origin):
     """One's own nodes, named ones, this machine, a small demonstration."""
     cluster = Cluster(a_survey())
     live = Live(origin, Settings(), cluster)
-    live.look(1.0)
-    assert cluster.opened == [True]
+    live.read(1.0)
+    assert cluster.end_lookup == [True]
     assert live.details
 
 
 def test_a_look_that_takes_long_is_taken_less_often():
     """At least three times as long passes, however often it was asked for."""
     live = Live(Origin(user="alice", interval_s=2.0), Settings(), Cluster(a_survey()))
-    live.look(1.0)
+    live.read(1.0)
     assert live.pause_s(0.1) == 2.0
     assert live.pause_s(4.0) == 12.0
     assert not live.obey(Every(30.0))
@@ -118,11 +118,11 @@ def test_a_look_that_takes_long_is_taken_less_often():
 def test_who_looks_now_has_slurm_asked_as_well():
     """What was just cancelled is gone from the screen, and not for a minute still there."""
 
-    class Asked(Surveyor):
+    class Asked(SurveyReader):
         def __init__(self):
             self.count = 0
 
-        def look(self, timeout_s):
+        def read(self, timeout_s):
             return a_survey()
 
         def ask_again(self):
@@ -130,10 +130,10 @@ def test_who_looks_now_has_slurm_asked_as_well():
 
     asked = Asked()
     live = Live(Origin(user="alice"), Settings(), lambda origin, settings: asked)
-    live.obey(Look())
-    live.look(1.0)
+    live.obey(ReadNow())
+    live.read(1.0)
     assert asked.count == 0
-    assert not live.obey(Look())
+    assert not live.obey(ReadNow())
     assert asked.count == 1
 
 
@@ -175,7 +175,7 @@ def played(file, **words):
 
 def seen(scene):
     """(seconds after NOW of the next look, its number)."""
-    taken = scene.look(1.0).taken
+    taken = scene.read(1.0).taken
     assert scene.position is not None
     return taken - NOW, scene.position.number
 
@@ -249,11 +249,11 @@ def test_it_begins_where_it_was_asked_to(file):
 def test_of_a_recording_some_nodes_are_chosen(file):
     """One that is not there is the caller's mistake; the sentence names those that are."""
     scene = played(file, nodes=("v-1",))
-    assert [node.name for node in scene.look(1.0).nodes] == ["v-1"]
+    assert [node.name for node in scene.read(1.0).nodes] == ["v-1"]
     scene.close()
     scene = played(file, nodes=("nope",))
     with pytest.raises(UsageError, match=r"no node nope in the recording; there are .*v-"):
-        scene.look(1.0)
+        scene.read(1.0)
     scene.close()
 
 
@@ -261,9 +261,9 @@ def test_details_of_a_large_recording_are_there_when_wanted(file, monkeypatch):
     """The same survey again, with all that is in it."""
     monkeypatch.setattr(scenes, "LARGE_NODES", 5)
     scene = played(file)
-    assert not scene.look(1.0).jobs
+    assert not scene.read(1.0).jobs
     assert scene.obey(Details(True))
-    survey = scene.look(1.0)
+    survey = scene.read(1.0)
     assert (survey.taken, bool(survey.jobs), scene.details) == (NOW, True, True)
     assert not scene.obey(Details(True))
     scene.close()
@@ -285,14 +285,14 @@ def test_a_recording_that_is_cut_off_meanwhile(file):
     file.write_text("")
     assert seen(scene) == (4, 2)  # it had been read already
     with pytest.raises(StateError):
-        scene.look(1.0)
+        scene.read(1.0)
     scene.close()
 
 
 def test_a_demonstration_has_a_past_and_a_cluster_has_none():
     """Ten minutes, oldest first; none where it would be a pause at the start."""
-    past = list(Live(Origin(user="alice", demo=True), Settings()).earlier())
-    assert len(past) == 30
-    assert 570 < past[-1].taken - past[0].taken < 590
+    recorded = list(Live(Origin(user="alice", demo=True), Settings()).earlier())
+    assert len(recorded) == 30
+    assert 570 < recorded[-1].taken - recorded[0].taken < 590
     assert list(Live(Origin(user="alice", demo=True, demo_nodes=1000), Settings()).earlier()) == []
     assert list(operator(Cluster(a_survey())).earlier()) == []

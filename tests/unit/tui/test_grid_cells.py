@@ -8,14 +8,14 @@ from rich.cells import cell_len
 from rich.style import Style
 from slurm_share_tui.widgets.grid_cells import (
     Cell,
-    HeadLook,
-    Look,
+    HeadStyle,
+    LineStyle,
+    cell_text,
     filled,
     head,
     letters_for,
     line_of,
     need,
-    words,
 )
 from slurm_share_tui.widgets.grid_layout import fitted, scrolled
 
@@ -23,8 +23,8 @@ from slurm_share.load.columns.base import Column
 
 PLAIN, OTHER = Style(bold=True), Style(dim=True)
 LETTERS = dict.fromkeys(("", "L", "H", "!"), PLAIN)
-LOOK = Look(PLAIN, OTHER, LETTERS, LETTERS)
-HEAD = HeadLook(PLAIN, OTHER, Style(underline=True))
+LOOK = LineStyle(PLAIN, OTHER, LETTERS, LETTERS)
+HEAD = HeadStyle(PLAIN, OTHER, Style(underline=True))
 
 any_text = any_.text(max_size=12) | any_.sampled_from(["张伟" * 9, "x" * 900, "[red]", "\x1b[2J", "e\u0301" * 5, ""])
 
@@ -59,7 +59,7 @@ def test_every_line_is_exactly_as_wide_as_the_terminal(
     columns: list[Column[None]], width: int, first: int, is_down: bool
 ) -> None:
     """Rows and headings, by the terminal's own count."""
-    texts = [words(one, None) for one in columns]
+    texts = [cell_text(one, None) for one in columns]
     widest = [cell_len(text) for text in texts]
     needs = [need(one, wide) for one, wide in zip(columns, widest, strict=True)]
     layout = scrolled(needs, width, first) if first else fitted(needs, width)

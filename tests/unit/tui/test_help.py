@@ -9,7 +9,7 @@ import pytest
 from dashboards import drive
 from msgspec.structs import replace as changed
 from rich.cells import cell_len
-from shell import FakeFeed, a_dashboard, a_look, screen_text, until
+from shell import FakeFeed, a_dashboard, arrived_picture, screen_text, until
 from slurm_share_tui import keymap
 from slurm_share_tui.history import History
 from slurm_share_tui.screens.columns import ColumnsScreen
@@ -76,7 +76,7 @@ def test_the_keys_of_what_opens_over_it_are_in_it(screen: Any, name: str) -> Non
 def test_the_letters_of_the_plot_are_those_of_its_lines() -> None:
     """The help has them without the library that draws it."""
     letters = [one for one in TREND if one.action.startswith("line(")]
-    assert [(one.key, one.description) for one in letters] == [(one.letter, f"{one.words}, or not") for one in SERIES]
+    assert [(one.key, one.description) for one in letters] == [(one.letter, f"{one.label}, or not") for one in SERIES]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_it_scrolls_and_closes_by_any_of_its_keys() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         for closes in ("escape", "q", "question_mark", "f1", "backspace"):
             await pilot.press("question_mark")
@@ -150,7 +150,7 @@ def test_it_is_of_the_table_that_has_the_focus() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         for view, title in (("1", "Columns of Nodes"), ("4", "Columns of GPUs"), ("6", "Columns of Advice")):
             await pilot.press(view)
@@ -175,7 +175,7 @@ def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
     note = "a note that nobody could read " * 5
 
     async def play(pilot: Pilot[Any]) -> None:
-        picture = a_look()
+        picture = arrived_picture()
         feed.picture(replace(picture, survey=changed(picture.survey, notes=(note.strip(),))))
         await until(pilot, lambda: app.picture)
         await pilot.pause()

@@ -24,7 +24,7 @@ def test_no_key_does_two_things() -> None:
 
 def test_every_key_has_words_a_sentence_and_a_group() -> None:
     """The help is made from the list, so nothing in it may be silent."""
-    assert all(key.words and key.help and key.group in keymap.GROUPS for key in keymap.KEYS)
+    assert all(key.label and key.help and key.group in keymap.GROUPS for key in keymap.KEYS)
 
 
 def test_a_key_is_given_by_id_and_the_old_ones_are_free() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dashboards import a_survey, drive, picture_of
 from msgspec.structs import replace as changed
-from shell import FakeFeed, a_dashboard, a_look, notes_of, screen_text, until
+from shell import FakeFeed, a_dashboard, arrived_picture, notes_of, screen_text, until
 from slurm_share_tui import keymap, palette, themes
 from slurm_share_tui.app import Dashboard
 from textual.command import CommandPalette
@@ -36,12 +36,12 @@ def test_whatever_a_key_does_is_offered_with_its_key() -> None:
     app.keys = {"pause": "f9"}
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         offers = {offer.name: offer for offer in palette.offers(app)}
         for key in keymap.KEYS:
             if key.room != "grid" and key.id not in ("palette", "quit.now", "pane.next", "pane.previous"):
-                assert f"{key.group}: {key.words}" in offers
+                assert f"{key.group}: {key.label}" in offers
         assert offers["Time: pause"].key == "F9"
         assert all(f"Theme {name}" in offers for name in themes.NAMES)
         grid = app.board.grid
@@ -57,7 +57,7 @@ def test_what_is_forbidden_is_not_offered() -> None:
     app = a_dashboard(feed, readonly=True)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         names = {offer.name for offer in palette.offers(app)}
         assert not names & {"Acting: cancel", "Acting: signal"}
@@ -72,7 +72,7 @@ def test_what_is_forbidden_is_not_offered() -> None:
         ("views gpus", lambda app: app.board.place.view == "gpus"),
         ("theme light", lambda app: app.theme == themes.LIGHT),
         ("sort by load", lambda app: app.board.grid.sort[0] != ""),
-        ("time pause", lambda app: app.standing.held),
+        ("time pause", lambda app: app.status.held),
         ("v-7", lambda app: (app.board.place.view, app.board.place.node) == ("node", "v-7")),
         ("carol", lambda app: (app.board.place.view, app.board.place.user) == ("jobs", "carol")),
         ("95598", lambda app: (app.board.place.view, app.board.place.job_name) == ("nodes", "95598")),
@@ -84,7 +84,7 @@ def test_what_is_chosen_is_done(words: str, holds: Any) -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         await choose(pilot, app, words)
         await until(pilot, lambda: holds(app), words)
@@ -98,7 +98,7 @@ def test_esc_comes_back_from_where_the_palette_led() -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         await choose(pilot, app, "carol")
         await pilot.press("escape")
@@ -137,7 +137,7 @@ def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
     async def search() -> int:
         return len([one async for one in palette._slowly(iter(found))])
 
-    async def beside() -> int:
+    async def step_argv() -> int:
         """How often something else had its turn meanwhile."""
         task, other = asyncio.create_task(search()), 0
         while not task.done():
@@ -146,7 +146,7 @@ def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
         assert await task == len(found)
         return other
 
-    assert asyncio.run(beside()) >= len(found) // palette.AT_ONCE
+    assert asyncio.run(step_argv()) >= len(found) // palette.AT_ONCE
 
 
 def test_before_the_first_look_there_is_nothing_to_jump_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,10 @@ TABLES = {
     "advice": tables.ADVICE,
 }
 WIDE = 10_000
-GPU_WORDS = (
+GPU_TEXTS = (
     *("load", "by", "now", "load1", "load15", "tasks", "occ", "tensor", "dram", "watt", "temp", "job", "user"),
 )
-PROCESS_WORDS = (
+PROCESS_TEXTS = (
     *("user", "job", "step", "task", "slot", "now", "memory_used", "peak", "cap", "cpu", "memory", "name"),
 )
 MOMENTS = (NOW, NOW + 200.0, NOW + 900.0)
@@ -105,7 +105,7 @@ def test_the_table_of_gpus_says_what_llload_detail_says():
     for row in rows:
         line = told[row.node.name, row.name]
         words = line.split()
-        for id in GPU_WORDS:
+        for id in GPU_TEXTS:
             assert column[id].text(row) in words, id
         used, total = column["memory_used"].text(row).split("/")
         assert total in words
@@ -137,7 +137,7 @@ def test_the_table_of_processes_says_what_llload_processes_says():
     for row in rows:
         assert row.process is not None
         words = told[row.on.node.name, str(row.process.process.pid)]
-        for id in PROCESS_WORDS:
+        for id in PROCESS_TEXTS:
             assert column[id].text(row) in words, id
         assert row.on.name == words[7]
 

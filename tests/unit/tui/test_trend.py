@@ -12,7 +12,7 @@ from slurm_share_tui.history import History
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.plot import Plot
 from slurm_share_tui.widgets.strokes import SERIES, seen_s
-from slurm_share_tui.wire import Past, Point, Subject
+from slurm_share_tui.wire import Point, RecordedPoints, Subject
 from textual.app import App
 
 NODE = Subject(node="h-1")
@@ -65,7 +65,7 @@ def test_it_says_what_it_is_of_and_what_each_line_is_now() -> None:
         shown = text(pilot.app)
         assert "node [red]n1[/red]\\x1b[2J: 10 min, 10 s seen" in shown
         for series in SERIES:
-            assert f"{series.letter} {series.words}" in shown
+            assert f"{series.letter} {series.label}" in shown
 
     drive(Trends(trend), play)
 
@@ -89,7 +89,7 @@ def test_in_a_small_terminal_every_figure_is_there(size: tuple[int, int]) -> Non
     async def play(pilot) -> None:
         await pilot.pause()
         shown = " ".join(text(pilot.app).split())
-        assert all(re.search(rf"\b{series.letter} ({series.words} )?[0-9?]+", shown) for series in SERIES), shown
+        assert all(re.search(rf"\b{series.letter} ({series.label} )?[0-9?]+", shown) for series in SERIES), shown
         assert "no room" not in shown
 
     drive(Trends(trend), play, size=size)
@@ -156,12 +156,14 @@ def test_of_a_recording_its_past_is_asked_for_once() -> None:
     history = History()
     looked(history, 100)
     asked: list[Subject] = []
-    trend = Trend(history, NODE, "h-1", ask_past=asked.append)
+    trend = Trend(history, NODE, "h-1", ask_recorded=asked.append)
 
     async def play(pilot) -> None:
         await pilot.pause()
         assert asked == [NODE]
-        history.add_past(Past(NODE, tuple(Point(NOW + at, cpu_load_percent=50.0) for at in range(0, 1000, 10))))
+        history.add_recorded(
+            RecordedPoints(NODE, tuple(Point(NOW + at, cpu_load_percent=50.0) for at in range(0, 1000, 10)))
+        )
         await pilot.press("3")
         plot = pilot.app.screen.query_one(Plot)
         await until(pilot, lambda: len(plot.points) == 100)

@@ -13,7 +13,7 @@ from slurm_share_tui import history as room
 from slurm_share_tui import points as measured
 from slurm_share_tui.history import History
 from slurm_share_tui.picture import Picture
-from slurm_share_tui.wire import Past, Point, Subject
+from slurm_share_tui.wire import Point, RecordedPoints, Subject
 
 from slurm_share.load.snapshot import (
     GpuLoad,
@@ -51,7 +51,7 @@ def a_node(name: str = "n1", load: float | None = 4.0, **more) -> NodeLoad:
     return NodeLoad(name=name, snapshot=snapshot)
 
 
-def a_look(at: float, *nodes: NodeLoad) -> Picture:
+def arrived_picture(at: float, *nodes: NodeLoad) -> Picture:
     """So many seconds after NOW."""
     return picture_of(Survey(taken=NOW + at, user="alice", source="srun", nodes=nodes))
 
@@ -81,7 +81,7 @@ def test_a_node_is_five_figures() -> None:
         a_gpu(),
         a_gpu("GPU-2", sm_percent_windows=level(20), activity=Activity(sm_percent=30.0), memory_used_mib=750),
     )
-    row = a_look(0, a_node(gpus=gpus)).nodes[0]
+    row = arrived_picture(0, a_node(gpus=gpus)).nodes[0]
     assert measured.of_node(row) == (50.0, 50.0, 30.0, 25.0, 50.0)
     assert measured.of_gpu(gpus[0]) == (None, 80.0, None, None, 25.0)
     assert measured.of_gpu(gpus[1]) == (None, 20.0, 30.0, None, 75.0)
@@ -90,14 +90,14 @@ def test_a_node_is_five_figures() -> None:
 def test_a_line_of_sums_has_the_same_figures() -> None:
     """Of a source that names no GPU by itself."""
     sums = GpuSums(count=4, memory_total_mib=4000, memory_used_mib=1000, gpu_load=2.0, gpu_load_by="sm")
-    row = a_look(0, a_node(gpu_sums=sums)).nodes[0]
+    row = arrived_picture(0, a_node(gpu_sums=sums)).nodes[0]
     assert measured.of_node(row) == (50.0, 50.0, 50.0, 25.0, 25.0)
-    by_both = a_look(0, a_node(gpu_sums=replace(sums, gpu_load_by="both"))).nodes[0]
+    by_both = arrived_picture(0, a_node(gpu_sums=replace(sums, gpu_load_by="both"))).nodes[0]
     assert measured.of_node(by_both)[1:3] == (50.0, None)
 
 
 def test_a_silent_node_is_unknown_and_not_zero() -> None:
-    row = a_look(0, NodeLoad(name="n1", why="down")).nodes[0]
+    row = arrived_picture(0, NodeLoad(name="n1", why="down")).nodes[0]
     assert measured.of_node(row) == measured.NOTHING
 
 
@@ -109,7 +109,9 @@ def test_a_user_is_what_is_theirs_over_all_nodes() -> None:
         uid=2001, user="alice", gpus=("GPU-1",), gpu_memory_mib=250, gpu_load=0.5, cpu_cores=2.0, memory_mib=50
     )
     idle = UserLoad(uid=2002, user="bob", gpu_load=0.0)
-    rows = a_look(0, a_node(gpus=gpus, users=(user, idle)), a_node("n2", users=(replace(user, gpus=()),))).nodes
+    rows = arrived_picture(
+        0, a_node(gpus=gpus, users=(user, idle)), a_node("n2", users=(replace(user, gpus=()),))
+    ).nodes
     found = measured.of_users(rows)
     assert found["alice"] == (25.0, 100.0, 40.0, 12.5, 50.0)
     assert found["bob"] == (None, 0.0, None, None, None)
@@ -149,7 +151,7 @@ def test_what_is_not_seen_is_a_gap() -> None:
     """A user who was away, a node that was silent; before the first time there is nothing."""
     history = History()
     for at, nodes in enumerate(((a_node("n2"),), (a_node(),), (NodeLoad(name="n1"),), (a_node("n2"),), (a_node(),))):
-        history.take(a_look(5 * at, *nodes))
+        history.take(arrived_picture(5 * at, *nodes))
     assert seen(history.points(N1, None)) == [(5, 50.0), (10, None), (15, None), (20, 50.0)]
     assert history.spark(N1, "cpu_load_percent", 8) == (None, 50.0, None, None, 50.0)
 
@@ -158,7 +160,7 @@ def test_ten_minutes_are_fine_and_what_is_before_is_the_mean_of_a_minute() -> No
     """And of ten minutes before an hour, in order and without anything twice."""
     history = History()
     for at in range(0, 3 * 3600, 10):
-        history.take(a_look(at, a_node(load=8.0 if at % 20 else 0.0)))
+        history.take(arrived_picture(at, a_node(load=8.0 if at % 20 else 0.0)))
     points = history.points(N1, None)
     times = [point.taken - NOW for point in points]
     assert times == sorted(set(times))
@@ -177,7 +179,9 @@ def test_means_are_of_what_is_known() -> None:
     history = History()
     for at in range(0, 1200, 20):
         is_silent = at % 60 == 20 or at >= 240
-        history.take(a_look(at, a_node(load=None if is_silent else 4.0), *([a_node("n2")] if at % 60 == 0 else [])))
+        history.take(
+            arrived_picture(at, a_node(load=None if is_silent else 4.0), *([a_node("n2")] if at % 60 == 0 else []))
+        )
     before = [point for point in history.points(N1, None) if point.taken - NOW < 590]
     assert {point.cpu_load_percent for point in before if point.taken - NOW < 180} == {50.0}
     assert {point.cpu_load_percent for point in before if point.taken - NOW > 300} == {None}
@@ -190,7 +194,7 @@ def test_a_sparkline_shows_all_ten_minutes_in_its_width() -> None:
     history = History()
     shown = []
     for at in range(200):
-        history.take(a_look(5 * at, a_node(load=8.0 * (at % 2))))
+        history.take(arrived_picture(5 * at, a_node(load=8.0 * (at % 2))))
         shown.append(history.spark(N1, "cpu_load_percent", 10))
         assert len(shown[-1]) <= 10
     assert shown[3] == (0.0, 100.0, 0.0, 100.0)
@@ -203,7 +207,7 @@ def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> Non
     """A replay that goes back, a clock that is set."""
     history = History()
     for at in (0, 5, 10, 15, 10, 12):
-        history.take(a_look(at, a_node(load=at / 10)))
+        history.take(arrived_picture(at, a_node(load=at / 10)))
     assert seen(history.points(N1, None)) == [(at, pytest.approx(at * 1.25)) for at in (0, 5, 10, 12)]
     assert history.newest == NOW + 12
 
@@ -211,10 +215,12 @@ def test_a_look_of_an_earlier_time_takes_the_place_of_what_was_after_it() -> Non
 def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
     """Before and after where the replay stands; a span is before it."""
     history = History()
-    history.take(a_look(1000, a_node()))
-    assert not history.has_past(N1)
-    history.add_past(Past(N1, tuple(Point(NOW + at, cpu_load_percent=1.0) for at in (2000, 0, 900, 1000))))
-    assert history.has_past(N1)
+    history.take(arrived_picture(1000, a_node()))
+    assert not history.has_recorded(N1)
+    history.add_recorded(
+        RecordedPoints(N1, tuple(Point(NOW + at, cpu_load_percent=1.0) for at in (2000, 0, 900, 1000)))
+    )
+    assert history.has_recorded(N1)
     assert [at for at, _ in seen(history.points(N1, None))] == [0, 900, 1000, 2000]
     assert [at for at, _ in seen(history.points(N1, 600))] == [900, 1000]
 
@@ -222,12 +228,12 @@ def test_what_a_recording_has_is_the_answer_from_then_on() -> None:
 def test_only_a_few_pasts_are_kept() -> None:
     """The ones that are looked at."""
     history = History()
-    subjects = [Subject(node=f"n{number}") for number in range(room.PASTS_MOST + 1)]
+    subjects = [Subject(node=f"n{number}") for number in range(room.RECORDED_MOST + 1)]
     for subject in subjects[:-1]:
-        history.add_past(Past(subject, ()))
+        history.add_recorded(RecordedPoints(subject, ()))
     history.points(subjects[0], None)
-    history.add_past(Past(subjects[-1], ()))
-    assert [history.has_past(subject) for subject in subjects] == [True, False, *[True] * (room.PASTS_MOST - 1)]
+    history.add_recorded(RecordedPoints(subjects[-1], ()))
+    assert [history.has_recorded(subject) for subject in subjects] == [True, False, *[True] * (room.RECORDED_MOST - 1)]
 
 
 def test_a_large_cluster_has_nodes_and_no_gpus(monkeypatch) -> None:
@@ -246,7 +252,7 @@ def test_memory_is_bounded_by_leaving_the_oldest_out(monkeypatch) -> None:
     monkeypatch.setattr(room, "VALUES_MOST", 100)
     history = History()
     for at in range(100):
-        history.take(a_look(at, a_node(), a_node("n2")))
+        history.take(arrived_picture(at, a_node(), a_node("n2")))
     assert len(history._fine) == 10
     assert len(history._minutes) <= 10
     one_large = picture_of(a_survey(count=40, now=NOW + 200))
@@ -274,7 +280,7 @@ def test_looks_come_in_while_others_read() -> None:
     for reader in readers:
         reader.start()
     for at in range(150):
-        history.take(a_look(at * 7, a_node(), *([a_node(f"n{at}")] if at % 3 else [])))
+        history.take(arrived_picture(at * 7, a_node(), *([a_node(f"n{at}")] if at % 3 else [])))
     over.set()
     for reader in readers:
         reader.join()
@@ -284,6 +290,6 @@ def test_looks_come_in_while_others_read() -> None:
 
 def test_a_picture_without_nodes_is_a_moment_without_anything() -> None:
     history = History()
-    history.take(a_look(0))
-    history.take(changed(a_look(5, a_node()), details=False))
+    history.take(arrived_picture(0))
+    history.take(changed(arrived_picture(5, a_node()), details=False))
     assert seen(history.points(N1, None)) == [(5, 50.0)]

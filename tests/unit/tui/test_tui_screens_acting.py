@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dashboards import drive
 from slurm_share_tui import clipboard
-from slurm_share_tui.action_rules import Cancel, Deed, Scope
+from slurm_share_tui.action_rules import Cancel, PlannedAction, Scope
 from slurm_share_tui.screens.confirm import Answers, Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -25,8 +25,8 @@ from slurm_share.triples.job_output import LogFile, Tail
 HOSTILE = '4711  OF bob  running, on n1  "[red]y\\x1b[31m[/red] [@click=app.bell]' + "長" * 20 + '"'
 
 
-def a_deed(*lines: str) -> Deed:
-    return Deed(
+def a_planned_action(*lines: str) -> PlannedAction:
+    return PlannedAction(
         title="Cancel job 4711?",
         lines=lines or (HOSTILE,),
         command="scancel -- 4711",
@@ -63,7 +63,7 @@ async def until(pilot, what) -> None:
 
 def answered(*keys: str, guard_s: float = 0.0) -> list:
     """What the question answers to these keys."""
-    app = Asks(Confirm(a_deed(), guard_s=guard_s))
+    app = Asks(Confirm(a_planned_action(), guard_s=guard_s))
 
     async def play(pilot) -> None:
         await until(pilot, lambda: app.asked._since is not None)
@@ -111,7 +111,7 @@ def test_tab_and_enter_typed_ahead_are_a_no() -> None:
 
 def test_a_key_from_before_the_question_does_not_count_however_late_it_arrives() -> None:
     """It is the time at which it was pressed that counts: a program that was busy hands it over much later."""
-    app = Asks(Confirm(a_deed(), guard_s=0.5))
+    app = Asks(Confirm(a_planned_action(), guard_s=0.5))
 
     async def play(pilot) -> None:
         await until(pilot, lambda: app.asked._since is not None)
@@ -131,7 +131,7 @@ def test_a_key_from_before_the_question_does_not_count_however_late_it_arrives()
 
 def test_a_key_that_is_held_down_never_confirms() -> None:
     """Each of its repetitions begins the wait anew."""
-    app = Asks(Confirm(a_deed(), guard_s=0.5))
+    app = Asks(Confirm(a_planned_action(), guard_s=0.5))
 
     async def play(pilot) -> None:
         await until(pilot, lambda: app.asked._since is not None)
@@ -148,7 +148,7 @@ def test_a_key_that_is_held_down_never_confirms() -> None:
 
 def test_the_question_shows_what_would_be_done_as_plain_text() -> None:
     """No markup, no link, and the command."""
-    app = Asks(Confirm(a_deed()))
+    app = Asks(Confirm(a_planned_action()))
 
     async def play(pilot) -> None:
         await pilot.pause()
@@ -169,7 +169,7 @@ def test_a_click_answers_only_on_an_answer() -> None:
         (3600.0, (10, 0), []),
         (0.0, (60, 0), []),
     ):
-        app = Asks(Confirm(a_deed(), guard_s=guard_s))
+        app = Asks(Confirm(a_planned_action(), guard_s=guard_s))
 
         async def play(pilot, app=app, at=at) -> None:
             await until(pilot, lambda: app.asked._since is not None)
@@ -183,9 +183,9 @@ def test_a_click_answers_only_on_an_answer() -> None:
 
 def test_a_long_list_is_scrolled_and_the_answers_stay_in_sight() -> None:
     """In a tiny terminal as well."""
-    deed = a_deed(*[f"{number}  your own  running, on n1" for number in range(500)])
+    planned = a_planned_action(*[f"{number}  your own  running, on n1" for number in range(500)])
     for size in ((80, 24), (20, 5)):
-        app = Asks(Confirm(deed, guard_s=0.0))
+        app = Asks(Confirm(planned, guard_s=0.0))
 
         async def play(pilot, app=app) -> None:
             await until(pilot, lambda: app.asked._since is not None)
@@ -359,7 +359,7 @@ def test_a_file_is_shown_as_it_grows_and_others_beside_it(tmp_path) -> None:
     one.write_text("first line\n")
     two.write_text("of the other\n")
     files = [LogFile("log 0", str(one)), LogFile("output of the job", str(two))]
-    app = Asks(LogScreen(files, lambda file: Tail(file.path), look_s=0.01))
+    app = Asks(LogScreen(files, lambda file: Tail(file.path), read_s=0.01))
 
     async def play(pilot) -> None:
         await until(pilot, lambda: "first line" in text(app))
@@ -380,7 +380,7 @@ def test_a_file_is_shown_as_it_grows_and_others_beside_it(tmp_path) -> None:
 
 def test_a_path_that_is_copied_is_one_word_of_one_line_to_a_shell() -> None:
     """It is a stranger's: a newline in it would press Enter where it is pasted."""
-    app = Asks(LogScreen([LogFile("output", "/tmp/out\ntouch $(PWNED)\n")], lambda one: Tail(one.path), look_s=0.01))
+    app = Asks(LogScreen([LogFile("output", "/tmp/out\ntouch $(PWNED)\n")], lambda one: Tail(one.path), read_s=0.01))
 
     async def play(pilot) -> None:
         await pilot.press("y")
@@ -415,7 +415,7 @@ def test_of_many_lines_only_those_that_are_kept_are_made_clean(monkeypatch) -> N
 def test_a_piece_that_comes_after_the_end_has_nowhere_to_go(tmp_path, monkeypatch) -> None:
     """No traceback over the terminal that was given back."""
     (tmp_path / "log").write_text("line\n")
-    screen = LogScreen([LogFile("output", str(tmp_path / "log"))], lambda one: Tail(one.path), look_s=0.0)
+    screen = LogScreen([LogFile("output", str(tmp_path / "log"))], lambda one: Tail(one.path), read_s=0.0)
     over = threading.Event()
 
     def refuse(_message):
@@ -430,7 +430,7 @@ def test_a_piece_that_comes_after_the_end_has_nowhere_to_go(tmp_path, monkeypatc
 def test_why_there_is_nothing_to_see_is_said_until_there_is(tmp_path) -> None:
     """A file that comes later, one that may not be shown, a pipe that nobody writes to."""
     file = tmp_path / "log"
-    app = Asks(LogScreen([LogFile("output", str(file))], lambda one: Tail(one.path), look_s=0.01))
+    app = Asks(LogScreen([LogFile("output", str(file))], lambda one: Tail(one.path), read_s=0.01))
 
     async def play(pilot) -> None:
         await until(pilot, lambda: "No such file" in text(app))
@@ -445,7 +445,7 @@ def test_why_there_is_nothing_to_see_is_said_until_there_is(tmp_path) -> None:
 
     os.mkfifo(tmp_path / "pipe")
     for opened, said in ((refused, "as root it is not shown"), (lambda one: Tail(one.path), "is a pipe")):
-        waits = Asks(LogScreen([LogFile("output", str(tmp_path / "pipe"))], opened, look_s=0.01))
+        waits = Asks(LogScreen([LogFile("output", str(tmp_path / "pipe"))], opened, read_s=0.01))
 
         async def look(pilot, waits=waits, said=said) -> None:
             await until(pilot, lambda: said in text(waits))
@@ -465,7 +465,7 @@ def test_a_file_system_that_hangs_stops_no_key() -> None:
         def close(self):
             pass
 
-    app = Asks(LogScreen([LogFile("output", "/nfs/log")], lambda file: Hanging(), look_s=0.01))
+    app = Asks(LogScreen([LogFile("output", "/nfs/log")], lambda file: Hanging(), read_s=0.01))
 
     async def play(pilot) -> None:
         await pilot.press("escape")
@@ -478,7 +478,7 @@ def test_a_file_system_that_hangs_stops_no_key() -> None:
 def test_a_log_lives_in_any_terminal(tmp_path) -> None:
     file = tmp_path / "log"
     file.write_text("長" * 5000 + "\nend\n")
-    app = Asks(LogScreen([LogFile("名" * 100, str(file))], lambda one: Tail(one.path), look_s=0.01))
+    app = Asks(LogScreen([LogFile("名" * 100, str(file))], lambda one: Tail(one.path), read_s=0.01))
 
     async def play(pilot) -> None:
         await until(pilot, lambda: "end" in text(app))

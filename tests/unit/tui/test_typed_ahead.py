@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dashboards import drive
 from msgspec.structs import replace as changed
-from shell import FakeFeed, a_dashboard, a_look, until
+from shell import FakeFeed, a_dashboard, arrived_picture, until
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.program import NOTES_MOST
 from slurm_share_tui.screens.columns import ColumnsScreen
@@ -38,7 +38,7 @@ def begin(play: Any) -> None:
     app = a_dashboard(feed)
 
     async def main(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         await play(pilot, app, feed)
 
@@ -81,7 +81,7 @@ def test_what_follows_a_key_that_opens_is_for_what_it_opened(typed: str, over: t
     async def play(pilot: Pilot[Any], app: Dashboard, feed: FakeFeed) -> None:
         type_at_once(app, typed + ("p" if over is None else ""))
         if over is None:
-            await until(pilot, lambda: app.standing.held, "the pause after the help")
+            await until(pilot, lambda: app.status.held, "the pause after the help")
         else:
             await until(pilot, lambda: isinstance(app.screen, over), over.__name__)
         assert not app.is_ending
@@ -93,7 +93,7 @@ def test_what_follows_a_colon_is_the_time_to_jump_to() -> None:
     """Of a recording."""
     feed = FakeFeed()
     app = a_dashboard(feed)
-    look = a_look()
+    look = arrived_picture()
     taken = look.survey.taken
     position = Position(first=taken, last=taken + 60, number=1, count=13, speed=1.0)
 
@@ -143,13 +143,13 @@ def test_nothing_is_opened_or_drawn_after_the_end(typed: str) -> None:
     app = a_dashboard(feed)
 
     async def play(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         type_at_once(app, typed)
         for _ in range(400):
             if app.is_ending:
                 break
-            feed.picture(a_look())
+            feed.picture(arrived_picture())
             await pilot.pause(0.01)
         assert app.is_ending
         await app.board.action_view("advice")
@@ -184,7 +184,7 @@ def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tuple[in
             await shown(pilot)
 
     async def shown(pilot: Pilot[Any]) -> None:
-        feed.picture(a_look())
+        feed.picture(arrived_picture())
         await until(pilot, lambda: app.picture)
         type_at_once(app, "/nobody")
         await until(pilot, lambda: app.board.query_one(FilterLine).region.height)

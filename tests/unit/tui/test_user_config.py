@@ -99,10 +99,10 @@ def test_a_broken_memory_is_left_aside_with_a_line(tmp_path: Path, content: byte
     """What the dashboard wrote itself keeps nobody from working."""
     file = tmp_path / "tui.json"
     file.write_bytes(content)
-    remembered, trouble = read_remembered(file)
+    remembered, problem = read_remembered(file)
     assert remembered == Remembered()
-    assert "left aside" in trouble
-    assert str(file) in trouble
+    assert "left aside" in problem
+    assert str(file) in problem
 
 
 def test_no_memory_yet_is_no_trouble(tmp_path: Path) -> None:

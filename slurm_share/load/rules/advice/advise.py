@@ -482,10 +482,10 @@ def _kept(fresh: Answer, case: Case, previous: Advice) -> tuple[Answer, bool]:
     """Return the answer, and whether it is the previous one although the newest figures alone would give another."""
     if fresh.verdict not in LASTING or previous.verdict not in LASTING:
         return fresh, False
-    beside = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
+    variants = [_with_load(case, factor, factor) for factor in (1 / thresholds.STEADY_RISE, thresholds.STEADY_FALL)]
     if previous.verdict == "change":
-        beside.append(replace(case, emptier=thresholds.STEADY_EMPTIER))
-    near = (fresh, *(_answer(one) for one in beside))
+        variants.append(replace(case, emptier=thresholds.STEADY_EMPTIER))
+    near = (fresh, *(_answer(one) for one in variants))
     alike = next((one for one in near if (one.verdict, one.cause) == (previous.verdict, _cause_of(previous))), None)
     if alike is None:
         return fresh, False

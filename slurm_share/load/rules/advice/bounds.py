@@ -103,13 +103,13 @@ def _host_memory(node: Evidence, settings: Settings) -> _Known | None:
     percent = settings.memory_reserve_percent
     usable = node.host_total_mib * (1 - percent / 100)
     by_peak = max(1, int(usable // node.host_peak_mib))
-    whose = "of the job's limit (--mem)" if node.host_limited else "of the node for it"
+    subject = "of the job's limit (--mem)" if node.host_limited else "of the node for it"
     now = max(node.now or 0, node.running)
     if node.running and by_peak < now and node.host_used_mib and node.host_used_mib <= usable:
         fit = min(now, int(usable * node.running // node.host_used_mib))
         if fit > by_peak:
-            return fit, f"{node.running} use {gib(node.host_used_mib)} now of {gib(node.host_total_mib)} {whose}"
-    why = f"{gib(node.host_total_mib)} {whose} less {percent:g} %, / {gib(node.host_peak_mib)} of the largest task"
+            return fit, f"{node.running} use {gib(node.host_used_mib)} now of {gib(node.host_total_mib)} {subject}"
+    why = f"{gib(node.host_total_mib)} {subject} less {percent:g} %, / {gib(node.host_peak_mib)} of the largest task"
     return by_peak, why
 
 
@@ -125,17 +125,17 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
     with_connections = max(running, fewer - node.other_clients, 1)
     if with_connections < min(clients, settings.max_share):
         each = with_connections
-        whose = (
+        subject = (
             f"clients: the tasks set {names.ENV_CONNECTIONS}={node.connections}, and {limits.title} takes {most} "
             f"clients with {limits.connections} connections each; without the variable there is room for more"
         )
     elif settings.max_share <= clients:
-        each, whose = settings.max_share, "tasks, the site's max_share"
+        each, subject = settings.max_share, "tasks, the site's max_share"
     else:
-        beside = f" less {node.other_clients} of other jobs" if node.other_clients else ""
+        less_others = f" less {node.other_clients} of other jobs" if node.other_clients else ""
         each = clients
-        whose = f"clients, the most of {limits.title} with driver {node.driver or 'of unknown version'}{beside}"
-    return each * node.gpus, f"{node.gpus} x {each} {whose}"
+        subject = f"clients, the most of {limits.title} with driver {node.driver or 'of unknown version'}{less_others}"
+    return each * node.gpus, f"{node.gpus} x {each} {subject}"
 
 
 def gib(mib: float) -> str:
@@ -178,8 +178,8 @@ def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
         return None
     others = load - own
     found = max(now, math.floor(of_these * (aim - others) / own + 1e-9))
-    beside = f", {others:.2f} of it others'" if others > 0 else ""
-    why = f"{at_least}{_make(running)} {counter} {load:.2f} of {gpus}{beside}, up to {aim:.2f}"
+    less_others = f", {others:.2f} of it others'" if others > 0 else ""
+    why = f"{at_least}{_make(running)} {counter} {load:.2f} of {gpus}{less_others}, up to {aim:.2f}"
     return Soft(Bound(resource="GPU load", nppn=found, hard=False, why=why), stops=False)
 
 

@@ -68,7 +68,7 @@ def threads(nodes: Sequence[Evidence], now: int, given: int | None) -> Answer | 
 
 def low_use(nodes: Sequence[Evidence], now: int) -> Answer | None:
     """Return the answer if tasks hardly use their GPU (without GPUs: a CPU), so that more of them would not help."""
-    cpu = _cpu_words(nodes)
+    cpu = _cpu_text(nodes)
     ask = "input, start-up, a lock, one another" + (", the CPU" if cpu else "")
     see = f"find out first what they wait for ({ask}), before adding any"
     if not any(node.gpus for node in nodes):
@@ -163,7 +163,7 @@ def _where(node: Evidence, nodes: Sequence[Evidence]) -> str:
     return f" of {node.node}" if len(nodes) > 1 else ""
 
 
-def _cpu_words(nodes: Sequence[Evidence]) -> str:
+def _cpu_text(nodes: Sequence[Evidence]) -> str:
     known = [node for node in nodes if node.cpu_load is not None]
     if not known:
         return ""

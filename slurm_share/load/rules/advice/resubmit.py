@@ -76,7 +76,7 @@ def changes(
     if _are_single(jobs, nodes):
         # Each element stays one task; as a part of a GPU, several of them are on one.
         return (as_part, by_triple) if settings.shards_per_gpu else (by_triple,)
-    by_share = Change("sbatch", (share, *_beside_share(jobs, nodes, request)))
+    by_share = Change("sbatch", (share, *_next_to_share(jobs, nodes, request)))
     of_llsub = job is not None and queue.triple_of(job) is not None
     of_llsub = of_llsub or (submission is not None and not submission.starts_steps)
     return (by_triple, by_share) if of_llsub else (by_share, by_triple)
@@ -97,23 +97,23 @@ def lines(found: Sequence[Change], submission: Submission | None) -> tuple[str, 
     """Return the changes as lines for a shell, each a complete submission. Changes that cannot be one are left out."""
     if submission is None:
         return ()
-    words = (_words(change, submission) for change in found)
-    return tuple(_shell(submission.folder, *one) for one in words if one is not None)
+    argv = (_arguments(change, submission) for change in found)
+    return tuple(_shell(submission.folder, *one) for one in argv if one is not None)
 
 
-def _words(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+def _arguments(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
     """Return the variables and the words of the command; None if no line is certain."""
     if change.variables and submitted.says(submission, "export"):
         return None  # variables of the shell might not reach the job
     if change.program == "llsub" and submission.program == "sbatch":
-        return _words_of_llsub(change, submission)
+        return _arguments_of_llsub(change, submission)
     if change.program not in ("", submission.program):
         return None
-    own, script = list(submission.words[: submission.place]), list(submission.words[submission.place :])
+    own, script = list(submission.arguments[: submission.place]), list(submission.arguments[submission.place :])
     if not change.program:
         return change.variables, [submission.program, *own, *script]
     if change.triple:
-        settings = [word for word in change.options if word.startswith("--")]
+        settings = [argument for argument in change.options if argument.startswith("--")]
         before = submitted.without_long(own, names.OPTION)
         after, dashes, arguments = submitted.parted(script[1:])
         return (), [submission.program, *before, change.triple, *submitted.without_long(after, names.OPTION), *settings,
@@ -121,15 +121,15 @@ def _words(change: Change, submission: Submission) -> tuple[tuple[str, ...], lis
     if not submission.starts_steps and change.options[1:] != PART:
         return None
     replaced = {names.OPTION}
-    fresh = [word for word in change.options if not word.startswith("--gres") or change.options[1:] == PART]
-    if any(word.startswith("-n") for word in fresh):
+    fresh = [argument for argument in change.options if not argument.startswith("--gres") or change.options[1:] == PART]
+    if any(argument.startswith("-n") for argument in fresh):
         replaced |= {"ntasks", "ntasks-per-node"}
     if change.options[1:] == PART:
         replaced |= {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
     kept = submitted.without(own, replaced)
     if kept is None:
         return None
-    tasks = next((word[2:] for word in fresh if word.startswith("-n")), None)
+    tasks = next((argument[2:] for argument in fresh if argument.startswith("-n")), None)
     if tasks is not None and "ntasks-per-node" in submission.directives:
         fresh.append(f"--ntasks-per-node={-(-int(tasks) // max(1, submission.nodes))}")
     return (), [submission.program, *kept, *fresh, *script]
@@ -144,7 +144,7 @@ _TRIPLES_OWN = frozenset(
 _NO_TRIPLE = ("array", "wrap", "gpus", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu", "test-only")
 
 
-def _words_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
+def _arguments_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, ...], list[str]] | None:
     """Return the words that submit a job of sbatch as a triple, which starts its script once for each process."""
     if (
         submission.starts_steps
@@ -152,17 +152,17 @@ def _words_of_llsub(change: Change, submission: Submission) -> tuple[tuple[str, 
         or any(submitted.says(submission, one) for one in _NO_TRIPLE)
     ):
         return None
-    kept = submitted.without(submission.words[: submission.place], _TRIPLES_OWN)
+    kept = submitted.without(submission.arguments[: submission.place], _TRIPLES_OWN)
     if kept is None:
         return None
-    script, *arguments = submission.words[submission.place :]
+    script, *arguments = submission.arguments[submission.place :]
     further = [f"--options={shlex.join(kept)}"] if kept else []
-    settings = [word for word in change.options if word.startswith("--")]
+    settings = [argument for argument in change.options if argument.startswith("--")]
     return (), ["llsub", script, change.triple, *settings, *further, *(["--", *arguments] if arguments else [])]
 
 
-def _shell(folder: str, variables: Sequence[str], words: Sequence[str]) -> str:
-    return " ".join(["cd", shlex.quote(folder), "&&", *variables, shlex.join(words)])
+def _shell(folder: str, variables: Sequence[str], argv: Sequence[str]) -> str:
+    return " ".join(["cd", shlex.quote(folder), "&&", *variables, shlex.join(argv)])
 
 
 def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, request: ShareRequest | None) -> Change:
@@ -178,16 +178,16 @@ def _by_triple(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], nppn: int, 
     )
 
 
-def _beside_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request: ShareRequest) -> list[str]:
+def _next_to_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request: ShareRequest) -> list[str]:
     """GPUs where it has not all of a node, and tasks where their number stands in the script: that one would stay."""
     job = jobs[0] if jobs else None
     gpus = _fewest(nodes)
     of_all = gpus if job is None else job.gpus or gpus * (job.node_count or 1)
     if job is not None and job.array is not None and job.gpus:
         gpus = min(gpus, -(-job.gpus // (job.node_count or 1)))
-    words = [f"--gres=gpu:{gpus}"] if _has_some(nodes) or gpus < _fewest(nodes) else []
+    argv = [f"--gres=gpu:{gpus}"] if _has_some(nodes) or gpus < _fewest(nodes) else []
     is_told = job is not None and job.tasks is not None and job.tasks > (job.node_count or 1)
-    return [*words, f"-n{request.per_gpu * of_all}"] if is_told and queue.triple_of(jobs[0]) is None else words
+    return [*argv, f"-n{request.per_gpu * of_all}"] if is_told and queue.triple_of(jobs[0]) is None else argv
 
 
 def _are_single(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence]) -> bool:

@@ -63,20 +63,20 @@ def _reason(advice: Advice, nodes: Sequence[Evidence], died: str | None, failure
     """Return why there are too many tasks."""
     kills = sum(node.kills for node in nodes)
     if died == "host memory" and kills:
-        return kernel_words(kills)
+        return kernel_text(kills)
     if died == "GPU memory" and failures:
-        return failure_words(failures)
+        return failure_text(failures)
     bound = next((one for one in advice.bounds if one.resource == advice.decided_by), None)
     why = "" if bound is None else f" ({bound.why})"
     return f"{advice.now} tasks are more than {advice.decided_by} allows{why}"
 
 
-def kernel_words(kills: int) -> str:
+def kernel_text(kills: int) -> str:
     """Return the sentence that the kernel ended processes of a job."""
     return f"the kernel killed {kills} process{'es' * (kills != 1)} of it for want of host memory"
 
 
-def failure_words(failures: int) -> str:
+def failure_text(failures: int) -> str:
     """Return the sentence that tasks of a job ran out of GPU memory."""
     tasks = "task" if failures == 1 else "tasks"
     return f"{failures} {tasks} of it ended for want of GPU memory, as the run's results say"
@@ -158,7 +158,7 @@ def evidence(
         elif any(node.load is not None for node in nodes):
             found.append("GPU load is utilisation, an upper bound of SM activity: bounds by it are at least so high")
     if memory_failures:
-        found.append(failure_words(memory_failures))
+        found.append(failure_text(memory_failures))
     if are_unlike:
         found.append("its tasks are unlike: those that run fit, as many of the largest would not")
     if has_unlike_nodes:
@@ -202,7 +202,7 @@ def _doubts(nodes: Sequence[Evidence]) -> list[str]:
         found.append(f"{running} of {now} tasks are on a GPU at this moment")
     kills = sum(node.kills for node in nodes)
     if kills:
-        found.append(kernel_words(kills))
+        found.append(kernel_text(kills))
     disagree = next((node for node in nodes if node.windows_disagree), None)
     if disagree is not None:
         over = ("one minute", "five", "fifteen")

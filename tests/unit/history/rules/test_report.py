@@ -69,7 +69,7 @@ def test_days_are_both_with_it():
 
 
 @pytest.mark.parametrize(
-    ("cpu", "gpu", "cpu_word", "gpu_word"),
+    ("cpu", "gpu", "cpu_level", "gpu_level"),
     [
         (19.9, 0.99, "low", "low"),
         (20.0, 1.0, "good", "good"),
@@ -79,11 +79,11 @@ def test_days_are_both_with_it():
         (0.0, 0.0, "low", "low"),
     ],
 )
-def test_the_bands_are_llscs(cpu, gpu, cpu_word, gpu_word):
+def test_the_bands_are_llscs(cpu, gpu, cpu_level, gpu_level):
     """50 to 150 % of 40 CPUs, 50 to 100 % of two GPUs."""
     (use,) = made(sample(cpu_load=cpu, gpus=2, gpu_load=gpu)).users
-    assert getattr(use.cpu, cpu_word) == 0.25
-    assert getattr(use.gpu, gpu_word) == 0.25
+    assert getattr(use.cpu, cpu_level) == 0.25
+    assert getattr(use.gpu, gpu_level) == 0.25
 
 
 def test_a_node_without_gpus_has_no_gpu_hours():

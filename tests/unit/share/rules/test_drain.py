@@ -31,7 +31,7 @@ def after(*refused, cause=drain.NO_DRIVER):
         (drain.CROWDED, drain.NEVER),
         (drain.MPS_FAILED, drain.NEVER),
         (drain.STATE_FULL, drain.NEVER),
-        (drain.STRAY, drain.NEVER),
+        (drain.NO_JOB, drain.NEVER),
         (drain.SYSTEM_PROCESS, drain.NEVER),
         (drain.OUT_OF_TIME, drain.NEVER),
         (drain.HANGS, drain.NEVER),

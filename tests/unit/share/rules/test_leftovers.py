@@ -12,9 +12,9 @@ from slurm_share.share.rules import leftovers
 ALICE, BOB = 2001, 2002
 
 
-def process(uid, job_id, name="python", is_own_word=False):
+def process(uid, job_id, name="python", is_own_claim=False):
     """A process of that user and job."""
-    return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id, is_own_word)
+    return NodeProcess(ProcessIdentity(100, 5, uid, name), job_id, is_own_claim)
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,17 @@ def process(uid, job_id, name="python", is_own_word=False):
         (process(ALICE, 6), "end"),
         (process(ALICE, 8), "tolerated"),
         (process(BOB, 9), "tolerated"),
-        (process(BOB, None), "strays"),
-        (process(BOB, 7), "strays"),
+        (process(BOB, None), "without_job"),
+        (process(BOB, 7), "without_job"),
         (process(0, None, "Xorg"), "tolerated"),
         (process(0, None, "nv-hostengine"), "tolerated"),
         (process(0, None, "miner"), "foreign"),
-        (process(BOB, None, "Xorg"), "strays"),
+        (process(BOB, None, "Xorg"), "without_job"),
         (process(None, None, None), "foreign"),
-        (process(ALICE, 8, is_own_word=True), "tolerated"),
-        (process(BOB, 9, is_own_word=True), "tolerated"),
-        (process(BOB, 8, is_own_word=True), "strays"),
-        (process(ALICE, 9, is_own_word=True), "end"),
+        (process(ALICE, 8, is_own_claim=True), "tolerated"),
+        (process(BOB, 9, is_own_claim=True), "tolerated"),
+        (process(BOB, 8, is_own_claim=True), "without_job"),
+        (process(ALICE, 9, is_own_claim=True), "end"),
     ],
 )
 def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
@@ -43,7 +43,7 @@ def test_a_process_on_a_gpu_that_job_7_of_alice_has_left(seen, fate):
     excuses nobody, nor does it to say that one is of somebody else's job. A system user's are never ended."""
     sweep = leftovers.sweep([seen], ALICE, 7, {8: ALICE, 9: BOB}, Settings())
     assert getattr(sweep, fate) == (seen,)
-    assert len(sweep.end + sweep.tolerated + sweep.strays + sweep.foreign) == 1
+    assert len(sweep.end + sweep.tolerated + sweep.without_job + sweep.foreign) == 1
 
 
 def test_a_job_of_root_ends_nobody():

@@ -104,4 +104,4 @@ def test_a_new_verdict_stands_behind_the_users_own_text(text, item, expected):
 )
 def test_a_mode_file_that_is_not_understood_is_off(text, mode):
     """Somebody wanted it changed."""
-    assert verdict.word_of_file(text) == mode
+    assert verdict.mode_of_file(text) == mode

@@ -37,7 +37,7 @@ def test_the_script_is_found_behind_the_options(line, place):
     found = of(line)
     assert found is not None
     assert found.place == place
-    assert found.words[place].endswith("job.sh")
+    assert found.arguments[place].endswith("job.sh")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from slurm_share.share.leases import Leases
 from slurm_share.share.records import Plan, Refusal, Slot
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import FakeNvml
-from slurm_share.triples.launcher import node, seating
+from slurm_share.triples.launcher import node, slot_assignment
 from slurm_share.triples.records import ENV_JOB_TASKS, Run, Triple
 
 SLURM = {
@@ -109,8 +109,8 @@ def daemons(monkeypatch):
     return found
 
 
-def values(seat):
-    return {one.name: one.value for one in seat.environment}
+def values(worker):
+    return {one.name: one.value for one in worker.environment}
 
 
 # ---- Whose ranks ----
@@ -120,7 +120,7 @@ def test_a_triple_has_its_ranks_node_by_node(prepare):
     """[3,8]: the second node has 8 to 15, and its folder says so."""
     made = prepare(triple_run(3, 8), {**SLURM, "SLURM_NODEID": "1", "SLURM_NNODES": "3"})
     assert (made.index, made.count, made.first_rank, made.last_rank) == (1, 3, 8, 15)
-    assert [seat.rank for seat in made.seats] == list(range(8, 16))
+    assert [worker.rank for worker in made.workers] == list(range(8, 16))
     assert made.folder == Path("/runs/LLSUB.1/p8-p15_n1")
     assert made.job == "4711"
 
@@ -154,8 +154,8 @@ def test_outside_slurm_all_processes_are_here(prepare):
     assert made.job.startswith(f"local-{os.getpid()}-")
     assert (made.first_rank, made.last_rank) == (0, 2)
     assert made.name == os.uname().nodename.split(".")[0]
-    assert [seat.gpu.index for seat in made.seats] == [0, 1, 0]
-    assert [seat.gpu.index for seat in prepare(triple_run(1, 2), {"CUDA_VISIBLE_DEVICES": "1"}).seats] == [1, 1]
+    assert [worker.gpu.index for worker in made.workers] == [0, 1, 0]
+    assert [worker.gpu.index for worker in prepare(triple_run(1, 2), {"CUDA_VISIBLE_DEVICES": "1"}).workers] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,10 @@ def test_a_triple_of_another_number_of_nodes_is_refused(prepare, environ, said):
 def test_cores_and_threads_of_each_process(prepare):
     """[1,4,10] fills the node, and [1,4,2] is told what would."""
     made = prepare(triple_run(1, 4, 10), SLURM)
-    assert [seat.place.cpus for seat in made.seats] == [tuple(range(first, first + 10)) for first in (0, 10, 20, 30)]
-    assert {seat.place.threads for seat in made.seats} == {10}
+    assert [worker.place.cpus for worker in made.workers] == [
+        tuple(range(first, first + 10)) for first in (0, 10, 20, 30)
+    ]
+    assert {worker.place.threads for worker in made.workers} == {10}
     assert made.notes == ()
     said = "Underutilizing the node: 4 processes x 2 threads = 8 of 40 cores; [1,4,10] would use 40"
     assert prepare(triple_run(1, 4, 2), SLURM).notes == (said,)
@@ -195,8 +197,8 @@ def test_the_second_node_does_not_say_it_again(prepare):
 def test_processes_that_are_not_bound_have_all_cores(prepare):
     """The off switch."""
     made = prepare(triple_run(1, 4, bind=False), SLURM)
-    assert {seat.place.cpus for seat in made.seats} == {tuple(range(40))}
-    assert {seat.place.threads for seat in made.seats} == {10}
+    assert {worker.place.cpus for worker in made.workers} == {tuple(range(40))}
+    assert {worker.place.threads for worker in made.workers} == {10}
 
 
 def test_cores_near_the_gpu(prepare, machine, monkeypatch):
@@ -208,13 +210,13 @@ def test_cores_near_the_gpu(prepare, machine, monkeypatch):
     )
     monkeypatch.setattr(topology, "read_pci_numa", lambda bus_id: int(bus_id == "00000000:3B:00.0"))
     made = prepare(triple_run(1, 2), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
-    assert [seat.place.cpus[0] for seat in made.seats] == [20, 0]
+    assert [worker.place.cpus[0] for worker in made.workers] == [20, 0]
 
 
 def test_the_real_machine_has_a_seat():
     """Nothing replaced but the paths: this test's own cores."""
     made = node.prepare(triple_run(1, 1), Path("/x"), {"CUDA_VISIBLE_DEVICES": ""}, Paths(Path("/nowhere")), NO_MPS)
-    assert set(made.seats[0].place.cpus) == os.sched_getaffinity(0)
+    assert set(made.workers[0].place.cpus) == os.sched_getaffinity(0)
     assert node.release(made) == ()
 
 
@@ -224,15 +226,15 @@ def test_the_real_machine_has_a_seat():
 def test_without_gpus_nothing_is_said_of_them(prepare):
     """A CPU triple, in a job without GPUs: the driver's list is not the job's."""
     made = prepare(triple_run(1, 2), SLURM)
-    assert [(seat.gpu, seat.place.gpu, seat.environment) for seat in made.seats] == [(None, None, ())] * 2
+    assert [(worker.gpu, worker.place.gpu, worker.environment) for worker in made.workers] == [(None, None, ())] * 2
 
 
 def test_the_jobs_gpus_in_turn(prepare):
     """[1,5,8] on two GPUs: each process sees its own by UUID, and is not capped."""
     made = prepare(triple_run(1, 5, 8), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
-    assert [seat.place.gpu for seat in made.seats] == [0, 1, 0, 1, 0]
-    assert [values(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.seats] == [uuid(n) for n in (0, 1, 0, 1, 0)]
-    assert values(made.seats[2]) == {
+    assert [worker.place.gpu for worker in made.workers] == [0, 1, 0, 1, 0]
+    assert [values(worker)["CUDA_VISIBLE_DEVICES"] for worker in made.workers] == [uuid(n) for n in (0, 1, 0, 1, 0)]
+    assert values(made.workers[2]) == {
         "CUDA_VISIBLE_DEVICES": uuid(0),
         "SLURM_SHARE_SLOT": "2",
         "SLURM_SHARE_SLOTS": "5",
@@ -242,7 +244,7 @@ def test_the_jobs_gpus_in_turn(prepare):
         "SLURM_SHARE_GPU_INDEX": "0",
         "SLURM_SHARE_MPS": "off",
     }
-    assert {seat.slot for seat in made.seats} == {None}
+    assert {worker.slot for worker in made.workers} == {None}
     assert made.notes == (
         "the GPUs are shared without MPS: this site has switched MPS off (mps_control); the tasks of a GPU take turns "
         "on it, and no cap is enforced",
@@ -259,11 +261,11 @@ def test_a_driver_that_does_not_answer_leaves_slurms_words(prepare, machine):
     """CUDA may know them all the same."""
     machine.broken = "Driver Not Loaded"
     made = prepare(triple_run(1, 3), {**SLURM, "CUDA_VISIBLE_DEVICES": "2,3"})
-    assert [values(seat)["CUDA_VISIBLE_DEVICES"] for seat in made.seats] == ["2", "3", "2"]
-    assert [seat.gpu for seat in made.seats] == [None] * 3
-    assert [seat.place.gpu for seat in made.seats] == [0, 1, 0]
+    assert [values(worker)["CUDA_VISIBLE_DEVICES"] for worker in made.workers] == ["2", "3", "2"]
+    assert [worker.gpu for worker in made.workers] == [None] * 3
+    assert [worker.place.gpu for worker in made.workers] == [0, 1, 0]
     assert "Driver Not Loaded" in made.notes[0]
-    assert prepare(triple_run(1, 3), {}).seats[0].environment == ()
+    assert prepare(triple_run(1, 3), {}).workers[0].environment == ()
 
 
 def test_simulated_gpus(prepare, machine):
@@ -274,7 +276,7 @@ def test_simulated_gpus(prepare, machine):
     with pytest.raises(LaunchError, match="simulated_gpus is not set"):
         prepare(triple_run(1, 1), here)
     made = prepare(triple_run(1, 1), here, Settings(simulated_gpus=True))
-    assert values(made.seats[0])["SLURM_SHARE_SIMULATED"] == "1"
+    assert values(made.workers[0])["SLURM_SHARE_SIMULATED"] == "1"
     assert made.notes == ("the GPUs of this node are simulated: nothing is computed on them",)
 
 
@@ -290,9 +292,12 @@ def test_daemons_of_our_own(prepare, daemons, paths):
     above = paths.tmp / f"slurm-share-{os.getuid()}-4711-{os.getpid()}"
     assert daemons.started == tuple(f"{above}/0000000{n}-000000" for n in (0, 1))
     assert above.stat().st_mode & 0o777 == 0o700
-    assert [values(seat)["CUDA_MPS_PIPE_DIRECTORY"] for seat in made.seats] == [*daemons.started, *daemons.started]
-    assert {values(seat)["SLURM_SHARE_MPS"] for seat in made.seats} == {"on"}
-    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in values(made.seats[0])
+    assert [values(worker)["CUDA_MPS_PIPE_DIRECTORY"] for worker in made.workers] == [
+        *daemons.started,
+        *daemons.started,
+    ]
+    assert {values(worker)["SLURM_SHARE_MPS"] for worker in made.workers} == {"on"}
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in values(made.workers[0])
     assert made.notes == ()
     assert node.release(made) == ()
     assert daemons.stopped == daemons.started
@@ -303,18 +308,18 @@ def test_daemons_of_our_own(prepare, daemons, paths):
 def test_a_share_that_was_written_caps(prepare, daemons):
     """An even part of what there is, or what was asked."""
     made = prepare(triple_run(1, 4, share=ShareRequest(4)), TWO, MPS)
-    assert values(made.seats[0])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
+    assert values(made.workers[0])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
     made = prepare(triple_run(1, 4, share=ShareRequest(4, mem_mib=100, sm=10)), TWO, MPS)
-    assert values(made.seats[3])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=100M"
-    assert values(made.seats[3])["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "10"
+    assert values(made.workers[3])["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=100M"
+    assert values(made.workers[3])["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "10"
 
 
 def test_the_path_of_a_socket_fits(monkeypatch):
     """In the real /tmp, with the largest numbers there are: 87 bytes."""
     monkeypatch.setattr(os, "getuid", lambda: 2**32 - 2)
     monkeypatch.setattr(os, "getpid", lambda: 2**22)
-    here = seating.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
-    folder = seating.own_host(Paths(), Settings(), here).own_folder
+    here = slot_assignment.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
+    folder = slot_assignment.own_host(Paths(), Settings(), here).own_folder
     assert str(folder) == "/tmp/slurm-share-4294967294-4294967293.99999-4194304"
     control.check_pipe(f"{folder}/{Paths().mps_pipe(0, uuid(0)).name}")
 
@@ -329,7 +334,7 @@ def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
     """Said of its GPU; the other one has its daemon."""
     daemons.broken = (uuid(1),)
     made = prepare(triple_run(1, 4), TWO, MPS)
-    assert [values(seat)["SLURM_SHARE_MPS"] for seat in made.seats] == ["on", "off", "on", "off"]
+    assert [values(worker)["SLURM_SHARE_MPS"] for worker in made.workers] == ["on", "off", "on", "off"]
     said = "GPU 1 is shared without MPS: its server ended; its tasks take turns, and no cap is enforced"
     assert made.notes == (said,)
     assert len(made.own.gpus) == 1
@@ -420,9 +425,9 @@ def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
     """N was computed for nodes with one GPU, and this one has two: two processes a GPU, half of it each."""
     planned(computed_plan())
     made = prepare(triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=True), SLURM)
-    assert [seat.slot for seat in made.seats] == [0, 1, 2, 3]
-    for seat in made.seats:
-        found = values(seat)
+    assert [worker.slot for worker in made.workers] == [0, 1, 2, 3]
+    for worker in made.workers:
+        found = values(worker)
         assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=39884M"
         assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
         assert (found["SLURM_SHARE_PER_GPU"], found["SLURM_SHARE_SLOTS"]) == ("2", "4")
@@ -446,7 +451,7 @@ def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
         others = Leases(paths.slots(4711), [uuid(number % 2) for number in range(8)], 2)
         assert others.take(1) == (0,)
     made = prepare(run, SLURM)
-    assert all(seat.environment == variables(plan, seat.slot) for seat in made.seats)
+    assert all(worker.environment == variables(plan, worker.slot) for worker in made.workers)
     if reason == "another step":
         others.close()
 
@@ -455,10 +460,10 @@ def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
     """Each seat has its slot's own lines; nobody else of the job has those slots meanwhile."""
     planned()
     made = prepare(triple_run(1, 5), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
-    assert [seat.slot for seat in made.seats] == [0, 1, 2, 3, 4]
-    assert [seat.environment for seat in made.seats] == [variables(PLAN, number) for number in range(5)]
-    assert [seat.place.gpu for seat in made.seats] == [0, 1, 0, 1, 0]
-    assert [(seat.gpu.uuid, seat.gpu.index, seat.gpu.name) for seat in made.seats[:2]] == [
+    assert [worker.slot for worker in made.workers] == [0, 1, 2, 3, 4]
+    assert [worker.environment for worker in made.workers] == [variables(PLAN, number) for number in range(5)]
+    assert [worker.place.gpu for worker in made.workers] == [0, 1, 0, 1, 0]
+    assert [(worker.gpu.uuid, worker.gpu.index, worker.gpu.name) for worker in made.workers[:2]] == [
         (uuid(0), 2, "Fake GPU"),
         (uuid(1), 3, "Fake GPU"),
     ]
@@ -478,11 +483,11 @@ def test_beside_another_step_gpus_are_as_that_one_left_them(prepare, planned, pa
         started = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]
         (paths.slots(4711) / str(slot)).write_text(f"step 0 holder 0 0 task {os.getpid()} {started}\n")
     made = prepare(triple_run(1, 4), SLURM)
-    assert [seat.slot for seat in made.seats] == [1, 3, 5, 6]
-    assert [seat.place.gpu for seat in made.seats] == [1, 1, 1, 0]
+    assert [worker.slot for worker in made.workers] == [1, 3, 5, 6]
+    assert [worker.place.gpu for worker in made.workers] == [1, 1, 1, 0]
     with pytest.raises(LaunchError, match="2 processes want a slot each, and other steps of the job have 7 of its 8"):
         prepare(triple_run(1, 2), SLURM)
-    assert prepare(triple_run(1, 1), SLURM).seats[0].slot == 7
+    assert prepare(triple_run(1, 1), SLURM).workers[0].slot == 7
 
 
 def test_more_processes_than_slots(prepare, planned):
@@ -497,7 +502,7 @@ def test_more_processes_than_a_part_of_a_gpu(prepare, planned):
     planned(replace(PLAN, gpus=GPUS[:1], slots=PLAN.slots[:1]))
     with pytest.raises(LaunchError, match="the job has one of 4 parts of a GPU, for one process; ask for 2 tasks"):
         prepare(triple_run(1, 2), SLURM)
-    assert prepare(triple_run(1, 1), SLURM).seats[0].slot == 0
+    assert prepare(triple_run(1, 1), SLURM).workers[0].slot == 0
 
 
 def test_the_prologs_refusal_is_said_as_it_stands(prepare, planned):
@@ -532,7 +537,7 @@ def test_a_plan_needs_no_driver_here(prepare, planned, machine):
     planned()
     machine.broken = "Driver Not Loaded"
     made = prepare(triple_run(1, 2), SLURM)
-    assert [seat.gpu for seat in made.seats] == list(GPUS)
+    assert [worker.gpu for worker in made.workers] == list(GPUS)
 
 
 @pytest.mark.parametrize("driver", ["answers", "does not answer"])
@@ -548,15 +553,15 @@ def test_a_plan_of_version_1_is_carried_out(prepare, planned, paths, machine, dr
     paths.plan(4711).write_text(text)
     made = prepare(triple_run(1, 8), SLURM)
     size = 81559 if driver == "answers" else None
-    assert [(seat.gpu.index, seat.gpu.memory_total_mib) for seat in made.seats[:2]] == [(0, size), (1, size)]
-    for seat in made.seats:
-        words = " ".join(f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in seat.environment)
+    assert [(worker.gpu.index, worker.gpu.memory_total_mib) for worker in made.workers[:2]] == [(0, size), (1, size)]
+    for worker in made.workers:
+        words = " ".join(f"{a.name}{'?' if a.unless_set else ''}={a.value}" for a in worker.environment)
         assert f" {words}\n" in text
-    assert {seat.gpu_slot.enforced_cap_mib for seat in made.seats} == {19853}
+    assert {worker.gpu_slot.enforced_cap_mib for worker in made.workers} == {19853}
     assert bool(made.budgets) is (driver == "answers")
 
 
 def test_the_time_for_ending_mps_is_less_than_slurm_gives():
     """KillWait is 30 s."""
-    assert seating.STOP_S + UNDO_S < 30
+    assert slot_assignment.STOP_S + UNDO_S < 30
     assert mp_daemons.UNDO_S <= UNDO_S

@@ -19,13 +19,13 @@ def test_only_instant_failures_in_a_row_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failures", "seats", "pause_s"),
+    ("failures", "workers", "pause_s"),
     [(0, 2, 0), (21, 2, 0), (22, 2, 0.5), (24, 2, 1), (26, 2, 2), (28, 2, 4), (30, 2, 5), (10**6, 2, 5), (67, 48, 0),
      (68, 48, 0.5), (21, 1, 0.5)],
 )  # fmt: skip
-def test_the_pause_grows_to_a_bound(failures: int, seats: int, pause_s: float) -> None:
+def test_the_pause_grows_to_a_bound(failures: int, workers: int, pause_s: float) -> None:
     """A node with many seats has as many failures at the same moment."""
-    assert failing.pause_s(failures, seats) == pause_s
+    assert failing.pause_s(failures, workers) == pause_s
 
 
 @pytest.mark.parametrize(
@@ -47,5 +47,5 @@ def test_the_run_stops_at_that_number() -> None:
 
 
 def test_one_failed_task_is_one() -> None:
-    assert failing.too_much_words(1, 1) == "1 task has failed, and --max-failures 1 stops the run"
-    assert failing.too_much_words(4, 3) == "4 tasks have failed, and --max-failures 3 stops the run"
+    assert failing.too_much_text(1, 1) == "1 task has failed, and --max-failures 1 stops the run"
+    assert failing.too_much_text(4, 3) == "4 tasks have failed, and --max-failures 3 stops the run"

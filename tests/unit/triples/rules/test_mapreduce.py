@@ -206,7 +206,7 @@ def test_numbers_are_whole_and_at_least_one(text: str) -> None:
 
 
 def test_gpus_have_a_name_and_a_count() -> None:
-    assert mapreduce.gpu_words(mapreduce.gpus("volta:2")) == ("volta", 2)
+    assert mapreduce.gpu_text(mapreduce.gpus("volta:2")) == ("volta", 2)
     assert mapreduce.gpus_of("volta:2", 3) == "volta:6"
     assert mapreduce.gpus_of("1", 3) == "3"
     for text in ("volta", "volta:", "volta:0", "a:b:1", ""):
@@ -364,7 +364,7 @@ def test_a_map_that_failed_has_its_failures_said_and_its_own_exit_code(tmp_path:
     ],
 )
 def test_llsubs_sentences_in_this_commands_words(said: str, own: str) -> None:
-    assert own in mapreduce.in_own_words(said)
+    assert own in mapreduce.in_own_options(said)
 
 
 def test_nothing_goes_after_a_failure(tmp_path: Path) -> None:

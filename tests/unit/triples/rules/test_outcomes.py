@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.node.records import Room
 from slurm_share.triples.rules.outcomes import (
-    GPU_MEMORY_WORDS,
+    GPU_MEMORY_MESSAGES,
     Ending,
     asked_mib,
     has_room,
@@ -36,7 +36,7 @@ def test_an_end_has_one_name(ending, expected):
     assert outcome(ending)[0] == expected
 
 
-@pytest.mark.parametrize("words", GPU_MEMORY_WORDS)
+@pytest.mark.parametrize("words", GPU_MEMORY_MESSAGES)
 def test_what_programs_print_when_a_gpu_is_full_is_known(words):
     """Only where the program failed: one that caught the error and went on has done its work."""
     text = b"epoch 1\n" + words + b". Tried to allocate 2.00 GiB\n"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.triples.rules.progress import JobState, Standing, line
+from slurm_share.triples.rules.progress import JobState, TaskCounts, line
 
-HALF = Standing(100, done=40, failed=1, running=8)
+HALF = TaskCounts(100, done=40, failed=1, running=8)
 
 
 @pytest.mark.parametrize(
-    ("standing", "states", "reason", "start", "said"),
+    ("task_counts", "states", "reason", "start", "said"),
     [
         (HALF, "RUNNING", "", "", "40 of 100 done, 1 failed, 8 running, 51 left"),
         (None, "RUNNING", "", "", "job 5: running"),
@@ -31,10 +31,10 @@ HALF = Standing(100, done=40, failed=1, running=8)
     ],
 )  # fmt: skip
 def test_slurm_says_whether_anything_runs(
-    standing: Standing | None, states: str, reason: str, start: str, said: str
+    task_counts: TaskCounts | None, states: str, reason: str, start: str, said: str
 ) -> None:
     state = JobState(job=5, states=tuple(states.split()), reason=reason, start=start)
-    assert line(standing, state, None) == said
+    assert line(task_counts, state, None) == said
 
 
 def test_without_a_word_of_slurms_the_launchers_word_stands() -> None:

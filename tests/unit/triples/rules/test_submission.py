@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from slurm_share.core import gpu_words
+from slurm_share.core import gpu_option
 from slurm_share.core.errors import OptionError, UsageError
 from slurm_share.core.records import ShareRequest
 from slurm_share.slurm.records import NodeKind
@@ -64,13 +64,13 @@ def run(**changes: object) -> Run:
 def test_the_triple_is_the_word_in_brackets_after_the_script(
     words: list[str], script: str | None, triple: Triple | None
 ) -> None:
-    assert submission.split_words(words) == (script, triple)
+    assert submission.split_arguments(words) == (script, triple)
 
 
 @pytest.mark.parametrize("words", [["a.sh", "b"], ["a.sh", "[1,2]", "b"], ["a.sh", "[0,8]"], ["a.sh", "[1,", "8]"]])
 def test_other_words_are_refused(words: list[str]) -> None:
     with pytest.raises(UsageError):
-        submission.split_words(words)
+        submission.split_arguments(words)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,20 @@ def test_other_words_are_refused(words: list[str]) -> None:
     ],
 )
 def test_gpus_are_written_as_type_and_count(text: str, gpus: tuple[tuple[str, int], ...], slurm: str) -> None:
-    assert gpu_words.parse_gpus(text) == gpus
-    assert gpu_words.gres(gpus) == slurm
+    assert gpu_option.parse_gpus(text) == gpus
+    assert gpu_option.gres(gpus) == slurm
 
 
 @pytest.mark.parametrize("text", ["", "volta", "volta:x", "-1", "1,", "gpu:", "a b:1", "12345"])
 def test_other_gpus_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="TYPE:COUNT"):
-        gpu_words.parse_gpus(text)
+        gpu_option.parse_gpus(text)
 
 
 @pytest.mark.parametrize("text", ["0", "volta:0", "gpu:volta:00", "volta:1,0"])
 def test_no_gpu_is_asked_for_by_leaving_the_option_away(text: str) -> None:
     with pytest.raises(UsageError, match="write 1 GPU or more, or leave -g away"):
-        gpu_words.parse_gpus(text)
+        gpu_option.parse_gpus(text)
 
 
 # ---- tasks ----
@@ -439,7 +439,7 @@ def test_what_a_computed_number_assumes_is_said() -> None:
 def words(wishes: Wishes, grant: Grant, *lines: str, plugin: bool = True, share: ShareRequest | None = None) -> str:
     """The scheduler command of [2,8,1]."""
     directives = submission.parse_directives(lines)
-    argv = submission.triple_words(run(share=share), "/home/x/LLSUB.1", wishes, directives, grant, plugin=plugin)
+    argv = submission.triple_argv(run(share=share), "/home/x/LLSUB.1", wishes, directives, grant, plugin=plugin)
     return " ".join(argv)
 
 
@@ -476,7 +476,7 @@ def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> 
 
 
 def test_a_percent_sign_in_the_folders_name_is_no_pattern_to_slurm() -> None:
-    argv = submission.triple_words(run(), "/x/50%j/LLSUB.1", Wishes(), (), Grant(), plugin=False)
+    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", Wishes(), (), Grant(), plugin=False)
     assert "--output=/x/50%%j/LLSUB.1/llsub-triple-mode-launch.log-%j" in argv
 
 

@@ -42,9 +42,9 @@ except LaunchError as error:
     sys.exit(1)
 said = {
     "node": [made.name, made.index, made.count, made.job, made.first_rank, made.last_rank],
-    "slots": [seat.slot for seat in made.seats],
-    "gpus": [seat.place.gpu for seat in made.seats],
-    "seen": [{one.name: one.value for one in seat.environment} for seat in made.seats],
+    "slots": [worker.slot for worker in made.workers],
+    "gpus": [worker.place.gpu for worker in made.workers],
+    "seen": [{one.name: one.value for one in worker.environment} for worker in made.workers],
     "notes": made.notes,
     "daemons": daemons(),
     "leased": leased(),
@@ -55,7 +55,7 @@ print(json.dumps(said))
 """
 
 
-def seats(cluster: Cluster, words: str, *options: str) -> list[dict]:
+def workers(cluster: Cluster, words: str, *options: str) -> list[dict]:
     """What the launcher of each node of a job had, in the order of the nodes."""
     script = (
         f"cat > seats-$SLURM_JOB_ID.py <<'END'\n{PROGRAM}END\n"
@@ -73,7 +73,7 @@ def seats(cluster: Cluster, words: str, *options: str) -> list[dict]:
 
 def test_slots_of_the_plan_are_leased_and_given_back(cluster: Cluster) -> None:
     """[1,5] of eight slots; the plan's daemons are the Prolog's and stay until the job ends."""
-    (made,) = seats(cluster, "[1,5]", "-wn2", "--gres=gpu:2", "--share-gpu=4")
+    (made,) = workers(cluster, "[1,5]", "-wn2", "--gres=gpu:2", "--share-gpu=4")
     assert made["node"][:3] == ["n2", 0, 1]
     assert made["node"][4:] == [0, 4]
     assert (made["slots"], made["gpus"]) == ([0, 1, 2, 3, 4], [0, 1, 0, 1, 0])
@@ -87,13 +87,13 @@ def test_slots_of_the_plan_are_leased_and_given_back(cluster: Cluster) -> None:
 
 def test_more_processes_than_the_plan_has_slots(cluster: Cluster) -> None:
     """The sentence, and nothing leased."""
-    (made,) = seats(cluster, "[1,9]", "-wn2", "--gres=gpu:2", "--share-gpu=4")
+    (made,) = workers(cluster, "[1,9]", "-wn2", "--gres=gpu:2", "--share-gpu=4")
     assert "9 processes are more than 2 GPUs x 4 = 8 slots; write --share-gpu=5" in made["refused"]
 
 
 def test_without_a_plan_the_launcher_deals_and_has_daemons_of_its_own(cluster: Cluster) -> None:
     """A partition that the administrators left alone: in turn, under MPS, no cap; nothing of it stays."""
-    (made,) = seats(cluster, "[1,5,8]", "-wn2", "-pplain", "--gres=gpu:2")
+    (made,) = workers(cluster, "[1,5,8]", "-wn2", "-pplain", "--gres=gpu:2")
     assert (made["slots"], made["gpus"]) == ([None] * 5, [0, 1, 0, 1, 0])
     pipes = {seen["CUDA_VISIBLE_DEVICES"]: seen["CUDA_MPS_PIPE_DIRECTORY"] for seen in made["seen"]}
     assert len(pipes) == len(set(pipes.values())) == 2
@@ -105,7 +105,7 @@ def test_without_a_plan_the_launcher_deals_and_has_daemons_of_its_own(cluster: C
 
 def test_two_nodes_each_with_its_ranks(cluster: Cluster) -> None:
     """n1 has four GPUs, of which the job has two."""
-    first, second = seats(cluster, "[2,2]", "-N2", "-wn1,n2", "-pplain", "--gres=gpu:2")
+    first, second = workers(cluster, "[2,2]", "-N2", "-wn1,n2", "-pplain", "--gres=gpu:2")
     assert (first["node"][0], first["node"][4:]) == ("n1", [0, 1])
     assert (second["node"][0], second["node"][4:]) == ("n2", [2, 3])
     assert (first["gpus"], second["gpus"]) == ([0, 1], [0, 1])
@@ -115,5 +115,5 @@ def test_two_nodes_each_with_its_ranks(cluster: Cluster) -> None:
 
 def test_a_job_without_gpus_sees_none_of_the_nodes(cluster: Cluster) -> None:
     """A CPU triple on a node with two GPUs."""
-    (made,) = seats(cluster, "[1,2]", "-wn2", "-pplain")
+    (made,) = workers(cluster, "[1,2]", "-wn2", "-pplain")
     assert (made["gpus"], made["seen"], made["daemons"]) == ([None, None], [{}, {}], 0)

@@ -1,4 +1,4 @@
-#include "srun_words.h"
+#include "srun_arguments.h"
 
 #include <string.h>
 
@@ -110,7 +110,7 @@ uint32_t ss_tres_per_task_read(const char *value)
 }
 
 /* 2, or 1-2 */
-static void take_nodes(const char *value, struct ss_srun_words *said)
+static void take_nodes(const char *value, struct ss_srun_arguments *said)
 {
 	const char *dash = strchr(value, '-');
 
@@ -119,7 +119,7 @@ static void take_nodes(const char *value, struct ss_srun_words *said)
 		said->says_other_place = true;
 }
 
-static void take(enum meaning meaning, const char *value, struct ss_srun_words *said)
+static void take(enum meaning meaning, const char *value, struct ss_srun_arguments *said)
 {
 	switch (meaning) {
 	case NODES:
@@ -162,9 +162,9 @@ static void take(enum meaning meaning, const char *value, struct ss_srun_words *
 }
 
 /* The words from here on: one option, with its value. Returns how many they are. */
-static size_t read_long(const char *const *words, size_t count, struct ss_srun_words *said)
+static size_t read_long(const char *const *arguments, size_t count, struct ss_srun_arguments *said)
 {
-	const char *name = words[0] + 2;
+	const char *name = arguments[0] + 2;
 	size_t length = strcspn(name, "=");
 	int option = length > 0 ? find_name(name, length) : -1;
 
@@ -178,34 +178,34 @@ static size_t read_long(const char *const *words, size_t count, struct ss_srun_w
 		take(options[option].meaning, "", said);
 		return 1;
 	}
-	take(options[option].meaning, count > 1 ? words[1] : "", said);
+	take(options[option].meaning, count > 1 ? arguments[1] : "", said);
 	return 2;
 }
 
-static size_t read_short(const char *const *words, size_t count, struct ss_srun_words *said)
+static size_t read_short(const char *const *arguments, size_t count, struct ss_srun_arguments *said)
 {
-	for (const char *letter = words[0] + 1; *letter != '\0'; letter++) {
+	for (const char *letter = arguments[0] + 1; *letter != '\0'; letter++) {
 		if (strchr(flags, *letter) != NULL)
 			continue;
 		bool is_tight = strchr(tight, *letter) != NULL;
 		bool is_apart = !is_tight && letter[1] == '\0';
 		int option = find_letter(*letter);
 		if (option >= 0)
-			take(options[option].meaning, !is_apart ? letter + 1 : count > 1 ? words[1] : "", said);
+			take(options[option].meaning, !is_apart ? letter + 1 : count > 1 ? arguments[1] : "", said);
 		return is_apart ? 2 : 1;
 	}
 	return 1;
 }
 
-void ss_srun_words_read(const char *const *words, size_t count, struct ss_srun_words *said)
+void ss_srun_arguments_read(const char *const *arguments, size_t count, struct ss_srun_arguments *said)
 {
-	*said = (struct ss_srun_words){ 0 };
+	*said = (struct ss_srun_arguments){ 0 };
 	for (size_t at = 0; at < count;) {
-		const char *word = words[at];
-		if (strncmp(word, "--", 2) == 0)
-			at += read_long(words + at, count - at, said);
-		else if (word[0] == '-' && word[1] != '\0')
-			at += read_short(words + at, count - at, said);
+		const char *argument = arguments[at];
+		if (strncmp(argument, "--", 2) == 0)
+			at += read_long(arguments + at, count - at, said);
+		else if (argument[0] == '-' && argument[1] != '\0')
+			at += read_short(arguments + at, count - at, said);
 		else
 			at++; /* the value of a long option that we do not know */
 	}

@@ -1,4 +1,4 @@
-#include "last_word.h"
+#include "exit_message.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,22 +24,22 @@ static void close_one(int *fd)
 	*fd = -1;
 }
 
-void ss_last_word_open(struct ss_last_word *word)
+void ss_exit_message_open(struct ss_exit_message *sockets)
 {
 	int pair[2];
 
-	*word = SS_NO_LAST_WORD;
+	*sockets = SS_NO_EXIT_MESSAGE;
 	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0)
-		*word = (struct ss_last_word){ .to_parent = pair[0], .from_task = pair[1] };
+		*sockets = (struct ss_exit_message){ .to_parent = pair[0], .from_task = pair[1] };
 }
 
-void ss_last_word_close(struct ss_last_word *word)
+void ss_exit_message_close(struct ss_exit_message *sockets)
 {
-	close_one(&word->to_parent);
-	close_one(&word->from_task);
+	close_one(&sockets->to_parent);
+	close_one(&sockets->from_task);
 }
 
-void ss_last_word_send(struct ss_last_word *word)
+void ss_exit_message_send(struct ss_exit_message *sockets)
 {
 	union control control = { .room = { 0 } };
 	char byte = 0;
@@ -53,12 +53,12 @@ void ss_last_word_send(struct ss_last_word *word)
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	if (word->to_parent >= 0)
-		(void)sendmsg(word->to_parent, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	ss_last_word_close(word);
+	if (sockets->to_parent >= 0)
+		(void)sendmsg(sockets->to_parent, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ss_exit_message_close(sockets);
 }
 
-static int receive(const struct ss_last_word *word)
+static int receive(const struct ss_exit_message *sockets)
 {
 	union control control;
 	char byte;
@@ -67,7 +67,7 @@ static int receive(const struct ss_last_word *word)
 				  .msg_controllen = sizeof control.room };
 	int fd = -1;
 
-	if (word->from_task < 0 || recvmsg(word->from_task, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+	if (sockets->from_task < 0 || recvmsg(sockets->from_task, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
 		return -1;
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
@@ -111,12 +111,12 @@ static void write_quietly(int fd, const char *text, size_t length)
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void ss_last_word_say(struct ss_last_word *word, const char *sentence)
+void ss_exit_message_log(struct ss_exit_message *sockets, const char *sentence)
 {
 	char line[256];
-	int fd = receive(word);
+	int fd = receive(sockets);
 
-	ss_last_word_close(word);
+	ss_exit_message_close(sockets);
 	if (fd < 0)
 		return;
 	int length = snprintf(line, sizeof line, "slurm-share: %s\n", sentence);

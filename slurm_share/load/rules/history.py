@@ -22,7 +22,7 @@ class Held(Struct, frozen=True):
     sm_at: float = -1e9
 
 
-class ProcessPast(Struct, frozen=True):
+class ProcessHistory(Struct, frozen=True):
     """A process as it was last seen."""
 
     start_ticks: int
@@ -31,7 +31,7 @@ class ProcessPast(Struct, frozen=True):
     gpus: dict[str, Held] = {}
 
 
-class JobPast(Struct, frozen=True, kw_only=True):
+class JobHistory(Struct, frozen=True, kw_only=True):
     """A job, as long as it is on this node."""
 
     uid: int
@@ -46,7 +46,7 @@ class JobPast(Struct, frozen=True, kw_only=True):
     """Of one task's processes on GPUs."""
     host_mean_mib: int | None = None
     """The highest mean of the job's memory over its tasks, while the most of them were there."""
-    seats: tuple[str, ...] = ()
+    task_keys: tuple[str, ...] = field(default=(), name="seats")
     """The latest tasks, so that one that comes again is no other."""
     measured: int = 0
     at_once: int = 0
@@ -64,37 +64,37 @@ class Stay(Struct, frozen=True):
     """When last."""
 
 
-class GpuPast(GpuWindows[Series], frozen=True, kw_only=True, omit_defaults=True):
+class GpuHistory(GpuWindows[Series], frozen=True, kw_only=True, omit_defaults=True):
     """The load of a GPU over the last minutes."""
 
     stays: dict[int, Stay] = field(default_factory=dict)
     """By uid: who is on it, or was the last."""
 
 
-class Past(Struct, frozen=True, kw_only=True):
-    """What a sampler knows. The first one is `Past()`."""
+class NodeHistory(Struct, frozen=True, kw_only=True):
+    """What a sampler knows. The first one is `NodeHistory()`."""
 
     version: int = VERSION
     boot_id: str = ""
     at: float | None = None
     busy_s: float | None = None
     measured_s: float = 0.0
-    gpus: dict[str, GpuPast] = {}
-    processes: dict[int, ProcessPast] = {}
-    jobs: dict[int, JobPast] = {}
+    gpus: dict[str, GpuHistory] = {}
+    processes: dict[int, ProcessHistory] = {}
+    jobs: dict[int, JobHistory] = {}
 
 
-def render(past: Past) -> bytes:
+def render(history: NodeHistory) -> bytes:
     """The past as JSON."""
-    return msgspec.json.encode(past)
+    return msgspec.json.encode(history)
 
 
-def recall(data: bytes, boot_id: str) -> Past | None:
+def recall(data: bytes, boot_id: str) -> NodeHistory | None:
     """A past that was rendered; None: during another boot. Raises StateError for what is none."""
     try:
-        past = msgspec.json.decode(data, type=Past)
+        history = msgspec.json.decode(data, type=NodeHistory)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StateError(ORIGIN, f"not what a sampler writes down: {error}") from error
-    if past.version != VERSION:
-        raise StateError(ORIGIN, f"written by another release (form {past.version}; this one knows {VERSION})")
-    return past if past.boot_id == boot_id else None
+    if history.version != VERSION:
+        raise StateError(ORIGIN, f"written by another release (form {history.version}; this one knows {VERSION})")
+    return history if history.boot_id == boot_id else None

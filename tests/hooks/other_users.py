@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def started() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def processes_of_users() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts a process of a user that would sleep for ever, with a job's number in its environment, or none; at the end
     all of them are gone."""
     children: list[subprocess.Popen[bytes]] = []

@@ -70,7 +70,7 @@ def judge(
 def _never_known(one: Submission, evidence: Evidence, found: Judgement) -> None:
     if not one.is_taken:
         found.counts["not taken by sbatch"] += 1
-    elif evidence.forgot(one.job, one.at - ROUND_S):
+    elif evidence.lost_runs(one.job, one.at - ROUND_S):
         found.counts["forgotten by a killed slurmctld"] += 1
     else:
         found.lost += 1
@@ -154,7 +154,7 @@ def cause(
         return "cancel"
     fitting = [d for d in done if explains(d, case, evidence)]
     nearest = min(fitting, key=lambda d: abs(d.ended - record.end), default=None)
-    return None if nearest is None else nearest.event.deed
+    return None if nearest is None else nearest.event.action
 
 
 def jobs_in_question(
@@ -194,7 +194,7 @@ def _judge_runs(who: str, job: int, lines: Sequence[Line], evidence: Evidence, f
         doubled = [f"{word} {what}".strip() for word, what in twice]
         at = [[line.at for line in mine if (line.word, line.what) == one] for one in twice]
         if all(
-            evidence.allotted(job, min(some), max(some)) or evidence.forgot_run(job, min(some), max(some))
+            evidence.allotted(job, min(some), max(some)) or evidence.has_lost_run(job, min(some), max(some))
             for some in at
         ):
             found.counts["run again by a slurmctld that had forgotten the run"] += 1
@@ -238,7 +238,7 @@ def _runs(lines: Sequence[Line]) -> list[list[Line]]:
 def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: Judgement) -> None:
     """Nothing of a job is left on a node when it has ended there, before any other job comes: unless one of the node's
     hooks was killed, which is the next hook's to make good. `left`: what is left, by node."""
-    killed = {one.event.actor for one in done if one.event.deed == "kill_hook" and one.said != "there was none"}
+    killed = {one.event.actor for one in done if one.event.action == "kill_hook" and one.said != "there was none"}
     for node, some in left.items():
         if some and node in killed:
             found.counts["nodes with something left, since a hook was killed, before their next shared job"] += 1
@@ -251,7 +251,7 @@ def judge_left(left: Mapping[str, Sequence[str]], done: Iterable[Done], found: J
 
 def _while_full(node: str, done: Sequence[Done], evidence: Evidence) -> list[float]:
     """When a node's Prolog drained it for its state, while that was full."""
-    fills = [one for one in done if one.event.deed == "fill_state" and one.event.actor == node]
+    fills = [one for one in done if one.event.action == "fill_state" and one.event.actor == node]
     return [
         at for at in evidence.unwritable(node) if any(one.began - ROUND_S <= at <= one.ended + ROUND_S for one in fills)
     ]

@@ -63,7 +63,7 @@ class Chaos:
 
     # ---- trouble ----
 
-    def trouble(self) -> None:
+    def run_events(self) -> None:
         """Every actor goes through what is his, each at its time."""
         for user in plan.USERS:
             folder = f"mkdir -p {jobs.FOLDER} && cat >{jobs.FOLDER}/task && chmod +x {jobs.FOLDER}/task"
@@ -85,34 +85,34 @@ class Chaos:
             except ClusterError as error:
                 said = f"did not work: ... {' '.join(str(error).split())[-200:]}"
             self.done.append(Done(event, began, time.time(), said))
-            self._say(f"{began - self._begin:7.1f} s  {actor:5} {event.deed}: {said}")
+            self._say(f"{began - self._begin:7.1f} s  {actor:5} {event.action}: {said}")
 
     def _do(self, event: plan.Event, tag: str) -> str:
         if event.actor not in plan.USERS:
-            return hosts.DEEDS[event.deed](self.cluster, event.actor, event.lasts_s)
-        if event.deed in plan.ANNOYANCES:
-            return self._annoy(event)
+            return hosts.ACTIONS[event.action](self.cluster, event.actor, event.lasts_s)
+        if event.action in plan.USER_ACTIONS:
+            return self._act_on_job(event)
         return self._submit(event, tag)
 
     def _submit(self, event: plan.Event, tag: str) -> str:
         user, at = event.actor, time.time()
-        if event.deed == "salloc":
+        if event.action == "salloc":
             thread = threading.Thread(target=self._allocate, args=(event, tag))
             self._allocations.append(thread)
             thread.start()
             return f"salloc {tag}"
         try:
-            if event.deed == "triple":
+            if event.action == "triple":
                 said = self.cluster.as_user(user, jobs.triple_argv(tag, event.lasts_s), timeout=60, check=True)
                 number = _job_number(said.stdout)
             else:
-                kind = jobs.KINDS[event.deed]
+                kind = jobs.KINDS[event.action]
                 options = jobs.sbatch_options(kind, tag, requeue=event.which < 0.8)
                 number = self.cluster.sbatch(user, jobs.script(kind, tag, event.lasts_s), *options)
         except (CommandFailed, NotDone):
-            self.submissions.append(Submission(tag, user, event.deed, at, is_taken=False))
+            self.submissions.append(Submission(tag, user, event.action, at, is_taken=False))
             raise
-        self.submissions.append(Submission(tag, user, event.deed, at, is_taken=True, job=number))
+        self.submissions.append(Submission(tag, user, event.action, at, is_taken=True, job=number))
         return f"{tag} is {number}"
 
     def _allocate(self, event: plan.Event, tag: str) -> None:
@@ -126,16 +126,16 @@ class Chaos:
         except NotDone:
             self._say(f"{time.time() - self._begin:7.1f} s  {event.actor:5} salloc {tag} did not come back")
 
-    def _annoy(self, event: plan.Event) -> str:
+    def _act_on_job(self, event: plan.Event) -> str:
         """Cancel or requeue a running job of one's own."""
         said = self.cluster.as_user(event.actor, ["squeue", "--me", "-h", "-tR", "-o%A"], timeout=30).stdout
         running = sorted(said.split(), key=int)
         if not running:
             return "no job is running"
         job = running[int(event.which * len(running))]
-        argv = ["scancel", job] if event.deed == "cancel" else ["scontrol", "requeue", job]
+        argv = ["scancel", job] if event.action == "cancel" else ["scontrol", "requeue", job]
         self.cluster.as_user(event.actor, argv, timeout=30, check=True)
-        return f"cancelled {job}" if event.deed == "cancel" else f"requeued {job}"
+        return f"cancelled {job}" if event.action == "cancel" else f"requeued {job}"
 
     # ---- calm ----
 
@@ -146,14 +146,14 @@ class Chaos:
             thread.join()
         _until(self._is_empty, CALM_S)
         _until(self._is_idle, CALM_S / 2)
-        self.left = self._look()
+        self.left = self._read_nodes()
         if any(self.left.values()):
             # Slurm ran no Epilog there, or it was killed: what it skipped is the next shared job's Prolog's to do.
             for node in self.cluster.compute_nodes:
                 job = self.cluster.sbatch("bob", "true", "--share-gpu=1", f"-w{node}", "--mem=100")
                 self.cluster.wait(job, CALM_S)
             self.cluster.settle()
-        self.remains = self._look()
+        self.remains = self._read_nodes()
 
     def _is_empty(self) -> bool:
         try:
@@ -165,7 +165,7 @@ class Chaos:
         states = self.cluster.status().nodes
         return len(states) == len(self.cluster.compute_nodes) and set(states.values()) <= {"idle", "planned"}
 
-    def _look(self) -> dict[str, list[str]]:
+    def _read_nodes(self) -> dict[str, list[str]]:
         return {name: Node(self.cluster, name).remains() for name in self.cluster.compute_nodes}
 
     def _read(self, host: str, path: str) -> str:
@@ -240,8 +240,8 @@ def run(
     """A cluster of its own, all of it, and the verdict."""
     with Cluster.up(name, slurm, nodes=nodes, slurm_conf_extra=CONF) as cluster:
         chaos = Chaos(cluster, seed, seconds, say)
-        with chaos.operator.at_work():
-            chaos.trouble()
+        with chaos.operator.watching():
+            chaos.run_events()
             say("calm")
             chaos.calm()
         found = chaos.judge()

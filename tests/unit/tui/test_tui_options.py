@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from slurm_share_tui import main, words
-from slurm_share_tui.words import as_llload, parser, understood
+from slurm_share_tui import main, options
+from slurm_share_tui.options import as_llload, parser, understood
 
 from slurm_share.cli import llload
 from slurm_share.core.errors import UsageError
@@ -121,7 +121,7 @@ def test_a_user_without_a_name_is_no_user_of_the_demonstration() -> None:
 
 def test_every_view_has_its_like_in_llload():
     """Words that llload takes."""
-    for view in words.VIEWS:
+    for view in options.VIEWS:
         llload.understood(llload.parser().parse_args(as_llload(parser().parse_args(["--view", view]))))
 
 

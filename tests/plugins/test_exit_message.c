@@ -9,16 +9,16 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "last_word.h"
+#include "exit_message.h"
 
 /* A shell whose stderr is `fd`; it writes `text` there, if it lives to send it. */
-static void run_shell(struct ss_last_word *word, int fd, const char *text)
+static void run_shell(struct ss_exit_message *sockets, int fd, const char *text)
 {
 	pid_t pid = fork();
 	if (pid == 0) {
 		if (dup2(fd, STDERR_FILENO) < 0)
 			_exit(1);
-		ss_last_word_send(word);
+		ss_exit_message_send(sockets);
 		_exit(write(STDERR_FILENO, text, strlen(text)) < 0);
 	}
 	(void)waitpid(pid, NULL, 0);
@@ -26,18 +26,18 @@ static void run_shell(struct ss_last_word *word, int fd, const char *text)
 
 static void it_stands_behind_what_the_job_wrote(void)
 {
-	char path[] = "/tmp/test_last_word.XXXXXX", text[256] = "";
-	struct ss_last_word word;
+	char path[] = "/tmp/test_exit_message.XXXXXX", text[256] = "";
+	struct ss_exit_message sockets;
 	int fd = mkstemp(path);
 
-	ss_last_word_open(&word);
-	CHECK("open", word.from_task >= 0 && word.to_parent >= 0);
-	run_shell(&word, fd, "output\n");
-	ss_last_word_say(&word, "1 of 8 slots used");
+	ss_exit_message_open(&sockets);
+	CHECK("open", sockets.from_task >= 0 && sockets.to_parent >= 0);
+	run_shell(&sockets, fd, "output\n");
+	ss_exit_message_log(&sockets, "1 of 8 slots used");
 	CHECK("read", pread(fd, text, sizeof text - 1, 0) > 0);
 	CHECK(text, strcmp(text, "output\nslurm-share: 1 of 8 slots used\n") == 0);
-	CHECK("closed", word.from_task == -1 && word.to_parent == -1);
-	ss_last_word_say(&word, "twice");
+	CHECK("closed", sockets.from_task == -1 && sockets.to_parent == -1);
+	ss_exit_message_log(&sockets, "twice");
 	CHECK("once", lseek(fd, 0, SEEK_END) == (off_t)strlen(text));
 	close(fd);
 	(void)remove(path);
@@ -46,14 +46,14 @@ static void it_stands_behind_what_the_job_wrote(void)
 static void a_pipe_gets_it_where_there_is_room(void)
 {
 	char text[256] = "", filler[4096];
-	struct ss_last_word word;
+	struct ss_exit_message sockets;
 	int pipes[2];
 
 	if (pipe2(pipes, O_CLOEXEC) != 0)
 		abort();
-	ss_last_word_open(&word);
-	run_shell(&word, pipes[1], "output\n");
-	ss_last_word_say(&word, "x");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, pipes[1], "output\n");
+	ss_exit_message_log(&sockets, "x");
 	CHECK("read", read(pipes[0], text, sizeof text - 1) > 0);
 	CHECK(text, strcmp(text, "output\nslurm-share: x\n") == 0);
 	CHECK("the job's own end still waits", (fcntl(pipes[1], F_GETFL) & O_NONBLOCK) == 0);
@@ -62,29 +62,29 @@ static void a_pipe_gets_it_where_there_is_room(void)
 	while (write(pipes[1], filler, sizeof filler) > 0)
 		;
 	(void)fcntl(pipes[1], F_SETFL, 0);
-	ss_last_word_open(&word);
-	run_shell(&word, pipes[1], "");
-	ss_last_word_say(&word, "x"); /* full: lost, not waited for */
-	ss_last_word_open(&word);
-	run_shell(&word, pipes[1], "");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, pipes[1], "");
+	ss_exit_message_log(&sockets, "x"); /* full: lost, not waited for */
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, pipes[1], "");
 	close(pipes[0]);
-	ss_last_word_say(&word, "x"); /* nobody reads: lost, and no SIGPIPE */
+	ss_exit_message_log(&sockets, "x"); /* nobody reads: lost, and no SIGPIPE */
 	close(pipes[1]);
 	checked++;
 }
 
 static void closed_unsaid_it_keeps_nobody_waiting(void)
 {
-	struct ss_last_word word;
+	struct ss_exit_message sockets;
 	char byte;
 	int pipes[2];
 
 	if (pipe2(pipes, O_CLOEXEC) != 0)
 		abort();
-	ss_last_word_open(&word);
-	run_shell(&word, pipes[1], "");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, pipes[1], "");
 	close(pipes[1]);
-	ss_last_word_close(&word);
+	ss_exit_message_close(&sockets);
 	CHECK("the reader sees the end", read(pipes[0], &byte, 1) == 0);
 	close(pipes[0]);
 }
@@ -92,7 +92,7 @@ static void closed_unsaid_it_keeps_nobody_waiting(void)
 static void a_terminal_gets_it(void)
 {
 	char text[256] = "";
-	struct ss_last_word word;
+	struct ss_exit_message sockets;
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 
 	if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
@@ -100,9 +100,9 @@ static void a_terminal_gets_it(void)
 		return;
 	}
 	int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
-	ss_last_word_open(&word);
-	run_shell(&word, terminal, "");
-	ss_last_word_say(&word, "x");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, terminal, "");
+	ss_exit_message_log(&sockets, "x");
 	CHECK("read", read(master, text, sizeof text - 1) > 0);
 	CHECK(text, strcmp(text, "slurm-share: x\r\n") == 0);
 	close(terminal);
@@ -119,31 +119,31 @@ static int open_files(void)
 
 static void where_it_cannot_be_said_nothing_happens(void)
 {
-	struct ss_last_word word = SS_NO_LAST_WORD;
+	struct ss_exit_message sockets = SS_NO_EXIT_MESSAGE;
 	struct rlimit limit, none = { 0, 0 };
-	char path[] = "/tmp/test_last_word.XXXXXX";
+	char path[] = "/tmp/test_exit_message.XXXXXX";
 
-	ss_last_word_say(&word, "x");
-	ss_last_word_close(&word);
-	ss_last_word_open(&word);
-	ss_last_word_say(&word, "the shell died before it had sent anything");
+	ss_exit_message_log(&sockets, "x");
+	ss_exit_message_close(&sockets);
+	ss_exit_message_open(&sockets);
+	ss_exit_message_log(&sockets, "the shell died before it had sent anything");
 	int odd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	ss_last_word_open(&word);
-	run_shell(&word, odd, "");
-	ss_last_word_say(&word, "x");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, odd, "");
+	ss_exit_message_log(&sockets, "x");
 	close(odd);
 	odd = open("/dev/full", O_WRONLY | O_CLOEXEC);
-	ss_last_word_open(&word);
-	run_shell(&word, odd, "");
-	ss_last_word_say(&word, "x");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, odd, "");
+	ss_exit_message_log(&sockets, "x");
 	close(odd);
 	odd = mkstemp(path);
-	ss_last_word_open(&word);
-	run_shell(&word, odd, "");
+	ss_exit_message_open(&sockets);
+	run_shell(&sockets, odd, "");
 	(void)getrlimit(RLIMIT_FSIZE, &limit);
 	none.rlim_max = limit.rlim_max;
 	(void)setrlimit(RLIMIT_FSIZE, &none);
-	ss_last_word_say(&word, "x"); /* SIGXFSZ would end us */
+	ss_exit_message_log(&sockets, "x"); /* SIGXFSZ would end us */
 	(void)setrlimit(RLIMIT_FSIZE, &limit);
 	close(odd);
 	(void)remove(path);

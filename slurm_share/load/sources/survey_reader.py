@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from ...core import nodelist
-from ...core.background import Beside
+from ...core.background import BackgroundCall
 from ...core.errors import CommandError, SlurmShareError, UsageError, shown
 from ...core.process import Deadline
 from ...core.settings import Settings
-from ...core.text import natural, span_words
+from ...core.text import natural, span_text
 from ...node import processes
 from ...slurm import jobs as slurm_jobs
 from ...slurm import nodes as slurm_nodes
@@ -76,7 +76,7 @@ class _Part(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-class Surveyor:
+class SurveyReader:
     """One view of some nodes. Made once, asked from one thread, closed at the end; `source` is closed with it.
 
     `user`: whose nodes, by name; `everybody`: all nodes that have GPUs or jobs, an operator's view. `nodes`, `jobs`:
@@ -111,12 +111,12 @@ class Surveyor:
         self._waiting = waiting and (not self._named or bool(self._jobs)) and not self._is_local
         self._refresh_s = refresh_s
         self._clock = clock
-        self._asking: Beside[Facts] | None = None
+        self._asking: BackgroundCall[Facts] | None = None
         self._facts: Facts | None = None
         self._asked_at = 0.0
         self._facts_at = 0.0
         """When the facts that we have were asked for, on our clock."""
-        self._trouble = ""
+        self._slurm_problem = ""
         self._wanted = self._awaited = False
         """Whether somebody waits for the next question, for the one that is going on."""
         self._hurries_until = -math.inf
@@ -125,7 +125,7 @@ class Surveyor:
         self._part: _Part | None = None
         self._check_rights()
 
-    def look(self, timeout_s: float) -> Survey:
+    def read(self, timeout_s: float) -> Survey:
         """All of it, after at most about `timeout_s`.
 
         Raises UsageError for what the caller may not see or what is not there at the first look, CommandError where
@@ -139,7 +139,7 @@ class Surveyor:
                 self._check_there(part)
             self._part = part
         answer = self._snapshots(self._part, until)
-        return self._survey(self._part, answer)
+        return self._make_survey(self._part, answer)
 
     def ask_again(self) -> None:
         """Somebody wants to know, or has changed something: the next look asks Slurm as well, and waits a little for
@@ -174,11 +174,11 @@ class Surveyor:
             else []
         )
         if missing:
-            whose = "running" if self._everybody else f"a running job of {shown(self._user)}"
-            whose += " or a waiting one" if self._waiting and not self._everybody else ""
-            whose += " or waiting" if self._waiting and self._everybody else ""
-            word = f"job {missing[0]} is" if len(missing) == 1 else f"jobs {', '.join(missing)} are"
-            raise UsageError(f"{word} not {whose}; see llstat")
+            state = "running" if self._everybody else f"a running job of {shown(self._user)}"
+            state += " or a waiting one" if self._waiting and not self._everybody else ""
+            state += " or waiting" if self._waiting and self._everybody else ""
+            subject = f"job {missing[0]} is" if len(missing) == 1 else f"jobs {', '.join(missing)} are"
+            raise UsageError(f"{subject} not {state}; see llstat")
         if facts is None or not self._named:
             return
         unknown = [
@@ -200,7 +200,7 @@ class Surveyor:
         if self._asking is None and (self._facts is None or now - self._asked_at >= self._pause_s):
             self._asked_at = now
             self._awaited, self._wanted = self._wanted, False
-            self._asking = Beside(self._question())
+            self._asking = BackgroundCall(self._question())
             if self._facts is None:
                 self._source.get_ready(self._asks_for_all, until.left())
         if self._asking is not None:
@@ -211,7 +211,7 @@ class Surveyor:
                 asking, self._asking = self._asking, None
                 self._take(asking)
             elif self._facts is None:
-                self._trouble = "no answer yet"
+                self._slurm_problem = "no answer yet"
         if self._facts is None and not self._is_local:
             raise SlurmShareError("Slurm does not answer, and without it nobody knows where your jobs run")
         return self._facts
@@ -229,21 +229,23 @@ class Surveyor:
     @property
     def _pause_s(self) -> float:
         usual_s = self._refresh_s
-        if self._trouble or self._clock() < self._hurries_until:
+        if self._slurm_problem or self._clock() < self._hurries_until:
             usual_s = min(RETRY_S, usual_s)
         return min(AGAIN_S, usual_s) if self._wanted else usual_s
 
-    def _take(self, asking: Beside[Facts]) -> None:
+    def _take(self, asking: BackgroundCall[Facts]) -> None:
         try:
-            self._facts, self._facts_at, self._trouble = asking.answer(), self._asked_at, ""
+            self._facts, self._facts_at, self._slurm_problem = asking.answer(), self._asked_at, ""
         except SlurmShareError as error:
-            self._trouble = str(error)
+            self._slurm_problem = str(error)
             if self._facts is None and not self._is_local:
                 raise
         except Exception as error:  # a fault of ours, and no reason to lose what is on the screen
-            self._trouble = f"a fault of slurm-share: {error!r}"
+            self._slurm_problem = f"a fault of slurm-share: {error!r}"
             if self._facts is None and not self._is_local:
-                raise SlurmShareError(f"Slurm's answer was not understood ({shown(self._trouble, 160)})") from error
+                raise SlurmShareError(
+                    f"Slurm's answer was not understood ({shown(self._slurm_problem, 160)})"
+                ) from error
 
     def _question(self) -> Callable[[], Facts]:
         wanted = nodelist.fold(self._named) if self._named else ""
@@ -257,8 +259,10 @@ class Surveyor:
         def ask() -> Facts:
             taken = time.time()
             # Commands side by side: none needs another's answer, but where the nodes are those of the jobs.
-            asked = Beside(lambda: _read_nodes(wanted)) if everybody or wanted else None
-            places = Beside(lambda: slurm_jobs.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
+            asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
+            places = (
+                BackgroundCall(lambda: slurm_jobs.read_places(PLACED, timeout_s=SLURM_TIMEOUT_S)) if lines else None
+            )
             queue = _read_queue_with_waiting if waits else _read_queue
             cluster, jobs, more = queue(users)
             if places is not None:
@@ -320,7 +324,7 @@ class Surveyor:
         user = "" if self._everybody else self._user
         asked = tuple(node for node in part.nodes if node not in part.down)
         question = Asked(nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details)
-        answer = self._source.look(question, until.left())
+        answer = self._source.read(question, until.left())
         if self._source.name == "srun":
             # A job may have ended or lost a node, which Slurm knows better than a step that says nothing.
             if answer.silent.keys() - self._silent:
@@ -328,15 +332,15 @@ class Surveyor:
             self._silent = frozenset(answer.silent)
         return Answer(snapshots=answer.snapshots, silent={**answer.silent, **part.down}, notes=answer.notes)
 
-    def _survey(self, part: _Part, answer: Answer) -> Survey:
+    def _make_survey(self, part: _Part, answer: Answer) -> Survey:
         facts = part.facts
         notes = [*answer.notes, *part.notes]
         age = self._clock() - self._facts_at
-        if self._trouble and (facts is None or age > self._refresh_s):
-            last = "" if facts is None else f"; its figures are {span_words(age)} old"
-            notes.append(f"Slurm does not answer ({shown(self._trouble, 160)}){last}")
+        if self._slurm_problem and (facts is None or age > self._refresh_s):
+            last = "" if facts is None else f"; its figures are {span_text(age)} old"
+            notes.append(f"Slurm does not answer ({shown(self._slurm_problem, 160)}){last}")
         elif facts is not None and age > max(OLD_S, 1.5 * self._refresh_s):
-            notes.append(f"Slurm's figures are {span_words(age)} old")
+            notes.append(f"Slurm's figures are {span_text(age)} old")
         return Survey(
             taken=time.time(),
             cluster=facts.cluster.cluster if facts is not None else "",
@@ -364,7 +368,7 @@ def _read_queue_with_waiting(users: Sequence[str]) -> tuple[ClusterName | None, 
         cluster, jobs = slurm_jobs.read_queue(users=users, states=(*PLACED, WAITING), timeout_s=SLURM_TIMEOUT_S)
         return cluster, jobs, 0
     first = numbers[:WAITING_MOST]
-    asked = Beside(lambda: slurm_jobs.read_queue(jobs=first, states=(WAITING,), timeout_s=SLURM_TIMEOUT_S))
+    asked = BackgroundCall(lambda: slurm_jobs.read_queue(jobs=first, states=(WAITING,), timeout_s=SLURM_TIMEOUT_S))
     cluster, jobs, _ = _read_queue(users)
     return cluster, (*jobs, *asked.answer()[1]), len(numbers) - len(first)
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ss_srun_words {
+struct ss_srun_arguments {
 	bool says_no_gpus;     /* --gres=none, --gpus=0 */
 	bool overlaps;         /* --overlap */
 	bool is_immediate;     /* --immediate */
@@ -24,7 +24,7 @@ struct ss_srun_words {
 };
 
 /* `words` are those between "srun" and the program, as getopt(3) has told them apart. `said` points into them. */
-void ss_srun_words_read(const char *const *words, size_t count, struct ss_srun_words *said);
+void ss_srun_arguments_read(const char *const *arguments, size_t count, struct ss_srun_arguments *said);
 
 /* The GPUs in a value of --gpus-per-task ("2", "a100:2", several with commas) and of --tres-per-task ("cpu=2,gres/gpu:a100:2").
  * 0: none, or not understood; NULL is none. */

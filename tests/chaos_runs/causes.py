@@ -130,16 +130,16 @@ def explains(done: Done, case: Case, evidence: Evidence) -> bool:
     """Whether this deed can have brought the job to its end."""
     if done.said == "there was none" or (done.event.actor != "ctl" and done.event.actor not in case.nodes):
         return False
-    deed = done.event.deed
-    if deed == "kill_task":
+    action = done.event.action
+    if action == "kill_task":
         return _is_own_task(done, case)
-    if deed == "kill_hook":
+    if action == "kill_hook":
         return _is_own_hook(done, case, evidence)
-    if deed in SLURMS_OWN and _gave_up_the_neighbour(done, case, evidence):
+    if action in SLURMS_OWN and _gave_up_the_neighbour(done, case, evidence):
         return True
-    if deed == "kill_slurmctld" and _was_known_otherwise(done, case, evidence):
+    if action == "kill_slurmctld" and _was_known_otherwise(done, case, evidence):
         return True
-    return any(_fits(one, done, case, evidence) for one in EFFECTS.get(deed, ()))
+    return any(_fits(one, done, case, evidence) for one in EFFECTS.get(action, ()))
 
 
 def _fits(effect: Effect, done: Done, case: Case, evidence: Evidence) -> bool:
@@ -166,7 +166,7 @@ def _over(done: Done, case: Case, evidence: Evidence) -> float:
 def is_cancelled(done: Done, case: Case, evidence: Evidence) -> bool:
     """Whether its user's command brought slurmctld to cancel it, or its array; whatever the command itself said, which
     may have lost its connection."""
-    if done.event.deed != "cancel" or done.event.actor != case.user or case.state != "CANCELLED":
+    if done.event.action != "cancel" or done.event.actor != case.user or case.state != "CANCELLED":
         return False
     begin, end = done.began - ROUND_S, done.ended + ROUND_S
     said = [*evidence.about(case.job, begin, end), *evidence.about(case.array, begin, end)]
@@ -195,7 +195,7 @@ def _is_own_hook(done: Done, case: Case, evidence: Evidence) -> bool:
 
 def job_of_hook(done: Done) -> int:
     """The job whose Prolog or Epilog it killed; 0: of none."""
-    killed = _KILLED.match(done.said) if done.event.deed == "kill_hook" else None
+    killed = _KILLED.match(done.said) if done.event.action == "kill_hook" else None
     return int(killed[3] or 0) if killed is not None else 0
 
 

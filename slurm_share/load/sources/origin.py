@@ -29,10 +29,10 @@ MOST_TIME_S = 1e11
 """Unix time of a year that a calendar has."""
 
 
-class Looker(Protocol):
+class SurveySource(Protocol):
     """Whatever can be looked at again and again."""
 
-    def look(self, timeout_s: float) -> Survey:
+    def read(self, timeout_s: float) -> Survey:
         """What there is now."""
         ...
 
@@ -67,7 +67,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     """Between two looks; None: there will be one, which of a recording is its last."""
 
 
-def open_looker(origin: Origin, settings: Settings) -> Looker:
+def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
     """What will be asked; only the source that is wanted is imported. Raises UsageError, StateError."""
     if origin.demo:
         from .demo import Demo
@@ -92,10 +92,10 @@ def open_looker(origin: Origin, settings: Settings) -> Looker:
         elif origin.interval_s is None:
             replay.seek(replay.last)
         return replay
-    from . import surveys
+    from . import survey_reader
 
-    return surveys.Surveyor(
-        surveys.open_source(origin.source or settings.load_source, settings, interval_s=origin.interval_s),
+    return survey_reader.SurveyReader(
+        survey_reader.open_source(origin.source or settings.load_source, settings, interval_s=origin.interval_s),
         user=origin.user,
         everybody=origin.everybody,
         nodes=origin.nodes,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from slurm_share.core import version
 from slurm_share.core.errors import UsageError
 from slurm_share.load import options
-from slurm_share.load.sources.opening import DEMO_NODES, Origin, moment
+from slurm_share.load.sources.origin import DEMO_NODES, Origin, moment
 
 from .place import ViewName
 
@@ -55,25 +55,25 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 def parser() -> argparse.ArgumentParser:
     """The command's words."""
-    words = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="The load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version.add_to(words)
-    options.add_which(words, nodes="these, as Slurm writes them: n[1-3,7]")
-    origin = options.add_origin(words, replay="a recording (llload --record makes one)")
+    version.add_to(parser)
+    options.add_which(parser, nodes="these, as Slurm writes them: n[1-3,7]")
+    origin = options.add_origin(parser, replay="a recording (llload --record makes one)")
     origin.add_argument("--interval", metavar="S", help=f"seconds between two looks ({INTERVAL_S:g})")
     origin.add_argument("--demo-nodes", metavar="N", help=f"how many the demonstration has ({DEMO_NODES})")
-    screen = words.add_argument_group("the screen")
+    screen = parser.add_argument_group("the screen")
     screen.add_argument("--view", choices=VIEWS, help="begin with it (default: the one that was left)")
     screen.add_argument("--theme", metavar="NAME", help=THEMES)
     screen.add_argument("--no-color", action="store_true", help="no colours (NO_COLOR says the same)")
     screen.add_argument("--readonly", action="store_true", help="nothing can be cancelled or signalled")
     screen.add_argument("--config", metavar="FILE", type=Path, help="instead of ~/.config/slurm-share/tui.toml")
-    return words
+    return parser
 
 
 def understood(arguments: argparse.Namespace) -> Wanted:
@@ -116,8 +116,10 @@ def understood(arguments: argparse.Namespace) -> Wanted:
 def as_llload(arguments: argparse.Namespace) -> list[str]:
     """What to write after `llload` to see once, and without a terminal, what was asked for."""
     found = [_FORMS.get(arguments.view or "", "-g")]
-    for word in ("user", "job", "nodes", "source", "replay", "at", "demo_nodes"):
-        value = getattr(arguments, word)
+    for option in ("user", "job", "nodes", "source", "replay", "at", "demo_nodes"):
+        value = getattr(arguments, option)
         if value is not None:
-            found.append(f"--{word.replace('_', '-')}={value}")
-    return found + [f"--{word.replace('_', '-')}" for word in ("all", "demo", "no_color") if getattr(arguments, word)]
+            found.append(f"--{option.replace('_', '-')}={value}")
+    return found + [
+        f"--{option.replace('_', '-')}" for option in ("all", "demo", "no_color") if getattr(arguments, option)
+    ]

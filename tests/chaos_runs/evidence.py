@@ -83,7 +83,7 @@ class Evidence:
             _GIVEN_UP.search(text) for at in drains for text in self.about(job, at - GIVEN_UP_S, at + GIVEN_UP_S)
         )
 
-    def forgot_run(self, job: int, begin: float, end: float) -> bool:
+    def has_lost_run(self, job: int, begin: float, end: float) -> bool:
         """Whether a slurmctld that was started between these moments read of the job, and not that it ran."""
         for start in (one for one in self._starts if begin < one <= end):
             known = [text for text in self.about(job, start, end) if "Recovered " in text]
@@ -99,7 +99,7 @@ class Evidence:
         """When a node's Prolog drained it, since three jobs had found its state unwritable."""
         return [line.at for line in self.log if line.text.startswith(f"{node}: ") and _STATE_UNWRITABLE in line.text]
 
-    def forgot(self, job: int, at: float) -> bool:
+    def lost_runs(self, job: int, at: float) -> bool:
         """Whether the job, taken at that moment, is none of those that the next slurmctld read from its saved state."""
         start = next((one for one in self._starts if one > at), None)
         if start is None or not any(_TAKEN.search(text) for text in self.about(job, at, start)):

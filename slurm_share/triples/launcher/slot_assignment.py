@@ -66,7 +66,7 @@ class Own(Struct, frozen=True):
     gpus: tuple[str, ...]
 
 
-class Seating(Struct, frozen=True, kw_only=True):
+class SlotAssignment(Struct, frozen=True, kw_only=True):
     """The GPU side of a node's processes; everything is empty where it has no GPU for them."""
 
     gpus: tuple[Gpu | None, ...] = ()
@@ -112,7 +112,7 @@ def lease(
     settings: Settings,
     *,
     is_share_computed: bool = False,
-) -> Seating:
+) -> SlotAssignment:
     """A slot of the plan for each process, GPUs in turn as far as others of the job's steps leave them.
 
     is_share_computed: the number of tasks of a GPU was computed for a node that may have fewer GPUs than this one. Then
@@ -155,7 +155,7 @@ def lease(
             f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} left over: a triple "
             f"with {len(plan.slots)} processes on a node would use {'it' if left == 1 else 'them'}"
         )
-    return Seating(
+    return SlotAssignment(
         gpus=gpus,
         positions=tuple(positions.index(gpu_of_slot[slot]) for slot in chosen),
         slots=chosen,
@@ -193,7 +193,7 @@ def _why_too_many(plan: Plan, processes: int) -> str:
 
 
 def deal(
-    words: str | None,
+    visible: str | None,
     driver: Driver | None,
     processes: int,
     share: ShareRequest | None,
@@ -201,13 +201,13 @@ def deal(
     here: Here,
     paths: Paths,
     settings: Settings,
-) -> Seating:
-    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`words`) in turn, prepared by a backend if possible.
+) -> SlotAssignment:
+    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`visible`) in turn, prepared by a backend if possible.
 
     Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
     """
     try:
-        gpus = granted.visible_gpus(words, None if driver is None else driver.gpus)
+        gpus = granted.visible_gpus(visible, None if driver is None else driver.gpus)
     except ValueError as error:
         raise cannot_run(here, str(error)) from error
     host = own_host(paths, settings, here)
@@ -227,7 +227,7 @@ def deal(
     if isinstance(plan, Refusal):
         release(own)
         raise LaunchError(plan.sentence)
-    return Seating(
+    return SlotAssignment(
         gpus=tuple(slot.gpu if slot.gpu.is_listed else None for slot in plan.slots),
         positions=tuple(slot.number % len(plan.gpus) for slot in plan.slots),
         plan=plan,

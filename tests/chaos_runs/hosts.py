@@ -9,7 +9,7 @@ from localcluster import Cluster, ClusterError
 
 SPOOL = "/tmp/slurmd"
 """SlurmdSpoolDir of this cluster: on a file system of its own, which can be full without the machine's being so."""
-_LOOK_FOR_A_HOOK_S = 12.0
+_FIND_HOOK_S = 12.0
 _STEP_S = 0.02
 _TRIES = 5
 _ONE = r"""for n in $(seq {tries}); do
@@ -52,7 +52,7 @@ def kill_server(cluster: Cluster, host: str, lasts_s: float) -> str:
 
 def kill_hook(cluster: Cluster, host: str, lasts_s: float) -> str:
     """The first Prolog or Epilog that is seen at work in the next seconds."""
-    return _kill(cluster, host, "pgrep -x 'slurm-share-(pro|epi)'", seconds=_LOOK_FOR_A_HOOK_S)
+    return _kill(cluster, host, "pgrep -x 'slurm-share-(pro|epi)'", seconds=_FIND_HOOK_S)
 
 
 def kill_helper(cluster: Cluster, host: str, lasts_s: float) -> str:
@@ -137,9 +137,9 @@ def reboot(cluster: Cluster, host: str, lasts_s: float) -> str:
     return "booted anew"
 
 
-DEEDS: dict[str, Callable[[Cluster, str, float], str]] = {
-    deed.__name__: deed
-    for deed in (
+ACTIONS: dict[str, Callable[[Cluster, str, float], str]] = {
+    action.__name__: action
+    for action in (
         kill_task, kill_daemon, kill_server, kill_hook, kill_helper, kill_slurmd, kill_slurmctld, cut_network,
         fill_state, fill_log, fill_spool, cut_power, reboot,
     )

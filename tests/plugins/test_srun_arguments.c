@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "srun_words.h"
+#include "srun_arguments.h"
 
 enum { MOST = 8 };
 
@@ -31,11 +31,11 @@ static void what_is_said_of_waiting(void)
 		{ { "--slot-wait", "5", "-n2" }, false, false, false, 0, 0, 2 },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ss_srun_words said;
+		struct ss_srun_arguments said;
 		size_t count = 0;
 		while (count < MOST && rows[i].words[count] != NULL)
 			count++;
-		ss_srun_words_read(rows[i].words, count, &said);
+		ss_srun_arguments_read(rows[i].words, count, &said);
 		CHECK(rows[i].words[0], said.is_immediate == rows[i].immediate && said.immediate_s == rows[i].immediate_s);
 		CHECK(rows[i].words[0], said.overlaps == rows[i].overlaps && said.says_no_gpus == rows[i].no_gpus);
 		CHECK(rows[i].words[0], said.tasks == rows[i].tasks && said.tasks_per_node == rows[i].tasks_per_node);
@@ -100,12 +100,12 @@ static void each_form_says_the_same(void)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ss_srun_words said;
+		struct ss_srun_arguments said;
 		size_t count = 0;
 		const char *row = rows[i].words[0] ? rows[i].words[0] : "nothing";
 		while (count < MOST && rows[i].words[count] != NULL)
 			count++;
-		ss_srun_words_read(rows[i].words, count, &said);
+		ss_srun_arguments_read(rows[i].words, count, &said);
 		CHECK(row, said.nodes == rows[i].nodes);
 		CHECK(row, said.tasks == rows[i].tasks && said.says_tasks == rows[i].says_tasks);
 		CHECK(row, said.says_gpus == rows[i].gpus && said.says_other_place == rows[i].other_place);
@@ -143,8 +143,8 @@ static void gpus_of_a_task_are_counted(void)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ss_srun_words said;
-		ss_srun_words_read(&rows[i].word, 1, &said);
+		struct ss_srun_arguments said;
+		ss_srun_arguments_read(&rows[i].word, 1, &said);
 		CHECK(rows[i].word, said.task_gpus == rows[i].gpus);
 	}
 	CHECK("nothing in the environment", ss_gpus_per_task_read(NULL) == 0 && ss_tres_per_task_read(NULL) == 0);
@@ -158,7 +158,7 @@ static void random_words_are_read_to_their_end(void)
 	for (int round = 0; round < 100000; round++) {
 		char text[MOST][8];
 		const char *words[MOST];
-		struct ss_srun_words said;
+		struct ss_srun_arguments said;
 		for (size_t w = 0; w < MOST; w++) {
 			size_t length = (size_t)rand() % (sizeof text[w] - 1);
 			for (size_t i = 0; i < length; i++)
@@ -166,7 +166,7 @@ static void random_words_are_read_to_their_end(void)
 			text[w][length] = '\0';
 			words[w] = text[w];
 		}
-		ss_srun_words_read(words, (size_t)rand() % (MOST + 1), &said);
+		ss_srun_arguments_read(words, (size_t)rand() % (MOST + 1), &said);
 	}
 	checked++;
 }

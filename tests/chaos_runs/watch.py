@@ -12,7 +12,7 @@ from localcluster import Cluster, ClusterError
 
 from .records import Drain
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 _ANSWER_S = 5.0
 
 
@@ -24,7 +24,7 @@ class Operator:
         self.drains: list[Drain] = []
         self.released = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Once. A controller that does not answer is looked at again."""
         try:
             said = self._cluster.exec("ctl", ["scontrol", "-o", "show", "nodes"], timeout=_ANSWER_S).stdout
@@ -47,13 +47,13 @@ class Operator:
         self._cluster.exec("ctl", argv, timeout=_ANSWER_S)
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Looking every second, for as long as the block lasts."""
         over = threading.Event()
 
         def work() -> None:
-            while not over.wait(_LOOK_S):
-                self.look()
+            while not over.wait(_CHECK_S):
+                self.check()
 
         thread = threading.Thread(target=work)
         thread.start()

@@ -12,7 +12,7 @@ SUBMITTED = {
     "salloc": 2, "triple": 2, "ordinary": 3, "plain": 2,
 }  # fmt: skip
 """What a user submits, and how often of so many (see jobs.py)."""
-ANNOYANCES = {"cancel": 4, "requeue": 4}
+USER_ACTIONS = {"cancel": 4, "requeue": 4}
 """What a user does to a job of his own."""
 FAULTS = {
     "kill_task": 2, "kill_daemon": 2, "kill_server": 2, "kill_hook": 3, "kill_helper": 2, "kill_slurmd": 2,
@@ -37,7 +37,7 @@ class Event:
     """Since the begin of the trouble."""
     actor: str
     """alice, bob, or the host that is hit."""
-    deed: str
+    action: str
     lasts_s: float = 0.0
     """How long a fault stays, or a job's tasks run."""
     which: float = 0.0
@@ -47,9 +47,9 @@ class Event:
 def make(seed: int, seconds: float, nodes: Sequence[str]) -> tuple[Event, ...]:
     """Everything that happens in so many seconds, in the order of time. The same seed gives the same answer.
 
-    Nothing befalls the last of the nodes, see `befallen`."""
+    Nothing befalls the last of the nodes, see `hit_nodes`."""
     dice = random.Random(seed)
-    nodes = befallen(nodes)
+    nodes = hit_nodes(nodes)
     events: list[Event] = []
     faults = _deal(dice, FAULTS)
     for actor in nodes:
@@ -57,13 +57,13 @@ def make(seed: int, seconds: float, nodes: Sequence[str]) -> tuple[Event, ...]:
     faults = _deal(dice, CONTROLLER_FAULTS)
     events += [_fault(dice, at, "ctl", next(faults)) for at in _times(dice, "ctl", seconds)]
     for user in USERS:
-        deeds = _deal(dice, {**SUBMITTED, **ANNOYANCES})
+        actions = _deal(dice, {**SUBMITTED, **USER_ACTIONS})
         for at in _times(dice, "user", seconds):
-            events.append(Event(at, user, next(deeds), round(dice.uniform(1.0, 8.0), 1), round(dice.random(), 3)))
+            events.append(Event(at, user, next(actions), round(dice.uniform(1.0, 8.0), 1), round(dice.random(), 3)))
     return tuple(sorted(events, key=lambda event: (event.at_s, event.actor)))
 
 
-def befallen(nodes: Sequence[str]) -> Sequence[str]:
+def hit_nodes(nodes: Sequence[str]) -> Sequence[str]:
     """Those to which something happens: all but the last third, one at least. What is lost on the others is not a
     fault's doing."""
     return nodes[: -max(1, len(nodes) // 3)]
@@ -86,6 +86,6 @@ def _deal(dice: random.Random, deck: dict[str, int]) -> Iterator[str]:
         yield from cards
 
 
-def _fault(dice: random.Random, at: float, host: str, deed: str) -> Event:
-    least, most = LASTS_S.get(deed, (0.0, 0.0))
-    return Event(at, host, deed, round(dice.uniform(least, most), 1))
+def _fault(dice: random.Random, at: float, host: str, action: str) -> Event:
+    least, most = LASTS_S.get(action, (0.0, 0.0))
+    return Event(at, host, action, round(dice.uniform(least, most), 1))
