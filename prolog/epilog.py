@@ -10,7 +10,7 @@ from slurm_share.share import hook
 
 
 def main() -> int:
-    """The Epilog of every job; one without a folder of ours costs a look for it."""
+    """Run the Epilog of a job. A job without a folder of ours costs one file check."""
     hook.set_out()
     job = os.environ.get("SLURM_JOB_ID", "none")
     if os.path.lexists(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}"):

@@ -43,7 +43,7 @@ IDLE_S = 900.0
 """Seconds without a hook after which a helper ends, to free its memory."""
 LOCK_S = 1.0
 CHECK_S = 5.0
-"""How often it looks whether it should end, beside each request."""
+"""How often the helper checks whether it should end, seconds; it also checks at each request."""
 REQUEST_S = 1.0
 """For a request to arrive whole; the front waits no longer."""
 MOST_HOOKS = 128

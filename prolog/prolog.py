@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """The Prolog of every job; an ordinary one costs the start of the interpreter and two looks, unless a shared job
-    is, or was, on this node, or the site keeps some nodes to one user at a time."""
+    """Run the Prolog of a job. An ordinary job costs the start of the interpreter and two file checks, unless a
+    shared job is or was on this node, or the site keeps some nodes to one user at a time."""
     hook.set_out()
     if names.HOOK_VARIABLE not in os.environ and not _knows_jobs() and not hook.site_may_list_nodes():
         return names.EXIT_OK

@@ -6,8 +6,9 @@ the seed alone, and printed. Nothing befalls the last third of the nodes. Ends w
 slurm-share, no node was drained by it, and nothing is left on any node: on one where no hook was killed at once, on
 the others after the next shared job.
 
-A job that did not complete is lost unless one of those deeds can have ended it so, there and then, and slurmctld's log
-or the job's output tells of it (tests/chaos_runs/causes.py); how many jobs each of them explains is among the figures.
+A job that did not complete is lost unless one of those actions can have ended it so, there and then, and slurmctld's
+log or the job's output tells of it (tests/chaos_runs/causes.py); how many jobs each of them explains is among the
+figures.
 """
 
 from __future__ import annotations

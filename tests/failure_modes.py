@@ -225,7 +225,7 @@ decides what happens when. Nothing befalls the last third of the nodes.
 
 A job that did not complete is lost, unless something that can end a job in that state, with that exit code, befell one
 of its nodes or the controller in its time, and slurmctld's log or the job's output tells of it
-(`tests/chaos_runs/causes.py` says for each deed what that is). How many jobs each explains is below, and how sharp this
+(`tests/chaos_runs/causes.py` says for each what that is). How many jobs each explains is below, and how sharp this
 is: of the jobs that completed, how many would have been found if they had been refused, or had failed, instead,
 whatever had been said of them. A node that Slurm drains since a hook was killed in mid-run is counted apart, and
 so is what a killed Epilog left for the node's next shared job to clear; where no hook was killed nothing may be left.

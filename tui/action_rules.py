@@ -40,7 +40,7 @@ class Me(Struct, frozen=True):
 
 
 def is_operator(survey: Survey, me: Me) -> bool:
-    """Whether the source has shown others' work to the one who looks: whoever may see it is an operator, and what an
+    """Whether the source has shown others' work to the viewer: whoever may see it is an operator, and what an
     operator may do Slurm and the kernel decide once more."""
     return survey.everybody or survey.user != me.name
 
@@ -120,15 +120,15 @@ class ToTasks(Struct, frozen=True):
 
 
 class PlannedAction(Struct, frozen=True, kw_only=True):
-    """A question to a person, and what is done after a yes; nothing that is in here changes between the two."""
+    """An action that waits for a user's confirmation. Nothing in it changes between the question and the answer."""
 
     title: str
     lines: tuple[str, ...]
-    """What it is about, a line each; safe to draw."""
+    """What the action affects, one line each; safe to draw."""
     command: str
-    """What is run, as for a shell."""
+    """The command that is run, as for a shell."""
     yes: str
-    """The word for doing it."""
+    """The label of the confirming answer."""
     act: Cancel | ToProcess | ToTasks
 
 

@@ -1,5 +1,7 @@
-"""The only hand of the dashboard that touches anything. It asks first what would be touched, for a person to say yes
-to, and looks once more before it does: between the two a job may have ended and its number be another's."""
+"""Carry out the dashboard's actions; no other module of it changes anything.
+
+First it reads what an action would affect, for the user to confirm, and reads it again before it acts: in between a
+job may have ended and its number may be another job's."""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ QUEUE_TIMEOUT_S = 30.0
 
 
 class Commands:
-    """What may be done from this dashboard, by whoever started it. Every method but `why_not` and `scopes` may take
-    long: not in the thread that draws."""
+    """The actions of this dashboard, with the rights of the user who started it. Every method but `why_not` and
+    `scopes` may take long: call them outside the thread that draws."""
 
     def __init__(self, *, readonly: bool = False, me: Me | None = None) -> None:
         self.readonly = readonly
@@ -95,8 +97,8 @@ class Commands:
     # ---- The deed ----
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
-        """Do what a person has said yes to; what was done, in sentences. Raises SlurmShareError, with the reason, where
-        nothing was, or nobody knows."""
+        """Carry out a confirmed action and return what was done, as sentences. Raises SlurmShareError, with the
+        reason, where nothing was, or nobody knows."""
         if self.readonly:
             raise UsageError("this dashboard is read-only: nothing is done")
         act = planned.act

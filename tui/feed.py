@@ -1,4 +1,4 @@
-"""The dashboard's end of the pipes: starts the process that looks, reads it in a thread, and posts whole pictures.
+"""The dashboard's end of the pipes: starts the feed process, reads it in a thread, and posts whole pictures.
 
 Nothing here imports Textual before there is an app: the process is started first, and looks while Textual is loaded.
 """
@@ -85,9 +85,9 @@ class Feed:
         self._reader: threading.Thread | None = None
         self._number = 0
         self._failures = 0
-        """Processes, one after another, that ended without a whole look."""
+        """Processes, one after another, that ended without a whole survey."""
         self._is_garbled = False
-        """A look was not understood, none after it was, and that has been said."""
+        """A survey was not understood, none after it was, and that has been said."""
         self._forget()
 
     @property

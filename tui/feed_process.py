@@ -1,7 +1,7 @@
-"""The process that looks: `python -m slurm_share_tui.feed_process`, started and read by the dashboard (`feed.py`).
+"""The feed process: `python -m slurm_share_tui.feed_process`, started and read by the dashboard (`feed.py`).
 
 Its input begins with the Origin as a line of JSON, then come orders (`wire.Told`); its output is what it sees
-(`wire.Said`). A look that takes long, or decodes a great deal, costs the dashboard no key press: it happens here. It
+(`wire.Said`). A survey that takes long, or decodes a great deal, costs the dashboard no key press: it happens here. It
 ends with its input, and so with the dashboard, however that ends.
 """
 
@@ -40,29 +40,29 @@ from .wire import (
 )
 
 TIMEOUT_S = 15.0
-"""For a look, as llload has it."""
+"""For one survey, seconds, as in llload."""
 RETRY_S = 5.0
-"""After a look that failed, at the least."""
+"""After a survey that failed, at the least."""
 END_S = 4.0
-"""What a look that is going on has to end by itself, when the input has ended."""
+"""What a survey that is going on has to end by itself, when the input has ended."""
 PIPE_BYTES = 1 << 20
-"""A look at 10,000 nodes goes through in fewer turns."""
+"""A survey of 10,000 nodes goes through in fewer turns."""
 WITHOUT_SLURM = "llload-tui --source local shows this machine, llload-tui --demo a simulated cluster"
 
 Say = Callable[[wire.Said], None]
 
 
 class CommandReader:
-    """Orders, as a thread hears them."""
+    """Read the dashboard's commands in a thread."""
 
     def __init__(self) -> None:
         self._received: deque[Told] = deque()
         self._came = threading.Condition()
         self.is_over = False
-        """True: nobody is there any more."""
+        """True: the dashboard has closed the pipe."""
 
     def read(self, file: int, rest: bytes = b"") -> None:
-        """Listen until the end of a file, of which `rest` has been read."""
+        """Read commands until the end of the file, of which `rest` has been read already."""
         while True:
             *lines, rest = rest.split(b"\n")
             for line in lines:
@@ -76,19 +76,19 @@ class CommandReader:
         self.end()
 
     def add(self, told: Told) -> None:
-        """One order."""
+        """Add one command."""
         with self._came:
             self._received.append(told)
             self._came.notify()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Note that no more commands come."""
         with self._came:
             self.is_over = True
             self._came.notify()
 
     def take(self, timeout_s: float | None) -> list[Told]:
-        """What has come; waits for so long until something does."""
+        """Return the commands received; wait up to `timeout_s` for the first one."""
         with self._came:
             self._came.wait_for(lambda: self._received or self.is_over, timeout_s)
             received = list(self._received)
@@ -97,7 +97,7 @@ class CommandReader:
 
 
 class Watch:
-    """Looks again and again, and obeys."""
+    """Read surveys repeatedly and follow the dashboard's commands."""
 
     def __init__(
         self,
@@ -110,20 +110,20 @@ class Watch:
         self._commands, self._say, self._open, self._clock = commands, say, open_it, clock
         self._scene: Scene | None = None
         self._early: list[Told] = []
-        """What was told before there was anything that could obey."""
+        """Commands received before the source was open."""
         self._recorded: RecordedReader | None = None
         self._held = False
         self._due: float | None = 0.0
         """On our clock; None: there is nothing more to see."""
         self._wanted = True
-        """Whether a look is wanted even where everything is held."""
+        """Whether a survey is wanted even where everything is held."""
         self._begun = 0.0
         self._took_s = 0.0
         self._has_seen = False
         self._advise = Advisor()
 
     def run(self) -> None:
-        """Until nobody listens, or there is nothing to look at."""
+        """Run until the dashboard closes the pipe or the source has ended."""
         try:
             while not self._commands.is_over:
                 for told in self._commands.take(self._wait_s()):
@@ -160,7 +160,7 @@ class Watch:
                 self._next()
 
     def _read(self) -> bool:
-        """One look; False: it was the last."""
+        """One survey; False: it was the last."""
         self._wanted, self._begun = False, self._clock()
         try:
             if self._scene is None:
@@ -231,7 +231,7 @@ class Watch:
 
 
 def main() -> int:
-    """Look for whoever is at the other end of the standard streams."""
+    """Serve the dashboard at the other end of the standard streams."""
     # What a library prints must not come between our lines: it goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)

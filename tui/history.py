@@ -1,7 +1,7 @@
 """What was seen until now: of every node, GPU, user and job five figures, finely for ten minutes and coarser further
 back.
 
-One thread puts looks in and another one draws them. A look becomes one frame of plain numbers, which never changes
+One thread adds surveys and another one draws them. A survey becomes one frame of plain numbers, which never changes
 again, so nobody waits for longer than a list is copied.
 """
 
@@ -24,7 +24,7 @@ Of = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_perce
 FIELDS: tuple[Of, ...] = get_args(Of)
 
 FINE_S = 600.0
-"""So far back every look is kept."""
+"""So far back every survey is kept."""
 MINUTES_S = 3600.0
 """So far back the mean of each minute."""
 COARSE_S = 7 * 86_400.0
@@ -47,7 +47,7 @@ class _Frame:
     taken: float
     """Of a mean, the middle of what it is of."""
     since: float
-    """When the first look in it was taken."""
+    """When the first survey in it was taken."""
     places: Mapping[Subject, int]
     """Where in `values` a subject begins; one and the same object as long as the same subjects come."""
     values: array[float]
@@ -86,12 +86,12 @@ class History:
 
     @property
     def newest(self) -> float | None:
-        """When the newest look was taken, Unix time; None: there was none."""
+        """When the newest survey was taken, Unix time; None: there was none."""
         fine = self._fine
         return fine[-1].taken if fine else None
 
     def take(self, picture: Picture) -> None:
-        """Put a look in. One that is older than the last (a replay that went back, a clock that was set) takes the
+        """Add a survey. One that is older than the last (a replay that went back, a clock that was set) takes the
         place of all that was after it."""
         taken = picture.survey.taken
         before = self._fine[-1].places if self._fine else {}
@@ -102,7 +102,7 @@ class History:
                 self._go_back(taken)
             self._fine = _bounded((*self._fine, frame), taken - FINE_S)
             self._sparks = {}
-        # Only the thread that puts looks in touches the open buckets, and dear means are thought out without the lock.
+        # Only the thread that adds surveys touches the open buckets, and dear means are thought out without the lock.
         if self._minute and taken // 60 != self._minute[0].taken // 60:
             minute, self._minute = _mean(self._minute), []
             ten = None
@@ -117,8 +117,8 @@ class History:
             self._minute.append(frame)
 
     def spark(self, subject: Subject, of: Of, count: int) -> tuple[float | None, ...]:
-        """The last ten minutes, or as much of them as there is, in at most `count` values, newest last: a value a look
-        as long as these have room, then the means of 2, 4, 8 ... looks. None: unknown then."""
+        """The last ten minutes, or as much of them as there is, in at most `count` values, newest last: a value a
+        survey as long as these have room, then the means of 2, 4, 8 ... surveys. None: unknown then."""
         key = (subject, of, count)
         with self._lock:
             if (known := self._sparks.get(key)) is not None:
@@ -136,7 +136,7 @@ class History:
         return max(0.0, frames[-1].taken - frames[0].taken) if frames else 0.0
 
     def points(self, subject: Subject, span_s: float | None) -> tuple[Point, ...]:
-        """What is known of the last `span_s` seconds before the newest look, oldest first; None: all there is, of a
+        """What is known of the last `span_s` seconds before the newest survey, oldest first; None: all there is, of a
         recording what comes after it as well. Where it was not seen there is a point without figures."""
         with self._lock:
             fine, minutes, coarse = self._fine, self._minutes, self._coarse

@@ -132,9 +132,9 @@ def _leave(app: Dashboard, number: int) -> None:
 
 
 def tune_collector() -> None:
-    """Python's collector stops everything while it walks. Records of a look it does not walk through at all (`gc=False`
-    in snapshot.py), what Textual is made of is set aside here, and what is left is little: on a cluster of 10,000 nodes
-    23 ms at the worst, where a walk through one look alone took 370."""
+    """Python's collector stops everything while it walks. Records of a survey it does not walk through at all
+    (`gc=False` in snapshot.py), what Textual is made of is set aside here, and what is left is little: on a cluster
+    of 10,000 nodes 23 ms at the worst, where a walk through one survey alone took 370."""
     gc.freeze()
     gc.set_threshold(YOUNG_MOST, 10, 10)
     gc.enable()

@@ -9,7 +9,7 @@ from .picture import Picture
 
 
 class Arrived(Message):
-    """A look is here, whole."""
+    """A survey is here, whole."""
 
     def __init__(self, picture: Picture) -> None:
         self.picture = picture

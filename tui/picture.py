@@ -1,4 +1,4 @@
-"""What the dashboard draws: one whole look, and for each kind of thing its rows."""
+"""What the dashboard draws: one whole survey, and for each kind of thing its rows."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .wire import Begin, Position
 
 @dataclass(frozen=True)
 class Picture:
-    """One look. Values only: whoever has it may keep it, and nothing in it changes."""
+    """One survey. Values only: whoever has it may keep it, and nothing in it changes."""
 
     survey: Survey
     """Whole, with its nodes."""
     nodes: tuple[NodeRow, ...]
     advice: tuple[Advice, ...] = ()
     took_s: float = 0.0
-    """How long the look took."""
+    """How long the survey took."""
     details: bool = True
     """False: no processes, jobs and users of nodes are in it."""
     position: Position | None = None
-    """Of a replay."""
+    """In a replay."""
     arrived: float = 0.0
     """time.monotonic() of the dashboard, when all of it was here."""
     number: int = field(default=0, compare=False)
-    """Counts the looks of this dashboard."""
+    """Counts the surveys of this dashboard."""
 
     @cached_property
     def by_name(self) -> dict[str, NodeRow]:
@@ -47,7 +47,7 @@ class Picture:
 
     @cached_property
     def snapshots(self) -> list[Snapshot]:
-        """Of the nodes that answered."""
+        """Return the snapshots of the nodes that answered."""
         return [found for row in self.nodes if (found := row.node.snapshot) is not None]
 
     @cached_property
@@ -86,7 +86,7 @@ def put_together(
     arrived: float,
     number: int,
 ) -> Picture:
-    """A picture from the messages of one look."""
+    """A picture from the messages of one survey."""
     jobs = (*begin.survey.jobs, *jobs)
     return Picture(
         survey=replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs),
@@ -109,6 +109,6 @@ def of_survey(
     arrived: float = 0.0,
     number: int = 0,
 ) -> Picture:
-    """A picture of a whole look that is here already, without a process that looks."""
+    """A picture of a whole survey that is here already, without a feed process."""
     begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, details=details, position=position)
     return put_together(begin, rows_of(survey), advice, arrived=arrived, number=number)

@@ -1,4 +1,4 @@
-"""What of a look goes into a history: five figures of a node, of one of its GPUs, of a user, of a job. Values in,
+"""What of a survey goes into a history: five figures of a node, of one of its GPUs, of a user, of a job. Values in,
 values out."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def of_jobs(rows: Iterable[NodeRow]) -> dict[int, Values]:
 
 
 def of_subject(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
-    """What a look has of one subject; None: the subject is not in it."""
+    """What a survey has of one subject; None: the subject is not in it."""
     if subject.job:
         return of_jobs(rows).get(subject.job)
     if subject.user:
@@ -84,12 +84,12 @@ def of_subject(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
 
 
 def point_of(rows: Sequence[NodeRow], subject: Subject, taken: float) -> Point:
-    """The point of one subject in a look that was taken at `taken`; nothing known where the subject is not in it."""
+    """The point of one subject in a survey that was taken at `taken`; nothing known where the subject is not in it."""
     return Point(taken, *(of_subject(rows, subject) or NOTHING))
 
 
 def every(rows: Sequence[NodeRow], *, gpus: bool) -> Iterator[tuple[Subject, Values]]:
-    """All that a look can be asked for; `gpus`: each GPU and each job by itself as well."""
+    """All that a survey can be asked for; `gpus`: each GPU and each job by itself as well."""
     for row in rows:
         yield Subject(node=row.name), of_node(row)
         if gpus and row.node.snapshot is not None:

@@ -55,7 +55,7 @@ class Feed(Protocol):
         ...
 
     def tell(self, message: Told) -> None:
-        """Say something to the process that looks."""
+        """Say something to the feed process."""
         ...
 
 
@@ -128,7 +128,7 @@ class Program(App[int]):
         self._keeping: threading.Thread | None = None
         """Writes down what was chosen."""
         self._is_asked = False
-        """Paused, and a look was asked for all the same."""
+        """Paused, and a survey was asked for all the same."""
         self.typed = TypedAhead(self, self.keys, is_ending=lambda: self.is_ending)
         self.start = place
         for theme in themes.THEMES:
@@ -212,7 +212,7 @@ class Program(App[int]):
     # --- What arrives -------------------------------------------------------------------------------------------------
 
     def on_arrived(self, message: Arrived) -> None:
-        """A look."""
+        """A survey."""
         if self.is_ending:
             return
         is_wanted = not self.status.held or self._is_asked or self.picture is None or message.picture.is_replay
@@ -245,7 +245,7 @@ class Program(App[int]):
         self.board.show_status()
 
     def read_now(self) -> None:
-        """Now, and not only when its time has come."""
+        """Read a survey now, ahead of its time."""
         self._is_asked = True
         self.feed.tell(ReadNow())
 

@@ -47,13 +47,13 @@ class Cells(Protocol):
     """The rows that are asked (widgets.grid_rows.Held)."""
 
     def values(self, column: Column[Any]) -> Sequence[Value]:
-        """Of each row."""
+        """Return the column's value of each row."""
 
     def texts(self, column: Column[Any]) -> Sequence[str]:
-        """Of each row, casefolded."""
+        """Return the column's text of each row, casefolded."""
 
     def text(self, column: Column[Any], number: int) -> str:
-        """Of one row, casefolded."""
+        """Return the text of one row, casefolded."""
 
 
 Asked = Callable[[Cells, int], list[int]]

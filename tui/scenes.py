@@ -1,4 +1,4 @@
-"""What is looked at: a cluster as it is, or a recording that is played. Both in the process that looks."""
+"""What is looked at: a cluster as it is, or a recording that is played. Both in the feed process."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .wire import (
 LARGE_NODES = 1000
 """Of a larger cluster there is a line for each node, and more of it only when somebody wants to see that."""
 LEAST_S = 0.5
-"""Between two looks."""
+"""Between two surveys."""
 REST = 3.0
-"""A look that took a second is not followed by the next one for three: neither the nodes nor this host are there for
+"""A survey that took a second is not followed by the next one for three: neither the nodes nor this host are there for
 being looked at."""
 GAP_MOST_S = 10.0
 """A longer gap in a recording is shortened to this."""
@@ -49,20 +49,20 @@ Open = Callable[[Origin, Settings], SurveySource]
 
 
 class Scene(Protocol):
-    """What the loop of the process that looks knows of it."""
+    """What the feed process's loop uses of a source."""
 
     details: bool
-    """Whether the last look has more than a line for each node."""
+    """Whether the last survey has more than a line for each node."""
     position: Position | None
     file: Path | None
     """Of a recording."""
 
     def earlier(self) -> Iterable[Survey]:
-        """What was before the first look, oldest first, where that is known at no cost."""
+        """What was before the first survey, oldest first, where that is known at no cost."""
         ...
 
     def read(self, timeout_s: float) -> Survey:
-        """The next look."""
+        """The next survey."""
         ...
 
     def obey(self, told: Told) -> bool:
@@ -70,11 +70,11 @@ class Scene(Protocol):
         ...
 
     def pause_s(self, took_s: float) -> float | None:
-        """From the begin of the last look, which took so long, to the next one; None: there is no next one."""
+        """From the begin of the last survey, which took so long, to the next one; None: there is no next one."""
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -91,7 +91,7 @@ class Live:
         is_local = not origin.demo and (origin.source or settings.load_source) == "local"
         self._may_be_large = origin.everybody and not (origin.nodes or origin.jobs or is_local)
         self._is_large = self._may_be_large and (not origin.demo or origin.demo_nodes > LARGE_NODES)
-        """Taken for granted until the first look: lines are cheap on any cluster."""
+        """Taken for granted until the first survey: lines are cheap on any cluster."""
         self._sources: dict[bool, SurveySource] = {}
         """Two at most: lines, and details. Going to and fro asks Slurm no more often than each of them would."""
         self.details = False
@@ -119,7 +119,7 @@ class Live:
             ).read()
 
     def read(self, timeout_s: float) -> Survey:
-        """Raises as the Looker does."""
+        """Return the next survey. Raises what the source raises."""
         self.details = self._is_detailed
         if self.details not in self._sources:
             self._sources[self.details] = self._open(replace(self._origin, details=self.details), self._settings)
@@ -144,11 +144,11 @@ class Live:
         return False
 
     def pause_s(self, took_s: float) -> float | None:
-        """As long as asked, and longer where a look takes long."""
+        """As long as asked, and longer where a survey takes long."""
         return 0.0 if self._is_detailed and not self.details else max(self._every_s, REST * took_s)
 
     def close(self) -> None:
-        """End what was started for the looks."""
+        """End what was started for the surveys."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()
@@ -225,7 +225,7 @@ class Played:
         return False
 
     def _go(self, count: int) -> None:
-        """So many surveys on from the one that is shown."""
+        """Move by this number of surveys from the one shown."""
         if self.position is not None:
             self._replay.step(self.position.number - 1 + count - self._replay.position)
 

@@ -42,19 +42,19 @@ class TimeKeys(MainScreen, inherit_bindings=False):
         return False
 
     def action_step(self, count: int) -> None:
-        """Of a replay."""
+        """In a replay."""
         if self._is_replay():
             self.dashboard.hold(True)
             self.dashboard.feed.tell(Step(count))
 
     def action_speed(self, factor: float) -> None:
-        """Of a replay: faster, slower."""
+        """In a replay: faster or slower."""
         picture = self.dashboard.picture
         if self._is_replay() and picture is not None and picture.position is not None:
             self.dashboard.feed.tell(Speed(picture.position.speed * factor))
 
     def action_jump(self) -> None:
-        """Of a replay: to a time."""
+        """In a replay: go to a time."""
         from .screens.jump import Jump
 
         picture = self.dashboard.picture

@@ -30,7 +30,7 @@ Pressed = events.InputEvent | events.Paste
 
 
 class TypedAhead:
-    """One at a time, in their order, each to where it was meant for."""
+    """Deliver keys typed ahead one at a time, in order, to the screen they were meant for."""
 
     def __init__(self, app: App[Any], keys: Mapping[str, str], *, is_ending: Callable[[], bool]) -> None:
         """`keys`: those of the configuration. `is_ending`: whether nothing is drawn or opened any more."""
@@ -64,11 +64,11 @@ class TypedAhead:
         return False
 
     def begin_lookup(self) -> None:
-        """Something will be opened that has to be looked up first: what is typed now is for that, not for the table."""
+        """Begin a lookup that will open a screen: keys typed from now on are for that screen, not for the table."""
         self._lookup = asyncio.Event()
 
     def end_lookup(self) -> None:
-        """It is there, or will not come."""
+        """End the lookup: the screen is open, or will not open."""
         if self._lookup is not None:
             self._lookup.set()
             self._lookup = None

@@ -45,7 +45,7 @@ class UserConfig(Struct, frozen=True, kw_only=True):
     theme: str = ""
     """Empty: the one chosen last, or what suits the terminal."""
     interval: float | None = None
-    """Seconds between two looks."""
+    """Seconds between two surveys."""
     readonly: bool = False
     """True: nothing is cancelled or signalled from here."""
     ascii: bool | None = None

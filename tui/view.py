@@ -25,7 +25,7 @@ class View(Vertical):
             super().__init__()
 
     def draw(self, picture: Picture, place: Place) -> None:
-        """Show this look. Quick: everything dear is thought out for visible rows only."""
+        """Show this survey. Quick: everything dear is thought out for visible rows only."""
         raise NotImplementedError
 
     def below(self) -> Place | None:

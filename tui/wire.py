@@ -1,7 +1,7 @@
-"""What the process that looks and the dashboard say to one another: a line of JSON each, through pipes.
+"""What the feed process and the dashboard say to one another: a line of JSON each, through pipes.
 
-A look at 10,000 nodes comes as Begin, many Parts and an End, so that the dashboard never decodes for longer than a key
-press may wait.
+A survey of 10,000 nodes comes as Begin, many Parts and an End, so that the dashboard never decodes for longer than a
+key press may wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Position(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Point(Struct, frozen=True, gc=False, array_like=True):
-    """Of one subject at one moment; percent, 0 to 100 and above. None: nobody could say."""
+    """The figures of one subject at one time; percent, may exceed 100. None: unknown."""
 
     taken: float
     """Unix time."""
@@ -50,7 +50,7 @@ class Point(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Subject(Struct, frozen=True, gc=False):
-    """What a history is of: a node, one of its GPUs, or a user or a job over all nodes."""
+    """What a history describes: a node, one of its GPUs, or a user or a job on all nodes."""
 
     node: str = ""
     gpu: str = ""
@@ -60,11 +60,11 @@ class Subject(Struct, frozen=True, gc=False):
     """Slurm's number; 0: no job."""
 
 
-# --- From the process that looks --------------------------------------------------------------------------------------
+# --- From the feed process --------------------------------------------------------------------------------------------
 
 
 class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
-    """A look has been taken."""
+    """A survey begins."""
 
     survey: Survey
     """Without its nodes and jobs."""
@@ -74,13 +74,13 @@ class Begin(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     details: bool = True
     """False: a line for each node is all that there is of it (no processes, jobs and users)."""
     position: Position | None = None
-    """Of a replay."""
+    """In a replay."""
     is_earlier: bool = False
     """True: for the history alone; newer ones follow at once."""
 
 
 class Part(Struct, frozen=True, gc=False, tag=True):
-    """Some of its nodes, jobs, advice."""
+    """A part of a survey's nodes, jobs and advice."""
 
     rows: tuple[NodeRow, ...] = ()
     jobs: tuple[QueuedJob, ...] = ()
@@ -88,11 +88,11 @@ class Part(Struct, frozen=True, gc=False, tag=True):
 
 
 class End(Struct, frozen=True, gc=False, tag=True):
-    """That was all of it."""
+    """The survey is complete."""
 
 
 class FeedFailure(Struct, frozen=True, gc=False, tag="Trouble"):
-    """A look that failed, in words; the next one is tried in its time."""
+    """A survey failed, and why; the next one is read at its time."""
 
     why: str
     is_over: bool = False
@@ -100,7 +100,7 @@ class FeedFailure(Struct, frozen=True, gc=False, tag="Trouble"):
 
 
 class RecordedPoints(Struct, frozen=True, gc=False, tag="Past"):
-    """The answer to AskRecorded: of a recording everything before and after, where nothing is recorded nothing."""
+    """The answer to AskRecorded: all recorded points of a subject; none if nothing is recorded."""
 
     subject: Subject
     points: tuple[Point, ...]
@@ -112,11 +112,11 @@ Said = Begin | Part | End | FeedFailure | RecordedPoints
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag="Look"):
-    """Now, and not only when its time has come."""
+    """Read a survey now, ahead of its time."""
 
 
 class Every(Struct, frozen=True, gc=False, tag=True):
-    """So long between two looks, seconds."""
+    """Set the interval between two surveys, seconds."""
 
     seconds: float
 
@@ -128,31 +128,31 @@ class Details(Struct, frozen=True, gc=False, tag=True):
 
 
 class Hold(Struct, frozen=True, gc=False, tag=True):
-    """Stop looking, or go on: a replay stands still, a live source is not asked."""
+    """Pause or go on: a paused replay stands still, a paused source is not read."""
 
     held: bool
 
 
 class Step(Struct, frozen=True, gc=False, tag=True):
-    """Of a replay: so many surveys on, or back by a negative number."""
+    """In a replay: move forward by this number of surveys, or back by a negative number."""
 
     count: int
 
 
 class Seek(Struct, frozen=True, gc=False, tag=True):
-    """Of a replay: to this time."""
+    """In a replay: go to this time."""
 
     taken: float
 
 
 class Speed(Struct, frozen=True, gc=False, tag=True):
-    """Of a replay: 2.0 is twice as fast as it was recorded."""
+    """In a replay: set the speed; 2.0 is twice as fast as recorded."""
 
     factor: float
 
 
 class AskRecorded(Struct, frozen=True, gc=False, tag="AskPast"):
-    """What is recorded of it."""
+    """Ask for the recorded points of a subject."""
 
     subject: Subject
 
@@ -170,7 +170,7 @@ def line(message: Said | Told) -> bytes:
 
 
 def said(text: str | bytes) -> Said:
-    """What the process that looks said. Raises msgspec.DecodeError for anything else."""
+    """What the feed process said. Raises msgspec.DecodeError for anything else."""
     message: Said = _said.decode(text)
     return message
 
@@ -182,7 +182,7 @@ def told(text: str | bytes) -> Told:
 
 
 def parts(rows: Sequence[NodeRow], jobs: Sequence[QueuedJob] = (), advice: Sequence[Advice] = ()) -> Iterator[Part]:
-    """All of them, a little at a time."""
+    """Split a survey into parts."""
     for at in range(0, len(rows), PART_NODES):
         yield Part(rows=tuple(rows[at : at + PART_NODES]))
     for at in range(0, len(jobs), PART_JOBS):

@@ -68,8 +68,9 @@ def add_to(commands: Any) -> None:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    """Look, mend where asked to, look again, say. Raises UsageError. 1 and 2 are findings and nothing else: what keeps
-    doctor from its work, a defect of ours too, is a sentence and EXIT_NOT_DONE."""
+    """Read the facts, apply fixes if asked to, read again, print the findings. Raises UsageError. 1 and 2 are
+    findings and nothing else: what keeps doctor from its work, a defect of ours too, is a sentence and
+    EXIT_NOT_DONE."""
     try:
         code = _examine(arguments)
         sys.stdout.flush()

@@ -34,7 +34,7 @@ from . import llload_watch
 
 PROGRAM = "llload"
 TIMEOUT_S = 15.0
-"""For a look: a step in a job of another node takes a second, on a node that does not answer for ever."""
+"""For a survey: a step in a job of another node takes a second, on a node that does not answer for ever."""
 WATCH_S = 5.0
 """As often as an agent samples."""
 REPLAY_S = 1.0
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     arguments = parser().parse_args(argv)
     if argv is None and arguments.watch is None:
-        # One look, and the process ends: half a million records for 10,000 nodes, and no cycle among them.
+        # One survey, and the process ends: half a million records for 10,000 nodes, and no cycle among them.
         gc.disable()
     return enter(PROGRAM, lambda: print_load(arguments))
 
@@ -149,7 +149,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     arguments: argparse.Namespace
     user: str
-    """Whose nodes."""
+    """The user whose nodes are read."""
     nodes: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
     """As squeue writes them."""
@@ -157,7 +157,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     sort: tuple[str, bool] | None = None
     """(column, downwards)."""
     watch_s: float | None = None
-    """None: one look."""
+    """None: one survey."""
     at: str | None = None
     demo_nodes: int = DEMO_NODES
     record: Path | None = None
@@ -280,7 +280,7 @@ def open_survey_source(wanted: Wanted, settings: Settings) -> SurveySource:
 
 
 class SurveyReading:
-    """A look that is recorded as well."""
+    """A survey that is recorded as well."""
 
     def __init__(self, source: SurveySource, recorder: recording.Recorder) -> None:
         self.source = source
@@ -347,7 +347,7 @@ Advise = Callable[[Survey], tuple[Advice, ...]]
 
 
 class Latest:
-    """Advice for a survey that may be drawn several times, in a window of another size: each counts as one look."""
+    """Advice for a survey that may be drawn several times, in a window of another size: each counts as one survey."""
 
     def __init__(self, advisor: Advise) -> None:
         self._advisor = advisor

@@ -45,7 +45,7 @@ Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
 
 
 def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
-    """Look and draw every `every_s` until q, Ctrl-C or the end of a recording. The first look may raise
+    """Look and draw every `every_s` until q, Ctrl-C or the end of a recording. The first survey may raise
     SlurmShareError; a later one that fails is said below the last figures, and tried again.
 
     `apart`: in a pipe a blank line stands between two screens.

@@ -1,4 +1,4 @@
-"""Asking one thing while another is being asked."""
+"""Run a call in a background thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Answered = TypeVar("Answered")
 
 
 class BackgroundCall(Generic[Answered]):
-    """A question under way, in a thread that nobody has to wait for: not even the end of the program does."""
+    """A call that runs in a daemon thread: the program can end without waiting for it."""
 
     def __init__(self, question: Callable[[], Answered]) -> None:
         self._question = question
@@ -25,12 +25,12 @@ class BackgroundCall(Generic[Answered]):
             self._answer = error
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether there is an answer, after at most `timeout_s`."""
+        """Wait at most `timeout_s` seconds. Return whether the call has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def answer(self) -> Answered:
-        """What was answered; waits for it. Raises whatever the question raised."""
+        """Wait for the call and return its result. Raises what the call raised."""
         self._thread.join()
         if isinstance(self._answer, Exception):
             raise self._answer

@@ -14,7 +14,7 @@ from .records import DaemonGroup
 
 FOLDER = "slurm-share"
 CONTROLLERS = ("freezer", "memory", "pids", "devices")
-"""Of v1. In v2, freezing and devices need no controller."""
+"""Controllers of cgroup v1. In v2, freezing and devices need no controller."""
 _USER = "uid_"
 
 

@@ -122,7 +122,8 @@ def typed(
 
 
 def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
-    """Of the whole site (`where` is empty), or with the keys of a partition's table over it."""
+    """Return the settings of the whole site (`where` is empty), or of a partition, whose table overrides the site's
+    keys."""
     settings = typed(given, Settings, file, where)
     for key, (low, high) in _RANGES.items():
         if not low <= getattr(settings, key) <= high:

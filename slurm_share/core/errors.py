@@ -10,7 +10,7 @@ SlurmShareError              everything of ours; its text is a sentence for a pe
 ├── LaunchError              a node that cannot run the processes of a triple
 ├── MpsError                 one MPS control daemon did not do what it should; keeps its pipe directory
 │   ├── MpsMissingError      there is no nvidia-cuda-mps-control here: this node has no MPS
-│   ├── MpsFolderError       its folder is too long, somebody else's, or cannot be made
+│   ├── MpsFolderError       its folder is too long, another user's, or cannot be made
 │   ├── MpsGoneError         no daemon there
 │   ├── MpsSilentError       it lives and did not answer in time
 │   ├── MpsRefusedError      it answered, and did not do it
@@ -119,7 +119,7 @@ class MpsMissingError(MpsError):
 
 
 class MpsFolderError(MpsError):
-    """The daemon's folder is too long, somebody else's, or cannot be made."""
+    """The daemon's folder is too long, another user's, or cannot be made."""
 
 
 class MpsGoneError(MpsError):

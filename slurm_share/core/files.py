@@ -10,7 +10,7 @@ from .errors import StateError
 
 
 def read(file: Path, most_bytes: int) -> bytes | None:
-    """What is in it, no more than `most_bytes`; None: it is not there.
+    """Return the file's content, at most `most_bytes`; None: there is no such file.
 
     Raises StateError where it cannot be read, is a link or no file, or somebody else owns it or may write it: its text
     names no way out, which is the caller's to know.

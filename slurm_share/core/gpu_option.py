@@ -1,4 +1,4 @@
-"""How GPUs are written: TYPE:COUNT after -g, gpu:TYPE:COUNT in Slurm's gres."""
+"""Parse and write GPU requests: TYPE:COUNT after -g, gpu:TYPE:COUNT in Slurm's gres."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .errors import UsageError, shown
 
 
 def parse_gpus(text: str) -> tuple[tuple[str, int], ...]:
-    """(type, count) of what was written after -g: `2`, `a100:2`, `gpu:a100:2`, or several with commas. The type is
-    empty where any will do. Raises UsageError."""
+    """Return (type, count) of each request after -g: `2`, `a100:2`, `gpu:a100:2`, or several with commas. The type
+    is empty if any type will do. Raises UsageError."""
     found = []
     for token in text.split(","):
         if re.fullmatch(r"(?:.*:)?0+", token, re.ASCII):
@@ -26,5 +26,5 @@ def parse_gpus(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def gres(gpus: Iterable[tuple[str, int]]) -> str:
-    """The same in Slurm's words."""
+    """Return the GPUs as Slurm's gres text."""
     return ",".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in gpus)

@@ -1,4 +1,4 @@
-"""The words slurm-share shares with Slurm, with CUDA and with its own C plugin.
+"""The names slurm-share shares with Slurm, with CUDA and with its own C plugin.
 
 `plugins/names.h` holds the same vocabulary for C: every `#define SS_X` there stands for the `X` here, and
 `tests/contract/test_vocabulary.py` keeps the two equal.

@@ -263,7 +263,7 @@ class Stream:
     """
 
     def __init__(self, child: subprocess.Popen[bytes], line_most: int = OUTPUT_LIMIT_BYTES) -> None:
-        """`line_most`: a longer line is nobody's, and dropped."""
+        """`line_most`: longer lines are dropped."""
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
@@ -280,7 +280,7 @@ class Stream:
 
     @property
     def pid(self) -> int:
-        """Of the program, and of its process group."""
+        """Process id of the program and id of its process group."""
         return self._child.pid
 
     @property

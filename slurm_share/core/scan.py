@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MOST = 1_000_000
 """Entries of one folder, of which a second or two is enough for so many."""
 _OFTEN = 64
-"""Entries between two looks at the clock."""
+"""Entries between two readings of the clock."""
 
 
 class Scan:

@@ -20,12 +20,12 @@ _PROGRAMS = ("scontrol", "srun")
 
 
 def slurm_homes(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> tuple[str, ...]:
-    """The folders. `root`: of the file system that is looked at."""
+    """Return the folders. `root`: the file system to read."""
     return _named(os.environ if environ is None else environ, root) or USUAL
 
 
 def named_homes(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> tuple[str, ...]:
-    """Those that somebody has named; none where the usual ones hold."""
+    """Return the folders named by the site; none if the usual ones apply."""
     return _named(os.environ if environ is None else environ, root)
 
 

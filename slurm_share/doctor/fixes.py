@@ -28,7 +28,7 @@ from .checks.fixable import Fix
 from .facts.records import Facts
 
 PASSES = 3
-"""What an Epilog leaves is seen at the second look, what that leaves at the third."""
+"""What an Epilog leaves is found at the second reading, what that leaves at the third."""
 LOCK_S = 5.0
 ASK_S = 3.0
 """For a daemon's answer about its clients."""
@@ -50,8 +50,9 @@ class FixResult(Struct, frozen=True):
 
 
 def fix_all(facts: Facts, read_again: Callable[[], Facts]) -> tuple[Facts, tuple[FixResult, ...]]:
-    """Do what is planned, look again, and so on; the last look, and all that was done. Nothing is tried twice; what
-    the last look still finds was not done, whatever the program that was to do it answered."""
+    """Apply the planned fixes and read the facts again, until nothing new is planned. Return the last facts and the
+    results. No fix is tried twice; a fix that the last facts still ask for has failed, whatever its program
+    answered."""
     done: list[FixResult] = []
     for _ in range(PASSES):
         tried = {one.what for one in done}

@@ -1,4 +1,4 @@
-"""What each check of `slurm-share doctor` looks at, as a page: packaging/docs/doctor.md is made of it."""
+"""Write the page about the checks of `slurm-share doctor`: packaging/docs/doctor.md."""
 
 from __future__ import annotations
 

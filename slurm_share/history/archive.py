@@ -24,7 +24,7 @@ from .records import Sample
 LOCK_PAUSE_S = 0.05
 _BLOCK = 1 << 20
 _REGULAR_FILE = os.O_NOFOLLOW | os.O_NONBLOCK
-"""No link, and no waiting for whoever opens a pipe."""
+"""Flags: follow no link, and do not wait for the other end of a pipe."""
 _COLUMNS = records.HEAD.splitlines(keepends=True)[1].encode()
 
 

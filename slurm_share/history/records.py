@@ -15,8 +15,8 @@ VERSION = 1
 _FAMILY = "# slurm-share archive "
 MAGIC = f"{_FAMILY}{VERSION}"
 ALL = "*"
-"""Node and user of the line that every look leaves, jobs or none: without it, an hour without jobs and an hour without
-a look would be the same."""
+"""Node and user of the line that every survey leaves, jobs or none: without it, an hour without jobs and an hour
+without a survey would be the same."""
 INTERVAL_S = 900
 """Between two samples, as at LLSC."""
 DAY_S = 86400
@@ -152,10 +152,10 @@ def foreign_version(line: str) -> str | None:
 
 
 def file_name(time: float) -> str:
-    """Of the day, UTC, that this moment is in."""
+    """Return the file's name for the UTC day of this time."""
     return f"{time_text(time)[:10]}.tsv"
 
 
 def slot(time: float, interval_s: int) -> int:
-    """The beginning of the interval that a moment is in: whoever samples in it writes the same."""
+    """Return the start of the interval that a time is in: all samples of an interval have the same time."""
     return int(time) // interval_s * interval_s

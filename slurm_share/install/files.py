@@ -33,7 +33,7 @@ _WAYS_OUT = {
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Be the only one at work on the files of a folder. Raises StateError where another one is.
+    """Lock the files of a folder. Raises StateError if another process holds the lock.
 
     By a file of root's that nobody else can open: whoever may read the folder may hold a lock on it for ever."""
     file = folder / _LOCK

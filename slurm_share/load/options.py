@@ -89,7 +89,7 @@ def count(option: str, text: str | None) -> int | None:
 
 
 def seconds(option: str, text: str) -> float:
-    """How long between two looks. Raises UsageError."""
+    """How long between two surveys. Raises UsageError."""
     try:
         found = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The sampler: looks at this node now and then, and says what it carries."""
+"""The sampler: reads this node at intervals and returns its load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .snapshot import Snapshot
 
 
 class Sampler:
-    """One node, looked at again and again; rates and windows are over the looks of this sampler, and of the one whose
+    """One node, looked at again and again; rates and windows are over the samples of this sampler, and of the one whose
     memory it was given. Everything that the process may see is in its snapshots: root sees all of it."""
 
     def __init__(self, node: str, *, kernel: NodeReader | None = None, driver: NvmlSession | None = None) -> None:

@@ -120,7 +120,7 @@ def last_log_line(place: MpsPlace, name: str) -> str:
 
 
 def _open_log(logs: int, name: str, flags: int, place: MpsPlace) -> int | None:
-    """A log that is a plain file of the owner's with no second name: anything else may be somebody else's file."""
+    """A log that is a plain file of the owner's with no second name: anything else may be another user's file."""
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=logs)
     except OSError:

@@ -1,5 +1,6 @@
-"""What one look at a node brings: the raw values between the readers and `load/rules/fold.py`, which makes a Snapshot
-of them and of what was seen before. Counters are as the source has them, since the process, the job or the boot began.
+"""What one reading of a node contains: the raw values between the readers and `load/rules/fold.py`, which makes a
+Snapshot of them and of what was seen before. Counters are as the source has them, since the process, the job or the
+boot began.
 
 Units and unknowns are those of `snapshot.py`.
 """
@@ -18,7 +19,7 @@ class ProcessSm(Struct, frozen=True):
 
     pid: int
     sm_percent: float
-    """Of the time, 0 to 100."""
+    """Percent of the time, 0 to 100."""
 
 
 class GpuNow(GpuLoad, frozen=True, kw_only=True):
@@ -100,6 +101,6 @@ class HostNow(Struct, frozen=True, kw_only=True):
     memory_used_mib: int | None = None
     processes: tuple[ProcessNow, ...] = ()
     hidden: tuple[int, ...] = ()
-    """Of the pids that were asked for, those that exist and cannot be looked at (hidepid)."""
+    """Requested pids that exist and cannot be read (hidepid)."""
     jobs: tuple[JobNow, ...] = ()
     unknown: Reasons = {}

@@ -235,7 +235,7 @@ class Entry(Struct, frozen=True):
     over: tuple[LedgerJob, ...] = ()
     """Jobs that are over and had no Epilog: this hook cleans up after them."""
     on_gpu: int | None = None
-    """Of a job that has a part of a GPU: which one."""
+    """Which part of the GPU the job has."""
 
 
 def enter(

@@ -53,7 +53,7 @@ class Leases:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """Those that are held now."""
+        """Return the slots that are held now."""
         return tuple(self._files)
 
     def take(self, wanted: int) -> tuple[int, ...]:

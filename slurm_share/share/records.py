@@ -108,7 +108,7 @@ class Grant(Struct, frozen=True):
     backend: str
     """The name of the backend that is wanted and possible here. It is prepared before the plan is decided."""
     title: str = ""
-    """That backend for people."""
+    """The backend's name for users."""
     note: str | None = None
     """What the job's user is told about the choice of the backend."""
 
@@ -201,7 +201,7 @@ class NodeShares(Struct, frozen=True):
     """None: it did not say."""
     partition_modes: dict[str, str] = {}
     jobs: tuple[int, ...] = ()
-    """Those that share."""
+    """The jobs that share."""
     slots: int = 0
     daemons: int = 0
     """GPUs with an MPS daemon of ours."""

@@ -20,7 +20,7 @@ _LOCK = struct.Struct("@hhqqi4x")
 _STEPS = 1 << 32
 _END = names.QUEUE_STEPS + _STEPS * names.QUEUE_ROOM
 PASSES_MAX = 8192
-"""More locks than half of this are not looked at: the sruns of a job's slots hold fewer."""
+"""At most half as many locks are read: the sruns of a job's slots hold fewer."""
 
 
 def promised(folder: Path) -> int:

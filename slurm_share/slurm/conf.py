@@ -36,7 +36,7 @@ def slurm_conf_path(
 ) -> Path:
     """Where slurm.conf is, or would be: what the caller says, what SLURM_CONF says, etc in the folder that
     SLURM_SHARE_SLURM names (slurm_home.py), the first usual place that has one.
-    `root`: of the file system that is looked at; the answer is a path below it as a process there has it."""
+    `root`: of the file system to read; the answer is a path below it as a process there has it."""
     if given is not None:
         return given
     if conf := (os.environ if environ is None else environ).get("SLURM_CONF"):
@@ -47,7 +47,7 @@ def slurm_conf_path(
 
 
 def is_there(file: Path) -> bool:
-    """Whether it is a file, or may be one: what we may not look at is said to be so by whoever reads it."""
+    """Return whether it is a file, or may be one: for a path without access, the reader reports the error."""
     try:
         return stat.S_ISREG(file.stat().st_mode)
     except PermissionError:
@@ -57,7 +57,7 @@ def is_there(file: Path) -> bool:
 
 
 def included_path(conf: Path, name: str) -> Path:
-    """A file that slurm.conf names: one without a folder is beside it."""
+    """Return the path of a file that slurm.conf names: relative names are in slurm.conf's folder."""
     return conf.parent / name
 
 

@@ -1,4 +1,4 @@
-"""The text of slurm.conf and the files beside it, as Slurm takes it apart; text in, lines out, nothing read."""
+"""Parse the text of slurm.conf and its companion files as Slurm does. Reads no files."""
 
 from __future__ import annotations
 

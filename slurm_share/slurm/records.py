@@ -164,7 +164,7 @@ class Submission(Struct, frozen=True, kw_only=True):
 
     program: Literal["sbatch", "llsub"]
     arguments: tuple[str, ...]
-    """All words after the program's name."""
+    """All arguments after the program's name."""
     place: int
     """The index in `tokens` of the script (sbatch) or of the triple (llsub)."""
     folder: str
@@ -179,7 +179,7 @@ class Submission(Struct, frozen=True, kw_only=True):
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """The words after the script, or after the triple."""
+        """Return the arguments after the script, or after the triple."""
         return self.arguments[self.place + 1 :]
 
 

@@ -1,10 +1,10 @@
-"""The srun of a small step of ours inside somebody's job, in words: beside the job's own steps, taking nothing."""
+"""The srun command of a small step inside a job: it overlaps the job's own steps and takes no resources."""
 
 from __future__ import annotations
 
 
 def step_argv(*, job: int, component: int | None, nodes: str, count: int, gres: str, name: str) -> list[str]:
-    """srun and its options, for one task on each of `count` nodes (`nodes`: as Slurm writes them).
+    """Return srun and its options, for one task on each of `count` nodes (`nodes`: as Slurm writes them).
 
     `job`: as srun's --jobid takes it, of a heterogeneous job its first component's, and `component` which one.
     """

@@ -21,7 +21,7 @@ LOGS_MOST = 50
 """Logs of one node that are offered, the newest."""
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
 TAIL_BYTES = 256 * 1024
-"""Of a file's end, and of what it grows by between two looks."""
+"""Bytes read from the end of a file, and from its growth between two reads."""
 RUN_BYTES = 64 * 1024
 """Of a run.json: a longer one is none of ours."""
 
@@ -173,7 +173,7 @@ def _logs_in(folders: list[Path], name: str, local: int | None) -> list[LogFile]
 
 
 class Piece(Struct, frozen=True):
-    """What a look at a file brought."""
+    """What one read of a file returned."""
 
     data: bytes
     anew: bool = False

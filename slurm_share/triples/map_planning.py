@@ -71,7 +71,7 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def starts(self) -> int:
-        """Of the mapper."""
+        """How many mapper processes start."""
         return self.split.tasks(len(self.items))
 
 

@@ -1,6 +1,6 @@
 """The nouns of triples mode: what is to run, where each process sits, and how each task ended.
 
-A *run* is one use of llsub or llmapreduce. It has `processes` seats over all its nodes and `tasks` pieces of work;
+A *run* is one use of llsub or llmapreduce. It has `processes` workers over all its nodes and `tasks` pieces of work;
 where the user named no further work, every process has the one task of its own number.
 """
 

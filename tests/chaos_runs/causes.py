@@ -1,8 +1,9 @@
-"""What each deed can do to a job: to which state it may bring it, with which exit codes, what is then said, and when.
+"""What each action can do to a job: to which state it may bring it, with which exit codes, what is then said, and
+when.
 
-A job that did not complete is explained by a deed only if the deed can end a job so, befell a node of the job's while
-the job was there, and is what slurmctld's log or the job's output tells of. How long a deed goes on is said by the log,
-too, and not by the clock: a busy machine takes its time. What no deed explains is lost.
+A job that did not complete is explained by an action only if the action can end a job so, befell a node of the job's
+while the job was there, and is what slurmctld's log or the job's output tells of. How long an action goes on is said
+by the log, too, and not by the clock: a busy machine takes its time. What no action explains is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .evidence import Evidence
 from .plan import Event
 
 UNREGISTERED_S = 60.0
-"""For how long a node, or the controller, is away after a deed where the log does not say when it was back."""
+"""For how long a node, or the controller, is away after an action where the log does not say when it was back."""
 BROKEN = r"(?!69:)\d+:\d+"
 """Whatever ends a job that its node does not carry on with, but not slurm-share's own refusal."""
 REFUSED = r"69:0"
@@ -39,7 +40,7 @@ NO_PLAN = r"has no plan for it: its Prolog could not make one|does not share the
 NO_DEVICE = r"Slurm granted the job no GPU here"
 NEIGHBOUR = r"\bjob (\d+) of \w+ is still on it"
 SLURMS_OWN = ("cut_network", "cut_power", "reboot", "kill_slurmd", "kill_slurmctld")
-"""Deeds after which Slurm gives a job's place to another while the job may be there still."""
+"""Actions after which Slurm gives a job's place to another while the job may be there still."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Case:
     start: float
     end: float
     is_told: bool = True
-    """False: as if all that any deed makes a job say had been said, for the question how sharp the verdict is then."""
+    """False: as if all that any action makes a job say had been said, for the question how sharp the verdict is
+    then."""
     tasks: Mapping[int, str] = field(default_factory=dict)
     """The pids of its tasks, and the nodes they were on."""
     taken: float = 0.0
@@ -77,7 +79,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a deed can do to jobs."""
+    """What an action can do to jobs."""
 
     ends: Mapping[str, str]
     """The states that it may bring a job to, with a pattern for `code:signal`."""
@@ -119,7 +121,7 @@ EFFECTS: dict[str, tuple[Effect, ...]] = {
         Effect({"CANCELLED": BROKEN}, r"Requeue of JobId=\S+ returned an error", after_s=5.0),
     ),
 }
-"""By deed, all of hosts.py. It counts what a deed is known to be able to do; what turns up beyond it is to be
+"""By action, all of hosts.py. It counts what an action is known to be able to do; what turns up beyond it is to be
 understood before it is entered here."""
 ROUND_S = 1.0
 """Slurm's records have whole seconds."""
@@ -127,7 +129,7 @@ _KILLED = re.compile(r"killed \S+ (\d+) of ([\w-]+)(?:, job (\d+))?")
 
 
 def explains(done: Done, case: Case, evidence: Evidence) -> bool:
-    """Whether this deed can have brought the job to its end."""
+    """Whether this action can have brought the job to its end."""
     if done.said == "there was none" or (done.event.actor != "ctl" and done.event.actor not in case.nodes):
         return False
     action = done.event.action
@@ -215,7 +217,7 @@ def _was_known_otherwise(done: Done, case: Case, evidence: Evidence) -> bool:
 
 def _gave_up_the_neighbour(done: Done, case: Case, evidence: Evidence) -> bool:
     """Whether the job was refused since another's was on the node still, which slurmctld had given up, or forgotten,
-    after this deed and before the job came."""
+    after this action and before the job came."""
     if case.state != "FAILED" or not re.fullmatch(REFUSED, case.code) or not case.is_told:
         return False
     there = re.search(NEIGHBOUR, evidence.outputs.get((case.tag, case.job), ""))

@@ -1,4 +1,4 @@
-"""How a host is troubled, and how each trouble ends. Every deed answers with what it did, in words."""
+"""Faults of a host, and how each of them ends. Every action returns what it did, as text."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ ACTIONS: dict[str, Callable[[Cluster, str, float], str]] = {
 
 
 def make_calm(cluster: Cluster, hosts: Sequence[str]) -> None:
-    """Everything that a deed may have left so, made good: power, cables, disks, daemons. What does not work yet, on a
+    """Undo everything that an action may have left: power, cables, disks, daemons. What does not work yet, on a
     machine that is busy, is tried again."""
     for host in hosts:
         for _ in range(_TRIES):

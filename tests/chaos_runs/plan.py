@@ -34,7 +34,7 @@ class Event:
     """One thing that somebody does, or that befalls a host."""
 
     at_s: float
-    """Since the begin of the trouble."""
+    """Since the begin of the run."""
     actor: str
     """alice, bob, or the host that is hit."""
     action: str

@@ -1,4 +1,4 @@
-"""The whole of it: a cluster, the trouble, the calm, the verdict."""
+"""A whole chaos run: a cluster, the events, the quiet end, the verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ requeue_delay=3,nohold_on_prolog_fail
 """Jobs are known to the end; one that was requeued does not wait for two minutes; a drained node is put back soon."""
 LOG, SLURMD_LOG, OUR_LOG = "var/log/slurm/slurmctld.log", "var/log/slurm/slurmd.log", "var/log/slurm-share.log"
 CALM_S = 600.0
-"""For what is queued, when the trouble is over."""
+"""For what is queued, when the run is over."""
 _JOB_S = 400.0
 
 Say = Callable[[str], None]
@@ -61,7 +61,7 @@ class Chaos:
         self._allocations: list[threading.Thread] = []
         self._begin = 0.0
 
-    # ---- trouble ----
+    # ---- events ----
 
     def run_events(self) -> None:
         """Every actor goes through what is his, each at its time."""

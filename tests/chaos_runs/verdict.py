@@ -24,7 +24,7 @@ ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 
 WOULD_BE = {f"{EXIT_REFUSED}:0": "exit code 69", "1:0": "exit code 1"}
 """How sharp this verdict is: each job that is COMPLETED is judged once more as if it had ended so, and as if all that
-any deed makes a job say had been said of it."""
+any action makes a job say had been said of it."""
 
 
 @dataclass
@@ -129,7 +129,7 @@ def cause(
     *,
     is_told: bool = True,
 ) -> str | None:
-    """Why a job did not complete, as a word for counting; of several deeds that can have done it the one that was
+    """Why a job did not complete, as a word for counting; of several actions that can have done it the one that was
     nearest to its end. None: for no reason that is known. is_told: by what was said of it; otherwise by the rest."""
     said = evidence.of(one.tag, record.job_id, one.at - ROUND_S)
     if record.state == "TIMEOUT" and one.kind == "overtime":

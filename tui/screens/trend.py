@@ -34,7 +34,7 @@ def latest(points: Sequence[Point], series: Series) -> str:
 
 
 class Trend(Screen[None]):
-    """Over the dashboard; goes on as looks arrive."""
+    """Over the dashboard; goes on as surveys arrive."""
 
     DEFAULT_CSS = """
     Trend { background: $background; color: $foreground; }

@@ -77,7 +77,7 @@ class NodesView(TableView[NodeRow]):
         return lines
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
-        """Of very many nodes not at every look: it would be the dearest thing on the screen."""
+        """Of very many nodes not at every survey: it would be the dearest thing on the screen."""
         rows = self.grid.shown_rows if self.grid.query_text else self.grid.rows
         taken, is_of, known = self._summed
         now_of = (len(rows), width, self.place, self.grid.query_text)

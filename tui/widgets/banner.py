@@ -25,7 +25,7 @@ class Banner(Line):
         self.text = ""
 
     def show(self, picture: Picture) -> None:
-        """Say what is simulated in this look."""
+        """Say what is simulated in this survey."""
         text = notes.banner(picture.survey) or (notes.SIMULATED if picture.is_simulated else "")
         if text != self.text:
             self.text = text

@@ -63,7 +63,7 @@ class Shown:
 
 def over_time(points: Sequence[Point], of: Of, end: float, width: int) -> tuple[float | None, ...]:
     """A figure over the SPAN_S seconds before `end` in `width` columns, oldest first: of each column the mean of what
-    is known in it; between two looks the one before holds. None: unknown, or not looked at."""
+    is known in it; between two surveys the one before holds. None: unknown, or not looked at."""
     begin, column_s = end - SPAN_S, SPAN_S / max(1, width)
     sums, counts = [0.0] * width, [0] * width
     held: list[float | None] = [None] * width

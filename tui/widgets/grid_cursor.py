@@ -41,8 +41,8 @@ class GridCursor(GridLines[Row], Generic[Row]):
 
     @property
     def is_on_another_row(self) -> bool:
-        """Whether the row that the cursor was put on is gone, and it stands on another one that nobody chose: no
-        command is meant for that."""
+        """Return whether the cursor's row is gone and the cursor is on a row that the user did not choose: no
+        command applies to it."""
         if self._wanted is None or not self._order:
             return False
         return self._held.key(self._order[self._cursor]) != self._wanted

@@ -41,7 +41,7 @@ class Held(Generic[Row]):
         return dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
 
     def values(self, column: Column[Row]) -> list[Value]:
-        """Of each row."""
+        """Return the column's value of each row."""
         found = self._values.get(column.id)
         if found is None:
             value = column.value

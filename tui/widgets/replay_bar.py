@@ -58,7 +58,7 @@ class ReplayBar(Widget):
         """Column at which the bar begins, and how wide it is."""
 
     def show(self, picture: Picture, *, held: bool) -> None:
-        """For this look. `held`: whether it stands still."""
+        """For this survey. `held`: whether it stands still."""
         self.position, self.taken = picture.position, picture.survey.taken
         self.held = held
         self.display = self.position is not None

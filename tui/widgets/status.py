@@ -15,14 +15,14 @@ from .line import Line, Piece, width_of
 
 BETWEEN = "  "
 OLD_INTERVALS = 3
-"""After so many intervals without a look the age is marked: something does not come any more."""
+"""After so many intervals without a survey the age is marked: something does not come any more."""
 OLD_S = 60.0
 """Of a node's figures, as llload says it."""
 
 
 @dataclass(frozen=True)
 class StatusState:
-    """What the line is made of."""
+    """The content of the status line."""
 
     picture: Picture | None = None
     interval_s: float = 5.0
@@ -48,12 +48,12 @@ class Status(Line):
         self.set_interval(1.0, self.grow)
 
     def grow(self) -> None:
-        """A second has gone by. Under another screen nothing is drawn."""
+        """Redraw after a second. Under another screen nothing is drawn."""
         if self.app.screen is self.screen:
             self.refresh()
 
     def show(self, status: StatusState) -> None:
-        """From now on this."""
+        """Show this status from now on."""
         picture = status.picture
         if picture is not self.status.picture and picture is not None:
             self._oldest_s = oldest_s(picture)
@@ -75,7 +75,7 @@ class Status(Line):
         return [replace(piece, hit="help") for piece in pieces]
 
     def texts(self) -> list[str]:
-        """All of it, a line for each thing."""
+        """Return all parts of the status as lines."""
         return [piece.text.strip(" |") for piece in said(self.status, self.clock(), self._oldest_s)]
 
 
@@ -120,6 +120,6 @@ def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> l
 
 
 def oldest_s(picture: Picture) -> float:
-    """How much older than the look the oldest of its figures is."""
+    """How much older than the survey the oldest of its figures is."""
     taken = [snapshot.taken for snapshot in picture.snapshots]
     return max(0.0, picture.survey.taken - min(taken)) if taken else 0.0

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are looked at, and what they say of one host."""
+"""All checks, in their order, and their findings about one host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `slurm-share doctor --fix` may do: put right what is ours, where it is proved that nobody has it."""
+"""Plan what `slurm-share doctor --fix` may do: repair slurm-share's own state that no job uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fix(Struct, frozen=True):
     where there is no such program. narrow: take others' write bits from a path of ours. mode: a GPU's compute mode that
     a job left. daemon: a daemon of ours that no job has."""
     what: str
-    """In words, for whoever asked for it."""
+    """What is fixed, as text for the caller."""
     job_id: int = 0
     uid: int = 0
     restart_count: int | None = None
@@ -37,7 +37,7 @@ class Fix(Struct, frozen=True):
 
 
 def plan(facts: Facts) -> tuple[Fix, ...]:
-    """What to do first. What an Epilog leaves undone is seen when the host is looked at again, and planned then."""
+    """Return the next fixes. What they leave undone is found when the facts are read again, and planned then."""
     if "compute" in facts.roles and (jobs := _epilogs(facts)):
         return jobs
     if "compute" not in facts.roles:

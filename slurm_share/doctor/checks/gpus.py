@@ -35,7 +35,7 @@ def _expected(facts: Facts) -> int | None:
 
 
 def _no_driver(facts: Facts) -> list[Verdict] | None:
-    """For checks that want GPUs: why there is nothing to look at."""
+    """Why there is nothing to check, for checks that need GPUs."""
     if isinstance(facts.gpus.driver, Unseen):
         return skip("no driver answers")
     return None if facts.gpus.gpus else skip("the driver has no GPU")

@@ -1,4 +1,4 @@
-"""The GPUs of this node as a physician looks at them: modes, errors, programs on them."""
+"""Facts about this node's GPUs: modes, errors, programs on them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def read_facts(
 ) -> Facts:
     """The facts of this host, in these roles; in those that it is found to have where none are given.
 
-    `root`: of the file system that is looked at. `ask` runs a program, `read_driver_state` asks the driver, `ask_agent`
+    `root`: of the file system to read. `ask` runs a program, `read_driver_state` asks the driver, `ask_agent`
     answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
     is mended, and not only for those that the node knows of. Raises UsageError for a SLURM_CONF that leads nowhere.
     """

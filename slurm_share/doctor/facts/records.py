@@ -1,4 +1,4 @@
-"""What `slurm-share doctor` looks at and what it says: the facts of one host, and findings about them.
+"""Records of `slurm-share doctor`: the facts about one host, and the findings.
 
 A fact that cannot be seen is an Unseen with the reason, and never a guess: the checks that want it say SKIP.
 """
@@ -33,9 +33,9 @@ class Check(Struct, frozen=True):
 
     name: str
     roles: tuple[Role, ...]
-    """On which hosts it is looked at."""
+    """The hosts on which it is checked."""
     asks: str
-    """What is looked at, as a statement that holds on a healthy host."""
+    """What is checked, as a statement that is true on a healthy host."""
     why: str
     """What goes wrong where it does not hold."""
     fix: str

@@ -86,7 +86,7 @@ def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
 
 
 def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
-    """slurm.conf or a file beside it, with what it includes."""
+    """Return slurm.conf or a companion file, with what it includes."""
     if not file:
         return Unseen("there is no slurm.conf on this host")
     try:
@@ -157,7 +157,7 @@ def parse_records(text: str) -> list[dict[str, str]]:
 
 
 def parse_nodes(text: str) -> tuple[SiteNode, ...]:
-    """Of `scontrol -o show node`. Raises CommandError for an answer that is not scontrol's."""
+    """Parse `scontrol -o show node`. Raises CommandError for an answer that is not scontrol's."""
     return tuple(
         SiteNode(node.name, gres, node.states, node.reason, version, node.partitions)
         for node, gres, version in slurm_nodes.parse_described(text)
@@ -165,7 +165,7 @@ def parse_nodes(text: str) -> tuple[SiteNode, ...]:
 
 
 def parse_partitions(text: str) -> tuple[SitePartition, ...]:
-    """Of `scontrol -o show partition`."""
+    """Parse `scontrol -o show partition`."""
     return tuple(
         SitePartition(one["partitionname"], expand(one.get("nodes", "")), one)
         for one in parse_records(text)

@@ -140,7 +140,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     period: Period
     covered_h: float
-    """Of the period until now, the hours in which samples were taken; what is missing counts as no load."""
+    """Hours of the period with samples; missing hours count as no load."""
     elapsed_h: float
     total: Use
     users: tuple[Use, ...]

@@ -1,4 +1,4 @@
-"""From a look at everybody's nodes to the archive's samples: one for each user on each node."""
+"""From a survey of everybody's nodes to the archive's samples: one for each user on each node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def samples(
     partitions: Mapping[str, Settings] | None = None,
 ) -> tuple[Sample, ...]:
     """Of every user with a running job, on every node of it; also where the node was silent, so that its hours are seen
-    to be missing; and one of the look itself. `partitions`: settings of those that have their own. Raises UsageError
+    to be missing; and one of the survey itself. `partitions`: settings of those that have their own. Raises UsageError
     for nodes of a job that are no list."""
     jobs: dict[tuple[str, str], list[QueuedJob]] = {}
     for job in survey.jobs:

@@ -1,1 +1,1 @@
-"""The node agent: samples its node and answers whoever may ask."""
+"""The node agent: samples its node and answers permitted callers."""

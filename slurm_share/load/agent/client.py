@@ -20,7 +20,7 @@ from ..snapshot import Snapshot
 
 QUESTION_MAX_BYTES = 256
 REPLY_MAX_BYTES = 64 * 1024 * 1024
-"""Far above a node with hundreds of processes; whoever sends more is no agent."""
+"""Far above a node with hundreds of processes; a longer reply is not from an agent."""
 START_IT = "start slurm-share-agent on this node, or sample without it"
 _FULL_PAUSE_S = 0.02
 

@@ -1,8 +1,8 @@
-"""How many connections there are at once: bounded in all, and bounded for each caller.
+"""Bound the open connections, in total and per caller.
 
-Nobody is turned away at the door, because whoever fills the room with connections that say nothing would then keep it
-closed. The newcomer comes in and the longest-waiting connection of the same caller, or of the caller with the most,
-goes: a caller with a question is answered in milliseconds and is gone before its turn comes.
+A new connection is always accepted. If the limit is reached, the oldest connection of the same caller, or of the
+caller with the most connections, is closed. Rejecting new connections instead would let idle connections block all
+others; a normal request is answered within milliseconds, before its connection becomes the oldest.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ class Connection:
     """One connection."""
 
     key: Hashable
-    """Whose it is: a user id, an address."""
+    """The caller: a user id or an address."""
     put_out: Callable[[], object]
-    """Ends the connection at once."""
+    """Close the connection at once."""
 
 
 class Connections:
-    """The connections that are open, oldest first under each key."""
+    """The open connections of each caller, oldest first."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most = most
         self._most_each = most_each
         self._by_key: dict[Hashable, list[Connection]] = {}
         self.put_out = 0
-        """Connections that had to go for others so far."""
+        """Connections closed so far to make room for others."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
     def enter(self, key: Hashable, put_out: Callable[[], object]) -> Connection:
-        """Take a connection in; another one is put out where there is no room."""
+        """Add a connection; close an older one if the limit is reached."""
         connection = Connection(key, put_out)
         self._make_room(key)
         self._by_key.setdefault(key, []).append(connection)
         return connection
 
     def leave(self, connection: Connection) -> bool:
-        """The connection has ended; False where it had been put out."""
+        """Remove a connection that has ended. Return False if it was closed to make room."""
         there = self._by_key.get(connection.key, [])
         if connection not in there:
             return False

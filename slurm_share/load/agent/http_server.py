@@ -1,8 +1,8 @@
-"""The agent's HTTP: everybody's snapshot and the metrics, for whoever shows the token.
+"""The agent's HTTP server: the full snapshot and the metrics, for callers with the token.
 
 Any user of the cluster can reach the port. What they can do there is bounded: so many connections at once, so many
-from one address, a short request, a deadline. A connection that has shown the token is counted apart, so that strangers
-push out strangers only.
+from one address, a short request, a deadline. A connection that has shown the token is counted apart, so that
+unauthenticated callers push out unauthenticated callers only.
 """
 
 from __future__ import annotations

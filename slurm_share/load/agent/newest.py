@@ -40,7 +40,7 @@ class Newest:
         return time.monotonic() - self._since
 
     def add_problem(self, sentence: str) -> None:
-        """Say it with the snapshot until the next one comes."""
+        """Add a problem to the current snapshot until the next one comes."""
         if self._snapshot is not None and sentence not in self._snapshot.problems:
             problems = (*self._snapshot.problems, sentence)
             self._snapshot, self._made = msgspec.structs.replace(self._snapshot, problems=problems), {}

@@ -1,5 +1,5 @@
-"""One look at this node as its user may see it: through its agent, whose windows and peaks are longer, or where that is
-of no use through a sampler of our own."""
+"""Read this node as its user may see it: from its agent, which has longer windows and peaks, or with a sampler in
+this process if the agent is not usable."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ
 
 
 class NodeWatcher:
-    """This node, looked at again and again, by the user whose process this is."""
+    """Read this node repeatedly, with the rights of the calling user."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class NodeWatcher:
         self.node = node
         self.caller = processes.read_user_name(os.geteuid())
         self.agent_problem = ""
-        """Why the agent was of no use at the last look; empty: it was, or there is none."""
+        """Why the agent was not usable at the last read. Empty: it was, or there is no agent."""
         self._settings = settings
         self._new_sampler = new_sampler or _sampler
         self._sampler: _Sampler | None = None
@@ -75,7 +75,7 @@ class NodeWatcher:
         self._ask_from = float("-inf")
 
     def read(self, user: str, timeout_s: float = ASK_S) -> Snapshot:
-        """What that user has here, by name; empty: everybody, for root and operators.
+        """Return what the named user has here; empty: all users, for root and operators.
 
         Raises UsageError where the caller may not see that, SlurmShareError where there is no such user.
         """
@@ -94,7 +94,7 @@ class NodeWatcher:
 
     @property
     def sees_all(self) -> bool:
-        """Whether the caller may see everybody's load without asking an agent."""
+        """Return whether the caller may see all users' load without an agent."""
         return os.geteuid() == 0 or callers.is_operator(os.geteuid(), self._settings.operators_group)
 
     def close(self) -> None:
@@ -115,7 +115,8 @@ class NodeWatcher:
         return bool(self._settings.agent_socket) and os.path.exists(self._settings.agent_socket)  # noqa: PTH110
 
     def _of_agent(self, own: bool, may_sample: bool, timeout_s: float) -> Snapshot | None:
-        """None: it is of no use. Raises UsageError where it is, and we may not look ourselves."""
+        """Return the agent's snapshot, or None if the agent is not usable. Raises UsageError if the caller may not
+        sample either."""
         if not self._agent_is_there:
             self.agent_problem = ""
             return None
@@ -143,7 +144,7 @@ class NodeWatcher:
         return ""
 
     def _with_environments(self, seen: Snapshot) -> Snapshot:
-        """With what the tasks' environments say: they are the caller's to read, and not the agent's."""
+        """Add what the tasks' environments say: the caller may read them, the agent may not."""
         if self._kernel is None:
             self._kernel = NodeReader(self.node)
         read = self._kernel.read(one.pid for one in seen.processes).processes
@@ -168,7 +169,7 @@ class NodeWatcher:
 
 
 def possessive(user: str) -> str:
-    """For a sentence about somebody's load."""
+    """Return the user's name in the possessive, for a sentence about load."""
     return f"{shown(user, 64)}'s" if user else "everybody's"
 
 

@@ -47,9 +47,9 @@ HELD_S = 1.0
 """The driver leaves out what used little in its last sampling period, a second at most: so long, and in the round after
 at least, a process keeps the use it had."""
 KEPT_S = windows.KEPT_S
-"""Whoever was on a GPU last is remembered so long."""
+"""How long the last user of a GPU is remembered, seconds."""
 _SOMEBODY = -1
-"""In the place of a uid: a process that is there and cannot be looked at (hidepid)."""
+"""Stands for a uid: a process that exists and cannot be read (hidepid)."""
 
 
 def fold(

@@ -1,4 +1,4 @@
-"""What a sampler knows of a node's past: windows, peaks and counters, and how they are written down."""
+"""What a sampler remembers of a node: windows, peaks and counters, and how they are stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...node.gpu_figures import GpuWindows
 from .windows import Series
 
 VERSION = 1
-"""Of this form; another one is not taken up."""
+"""Version of the stored form; other versions are rejected."""
 ORIGIN = "what the sampler remembered"
 
 
 class Held(Struct, frozen=True):
-    """What is remembered of a process on one GPU."""
+    """What the sampler remembers of a process on one GPU."""
 
     peak_mib: int | None = None
     sm_percent: float = field(default=0.0, name="sm")
@@ -23,7 +23,7 @@ class Held(Struct, frozen=True):
 
 
 class ProcessHistory(Struct, frozen=True):
-    """A process as it was last seen."""
+    """A process at its last sample."""
 
     start_ticks: int
     at: float
@@ -32,7 +32,7 @@ class ProcessHistory(Struct, frozen=True):
 
 
 class JobHistory(Struct, frozen=True, kw_only=True):
-    """A job, as long as it is on this node."""
+    """A job while it is on this node."""
 
     uid: int
     at: float
@@ -47,7 +47,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     host_mean_mib: int | None = None
     """The highest mean of the job's memory over its tasks, while the most of them were there."""
     task_keys: tuple[str, ...] = field(default=(), name="seats")
-    """The latest tasks, so that one that comes again is no other."""
+    """Keys of the latest tasks, so that a task seen again is not counted twice."""
     measured: int = 0
     at_once: int = 0
     measured_s: float = 0.0
@@ -56,7 +56,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
 
 
 class Stay(Struct, frozen=True):
-    """A user on a GPU."""
+    """The time a user has been on a GPU."""
 
     since: float
     """When the user was first seen on it; a time without anybody in between does not end it."""
@@ -68,11 +68,11 @@ class GpuHistory(GpuWindows[Series], frozen=True, kw_only=True, omit_defaults=Tr
     """The load of a GPU over the last minutes."""
 
     stays: dict[int, Stay] = field(default_factory=dict)
-    """By uid: who is on it, or was the last."""
+    """By uid: the users on it, or the last one."""
 
 
 class NodeHistory(Struct, frozen=True, kw_only=True):
-    """What a sampler knows. The first one is `NodeHistory()`."""
+    """What a sampler remembers of its node. The first one is `NodeHistory()`."""
 
     version: int = VERSION
     boot_id: str = ""

@@ -15,7 +15,7 @@ from .history import JobHistory, NodeHistory
 from .sums import ONE_SAMPLE, add_up, first_known, most, uuids
 
 KEPT_S = windows.KEPT_S
-"""A job that has no process here is remembered so long: it may be between two steps."""
+"""How long a job without a process here is remembered, seconds: it may be between two steps."""
 MAX_TASKS = 1024
 """Tasks of a job that are told apart when they come again; with more, one that comes again late counts as another."""
 MAX_GONE = 256
@@ -38,8 +38,8 @@ def fold_jobs(
     dt: float | None,
     watched: float,
 ) -> tuple[tuple[JobLoad, ...], dict[int, JobHistory]]:
-    """The jobs of now and what is to be remembered of them. `on_gpus`: what the GPUs did. `dt`: since the look before,
-    `watched`: of that, what counts as seen."""
+    """The jobs of now and what is to be remembered of them. `on_gpus`: what the GPUs did. `dt`: since the sample
+    before, `watched`: of that, what counts as seen."""
     members: dict[int, list[_Member]] = {}
     for shown, read in zip(processes, host.processes, strict=True):
         if shown.job is not None:
@@ -182,7 +182,7 @@ def _job(
 
 
 def _job_rate(now: Mapping[str, float] | None, before: Mapping[str, float] | None, dt: float) -> float | None:
-    """Cores from counters that come and go: one that is new has counted since the last look, one that has gone counts
+    """Cores from counters that come and go: one that is new has counted since the last sample, one that has gone counts
     no more. A job's own cgroup that went back is another one of the same name."""
     if now is None or before is None:
         return None

@@ -1,4 +1,4 @@
-"""The rows of users and jobs, made of one look. Values in, values out; a row of a node is in `node_rows`, those of
+"""The rows of users and jobs, made of one sample. Values in, values out; a row of a node is in `node_rows`, those of
 GPUs and processes are in `gpu_rows`.
 
 Making a row is quick and thinking it out is not: what a cell needs is worked out when that cell is drawn or sorted by.
@@ -54,7 +54,7 @@ class Sum(Struct, frozen=True):
 
     @property
     def mib(self) -> int | None:
-        """Of memory."""
+        """Return the sum in MiB."""
         return None if self.value is None else int(self.value)
 
 

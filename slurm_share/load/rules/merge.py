@@ -1,7 +1,8 @@
-"""Several looks at one node at nearly the same time, each of which sees other GPUs, as one: snapshots in, snapshot out.
+"""Several samples of one node at nearly the same time, each of which sees other GPUs, as one: snapshots in, snapshot
+out.
 
 Under ConstrainDevices a step's sampler sees the GPUs of its own job, and of every process only what it has on those.
-What belongs to the node, to a job's cgroup or to a process itself is in every one of the looks, and counted once.
+What belongs to the node, to a job's cgroup or to a process itself is in every one of the samples, and counted once.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ _Part = TypeVar("_Part", JobLoad, UserLoad)
 
 
 def _together(known: _Part, more: _Part) -> dict[str, Any]:
-    """The figures that are of the GPUs which each look sees, of both looks, as the `Metric` of each says."""
+    """The figures that are of the GPUs which each sample sees, of both samples, as the `Metric` of each says."""
     found: dict[str, Any] = {}
     for one in measured(type(known)):
         ours, theirs = getattr(known, one.name), getattr(more, one.name)
@@ -119,7 +120,7 @@ def _together(known: _Part, more: _Part) -> dict[str, Any]:
 
 
 def _sum(known: float | None, more: float | None, had: Sequence[str]) -> float | None:
-    """Unknown of one part is unknown of the whole; a look without GPUs of it has no part."""
+    """Unknown of one part is unknown of the whole; a sample without GPUs of it has no part."""
     if known is None or more is None:
         return None if had else more
     return known + more

@@ -52,7 +52,7 @@ _MESSAGES: Mapping[int, str] = {
 
 
 class AgentsSource:
-    """Asks the agent of every node, each look anew. Raises UsageError where the token cannot be read."""
+    """Asks the agent of every node, each survey anew. Raises UsageError where the token cannot be read."""
 
     name: SourceName = "agent"
 
@@ -81,7 +81,7 @@ class AgentsSource:
         """Every look asks every node anew."""
 
     def close(self) -> None:
-        """Nothing is kept open between two looks."""
+        """Nothing is kept open between two surveys."""
 
     async def _ask_all(self, asked: Asked, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
         found: dict[str, Snapshot] = {}
@@ -133,7 +133,7 @@ class AgentsSource:
 
 
 class _Addresses:
-    """Where hosts are. Daemon threads: a name server that is down holds up neither the look nor the program's end."""
+    """Where hosts are. Daemon threads: a name server that is down holds up neither the survey nor the program's end."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -173,7 +173,7 @@ class _Addresses:
                 try:
                     self._loop.call_soon_threadsafe(self._settle)
                 except RuntimeError:
-                    return  # the look is over
+                    return  # the survey is over
 
     def _settle(self) -> None:
         while self._found:

@@ -33,7 +33,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     silent: Mapping[str, str]
     """Node -> why there is nothing of it, in a few words."""
     notes: Sequence[str] = ()
-    """Sentences for whoever looks, such as what to do about nodes that are silent."""
+    """Sentences for the viewer, such as what to do about nodes that are silent."""
 
 
 class Source(Protocol):
@@ -52,7 +52,7 @@ class Source(Protocol):
         ...
 
     def ask_again(self) -> None:
-        """Somebody wants to know now: what failed, and is left alone for a while, is tried again at the next look."""
+        """Somebody wants to know now: what failed, and is left alone for a while, is tried again at the next survey."""
         ...
 
     def close(self) -> None:

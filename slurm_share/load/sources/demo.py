@@ -1,7 +1,7 @@
-"""A simulated cluster that lives by itself, for a first look without Slurm: every record says that it is a demo.
+"""A simulated cluster that lives by itself, for a first survey without Slurm: every record says that it is a demo.
 
-The same seed and time give the same survey: nothing is kept between two looks. Nodes stand in groups; a group runs one
-user's job at a time (a node belongs to one user, as under slurm-share), then waits, then runs the next one.
+The same seed and time give the same survey: nothing is kept between two surveys. Nodes stand in groups; a group runs
+one user's job at a time (a node belongs to one user, as under slurm-share), then waits, then runs the next one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NODES = 12
 INTERVAL_S = 5.0
 _QUEUE_EVERY_S = 60
 _BIG = 48
-"""Clusters larger than this have fewer processes on a node, so that a look at 10,000 nodes stays a second."""
+"""Clusters larger than this have fewer processes on a node, so that a survey of 10,000 nodes stays a second."""
 
 
 class _Kind(Struct, frozen=True):
@@ -95,7 +95,7 @@ GPUs look like."""
 
 
 class Demo:
-    """Stands where a Surveyor stands."""
+    """Replaces a SurveyReader."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Demo:
         self._rich = count <= _BIG
 
     def read(self, timeout_s: float = 0.0) -> Survey:
-        """The cluster now. Raises UsageError for a job that was not there at the first look."""
+        """The cluster now. Raises UsageError for a job that was not there at the first survey."""
         now = self._clock()
         self._check_jobs(now)
         nodes: list[NodeLoad] = []

@@ -34,7 +34,7 @@ class LocalSource:
         """It is."""
 
     def ask_again(self) -> None:
-        """Every look is new."""
+        """Every survey is new."""
 
     def close(self) -> None:
         """Let go of the driver."""

@@ -1,4 +1,4 @@
-"""Where looks come from, whoever wants them: a cluster, a demonstration or a recording, opened by one description."""
+"""Open the source of surveys that a command asks for: a cluster, a demonstration or a recording."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from ..snapshot import Advice, Survey
 SOURCES = ("srun", "local", "agents", "prometheus")
 DEMO_NODES = 12
 SECOND = 0.999_999
-"""So far a second goes, by a clock that shows whole ones."""
+"""The end of a second on a clock that shows whole seconds."""
 LASTING_S = 900.0
-"""An advice that is older says nothing about the next one: the longest window of load."""
+"""Older advice is not an input of the next one: the longest window of load, seconds."""
 ASK_S = 2.0
-"""For reading how jobs were submitted, at one look: some hundred of them."""
+"""For reading how jobs were submitted, at one survey: some hundred of them."""
 MOST_TIME_S = 1e11
-"""Unix time of a year that a calendar has."""
+"""Upper limit of a Unix time, within the years that datetime supports."""
 
 
 class SurveySource(Protocol):
-    """Whatever can be looked at again and again."""
+    """A source of surveys that can be read repeatedly."""
 
     def read(self, timeout_s: float) -> Survey:
         """What there is now."""
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """What to look at, and how. It travels to another process as JSON."""
+    """What to read, and how. Sent to another process as JSON."""
 
     user: str
-    """Whose nodes."""
+    """The user whose nodes are read."""
     everybody: bool = False
     nodes: tuple[str, ...] = ()
-    """Only these; of a recording whoever shows it chooses."""
+    """Only these nodes; for a recording the viewer chooses."""
     jobs: tuple[str, ...] = ()
     """Only these, as squeue writes them."""
     details: bool = True
@@ -60,15 +60,15 @@ class Origin(Struct, frozen=True, kw_only=True):
     replay: str | None = None
     """A recording's file."""
     at: str | None = None
-    """Where a recording is entered, as `moment` reads it."""
+    """The start position in a recording, as `moment` reads it."""
     waiting: bool = False
-    """Whether jobs that wait for nodes are wanted as well."""
+    """Whether pending jobs are wanted as well."""
     interval_s: float | None = None
-    """Between two looks; None: there will be one, which of a recording is its last."""
+    """Between two surveys; None: there will be one, which of a recording is its last."""
 
 
 def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
-    """What will be asked; only the source that is wanted is imported. Raises UsageError, StateError."""
+    """Open the source; import only the one that is wanted. Raises UsageError, StateError."""
     if origin.demo:
         from .demo import Demo
 
@@ -107,8 +107,8 @@ def open_survey_source(origin: Origin, settings: Settings) -> SurveySource:
 
 
 def moment(text: str, last: float) -> float:
-    """Unix time of `2026-01-31T14:30`, of `14:30` on the last day of a recording, or of seconds since 1970. Raises
-    UsageError."""
+    """Return the Unix time of `2026-01-31T14:30`, of `14:30` on the last day of a recording, or of seconds since
+    1970. Raises UsageError."""
     with contextlib.suppress(ValueError):
         seconds = float(text)
         if 0 <= seconds <= MOST_TIME_S:
@@ -123,7 +123,7 @@ def moment(text: str, last: float) -> float:
 
 
 def until(text: str, last: float) -> float:
-    """As `moment`, for going there: a time without a fraction is the end of its second, so that a look taken at
+    """As `moment`, for going there: a time without a fraction is the end of its second, so that a survey taken at
     14:30:39.6, which is shown as 14:30:39, is found by that. Raises UsageError."""
     found = moment(text, last)
     return found if "." in text else found + SECOND
@@ -141,7 +141,7 @@ def within(text: str, first: float, last: float) -> float:
 
 
 class Advisor:
-    """Says at each look what to run next: the advice of the look before is an input of the next one."""
+    """Says at each survey what to run next: the advice of the survey before is an input of the next one."""
 
     def __init__(self) -> None:
         self._previous: tuple[Advice, ...] = ()
@@ -178,7 +178,7 @@ class Advisor:
 
     def _ask(self, survey: Survey, advised: set[int | None]) -> bool:
         """Read how the caller's own jobs that should be submitted otherwise were submitted; whether any was learned.
-        A look waits for some of them and no longer; the others come with the next look."""
+        A survey waits for some of them and no longer; the others come with the next survey."""
         from ...triples import submissions
 
         until, uid, learned = time.monotonic() + ASK_S, os.geteuid(), False

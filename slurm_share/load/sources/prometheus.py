@@ -30,7 +30,7 @@ STALE_S = 60.0
 LAST_SEEN = "7d"
 _LAST_SEEN_NODES = 1000
 ANSWER_MAX_BYTES = 512 * 1024 * 1024
-"""Far above all details of a thousand nodes; whoever sends more is no Prometheus, or has too much for one look."""
+"""Far above all details of a thousand nodes; whoever sends more is no Prometheus, or has too much for one survey."""
 NOT_SCRAPED = "not in Prometheus"
 
 

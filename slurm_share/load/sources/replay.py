@@ -13,7 +13,7 @@ from ..snapshot import Survey
 
 
 class Replay:
-    """Stands where a Surveyor stands. A line that proves to be no survey when it is its turn is left out and counted.
+    """Replaces a SurveyReader. A line that proves to be no survey when it is its turn is left out and counted.
 
     Raises StateError for a file that is not readable or holds no survey.
     """

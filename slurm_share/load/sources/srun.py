@@ -48,7 +48,7 @@ STEPS_MAX = 64
 """Most steps at a time: each is an srun on this host and a step in slurmctld. Who has more jobs than this side by side
 can name nodes, or ask for one of the sources for operators."""
 TRY_AGAIN_S = 60.0
-"""How long a step that failed is left alone: slurmctld is not asked at every look."""
+"""How long a step that failed is left alone: slurmctld is not asked at every survey."""
 START_S = 30.0
 """Seconds of silence after which a node of a new step counts as lost: it went away while the step was starting."""
 OTHER_JOBS_TRIED = 3
@@ -102,7 +102,7 @@ class _Running:
         self.awake = started
         """Since then it is expected to speak: the step of a suspended job is not."""
         self.was_awaited = False
-        """A whole look has waited for it."""
+        """A whole survey has waited for it."""
         self.joiner = Joiner(step.nodes)
         self.newest: dict[str, tuple[float, Snapshot]] = {}
         """Node -> (when it came, on our monotonic clock; the snapshot)."""
@@ -216,7 +216,7 @@ class SrunSource:
         """Without the jobs there is nothing to begin with."""
 
     def ask_again(self) -> None:
-        """What failed is tried again at the next look, but for what failed a moment ago."""
+        """What failed is tried again at the next survey, but for what failed a moment ago."""
         now = self._clock()
         self._failed = {step: one for step, one in self._failed.items() if now - one.at < self._interval_s}
 
@@ -351,7 +351,7 @@ class SrunSource:
         if self._closing:
             _end(stopped)
         else:
-            # Beside the looks: a node that hangs holds nobody up.
+            # Beside the surveys: a node that hangs holds nobody up.
             threading.Thread(target=_end, args=(stopped,), name="srun end", daemon=True).start()
 
     def _read(self) -> None:

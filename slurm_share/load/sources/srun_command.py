@@ -15,7 +15,7 @@ SILENCE_S = 60.0
 """A sampler that has heard nothing of us for so long ends: srun was killed, or the host that it ran on is gone."""
 STEP_NAME = "llload"
 _START = (
-    # Where the job's memory is full, it is the looker that goes (proc(5): a process may raise its own).
+    # Where the job's memory is full, the sampler goes (proc(5): a process may raise its own).
     "{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; "
     'if ! [ -x "$1" ]; then echo "$SLURMD_NODENAME: there is no $1" >&2; exit 127; fi; exec "$@"'
 )

@@ -30,7 +30,7 @@ RETRY_S = 10.0
 AGAIN_S = 2.0
 """Between two that somebody waits for."""
 SLURM_TIMEOUT_S = 30.0
-"""For one question; a look does not wait for it once there are facts of an earlier one."""
+"""For one question; a survey does not wait for it once there are facts of an earlier one."""
 OLD_S = 90.0
 """Facts of Slurm older than this are shown with their age."""
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.2, 3600.0
@@ -60,11 +60,11 @@ class Facts(Struct, frozen=True, kw_only=True):
     waiting: tuple[QueuedJob, ...] = ()
     """Those that have none yet, where they are wanted."""
     waiting_more: int = 0
-    """So many more wait, and were not read."""
+    """How many more jobs are pending and were not read."""
 
 
 class _Part(Struct, frozen=True, kw_only=True):
-    """What of Slurm's facts a view is about; made anew with them and not at each look."""
+    """What of Slurm's facts a view is about; made anew with them and not at each survey."""
 
     facts: Facts | None
     nodes: tuple[str, ...]
@@ -121,14 +121,14 @@ class SurveyReader:
         """Whether somebody waits for the next question, for the one that is going on."""
         self._hurries_until = -math.inf
         self._silent: frozenset[str] = frozenset()
-        """Nodes of which the last look had nothing."""
+        """Nodes without a snapshot in the last survey."""
         self._part: _Part | None = None
         self._check_rights()
 
     def read(self, timeout_s: float) -> Survey:
-        """All of it, after at most about `timeout_s`.
+        """Return the survey, after at most about `timeout_s` seconds.
 
-        Raises UsageError for what the caller may not see or what is not there at the first look, CommandError where
+        Raises UsageError for what the caller may not see or what is not there at the first survey, CommandError where
         Slurm did not answer even once, SlurmShareError where the source has nothing for anybody.
         """
         until = Deadline.after(timeout_s)
@@ -166,7 +166,7 @@ class SurveyReader:
             )
 
     def _check_there(self, part: _Part) -> None:
-        """What was named and is not there is said once, and not at each look: later it has ended."""
+        """Raise UsageError for named nodes and jobs that do not exist. Called once: later a job may have ended."""
         facts = part.facts
         missing = (
             sorted(self._jobs.difference(*(job.names for job in (*facts.jobs, *facts.waiting))), key=natural)
@@ -195,7 +195,7 @@ class SurveyReader:
     # ---- Slurm ------------------------------------------------------------------------------------------------------
 
     def _slurm(self, until: Deadline) -> Facts | None:
-        """The newest facts. Waits for the first ones; later ones are asked for beside the looks."""
+        """Return the newest facts. Waits for the first ones; later ones are read in the background."""
         now = self._clock()
         if self._asking is None and (self._facts is None or now - self._asked_at >= self._pause_s):
             self._asked_at = now
@@ -218,12 +218,12 @@ class SurveyReader:
 
     @property
     def _is_local(self) -> bool:
-        """Then Slurm's facts are welcome, and nothing depends on them."""
+        """Whether the source is this node: Slurm's facts are then optional."""
         return self._source.name == "local"
 
     @property
     def _asks_for_all(self) -> bool:
-        """Whether it will be a line of every node that is there."""
+        """Whether the survey is one line for every node of the cluster."""
         return self._everybody and not (self._named or self._jobs or self._details or self._is_local)
 
     @property

@@ -1,4 +1,4 @@
-"""What the parts of a GPU did between two looks: NVIDIA's GPM counters, which Hopper and newer have."""
+"""What the parts of a GPU did between two samples: NVIDIA's GPM counters, which Hopper and newer have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _NAMES = {field.name: field.encode_name for field in structs.fields(Activity)}
 
 
 class Gpm:
-    """Two samples of one GPU or MIG instance, swapped at each look: a look's metrics are the means since the last."""
+    """Two samples of one GPU or MIG instance, swapped at each sample: a sample's metrics are the means since the
+    last."""
 
     def __init__(self, before: Any, next_one: Any) -> None:
         self.before = before
@@ -60,7 +61,7 @@ class GpmReader:
             raise
 
     def read(self, gpm: Gpm, handle: Any, gpu_instance: int | None, unknown: dict[str, str]) -> Activity | None:
-        """The means since the look before, or None and the reason; `gpu_instance`: of a MIG instance its slice."""
+        """The means since the sample before, or None and the reason; `gpu_instance`: of a MIG instance its slice."""
         now = self._clock()
         if gpm.taken is not None and now - gpm.taken < GPM_PAUSE_S:
             unknown.update(gpm.unknown)

@@ -47,7 +47,7 @@ class Host(Struct, frozen=True, kw_only=True):
     """A launcher without a plan: the folder of its own daemons, which serve its tasks only. None: daemons serve all
     jobs of a user on a GPU."""
     root: Path = Path("/")
-    """The file system that is looked at."""
+    """The file system to read."""
 
 
 class Leftovers(Struct, frozen=True):

@@ -17,7 +17,7 @@ from .leftovers import FIRST_ORDINARY_UID
 
 
 def running(live: Iterable[LiveJob]) -> tuple[LiveJob, ...]:
-    """Those that prove life: their slurmstepd has a process below it, or is about to start one.
+    """Return the jobs that run: their slurmstepd has a child process, or is about to start one.
 
     One whose tasks are over tells slurmctld, and tries again for up to hours where that does not answer, or has given
     up the job meanwhile (seen on 26.05). Nothing of its job is at work here."""
@@ -68,7 +68,7 @@ def departed(over: Iterable[LedgerJob], ledger: Ledger, live: Iterable[LiveJob])
 
 
 def without_job(users: Collection[int], ledger: Ledger, live: Iterable[LiveJob]) -> frozenset[int]:
-    """Those of `users` who have no job on this node: no line in the ledger, and no step."""
+    """Return those of `users` without a job on this node: no entry in the ledger and no step."""
     running = set(_owners(live, ledger).values())
     if None in running:
         return frozenset()

@@ -92,7 +92,7 @@ class Claims:
             return False
 
     def _skip_taken(self) -> None:
-        """One look at the folder instead of a question for every chunk. On NFS it may be old: that costs a question."""
+        """List the folder once instead of trying every chunk. On NFS the list may be old: that costs one more try."""
         names = {entry.name for entry in os.scandir(self.folder)}
         while self._next < len(self.chunks) and str(self._next) in names:
             self._next += 1

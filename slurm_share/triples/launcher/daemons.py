@@ -1,7 +1,7 @@
-"""Whether the daemons are there whose clients a node's tasks are to be.
+"""Check that the MPS daemons of a node's tasks are alive.
 
 A CUDA program with the variables of a daemon that is dead runs on without MPS, without its cap, and says nothing. So no
-task starts in a seat whose daemon is gone; the plugin refuses tasks of a step for the same reason (plugins/mps.c).
+task starts in a worker whose daemon is gone; the plugin refuses tasks of a step for the same reason (plugins/mps.c).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ...share.records import Slot
 from ..records import Worker
 
 AGAIN_S = 0.5
-"""A look costs some ten microseconds, which a run of short tasks is not to pay for each."""
+"""A check takes about ten microseconds: too much for each task of a run of short tasks."""
 
 
 class Daemons:
-    """The daemons of the seats, looked at when a task is about to start and not oftener than every AGAIN_S."""
+    """Check the workers' daemons before a task starts, at most once every AGAIN_S seconds."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._slots = [worker.gpu_slot for worker in workers]
         self._checked: dict[str, tuple[float, str | None]] = {}
 
     def why_gone(self, worker: int) -> str | None:
-        """What is wrong with the daemon of that seat; None: nothing, or it has none."""
+        """Return what is wrong with the worker's daemon; None: nothing, or it has no daemon."""
         slot = self._slots[worker]
         if slot is None or slot.mps_directory is None:
             return None

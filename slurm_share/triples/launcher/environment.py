@@ -1,4 +1,4 @@
-"""The environment of a seat's tasks."""
+"""The environment variables of a worker's tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REMOVED_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "SLURM_PMI", "SLURM_CPU_BIND", "SL
 
 
 def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, bytes]:
-    """What all tasks of a node have in common; the seats' environments share its bytes."""
+    """Return the variables that all tasks of a node have in common."""
     found = {
         name: value
         for name, value in environ.items()
@@ -57,7 +57,7 @@ def of_run(run: Run, folder: Path, environ: Mapping[str, str]) -> dict[bytes, by
 
 
 def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worker) -> dict[bytes, bytes]:
-    """Return the variables that every task in that seat finds. Those of the single task are set at each start."""
+    """Return the variables of every task of a worker. Those of a single task are set at each start."""
     found = {one.name: one.value for one in worker.environment if not one.unless_set or one.name.encode() not in common}
     if b"SLURM_JOB_ID" in common:
         found["SLURM_CPUS_PER_TASK"] = str(len(worker.place.cpus))
@@ -83,7 +83,7 @@ def of_worker(common: Mapping[bytes, bytes], run: Run, node: Node, worker: Worke
 
 
 def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
-    """Return the variables with the rank of a task, the same in every seat."""
+    """Return the variables with the rank of a task, the same in every worker."""
     found = {ENV_RANK: rank, names.ENV_RANK: rank}
     if run.kind == "llmapreduce":
         found |= {"LLMR_RANK": rank, "LLMRID": rank - node.first_rank}

@@ -1,4 +1,4 @@
-"""Which task comes next, on this node, for a seat that is free. Knows no process and no clock."""
+"""Choose the next task for a free worker of this node. Uses no process and no clock."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ class Feeder:
         """True: nothing starts any more."""
 
     def next(self, rank: int, may_run: Callable[[Turn], bool]) -> Turn | None:
-        """The next attempt for the seat of that rank; None: nothing for it now. Attempts that failed before come first:
-        what goes wrong again is to be known early. `may_run` says whether there is room for it in this seat.
+        """The next attempt for the worker of that rank; None: nothing for it now. Attempts that failed before come
+        first: what goes wrong again is to be known early. `may_run` says whether there is room for it in this
+        worker.
 
         Raises StateError when the queue cannot be used.
         """

@@ -299,7 +299,7 @@ def _is_seen(row: Row) -> bool:
 
 
 def _reap(ended: Callable[[int, int], None]) -> None:
-    """Those that have ended before we say anything to them."""
+    """Tasks that ended before they were sent a signal."""
     try:
         while (waited := os.waitpid(-1, os.WNOHANG))[0]:
             ended(*waited)
@@ -322,7 +322,7 @@ def _find_unnamed(run: Run, node: Node, rows: tuple[Row, ...]) -> list[Row]:
     posix_spawn comes back when the new program runs already; on a busy machine that can be long after, and a loop that
     was killed meanwhile has not named its task. Its task is a child of ours that leads a session, that no row names,
     that began no earlier than its row, and that is the program it should be: by its environment, or, where it has
-    ended already, by its cores, and by its name or by being the only one on cores of its seat alone. (`#!/usr/bin/env
+    ended already, by its cores, and by its name or by being the only one on cores of its worker alone. (`#!/usr/bin/env
     python3` ends under another name.) Tasks with the same cores are started one after the other, so that only the first
     of them without a pid can have begun. What another task has left behind is none of these.
     """

@@ -68,7 +68,8 @@ START_S = 0.1
 """For the next of the starts under way to come back, where somebody has to wait for it."""
 NO_PROCESSES = "you have as many processes as you may have there (ulimit -u, or pids.max of the job's cgroup)"
 PROBLEM_S = 60.0
-"""So long nothing could be started, and nothing runs, for want of processes, descriptors, memory or disk space."""
+"""How long the run goes on, seconds, while nothing runs and nothing can be started for want of processes,
+descriptors, memory or disk space."""
 PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
 """What a start can fail of that is no fault of its task, and may be over in a moment."""
 GRACE_S = 25.0
@@ -90,7 +91,7 @@ _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
 
 
 class Running:
-    """A task in its seat."""
+    """A task and the worker it runs in."""
 
     __slots__ = (
         "allowed",
@@ -121,7 +122,7 @@ class Running:
         self.out = -1
         """The open log, while the task is being started."""
         self.allowed: Allowance | None = None
-        """Its part of the GPU's memory, if that is not the part of its seat."""
+        """Its part of the GPU's memory, if that is not the part of its worker."""
         self.asked_mib: int | None = None
         """GPU memory that it asked for in vain when it ended."""
         self.gpu_now_mib: int | None = None
@@ -187,13 +188,13 @@ class Loop:
         self.crowded: set[int | None] = set()
         """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""
         self.has_larger_caps = bool(feeder.known)
-        """Whether attempts may have a larger cap than their seat."""
+        """Whether attempts may have a larger cap than their worker."""
         self.caps_too_small = 0
-        """Attempts that ran out of memory under the cap of their seat."""
+        """Attempts that ran out of memory under the cap of their worker."""
         self.done_otherwise = 0
-        """Tasks that were done under another cap than their seat's."""
+        """Tasks that were done under another cap than their worker's."""
         self.lesson = Memory(1)
-        """What a first attempt is assumed to need once the caps of the seats have proved too small."""
+        """What a first attempt is assumed to need once the caps of the workers have proved too small."""
         self.is_lesson_told = False
         self.given_up: list[Memory] = []
         """One for each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
@@ -216,7 +217,7 @@ class Loop:
         self.lingering: dict[int, Deadline] = {}
         """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
         self.reserved: int | None = None
-        """The GPU that is kept free for an attempt that needs more memory than its seat has."""
+        """The GPU that is kept free for an attempt that needs more memory than its worker has."""
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
         self.folder = str(node.folder)
@@ -270,7 +271,7 @@ class Loop:
         return 0 if not (self.failed or self.unfinished or self.feeder.closed) else 1
 
     def _fill(self) -> None:
-        """Start what can be started in the seats that are free."""
+        """Start tasks in the free workers."""
         if self.feeder.closed:
             return
         idle = []
@@ -316,7 +317,7 @@ class Loop:
             )
 
     def _is_in_service(self, worker: int) -> bool:
-        """Whether a task may start in it; said once where not. Its tasks are left for whoever resumes the run."""
+        """Return whether a task may start in the worker; log once if not. Its tasks are left for a resumed run."""
         why = self.daemons.why_gone(worker)
         if why is None:
             return True
@@ -366,7 +367,7 @@ class Loop:
         return [*self.running.values(), *self.starting.values()]
 
     def _on_same_gpu(self, worker: int) -> list[Running]:
-        """Return the tasks that run on the GPU of that seat, or are being started there."""
+        """Return the tasks that run on the GPU of that worker, or are being started there."""
         gpu = self.node.workers[worker].place.gpu
         return [one for one in self._running_tasks() if self.node.workers[one.worker].place.gpu == gpu]
 
@@ -452,7 +453,7 @@ class Loop:
                 self._tell_to_stop(task.pid)
 
     def _note_cores(self, worker: int, *, is_on_them: bool) -> None:
-        """Record no cores of a seat for as long as its tasks cannot have them; say so the first time."""
+        """Record no cores of a worker for as long as its tasks cannot have them; say so the first time."""
         blank = blank_result(self.what, self.node, self.node.workers[worker])
         if not is_on_them and all(self.is_on_its_cores):
             self.say(
@@ -488,7 +489,7 @@ class Loop:
             )
 
     def _larger_allowance(self, turn: Turn, worker: int) -> Allowance | None:
-        """Return what the attempt may take of its GPU, or None if that is the cap of its seat."""
+        """Return what the attempt may take of its GPU, or None if that is the cap of its worker."""
         budget = self._budget(worker)
         if budget is None:
             return None
@@ -701,7 +702,7 @@ class Loop:
         if budget is None or (task.allowed is None and budget.is_overcommitted):
             self.crowded.add(self.node.workers[task.worker].place.gpu)
         if budget is None or task.allowed is not None:
-            # A first attempt that had more than its seat's cap, because of the others, has had its larger cap.
+            # A first attempt that had more than its worker's cap, because of the others, has had its larger cap.
             before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
             is_alone = task.allowed is not None and task.allowed.is_alone
             return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
@@ -725,7 +726,7 @@ class Loop:
             self.say(f"{self.node.name}: {said}")
 
     def _write_down(self) -> None:
-        """Write the results of all tasks that have ended, before another one starts in their seats.
+        """Write the results of all tasks that have ended, before another one starts in their workers.
 
         Until then the guard finds them in the table.
         """
@@ -859,7 +860,7 @@ class Loop:
                 task_process.signal_group(leader, signal.SIGTERM)
 
     def _reserve(self) -> None:
-        """Keep the emptiest GPU for an attempt that is to have more of one than a seat has, or all of it, as long as
+        """Keep the emptiest GPU for an attempt that is to have more of one than a worker has, or all of it, as long as
         there is such an attempt."""
         if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
             self.reserved = None

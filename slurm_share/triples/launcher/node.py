@@ -53,13 +53,13 @@ class Node(Struct, frozen=True, kw_only=True):
     leases: Leases | None = None
     """Of the slots of a plan."""
     plan: Plan | None = None
-    """Of the seats' GPUs; None: they have none."""
+    """Of the workers' GPUs; None: they have none."""
     budgets: Mapping[int, Budget] = {}
     """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
-    """The seats of this node's processes, with slots leased, or GPUs prepared for them, until `release`.
+    """The workers of this node's processes, with slots leased, or GPUs prepared for them, until `release`.
 
     `folder` is the run's; nothing is made in it. Raises LaunchError where the node cannot run the processes, StateError
     where a plan or its slots cannot be used. Nothing is held then.
@@ -95,7 +95,7 @@ def release(node: Node) -> tuple[str, ...]:
 
 
 def blank_result(run: Run, node: Node, worker: Worker) -> Ended:
-    """What every result of a seat has in common; task, attempt and how it ended are to be put in."""
+    """What every result of a worker has in common; task, attempt and how it ended are to be put in."""
     return Ended(
         task=0,
         rank=worker.rank,

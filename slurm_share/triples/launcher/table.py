@@ -1,4 +1,4 @@
-"""What runs in which seat, in memory that loop and guard share: the loop's word in case it dies."""
+"""What runs in which worker, in memory that loop and guard share: the loop's word in case it dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOBODY = -1
 
 
 class Row(Struct, frozen=True):
-    """One seat's task."""
+    """One worker's task."""
 
     worker: int
     task: int
@@ -32,7 +32,7 @@ class Row(Struct, frozen=True):
 
 
 class Table:
-    """A row a seat. Only the loop writes; one that dies in the middle of a write was writing of a task that had just
+    """A row a worker. Only the loop writes; one that dies in the middle of a write was writing of a task that had just
     begun, or that is written down already."""
 
     def __init__(self, workers: int) -> None:
@@ -46,7 +46,7 @@ class Table:
         _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, 0, started, since_boot, _NOBODY, _NOBODY)
 
     def pid_of(self, worker: int) -> ctypes.c_int:
-        """Return the place of the seat's pid: whoever starts the task has the C library write it there."""
+        """Return the place of the worker's pid: whoever starts the task has the C library write it there."""
         return ctypes.c_int.from_buffer(self._map, worker * _ROW.size + _PID)
 
     def end(self, worker: int, code: int | None, signal: int | None) -> None:
@@ -55,11 +55,11 @@ class Table:
         struct.pack_into("=qq", self._map, offset, *(_NOBODY if one is None else one for one in (code, signal)))
 
     def clear(self, worker: int) -> None:
-        """The seat is free."""
+        """The worker is free."""
         _ROW.pack_into(self._map, worker * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
 
     def rows(self) -> tuple[Row, ...]:
-        """The seats that have a task."""
+        """The workers that have a task."""
         found = []
         for worker in range(self._workers):
             task, attempt, pid, _, started, since_boot, code, signal = _ROW.unpack_from(self._map, worker * _ROW.size)

@@ -86,7 +86,7 @@ class Begun:
         """0: it did not start."""
         self.error: OSError | None = None
         self.is_on_its_cores = True
-        """False: none of the cores of its seat is the job's any more, and it runs on any that are."""
+        """False: none of the cores of its worker is the job's any more, and it runs on any that are."""
 
 
 class _Start(NamedTuple):
@@ -106,8 +106,8 @@ class Starter:
     """Starts tasks of one run, each on its cores, with threads of its own."""
 
     def __init__(self, cpus: Sequence[frozenset[int] | None], pids: Sequence[ctypes.c_int]) -> None:
-        """`cpus` are the cores of each seat, None: all of them. The pid of each seat's task is written to its place in
-        `pids` at once, before any of our code runs again.
+        """`cpus` are the cores of each worker, None: all of them. The pid of each worker's task is written to its
+        place in `pids` at once, before any of our code runs again.
         """
         self._cpus = cpus
         self._pids = pids
@@ -140,7 +140,7 @@ class Starter:
         self._assign(self._queues[:made])
 
     def _assign(self, queues: list[queue.SimpleQueue[_Start]]) -> None:
-        """Give each seat one of the queues.
+        """Give each worker one of the queues.
 
         Seats with the same cores have the same thread, which need not move then. Its starts are one after the other: of
         two tasks that are to have the same cores, the one that was asked for first is there first.

@@ -10,7 +10,7 @@ from ..records import Outcome
 INSTANT_S = 1.0
 """A task that fails sooner has hardly begun its work: a wrong path, a module that is not loaded, a full disk."""
 STREAK = 20
-"""Such failures in a row, beyond one in every seat, before starts are slowed down."""
+"""Such failures in a row, beyond one in every worker, before starts are slowed down."""
 PAUSE_S, PAUSE_MOST_S = 0.5, 5.0
 
 
@@ -25,9 +25,10 @@ def streak(before: int, outcome: Outcome, seconds: float) -> int:
 
 
 def pause_s(failures: int, workers: int) -> float:
-    """Return for how many seconds nothing starts after so many instant failures in a row on a node with so many seats.
+    """Return for how many seconds nothing starts after so many instant failures in a row on a node with so many
+    workers.
 
-    None up to STREAK and one for every seat; then twice as long for each further failure in every seat, up to
+    None up to STREAK and one for every worker; then twice as long for each further failure in every worker, up to
     PAUSE_MOST_S.
     """
     over = failures - STREAK - workers

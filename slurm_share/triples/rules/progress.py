@@ -1,4 +1,4 @@
-"""Put into words how far a run is."""
+"""Write the progress of a run as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 
 class TaskCounts(Struct, frozen=True):
-    """How far a run is."""
+    """The progress of a run, in tasks."""
 
     tasks: int
     done: int
@@ -18,7 +18,7 @@ class TaskCounts(Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """Tasks that have not begun, or were ended before they were through."""
+        """Tasks that have not started, or were ended before they finished."""
         return max(0, self.tasks - self.done - self.failed - self.running)
 
 
@@ -34,12 +34,12 @@ class JobState(Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether its tasks run."""
+        """Return whether its tasks run."""
         return self.states == ("RUNNING",)
 
 
 def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
-    """For a line on a terminal, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go."""
+    """Return the progress as text, such as: 40 of 100 done, 1 failed, 8 running, 51 left, 2.0/s, 0:30 to go."""
     parts = [
         f"{task_counts.done} of {task_counts.tasks} done",
         f"{task_counts.failed} failed",
@@ -100,5 +100,5 @@ def line(
 
 
 def all_done(tasks: int) -> str:
-    """Return the words for a run of which every task is done."""
+    """Return the text for a run whose tasks are all done."""
     return "its one task is done" if tasks == 1 else f"all {tasks} tasks are done"

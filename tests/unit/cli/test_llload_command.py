@@ -25,7 +25,7 @@ from slurm_share.triples import run_results
 
 
 class Cluster:
-    """Stands for the surveyor: remembers how it was made, answers with `surveys` in turn and then the last one."""
+    """Replaces the survey reader: remembers how it was made, answers with `surveys` in turn and then the last one."""
 
     def __init__(self, *surveys):
         self.surveys, self.asked, self.closed, self.looks = list(surveys), None, False, 0

@@ -42,7 +42,7 @@ class FakeFeed:
         self.post(message)
 
     def picture(self, picture: Picture) -> None:
-        """A look has been taken."""
+        """A survey begins."""
         self.bring(Arrived(picture))
 
 

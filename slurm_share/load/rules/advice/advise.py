@@ -5,12 +5,12 @@
 A hard bound (GPU memory, host memory, MPS clients, cores) is what tasks need or fail, and may lower NPPN. Load only
 stops a rise: at 80 % SM activity more tasks wait for one another, fewer would gain nothing. Below that there may be
 as many as the load itself shows room for, four times as many at most; from half load on that is twice as many, since
-load does not grow evenly with tasks. The load is read again with those, and so on: a rise of several looks.
+load does not grow evenly with tasks. The load is read again with those, and so on: a rise of several surveys.
 
 Some things come before any number: tasks that hardly use their GPU, more threads than CPUs, tasks on the wrong GPU, and
 frameworks that take a GPU's memory in advance. `thresholds.py` has the numbers and their sources.
 
-The advice of the look before is an input: in a steady state neither verdict nor number follows the noise of the load.
+The advice of the survey before is an input: in a steady state neither verdict nor number follows the noise of the load.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def advise_all(
     previous: Sequence[Advice] = (),
     submissions: Mapping[int, Submission] | None = None,
 ) -> tuple[Advice, ...]:
-    """One advice for each running job of the one who looks, of everybody's for an operator's look; all elements of an
-    array together have one. `partitions`: settings of those that have their own. `memory_failures`, `submissions`: by
-    job, as `advise` has them. `previous`: what this function said at the look before. Raises UsageError for nodes of a
-    job that are no list."""
+    """One advice for each running job of the viewer, of everybody's for an operator's survey; all elements of an
+    array together have one. `partitions`: settings of those that have their own. `memory_failures`, `submissions`:
+    by job, as `advise` has them. `previous`: what this function said at the survey before. Raises UsageError for
+    nodes of a job that are no list."""
     failed, before = memory_failures or {}, {one.job: one for one in previous}
     snapshots = {node.name: node.snapshot for node in survey.nodes if node.snapshot is not None}
     silent = {node.name: node.why for node in survey.nodes if node.snapshot is None}
@@ -108,7 +108,7 @@ def advise(
 
     `job` None: Slurm does not answer, and the snapshots hold one job alone. `elements`: further elements of its array.
     `silent`: its nodes without a snapshot, and why; others without one were not asked. `memory_failures`: tasks of it
-    that ended for want of GPU memory, as the results of a run of llsub have them. `previous`: the advice of the look
+    that ended for want of GPU memory, as the results of a run of llsub have them. `previous`: the advice of the survey
     before, if there was one. `submission`: how it was submitted, where that is known. Raises UsageError for nodes of
     the job that are no list.
     """
