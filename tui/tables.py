@@ -7,15 +7,14 @@ from functools import partial
 from typing import TypeVar
 
 from slurm_share.load import columns
-from slurm_share.load.columns import gpus as of_gpus
-from slurm_share.load.columns import nodes as of_nodes
+from slurm_share.load.columns import gpu_columns as of_gpus
+from slurm_share.load.columns import node_columns as of_nodes
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, slot_rows
 from slurm_share.load.rules.job_rows import JobRow, UserRow
 from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import Advice
-from slurm_share.load.text import NONE, UNKNOWN, known
-from slurm_share.load.text import percent as percent_text
+from slurm_share.load.text import NONE, UNKNOWN, known, percent_text
 
 from .history import History, Of
 from .widgets import signs

@@ -42,7 +42,7 @@ def load_text(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.2f}"
 
 
-def percent(value: float | None, none: str = UNKNOWN) -> str:
+def percent_text(value: float | None, none: str = UNKNOWN) -> str:
     """`none`: what stands there where nobody could say."""
     return none if value is None else f"{value:.0f}%"
 
@@ -203,7 +203,7 @@ def summed_memory(one: Sum) -> str:
 
 def summed_percent(value: float | None, *, is_whole: bool) -> str:
     """Of what several nodes have; 88%? takes those that did not say for as busy as the others."""
-    return percent(value) + (UNKNOWN if value is not None and not is_whole else "")
+    return percent_text(value) + (UNKNOWN if value is not None and not is_whole else "")
 
 
 def summed_count(one: Sum) -> str:

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
-from slurm_share.load.columns import advice as table
+from slurm_share.load.columns import advice_columns as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.output.notes import CAUSES, resubmit_head
 from slurm_share.load.rules.job_rows import JobRow, job_rows

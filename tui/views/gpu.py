@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from slurm_share.load import columns
-from slurm_share.load.columns import gpus as gpu_table
+from slurm_share.load.columns import gpu_columns as gpu_table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows
-from slurm_share.load.text import NONE
-from slurm_share.load.text import percent as percent_text
+from slurm_share.load.text import NONE, percent_text
 
 from .. import tables
 from ..picture import Picture

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import gpus as table
+from slurm_share.load.columns import gpu_columns as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.figures import percent
 from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, slot_rows
 from slurm_share.load.rules.job_rows import JobRow
 from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import count_text, whole_gigabytes
-from slurm_share.load.text import percent as percent_text
+from slurm_share.load.text import count_text, percent_text, whole_gigabytes
 
 from .. import tables
 from ..picture import Picture

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import jobs as table
+from slurm_share.load.columns import job_columns as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.job_rows import JobRow, job_rows
 from slurm_share.load.text import NONE, count_text, gigabytes, load_text, named

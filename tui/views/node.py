@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import span_text
-from slurm_share.load.columns import nodes as node_table
+from slurm_share.load.columns import node_columns as node_table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, slot_rows
 from slurm_share.load.rules.job_rows import job_row
@@ -22,10 +22,10 @@ from slurm_share.load.text import (
     memory_text,
     named,
     of_text,
+    percent_text,
     whole_gigabytes,
     why_silent,
 )
-from slurm_share.load.text import percent as percent_text
 
 from .. import tables
 from ..history import Of

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import jobs as job_table
-from slurm_share.load.columns import nodes as table
+from slurm_share.load.columns import job_columns as job_table
+from slurm_share.load.columns import node_columns as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.job_rows import job_row, nodes_of
 from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import core_text, gpu_memory_text, load_text, memory_text, of_text
-from slurm_share.load.text import percent as percent_text
+from slurm_share.load.text import core_text, gpu_memory_text, load_text, memory_text, of_text, percent_text
 
 from .. import tables
 from ..history import History

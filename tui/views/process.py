@@ -17,8 +17,7 @@ from slurm_share.load.rules.gpu_rows import (
 )
 from slurm_share.load.rules.node_rows import NodeRow
 from slurm_share.load.snapshot import ProcessLoad
-from slurm_share.load.text import NONE, gigabytes, load_text, share
-from slurm_share.load.text import percent as percent_text
+from slurm_share.load.text import NONE, gigabytes, load_text, percent_text, share
 
 from .. import tables
 from ..picture import Picture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load.columns import jobs as job_table
+from slurm_share.load.columns import job_columns as job_table
 from slurm_share.load.rules.figures import percent
 from slurm_share.load.rules.flags import MEANINGS
 from slurm_share.load.rules.job_rows import JobRow, elements_of, nodes_of
@@ -18,12 +18,12 @@ from slurm_share.load.text import (
     gigabytes,
     load_text,
     named,
+    percent_text,
     summed_count,
     summed_load,
     summed_memory,
     whole_gigabytes,
 )
-from slurm_share.load.text import percent as percent_text
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import users as table
+from slurm_share.load.columns import user_columns as table
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules.job_rows import UserRow, elements_of, job_rows, user_rows
 from slurm_share.load.text import count_text, named

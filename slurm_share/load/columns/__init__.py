@@ -4,12 +4,12 @@
 lines, TSV and CSV, the dashboard's tables, filters, help and choice of columns are made of them.
 """
 
-from .advice import COLUMNS as ADVICE
+from .advice_columns import COLUMNS as ADVICE
 from .base import REST, Column, Raw, shown_in
-from .gpus import COLUMNS as GPUS
-from .jobs import COLUMNS as JOBS
-from .nodes import COLUMNS as NODES
-from .processes import COLUMNS as PROCESSES
-from .users import COLUMNS as USERS
+from .gpu_columns import COLUMNS as GPUS
+from .job_columns import COLUMNS as JOBS
+from .node_columns import COLUMNS as NODES
+from .process_columns import COLUMNS as PROCESSES
+from .user_columns import COLUMNS as USERS
 
 __all__ = ["ADVICE", "GPUS", "JOBS", "NODES", "PROCESSES", "REST", "USERS", "Column", "Raw", "shown_in"]

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from ...core import terminal
 from .. import columns
 from ..columns.base import GOES_FIRST, REST, Column, shown_in
-from ..columns.nodes import note
+from ..columns.node_columns import note
 from ..rules.gpu_rows import GpuRow, process_slots
 from ..rules.job_rows import JobRow
 from ..rules.node_rows import NodeRow

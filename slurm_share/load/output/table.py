@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from ...core import terminal
 from .. import columns
 from ..columns import Column
-from ..columns.nodes import note as note_of
+from ..columns.node_columns import note as note_of
 from ..rules.node_rows import NodeRow, row_of
 from ..snapshot import Survey
 from ..text import (

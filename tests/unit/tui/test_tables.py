@@ -13,7 +13,7 @@ from slurm_share_tui.widgets.grid_rows import Held
 
 from slurm_share.cli.llload import EXAMPLES
 from slurm_share.load import text
-from slurm_share.load.columns import gpus, jobs, nodes
+from slurm_share.load.columns import gpu_columns, job_columns, node_columns
 from slurm_share.load.output import table
 from slurm_share.load.output.detail import gpu_table, job_table, process_table
 from slurm_share.load.output.view import View
@@ -90,7 +90,7 @@ def test_the_note_is_that_of_llload(now):
     start = next(at for at, line in enumerate(lines) if line.startswith("HOSTNAME"))
     at = lines[start].index("NOTE")
     for row, line in zip(picture_of(survey).nodes, lines[start + 1 :], strict=False):
-        assert nodes.note(row) == line[at:]
+        assert node_columns.note(row) == line[at:]
 
 
 def test_the_table_of_gpus_says_what_llload_detail_says():
@@ -254,10 +254,10 @@ def test_whose_a_silent_node_is_the_queue_says():
     job = next(job for job in picture.survey.jobs if job.node_count == 3)
     row = picture.by_name["v-4"]
     assert row.node.snapshot is None
-    assert (nodes.users(row), nodes.jobs(row)) == (job.user, job.id)
+    assert (node_columns.users(row), node_columns.jobs(row)) == (job.user, job.id)
     assert TABLES["nodes"][1].value(row) == job.user
     alone = picture_of(replace(picture.survey, jobs=())).by_name["v-4"]
-    assert (nodes.users(alone), nodes.jobs(alone)) == ("?", "?")
+    assert (node_columns.users(alone), node_columns.jobs(alone)) == ("?", "?")
 
 
 def test_percent_of_a_job_with_silent_nodes_has_the_sign_of_what_is_not_whole():
@@ -276,7 +276,7 @@ def test_a_gpu_and_its_processes_have_load_of_the_same_moment():
     column = by_id("processes")["now"]
     for gpu in gpu_rows(a_picture().nodes):
         if gpu.gpu is not None:
-            assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpus.now_percent(gpu)
+            assert column.value(slot_rows(gpu, with_gpu=True)[0]) == gpu_columns.now_percent(gpu)
     assert column.heading == by_id("gpus")["now"].heading == "NOW"
 
 
@@ -306,7 +306,7 @@ def test_the_sparklines_are_the_historys():
     values = column.spark(row)
 
     assert len(values) == 4
-    assert values[-1] == pytest.approx(nodes.gpu_percent(row), abs=0.01)
+    assert values[-1] == pytest.approx(node_columns.gpu_percent(row), abs=0.01)
 
 
 def test_a_node_that_slurm_has_given_away_and_of_whose_users_nothing_is_known_says_so():
@@ -316,9 +316,9 @@ def test_a_node_that_slurm_has_given_away_and_of_whose_users_nothing_is_known_sa
     bare = replace(row.node.snapshot, users=(), jobs=(), processes=())
     row = replace(row, node=replace(row.node, snapshot=bare))
 
-    assert (nodes.users(row), nodes.jobs(row)) == ("?", "?")
+    assert (node_columns.users(row), node_columns.jobs(row)) == ("?", "?")
     row = replace(row, figures=replace(row.figures, cpus_used=0))
-    assert (nodes.users(row), nodes.jobs(row)) == ("-", "-")
+    assert (node_columns.users(row), node_columns.jobs(row)) == ("-", "-")
 
 
 def test_the_slots_of_a_gpu_are_signs_that_say_how_full_each_is():
@@ -342,8 +342,8 @@ def test_a_source_without_single_gpus_says_that_it_has_none():
     node = replace(node, node=replace(node.node, snapshot=replace(node.node.snapshot, gpus=(), gpu_sums=sums)))
     (row,) = gpu_rows([node])
 
-    assert gpus.note(row) == "4 GPUs, not each by itself from this source"
-    assert (gpus.load(row), tables.slots(row), gpus.memory(row)) == ("?", "?", "?")
+    assert gpu_columns.note(row) == "4 GPUs, not each by itself from this source"
+    assert (gpu_columns.load(row), tables.slots(row), gpu_columns.memory(row)) == ("?", "?", "?")
 
 
 def test_others_on_a_gpu_are_told_and_not_named():
@@ -354,8 +354,8 @@ def test_others_on_a_gpu_are_told_and_not_named():
     snapshot = replace(node.node.snapshot, gpus=(replace(first, others_mib=2048), *rest))
     row = gpu_rows([replace(node, node=replace(node.node, snapshot=snapshot))])[0]
 
-    assert gpus.users(row) == "alice+others"
-    assert gpus.note(row) == "others have 2.0GB"
+    assert gpu_columns.users(row) == "alice+others"
+    assert gpu_columns.note(row) == "others have 2.0GB"
 
 
 def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
@@ -382,8 +382,8 @@ def test_a_job_without_gpus_has_none_and_one_that_is_silent_is_unknown():
 )
 def test_tasks_on_a_node_now_and_as_advised_are_one_cell(words, said):
     """NPPN."""
-    assert jobs.nppn(Advice(job=1, user="alice", nodes=("n1",), work="idle", **words)) == said
-    assert jobs.nppn(None) == "-"
+    assert job_columns.nppn(Advice(job=1, user="alice", nodes=("n1",), work="idle", **words)) == said
+    assert job_columns.nppn(None) == "-"
 
 
 def test_a_free_slot_says_free_and_a_gpu_how_many_tasks_it_has():

@@ -29,11 +29,11 @@ from ..text import (
     memory_text,
     named,
     of_text,
+    percent_text,
     share,
     why_silent,
     worst,
 )
-from ..text import percent as percent_text
 from .base import EVERYWHERE, Column, Output, Raw
 
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})

@@ -14,10 +14,10 @@ from ..text import (
     known,
     load_text,
     named,
+    percent_text,
     share,
 )
-from ..text import percent as percent_text
-from . import gpus
+from . import gpu_columns
 from .base import EVERYWHERE, Column, Output, Raw
 
 FREE = "free"
@@ -50,7 +50,7 @@ def gpus_count(row: SlotRow) -> str:
 def user(row: SlotRow) -> str:
     """Who is in it, or whose it is."""
     if row.kind == "gpu":
-        return gpus.users(row.on)
+        return gpu_columns.users(row.on)
     if row.process is not None:
         return named(row.process.process.user)
     return NONE if row.job is None else named(row.job.user)
@@ -59,7 +59,7 @@ def user(row: SlotRow) -> str:
 def job(row: SlotRow) -> str:
     """Slurm's number."""
     if row.kind == "gpu":
-        return gpus.jobs(row.on)
+        return gpu_columns.jobs(row.on)
     number = row.process.process.job if row.process is not None else None if row.job is None else row.job.job
     return NONE if number is None else str(number)
 
@@ -67,7 +67,7 @@ def job(row: SlotRow) -> str:
 def load_percent(row: SlotRow) -> float | None:
     """Of a GPU and of a process since the sample before: what the one has is what the others have of it."""
     if row.kind == "gpu":
-        return gpus.now_percent(row.on)
+        return gpu_columns.now_percent(row.on)
     return None if row.process is None or row.process.on is None else row.process.on.sm_percent
 
 
@@ -185,7 +185,7 @@ COLUMNS: tuple[Column[SlotRow], ...] = (
         outputs=_DASHBOARD,
         bar=lambda row: share(memory_percent(row)),
         unit="%", twin="memory_used", right=True, least=9, most=24, sorts_down=True,
-        letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpus.OF_CAP_FULL else "",
+        letter=lambda row: "!" if row.cap_mib and (memory_percent(row) or 0) >= gpu_columns.OF_CAP_FULL else "",
     ),
     Column(
         "memory_used", "GPUMEM", "GPU memory in use",

@@ -12,8 +12,21 @@ from functools import partial
 from ...node.gpu_figures import Activity, Means
 from ..rules.gpu_rows import GpuRow
 from ..snapshot import GpuLoad
-from ..text import ABOUT_NOTE, NONE, UNKNOWN, gb, gigabytes, joined, known, letter_of, named, share, why_silent, worst
-from ..text import percent as percent_text
+from ..text import (
+    ABOUT_NOTE,
+    NONE,
+    UNKNOWN,
+    gb,
+    gigabytes,
+    joined,
+    known,
+    letter_of,
+    named,
+    percent_text,
+    share,
+    why_silent,
+    worst,
+)
 from .base import EVERYWHERE, GOES_FIRST, Column, Output, Raw, Unit
 
 _DASHBOARD: frozenset[Output] = frozenset({"dashboard"})
