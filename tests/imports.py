@@ -9,6 +9,11 @@ Each figure is counted three times:
     run      what may be imported when the programs run: without those
     load     what is imported when a module is loaded: also without imports inside functions
 
+A package offers names of its modules in its __init__.py and loads a module when one of its names is asked for
+(slurm_share/core/lazy.py). An import of such a name counts as one of the module behind it: `from ..share import Plan`
+as one of share.records. The imports by which an __init__.py tells mypy where each name is do not count. So a cycle of
+modules is found also where it leads through packages.
+
 `--public` also prints the names that each feature package's __init__.py offers, `--private` the imports that reach past
 the __init__.py of another feature package. core, node, slurm and mps are open to all. `--write FILE` writes the figures
 as JSON, under "after", or under `--as before`; the other ones in the file stay.
@@ -24,7 +29,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,13 +43,25 @@ OPEN = ("core", "node", "slurm", "mps")
 
 Edge = tuple[str, str]
 """Importer and imported."""
-Graphs = dict[str, frozenset[Edge]]
-"""all, run, load: the imports between modules."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The imports between modules, counted in one of the three ways."""
+
+    written: frozenset[Edge]
+    """As the statements say: a package whose name is taken."""
+    edges: frozenset[Edge]
+    """What follows from these: the module behind the name."""
+
+
+Graphs = dict[str, Graph]
+"""all, run, load."""
 
 
 HOW_COUNTED = {
     "modules": "Python modules of slurm_share, prolog and tui",
-    "imports": "pairs of modules of which one imports the other, however many names it takes",
+    "imports": "pairs of modules of which one imports the other, by itself or by a name that its package offers",
     "between folders": "of these, pairs in different folders",
     "between features": "of these, pairs in different feature packages",
     "past __init__": "of these, pairs whose imported module is inside a feature package other than " + ", ".join(OPEN),
@@ -55,22 +73,100 @@ HOW_COUNTED = {
 
 def read_graphs() -> Graphs:
     """Read the imports of the product that this interpreter finds."""
-    graphs: Graphs = {}
+    lines: dict[str, dict[Edge, frozenset[int]]] = {}
     for name, without_types in (("all", False), ("run", True)):
         graph = grimp.build_graph(*ROOTS, exclude_type_checking_imports=without_types, cache_dir=None)
-        graphs[name] = frozenset(
-            (module, to) for module in graph.modules for to in graph.find_modules_directly_imported_by(module)
-        )
-    # `graph` is the one at run time here.
-    graphs["load"] = frozenset(edge for edge in graphs["run"] if _is_at_load(graph, edge))
-    return graphs
+        lines[name] = {
+            (module, to): _lines(graph, module, to)
+            for module in graph.modules
+            for to in graph.find_modules_directly_imported_by(module)
+        }
+    at_load = {edge: numbers - _lines_of_functions(edge[0]) for edge, numbers in lines["run"].items()}
+    lines["load"] = {edge: numbers for edge, numbers in at_load.items() if numbers}
+    return {name: Graph(frozenset(found), behind(found, _taker(found), offered)) for name, found in lines.items()}
 
 
-def _is_at_load(graph: grimp.ImportGraph, edge: Edge) -> bool:
-    """Answer whether one of the statements behind an import stands outside functions."""
-    inside = _lines_of_functions(edge[0])
-    details = graph.get_import_details(importer=edge[0], imported=edge[1])
-    return any(detail["line_number"] not in inside for detail in details)
+def _lines(graph: grimp.ImportGraph, importer: str, imported: str) -> frozenset[int]:
+    details = graph.get_import_details(importer=importer, imported=imported)
+    return frozenset(detail["line_number"] for detail in details)
+
+
+def _taker(lines: Mapping[Edge, Collection[int]]) -> Callable[[Edge], frozenset[str]]:
+    return lambda edge: taken(*edge, lines[edge])
+
+
+def behind(
+    written: Collection[Edge], taken: Callable[[Edge], Collection[str]], offered: Callable[[str], Mapping[str, str]]
+) -> frozenset[Edge]:
+    """Return the imports with the modules behind the names that packages offer.
+
+    taken: the names that an import takes of what it imports. offered: the names that a package offers, with the module
+    of each; none for a module that is no package.
+    """
+    found: set[Edge] = set()
+    for importer, imported in written:
+        if imported in offered(importer).values():
+            continue
+        homes = offered(imported)
+        names = taken((importer, imported)) if homes else ()
+        found |= {(importer, homes.get(name, imported)) for name in names} or {(importer, imported)}
+    return frozenset(found)
+
+
+def taken(importer: str, imported: str, lines: Collection[int]) -> frozenset[str]:
+    """Return the names that the statements on some lines of a module take of another one, without its own modules."""
+    package = folder_of(importer)
+    names: set[str] = set()
+    for node in ast.walk(_parsed(importer)):
+        if isinstance(node, ast.ImportFrom) and node.lineno in lines:
+            home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names |= {alias.name for alias in node.names if home == imported}
+    return frozenset(name for name in names if not _is_module(f"{imported}.{name}"))
+
+
+@cache
+def _is_module(name: str) -> bool:
+    package = name.rpartition(".")[0]
+    return folder_of(package) == package and importlib.util.find_spec(name) is not None
+
+
+@cache
+def offered(package: str) -> Mapping[str, str]:
+    """Return the names that a package's __init__.py offers, with the module behind each, as mypy is told."""
+    homes: dict[str, str] = {}
+    if folder_of(package) == package:
+        for block in _parsed(package).body:
+            if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+                homes |= _imported(block, package)
+    return homes
+
+
+def _imported(block: ast.If, package: str) -> dict[str, str]:
+    homes: dict[str, str] = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                whole = f"{home}.{alias.name}"
+                homes[alias.asname or alias.name] = whole if _is_module(whole) else home
+    return homes
+
+
+def not_offered(graph: Graph) -> list[tuple[str, str]]:
+    """Return the modules that take a name of a feature package which its __init__.py does not offer, with the name.
+
+    mypy takes any name of a package whose names are found when they are asked for.
+    """
+    missing: set[tuple[str, str]] = set()
+    for importer, imported in graph.written:
+        if offered(imported):
+            names = taken(importer, imported, _all_lines(importer))
+            missing |= {(importer, f"{imported}.{name}") for name in names - set(public(imported))}
+    return sorted(missing)
+
+
+def _all_lines(module: str) -> range:
+    return range(1, 1 + len(_source(module).splitlines()))
 
 
 @cache
@@ -80,11 +176,16 @@ def _lines_of_functions(module: str) -> frozenset[int]:
     return frozenset(line for node in functions for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
+@cache
 def _parsed(module: str) -> ast.Module:
+    return ast.parse(_source(module))
+
+
+def _source(module: str) -> str:
     spec = importlib.util.find_spec(module)
     assert spec is not None, module
     assert spec.origin is not None, module
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def feature_of(module: str) -> str:
@@ -178,15 +279,15 @@ def public(package: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
-def figures(edges: Iterable[Edge], feature: Callable[[str], str] = feature_of) -> dict[str, Any]:
+def figures(graph: Graph, feature: Callable[[str], str] = feature_of) -> dict[str, Any]:
     """Return the figures of one graph, for the file."""
-    edges = list(edges)
+    edges = graph.edges
     inside = [edge for edge in edges if feature(edge[0]) == feature(edge[1])]
     return {
         "imports": len(edges),
         "between folders": sum(between(edges, folder_of).values()),
         "between features": len(edges) - len(inside),
-        "past __init__": len(private(edges, feature)),
+        "past __init__": len(private(graph.written, feature)),
         "inside a feature, between folders": sum(between(inside, folder_of).values()),
         "cycles of modules": cycles(edges),
         "cycles of folders": cycles(apart(between(edges, folder_of))),
@@ -196,18 +297,18 @@ def figures(edges: Iterable[Edge], feature: Callable[[str], str] = feature_of) -
 
 def print_report(graphs: Graphs) -> None:
     """Print the counts, the tables of the imports at run time, and the cycles of each graph."""
-    for name, edges in graphs.items():
-        counts = {what: value for what, value in figures(edges).items() if isinstance(value, int)}
+    for name, graph in graphs.items():
+        counts = {what: value for what, value in figures(graph).items() if isinstance(value, int)}
         print(f"{name:4}  " + ", ".join(f"{what} {value}" for what, value in counts.items()))
     for what, place in (("feature packages", feature_of), ("folders", folder_of)):
-        found = between(graphs["run"], place)
+        found = between(graphs["run"].edges, place)
         print(f"\nimports between {what}, at run time")
         width = max(len(one) for one, _ in found)
         for (one, other), count in sorted(found.items()):
             print(f"  {one:<{width}} -> {other:<{width}}  {count:4}")
     print()
-    for name, edges in graphs.items():
-        for what, found in figures(edges).items():
+    for name, graph in graphs.items():
+        for what, found in figures(graph).items():
             if what.startswith("cycles"):
                 print(f"{name:4}  {what}: {'none' if not found else ''}")
                 for group in found:
@@ -217,12 +318,12 @@ def print_report(graphs: Graphs) -> None:
 def write(file: Path, part: str, graphs: Graphs) -> None:
     """Put the figures into a file as its "before" or "after"; what else it holds stays."""
     kept = json.loads(file.read_text()) if file.exists() else {}
-    modules = {module for edge in graphs["all"] for module in edge}
+    modules = {module for edge in graphs["all"].edges for module in edge}
     kept |= {"bench": "imports", "counted": HOW_COUNTED}
     kept[part] = {
         "date": time.strftime("%Y-%m-%d"),
         "modules": len(modules),
-        **{name: figures(edges) for name, edges in graphs.items()},
+        **{name: figures(graph) for name, graph in graphs.items()},
     }
     file.write_text(json.dumps(kept, indent=2) + "\n")
 
@@ -238,14 +339,13 @@ def main() -> int:
     graphs = read_graphs()
     print_report(graphs)
     if asked.public:
-        features = sorted({folder_of(module) for edge in graphs["all"] for module in edge if module.count(".") == 2})
+        folders = {folder_of(module) for edge in graphs["all"].edges for module in edge}
         print("\npublic names")
-        for package in features:
-            if package.count(".") == 1:
-                print(f"  {package}: {', '.join(public(package)) or 'none'}")
+        for package in sorted(name for name in folders if name.startswith("slurm_share.") and name.count(".") == 1):
+            print(f"  {package}: {', '.join(public(package)) or 'none'}")
     if asked.private:
         print("\nimports past the __init__.py of another feature package, at run time")
-        for importer, imported in private(graphs["run"]):
+        for importer, imported in private(graphs["run"].written):
             print(f"  {importer} -> {imported}")
     if asked.write:
         write(asked.write, asked.part, graphs)

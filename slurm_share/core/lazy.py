@@ -5,6 +5,8 @@ Every hook imports `slurm_share.share`, and needs few of its modules: the others
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # as mypy knows it; importing `typing` costs more than all this
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +19,22 @@ def exports(
 
     modules: those that others use by their last name (`limits` for "rules.limits"). names: what others use of a module.
     mypy does not follow this: the same is imported under `if TYPE_CHECKING`, and a test compares the two.
+
+    A name is looked up in its module each time, so a test that replaces it there replaces it here.
     """
     home = {name: module for module, listed in names.items() for name in listed}
     whole = {module.rpartition(".")[2]: module for module in modules}
 
     def find(name: str) -> object:
-        import importlib
-
         if name in whole:
-            return importlib.import_module(f"{package}.{whole[name]}")
+            return _loaded(f"{package}.{whole[name]}")
         if name in home:
-            return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+            return getattr(_loaded(f"{package}.{home[name]}"), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find, sorted({**home, **whole})
+
+
+def _loaded(module: str) -> object:
+    __import__(module)  # importlib.import_module does the same; a hook would have to load importlib for it
+    return sys.modules[module]

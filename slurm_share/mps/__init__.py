@@ -6,6 +6,6 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from .session import ControlDaemon as ControlDaemon
+    from .session import ControlDaemon
 
 __getattr__, __all__ = exports(__name__, names={"session": ["ControlDaemon"]})
