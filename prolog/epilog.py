@@ -27,8 +27,7 @@ def work() -> bool:
     _forget_unshared()
     settings = hook.load_settings_or_defaults("epilog")
     from slurm_share.core.paths import Paths
-    from slurm_share.share import release
-    from slurm_share.share.rules import drain
+    from slurm_share.share import drain, release
 
     def code(in_driver: bool) -> int:
         is_unwell = drain.drains([drain.of_hang(in_driver=in_driver, before_job=False)])

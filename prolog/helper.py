@@ -27,8 +27,7 @@ import time
 from slurm_share.core import cgroup_paths, locks, names
 from slurm_share.core.process import Deadline
 from slurm_share.node import processes
-from slurm_share.share import hook
-from slurm_share.share.backends import registry
+from slurm_share.share import hook, registry
 
 # What a hook imports in the middle of its work: here it is loaded once.
 from . import epilog, helper_start, prolog

@@ -48,8 +48,7 @@ def _note_unshared() -> None:
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.core.paths import Paths
-    from slurm_share.share import option, state
-    from slurm_share.share.records import Unshared
+    from slurm_share.share import Unshared, option, state
     from slurm_share.slurm import hook_env
 
     job = hook_env.read(os.environ, option.parse)
@@ -114,8 +113,7 @@ def work() -> bool:
 def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
     """Answer as `work` does. State that cannot be written refuses the job, which then has no plan, or one that
     says so."""
-    from slurm_share.share import admission
-    from slurm_share.share.rules import drain
+    from slurm_share.share import admission, drain
 
     try:
         if shares:
@@ -142,7 +140,7 @@ def _has_users_files(paths: Paths) -> bool:
 
 def _code_of_hang(paths: Paths, *, in_driver: bool) -> int:
     """Return the exit code of a Prolog that hangs: its job has no plan."""
-    from slurm_share.share.rules import drain
+    from slurm_share.share import drain
 
     cause = drain.of_hang(in_driver=in_driver, before_job=True)
     return names.EXIT_OK if hook.count_refusal("prolog", paths, _job_id(), cause) else names.EXIT_NODE_UNWELL

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from .core.settings import Settings as Settings
     from .node.records import Gpu as Gpu
     from .node.records import GpuReading as GpuReading
-    from .share.records import Ledger as Ledger
-    from .share.records import Plan as Plan
-    from .share.records import Refusal as Refusal
-    from .share.rules.allocation import admit as admit
+    from .share import Ledger as Ledger
+    from .share import Plan as Plan
+    from .share import Refusal as Refusal
+    from .share import admit as admit
     from .slurm.records import JobContext as JobContext
 
 _HOME = {

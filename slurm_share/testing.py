@@ -14,10 +14,8 @@ from .core.errors import DriverError
 from .core.records import ShareRequest
 from .core.settings import Settings
 from .node.records import Driver, Gpu, GpuProcess, GpuReading
-from .share.backends import registry
-from .share.records import BACKEND_MPS, Limits
-from .triples import run_folder
-from .triples.records import Run
+from .share import BACKEND_MPS, Limits, registry
+from .triples import Run, run_folder
 
 
 def make_run_folder(folder: Path, jobs: Sequence[int]) -> Path:

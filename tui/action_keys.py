@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm_share.core import terminal as screen
 from slurm_share.core.errors import SlurmShareError
-from slurm_share.load.snapshot import Survey
-from slurm_share.load.text import count_text
+from slurm_share.load import Survey, text
 
 from . import clipboard, keymap
 from .action_rules import Action, PlannedAction
@@ -41,7 +40,7 @@ def copy(board: MainScreen) -> None:
         board.dashboard.say("there is nothing here to copy")
         return
     clipboard.put(board.app, lines)
-    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else count_text(len(lines), "line")
+    what = screen.shortened(lines[0], NAMED_MOST) if len(lines) == 1 else text.count_text(len(lines), "line")
     more = "" if len(lines) == 1 else f": {screen.shortened(lines[0], NAMED_MOST)} ..."
     board.dashboard.say(f"copied {what}{more}")
 

@@ -13,10 +13,9 @@ from slurm_share.core import terminal
 from slurm_share.core.errors import SlurmShareError, UsageError, shown
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.text import natural
-from slurm_share.load.snapshot import Survey
+from slurm_share.load import Survey
 from slurm_share.mps.records import MPS_NAME
-from slurm_share.share.rules import queue
-from slurm_share.share.rules.queue import Chosen
+from slurm_share.share import Chosen, queue
 from slurm_share.slurm import signals as slurm_signals
 from slurm_share.slurm.records import QueuedJob
 

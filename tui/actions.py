@@ -10,14 +10,13 @@ from collections.abc import Sequence
 
 from slurm_share.core import terminal
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
-from slurm_share.load.snapshot import Survey
+from slurm_share.load import Survey
 from slurm_share.node import processes
-from slurm_share.share.rules import queue
+from slurm_share.share import queue
 from slurm_share.slurm import cancel, signals
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
-from slurm_share.triples import job_output
-from slurm_share.triples.job_output import LogFile, Tail
+from slurm_share.triples import LogFile, Tail, job_output
 
 from . import action_rules
 from .action_rules import (
@@ -64,10 +63,10 @@ class Commands:
             raise UsageError("this cannot be signalled from here any more; nothing is sent")
         is_here = survey.source == "local" and scope.of == "process"
         job = None if is_here else self._record(target)
-        from slurm_share.load.sources.srun import PROGRAM
+        from slurm_share.load import srun
 
         uid = processes.read_user_id(target.owner) if is_here and target.owner != self.me.name else self.me.uid
-        return action_rules.signalling(target, scope, name, job, survey, self.me, PROGRAM, uid=uid)
+        return action_rules.signalling(target, scope, name, job, survey, self.me, srun.PROGRAM, uid=uid)
 
     def ask_output(self, target: Target, survey: Survey) -> tuple[LogFile, ...]:
         """The files that show what it wrote, the likeliest first. Raises SlurmShareError where there is none."""
@@ -145,7 +144,7 @@ class Commands:
 
     @staticmethod
     def _through_srun(act: ToProcess) -> None:
-        from slurm_share.load.sources.srun_command import srun_environment
+        from slurm_share.load import srun_environment
 
         try:
             signals.through_srun(act.argv, srun_environment(os.environ))

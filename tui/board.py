@@ -14,7 +14,7 @@ from textual.css.query import NoMatches
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from slurm_share.load.text import count_text
+from slurm_share.load import text
 
 from . import action_keys, keymap, view_list
 from .place import TITLES, Place, ViewName
@@ -162,7 +162,7 @@ class Board(TimeKeys, inherit_bindings=False):
         if self.dashboard.is_ending or self.app.screen is not self or not self.is_mounted:
             return
         grid = self.grid
-        hint = "" if grid is None or not grid.marks else f"{count_text(len(grid.marks), 'row')} marked"
+        hint = "" if grid is None or not grid.marks else f"{text.count_text(len(grid.marks), 'row')} marked"
         self.query_one(Crumbs).show(self.way)
         if self.dashboard.picture is not None:
             self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)

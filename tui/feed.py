@@ -18,7 +18,7 @@ import msgspec
 
 from slurm_share.core.errors import CommandError, shown
 from slurm_share.core.process import Deadline, Stream, stream
-from slurm_share.load.sources.origin import Origin
+from slurm_share.load import Origin
 
 from . import wire
 from .history import History

@@ -21,9 +21,7 @@ from msgspec.structs import replace
 
 from slurm_share.core import config
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError, shown
-from slurm_share.load.rules.node_rows import rows_of
-from slurm_share.load.snapshot import Survey
-from slurm_share.load.sources.origin import Advisor, Origin
+from slurm_share.load import Advisor, Origin, Survey, rows_of
 
 from . import wire
 from .recorded_history import RecordedReader

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from slurm_share.core import version
 from slurm_share.core.errors import UsageError
-from slurm_share.load import options
-from slurm_share.load.sources.origin import DEMO_NODES, Origin, moment
+from slurm_share.load import Origin, options
+from slurm_share.load import origin as load_origin
 
 from .place import ViewName
 
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_which(parser, nodes="these, as Slurm writes them: n[1-3,7]")
     origin = options.add_origin(parser, replay="a recording (llload --record makes one)")
     origin.add_argument("--interval", metavar="S", help=f"seconds between two looks ({INTERVAL_S:g})")
-    origin.add_argument("--demo-nodes", metavar="N", help=f"how many the demonstration has ({DEMO_NODES})")
+    origin.add_argument("--demo-nodes", metavar="N", help=f"how many the demonstration has ({load_origin.DEMO_NODES})")
     screen = parser.add_argument_group("the screen")
     screen.add_argument("--view", choices=VIEWS, help="begin with it (default: the one that was left)")
     screen.add_argument("--theme", metavar="NAME", help=THEMES)
@@ -82,7 +82,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
     if arguments.at is not None:
         if not is_replay:
             raise UsageError("--at is the time of a recording; name one with --replay FILE")
-        moment(arguments.at, 0.0)
+        load_origin.moment(arguments.at, 0.0)
     if is_replay and (arguments.user is not None or arguments.job is not None or arguments.all):
         raise UsageError("a recording holds what was looked at; -u, -j and --all choose before, -n afterwards")
     if is_replay and arguments.interval is not None:
@@ -99,7 +99,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
             jobs=options.jobs(arguments.job),
             source=arguments.source or "",
             demo=arguments.demo,
-            demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
+            demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or load_origin.DEMO_NODES,
             replay=str(arguments.replay) if is_replay else None,
             at=arguments.at,
             waiting=True,

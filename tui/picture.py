@@ -8,9 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from slurm_share.load.rules.job_rows import nodes_of
-from slurm_share.load.rules.node_rows import NodeRow, rows_of
-from slurm_share.load.snapshot import Advice, Snapshot, Survey
+from slurm_share.load import Advice, NodeRow, Snapshot, Survey, nodes_of, rows_of
 from slurm_share.slurm.records import QueuedJob
 
 from .wire import Begin, Position

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from slurm_share.load.rules.figures import percent
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.snapshot import GpuLoad, JobLoad, Snapshot, UserLoad
+from slurm_share.load import GpuLoad, JobLoad, NodeRow, Snapshot, UserLoad, percent
 
 from .wire import Point, Subject
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_share.load.columns.base import Column
+from slurm_share.load import Column
 
 from .query_terms import (
     EXAMPLES,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from slurm_share.core.text import natural
-from slurm_share.load.columns.base import Column, Unit, Value
+from slurm_share.load import Column, Unit, Value
 
 NO, UNKNOWN, YES = 0, 1, 2
 """Whether a row fits: `and` is the least of them, `or` the greatest, `not` the mirror."""

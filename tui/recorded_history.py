@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurm_share.core.errors import StateError
-from slurm_share.load.recording import Place, Recording
-from slurm_share.load.rules.figures import figures
-from slurm_share.load.rules.idle import judged
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.snapshot import NodeLoad, Survey
+from slurm_share.load import NodeLoad, NodeRow, Survey, idle
+from slurm_share.load import figures as load_figures
+from slurm_share.load import recording as load_recording
 
 from .points import point_of
 from .wire import Point, RecordedPoints, Subject
@@ -46,7 +44,7 @@ class RecordedReader:
     def _run(self) -> None:
         # Files change while they are read, and whoever listens may go.
         with contextlib.suppress(StateError, OSError):
-            recording = Recording(self._file)
+            recording = load_recording.Recording(self._file)
             try:
                 places = _spread(sorted(recording.places(), key=lambda place: place.taken))
                 while (subject := self._next()) is not None:
@@ -62,7 +60,9 @@ class RecordedReader:
             subject, self._asked = self._asked, None
             return None if self._is_over else subject
 
-    def _points(self, recording: Recording, places: list[Place], subject: Subject) -> tuple[Point, ...] | None:
+    def _points(
+        self, recording: load_recording.Recording, places: list[load_recording.Place], subject: Subject
+    ) -> tuple[Point, ...] | None:
         found = []
         for place in places:
             if self._asked is not None or self._is_over:
@@ -72,15 +72,15 @@ class RecordedReader:
         return tuple(found)
 
 
-def _spread(places: list[Place]) -> list[Place]:
+def _spread(places: list[load_recording.Place]) -> list[load_recording.Place]:
     if len(places) <= POINTS_MOST:
         return places
     return [places[at * (len(places) - 1) // (POINTS_MOST - 1)] for at in range(POINTS_MOST)]
 
 
 def _point(survey: Survey, subject: Subject) -> Point:
-    nodes = judged(survey).nodes if subject.job else survey.nodes
-    rows = [NodeRow(node, figures(node)) for node in nodes if _has(node, subject)]
+    nodes = idle.judged(survey).nodes if subject.job else survey.nodes
+    rows = [NodeRow(node, load_figures.figures(node)) for node in nodes if _has(node, subject)]
     return point_of(rows, subject, survey.taken)
 
 

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from slurm_share.core import nodelist
 from slurm_share.core.errors import StateError, UsageError, shown
 from slurm_share.core.settings import Settings
-from slurm_share.load.snapshot import NodeLoad, Survey
-from slurm_share.load.sources.origin import Origin, SurveySource, open_survey_source
-from slurm_share.load.sources.replay import Replay
+from slurm_share.load import NodeLoad, Origin, Replay, Survey, SurveySource
+from slurm_share.load import origin as load_origin
 
 from .wire import (
     Details,
@@ -84,7 +83,7 @@ class Live:
     position: Position | None = None
     file: Path | None = None
 
-    def __init__(self, origin: Origin, settings: Settings, open_it: Open = open_survey_source) -> None:
+    def __init__(self, origin: Origin, settings: Settings, open_it: Open = load_origin.open_survey_source) -> None:
         self._origin, self._settings, self._open = origin, settings, open_it
         self._every_s = max(LEAST_S, origin.interval_s or settings.agent_interval_s)
         self._wanted = False
@@ -105,7 +104,7 @@ class Live:
         origin = self._origin
         if not origin.demo or origin.demo_nodes > DEMO_EARLIER_NODES:
             return
-        from slurm_share.load.sources.demo import Demo
+        from slurm_share.load import Demo
 
         now = time.time()
         for ago_s in range(int(DEMO_EARLIER_S), 0, -int(DEMO_EARLIER_STEP_S)):
@@ -136,7 +135,7 @@ class Live:
             self._wanted = told.wanted
             return self._is_detailed and not self.details
         elif isinstance(told, ReadNow):
-            from slurm_share.load.sources.survey_reader import SurveyReader
+            from slurm_share.load import SurveyReader
 
             for source in self._sources.values():
                 if isinstance(source, SurveyReader):
@@ -162,7 +161,7 @@ class Played:
         assert origin.replay is not None
         self.file: Path | None = Path(origin.replay)
         try:
-            replay = open_survey_source(origin, settings)
+            replay = load_origin.open_survey_source(origin, settings)
         except StateError as error:
             raise UsageError(str(error)) from error
         assert isinstance(replay, Replay)

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-from slurm_share.load import columns
-from slurm_share.load.columns import gpu_columns as of_gpus
-from slurm_share.load.columns import node_columns as of_nodes
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, slot_rows
-from slurm_share.load.rules.job_rows import JobRow, UserRow
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.snapshot import Advice
-from slurm_share.load.text import NONE, UNKNOWN, known, percent_text
+from slurm_share.load import Advice, Column, GpuRow, JobRow, NodeRow, SlotRow, UserRow, columns, slot_rows, text
+from slurm_share.load import gpu_columns as of_gpus
+from slurm_share.load import node_columns as of_nodes
 
 from .history import History, Of
 from .widgets import signs
@@ -41,14 +35,14 @@ def nodes(history: History) -> tuple[Column[NodeRow], ...]:
     trends: tuple[Column[NodeRow], ...] = (
         Column(
             "cpu_trend", "CPU 10 MIN", "CPU load over the last ten minutes, from 0 to 100 percent of the node's CPUs",
-            text=lambda row: percent_text(of_nodes.cpu_percent(row)),
+            text=lambda row: text.percent_text(of_nodes.cpu_percent(row)),
             value=of_nodes.cpu_percent,
             spark=partial(spark, "cpu_load_percent"),
             unit="%", least=10, most=20, goes=12, sorts_down=True,
         ),
         Column(
             "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, from 0 to 100 percent of the node's GPUs",
-            text=lambda row: percent_text(of_nodes.gpu_percent(row)),
+            text=lambda row: text.percent_text(of_nodes.gpu_percent(row)),
             value=of_nodes.gpu_percent,
             spark=partial(spark, "gpu_load_percent"),
             unit="%", least=10, most=20, goes=11, sorts_down=True,
@@ -66,14 +60,14 @@ def users(history: History) -> tuple[Column[UserRow], ...]:
     trends: tuple[Column[UserRow], ...] = (
         Column(
             "gpu_trend", "GPU 10 MIN", "GPU load over the last ten minutes, 0 to 100 percent of GPUs with a process",
-            text=lambda row: percent_text(row.gpu_percent),
+            text=lambda row: text.percent_text(row.gpu_percent),
             value=lambda row: row.gpu_percent,
             spark=partial(spark, "gpu_load_percent"),
             unit="%", least=10, most=20, goes=10, sorts_down=True,
         ),
         Column(
             "cpu_trend", "CPU 10 MIN", "CPU time over the last ten minutes, 0 to 100 percent of the CPUs of the nodes",
-            text=lambda row: percent_text(row.cpu_percent),
+            text=lambda row: text.percent_text(row.cpu_percent),
             value=lambda row: row.cpu_percent,
             spark=partial(spark, "cpu_load_percent"),
             unit="%", least=10, most=20, goes=11, sorts_down=True,
@@ -96,7 +90,7 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
         "a sign for each slot: how full its memory is against its cap "
         f"({steps[0]} to {steps[-1]}, {OVER} above 95 percent), {free} free",
         text=slots,
-        value=lambda row: known(slots(row)),
+        value=lambda row: text.known(slots(row)),
         needs="details", least=5, most=24, goes=3,
     )  # fmt: skip
     trend: Column[GpuRow] = Column(
@@ -112,8 +106,8 @@ def gpus(history: History) -> tuple[Column[GpuRow], ...]:
 def slots(row: GpuRow) -> str:
     """One sign for each slot of a share and each task without: memory against its cap."""
     if not row.knows_tasks:
-        return UNKNOWN
-    return "".join(_sign(one) for one in slot_rows(row) if not one.is_mps) or NONE
+        return text.UNKNOWN
+    return "".join(_sign(one) for one in slot_rows(row) if not one.is_mps) or text.NONE
 
 
 def _sign(row: SlotRow) -> str:
@@ -121,7 +115,7 @@ def _sign(row: SlotRow) -> str:
         return PLAIN_FREE if signs.are_plain() else FREE
     part = row.process.of_cap
     if part is None:
-        return UNKNOWN
+        return text.UNKNOWN
     steps = PLAIN_STEPS if signs.are_plain() else STEPS
     return OVER if row.cap_mib and part >= of_gpus.OF_CAP_FULL else steps[max(0, min(7, int(part * 8 / 100)))]
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.snapshot import Advice, Survey
+from slurm_share.load import Advice, NodeRow, Survey
 from slurm_share.slurm.records import QueuedJob
 
 PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100

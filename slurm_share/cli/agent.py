@@ -30,9 +30,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
         )
     settings = config.load(arguments.config).settings
     # Here and not above: the other commands of `slurm-share` start without them.
-    from ..load.agent import service
-    from ..load.agent.watcher import this_node
-    from ..load.sampler import Sampler
+    from ..load import Sampler, service, this_node
 
     node = this_node(arguments.node)
     service.run(settings, lambda: Sampler(node))

@@ -8,9 +8,7 @@ from typing import Any
 
 from ..core import names, terminal
 from ..core.text import natural
-from ..share import cluster_status
-from ..share.records import ClusterShares
-from ..share.rules.cluster_status import differing, modes_text
+from ..share import ClusterShares, cluster_status, differing, modes_text
 
 SCHEMA = 1
 EXIT_NOT_ALL = 1

@@ -16,8 +16,7 @@ from ..core.command import forget_output
 from ..core.errors import SlurmShareError, UsageError
 
 if TYPE_CHECKING:
-    from ..doctor.facts.records import Facts, Finding
-    from ..doctor.fixes import FixResult
+    from ..doctor import Facts, Finding, FixResult
 
 SCHEMA = 1
 EXIT_NOT_DONE = 3
@@ -96,8 +95,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 def _examine(arguments: argparse.Namespace) -> int:
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
-    from ..doctor import page
-    from ..doctor.checks import every
+    from ..doctor import every, page
 
     if arguments.explain is not None:
         terminal.print_lines(page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
@@ -117,7 +115,7 @@ def _examine(arguments: argparse.Namespace) -> int:
 
 def _known(given: Iterable[str]) -> tuple[str, ...]:
     """Names of checks. Raises UsageError for one that is none, with the one that may have been meant."""
-    from ..doctor.checks import every
+    from ..doctor import every
 
     known = [check.name for check in every.ALL]
     found = tuple(given)
@@ -158,7 +156,7 @@ def as_lines(
     facts: Facts, findings: Collection[Finding], results: Iterable[FixResult], *, quiet: bool, verbose: bool
 ) -> list[str]:
     """The same for a person."""
-    from ..doctor.checks.every import ORDER
+    from ..doctor import every
 
     lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in results]
     if quiet:
@@ -168,7 +166,7 @@ def as_lines(
     slurm = f"Slurm {version}" if isinstance(version, str) else "Slurm's release unknown"
     who = "" if facts.is_root else ", not as root"
     lines.append(f"{facts.host}: {' and '.join(facts.roles)} node, {slurm}{who}")
-    for outcome in ORDER:
+    for outcome in every.ORDER:
         if outcome == "PASS" and not verbose:
             continue
         for one in findings:

@@ -13,13 +13,10 @@ from ..core import names
 from ..core.command import EXIT_FAILED
 from ..core.errors import SlurmShareError, StateError, UsageError
 from ..core.terminal import print_lines
-from ..install.apply import apply, check
-from ..install.present import named_hooks, named_lua
-from ..install.report import Action, InstallReport, Report
-from ..install.rules.choices import CHOICES
-from ..install.rules.shards import SHARDS_PER_GPU
-from ..install.text import Wanted, harmless
-from ..install.undo import undo
+from ..install import SHARDS_PER_GPU, Action, InstallReport, Report, Wanted, choices, named_hooks, named_lua
+from ..install import apply as install_apply
+from ..install import text as install_text
+from ..install import undo as install_undo
 from ..slurm.conf import slurm_conf_path
 
 EXIT_MISSING = 1
@@ -61,7 +58,7 @@ def add_to(commands: Any) -> None:
         "--with",
         dest="taken",
         action="append",
-        choices=CHOICES,
+        choices=choices.CHOICES,
         default=[],
         help="also a line that changes other people's jobs; --check says which a site lacks, and what each changes",
     )
@@ -96,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def say(text: str) -> None:
     """Print lines, and nothing that a terminal obeys: other people's files are shown."""
     if text:
-        print_lines(harmless(text).split("\n"))
+        print_lines(install_text.harmless(text).split("\n"))
 
 
 def _print_json(report: InstallReport) -> None:
@@ -118,15 +115,15 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
             return tell_named(conf, named_lua(conf) if arguments.names_lua else named_hooks(conf))
         report.slurm_conf = str(conf)
         if arguments.undo:
-            undo(conf, report, force=arguments.force)
+            install_undo.undo(conf, report, force=arguments.force)
             return names.EXIT_OK
         wanted = Wanted(arguments.shards, frozenset(arguments.taken), arguments.conf)
         if arguments.apply:
-            apply(conf, wanted, report)
+            install_apply.apply(conf, wanted, report)
             return names.EXIT_OK
-        return EXIT_MISSING if check(conf, wanted, report) else names.EXIT_OK
+        return EXIT_MISSING if install_apply.check(conf, wanted, report) else names.EXIT_OK
     except (StateError, UsageError) as error:
-        raise UsageError(harmless(str(error))) from error
+        raise UsageError(install_text.harmless(str(error))) from error
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:

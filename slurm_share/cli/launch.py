@@ -12,9 +12,7 @@ from ..core import command, config, terminal
 from ..core.errors import ConfigError
 from ..core.paths import Paths
 from ..core.settings import Settings
-from ..triples import run_folder
-from ..triples.launcher import guard, report
-from ..triples.records import Run
+from ..triples import Run, launch_node, report, run_folder
 from .progress_line import LauncherLine
 
 
@@ -40,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _summarize(folder, run)
     line = LauncherLine(run.tasks)
     in_slurm = "SLURM_JOB_ID" in os.environ
-    code = guard.launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
+    code = launch_node(run, folder, os.environ, Paths(), _settings(), _say, line.show)
     # Inside Slurm the job's script does so, when the launchers of all nodes are through.
     return code if in_slurm else max(code, _summarize(folder, run))
 

@@ -11,7 +11,7 @@ from ..core import names, terminal, version
 from ..core.command import enter
 from ..core.errors import UsageError
 from ..node import processes
-from ..share.rules.queue import Chosen
+from ..share import Chosen
 from ..slurm import cancel
 from ..triples import chosen_jobs
 

@@ -21,15 +21,28 @@ from ..core.command import EXIT_FAILED, enter
 from ..core.errors import CommandError, SlurmShareError, UsageError, shown
 from ..core.installed import version
 from ..core.settings import Settings
-from ..load import options, recording
-from ..load.output import notes, plain, table, values
-from ..load.output.view import View, is_color_wanted
-from ..load.rules import choice, idle
-from ..load.rules import figures as numbers
-from ..load.snapshot import Advice, AdviceReport, Survey, render
-from ..load.sources import origin
-from ..load.sources.origin import DEMO_NODES, Advisor, Origin, SurveySource
-from ..load.text import fold, wrapped
+from ..load import (
+    Advice,
+    AdviceReport,
+    Advisor,
+    Origin,
+    Survey,
+    SurveySource,
+    View,
+    choice,
+    idle,
+    is_color_wanted,
+    notes,
+    options,
+    origin,
+    plain,
+    recording,
+    snapshot,
+    table,
+    values,
+)
+from ..load import figures as numbers
+from ..load import text as load_text
 from . import llload_watch
 
 PROGRAM = "llload"
@@ -159,7 +172,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     watch_s: float | None = None
     """None: one survey."""
     at: str | None = None
-    demo_nodes: int = DEMO_NODES
+    demo_nodes: int = origin.DEMO_NODES
     record: Path | None = None
 
     @property
@@ -248,7 +261,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
         sort=None if arguments.sort is None else _sort(arguments.sort),
         watch_s=None if arguments.watch is None else _seconds(arguments),
         at=arguments.at,
-        demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or DEMO_NODES,
+        demo_nodes=options.count("--demo-nodes", arguments.demo_nodes) or origin.DEMO_NODES,
         record=arguments.record,
     )
 
@@ -339,7 +352,7 @@ def _watched(read: SurveyReading, wanted: Wanted) -> int:
 
 def _as_json(document: Survey | AdviceReport, wanted: Wanted) -> list[str]:
     """Return a record as JSON: on one line where several are printed."""
-    data = render(document)
+    data = snapshot.render(document)
     return [(data if wanted.watch_s is not None else msgspec.json.format(data, indent=2)).decode()]
 
 
@@ -401,7 +414,7 @@ def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
     if survey.everybody:
         return ("no node is there to be shown",)
     who = "you have" if wanted.arguments.user is None else f"{terminal.safe(wanted.user)} has"
-    where = f" on {fold(wanted.nodes)}" if wanted.nodes else ""
+    where = f" on {load_text.fold(wanted.nodes)}" if wanted.nodes else ""
     return (
         f"{who} no job running{where}; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits, llfree "
         "what is free, and llload -g --demo what this looks like",
@@ -427,7 +440,7 @@ def _advice(survey: Survey, wanted: Wanted, width: int, advisor: Advise, *, firs
     lines = notes.header(survey, View(), width)
     if not found:
         said = ["no job here to give advice on"] if survey.nodes else _nobody(survey, wanted)
-        return [*lines, *wrapped(said, width)]
+        return [*lines, *load_text.wrapped(said, width)]
     return [*lines, *notes.advice_lines(found, width)]
 
 

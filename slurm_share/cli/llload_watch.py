@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from ..core import names
 from ..core import terminal as core_terminal
 from ..core.errors import SlurmShareError, UsageError
-from ..load.snapshot import Survey
+from ..load import Survey
 
 _HOME, _CLEAR, _LINE_END, _REST = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 _QUIT = b"qQ"

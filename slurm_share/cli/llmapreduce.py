@@ -18,13 +18,7 @@ from pathlib import Path
 from ..core import names
 from ..core.command import EXIT_FAILED, EXIT_INTERRUPTED, enter
 from ..core.errors import UsageError
-from ..triples import follow, map_submitting
-from ..triples.map_planning import PREFIX, MapPlan, Request, plan_map
-from ..triples.map_submitting import Made
-from ..triples.records import Run
-from ..triples.rules import mapreduce
-from ..triples.rules.mapreduce import Folder
-from ..triples.submitting import Output
+from ..triples import MapPlan, Request, Run, follow, map_planning, map_submitting, mapreduce, plan_map, submitting
 from .llmapreduce_options import read
 from .progress_line import Line
 
@@ -50,7 +44,7 @@ def _run(request: Request) -> int:
 
 def _show(request: Request, plan: MapPlan) -> int:
     """--dry-run."""
-    folder = Folder(request.tempdir or f"{Path.cwd()}/{PREFIX}.<n>", True, request.keep)
+    folder = mapreduce.Folder(request.tempdir or f"{Path.cwd()}/{map_planning.PREFIX}.<n>", True, request.keep)
     print(f"{len(plan.items)} inputs, {plan.starts} starts of the mapper, {plan.split.processes} processes")
     first = plan.items[0] if plan.split.groups is None else (f"{folder.path}/{mapreduce.PAIRS}1",)
     print(f"the first one: {shlex.join((request.mapper, *first))}")
@@ -67,7 +61,7 @@ def _show(request: Request, plan: MapPlan) -> int:
 # ---- With the scheduler ----
 
 
-def _in_the_queue(request: Request, made: Made, reduces: bool) -> int:
+def _in_the_queue(request: Request, made: map_submitting.Made, reduces: bool) -> int:
     jobs = [map_submitting.submit_map(made, OUTPUT)]
     print(f"Submitted map job {jobs[0]}; logs: {Path(made.folder.path) / mapreduce.LOGS}")
     if reduces:
@@ -77,7 +71,7 @@ def _in_the_queue(request: Request, made: Made, reduces: bool) -> int:
     return _wait(made.folder, made.run, jobs) if request.wait else names.EXIT_OK
 
 
-def _wait(folder: Folder, run: Run, jobs: Sequence[int]) -> int:
+def _wait(folder: mapreduce.Folder, run: Run, jobs: Sequence[int]) -> int:
     path = Path(folder.path)
     line = Line()
     try:
@@ -106,7 +100,7 @@ def _say_unfinished(path: Path) -> None:
 # ---- Without ----
 
 
-def _in_the_foreground(request: Request, made: Made, reduce: Sequence[str] | None) -> int:
+def _in_the_foreground(request: Request, made: map_submitting.Made, reduce: Sequence[str] | None) -> int:
     code = map_submitting.run_here(request, made.folder, reduce, _say)
     if code == 0:
         return names.EXIT_OK
@@ -128,7 +122,7 @@ def _pass_on(text: str) -> None:
     sys.stderr.flush()
 
 
-OUTPUT = Output(command=_show_command, note=_say, sbatch=_pass_on)
+OUTPUT = submitting.Output(command=_show_command, note=_say, sbatch=_pass_on)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,7 @@ from typing import NoReturn
 
 from ..core import version
 from ..core.errors import UsageError, shown
-from ..triples.map_planning import PREFIX, Request
-from ..triples.records import DISTRIBUTIONS, Triple
-from ..triples.rules import mapreduce, triple
-from ..triples.rules.mapreduce import Naming, Wish
+from ..triples import DISTRIBUTIONS, Request, Triple, map_planning, mapreduce, triple
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     add("--subdir", default="false", metavar="true|false", help="search the input's sub-folders, and keep their tree")
     add("--extSearch", metavar="EXT", help="with --subdir=true: only files that end so")
     add("--keep", default="false", metavar="true|false", help="keep the temporary folder with scripts and logs")
-    add("--tempdir", metavar="FOLDER", help=f"in the place of {PREFIX}.<n>")
+    add("--tempdir", metavar="FOLDER", help=f"in the place of {map_planning.PREFIX}.<n>")
     add("--exclusive", default="false", metavar="true|false", help="nodes for this job alone")
     add("--cpuType", metavar="FEATURE", help="nodes with this feature (sbatch --constraint)")
     add("--partition", metavar="NAME")
@@ -104,7 +101,7 @@ def read(argv: Sequence[str]) -> Request:
         keep=mapreduce.boolean("--keep", found.keep),
         tempdir=None if found.tempdir is None else _whole(found.tempdir),
         whatever=mapreduce.boolean("--changeDepMode", found.changeDepMode),
-        wish=Wish(
+        wish=mapreduce.Wish(
             partition=found.partition,
             constraint=found.cpuType,
             reservation=found.reservation,
@@ -155,11 +152,11 @@ def _np(text: str) -> int | Triple:
     return mapreduce.count("--np", text)
 
 
-def _naming(found: argparse.Namespace) -> Naming:
+def _naming(found: argparse.Namespace) -> mapreduce.Naming:
     for option, text in (("prefix", found.prefix), ("ext", found.ext), ("delimeter", found.delimiter)):
         if "/" in text or "\0" in text:
             raise UsageError(f"--{option}={shown(text)}: a file's name has no slash in it")
-    return Naming(found.prefix, found.ext, found.delimiter)
+    return mapreduce.Naming(found.prefix, found.ext, found.delimiter)
 
 
 def _split_option(option: str, text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core import names, terminal, version
 from ..core.command import enter
-from ..share.rules import queue
+from ..share import queue
 from ..slurm.records import ClusterName, QueuedJob
 from ..triples import chosen_jobs
 

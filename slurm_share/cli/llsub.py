@@ -16,13 +16,8 @@ from ..core.errors import UsageError, shown
 from ..node.records import Core
 from ..slurm import script as script_reader
 from ..slurm import submit
-from ..triples import follow, planning, run_folder, submitting
-from ..triples.planning import Plan, Work
-from ..triples.records import DISTRIBUTIONS, ENV_TASK, Run, Triple
-from ..triples.rules import submission
-from ..triples.rules import triple as rule_triple
-from ..triples.rules.submission import Wishes
-from ..triples.submitting import Output, Resume
+from ..triples import DISTRIBUTIONS, ENV_TASK, Run, Triple, follow, planning, run_folder, submission, submitting
+from ..triples import triple as rule_triple
 from .progress_line import Line
 
 PROGRAM = "llsub"
@@ -199,12 +194,12 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     return _triple(argument, triple, wishes, arguments, script_arguments)
 
 
-def _wishes(arguments: argparse.Namespace) -> Wishes:
+def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
     try:
         options = tuple(shlex.split(arguments.options))
     except ValueError as error:
         raise UsageError(f"--options={shown(arguments.options)}: {error}") from error
-    return Wishes(
+    return submission.Wishes(
         partition=arguments.partition,
         time=arguments.time,
         job_name=arguments.job_name,
@@ -261,7 +256,9 @@ def _watch(folder: Path, job: int | None = None) -> int:
 # ---- Without a triple ----
 
 
-def _ordinary(argument: str | None, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]) -> int:
+def _ordinary(
+    argument: str | None, wishes: submission.Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
+) -> int:
     if argument is None:
         raise UsageError("there is nothing to run: write a script, and a triple for many processes; see llsub --help")
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait")
@@ -280,7 +277,7 @@ def _ordinary(argument: str | None, wishes: Wishes, arguments: argparse.Namespac
     return names.EXIT_OK
 
 
-def _interactive(wishes: Wishes, *, whole: bool, dry_run: bool) -> int:
+def _interactive(wishes: submission.Wishes, *, whole: bool, dry_run: bool) -> int:
     argv = submission.interactive(wishes, os.environ.get("SHELL") or "/bin/bash", whole=whole)
     _show_command(argv)
     return names.EXIT_OK if dry_run else submit.become(argv)
@@ -290,10 +287,14 @@ def _interactive(wishes: Wishes, *, whole: bool, dry_run: bool) -> int:
 
 
 def _triple(
-    argument: str | None, triple: Triple, wishes: Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
+    argument: str | None,
+    triple: Triple,
+    wishes: submission.Wishes,
+    arguments: argparse.Namespace,
+    extra: tuple[str, ...],
 ) -> int:
     script = None if argument is None else script_reader.read_script(argument, to_execute=True)
-    asked = Work(
+    asked = planning.Work(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,
         arguments=extra,
@@ -346,13 +347,13 @@ def _pass_on(text: str) -> None:
     sys.stderr.flush()
 
 
-OUTPUT = Output(command=_show_command, note=_note, sbatch=_pass_on)
+OUTPUT = submitting.Output(command=_show_command, note=_note, sbatch=_pass_on)
 
 
 # ---- --dry-run ----
 
 
-def _dry_run(plan: Plan, wishes: Wishes) -> None:
+def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
     _show_command(argv)
@@ -362,7 +363,7 @@ def _dry_run(plan: Plan, wishes: Wishes) -> None:
         print(line)
 
 
-def _layout(plan: Plan) -> list[str]:
+def _layout(plan: planning.Plan) -> list[str]:
     """Where the processes of a node would be, on the nodes of the first kind; rank, cores and GPU by number."""
     triple = plan.run.triple
     assert triple is not None
@@ -385,7 +386,7 @@ def _layout(plan: Plan) -> list[str]:
 # ---- --local ----
 
 
-def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: Wishes, *, dry_run: bool) -> int:
+def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: submission.Wishes, *, dry_run: bool) -> int:
     run, gpus, notes = planning.plan_here(run, triple, wishes)
     if dry_run:
         print(submission.local_script(f"{run.cwd}/LLSUB.<n>", sys.executable))
@@ -399,8 +400,8 @@ def _local(run: Run, triple: Triple, tasks: tuple[str, ...], wishes: Wishes, *, 
 # ---- --resume ----
 
 
-def _resume(folder: Path, wishes: Wishes, arguments: argparse.Namespace) -> int:
-    asked = Resume(
+def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
+    asked = submitting.Resume(
         retries=arguments.retries,
         max_failures=arguments.max_failures,
         env=arguments.env,

@@ -6,8 +6,7 @@ import os
 import sys
 import time
 
-from ..triples.records import Progress
-from ..triples.rules.progress import TaskCounts, as_text
+from ..triples import Progress, TaskCounts, as_text
 
 LINE_EVERY_S = 30.0
 """Where no terminal shows it, lines are kept."""

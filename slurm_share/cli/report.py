@@ -15,7 +15,7 @@ from ..core import config, names, terminal
 from ..core.errors import UsageError
 
 if TYPE_CHECKING:
-    from ..history.rules.report import Report
+    from ..history import report
 
 SCHEMA = 1
 EPILOG = """\
@@ -56,9 +56,9 @@ def add_to(commands: Any) -> None:
 def print_report(arguments: argparse.Namespace) -> int:
     """Read, add up, show. Raises UsageError, StateError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
+    from ..history import archive as history_archive
+    from ..history import report as decide
     from ..history import report_text
-    from ..history.archive import Archive, find_folder
-    from ..history.rules import report as decide
 
     if arguments.week is not None and (arguments.first or arguments.last):
         raise UsageError("--week is seven days by itself; leave --from and --to away, or --week")
@@ -68,7 +68,7 @@ def print_report(arguments: argparse.Namespace) -> int:
         period = decide.days(arguments.first, arguments.last, now)
     else:
         period = decide.week(arguments.week or "", now)
-    archive = Archive(find_folder(arguments.folder, settings))
+    archive = history_archive.Archive(history_archive.find_folder(arguments.folder, settings))
     found = decide.report(archive.read(period.since, period.until), period, now, arguments.user)
     if arguments.json:
         print(json.dumps(as_json(found, archive.skipped), indent=2))
@@ -82,10 +82,10 @@ def print_report(arguments: argparse.Namespace) -> int:
     return names.EXIT_OK
 
 
-def _write_drafts(folder: Path, found: Report, url: str) -> None:
+def _write_drafts(folder: Path, found: report.Report, url: str) -> None:
     from ..history import archive as archive_files
+    from ..history import report as decide
     from ..history import report_text
-    from ..history.rules import report as decide
 
     uses = decide.to_write_to(found)
     left_out = archive_files.write_drafts(folder, report_text.drafts(uses, found, url), found.period.label)
@@ -95,7 +95,7 @@ def _write_drafts(folder: Path, found: Report, url: str) -> None:
         print(f"slurm-share: no draft for {terminal.safe(user)}, which is no name of a file", file=sys.stderr)
 
 
-def as_json(found: Report, skipped: int) -> dict[str, Any]:
+def as_json(found: report.Report, skipped: int) -> dict[str, Any]:
     """The documented form: schema 1. Unknown is null."""
     built: dict[str, Any] = to_builtins(found)
     for use, record in zip((found.total, *found.users), (built["total"], *built["users"]), strict=True):

@@ -16,10 +16,8 @@ from typing import Any
 
 from ..core import config, names
 from ..core.errors import UsageError
+from ..load import NodeWatcher, Snapshot, frames, this_node
 from ..load import snapshot as snapshots
-from ..load.agent.watcher import NodeWatcher, this_node
-from ..load.snapshot import Snapshot
-from ..load.sources import frames
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.2, 3600.0
 LEAST_SILENCE_S = 1.0

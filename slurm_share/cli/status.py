@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import names, terminal
-from ..share.records import LedgerJob
-from ..share.status import Status, read_status
+from ..share import LedgerJob, Status, read_status
 from . import cluster_status
 
 SCHEMA = 1

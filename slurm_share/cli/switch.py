@@ -12,10 +12,8 @@ from ..core import config, names
 from ..core.errors import CommandError, ConfigError, UsageError
 from ..core.paths import CONFIG_FILE
 from ..core.settings import Configuration
-from ..install import config_file
-from ..share import mode_file, queue_verdicts
-from ..share.records import QueueSwitched
-from ..share.rules import switch
+from ..install import write_switched_off
+from ..share import QueueSwitched, mode_file, queue_verdicts, switch
 from ..slurm.controllers import read_controllers, short_name
 
 EXIT_NOT_ALL = 1
@@ -51,7 +49,7 @@ def run_on(arguments: argparse.Namespace) -> int:
 def _switch(*, off: bool, cluster: bool) -> int:
     controllers = _controllers() if cluster else {}
     before = _load(off=off, cluster=cluster)
-    after = config_file.write_switched_off(before, off=off)
+    after = write_switched_off(before, off=off)
     _say_modes(before, after, off=off)
     if not cluster:
         if off:

@@ -46,7 +46,7 @@ def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
 
 def _ask_agent(settings: Settings) -> str:
     """Return why the agent of this node does not answer; empty: it does."""
-    from ..load.agent import client  # on a host without an agent nothing of it is needed, and it may be torn
+    from ..load import client  # on a host without an agent nothing of it is needed, and it may be torn
 
     try:
         client.ask(settings.agent_socket, AGENT_S)

@@ -18,11 +18,7 @@ from ..core.settings import Configuration, Settings
 from ..mps.control import SEARCH_PATH
 from ..node import processes
 from ..node.gpus import compute_mode
-from ..share import ledger_file, state
-from ..share.backends import registry
-from ..share.backends.base import Host, Leftovers, UserGpu
-from ..share.records import Ledger
-from ..share.rules import reconcile, site
+from ..share import Host, Ledger, Leftovers, UserGpu, ledger_file, reconcile, registry, site, state
 from .checks import fixable
 from .checks.fixable import Fix
 from .facts.records import Facts

@@ -9,8 +9,7 @@ from ..core.config import Configuration
 from ..core.errors import UsageError, shown
 from ..core.process import Deadline
 from ..core.settings import Settings
-from ..load.snapshot import Survey
-from ..load.sources import survey_reader
+from ..load import Survey, survey_reader
 from ..node import processes
 from . import archive, records
 from .archive import Appended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core import terminal
-from ..load.rules import thresholds
+from ..load import thresholds
 from .rules.report import Hours, Report, Use
 
 COLUMNS = (

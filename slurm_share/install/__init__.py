@@ -1,1 +1,27 @@
 """`slurm-share install`: edits of Slurm's files, their journal, and undo."""
+
+from __future__ import annotations
+
+from ..core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from . import apply, text, undo
+    from .config_file import write_switched_off
+    from .present import named_hooks, named_lua
+    from .report import Action, InstallReport, Report
+    from .rules import choices
+    from .rules.shards import SHARDS_PER_GPU
+    from .text import Wanted
+
+__getattr__, __all__ = exports(
+    __name__,
+    modules=["apply", "rules.choices", "text", "undo"],
+    names={
+        "config_file": ["write_switched_off"],
+        "present": ["named_hooks", "named_lua"],
+        "report": ["Action", "InstallReport", "Report"],
+        "rules.shards": ["SHARDS_PER_GPU"],
+        "text": ["Wanted"],
+    },
+)

@@ -8,7 +8,7 @@ from ..core import config
 from ..core.errors import UsageError
 from ..core.paths import CONFIG_FILE
 from ..core.settings import Configuration
-from ..share.rules import switch
+from ..share import switch
 from . import files
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from ..core import config, names
 from ..core.errors import CommandError, ConfigError
 from ..core.installed import EPILOG, PROLOG
-from ..doctor.facts.lua import OBJECT, find_object
-from ..doctor.facts.programs import read_hooks
-from ..share.rules.submit_script import LOADS_OURS, judge
+from ..doctor import OBJECT, find_object, read_hooks
+from ..share import submit_script
 from ..slurm.conf import included_path, read_conf, read_text
 from ..slurm.conf_text import ConfText
 from ..slurm.jobs import read_queue
@@ -115,7 +114,7 @@ def named_hooks(conf: Path) -> list[str]:
 def named_lua(conf: Path) -> list[str]:
     """The site's job_submit.lua, where it runs ours from the package's folder: a copy needs no package."""
     lua = conf.with_name("job_submit.lua")
-    return [str(lua)] if lua.exists() and judge(read_text(lua)) in LOADS_OURS else []
+    return [str(lua)] if lua.exists() and submit_script.judge(read_text(lua)) in submit_script.LOADS_OURS else []
 
 
 def without_lua(slurm: ConfText, root: Path = Path("/")) -> list[str]:

@@ -1,1 +1,91 @@
 """What nodes carry: snapshots, collectors, statistics, columns, advice, sources, the agent."""
+
+from __future__ import annotations
+
+from ..core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from . import columns, options, recording, snapshot, text
+    from .agent import client, service
+    from .agent.watcher import NodeWatcher, this_node
+    from .columns import advice_columns, gpu_columns, job_columns, node_columns, user_columns
+    from .columns.base import Column, Row, Unit, Value
+    from .output import notes, plain, table, values
+    from .output.view import View, is_color_wanted
+    from .rules import choice, figures, flags, idle, thresholds
+    from .rules.advice import evidence
+    from .rules.advice.advise import advise_all
+    from .rules.figures import percent
+    from .rules.gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
+    from .rules.job_rows import JobRow, UserRow, elements_of, job_row, job_rows, nodes_of, user_rows
+    from .rules.node_rows import NodeRow, rows_of
+    from .sampler import Sampler
+    from .snapshot import Advice, AdviceReport, GpuLoad, JobLoad, NodeLoad, ProcessLoad, Snapshot, Survey, UserLoad
+    from .sources import frames, origin, srun, survey_reader
+    from .sources.demo import Demo
+    from .sources.origin import Advisor, Origin, SurveySource
+    from .sources.replay import Replay
+    from .sources.srun_command import srun_environment
+    from .sources.survey_reader import SurveyReader
+    from .text import Letter
+
+__getattr__, __all__ = exports(
+    __name__,
+    modules=[
+        "agent.client",
+        "agent.service",
+        "columns",
+        "columns.advice_columns",
+        "columns.gpu_columns",
+        "columns.job_columns",
+        "columns.node_columns",
+        "columns.user_columns",
+        "options",
+        "output.notes",
+        "output.plain",
+        "output.table",
+        "output.values",
+        "recording",
+        "rules.advice.evidence",
+        "rules.choice",
+        "rules.figures",
+        "rules.flags",
+        "rules.idle",
+        "rules.thresholds",
+        "snapshot",
+        "sources.frames",
+        "sources.origin",
+        "sources.srun",
+        "sources.survey_reader",
+        "text",
+    ],
+    names={
+        "agent.watcher": ["NodeWatcher", "this_node"],
+        "columns.base": ["Column", "Row", "Unit", "Value"],
+        "output.view": ["View", "is_color_wanted"],
+        "rules.advice.advise": ["advise_all"],
+        "rules.figures": ["percent"],
+        "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],
+        "rules.job_rows": ["JobRow", "UserRow", "elements_of", "job_row", "job_rows", "nodes_of", "user_rows"],
+        "rules.node_rows": ["NodeRow", "rows_of"],
+        "sampler": ["Sampler"],
+        "snapshot": [
+            "Advice",
+            "AdviceReport",
+            "GpuLoad",
+            "JobLoad",
+            "NodeLoad",
+            "ProcessLoad",
+            "Snapshot",
+            "Survey",
+            "UserLoad",
+        ],
+        "sources.demo": ["Demo"],
+        "sources.origin": ["Advisor", "Origin", "SurveySource"],
+        "sources.replay": ["Replay"],
+        "sources.srun_command": ["srun_environment"],
+        "sources.survey_reader": ["SurveyReader"],
+        "text": ["Letter"],
+    },
+)

@@ -31,7 +31,7 @@ from ..node.step_trees import (
     jobs_of,
     read_stat,
 )
-from ..triples.records import ENV_RANK, ENV_TASK
+from ..triples import ENV_RANK, ENV_TASK
 
 _CAP = re.compile(r"[0-9]{1,3}=([0-9]{1,15})([KMG])?[Bb]?(?:,|$)")
 _ENVIRON_BYTES = 1 << 20

@@ -1,1 +1,100 @@
 """One share of a node's GPUs: option, allocation, plan, ledger, admission, release, leases."""
+
+from __future__ import annotations
+
+from ..core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from . import (
+        admission,
+        cluster_status,
+        hook,
+        ledger_file,
+        mode_file,
+        observe,
+        option,
+        plan_v1,
+        queue_verdicts,
+        release,
+        state,
+    )
+    from .backends import registry
+    from .backends.base import Backend, BackendCheck, Examination, Health, Host, Known, Leftovers, UserGpu
+    from .leases import Leases
+    from .records import (
+        BACKEND_MPS,
+        BACKEND_TIME_SLICING,
+        Assignment,
+        ClusterShares,
+        Ledger,
+        LedgerJob,
+        Limits,
+        Plan,
+        Prepared,
+        QueueSwitched,
+        Refusal,
+        Slot,
+        Unshared,
+    )
+    from .rules import allocation, drain, limits, queue, reconcile, site, submit_script, switch, verdict
+    from .rules.allocation import admit
+    from .rules.cluster_status import differing, modes_text
+    from .rules.daemons import has_job
+    from .rules.granted import visible_gpus
+    from .rules.leftovers import FIRST_ORDINARY_UID
+    from .rules.queue import Chosen
+    from .status import Status, read_status
+
+__getattr__, __all__ = exports(
+    __name__,
+    modules=[
+        "admission",
+        "backends.registry",
+        "cluster_status",
+        "hook",
+        "ledger_file",
+        "mode_file",
+        "observe",
+        "option",
+        "plan_v1",
+        "queue_verdicts",
+        "release",
+        "rules.allocation",
+        "rules.drain",
+        "rules.limits",
+        "rules.queue",
+        "rules.reconcile",
+        "rules.site",
+        "rules.submit_script",
+        "rules.switch",
+        "rules.verdict",
+        "state",
+    ],
+    names={
+        "backends.base": ["Backend", "BackendCheck", "Examination", "Health", "Host", "Known", "Leftovers", "UserGpu"],
+        "leases": ["Leases"],
+        "records": [
+            "Assignment",
+            "BACKEND_MPS",
+            "BACKEND_TIME_SLICING",
+            "ClusterShares",
+            "Ledger",
+            "LedgerJob",
+            "Limits",
+            "Plan",
+            "Prepared",
+            "QueueSwitched",
+            "Refusal",
+            "Slot",
+            "Unshared",
+        ],
+        "rules.allocation": ["admit"],
+        "rules.cluster_status": ["differing", "modes_text"],
+        "rules.daemons": ["has_job"],
+        "rules.granted": ["visible_gpus"],
+        "rules.leftovers": ["FIRST_ORDINARY_UID"],
+        "rules.queue": ["Chosen"],
+        "status": ["Status", "read_status"],
+    },
+)

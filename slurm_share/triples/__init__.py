@@ -1,1 +1,54 @@
 """Triples mode: planning, submission, task list, launcher, results."""
+
+from __future__ import annotations
+
+from ..core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from . import (
+        chosen_jobs,
+        follow,
+        job_output,
+        map_planning,
+        map_submitting,
+        planning,
+        run_folder,
+        run_results,
+        submitting,
+    )
+    from .job_output import LogFile, Tail
+    from .launcher import report
+    from .launcher.guard import launch_node
+    from .map_planning import MapPlan, Request, plan_map
+    from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Progress, Run, Triple
+    from .rules import mapreduce, submission, triple
+    from .rules.progress import TaskCounts, as_text
+    from .submissions import read_submission
+
+__getattr__, __all__ = exports(
+    __name__,
+    modules=[
+        "chosen_jobs",
+        "follow",
+        "job_output",
+        "launcher.report",
+        "map_planning",
+        "map_submitting",
+        "planning",
+        "rules.mapreduce",
+        "rules.submission",
+        "rules.triple",
+        "run_folder",
+        "run_results",
+        "submitting",
+    ],
+    names={
+        "job_output": ["LogFile", "Tail"],
+        "launcher.guard": ["launch_node"],
+        "map_planning": ["MapPlan", "Request", "plan_map"],
+        "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Progress", "Run", "Triple"],
+        "rules.progress": ["TaskCounts", "as_text"],
+        "submissions": ["read_submission"],
+    },
+)

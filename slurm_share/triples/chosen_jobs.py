@@ -9,8 +9,7 @@ from pathlib import Path
 from ..core import terminal
 from ..core.errors import SlurmShareError, StateError, UsageError, shown
 from ..node import processes
-from ..share.rules import queue
-from ..share.rules.queue import Chosen, Target
+from ..share import Chosen, queue
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import ClusterName, QueuedJob
 from . import run_folder
@@ -80,8 +79,8 @@ def _check_is_run(folder: Path) -> None:
         raise UsageError(str(error)) from error
 
 
-def _submitted(folder: Path) -> list[Target]:
-    return [Target(str(job), job) for job in run_folder.read_jobs(folder)]
+def _submitted(folder: Path) -> list[queue.Target]:
+    return [queue.Target(str(job), job) for job in run_folder.read_jobs(folder)]
 
 
 # ---- To be ended ----
@@ -91,7 +90,7 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
     """Return a user's number and jobs; without a name the caller's. Raises UsageError, CommandError."""
     uid = os.geteuid() if name is None else _user_id(name)
     _, jobs = slurm_jobs.read_queue(users=[str(uid)])
-    chosen = {one.id: one for job in jobs for one in queue.choose(Target(job.id, job.job_id), [job])}
+    chosen = {one.id: one for job in jobs for one in queue.choose(queue.Target(job.id, job.job_id), [job])}
     return uid, list(chosen.values())
 
 
@@ -113,7 +112,7 @@ def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
     return list(chosen.values()), problems
 
 
-def _targets(argument: str) -> list[Target]:
+def _targets(argument: str) -> list[queue.Target]:
     folder = find_run(argument)
     if folder is None:
         return list(queue.parse_targets(argument))

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
-from ..share.records import Assignment, Slot
+from ..share import Assignment, Slot
 
 # --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
 ENV_RANK = "LLSUB_RANK"

@@ -10,7 +10,7 @@ import pytest
 
 LIGHT = {
     *("gc", "slurm_share", "slurm_share.core", "slurm_share.core.names", "slurm_share.share", "slurm_share.share.hook"),
-    *("slurm_share_hooks", "slurm_share_hooks.program"),
+    *("slurm_share.core.lazy", "slurm_share_hooks", "slurm_share_hooks.program"),
 }
 CODE = """
 import os, sys

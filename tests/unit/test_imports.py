@@ -41,6 +41,11 @@ def test_fewer_imports_happen_at_load_than_at_run_time_than_for_types(graphs):
     assert graphs["load"].edges < graphs["run"].edges < graphs["all"].edges
 
 
+def test_features_take_of_each_other_what_the_packages_offer(graphs):
+    """For types too; `tests/imports.py --private` prints the others."""
+    assert imports.private(graphs["all"].written) == []
+
+
 def test_every_name_that_is_taken_of_a_package_is_offered_by_it(graphs):
     """mypy does not find out."""
     assert imports.not_offered(graphs["all"]) == []

@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from slurm_share.load.columns.base import Column
+from slurm_share.load import Column
 
 from ..keymap import bindings
 from ..widgets.grid import Grid

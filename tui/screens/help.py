@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from slurm_share.core import terminal
-from slurm_share.load.columns.base import Column
+from slurm_share.load import Column
 
 from .. import keymap
 from ..widgets.signs import arrow
@@ -167,6 +167,6 @@ def _table(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    from slurm_share.load.text import wrapped
+    from slurm_share.load import text as load_text
 
-    return [line.strip() for line in wrapped([text], width)]
+    return [line.strip() for line in load_text.wrapped([text], width)]

@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from slurm_share.core import terminal
 from slurm_share.core.errors import UsageError
-from slurm_share.load.sources.origin import until
+from slurm_share.load import origin
 
 from ..widgets.replay_bar import clock
 from ..wire import Position
@@ -35,7 +35,7 @@ def wanted_of(text: str, position: Position, now: float) -> float:
         wanted = position.first + min(100.0, float(part[1])) / 100 * (position.last - position.first)
     else:
         try:
-            wanted = until(text, position.last)
+            wanted = origin.until(text, position.last)
         except UsageError as error:
             raise UsageError(f"{terminal.shortened(text, 30) or 'nothing'} is no time here; write {FORMS}") from error
     return wanted

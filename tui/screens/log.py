@@ -16,8 +16,8 @@ from textual.widgets import Static
 
 from slurm_share.core import terminal
 from slurm_share.core.errors import SlurmShareError
-from slurm_share.load.text import cut
-from slurm_share.triples.job_output import LogFile, Piece, Tail
+from slurm_share.load import text as load_text
+from slurm_share.triples import LogFile, Tail, job_output
 
 from .. import clipboard
 from ..widgets.log_lines import LogLines
@@ -42,7 +42,7 @@ class LogScreen(Screen[None]):
     class Came(Message):
         """Something of a file, from the thread that reads it."""
 
-        def __init__(self, turn: int, piece: Piece | None, why: str = "") -> None:
+        def __init__(self, turn: int, piece: job_output.Piece | None, why: str = "") -> None:
             self.turn, self.piece, self.why = turn, piece, why
             super().__init__()
 
@@ -149,12 +149,14 @@ class LogScreen(Screen[None]):
     def _write(self) -> None:
         many = f" ({self.at + 1} of {len(self.files)})" if len(self.files) > 1 else ""
         title = f" {terminal.safe(self.file.title)}{many}: {terminal.safe(self.file.path)}"
-        self.query_one("#log-title", Static).update(cut(title, max(1, self.size.width)))
+        self.query_one("#log-title", Static).update(load_text.cut(title, max(1, self.size.width)))
         follows = "on" if self.query_one(LogLines).follows else "off"
         arrows = " ".join(map(arrow, ARROWS))
         other = "Tab other file  " if len(self.files) > 1 else ""
         self.query_one("#log-keys", Static).update(
-            cut(f" Esc back  f follow: {follows}  {other}{arrows} scroll  y copy path", max(1, self.size.width))
+            load_text.cut(
+                f" Esc back  f follow: {follows}  {other}{arrows} scroll  y copy path", max(1, self.size.width)
+            )
         )
 
     def action_follow(self) -> None:

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from slurm_share.core import terminal
 from slurm_share.core.text import span_text
-from slurm_share.load.text import cut
+from slurm_share.load import text
 
 from ..history import History
 from ..widgets.plot import Plot
@@ -113,13 +113,13 @@ class Trend(Screen[None]):
         width = max(1, self.size.width)
         covered_s = seen_s(points)
         seen = f", {span_text(covered_s)} seen" if covered_s > 0 else ""
-        self.query_one("#trend-title", Static).update(cut(f" {terminal.safe(self.label)}: {name}{seen}", width))
+        self.query_one("#trend-title", Static).update(text.cut(f" {terminal.safe(self.label)}: {name}{seen}", width))
         self.query_one("#trend-legend", Static).update(self._legend(points))
         spans = "  ".join(
             f"[{at + 1} {span_name}]" if at == self.at else f"{at + 1} {span_name}"
             for at, (span_name, _) in enumerate(SPANS)
         )
-        self.query_one("#trend-keys", Static).update(cut(f" {spans}   c g s m v lines   Esc back", width))
+        self.query_one("#trend-keys", Static).update(text.cut(f" {spans}   c g s m v lines   Esc back", width))
 
     def _legend(self, points: Sequence[Point]) -> Content:
         plot = self.query_one(Plot)

@@ -9,12 +9,9 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
-from slurm_share.load.columns import advice_columns as table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.output.notes import CAUSES, resubmit_head
-from slurm_share.load.rules.job_rows import JobRow, job_rows
-from slurm_share.load.snapshot import Advice
-from slurm_share.load.text import count_text, cut, fold, named
+from slurm_share.load import Advice, Column, JobRow, job_rows, notes
+from slurm_share.load import advice_columns as table
+from slurm_share.load import text as load_text
 
 from .. import tables
 from ..history import History
@@ -91,7 +88,7 @@ class AdviceView(TableView[Advice]):
 
     def key(self, row: Advice) -> str:
         """As TableView has it."""
-        return f"{row.job}/{row.user}/{'' if row.job is not None else fold(row.nodes)}"
+        return f"{row.job}/{row.user}/{'' if row.job is not None else load_text.fold(row.nodes)}"
 
     def rows(self, picture: Picture, place: Place) -> Sequence[Advice]:
         """Those first that should be changed."""
@@ -113,7 +110,7 @@ class AdviceView(TableView[Advice]):
         rows = self.grid.rows
         if not rows:
             return []
-        parts: list[Piece | str] = [(f"advice for {count_text(len(rows), 'job')}", "strong")]
+        parts: list[Piece | str] = [(f"advice for {load_text.count_text(len(rows), 'job')}", "strong")]
         for verdict, label in SAID:
             count = sum(row.verdict == verdict for row in rows)
             if count:
@@ -196,7 +193,7 @@ def _more(count: int) -> Content:
     """What is said above so many lines that are not seen before one scrolls to them."""
     if count <= 0:
         return line(("that was all of it", "dim"))
-    return line((f"... {count_text(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
+    return line((f"... {load_text.count_text(count, 'more line')} of this: Tab, then {arrow('down')}", "dim"))
 
 
 # --- The arithmetic ---------------------------------------------------------------------------------------------------
@@ -213,20 +210,24 @@ def _lines(advice: Advice, width: int, name: str, *, is_short: bool) -> list[Con
     head: list[Piece | str] = [
         (f"job {table.job(advice)}", "strong"),
         name,
-        f"of {named(advice.user)}" + (f" on {fold(advice.nodes)}" if advice.nodes else ""),
+        f"of {load_text.named(advice.user)}" + (f" on {load_text.fold(advice.nodes)}" if advice.nodes else ""),
         (advice.work, "strong"),
     ]
     lines = [facts(head, width), *paragraph(advice.sentence, width)]
     blank = [] if is_short else [line("")]
     if advice.resubmit and is_short:
         lines.append(
-            line(("  $ ", "dim"), (cut(" | ".join(advice.resubmit), width - 14), "strong"), ("  y copies", "dim"))
+            line(
+                ("  $ ", "dim"),
+                (load_text.cut(" | ".join(advice.resubmit), width - 14), "strong"),
+                ("  y copies", "dim"),
+            )
         )
     elif advice.resubmit:
-        lines += [line(("  $ ", "dim"), (cut(one, width - 4), "strong")) for one in advice.resubmit]
+        lines += [line(("  $ ", "dim"), (load_text.cut(one, width - 4), "strong")) for one in advice.resubmit]
         lines.append(line(("    y copies these lines", "dim")))
     elif advice.change:
-        lines += paragraph(resubmit_head(advice), width)
+        lines += paragraph(notes.resubmit_head(advice), width)
     if advice.now is not None or advice.bounds:
         lines += [*blank, *_bars(advice, width, is_short=is_short)]
     lines += blank
@@ -251,7 +252,7 @@ def _bars(advice: Advice, width: int, *, is_short: bool) -> list[Content]:
         lines.append(_bar("next", advice.next, end, room, "strong", table.SIGNS[advice.verdict]))
     left = max(20, width - LABEL - room - 7)
     for bound in advice.bounds:
-        decides = bound.resource == advice.decided_by and advice.verdict not in CAUSES
+        decides = bound.resource == advice.decided_by and advice.verdict not in notes.CAUSES
         binds = bound.hard or advice.verdict != "more" or (bound.nppn or 0) >= (advice.next or 0)
         stops = " (stops a rise)" if binds and not bound.hard else ""
         said = f"{'<- decides; ' if decides else ''}{bound.why}{stops}"

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load import columns
-from slurm_share.load.columns import gpu_columns as gpu_table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.gpu_rows import GpuRow, SlotRow, gpu_rows, slot_rows
-from slurm_share.load.text import NONE, percent_text
+from slurm_share.load import Column, GpuRow, SlotRow, columns, gpu_rows, slot_rows, text
+from slurm_share.load import gpu_columns as gpu_table
 
 from .. import tables
 from ..picture import Picture
@@ -62,13 +59,13 @@ class GpuView(TableView[SlotRow]):
         identity: list[Piece | str] = [
             (f"{row.node.name} GPU {row.name}", "strong"),
             gpu.name,
-            f"of {gpu_table.users(row)}" if gpu_table.users(row) != NONE else "nobody is on it",
+            f"of {gpu_table.users(row)}" if gpu_table.users(row) != text.NONE else "nobody is on it",
             gpu.uuid,
         ]
         lines = [facts(identity, width), *self._trends(row, width, height)]
         activity = gpu.activity
         counters: list[Piece | str] = [
-            f"{name} {percent_text(value)}"
+            f"{name} {text.percent_text(value)}"
             for name, value in (
                 ("SM", activity.sm_percent), ("occupancy", activity.occupancy_percent),
                 ("tensor", activity.tensor_percent), ("DRAM", activity.dram_percent),
@@ -80,7 +77,7 @@ class GpuView(TableView[SlotRow]):
         counters.append("" if gpu.power_w is None else f"{gpu.power_w:.0f} W")
         counters.append("" if gpu.temperature_c is None else f"{gpu.temperature_c} C")
         counters += [
-            f"{name} {percent_text(value)}"
+            f"{name} {text.percent_text(value)}"
             for name, value in (
                 ("FP64", activity.fp64_percent),
                 ("FP32", activity.fp32_percent),
@@ -101,8 +98,8 @@ class GpuView(TableView[SlotRow]):
         subject = Subject(node=row.node.name, gpu=row.gpu.uuid)
         tall = 4 if height >= TALL_FROM else 2
         wide = (width - 2) // 2 if width >= 70 else width
-        load = f"{percent_text(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
-        memory = f"{percent_text(row.memory_percent):>5} {gpu_table.memory(row)}"
+        load = f"{text.percent_text(row.gpu.load_percent_5min):>5} {gpu_table.by(row)}"
+        memory = f"{text.percent_text(row.memory_percent):>5} {gpu_table.memory(row)}"
         first = trend("LOAD", load, self.history.spark(subject, "gpu_load_percent", wide), wide, tall)
         second = trend("MEM", memory, self.history.spark(subject, "gpu_memory_percent", wide), wide, tall)
         axis = time_axis(len(self.history.spark(subject, "gpu_load_percent", wide)), self.history.spark_s, wide)

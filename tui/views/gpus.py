@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import gpu_columns as table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.figures import percent
-from slurm_share.load.rules.gpu_rows import GpuRow, gpu_rows, slot_rows
-from slurm_share.load.rules.job_rows import JobRow
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import count_text, percent_text, whole_gigabytes
+from slurm_share.load import Column, GpuRow, JobRow, NodeRow, gpu_rows, percent, slot_rows, text
+from slurm_share.load import gpu_columns as table
 
 from .. import tables
 from ..picture import Picture
@@ -73,12 +68,16 @@ class GpusView(TableView[GpuRow]):
         idle = sum(value < 1.0 for value in known)
         parts: list[Piece | str] = [
             (
-                f"{len(gpus)} of {count_text(whole, 'GPU')}" if len(gpus) < whole else count_text(whole, "GPU"),
+                f"{len(gpus)} of {text.count_text(whole, 'GPU')}"
+                if len(gpus) < whole
+                else text.count_text(whole, "GPU"),
                 "strong",
             ),
-            f"load {sum(known) / 100:.2f} ({percent_text(percent(sum(known), 100.0 * len(known)))})" if known else "",
+            f"load {sum(known) / 100:.2f} ({text.percent_text(percent(sum(known), 100.0 * len(known)))})"
+            if known
+            else "",
             f"{idle} below 1 %" if idle else "",
-            f"memory {whole_gigabytes(memory)} of {whole_gigabytes(total)}" if total else "",
+            f"memory {text.whole_gigabytes(memory)} of {text.whole_gigabytes(total)}" if total else "",
             "sm: SM activity; util: utilisation, an upper bound of it" if "util" in by else "",
         ]
         return [facts(parts, width)]
@@ -112,8 +111,8 @@ class GpusView(TableView[GpuRow]):
         if row.gpu is None:
             return ()
         return (
-            Chart("gpu_load_percent", f"{percent_text(row.gpu.load_percent_5min)}, {table.by(row)}"),
-            Chart("gpu_memory_percent", f"{percent_text(row.memory_percent)}, {table.memory(row)}"),
+            Chart("gpu_load_percent", f"{text.percent_text(row.gpu.load_percent_5min)}, {table.by(row)}"),
+            Chart("gpu_memory_percent", f"{text.percent_text(row.memory_percent)}, {table.memory(row)}"),
         )
 
     def below(self) -> Place | None:

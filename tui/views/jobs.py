@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import job_columns as table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.job_rows import JobRow, job_rows
-from slurm_share.load.text import NONE, count_text, gigabytes, load_text, named
+from slurm_share.load import Column, JobRow, job_rows, text
+from slurm_share.load import job_columns as table
 
 from .. import tables
 from ..history import NODES_WITH_GPUS
@@ -91,7 +89,7 @@ class JobsView(TableView[JobRow]):
         shown, total = (
             sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.grid.rows)
         )
-        whole = count_text(total, what)
+        whole = text.count_text(total, what)
         return whole if shown == total else f"{shown} of {whole}"
 
     def nothing(self, picture: Picture, place: Place) -> str:
@@ -104,7 +102,7 @@ class JobsView(TableView[JobRow]):
 
     def about(self, row: JobRow, width: int, most: int) -> list[Content]:
         """Its nodes with what each has of it, its elements, the advice."""
-        head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {named(row.user)}"]
+        head: list[Piece | str] = [(f"job {table.job_id(row)}", "strong"), row.name, f"of {text.named(row.user)}"]
         if row.job is not None:
             waits = table.waits_text(row)
             head += (
@@ -117,7 +115,7 @@ class JobsView(TableView[JobRow]):
         if row.triple:
             head.append(f"triple {row.triple}")
         if row.tasks_measured:
-            head.append(f"largest task {gigabytes(row.peak_mib)}")
+            head.append(f"largest task {text.gigabytes(row.peak_mib)}")
         lines = [facts(head, width)]
         if row.advice is not None:
             lines += paragraph(advice_text(row.advice), width, most=max(1, most - 2))
@@ -127,13 +125,17 @@ class JobsView(TableView[JobRow]):
             tasks = str(load.tasks) + ("" if load.slots is None else f"/{load.slots}")
             told: list[Piece | str] = [(node.name, "strong")]
             if not table.has_no_gpu(row):
-                told += [tasks_text(tasks), f"GPU {load_text(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
-            told += [f"CPU {load_text(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}", " ".join(node.codes)]
+                told += [tasks_text(tasks), f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
+            told += [
+                f"CPU {text.load_text(load.cpu_cores)}",
+                f"memory {text.gigabytes(load.memory_mib)}",
+                " ".join(node.codes),
+            ]
             lines.append(facts(told, width))
         left = len(row.node_names) - len(shown)
         if left > 0 and room > 0:
             silent = len(row.node_names) - row.measured
-            said = f"... and {count_text(left, 'more node')}" if shown else count_text(left, "node")
+            said = f"... and {text.count_text(left, 'more node')}" if shown else text.count_text(left, "node")
             lines.append(line((said + (f", {silent} of them silent" if silent else ""), "dim")))
         return lines
 
@@ -176,4 +178,4 @@ class JobsView(TableView[JobRow]):
 
     def copied(self) -> tuple[str, ...]:
         """Their numbers, as scancel takes them."""
-        return tuple(row.id for row in self.chosen() if row.id != NONE)
+        return tuple(row.id for row in self.chosen() if row.id != text.NONE)

@@ -8,24 +8,9 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from slurm_share.core.text import span_text
-from slurm_share.load.columns import node_columns as node_table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.gpu_rows import SlotRow, gpu_rows, slot_rows
-from slurm_share.load.rules.job_rows import job_row
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import (
-    core_text,
-    count_text,
-    gpu_load_text,
-    gpu_memory_text,
-    load_text,
-    memory_text,
-    named,
-    of_text,
-    percent_text,
-    whole_gigabytes,
-    why_silent,
-)
+from slurm_share.load import Column, NodeRow, SlotRow, gpu_rows, job_row, slot_rows
+from slurm_share.load import node_columns as node_table
+from slurm_share.load import text as load_text_module
 
 from .. import tables
 from ..history import Of
@@ -82,7 +67,7 @@ class NodeView(TableView[SlotRow]):
             return [line((place.node or "no node", "strong"), "  ", (gone, "H"))]
         lines = [_identity(node, picture, width)]
         if node.node.snapshot is None:
-            lines.append(line(("silent", "!"), "  ", why_silent(node.node)))
+            lines.append(line(("silent", "!"), "  ", load_text_module.why_silent(node.node)))
         lines += self._trends(node, width, height)
         room = max(2, (height - len(lines)) // 3)
         flags = flag_lines(node, max(1, room - 1))
@@ -91,7 +76,7 @@ class NodeView(TableView[SlotRow]):
         if len(jobs) > most:
             jobs = [
                 *jobs[: max(1, most - 1)],
-                line((f"... and {count_text(len(jobs) - most + 1, 'more job')}", "dim")),
+                line((f"... and {load_text_module.count_text(len(jobs) - most + 1, 'more job')}", "dim")),
             ]
         return [*lines, *flags, *jobs]
 
@@ -101,11 +86,16 @@ class NodeView(TableView[SlotRow]):
         tall = 3 if height >= TALL_FROM else 1
 
         def of(label: str, share: float | None, text: str, field: Of) -> list[Content]:
-            now = f"{percent_text(share):>5} {text}"
+            now = f"{load_text_module.percent_text(share):>5} {text}"
             return trend(label, now, self.history.spark(subject, field, wide), wide, tall)
 
-        cpu = of("CPU", node_table.cpu_percent(node), f"{load_text(one.load)}/{core_text(one)[0]}", "cpu_load_percent")
-        text = of_text(memory_text(one.memory_mib, one.memory_used_mib))
+        cpu = of(
+            "CPU",
+            node_table.cpu_percent(node),
+            f"{load_text_module.load_text(one.load)}/{load_text_module.core_text(one)[0]}",
+            "cpu_load_percent",
+        )
+        text = load_text_module.of_text(load_text_module.memory_text(one.memory_mib, one.memory_used_mib))
         memory = of("MEM", node_table.memory_percent(node), text, "memory_percent")
         axis = time_axis(len(self.history.spark(subject, "cpu_load_percent", wide)), self.history.spark_s, wide)
         if height < AXIS_FROM:
@@ -116,10 +106,15 @@ class NodeView(TableView[SlotRow]):
                 if width >= WIDE_FROM
                 else [*cpu, *memory, *axis]
             )
-        text = f"{gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
+        text = (
+            f"{load_text_module.gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {node_table.by(node)}"
+        )
         gpu = of("GPU", node_table.gpu_percent(node), text, "gpu_load_percent")
         gpu_memory = of(
-            "GMEM", node_table.gpu_memory_percent(node), of_text(gpu_memory_text(one)), "gpu_memory_percent"
+            "GMEM",
+            node_table.gpu_memory_percent(node),
+            load_text_module.of_text(load_text_module.gpu_memory_text(one)),
+            "gpu_memory_percent",
         )
         if width < WIDE_FROM:
             return [*cpu, *memory, *gpu, *gpu_memory, *axis]
@@ -135,7 +130,11 @@ class NodeView(TableView[SlotRow]):
         if node.figures.gpus == 0:
             return "this node has no GPU"
         hidden = node.node.snapshot.hidden_gpus
-        return f"{count_text(hidden, 'GPU')} that only others use" if hidden else "no GPU of it says anything"
+        return (
+            f"{load_text_module.count_text(hidden, 'GPU')} that only others use"
+            if hidden
+            else "no GPU of it says anything"
+        )
 
     def below(self) -> Place | None:
         """The process; of a free slot and of the GPU itself, the GPU."""
@@ -184,7 +183,7 @@ def copied(rows: Sequence[SlotRow]) -> tuple[str, ...]:
 def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
     """Name, state, who, what it is, how old this is."""
     slurm, snapshot = node.node.slurm, node.node.snapshot
-    parts: list[Piece | str] = [(named(node.name), "strong"), node_table.state(node)]
+    parts: list[Piece | str] = [(load_text_module.named(node.name), "strong"), node_table.state(node)]
     users = node_table.users(node)
     if snapshot is None:
         parts.append(f"of {users}" if users != "?" else "")
@@ -193,8 +192,11 @@ def _identity(node: NodeRow, picture: Picture, width: int) -> Content:
         models = {gpu.name: sum(one.name == gpu.name for one in snapshot.whole_gpus) for gpu in snapshot.whole_gpus}
         parts += [f"{count} x {model}" for model, count in models.items()]
         if snapshot.hidden_gpus:
-            parts.append(f"{count_text(snapshot.hidden_gpus, 'GPU')} of others not shown")
-    parts += [f"{core_text(node.figures)[0]} CPUs", whole_gigabytes(node.figures.memory_mib)]
+            parts.append(f"{load_text_module.count_text(snapshot.hidden_gpus, 'GPU')} of others not shown")
+    parts += [
+        f"{load_text_module.core_text(node.figures)[0]} CPUs",
+        load_text_module.whole_gigabytes(node.figures.memory_mib),
+    ]
     if slurm is not None and slurm.partitions:
         parts.append(f"partition {','.join(slurm.partitions)}")
     if snapshot is not None:

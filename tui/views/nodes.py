@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import job_columns as job_table
-from slurm_share.load.columns import node_columns as table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.job_rows import job_row, nodes_of
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.text import core_text, gpu_memory_text, load_text, memory_text, of_text, percent_text
+from slurm_share.load import Column, NodeRow, job_row, nodes_of, text
+from slurm_share.load import job_columns as job_table
+from slurm_share.load import node_columns as table
 
 from .. import tables
 from ..history import History
@@ -110,18 +107,18 @@ class NodesView(TableView[NodeRow]):
     def charts(self, row: NodeRow, newest: Point | None) -> tuple[Chart, ...]:
         """As TableView has it: load and memory, of the GPUs where there are any."""
         one = row.figures
-        cpus, gpus = core_text(one)[0], "?" if one.gpus is None else one.gpus
-        memory = of_text(memory_text(one.memory_mib, one.memory_used_mib))
+        cpus, gpus = text.core_text(one)[0], "?" if one.gpus is None else one.gpus
+        memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
         return (
             Chart(
                 "cpu_load_percent",
-                f"{percent_text(table.cpu_percent(row))} of {cpus} CPUs, load {load_text(one.load)}",
+                f"{text.percent_text(table.cpu_percent(row))} of {cpus} CPUs, load {text.load_text(one.load)}",
             ),
-            Chart("gpu_load_percent", f"{percent_text(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
-            Chart("memory_percent", f"{percent_text(table.memory_percent(row))}, {memory}"),
+            Chart("gpu_load_percent", f"{text.percent_text(table.gpu_percent(row))} of {gpus} GPUs, {table.by(row)}"),
+            Chart("memory_percent", f"{text.percent_text(table.memory_percent(row))}, {memory}"),
             Chart(
                 "gpu_memory_percent",
-                f"{percent_text(table.gpu_memory_percent(row))}, {of_text(gpu_memory_text(one))}",
+                f"{text.percent_text(table.gpu_memory_percent(row))}, {text.of_text(text.gpu_memory_text(one))}",
             ),
         )[:: 2 if one.gpus == 0 else 1]
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.gpu_rows import (
+from slurm_share.load import (
+    Column,
     GpuRow,
+    NodeRow,
+    ProcessLoad,
     ProcessRow,
     SlotRow,
     gpu_rows,
     process_rows,
     slot_rows,
+    text,
 )
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.snapshot import ProcessLoad
-from slurm_share.load.text import NONE, gigabytes, load_text, percent_text, share
 
 from .. import tables
 from ..picture import Picture
@@ -70,7 +70,9 @@ class ProcessView(TableView[SlotRow]):
         for row in process_rows(node, [one]):
             found += _on_gpu(row, width)
         found.append(
-            facts([f"CPU {load_text(one.cpu_cores)} cores", f"host memory {gigabytes(one.memory_mib)}"], width)
+            facts(
+                [f"CPU {text.load_text(one.cpu_cores)} cores", f"host memory {text.gigabytes(one.memory_mib)}"], width
+            )
         )
         for field, why in list(one.unknown.items())[: max(1, height // 6)]:
             found += paragraph(f"? {field}: {why}", width, "dim", most=1)
@@ -131,9 +133,9 @@ def _task(one: ProcessLoad) -> list[Piece | str]:
         return ["in no job"]
     return [
         f"job {one.job}",
-        f"step {one.step or NONE}",
-        f"task {NONE if one.task is None else one.task}",
-        f"slot {NONE if one.slot is None else one.slot}",
+        f"step {one.step or text.NONE}",
+        f"task {text.NONE if one.task is None else one.task}",
+        f"slot {text.NONE if one.slot is None else one.slot}",
     ]
 
 
@@ -144,19 +146,20 @@ def _on_gpu(row: ProcessRow, width: int) -> list[Content]:
     name = f"GPU {row.gpu.index}" if row.gpu is not None else row.on.uuid
     model = row.gpu.name if row.gpu is not None else ""
     whole = cap or (row.gpu.memory_total_mib if row.gpu is not None else None)
-    against = f"of its cap of {gigabytes(cap)}" if cap else f"of {gigabytes(whole)}, without a cap"
+    against = f"of its cap of {text.gigabytes(cap)}" if cap else f"of {text.gigabytes(whole)}, without a cap"
     part = row.of_cap
 
     def drawn(percent: float | None) -> str:
-        value = share(percent)
+        value = text.share(percent)
         return " " * BAR if value is None else "".join(bar(value, BAR))
 
     full = cap is not None and part is not None and part >= 95.0
-    memory = (f"{gigabytes(one.memory_mib)} ({percent_text(part)}) {against}", "!" if full else "")
+    memory = (f"{text.gigabytes(one.memory_mib)} ({text.percent_text(part)}) {against}", "!" if full else "")
     return [
         facts([(name, "strong"), model], width),
         facts(
-            [f"  SM     {drawn(one.sm_percent)}", f"{percent_text(one.sm_percent)} of the time its kernels ran"], width
+            [f"  SM     {drawn(one.sm_percent)}", f"{text.percent_text(one.sm_percent)} of the time its kernels ran"],
+            width,
         ),
-        facts([f"  memory {drawn(part)}", memory, f"peak {gigabytes(one.peak_mib)}"], width),
+        facts([f"  memory {drawn(part)}", memory, f"peak {text.gigabytes(one.peak_mib)}"], width),
     ]

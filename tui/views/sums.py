@@ -6,24 +6,8 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from slurm_share.load.columns import job_columns as job_table
-from slurm_share.load.rules.figures import percent
-from slurm_share.load.rules.flags import MEANINGS
-from slurm_share.load.rules.job_rows import JobRow, elements_of, nodes_of
-from slurm_share.load.rules.node_rows import NodeRow
-from slurm_share.load.snapshot import Advice, JobLoad
-from slurm_share.load.text import (
-    NONE,
-    count_text,
-    gigabytes,
-    load_text,
-    named,
-    percent_text,
-    summed_count,
-    summed_load,
-    summed_memory,
-    whole_gigabytes,
-)
+from slurm_share.load import Advice, JobLoad, JobRow, NodeRow, elements_of, flags, nodes_of, percent, text
+from slurm_share.load import job_columns as job_table
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import Of
@@ -51,7 +35,7 @@ def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
         idle += one.gpus_idle or 0
         if one.gpu_memory_used_mib is not None and one.gpu_memory_mib:
             memory, total = memory + one.gpu_memory_used_mib, total + one.gpu_memory_mib
-    parts: list[Piece | str] = [(counted or count_text(len(rows), "node"), "strong")]
+    parts: list[Piece | str] = [(counted or text.count_text(len(rows), "node"), "strong")]
     if len(rows) > answered:
         parts.append((f"{len(rows) - answered} silent", "!"))
     if flagged:
@@ -59,13 +43,13 @@ def of_nodes(rows: Sequence[NodeRow], width: int, counted: str = "") -> Content:
     if used + free:
         parts.append(f"{used} in use, {free} idle")
     if idle:
-        parts.append((f"{count_text(idle, 'GPU')} left idle", "L"))
+        parts.append((f"{text.count_text(idle, 'GPU')} left idle", "L"))
     if cpus:
-        parts.append(f"CPU {percent_text(percent(load, cpus))} of {cpus:.0f}")
+        parts.append(f"CPU {text.percent_text(percent(load, cpus))} of {cpus:.0f}")
     if gpus:
-        parts.append(f"GPU {gpu_load:.2f} of {gpus} ({percent_text(percent(gpu_load, gpus))})")
+        parts.append(f"GPU {gpu_load:.2f} of {gpus} ({text.percent_text(percent(gpu_load, gpus))})")
     if total:
-        parts.append(f"GPU memory {whole_gigabytes(int(memory))} of {whole_gigabytes(int(total))}")
+        parts.append(f"GPU memory {text.whole_gigabytes(int(memory))} of {text.whole_gigabytes(int(total))}")
     return facts(parts, width)
 
 
@@ -82,19 +66,19 @@ def advice_text(advice: Advice) -> str:
 def of_job(row: JobRow, width: int) -> Content:
     """A job in one line: what it is, then what it uses."""
     name = [row.name] if row.name else []
-    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {named(row.user)}"]
+    parts: list[Piece | str] = [(f"job {job_table.job_id(row)}", "strong"), *name, f"of {text.named(row.user)}"]
     parts.append(f"{job_table.state(row)} {job_table.place(row)}")
     if not job_table.has_no_gpu(row) and (row.slots is not None or row.tasks.value):
         parts.append(tasks_text(job_table.tasks(row)))
     if row.gpus:
-        parts.append(f"GPU {summed_load(row.gpu_load)} of {row.gpus}")
+        parts.append(f"GPU {text.summed_load(row.gpu_load)} of {row.gpus}")
         if row.idle_gpus.value:
-            parts.append((f"{summed_count(row.idle_gpus)} idle", "L"))
-        parts.append(summed_memory(row.gpu_memory))
-    parts.append(f"CPU {load_text(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
+            parts.append((f"{text.summed_count(row.idle_gpus)} idle", "L"))
+        parts.append(text.summed_memory(row.gpu_memory))
+    parts.append(f"CPU {text.load_text(row.cpu.value)}" + (f" of {row.cpus}" if row.cpus else ""))
     if row.tasks_measured:
-        parts.append(f"largest task {gigabytes(row.peak_mib)}")
-    if (nppn := job_table.nppn(row.advice)) != NONE:
+        parts.append(f"largest task {text.gigabytes(row.peak_mib)}")
+    if (nppn := job_table.nppn(row.advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if row.kills.value:
         parts.append((f"{row.kills.value:.0f} ended for want of memory", "!"))
@@ -106,17 +90,17 @@ def of_load(load: JobLoad, record: QueuedJob | None, advice: Advice | None, widt
     tasks = f"{load.tasks}" + ("" if load.slots is None else f"/{load.slots}")
     parts: list[Piece | str] = [(f"job {load.job if record is None else record.id}", "strong")]
     parts += [] if record is None else [record.name]
-    parts.append(f"of {named(load.user)}")
+    parts.append(f"of {text.named(load.user)}")
     has_gpu = bool(load.gpus or load.tasks or load.share) or (record is not None and record.gpus != 0)
     if has_gpu and (load.gpus or load.slots or load.tasks):
         # Tasks are counted by what they have on GPUs: of a job without one nobody knows how many there are.
         parts.append(tasks_text(tasks))
     if has_gpu and (load.gpus or load.slots):
-        parts += [f"GPU {load_text(load.gpu_load)}", gigabytes(load.gpu_memory_mib)]
-    parts += [f"CPU {load_text(load.cpu_cores)}", f"memory {gigabytes(load.memory_mib)}"]
+        parts += [f"GPU {text.load_text(load.gpu_load)}", text.gigabytes(load.gpu_memory_mib)]
+    parts += [f"CPU {text.load_text(load.cpu_cores)}", f"memory {text.gigabytes(load.memory_mib)}"]
     if load.tasks_measured:
-        parts.append(f"largest task {gigabytes(load.task_peak_mib)}")
-    if (nppn := job_table.nppn(advice)) != NONE:
+        parts.append(f"largest task {text.gigabytes(load.task_peak_mib)}")
+    if (nppn := job_table.nppn(advice)) != text.NONE:
         parts.append(f"NPPN {nppn}")
     if load.memory_kills:
         parts.append((f"{load.memory_kills} ended for want of memory", "!"))
@@ -128,7 +112,7 @@ def jobs_here(picture: Picture, row: NodeRow, width: int) -> list[Content]:
     snapshot = row.node.snapshot
     if snapshot is None:
         there = [job for job in picture.survey.jobs if row.name in nodes_of(job)]
-        return [facts([(f"job {job.id}", "strong"), job.name, f"of {named(job.user)}"], width) for job in there]
+        return [facts([(f"job {job.id}", "strong"), job.name, f"of {text.named(job.user)}"], width) for job in there]
     numbers = {load.job for load in snapshot.jobs}
     records = {job.job_id: job for job in picture.survey.jobs if job.job_id in numbers}
     advice = {one.job: one for one in picture.advice}
@@ -145,7 +129,7 @@ def flag_lines(row: NodeRow, most: int) -> list[Content]:
     found = [(flag, flag.why) for flag in row.flags if flag.of != "i"]
     idle = [flag for flag in row.flags if flag.of == "i"]
     if len(idle) > 1:
-        found.append((idle[0], f"{idle[0].why}; {count_text(len(idle) - 1, 'more GPU')} like it"))
+        found.append((idle[0], f"{idle[0].why}; {text.count_text(len(idle) - 1, 'more GPU')} like it"))
     else:
         found += [(flag, flag.why) for flag in idle]
     shown = found if len(found) <= most else found[: max(0, most - 1)]
@@ -159,7 +143,7 @@ def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[C
 
     def now(of: Of, whole: str) -> Chart:
         value: float | None = None if newest is None else getattr(newest, of)
-        return Chart(of, f"{percent_text(value)} of {whole}")
+        return Chart(of, f"{text.percent_text(value)} of {whole}")
 
     of_cpu, of_memory = now("cpu_load_percent", "the nodes' CPUs"), now("memory_percent", "the nodes' memory")
     if not has_gpu:
@@ -169,7 +153,7 @@ def carried_charts(newest: Point | None, gpus: str, *, has_gpu: bool) -> tuple[C
 
 def meanings(codes: Sequence[str]) -> str:
     """What letters mean, as llload says it below its table."""
-    return "; ".join(f"{code}: {MEANINGS[code]}" for code in dict.fromkeys(codes) if code in MEANINGS)
+    return "; ".join(f"{code}: {flags.MEANINGS[code]}" for code in dict.fromkeys(codes) if code in flags.MEANINGS)
 
 
 def is_told(picture: Picture) -> bool:
@@ -183,7 +167,7 @@ def nobody(picture: Picture) -> str:
         return "which jobs there are is not known: Slurm was not asked, or does not answer"
     waiting = sum(elements_of(job) for job in picture.survey.jobs if not job.nodes)
     if waiting and not picture.nodes:
-        return f"no job has a node; {count_text(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
+        return f"no job has a node; {text.count_text(waiting, 'job')} wait{'s' * (waiting == 1)} (3: jobs)"
     if picture.nodes or picture.survey.everybody:
         return "no job is on these nodes"
     return "you have no job running; llsub ./task.sh [1,4] or sbatch starts one, llstat shows what waits"

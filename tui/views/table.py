@@ -12,8 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
-from slurm_share.load.columns.base import Column, Row
-from slurm_share.load.text import count_text
+from slurm_share.load import Column, Row, text
 
 from ..history import History
 from ..picture import Picture
@@ -249,7 +248,7 @@ class TableView(View, Generic[Row]):
 
     def counted(self, what: str) -> str:
         """How many rows there are: 12 nodes; with a filter those that fit it: 3 of 12 nodes."""
-        whole = count_text(self.grid.total, what)
+        whole = text.count_text(self.grid.total, what)
         return whole if self.grid.count == self.grid.total else f"{self.grid.count} of {whole}"
 
     def chosen(self) -> tuple[Row, ...]:
@@ -263,7 +262,7 @@ def fetching(picture: Picture) -> str:
     """Where there is a line for each node and no more: what is coming. Empty: nothing is missing."""
     if picture.details:
         return ""
-    return f"jobs, users and processes of {count_text(len(picture.nodes), 'node')} are being fetched ..."
+    return f"jobs, users and processes of {text.count_text(len(picture.nodes), 'node')} are being fetched ..."
 
 
 def subject_text(subject: Subject, picture: Picture) -> str:

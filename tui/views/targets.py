@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from slurm_share.load.rules.gpu_rows import ProcessRow
-from slurm_share.load.rules.job_rows import JobRow, job_rows
-from slurm_share.load.text import fold
+from slurm_share.load import JobRow, ProcessRow, job_rows, text
 
 from ..picture import Picture
 from ..place import Process
@@ -20,7 +18,7 @@ def of_job(row: JobRow) -> Target:
         job=row.id,
         job_id=row.number if row.job is None else row.job.job_id,
         job_name=row.name,
-        nodes=fold(row.node_names),
+        nodes=text.fold(row.node_names),
     )
 
 

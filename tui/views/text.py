@@ -12,8 +12,8 @@ from textual.widget import Widget
 
 from slurm_share.core.terminal import safe
 from slurm_share.core.text import span_text
-from slurm_share.load.columns.base import Column, Row
-from slurm_share.load.text import Letter, cut, filled, wrapped
+from slurm_share.load import Column, Letter, Row
+from slurm_share.load import text as load_text
 
 from ..widgets.bars import bar
 from ..widgets.spark import spark, tall
@@ -62,7 +62,7 @@ def facts(parts: Iterable[Piece | str], width: int) -> Content:
         if not text:
             continue
         if found:
-            text = cut(text, PART_MOST)
+            text = load_text.cut(text, PART_MOST)
             part = text if isinstance(part, str) else (text, part[1])
         wide = cell_len(text) + (cell_len(GAP) if found else 0)
         if found and wide > room:
@@ -80,9 +80,11 @@ def ruled(content: Content, width: int) -> Content:
 
 def paragraph(text: str, width: int, kind: str = "", most: int = 99) -> list[Content]:
     """A sentence in as many lines as it needs, or in so many with a sign where something is cut off."""
-    lines = wrapped([safe(text[:LONGEST])], max(10, width))
+    lines = load_text.wrapped([safe(text[:LONGEST])], max(10, width))
     if len(lines) > most:
-        lines = [*lines[: most - 1], cut(f"{lines[most - 1]} {lines[most].strip()}", width)] if most > 0 else []
+        lines = (
+            [*lines[: most - 1], load_text.cut(f"{lines[most - 1]} {lines[most].strip()}", width)] if most > 0 else []
+        )
     return [line((one, kind)) for one in lines]
 
 
@@ -123,17 +125,17 @@ def _is_right(column: Column[Any]) -> bool:
 
 
 def _fill(text: str, width: int, right: bool) -> str:
-    text = cut(text, width)
+    text = load_text.cut(text, width)
     blanks = " " * (width - cell_len(text))
     return blanks + text if right else text + blanks
 
 
 def trend(label: str, now: str, values: Sequence[float | None], width: int, height: int = 1) -> list[Content]:
     """A sparkline with what it is of and its newest figure, exactly `width` columns and `height` lines."""
-    head = f"{filled(label, 4)} {filled(now, TREND_HEAD - 6)} "
+    head = f"{load_text.filled(label, 4)} {load_text.filled(now, TREND_HEAD - 6)} "
     room = width - cell_len(head)
     if room < 5:
-        return [line(cut(f"{label} {now}", width)), *[line("")] * (height - 1)]
+        return [line(load_text.cut(f"{label} {now}", width)), *[line("")] * (height - 1)]
     if height <= 1:
         return [line((head[:5], "strong"), head[5:], spark(values, room))]
     rows = tall(values, room, height)

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from textual.content import Content
 
-from slurm_share.load.columns import user_columns as table
-from slurm_share.load.columns.base import Column
-from slurm_share.load.rules.job_rows import UserRow, elements_of, job_rows, user_rows
-from slurm_share.load.text import count_text, named
+from slurm_share.load import Column, UserRow, elements_of, job_rows, text, user_rows
+from slurm_share.load import user_columns as table
 
 from .. import tables
 from ..picture import Picture
@@ -60,7 +58,10 @@ class UsersView(TableView[UserRow]):
         }
         jobs = sum(bool(job.nodes) for job in survey.jobs)
         waiting = sum(elements_of(job) for job in survey.jobs if not job.nodes)
-        parts: list[Piece | str] = [(count_text(len(users), "user"), "strong"), count_text(jobs, "running job")]
+        parts: list[Piece | str] = [
+            (text.count_text(len(users), "user"), "strong"),
+            text.count_text(jobs, "running job"),
+        ]
         return [facts([*parts, f"{waiting} waiting" if waiting else ""], width)]
 
     def nothing(self, picture: Picture, place: Place) -> str:
@@ -72,16 +73,19 @@ class UsersView(TableView[UserRow]):
         jobs = [] if self.picture is None else job_rows(self.picture, user=row.user)
         if not jobs:
             return [
-                facts([(named(row.user), "strong"), "no job" if self.picture is None else nobody(self.picture)], width)
+                facts(
+                    [(text.named(row.user), "strong"), "no job" if self.picture is None else nobody(self.picture)],
+                    width,
+                )
             ]
         columns = tables.JOBS
         shown = jobs if len(jobs) + 2 <= most else jobs[: max(1, most - 3)]
         lines = [
-            facts([(f"jobs of {named(row.user)}", "strong")], width),
+            facts([(f"jobs of {text.named(row.user)}", "strong")], width),
             *small_table(columns, JOB_COLUMNS, shown, width),
         ]
         left = len(jobs) - len(shown)
-        return [*lines, line((f"... and {count_text(left, 'more job')} (Enter)", "dim"))] if left else lines
+        return [*lines, line((f"... and {text.count_text(left, 'more job')} (Enter)", "dim"))] if left else lines
 
     def charts(self, row: UserRow, newest: Point | None) -> tuple[Chart, ...]:
         """As TableView has it."""

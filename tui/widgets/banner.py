@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_share.load.output import notes
+from slurm_share.load import notes
 
 from ..picture import Picture
 from .line import Line, Piece

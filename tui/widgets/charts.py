@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from slurm_share.core.terminal import safe
-from slurm_share.load.text import cut, filled
+from slurm_share.load import text
 
 from ..history import Of
 from ..wire import Point
@@ -115,7 +115,7 @@ def _chart(chart: Chart, shown: Shown, width: int, height: int) -> list[Content]
     """Exactly `width` columns and `height` lines."""
     letter, label = _LABELS[chart.of]
     room = width - AXIS
-    title = filled(f"{label}  {chart.now}", width - 2)
+    title = text.filled(f"{label}  {chart.now}", width - 2)
     area = tall(over_time(shown.points, chart.of, shown.end, room), room, height - 2)
     bar = "|" if signs.are_plain() else "│"
     marks = {0: "100%", len(area) - 1: "0%", **({len(area) // 2: "50%"} if len(area) >= 5 and len(area) % 2 else {})}
@@ -167,6 +167,6 @@ class Charts(Widget):
         if self.shown is None:
             return Content("")
         size = self.content_size
-        title = cut(f"── last 10 minutes of {safe(self.shown.of)} ", size.width)
+        title = text.cut(f"── last 10 minutes of {safe(self.shown.of)} ", size.width)
         head = Content(title + "─" * (size.width - cell_len(title)))
         return Content("\n").join([head, *drawn(self.shown, size.width, size.height - 1)])

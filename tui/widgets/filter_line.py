@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
-from slurm_share.load.columns.base import Column
+from slurm_share.load import Column
 
 from ..query import LONGEST, begun_name
 from .grid import Grid

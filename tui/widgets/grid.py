@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 
-from slurm_share.load.columns.base import Column, Row
+from slurm_share.load import Column, Row
 
 from ..keymap import KEYS, bindings, keys_of
 from ..query import understand

@@ -12,8 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from slurm_share.core.terminal import safe
-from slurm_share.load.columns.base import Column, Row
-from slurm_share.load.text import Letter
+from slurm_share.load import Column, Letter, Row
 
 from .bars import bar
 from .grid_layout import Layout, Need

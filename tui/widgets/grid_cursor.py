@@ -8,7 +8,7 @@ from typing import Any, Generic
 from textual import events
 from textual.signal import Signal
 
-from slurm_share.load.columns.base import Column, Row
+from slurm_share.load import Column, Row
 
 from ..query import Query
 from .grid_layout import last_first

@@ -14,8 +14,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from slurm_share.core.terminal import safe
-from slurm_share.load.columns.base import Column, Row
-from slurm_share.load.text import wrapped
+from slurm_share.load import Column, Row
+from slurm_share.load import text as load_text
 
 from .grid_cells import (
     Cell,
@@ -262,7 +262,7 @@ class GridLines(ScrollView, Generic[Row]):
         """Under the last row; where there is none, why."""
         if self._order:
             return Strip.blank(self._room, grid_styles.plain.line)
-        lines = ["", *wrapped([safe(self._why_empty())], max(8, self._room - 4))]
+        lines = ["", *load_text.wrapped([safe(self._why_empty())], max(8, self._room - 4))]
         made = Line()
         made.add(filled(f"  {lines[line]}" if line < len(lines) else "", self._room), grid_styles.empty)
         return made.strip(self._room)

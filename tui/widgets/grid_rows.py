@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Generic, cast
 
 from slurm_share.core.text import natural
-from slurm_share.load.columns.base import Column, Row, Value
+from slurm_share.load import Column, Row, Value
 
 from ..query import Query
 

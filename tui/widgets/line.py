@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from slurm_share.core import terminal
-from slurm_share.load.text import cut
+from slurm_share.load import text as load_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Line(Widget):
         """What stands there now, cut to the width."""
         left, found = self.size.width, []
         for piece in self.lay_out(left):
-            text = cut(terminal.safe(piece.text), left)
+            text = load_text.cut(terminal.safe(piece.text), left)
             if text:
                 found.append(Piece(text, piece.kind, piece.hit))
             left -= cell_len(text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_share.core.text import span_text
-from slurm_share.load.text import count_text
+from slurm_share.load import text
 
 from ..picture import Picture
 from ..scenes import REST
@@ -103,7 +103,7 @@ def _seen(picture: Picture, status: StatusState, now: float, oldest: float) -> l
     survey = picture.survey
     answered = len(picture.snapshots)
     whole = answered == len(survey.nodes)
-    found = [Piece(f"{answered} of {count_text(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
+    found = [Piece(f"{answered} of {text.count_text(len(survey.nodes), 'node')} answered", "" if whole else "strong")]
     if picture.is_replay:
         return [*found, Piece(survey.source)]  # its time is on the bar above
     age = max(0.0, now - picture.arrived)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...share.backends import registry
-from ...share.backends.base import Backend, BackendCheck, Health, Known
+from ...share import Backend, BackendCheck, Health, Known, registry
 from ..facts.records import Check, Facts, Unseen, Verdict
 from .base import COMPUTE, skip
 

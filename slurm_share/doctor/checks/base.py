@@ -9,7 +9,7 @@ from ...core.verdicts import ok as ok
 from ...core.verdicts import skip as skip
 from ...core.verdicts import unsafe as unsafe
 from ...core.verdicts import warn as warn
-from ...share.rules import site
+from ...share import site
 from ..facts.records import (
     Check,
     Facts,

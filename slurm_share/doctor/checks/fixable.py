@@ -7,9 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...core.installed import CHOOSER, PLUGIN
-from ...share.backends import registry
-from ...share.records import LedgerJob
-from ...share.rules.daemons import has_job
+from ...share import LedgerJob, has_job, registry
 from ..facts.records import Facts, Unseen
 from . import state
 from .base import release_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...node.records import NodeProcess
-from ...share.backends import registry
-from ...share.rules.leftovers import FIRST_ORDINARY_UID
+from ...share import FIRST_ORDINARY_UID, registry
 from ..facts.records import Facts, SeenGpu, Unseen, Verdict
 from .base import (
     COMPUTE,

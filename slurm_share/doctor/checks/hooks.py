@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.installed import EPILOG, HOME, PROLOG
-from ...share.rules import site
+from ...share import site
 from ..facts.records import ConfiguredHook, Facts, Unseen, Verdict
 from .base import (
     COMPUTE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.installed import LIB, LUA
-from ...share.rules import site, submit_script
+from ...share import site, submit_script
 from ..facts.records import Facts, Unseen, Verdict
 from .base import (
     CONTROLLER,

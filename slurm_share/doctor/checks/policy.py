@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...core import nodelist
 from ...core.errors import UsageError
-from ...share.rules import site, verdict
+from ...share import site, verdict
 from ..facts.records import Facts, Unseen, Verdict
 from . import lua
 from .base import (

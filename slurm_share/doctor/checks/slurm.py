@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...share.rules import site
+from ...share import site
 from ...slurm.releases import TESTED
 from ..facts.records import Facts, Unseen, Verdict
 from .base import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...core.installed import HOME
 from ...core.names import STATE_ROOT, USER_FOLDER
-from ...share.records import LedgerJob
+from ...share import LedgerJob
 from ..facts.records import Facts, FileFact, Unseen, Verdict
 from .base import (
     COMPUTE,

@@ -8,10 +8,7 @@ from pathlib import Path
 from ...core.errors import StateError
 from ...core.paths import Paths
 from ...core.settings import Settings
-from ...share import ledger_file
-from ...share.backends import registry
-from ...share.backends.base import Examination, Health, Host
-from ...share.records import Ledger, LedgerJob, Plan
+from ...share import Examination, Health, Host, Ledger, LedgerJob, Plan, ledger_file, registry
 from . import programs, state
 from .records import LostPath, Mount, Unseen
 

@@ -15,8 +15,7 @@ from ...core import config, names
 from ...core.errors import ConfigError, SlurmShareError, UsageError
 from ...core.installed import HOME, OBJECT, PLUGIN
 from ...core.settings import Configuration, Settings
-from ...share import mode_file
-from ...share.backends.base import Health
+from ...share import Health, mode_file
 from ...slurm import controllers
 from ...slurm.conf_text import ConfText
 from . import backends as fact_backends

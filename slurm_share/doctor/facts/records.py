@@ -17,8 +17,7 @@ from ...core.verdicts import Owned as Owned
 from ...core.verdicts import Unseen as Unseen
 from ...core.verdicts import Verdict as Verdict
 from ...node.records import Gpu, NodeProcess
-from ...share.backends.base import Health
-from ...share.records import Ledger, LedgerJob
+from ...share import Health, Ledger, LedgerJob
 
 Role = Literal["controller", "login", "compute"]
 Shown = tuple[str, ...]

@@ -17,8 +17,7 @@ from ...core.paths import Paths
 from ...core.records import ProcessIdentity
 from ...core.settings import Settings
 from ...node import processes
-from ...share import ledger_file
-from ...share.records import Ledger, LedgerJob, Plan
+from ...share import Ledger, LedgerJob, Plan, ledger_file
 from . import programs, system
 from .records import FileFact, LostPath, Mount, StateFacts, Unseen
 

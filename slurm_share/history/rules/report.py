@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.errors import UsageError, shown
-from ...load.rules import thresholds
+from ...load import thresholds
 from ..records import ALL, DAY_S, Sample
 
 _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{1,2})", re.ASCII)

@@ -6,17 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...core import nodelist
 from ...core.settings import Settings
-from ...load.rules.advice import evidence
-from ...load.rules.advice.advise import advise_all
-from ...load.snapshot import (
-    Advice,
-    GpuLoad,
-    JobLoad,
-    NodeLoad,
-    Snapshot,
-    Survey,
-    UserLoad,
-)
+from ...load import Advice, GpuLoad, JobLoad, NodeLoad, Snapshot, Survey, UserLoad, advise_all, evidence
 from ...slurm.records import QueuedJob
 from ..records import ALL, Sample
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
-from ...share.rules import site
+from ...share import site
 from ...slurm.conf_text import ConfText
 
 ALLOC, INTERACTIVE_STEP = "alloc", "interactive-step"

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ...core.settings import Settings
-from ...share.rules import site, submit_script
+from ...share import site, submit_script
 from ...slurm.conf_text import ConfLine, ConfText, Edit
 from . import lua as rule_lua
 from . import managed, partial, shards

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from ...core.installed import LUA
-from ...share.rules.submit_script import OWN_LUA, code_of
+from ...share import submit_script
 
 LOAD = f'local found, share = pcall(dofile, "{LUA}")'
 IN_SUBMIT = (
@@ -40,7 +40,7 @@ def calls(lua: str) -> tuple[Call, ...]:
     run ours."""
     rows = [(number, line, _code(line)) for number, line in enumerate(_blanked(lua).split("\n"), 1)]
     names: set[str] = set()
-    for _, _, code in (row for row in rows if row[1].strip() != OWN_LUA):
+    for _, _, code in (row for row in rows if row[1].strip() != submit_script.OWN_LUA):
         names |= {value for match in _SAFE.finditer(code) for value in match.groups()}
         names |= {match[1] for match in _LOADS.finditer(code)}
     found, last = [], ""
@@ -57,7 +57,7 @@ def calls(lua: str) -> tuple[Call, ...]:
 def survives(lua: str) -> bool:
     """Whether slurmctld takes the script, and each job, when our package is gone: ours is loaded by pcall alone, and
     what that gives is used only where it was found."""
-    text = _blanked(lua).replace(OWN_LUA, "")
+    text = _blanked(lua).replace(submit_script.OWN_LUA, "")
     rows = [_code(line) for line in text.split("\n")]
     if any(_PATH in code and _SAFE.search(code) is None for code in rows):
         return False
@@ -70,7 +70,7 @@ def survives(lua: str) -> bool:
 
 def stands_alone(lua: str) -> bool:
     """Whether a script has both functions that slurmctld wants, and has them from itself."""
-    code = code_of(lua)
+    code = submit_script.code_of(lua)
     for name, pattern in (("slurm_job_submit", _SUBMIT), ("slurm_job_modify", _MODIFY)):
         defined = re.findall(_DEFINED.format(name), code)
         if not defined or len(pattern.findall(code)) != len(defined):

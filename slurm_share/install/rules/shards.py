@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from ...share.rules import site
+from ...share import site
 from ...slurm.conf_text import ConfLine, ConfText, Edit
 from .values import Unclear, extended
 

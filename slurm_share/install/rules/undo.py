@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...share.rules import site, submit_script
+from ...share import site, submit_script
 from ...slurm.conf_text import ConfLine, Edit, parse_named
 from . import lua as rule_lua
 from . import shards as rule_shards

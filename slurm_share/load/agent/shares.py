@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from ...core.errors import OptionError, StateError
 from ...core.paths import Paths
-from ...share import ledger_file
+from ...share import LedgerJob, ledger_file
 from ...share import option as share_option
-from ...share.records import LedgerJob
 from ..snapshot import JobLoad, Snapshot
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...share.rules import queue
+from ...share import queue
 from ..rules import idle
 from ..rules.job_rows import JobRow
 from ..snapshot import Advice, JobLoad

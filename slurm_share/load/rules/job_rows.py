@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...core import nodelist
 from ...core.errors import UsageError
-from ...share.rules import queue
+from ...share import queue
 from ...slurm.records import QueuedJob
 from ..snapshot import Advice, HeldGpu, JobLoad, Survey, UserLoad
 from . import idle

@@ -179,7 +179,7 @@ class Advisor:
     def _ask(self, survey: Survey, advised: set[int | None]) -> bool:
         """Read how the caller's own jobs that should be submitted otherwise were submitted; whether any was learned.
         A survey waits for some of them and no longer; the others come with the next survey."""
-        from ...triples import submissions
+        from ...triples import read_submission
 
         until, uid, learned = time.monotonic() + ASK_S, os.geteuid(), False
         running = {job.job_id for job in survey.jobs}
@@ -191,7 +191,7 @@ class Advisor:
                 continue
             if time.monotonic() > until:
                 break
-            self._submissions[job.job_id] = submissions.read_submission(job)
+            self._submissions[job.job_id] = read_submission(job)
             learned = learned or self._submissions[job.job_id] is not None
             if job.array:
                 advised = advised - {job.array}  # one element stands for all

@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ...share.backends import registry
-from ...share.backends.base import Host
-from ...share.records import Slot
+from ...share import Host, Slot, registry
 from ..records import Worker
 
 AGAIN_S = 0.5

@@ -29,8 +29,7 @@ from ...core.text import fold
 from ...node import descendants
 from ...node.memory import HostMemory
 from ...node.records import Room
-from ...share.backends import registry
-from ...share.rules import allocation
+from ...share import allocation, registry
 from .. import run_folder
 from ..records import (
     ENV_ATTEMPT,

@@ -19,10 +19,7 @@ from ...core.text import fold
 from ...node import topology
 from ...node.gpus import binding
 from ...node.records import Core, Driver, Gpu
-from ...share.backends import registry
-from ...share.leases import Leases
-from ...share.records import Plan
-from ...share.rules import limits
+from ...share import Leases, Plan, limits, registry
 from .. import run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple

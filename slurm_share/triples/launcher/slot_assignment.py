@@ -21,19 +21,22 @@ from ...core.process import Deadline
 from ...core.records import Owner, ShareRequest
 from ...core.settings import Settings
 from ...node.records import Driver, Gpu
-from ...share import ledger_file, plan_v1
-from ...share.backends import registry
-from ...share.backends.base import Host, Leftovers
-from ...share.leases import Leases
-from ...share.records import (
+from ...share import (
     BACKEND_TIME_SLICING,
+    Host,
+    Leases,
+    Leftovers,
     Limits,
     Plan,
     Prepared,
     Refusal,
     Slot,
+    allocation,
+    ledger_file,
+    plan_v1,
+    registry,
+    visible_gpus,
 )
-from ...share.rules import allocation, granted
 from ...slurm.records import JobContext
 
 START_S = 20.0
@@ -207,7 +210,7 @@ def deal(
     Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
     """
     try:
-        gpus = granted.visible_gpus(visible, None if driver is None else driver.gpus)
+        gpus = visible_gpus(visible, None if driver is None else driver.gpus)
     except ValueError as error:
         raise cannot_run(here, str(error)) from error
     host = own_host(paths, settings, here)

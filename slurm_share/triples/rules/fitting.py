@@ -13,8 +13,7 @@ from ...core import names, nodelist
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres
 from ...core.records import ShareRequest
-from ...share import option
-from ...share.rules import limits
+from ...share import limits, option
 from ...slurm.records import NodeKind
 from ..records import Triple
 from . import triple as rule_triple

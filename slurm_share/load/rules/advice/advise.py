@@ -23,8 +23,7 @@ from msgspec.structs import replace
 
 from ....core import nodelist
 from ....core.settings import Settings
-from ....share.backends import registry
-from ....share.rules import queue
+from ....share import queue, registry
 from ....slurm.records import QueuedJob, SlurmNode, Submission
 from ...snapshot import (
     Advice,

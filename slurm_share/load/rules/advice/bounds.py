@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ....core import names
 from ....core.settings import Settings
-from ....share.backends.base import Backend
+from ....share import Backend
 from ...snapshot import Bound
 from .. import thresholds
 from .evidence import Evidence, Room

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ....core import nodelist
-from ....share.backends import registry
+from ....share import registry
 from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import (
     GpuLoad,

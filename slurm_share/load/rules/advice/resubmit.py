@@ -13,12 +13,10 @@ from ....core.errors import OptionError
 from ....core.records import ShareRequest
 from ....core.settings import Settings
 from ....node.records import Gpu
-from ....share import option
-from ....share.backends import registry
-from ....share.rules import limits, queue
+from ....share import limits, option, queue, registry
 from ....slurm.records import QueuedJob, Submission
 from ....slurm.rules import submitted
-from ....triples.records import Triple
+from ....triples import Triple
 from .bounds import usable_mib
 from .causes import Answer
 from .evidence import Evidence
