@@ -1,1 +1,1 @@
-"""Words in; text and exit codes out."""
+"""One file per command: arguments in, text and exit code out."""
