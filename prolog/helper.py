@@ -161,7 +161,7 @@ class Helper:
 
     def __init__(self, listener: socket.socket, code: dict[str, FileStamp | None]) -> None:
         self._listener: socket.socket | None = listener
-        self._name = listener.getsockname()
+        self._name = helper_start.place(names.HELPER_SOCKET)
         self._socket = self._read_socket_inode()
         self._code = code
         self._place = read_place("self")
@@ -434,15 +434,18 @@ def _write(file: str, value: str) -> None:
 
 
 def listen() -> socket.socket:
-    """Return the socket on which hooks are taken, in a folder that nobody but root may enter."""
-    place = f"{names.HELPER_FOLDER}/{names.HELPER_SOCKET}"
+    """Return the socket on which hooks are taken, in a folder that nobody but root may enter. It gets its name when it
+    takes connections: a hook that found it before would be refused, and start Python."""
+    place = helper_start.place(names.HELPER_SOCKET)
+    new = f"{place}.new"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        os.unlink(place)  # noqa: PTH108
+        os.unlink(new)  # noqa: PTH108
     except FileNotFoundError:
         pass
-    listener.bind(place)
+    listener.bind(new)
     listener.listen(MOST_HOOKS)
+    os.rename(new, place)  # noqa: PTH104
     return listener
 
 

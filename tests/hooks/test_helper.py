@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from slurm_share_hooks import epilog, helper_start, prolog
+from slurm_share_hooks import epilog, helper, helper_start, prolog
 
 from slurm_share.core import names
 from slurm_share.share import hook
@@ -483,3 +483,21 @@ def test_a_helper_is_started_once_and_not_again_where_it_does_not_come_up(
     (tmp_path / "run").chmod(0o755)
     helper_start.start(said.append)
     assert (len(started), said[1:]) == (2, [f"no helper for hooks can be started: {tmp_path}/run is not root's alone"])
+
+
+def test_the_socket_has_its_name_when_it_takes_connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A hook that found it before would be refused; the name that an ended helper left is replaced."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(names, "HELPER_FOLDER", ".")
+    Path(names.HELPER_SOCKET).touch()
+    Path(f"{names.HELPER_SOCKET}.new").touch()
+
+    class Listener(socket.socket):
+        def listen(self, backlog: int = 0) -> None:
+            assert Path(names.HELPER_SOCKET).is_file()
+            super().listen(backlog)
+
+    monkeypatch.setattr(socket, "socket", Listener)
+    with helper.listen(), socket.socket(socket.AF_UNIX) as hook_of_slurmd:
+        hook_of_slurmd.connect(names.HELPER_SOCKET)
+    assert [file.name for file in tmp_path.iterdir()] == [names.HELPER_SOCKET]
