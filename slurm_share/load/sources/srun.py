@@ -376,7 +376,8 @@ class SrunSource:
                     os.eventfd_read(self._wake)
             with self._came:
                 for running in {id(one): one for file, one in files if file in ready}.values():
-                    if running.step in self._running:
+                    # Meanwhile it may have been ended, and another one begun for the same step.
+                    if self._running.get(running.step) is running:
                         running.take(self._clock())
                 self._came.notify_all()
 
