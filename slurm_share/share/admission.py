@@ -114,16 +114,19 @@ def read_job(environ: Mapping[str, str]) -> JobContext:
 def decide(
     job: JobContext, entry: Entry, prepared: Prepared, paths: Paths, settings: Settings
 ) -> Plan | Refusal | None:
-    """Make the job's slots and return the decision; None for an ordinary job. It is a Refusal where there is no room
+    """Return the decision and make the job's slots; None for an ordinary job. It is a Refusal where there is no room
     for the slots. That never drains the node: the user's own jobs may have filled the file system."""
-    if entry.grant is None:
+    decision: Plan | Refusal | None = None
+    if isinstance(entry.grant, Grant):
+        decision = allocation.decide(entry.grant, prepared, settings, cores=topology.read_cores(), on_gpu=entry.on_gpu)
+    elif entry.grant is not None:
+        decision = entry.grant
+    if decision is None:
         return None
-    has_room = make_slots(job, entry.grant.slots if isinstance(entry.grant, Grant) else 0, paths)
-    if isinstance(entry.grant, Refusal):
-        return entry.grant
-    if not has_room:
+    has_room = make_slots(job, len(decision.slots) if isinstance(decision, Plan) else 0, paths)
+    if isinstance(decision, Plan) and not has_room:
         return allocation.no_room_refusal(job, str(paths.user))
-    return allocation.decide(entry.grant, prepared, settings, cores=topology.read_cores(), on_gpu=entry.on_gpu)
+    return decision
 
 
 def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:

@@ -1,6 +1,6 @@
 """What failed of a map: which inputs, and where they said why.
 
-Said by `--wait`, by `--local`, and at the end of map.sh, which runs this as a program with the run's folder.
+Said by `--wait`, by `--local`, and at the end of map.sh (cli/llmapreduce_failures.py).
 """
 
 from __future__ import annotations
@@ -8,14 +8,11 @@ from __future__ import annotations
 import glob
 import re
 import shlex
-import sys
 from pathlib import Path, PurePath
 
 import msgspec
 
-from ..core import names, terminal
-from ..core.command import enter
-from ..core.errors import UsageError
+from ..core import terminal
 from . import run_folder
 from .launcher import report
 from .records import Ended, Run
@@ -87,19 +84,3 @@ def _last_line(log: Path, task: int) -> str:
     own = re.split(_BEGINNING, data[begun[-1].end() :], maxsplit=1)[0]
     lines = [line for line in own.decode("utf-8", "replace").splitlines() if line.strip()]
     return terminal.shortened(lines[-1].strip(), LINE_MAX) if lines else ""
-
-
-def main() -> int:
-    """Print them for the folder that is named."""
-
-    def say() -> int:
-        if len(sys.argv) != 2:
-            raise UsageError("write the folder of a run, and nothing else")
-        terminal.print_lines(failures(Path(sys.argv[1])))
-        return names.EXIT_OK
-
-    return enter("llmapreduce", say)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -68,7 +68,7 @@ def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
     if command is None:
         script = submission.local_script(folder.path, sys.executable)
     else:
-        say_failures = (sys.executable, "-I", "-m", "slurm_share.triples.map_failures", folder.path)
+        say_failures = (sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures", folder.path)
         files[mapreduce.MAP_SCRIPT] = mapreduce.map_script(folder, plan.reduce is None, say_failures)
         script = _launch_script(request, plan, folder, made.run, command)
     if plan.reduce is not None:

@@ -108,6 +108,14 @@ def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
     assert {stat.S_IMODE(file.stat().st_mode) for file in node.paths.slots(4711).iterdir()} == {0o600}
 
 
+def test_a_job_that_is_refused_after_its_backend_failed_has_no_slots(node):
+    """No task of it may lease one."""
+    node.settings = Settings(mode="on", log_file="", mps_control="/bin/false")
+    node.prolog(SPANK_SHARE_GPU="4,mps=on")
+    assert "mps=on was asked, and MPS did not start on GPU-" in node.refused()
+    assert not [file.name for file in node.paths.slots(4711).iterdir() if file.name.isdecimal()]
+
+
 def test_a_prolog_lists_the_live_jobs_while_the_ledger_is_free(node, monkeypatch):
     """A user may have left so many processes that it takes long, and all hooks of the node wait for the ledger."""
     was_free = []

@@ -41,6 +41,8 @@ from .records import (
 )
 from .system import Ask
 
+PACKAGE = Path(__file__).parents[2]
+"""The folder slurm_share/ that this runs from."""
 READ_S = 40.0
 """For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
 FILE_S = 10.0
@@ -88,7 +90,7 @@ def read_facts(
         slurm = replace(slurm, commands=commands, are_in_path=are_in_path)
     configuration = _within(lambda: read_configuration(root), Unseen)
     settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
-    package, group = str(Path(__file__).parent.parent), settings.operators_group
+    package, group = str(PACKAGE), settings.operators_group
 
     def file_fact(path: str) -> FileFact | None:
         return _within(lambda: programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)

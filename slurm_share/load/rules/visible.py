@@ -171,7 +171,7 @@ def _gpu(gpu: GpuLoad, uid: int, processes: tuple[ProcessLoad, ...], hidden: tup
         is_long = gpu.unused_s is not None and gpu.unused_s >= thresholds.HELD_IDLE_S
         shown["unused_s"] = thresholds.HELD_IDLE_S if is_long else None
     cut = {json: BEFORE for name, json in _FIGURES.items() if name not in allowed and shown.get(name) is None}
-    if shown["activity"] == Activity():
+    if not known:
         cut["activity"] = BEFORE
     return GpuLoad(**shown, unknown={**cut, **gpu.unknown})
 

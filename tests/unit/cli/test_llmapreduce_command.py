@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from slurm_share.cli import llfree, llkill, llmapreduce, llstat, progress_line
+from slurm_share.cli import llfree, llkill, llmapreduce, llmapreduce_failures, llstat, progress_line
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm.records import QueuedJob
@@ -171,11 +172,18 @@ def test_a_folder_without_failures_has_no_lines_and_another_one_a_sentence(
     assert run("--local", "--np=1", "--keep=true") == 0
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", ["x", f"{place}/MAPRED.1"])
-    assert map_failures.main() == 0
+    assert llmapreduce_failures.main() == 0
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys, "argv", ["x", f"{place}/in"])
-    assert map_failures.main() == 1
+    assert llmapreduce_failures.main() == 1
     assert "not the folder of a run" in capsys.readouterr().err
+
+
+def test_the_module_that_a_waiting_map_s_script_names_is_there(place: Path) -> None:
+    """As releases before wrote it into map.sh: a rename would take the list of failures from jobs that wait."""
+    assert run("--local", "--np=1", "--keep=true") == 0
+    argv = [sys.executable, "-I", "-m", "slurm_share.cli.llmapreduce_failures", f"{place}/MAPRED.1"]
+    assert subprocess.run(argv, capture_output=True, text=True).returncode == 0
 
 
 # ---- --wait ----

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import slurm_share
 from slurm_share.core import names
 from slurm_share.core.errors import CommandError, UsageError
 from slurm_share.core.process import Finished
@@ -149,6 +150,7 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
     assert facts.host_facts.selinux is None
     assert (facts.state.is_mount, [job for job, _ in facts.state.folders]) == (True, [4711])
     assert facts.gpus.driver == "550"
+    assert Path(slurm_share.__file__).parent == fact_host.PACKAGE
     assert facts.agent.wanted == ""
 
 

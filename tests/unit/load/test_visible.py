@@ -101,6 +101,17 @@ def stay(uid: int, means: Means | None) -> GpuUser:
     return GpuUser(uid=uid, utilization_percent_windows=means, sm_percent_windows=means)
 
 
+def test_a_gpu_without_gpm_hides_no_activity() -> None:
+    """A V100 has none: nobody is to blame for it."""
+    windows = {"sm_percent_windows": None, "activity": Activity()}
+    of_alice = GpuUser(uid=ALICE, utilization_percent_windows=MINE)
+    seen = for_user(
+        node((worked("GPU-a", 1, of_alice, **windows),), (process(1, ALICE, ("GPU-a", 5)),)), ALICE, "alice"
+    )
+    assert seen.gpus[0].utilization_percent_windows == MINE
+    assert "activity" not in seen.gpus[0].unknown
+
+
 def test_what_others_did_on_a_gpu_before_is_theirs() -> None:
     """A user's windows begin with the user; of a GPU that is free now there are the figures of now."""
     gpus = (worked("GPU-a", 1, stay(ALICE, MINE)), worked("GPU-b", 0, stay(BOB, ALL)), worked("GPU-c", 0))
