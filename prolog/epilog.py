@@ -23,7 +23,8 @@ def main() -> int:
 
 
 def work() -> bool:
-    """For a job that was given something here, whatever the mode is by now. False: the node is unwell."""
+    """Clean up after a job that was given something here, whatever the mode is by now. Return False if the node is
+    unwell."""
     _forget_unshared()
     settings = hook.load_settings_or_defaults("epilog")
     from slurm_share.core.paths import Paths
@@ -51,7 +52,7 @@ def _forget_unshared() -> None:
 
 
 def watch_only() -> bool:
-    """For a job that was given nothing: a site that observes is told what would have been done."""
+    """Log, at a site that observes, what would have been done for a job that was given nothing."""
     from slurm_share.core.errors import ConfigError
 
     _forget_unshared()

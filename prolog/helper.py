@@ -96,8 +96,7 @@ def read_code() -> dict[str, FileStamp | None]:
 
 
 def is_unpacking() -> bool:
-    """Whether an upgrade is putting new files in the place of the old ones; an older mark was left by one that was
-    killed."""
+    """Return whether an upgrade is replacing our files now. An older mark is from an upgrade that was killed."""
     try:
         return abs(time.time() - os.stat(UNPACKING).st_mtime) < UNPACKING_S  # noqa: PTH116
     except OSError:
@@ -236,7 +235,7 @@ class Helper:
             self._close()
 
     def _takes(self, connection: socket.socket) -> bool:
-        """Whether it takes the hook of this front, and the front has heard so."""
+        """Return whether the helper takes the hook of this front; the front is told."""
         connection.setblocking(False)
         pid, uid = peer(connection)
         if uid != 0 or pid <= 0 or self._place is None or read_place(pid) != self._place:
@@ -294,7 +293,7 @@ class Helper:
                 self._drop(one)
 
     def _be_hook(self, one: _Request) -> NoReturn:
-        """In the new process: become what slurmd would have started."""
+        """Become, in the new process, what slurmd would have started."""
         try:
             os.setsid()
             self._prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
@@ -393,7 +392,8 @@ def close_all_but(*kept: int) -> None:
 
 
 def _kill_group(pid: int) -> None:
-    """It has not been waited for, so the number is still its own; it may not lead its group yet."""
+    """Kill a hook's process and its group. It is not waited for yet, so the number is still its own; it may not lead
+    its group yet."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -450,7 +450,7 @@ def listen() -> socket.socket:
 
 
 def program() -> NoReturn:
-    """The helper as a program. Ends at once where there is one already, or its files are being replaced."""
+    """Run as the helper. End at once where there is a helper already, or its files are being replaced."""
     began = time.time_ns()
     close_all_but()
     os.chdir("/")

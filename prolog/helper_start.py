@@ -20,7 +20,7 @@ AGAIN_S = 60.0
 
 
 def place(name: str) -> str:
-    """A file of the helper's."""
+    """Return the path of one of the helper's files."""
     return f"{names.HELPER_FOLDER}/{name}"
 
 
@@ -57,7 +57,7 @@ def forget_start() -> None:
 
 
 def _is_free() -> bool:
-    """Whether there is no helper, in a folder where root alone can put one."""
+    """Return whether no helper runs. Raises OSError if others than root may write to its folder."""
     try:
         os.mkdir(names.HELPER_FOLDER, 0o700)  # noqa: PTH102
     except FileExistsError:

@@ -31,7 +31,7 @@ def _knows_jobs() -> bool:
 
 
 def _drop_plan() -> None:
-    """Where no plan is made: one of the job's earlier run must not send tasks to GPUs it no longer has."""
+    """Remove the plan of the job's earlier run, which would send tasks to GPUs that the job no longer has."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if job.isascii() and job.isdecimal():
         for path in (f"{names.JOBS_FOLDER}/{job}/{names.PLAN_FILE}", f"{names.UNSHARED_FOLDER}/{job}"):
@@ -42,9 +42,9 @@ def _drop_plan() -> None:
 
 
 def _note_unshared() -> None:
-    """Where a job asked to share and does not, on a node whose own mode is `on`: its tasks run unshared, and are told
-    why. Without this note the plugin takes a plan for missing, and refuses them; that is so where there is no room for
-    it."""
+    """Write why a job that asked to share runs unshared, on a node whose own mode is `on`: its tasks are told.
+    Without this note the plugin expects a plan and refuses the tasks; so it does if the disk has no space for the
+    note."""
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.core.paths import Paths
@@ -62,8 +62,8 @@ def _note_unshared() -> None:
 
 
 def _refuse(error: Exception) -> None:
-    """Where a job that is to share could not be entered: its tasks are refused, for without a plan they would run
-    unshared. The plugin does the same where not even that can be written."""
+    """Write a refusal for a shared job that could not be admitted: without a plan its tasks would run unshared. If
+    the refusal cannot be written either, the plugin refuses the tasks."""
     from slurm_share.core.paths import Paths
     from slurm_share.share import admission
 
@@ -74,7 +74,7 @@ def _refuse(error: Exception) -> None:
 
 
 def work() -> bool:
-    """Imported only where there is something to do. False: the node is unwell."""
+    """Do the Prolog's work, and import what it needs. Return False if the node is unwell."""
     shares = False
     try:
         settings = hook.load_settings()
@@ -111,8 +111,8 @@ def work() -> bool:
 
 
 def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
-    """Answer as `work` does. State that cannot be written refuses the job, which then has no plan, or one that
-    says so."""
+    """Admit the job; return what `work` does. If state cannot be written, the job is refused: it has no plan, or one
+    that says so."""
     from slurm_share.share import admission, drain
 
     try:
@@ -130,7 +130,7 @@ def _admit(paths: Paths, settings: Settings, *, shares: bool) -> bool:
 
 
 def _has_users_files(paths: Paths) -> bool:
-    """Whether users' files are on the file system of root's state: then any of them may have filled it."""
+    """Return whether users' files are on the file system of root's state, which any user may then have filled."""
     try:
         users = os.stat(f"{paths.root}/user").st_dev  # noqa: PTH116
         return users == os.stat(paths.root).st_dev  # noqa: PTH116

@@ -19,12 +19,12 @@ _USER = "uid_"
 
 
 def is_v2(root: str) -> bool:
-    """Whether there is one tree, of v2."""
+    """Return whether the cgroups are of v2, which has one tree."""
     return os.access(f"{root}/cgroup.controllers", os.R_OK)
 
 
 def read_controllers(root: str) -> tuple[str, ...]:
-    """The controllers of the one tree of v2."""
+    """Return the controllers of v2's one tree."""
     try:
         with open(f"{root}/cgroup.controllers", encoding="ascii") as file:
             return tuple(file.read().split())
@@ -33,25 +33,25 @@ def read_controllers(root: str) -> tuple[str, ...]:
 
 
 def trees(root: str) -> tuple[tuple[str, str], ...]:
-    """(controller, our folder) for each tree that can hold a daemon; the controller of v2's one tree is empty. None
-    where no cgroups are mounted, or not for writing."""
+    """Return (controller, our folder) for each tree that can hold a daemon; the controller of v2's one tree is
+    empty. Empty where no cgroups are mounted, or not for writing."""
     if is_v2(root):
         return (("", f"{root}/{FOLDER}"),) if os.access(root, os.W_OK) else ()
     return tuple((name, f"{root}/{name}/{FOLDER}") for name in CONTROLLERS if os.access(f"{root}/{name}", os.W_OK))
 
 
 def folders(group: DaemonGroup) -> tuple[tuple[str, str], ...]:
-    """(controller, the group's folder) for each tree, whether or not it is there yet."""
+    """Return (controller, the group's folder) for each tree, whether or not the folder exists yet."""
     return tuple((controller, f"{ours}/{_USER}{group.uid}/{group.name}") for controller, ours in trees(group.root))
 
 
 def users_folders(group: DaemonGroup) -> tuple[tuple[str, str], ...]:
-    """The same for the folder of all groups of its user."""
+    """Return (controller, the folder of all groups of the group's user) for each tree."""
     return tuple((controller, f"{ours}/{_USER}{group.uid}") for controller, ours in trees(group.root))
 
 
 def read_groups(root: str) -> tuple[DaemonGroup, ...]:
-    """The groups that there are, with nothing but their names."""
+    """Return the groups that exist, with nothing but their names."""
     found: dict[tuple[int, str], None] = {}
     for _, ours in trees(root):
         for user in _names(ours):
@@ -62,12 +62,12 @@ def read_groups(root: str) -> tuple[DaemonGroup, ...]:
 
 
 def exists(group: DaemonGroup) -> bool:
-    """Whether there is such a group in any tree."""
+    """Return whether the group exists in any tree."""
     return any(os.access(folder, os.F_OK) for _, folder in folders(group))
 
 
 def read_pids(group: DaemonGroup) -> tuple[int, ...]:
-    """The processes in it, in any tree, as numbers of the caller's pid namespace."""
+    """Return the processes in the group, in any tree, as numbers of the caller's pid namespace."""
     found: set[int] = set()
     for _, folder in folders(group):
         found |= read_pids_in(folder)
@@ -75,7 +75,7 @@ def read_pids(group: DaemonGroup) -> tuple[int, ...]:
 
 
 def read_pids_in(folder: str) -> set[int]:
-    """The processes in one folder and below; 0, a process of another pid namespace, left out."""
+    """Return the processes in one folder and below; 0, a process of another pid namespace, is left out."""
     found: set[int] = set()
     try:
         fd = os.open(f"{folder}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)

@@ -14,7 +14,8 @@ EXIT_INTERRUPTED = 130
 
 
 def enter(program: str, run: Callable[[], int]) -> int:
-    """What `run` answers: 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence on stderr."""
+    """Run a command and return its exit code: 0 done, 1 failed, 2 the caller's mistake, each failure with a sentence
+    on stderr."""
     _fill_streams()
     slurm_home.add_to_path()
     try:
@@ -52,7 +53,7 @@ def _fill_streams() -> None:
 
 
 def _say(program: str, error: Exception) -> None:
-    """After all that was said before it: in a file, or a pager, both are one text."""
+    """Print the error after all earlier output: in a file, or a pager, both are one text."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

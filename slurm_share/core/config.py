@@ -44,7 +44,7 @@ PARTITION = "partition"
 
 
 def load(file: Path | None = None) -> Configuration:
-    """The configuration of this host, all defaults where it has none; or the one in `file`, which must be there.
+    """Return the configuration of this host, all defaults where it has none; or the one in `file`, which must exist.
 
     Raises ConfigError for a file that cannot be read, is not TOML, has an unknown key or a value of a wrong kind.
     """
@@ -61,7 +61,7 @@ def load(file: Path | None = None) -> Configuration:
 
 
 def parse(text: str, file: str) -> Configuration:
-    """The configuration in `text`. Raises ConfigError as `load` does."""
+    """Return the configuration in `text`. Raises ConfigError as `load` does."""
     given = read_toml(text, file)
     tables = given.pop(PARTITION, {})
     known = list(Settings.__struct_fields__)
@@ -86,7 +86,7 @@ def parse(text: str, file: str) -> Configuration:
 
 
 def read_toml(text: str, file: str) -> dict[str, Any]:
-    """What stands in `text`. Raises ConfigError for what is not TOML."""
+    """Return the values in `text`. Raises ConfigError if it is not TOML."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its own error, a number too long, or nesting without end
@@ -94,7 +94,7 @@ def read_toml(text: str, file: str) -> dict[str, Any]:
 
 
 def know_all(given: Mapping[str, Any], known: Sequence[str], file: str, where: str = "") -> None:
-    """Raises ConfigError for a key that is not `known`, with the one that may have been meant. `where`: the table."""
+    """Raise ConfigError for a key that is not `known`, with the one that may have been meant. `where`: the table."""
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -109,8 +109,8 @@ def typed(
     where: str = "",
     wanted: Mapping[str, str] = MappingProxyType({}),
 ) -> Values:
-    """The values as a record. Raises ConfigError for one of a wrong kind; `wanted`: of a key, what it has to be, where
-    that is said better than by its type."""
+    """Return the values as a record. Raises ConfigError for a value of a wrong kind. `wanted`: for a key, what its
+    value has to be, where that is clearer than the name of its type."""
     try:
         return msgspec.convert(given, kind, strict=True)
     except msgspec.ValidationError as error:

@@ -173,6 +173,6 @@ class SlurmSilentError(CommandError):
 
 
 def shown(text: str, limit: int = 80) -> str:
-    """A stranger's text made safe for a line of a log or a terminal: bounded, control characters escaped."""
+    """Return untrusted text made safe for a line of a log or a terminal: bounded, control characters escaped."""
     printable = text[:limit].encode("unicode_escape").decode("ascii")
     return repr(text[:limit]) + "..." if len(text) > limit else (printable if printable == text else repr(text))

@@ -25,8 +25,8 @@ def line(file: str, who: str, text: str) -> None:
 
 
 def _append(file: str, text: str) -> None:
-    """One write of one line: lines of two hooks at once do not mix (O_APPEND). No link is followed, and a fifo in the
-    log's place keeps nobody waiting (O_NONBLOCK)."""
+    """Append a line in one write (O_APPEND), so lines of two hooks do not mix. Follow no link, and do not wait for
+    the reader of a fifo that is in the log's place (O_NONBLOCK)."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(file, flags, 0o640)
     try:

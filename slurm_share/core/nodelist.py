@@ -19,7 +19,7 @@ _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 def unfold(text: str) -> tuple[str, ...]:
-    """The names in a list that Slurm wrote, in its order. Raises UsageError as `parse` does."""
+    """Return the names in a list that Slurm wrote, in its order. Raises UsageError as `parse` does."""
     if "[" not in text:
         return tuple(text.split(",")) if text else ()
     if simple := _SIMPLE.fullmatch(text):  # nearly every list; ClusterShell takes twenty times as long
@@ -35,12 +35,14 @@ def unfold(text: str) -> tuple[str, ...]:
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """The names in a list that a person wrote, sorted, each once. Raises UsageError for one that is none."""
+    """Return the names in a list that a person wrote, sorted, each once. Raises UsageError if it is no list of
+    nodes."""
     return tuple(_set(text))
 
 
 def fold(names: Iterable[str]) -> str:
-    """n[1-3,7], sorted; nothing for no names. What is no name of a node is not folded: side by side, as it is."""
+    """Return the names as n[1-3,7], sorted; empty for no names. If any of them is no node's name, they are joined by
+    commas as they are."""
     wanted = list(names)
     if not all(map(_NAME.fullmatch, wanted)):
         return ",".join(wanted)
@@ -48,7 +50,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _size(piece: str) -> int:
-    """At most so many names are in a piece: its brackets multiply, n[1-3]m[1-4]."""
+    """Return an upper bound of the names in a piece: its brackets multiply, n[1-3]m[1-4]."""
     size = 1
     if re.search(r"[\[,]\s*-|\]\s*[0-9]{6}", piece):  # to ClusterShell a number below 0, or digits that join a range's
         return NODES_MAX + 1
@@ -74,8 +76,8 @@ def _set(text: str) -> NodeSet:
 
 
 def check_settings(configuration: Configuration) -> None:
-    """Raises ConfigError for a list of nodes that is none. A hook looks at one only when an ordinary job comes, and can
-    then no more than say so in its log."""
+    """Raise ConfigError for a setting that is no list of nodes. A hook reads one only when an ordinary job comes,
+    and can then do no more than log it."""
     for nodes in configuration.settings.exclusive_user_nodes:
         try:
             NodeSet(nodes, resolver=RESOLVER_NOGROUP)

@@ -40,15 +40,15 @@ class Paths(Struct, frozen=True):
         return self.root / names.JOBS_FOLDER
 
     def job(self, job_id: int) -> Path:
-        """A job's folder; root's, 0711."""
+        """Return a job's folder; root's, 0711."""
         return self.jobs / str(job_id)
 
     def plan(self, job_id: int) -> Path:
-        """The job's plan; root's, readable by its user alone."""
+        """Return the job's plan; root's, readable by its user alone."""
         return self.job(job_id) / names.PLAN_FILE
 
     def unshared(self, job_id: int) -> Path:
-        """That a job which asked to share runs unshared here; root's, readable by its user alone."""
+        """Return the note that a job which asked to share runs unshared here; root's, readable by its user alone."""
         return self.root / names.UNSHARED_FOLDER / str(job_id)
 
     @property
@@ -63,18 +63,19 @@ class Paths(Struct, frozen=True):
 
     @property
     def earlier_mps(self) -> Path:
-        """The same where earlier releases kept it: the daemons of their jobs stay there until these end."""
+        """Where earlier releases kept `mps`: the daemons of their jobs stay there until these end."""
         return self.root / names.MPS_FOLDER
 
     def mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
-        """Pipe directory of the daemon of one user on one GPU; the user's, 0700, under a folder of root's.
+        """Return the pipe directory of the daemon of one user on one GPU; the user's, 0700, under a folder of
+        root's.
 
         The name keeps both ends of the UUID: 56 random bits, 15 bytes of the 87 that a pipe directory may have.
         """
         return self.mps / str(uid) / _leaf(gpu_uuid)
 
     def earlier_mps_pipe(self, uid: int, gpu_uuid: str) -> Path:
-        """The same of a daemon that an earlier release started."""
+        """Return the pipe directory of a daemon that an earlier release started."""
         return self.earlier_mps / str(uid) / _leaf(gpu_uuid)
 
     @property
@@ -83,16 +84,16 @@ class Paths(Struct, frozen=True):
         return self.root / names.NO_MPS_FOLDER
 
     def slots(self, job_id: int) -> Path:
-        """The job's leases, one file a slot: a link to `slot_files`, or of a job that an earlier release let in the
-        folder itself."""
+        """Return the folder of the job's leases, one file a slot: a link to `slot_files`. For a job that an earlier
+        release admitted it is the folder itself."""
         return self.job(job_id) / names.SLOTS_FOLDER
 
     def user_job(self, job_id: int) -> Path:
-        """What the job's user can write to of the job; root's, 0711."""
+        """Return the folder of the job in `user`; root's, 0711."""
         return self.user / names.JOBS_FOLDER / str(job_id)
 
     def slot_files(self, job_id: int) -> Path:
-        """Where the job's leases are; root's folder, 0711, the user's files, 0600."""
+        """Return the folder of the job's leases; root's, 0711, the user's files in it, 0600."""
         return self.user_job(job_id) / names.SLOTS_FOLDER
 
 

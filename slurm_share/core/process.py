@@ -51,15 +51,15 @@ class Deadline(Struct, frozen=True):
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """The moment `seconds` from now."""
+        """Return the moment `seconds` from now."""
         return cls(time.monotonic() + seconds)
 
     def left(self) -> float:
-        """Seconds until then, 0 when it is past."""
+        """Return the seconds until then, 0 when it is past."""
         return max(0.0, self.at - time.monotonic())
 
     def at_most(self, seconds: float) -> Deadline:
-        """The nearer one of this and `seconds` from now: a part of the work gets a part of the time."""
+        """Return the earlier of this and `seconds` from now: a part of the work gets a part of the time."""
         return Deadline(min(self.at, time.monotonic() + seconds))
 
     def part(self, ratio: float) -> Deadline:
@@ -285,7 +285,7 @@ class Stream:
 
     @property
     def code(self) -> int | None:
-        """What it ended with, as in Finished; None: it runs."""
+        """Exit code, as in Finished; None: it runs."""
         return self._child.poll()
 
     @property
@@ -299,11 +299,12 @@ class Stream:
         return self._said.decode("utf-8", "replace")
 
     def lines(self) -> list[str]:
-        """The whole lines that it has written since the last call; never waits."""
+        """Return the whole lines that it has written since the last call; never waits."""
         return [line.decode("utf-8", "replace") for line in self.take_lines()]
 
     def take_lines(self, most_bytes: int | None = None) -> list[bytes]:
-        """The same as they came. `most_bytes`: of one that writes without end no more than about this at a time."""
+        """Return those lines as bytes. `most_bytes`: about how much to read at a time from a program that writes
+        without end."""
         found: list[bytes] = []
         taken = 0
         while (most_bytes is None or taken < most_bytes) and (data := self._take(self._out.fileno())):
@@ -372,7 +373,7 @@ class Stream:
             self._err.close()
 
     def wait(self, timeout_s: float) -> int | None:
-        """What it ended with, after at most this long; None: it runs."""
+        """Wait at most this long; return its exit code, None if it still runs."""
         return self._child.returncode if _wait(self._child, timeout_s) else None
 
     def _drain(self, deadline: Deadline) -> int | None:
@@ -444,7 +445,7 @@ def _start(
 
 
 def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Whether the child ended in time. A pidfd wakes us at once; Popen.wait would look again every 50 ms."""
+    """Return whether the child ended in time. A pidfd reports it at once; Popen.wait checks only every 50 ms."""
     import subprocess
 
     try:
@@ -494,7 +495,7 @@ def is_gone(fields: Sequence[bytes]) -> bool:
 
 
 def is_same(known: ProcessIdentity, proc: str = "/proc") -> bool:
-    """Whether that very process still lives: same number, same start, same user."""
+    """Return whether that very process still lives: same number, same start, same user."""
     now = identify(known.pid, proc) if known.pid > 0 else None
     return now is not None and (now.start_ticks, now.uid) == (known.start_ticks, known.uid)
 

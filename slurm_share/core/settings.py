@@ -185,11 +185,12 @@ class Configuration(Struct, frozen=True):
     """Where it was read, or would have been."""
 
     def of(self, partition: str | None) -> Settings:
-        """The settings for a job of that partition; None: not known, as in an Epilog after a restart of slurmd."""
+        """Return the settings for a job of that partition; None: not known, as in an Epilog after a restart of
+        slurmd."""
         return self.partitions.get(partition or "", self.settings)
 
     def modes(self) -> dict[str, str]:
-        """The mode of every partition that the file names, and of all others under the empty name."""
+        """Return the mode of every partition that the file names, and of all others under the empty name."""
         return {"": self.settings.mode, **{name: settings.mode for name, settings in self.partitions.items()}}
 
 

@@ -14,12 +14,12 @@ GAP = "  "
 
 
 def width() -> int:
-    """Columns that a line may have."""
+    """Return how many columns a line may have."""
     return console().width
 
 
 def console() -> Console:
-    """Standard output. In a pipe nothing is folded or cut: the reader may be grep."""
+    """Return a console on standard output. In a pipe nothing is folded or cut: the reader may be grep."""
     terminal = Console(highlight=False, markup=False, emoji=False)
     return terminal if terminal.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDE)
 
@@ -44,7 +44,7 @@ class Column:
 
 
 def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """(lines with the headings first, headings of the columns that were left out) for lines of `width`."""
+    """Return (lines with the headings first, headings of the columns that were left out) for lines of `width`."""
     cells = [[column.heading, *(safe(row[place]) for row in rows)] for place, column in enumerate(columns)]
     widest = [max(map(cell_len, column)) for column in cells]
     shown = list(range(len(columns)))
@@ -77,14 +77,14 @@ def _fill(text: str, width: int, right: bool) -> str:
 
 
 def safe(text: str) -> str:
-    """A stranger's text in a table: what would move the cursor, or break the line, is written as an escape."""
+    """Return untrusted text for a table: what would move the cursor, or break the line, is written as an escape."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """The same for a sentence: no longer than `most` columns, with a sign where something is cut off."""
+    """Return untrusted text as `safe` does, at most `most` columns wide; an ellipsis shows that it was cut."""
     text = safe(text)
     return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"
 

@@ -27,8 +27,8 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def preparation(owner: Owner, group: DaemonGroup | None) -> tuple[Callable[[], None], tuple[int, ...]]:
-    """What a new process of root's has to call before it starts a program as `owner`, and the files that are open for
-    it until then: the caller closes them. Everything that can be prepared is, since the process may be a fork of a
+    """Return what a new process of root's calls before it starts a program as `owner`, and the files that it needs
+    for that; the caller closes them. All that can be prepared is done here, since the process may be a fork of a
     program with threads.
 
     A process that cannot join the group, or is not given the capability, goes on without: whoever started it can see
@@ -76,7 +76,7 @@ def _open_groups(group: DaemonGroup) -> tuple[int, ...]:
 
 
 def is_untraceable(pid: int, proc: str = "/proc") -> bool | None:
-    """Whether a process has the capability that keeps its user from tracing it; None: it is gone."""
+    """Return whether a process has the capability that keeps its user from tracing it; None: it is gone."""
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
             lines = file.read().splitlines()

@@ -58,27 +58,27 @@ class FileFact(Struct, frozen=True):
 
 
 def ok(what: str) -> list[Verdict]:
-    """All is well."""
+    """Return PASS: all is well."""
     return [Verdict("PASS", what)]
 
 
 def warn(what: str, fix: str = "") -> list[Verdict]:
-    """It works, and not as it should."""
+    """Return WARN: it works, but not as it should."""
     return [Verdict("WARN", what, fix)]
 
 
 def fail(what: str, fix: str = "") -> list[Verdict]:
-    """Jobs are refused, run unshared, or a node goes down by it."""
+    """Return FAIL: jobs are refused or run unshared, or the node is drained."""
     return [Verdict("FAIL", what, fix)]
 
 
 def skip(why: str | Unseen) -> list[Verdict]:
-    """It cannot be seen, or there is nothing to see."""
+    """Return SKIP: it cannot be seen, or there is nothing to see."""
     return [Verdict("SKIP", why.why if isinstance(why, Unseen) else why)]
 
 
 def unsafe(file: FileFact, trusted: Iterable[int] = (0,)) -> str:
-    """Why somebody else than root could change what is run or read here; empty: nobody can.
+    """Return why somebody else than root could change what is run or read here; empty: nobody can.
 
     A folder with the sticky bit, such as /tmp, keeps others from replacing what is not theirs.
     """

@@ -25,7 +25,7 @@ END_S = 1.0
 
 
 def make(group: DaemonGroup, deadline: Deadline) -> tuple[str, ...]:
-    """The group, empty and with its limits; sentences about what this node cannot hold.
+    """Make the group, empty and with its limits; return sentences about the limits that this node cannot set.
 
     What an earlier daemon left in one of that name is ended first: nobody's, since the caller starts the next one.
     """
@@ -87,7 +87,7 @@ def end(group: DaemonGroup, deadline: Deadline) -> tuple[ProcessIdentity, ...]:
 
 
 def _kill(folders: tuple[tuple[str, str], ...], pids: tuple[int, ...]) -> None:
-    """SIGKILL for everything in the group: none of it can start anything meanwhile."""
+    """Send SIGKILL to everything in the group; none of it can start anything meanwhile."""
     if any(_tried(f"{folder}/cgroup.kill", "1") for controller, folder in folders if controller == ""):
         return  # since Linux 5.14
     freezers = [
@@ -118,7 +118,8 @@ def _wait_frozen(folders: tuple[tuple[str, str], ...], until: Deadline) -> None:
 
 
 def _make_folder(folder: str, group: DaemonGroup, deadline: Deadline) -> None:
-    """The last of a user's groups may be removed at this moment, and its folder with it."""
+    """Make the group's folder. Try again if the last of the user's groups, and its folder, are removed at this
+    moment."""
     user = os.path.dirname(folder)  # noqa: PTH120
     ours = os.path.dirname(user)  # noqa: PTH120
     while True:
@@ -141,8 +142,7 @@ def _make_folder(folder: str, group: DaemonGroup, deadline: Deadline) -> None:
 
 
 def _enable(above: str, folder: str, group: DaemonGroup) -> None:
-    """In v2, what limits a group has to be allowed in each folder above it. What cannot be is found out by whoever
-    writes the limit."""
+    """Allow, in v2, the group's limits in each folder above it. Whoever writes a limit finds out if that failed."""
     if not os.access(f"{above}/cgroup.subtree_control", os.W_OK):
         return
     on = _read(f"{above}/cgroup.subtree_control").split()
@@ -152,7 +152,7 @@ def _enable(above: str, folder: str, group: DaemonGroup) -> None:
 
 
 def _remove(folders: tuple[tuple[str, str], ...]) -> bool:
-    """Whether all of them are gone; a process that is about to be gone counts as there."""
+    """Remove the folders; return whether all are gone. A process that is about to be gone counts as there."""
     gone = True
     for _, folder in folders:
         try:

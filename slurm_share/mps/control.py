@@ -72,7 +72,8 @@ def node_place(
     minor: int | None = None,
     settings: Settings | None = None,
 ) -> MpsPlace:
-    """Where the daemon of one user on one GPU of this node lives.
+    """Return the place of the daemon of one user on one GPU of this node. pipe: its pipe directory, where that is
+    known already. minor and settings: what limits a daemon that is started.
 
     pipe: its pipe directory, where that is known already. minor and settings: what limits a daemon that is started.
     """
@@ -87,7 +88,7 @@ def node_place(
 
 
 def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
-    """The same daemon where an earlier release put it; None where none is there."""
+    """Return the place of that daemon where an earlier release put it; None where none is there."""
     pipe = str(paths.earlier_mps_pipe(place.owner.uid, place.gpu))
     if not os.path.lexists(pipe):
         return None
@@ -95,7 +96,7 @@ def earlier_place(paths: Paths, place: MpsPlace) -> MpsPlace | None:
 
 
 def check_pipe(pipe: str) -> None:
-    """Raises MpsFolderError for a pipe directory that the daemon would not take, or would take somewhere else.
+    """Raise MpsFolderError for a pipe directory that the daemon would not take, or would take somewhere else.
 
     An empty CUDA_MPS_PIPE_DIRECTORY puts root's files into `/` (measured).
     """
@@ -109,7 +110,7 @@ def check_pipe(pipe: str) -> None:
 
 
 def environment(place: MpsPlace) -> dict[str, str]:
-    """All that the daemon and its front end get to see. Nothing of the caller's own goes along.
+    """Return the whole environment of the daemon and its front end. Nothing of the caller's own goes along.
 
     Drivers from 615 on know a second protocol, whose answers are others; older ones ignore the variable.
     """
@@ -124,7 +125,7 @@ def environment(place: MpsPlace) -> dict[str, str]:
 
 
 def ask(place: MpsPlace, command: str, deadline: Deadline) -> str:
-    """The daemon's answer to one command; empty where it has nothing to say, and said so.
+    """Return the daemon's answer to one command; empty where it answered nothing.
 
     Raises MpsGoneError, MpsSilentError, MpsMissingError; MpsRefusedError where the answer is a refusal.
     """
@@ -145,23 +146,25 @@ def tell_quit(place: MpsPlace, deadline: Deadline) -> None:
 
 
 def refuse(place: MpsPlace, command: str, answer: str) -> None:
-    """Raises MpsRefusedError where the answer is one of the control program's refusals. The exit code is 0 for all."""
+    """Raise MpsRefusedError where the answer is one of the control program's refusals. The exit code is 0 for all."""
     if answer.startswith(REFUSALS):
         raise MpsRefusedError(place.pipe, f"{command}: {shown(answer, 200)}")
 
 
 def ui_lock(place: MpsPlace) -> str:
-    """Held for every call: one front end at a time. The owner's, so that his own programs wait for their turn."""
+    """Return the path of the lock held for every call: one front end at a time. The owner's, so that his own
+    programs wait for their turn."""
     return f"{place.pipe}.ui"
 
 
 def is_unknown(answer: str) -> bool:
-    """Whether this release does not know the command."""
+    """Return whether this release does not know the command."""
     return answer.startswith("Unknown command")
 
 
 def _answers_before_the_last(text: str) -> str | None:
-    """What was said before the complaint about the last word; None where that is missing, so the call was lost."""
+    """Return what was answered before the complaint about the last command; None without that complaint: the call
+    was lost."""
     before, _, last = text.strip().rpartition("\n")
     return before.strip() if LAST_COMMAND in last else None
 
@@ -181,7 +184,7 @@ def _converse(place: MpsPlace, text: str, deadline: Deadline, understood: Callab
 
 
 def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finished:
-    """One run of the control program as the daemon's owner: root's own hands stay out of a user's folder."""
+    """Run the control program once as the daemon's owner: root itself does not touch a user's folder."""
     try:
         return process.exchange(
             [place.program],
@@ -198,7 +201,7 @@ def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finish
 
 
 def missing(place: MpsPlace) -> MpsMissingError:
-    """The error for a node without MPS."""
+    """Return the error for a node without MPS."""
     return MpsMissingError(
         place.pipe, f"{place.program} is not there or cannot be run; it comes with the driver, often as its own package"
     )
@@ -236,7 +239,8 @@ def forget(path: str) -> None:
 
 
 def _open_lock(path: str, place: MpsPlace, theirs: bool) -> int:
-    """A user asks a daemon that root started under the lock that root made for him."""
+    """Open a daemon's lock, and make it if it is not there. A user asks a daemon that root started under the lock
+    that root made for him."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
         try:
@@ -271,7 +275,7 @@ def _is_file_at(fd: int, path: str) -> bool:
 
 
 def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
-    """The daemon's servers, each with its status. Raises as `ask` does.
+    """Return the daemon's servers, each with its status. Raises as `ask` does.
 
     Almost always there is one, and the kernel knows which: then list and status come with one call, which halves what
     a visit to a healthy daemon costs.
@@ -288,37 +292,39 @@ def read_servers(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
 
 
 def read_server_status(place: MpsPlace, server_pid: int, deadline: Deadline) -> str | None:
-    """INITIALIZING, ACTIVE or FAULT; GONE where the server has just ended; None where the release cannot say."""
+    """Return INITIALIZING, ACTIVE or FAULT; GONE where the server has just ended; None where the release cannot say."""
     return parse_status(ask(place, f"get_server_status {server_pid}", deadline))
 
 
 def read_clients(place: MpsPlace, server_pid: int, deadline: Deadline) -> tuple[int, ...]:
-    """Pids of the programs that are connected to a server; none where that server is gone."""
+    """Return the pids of the programs that are connected to a server; none where that server is gone."""
     return parse_pids(place, ask(place, f"get_client_list {server_pid}", deadline))
 
 
 def read_default_percent(place: MpsPlace, deadline: Deadline) -> float:
-    """Active thread percentage that the next server gives its clients."""
+    """Return the active thread percentage that the next server gives its clients."""
     return parse_percent(place, ask(place, "get_default_active_thread_percentage", deadline))
 
 
 def read_percent(place: MpsPlace, server_pid: int, deadline: Deadline) -> float:
-    """Active thread percentage that the next clients of a running server get."""
+    """Return the active thread percentage that the next clients of a running server get."""
     return parse_percent(place, ask(place, f"get_active_thread_percentage {server_pid}", deadline))
 
 
 def read_default_memory_mib(place: MpsPlace, device: int, deadline: Deadline) -> int | None:
-    """Pinned memory limit of the next server's clients on its device of that number; None: no limit."""
+    """Return the pinned memory limit, MiB, of the next server's clients on its device of that number; None: no
+    limit."""
     return parse_memory_mib(place, ask(place, f"get_default_device_pinned_mem_limit {device}", deadline))
 
 
 def read_memory_mib(place: MpsPlace, server_pid: int, device: int, deadline: Deadline) -> int | None:
-    """Pinned memory limit of the next clients of a running server; None: no limit."""
+    """Return the pinned memory limit, MiB, of the next clients of a running server; None: no limit."""
     return parse_memory_mib(place, ask(place, f"get_device_pinned_mem_limit {server_pid} {device}", deadline))
 
 
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """How the daemon is. Never raises for anything it finds out: being unwell is an answer.
+    """Return how the daemon is. Raises nothing about its state: being unwell is an answer. The kernel is asked
+    first, so that a dead daemon costs no time.
 
     The kernel is asked first, so that a dead daemon costs no time. Raises MpsMissingError and MpsFolderError, which are
     about this node and this caller and not about the daemon.
@@ -354,7 +360,8 @@ def _health_of(daemon: ProcessIdentity, servers: tuple[MpsServer, ...]) -> MpsHe
 
 
 def parse_pids(place: MpsPlace, text: str) -> tuple[int, ...]:
-    """Pids, one a line; none for a server that is gone. Raises MpsRefusedError for any other text."""
+    """Return the pids in an answer, one a line; none for a server that is gone. Raises MpsRefusedError for any other
+    text."""
     if _NOT_FOUND.match(text):
         return ()
     lines = text.split()
@@ -364,14 +371,14 @@ def parse_pids(place: MpsPlace, text: str) -> tuple[int, ...]:
 
 
 def parse_status(text: str) -> str | None:
-    """A server's status in capitals; GONE for one that is not there; None for a release without the command."""
+    """Return a server's status in capitals; GONE for one that is not there; None for a release without the command."""
     if is_unknown(text) or not text.strip():
         return None
     return "GONE" if _NOT_FOUND.match(text) else text.split()[-1].upper()
 
 
 def parse_percent(place: MpsPlace, text: str) -> float:
-    """A percentage, one digit behind the point. Raises MpsRefusedError for any other text."""
+    """Return a percentage, which has one digit behind the point. Raises MpsRefusedError for any other text."""
     try:
         return float(text)
     except ValueError as error:
@@ -379,7 +386,7 @@ def parse_percent(place: MpsPlace, text: str) -> float:
 
 
 def parse_memory_mib(place: MpsPlace, text: str) -> int | None:
-    """`2G` or `512M` in MiB; None for no text, which is no limit. Raises MpsRefusedError for any other text."""
+    """Return `2G` or `512M` in MiB; None for no text, which is no limit. Raises MpsRefusedError for any other text."""
     if not text.strip():
         return None
     match = _MEMORY.fullmatch(text.split()[-1])

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 
 def owner(uid: int, gid: int) -> Owner:
-    """The user with all groups of his, which may be what opens /dev/nvidia* to him; a uid without a name has none."""
+    """Return the user with all groups of his, one of which may open /dev/nvidia*; a uid without a name has none."""
     try:
         groups = os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     except (KeyError, OSError):
@@ -103,7 +103,8 @@ def owner_by_name(uid: int) -> Owner:
 def start(
     place: MpsPlace, deadline: Deadline, defaults: MpsDefaults = NO_DEFAULTS, *, replace: bool = False
 ) -> MpsStarted:
-    """A daemon that answers, with a server that takes clients. One that is well already is joined, as it is set.
+    """Return a daemon that answers, with a server that takes clients; start one if needed. A daemon that is well is
+    used as it is set.
 
     replace: the caller knows that nobody uses the daemon, so one that is silent, or in FAULT with clients, is stopped
     and started anew. Without it those are errors, since somebody's work may hang on them.
@@ -132,7 +133,7 @@ def start(
 def start_many(
     places: Sequence[MpsPlace], deadline: Deadline, defaults: MpsDefaults = NO_DEFAULTS, *, replace: bool = False
 ) -> tuple[MpsStarted | MpsFailed, ...]:
-    """The same for several GPUs at once, each with its own outcome, in order. Undoing may take UNDO_S more."""
+    """Start daemons on several GPUs at once; return each outcome, in order. Undoing may take UNDO_S more."""
     work = [lambda place=place: start(place, deadline, defaults, replace=replace) for place in places]
     return tuple(_side_by_side(places, work, deadline.left() + UNDO_S))
 
@@ -184,12 +185,12 @@ def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> Proc
 
 
 def _group(place: MpsPlace) -> DaemonGroup | None:
-    """The cgroup that a daemon is in which root starts for somebody; None: it is the caller's own."""
+    """Return the cgroup of a daemon that root starts for a user; None: it stays in the caller's."""
     return place.group if os.geteuid() == 0 and place.owner.uid != 0 else None
 
 
 def _what_does_not_hold(daemon: ProcessIdentity, group: DaemonGroup) -> list[str]:
-    """Looked at and not believed: whoever starts a daemon cannot be told by it that it is where it was put."""
+    """Return what of the daemon's cgroup does not hold. It is read back: the daemon cannot be asked where it is."""
     notes = []
     if user_process.is_untraceable(daemon.pid) is False:
         notes.append("its user can trace it: it could not be given CAP_WAKE_ALARM")
@@ -199,7 +200,8 @@ def _what_does_not_hold(daemon: ProcessIdentity, group: DaemonGroup) -> list[str
 
 
 def _raise_nofile(daemon: ProcessIdentity, notes: list[str]) -> None:
-    """Before its server starts, which inherits the limit. On the running daemon, so that no other process changes."""
+    """Raise the limit of open files before the daemon starts its server, which inherits it. On the running daemon,
+    so that no other process changes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the daemon's own, too: it inherited them
     if soft >= NOFILE:
         return
@@ -216,8 +218,8 @@ def _raise_nofile(daemon: ProcessIdentity, notes: list[str]) -> None:
 
 
 def _share_oom_fate(daemon: ProcessIdentity) -> None:
-    """slurmd's unit protects slurmd and so every hook from the kernel's out-of-memory killer (OOMScoreAdjust); a user's
-    daemon is not to inherit that."""
+    """Give the daemon an ordinary OOM score. slurmd's unit protects slurmd, and so every hook, from the kernel's
+    out-of-memory killer (OOMScoreAdjust); a user's daemon must not inherit that."""
     file = Path(f"/proc/{daemon.pid}/oom_score_adj")
     try:
         if int(file.read_text()) < 0:
@@ -227,7 +229,8 @@ def _share_oom_fate(daemon: ProcessIdentity) -> None:
 
 
 def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
-    """Ahead of the first client, so that a GPU on which none starts is known before a task is sent there.
+    """Start the server before the first client, so that a GPU on which none starts is known before a task is sent
+    there.
 
     Raises MpsServerError when it ends, is in FAULT, or is not ready in time.
     """
@@ -254,7 +257,8 @@ def _why_no_server(place: MpsPlace, servers: tuple[MpsServer, ...]) -> str:
 
 
 def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Deadline) -> list[str]:
-    """Clear away what stands where a daemon is to start. Raises where that is somebody's, or still at work."""
+    """Clear away what stands where a daemon is to start. Raises MpsError where that belongs to somebody else, or is
+    in use."""
     notes: list[str] = []
     holder = health.daemon
     if health.condition == "foreign" and holder is not None:
@@ -284,7 +288,7 @@ def _clients(place: MpsPlace, servers: Sequence[MpsServer], deadline: Deadline) 
 
 
 def set_defaults(place: MpsPlace, defaults: MpsDefaults, deadline: Deadline) -> None:
-    """Every default that is given, each read back. Raises as the single ones do."""
+    """Set every default that is given, and read each back. Raises as the single setters do."""
     if defaults.thread_percent is not None:
         set_default_percent(place, defaults.thread_percent, deadline)
     if defaults.memory_mib is not None:
@@ -294,22 +298,27 @@ def set_defaults(place: MpsPlace, defaults: MpsDefaults, deadline: Deadline) -> 
 
 
 def set_default_percent(place: MpsPlace, percent: float, deadline: Deadline) -> None:
-    """Active thread percentage of servers that start from now on. Raises MpsRefusedError where it does not read back,
-    ValueError outside (0, 100]: the daemon would keep the old one and say so to nobody but its log."""
+    """Set the active thread percentage of servers that start from now on.
+
+    Raises MpsRefusedError where it does not read back, ValueError outside (0, 100]: the daemon would keep the old one
+    and report that in its log only.
+    """
     _check_percent(percent)
     ask(place, f"set_default_active_thread_percentage {percent:g}", deadline)
     _expect_percent(place, control.read_default_percent(place, deadline), percent)
 
 
 def set_percent(place: MpsPlace, server_pid: int, percent: float, deadline: Deadline) -> None:
-    """Active thread percentage of clients that connect to this server from now on. Raises as the default one does."""
+    """Set the active thread percentage of clients that connect to this server from now on. Raises as
+    `set_default_percent` does."""
     _check_percent(percent)
     ask(place, f"set_active_thread_percentage {server_pid} {percent:g}", deadline)
     _expect_percent(place, control.read_percent(place, server_pid, deadline), percent)
 
 
 def set_default_memory_mib(place: MpsPlace, device: int, mib: int, deadline: Deadline) -> None:
-    """Pinned memory of one client, for servers that start from now on, on the daemon's device of that number.
+    """Set the pinned memory of one client, for servers that start from now on, on the daemon's device of that
+    number.
 
     Written as a whole number of M: the daemon takes 1.5G for 1M, and 0G for no limit (measured on 535, 550 and 555).
     Raises MpsRefusedError where it does not read back, ValueError below 1.
@@ -320,14 +329,16 @@ def set_default_memory_mib(place: MpsPlace, device: int, mib: int, deadline: Dea
 
 
 def set_memory_mib(place: MpsPlace, server_pid: int, device: int, mib: int, deadline: Deadline) -> None:
-    """The same for clients that connect to this server from now on. Raises as the default one does."""
+    """Set the pinned memory of clients that connect to this server from now on. Raises as `set_default_memory_mib`
+    does."""
     _check_memory(mib)
     ask(place, f"set_device_pinned_mem_limit {server_pid} {device} {mib}M", deadline)
     _expect_memory(place, control.read_memory_mib(place, server_pid, device, deadline), mib)
 
 
 def set_default_priority(place: MpsPlace, priority: int, deadline: Deadline) -> None:
-    """Priority of clients that connect from now on: 0 normal, 1 below normal. Raises MpsRefusedError, ValueError."""
+    """Set the priority of clients that connect from now on: 0 normal, 1 below normal. Raises MpsRefusedError,
+    ValueError."""
     if priority not in (0, 1):
         raise ValueError(f"a client priority is 0 or 1, not {priority}")
     command = f"set_default_client_priority {priority}"
@@ -405,7 +416,7 @@ def stop(place: MpsPlace, deadline: Deadline, unless: Callable[[str], bool] = _n
 def stop_many(
     places: Sequence[MpsPlace], deadline: Deadline, unless: Callable[[str], bool] = _never
 ) -> tuple[MpsStopped | MpsFailed, ...]:
-    """The same for several daemons at once, each with its own outcome, in order."""
+    """Stop several daemons at once; return each outcome, in order."""
     work = [lambda place=place: stop(place, deadline, unless) for place in places]
     return tuple(_side_by_side(places, work, deadline.left() + 2 * KILL_S))
 
@@ -420,8 +431,8 @@ class _Ended(Struct):
 
 
 def _end_whole(place: MpsPlace, deadline: Deadline) -> _Ended:
-    """Every process of the daemon, by ever stronger means, and at last all that is in its cgroup, which goes with them.
-    The folder stays."""
+    """End every process of the daemon, by ever stronger means, and at last all that is in its cgroup, which is
+    removed. The folder stays."""
     ended = _end(place, deadline)
     group = _group(place)
     if group is not None:
@@ -434,7 +445,7 @@ def _end_whole(place: MpsPlace, deadline: Deadline) -> _Ended:
 
 
 def _end(place: MpsPlace, deadline: Deadline) -> _Ended:
-    """The daemon and its servers."""
+    """End the daemon and its servers."""
     holder = processes.lock_holder(place)
     daemon = holder if holder is not None and processes.is_daemon(holder, place) else None
     if daemon is None:
@@ -458,8 +469,8 @@ def _end(place: MpsPlace, deadline: Deadline) -> _Ended:
 
 
 def _servers(place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Those of its processes that are servers, whether or not it lives: by its cgroup, which none of them can leave; by
-    all processes of the node only where it has no cgroup."""
+    """Return those of its processes that are servers, whether or not it lives: from its cgroup, which none of them
+    can leave; from all processes of the node only where it has no cgroup."""
     group = _group(place)
     if group is None or not cgroup_paths.exists(group):
         return processes.servers_of(processes.read_processes(uids=(place.owner.uid,)), place)
@@ -498,7 +509,7 @@ def _signal_daemon(daemon: ProcessIdentity, deadline: Deadline) -> Literal["SIGT
 
 
 def _end_servers(servers: Collection[ProcessIdentity], ended: _Ended, deadline: Deadline) -> None:
-    """Those that outlived their daemon."""
+    """End the servers that outlived their daemon."""
     living = [one for one in servers if process.is_same(one)]
     for number, patience in ((signal.SIGTERM, _part(deadline, deadline.left() / 2)), (signal.SIGKILL, None)):
         for one in living:
@@ -535,7 +546,7 @@ def _found(place: MpsPlace, deadline: Deadline) -> AbstractContextManager[object
 
 
 def _forget_locks(place: MpsPlace) -> None:
-    """With the daemon's own lock held. Whoever waits for one of them finds out, and makes it anew."""
+    """Remove the daemon's locks, its own one held. Whoever waits for one of them notices, and makes it anew."""
     ui_lock = control.ui_lock(place)
     try:
         with control.held(ui_lock, place, Deadline.after(0.5)):
@@ -547,12 +558,14 @@ def _forget_locks(place: MpsPlace) -> None:
 
 
 def _life_lock(place: MpsPlace) -> str:
-    """Not readable by the user: nobody but the starter can keep a hook waiting with it."""
+    """Return the path of the lock for starting and stopping. Its user cannot read it, so nobody else can keep a hook
+    waiting with it."""
     return f"{place.pipe}.lock"
 
 
 def _killed(deadline: Deadline) -> Deadline:
-    """SIGKILL gets its moment even when time is up: a process that is about to be gone must not count as left."""
+    """Return a short deadline for SIGKILL even when time is up: a process that is about to be gone must not count as
+    left."""
     return Deadline.after(max(KILL_S, deadline.left()))
 
 
@@ -563,7 +576,8 @@ def _part(deadline: Deadline, seconds: float) -> Deadline:
 def _side_by_side(
     places: Sequence[MpsPlace], work: Sequence[Callable[[], _Outcome]], patience_s: float
 ) -> list[_Outcome | MpsFailed]:
-    """Each piece of work in a thread; an MpsError is an outcome. Any other error is ours, and leaves."""
+    """Do each piece of work in a thread; return the outcomes, of which an MpsError is one. Any other error is a
+    defect of ours and is raised."""
     outcomes: list[_Outcome | MpsFailed] = [
         MpsFailed(place, MpsSilentError.__name__, "it was not over in time") for place in places
     ]

@@ -18,8 +18,8 @@ _ATTRIBUTES_BYTES = 128
 
 
 def load(program: bytes) -> int:
-    """A file descriptor of the program, which the kernel has checked. Raises OSError where the kernel, or this
-    process's rights, do not allow it."""
+    """Load the program into the kernel, which checks it; return its file descriptor. Raises OSError where the
+    kernel, or this process's rights, do not allow it."""
     import ctypes
 
     code = ctypes.create_string_buffer(program, len(program))

@@ -27,7 +27,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_parents(place: MpsPlace) -> None:
-    """The folder that the pipe directory lies in, and that one's own; 0711 where they are made. Can be done twice.
+    """Make the folder that the pipe directory lies in, and the one above, 0711. Can be done twice.
 
     Raises MpsFolderError where somebody else could put things in the daemon's way there.
     """
@@ -36,7 +36,7 @@ def make_parents(place: MpsPlace) -> None:
 
 
 def make(place: MpsPlace) -> None:
-    """The pipe directory and its log folder, fresh, the owner's, 0700. The daemon itself would make them 0777.
+    """Make the pipe directory and its log folder, fresh, the owner's, 0700. The daemon itself would make them 0777.
 
     Raises MpsFolderError; FileExistsError does not leave: whatever was there has to be removed before.
     """
@@ -51,7 +51,7 @@ def make(place: MpsPlace) -> None:
 
 
 def remove(place: MpsPlace, deadline: Deadline) -> None:
-    """The pipe directory with all in it, and what an earlier removal left. Nothing to do where there is none.
+    """Remove the pipe directory with all in it, and what an earlier removal left. Nothing to do where there is none.
 
     Only after its daemon is gone: one that lost its folder lives on, out of everybody's reach (measured).
     Raises MpsFolderError where something cannot be removed.
@@ -69,7 +69,7 @@ def remove(place: MpsPlace, deadline: Deadline) -> None:
 
 
 def remove_user(place: MpsPlace) -> None:
-    """The folder of a user without daemons; nothing where there is still something in it."""
+    """Remove the folder of a user without daemons, unless something is still in it."""
     try:
         os.rmdir(os.path.dirname(place.pipe))  # noqa: PTH106, PTH120
     except OSError:
@@ -77,7 +77,7 @@ def remove_user(place: MpsPlace) -> None:
 
 
 def bound_logs(place: MpsPlace, limit_bytes: int = LOG_LIMIT_BYTES) -> tuple[str, ...]:
-    """Empty the logs that have grown beyond the limit; their names. Called on every visit to a daemon.
+    """Empty the logs that have grown beyond the limit; return their names. Called on every visit to a daemon.
 
     The daemon appends, so it goes on at the new end. Not RLIMIT_FSIZE: its signal would end the daemon or server with
     all clients, and it holds for their shared memory, too. Counted is what a file takes, not how long it says it is.
@@ -102,7 +102,7 @@ def bound_logs(place: MpsPlace, limit_bytes: int = LOG_LIMIT_BYTES) -> tuple[str
 
 
 def last_log_line(place: MpsPlace, name: str) -> str:
-    """The end of a log, for a sentence about what went wrong; empty where there is none."""
+    """Return the end of a log, for a sentence about what went wrong; empty where there is none."""
     try:
         logs = os.open(place.logs, _FOLDER)
     except OSError:
@@ -120,7 +120,7 @@ def last_log_line(place: MpsPlace, name: str) -> str:
 
 
 def _open_log(logs: int, name: str, flags: int, place: MpsPlace) -> int | None:
-    """A log that is a plain file of the owner's with no second name: anything else may be another user's file."""
+    """Open a log that is a plain file of the owner's with no second name: anything else may be another user's file."""
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=logs)
     except OSError:
@@ -146,7 +146,7 @@ def _translated(place: MpsPlace) -> Iterator[None]:
 
 @contextmanager
 def _parents(place: MpsPlace, make: bool) -> Iterator[int]:
-    """The folder above the pipe directory, opened without following a link, and proved to be in nobody else's hands.
+    """Open the folder above the pipe directory without following a link, and prove that nobody else can write to it.
 
     Where it is not there and not to be made, -1.
     """
@@ -224,7 +224,8 @@ def _hand_over(fd: int, place: MpsPlace) -> None:
 
 
 def _remove_tree(parent: int, name: str, deadline: Deadline) -> None:
-    """Depth costs nothing: what lies in an inner folder is moved to the outermost one before it is looked at."""
+    """Remove a folder with all in it, however deep: what lies in an inner folder is moved to the outermost one
+    first."""
     try:
         top = _take(name, parent)
     except NotADirectoryError:
@@ -252,7 +253,8 @@ def _remove_entry(top: int, entry: str, deadline: Deadline) -> None:
 
 
 def _names(folder: int, deadline: Deadline) -> Iterator[str]:
-    """What is in a folder until it is empty: the caller takes each away. Raises TimeoutError at the deadline."""
+    """Yield what is in a folder until it is empty: the caller removes each entry. Raises TimeoutError at the
+    deadline."""
     while True:
         scan = Scan(folder, deadline, BATCH)
         batch = [entry.name for entry in scan]
@@ -267,7 +269,7 @@ def _names(folder: int, deadline: Deadline) -> Iterator[str]:
 
 
 def _take(name: str, above: int) -> int:
-    """A folder, opened, and from now on only the caller's: its user can put nothing more into it."""
+    """Open a folder and make it the caller's alone: its user can put nothing more into it."""
     fd = os.open(name, _FOLDER, dir_fd=above)
     if os.geteuid() == 0:
         os.fchown(fd, 0, 0)
@@ -276,7 +278,7 @@ def _take(name: str, above: int) -> int:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """False: it is a folder."""
+    """Remove an entry; return False if it is a folder."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:

@@ -36,7 +36,8 @@ _LOCK = struct.Struct("hhqqi4x")
 
 
 def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
-    """Who holds the daemon's lock; None: nobody, so there is no daemon.
+    """Return who holds the daemon's lock; None: nobody, so there is no daemon. No connection is made and nobody is
+    kept waiting.
 
     No connection is made and nobody is kept waiting. The file is in its user's hands: a link, a fifo or a device in its
     place is nobody's lock. Of a process that this caller may not see (hidepid) only the number is known.
@@ -66,12 +67,12 @@ def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
 
 
 def is_daemon(holder: ProcessIdentity, place: MpsPlace) -> bool:
-    """Whether the holder of the lock is the owner's MPS daemon, as far as the kernel's own words go."""
+    """Return whether the holder of the lock is the owner's MPS daemon, by what the kernel says of it."""
     return holder.name == MPS_NAME and holder.uid == place.owner.uid
 
 
 def describe_foreign(holder: ProcessIdentity) -> str:
-    """Who holds a lock that is not theirs, as far as the caller may know."""
+    """Return who holds a lock that is not theirs, as far as the caller may know."""
     if holder.pid == 0:
         return "a process that the kernel does not name here holds its lock"
     who = "" if holder.uid is None else f" ({shown(holder.name or '?')}, uid {holder.uid})"
@@ -79,7 +80,8 @@ def describe_foreign(holder: ProcessIdentity) -> str:
 
 
 def read_daemon(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
-    """The owner's daemon, proved alive by its lock; None: none, or something else has its place. Costs microseconds.
+    """Return the owner's daemon, proved alive by its lock; None: none, or something else has its place. Costs
+    microseconds.
 
     Raises MpsFolderError where the folder is not for the caller's eyes.
     """
@@ -88,7 +90,8 @@ def read_daemon(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
 
 
 def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
-    """Pid of the daemon's one child, which then is its server; None: more than one, none, or a kernel without the list.
+    """Return the pid of the daemon's one child, which then is its server; None: more than one, none, or a kernel
+    without the list. A guess that saves a question, never a proof.
 
     A guess that saves a question, never a proof.
     """
@@ -103,15 +106,15 @@ def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
 
 
 def read_processes(proc: str = "/proc", uids: Collection[int] | None = None) -> tuple[MpsProcess, ...]:
-    """The processes of MPS on this node that the caller may see, whoever started them: of these users, of root and of
-    the system's users, and perhaps of others. uids None: of anybody."""
+    """Return the processes of MPS on this node that the caller may see: of these users, of root and of the system's
+    users, and perhaps of others. uids None: of anybody."""
     rows = process_table.read(proc, uids)
     found = (read_process(pid, proc) for pid, (_, name, _, _) in rows.items() if name == MPS_NAME.encode())
     return tuple(sorted((one for one in found if one is not None), key=lambda one: one.identity.pid))
 
 
 def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
-    """One process of MPS; None where it is something else, or gone."""
+    """Return one process of MPS; None where it is something else, or gone."""
     try:
         with open(f"{proc}/{pid}/comm", "rb") as file:
             if file.read().strip() != MPS_NAME.encode():
@@ -139,7 +142,8 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
 
 
 def parse_role(argv: list[str]) -> MpsRole | None:
-    """What a process of MPS is, from its command line. The name may follow an interpreter's.
+    """Return what a process of MPS is, from its command line. The name may follow an interpreter's. Only `-d` or
+    `-f` make the control program a daemon.
 
     Only `-d` or `-f` make the control program a daemon. Without a word it is a front end that reads commands; with
     protocol 3 the command stands in its words (`nvidia-cuda-mps-control server list`).
@@ -240,7 +244,7 @@ def is_systems(one: MpsProcess, program_files: frozenset[str], first_ordinary_ui
 
 
 def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Servers of the owner with this pipe directory, whether or not their daemon still lives."""
+    """Return the servers of the owner with this pipe directory, whether or not their daemon still lives."""
     return tuple(
         one.identity
         for one in processes
@@ -249,5 +253,5 @@ def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[Proc
 
 
 def front_ends_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[ProcessIdentity, ...]:
-    """Front ends at this daemon: an idle one is why it answers nobody else."""
+    """Return the front ends at this daemon: an idle one is why it answers nobody else."""
     return tuple(one.identity for one in processes if one.role == "front end" and one.pipe == place.pipe)

@@ -95,7 +95,7 @@ class ControlDaemon:
         return actuator.stop(self.place, self._deadline())
 
     def health(self) -> MpsHealth:
-        """fine, no server, fault, silent, foreign or dead, and why."""
+        """Return how the daemon is (fine, no server, fault, silent, foreign or dead) and why."""
         return reader.read_health(self.place, self._deadline())
 
     # ---- Clients ----
@@ -119,17 +119,17 @@ class ControlDaemon:
         return found
 
     def servers(self) -> tuple[MpsServer, ...]:
-        """Pids and states; one, but for the moments in which one follows another."""
+        """Return the pids and states of the servers: one, but for the moments in which one follows another."""
         return control.read_servers(self.place, self._deadline())
 
     def clients(self) -> tuple[int, ...]:
-        """Pids of the connected programs."""
+        """Return the pids of the connected programs."""
         deadline = self._deadline()
         servers = control.read_servers(self.place, deadline)
         return tuple(pid for one in servers for pid in control.read_clients(self.place, one.pid, deadline))
 
     def client_table(self) -> tuple[MpsClient, ...]:
-        """The same with GPU and command."""
+        """Return the connected programs with GPU and command."""
         return reader.read_client_table(self.place, self._deadline())
 
     def terminate_client(self, pid: int) -> bool:
@@ -143,47 +143,48 @@ class ControlDaemon:
     # ---- Values ----
 
     def default_percent(self) -> float:
-        """Active thread percentage of the next server."""
+        """Return the active thread percentage of the next server."""
         return control.read_default_percent(self.place, self._deadline())
 
     def set_default_percent(self, percent: float) -> None:
-        """For servers that start later."""
+        """Set the active thread percentage of servers that start later."""
         actuator.set_default_percent(self.place, percent, self._deadline())
 
     def default_memory_mib(self, device: int = 0) -> int | None:
-        """Pinned memory of a client of the next server; None: no limit."""
+        """Return the pinned memory, MiB, of a client of the next server; None: no limit."""
         return control.read_default_memory_mib(self.place, device, self._deadline())
 
     def set_default_memory_mib(self, mib: int, device: int = 0) -> None:
-        """For servers that start later."""
+        """Set the pinned memory, MiB, of a client of servers that start later."""
         actuator.set_default_memory_mib(self.place, device, mib, self._deadline())
 
     def set_default_priority(self, priority: int) -> None:
-        """0 normal, 1 below normal; for clients that connect later."""
+        """Set the priority of clients that connect later: 0 normal, 1 below normal."""
         actuator.set_default_priority(self.place, priority, self._deadline())
 
     def percent(self) -> float:
-        """Active thread percentage of the running server's next clients."""
+        """Return the active thread percentage of the running server's next clients."""
         deadline = self._deadline()
         return control.read_percent(self.place, self._server(deadline), deadline)
 
     def set_percent(self, percent: float) -> None:
-        """For clients that connect later."""
+        """Set the active thread percentage of clients that connect later."""
         deadline = self._deadline()
         actuator.set_percent(self.place, self._server(deadline), percent, deadline)
 
     def memory_mib(self, device: int = 0) -> int | None:
-        """Pinned memory of the running server's next clients; None: no limit."""
+        """Return the pinned memory, MiB, of the running server's next clients; None: no limit."""
         deadline = self._deadline()
         return control.read_memory_mib(self.place, self._server(deadline), device, deadline)
 
     def set_memory_mib(self, mib: int, device: int = 0) -> None:
-        """For clients that connect later."""
+        """Set the pinned memory, MiB, of clients that connect later."""
         deadline = self._deadline()
         actuator.set_memory_mib(self.place, self._server(deadline), device, mib, deadline)
 
     def ask(self, command: str) -> str:
-        """The answer to any other command of the control program, in its turn and in time: `lspart`, `device_query`."""
+        """Return the answer to any other command of the control program, such as `lspart` or `device_query`, within
+        the time limit."""
         return control.ask(self.place, command, self._deadline())
 
     def _server(self, deadline: Deadline) -> int:

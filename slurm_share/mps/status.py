@@ -29,7 +29,8 @@ _LEAF = pattern(r"\.?([0-9A-Za-z]+-[0-9A-Za-z]+)(?:\.[0-9a-z]+)?")
 
 
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """How the daemon is, as mps_control.read_health says; of a silent one also who keeps it busy, where that shows."""
+    """Return how the daemon is, as `control.read_health` does; of a silent one also who keeps it busy, where that
+    shows."""
     health = control.read_health(place, deadline, proc)
     if health.condition != "silent":
         return health
@@ -39,7 +40,7 @@ def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> Mps
 
 
 def foreign_daemons(processes: tuple[MpsProcess, ...], root: str) -> tuple[MpsProcess, ...]:
-    """Daemons that somebody started by other means than ours: never stopped, only named.
+    """Return the daemons that somebody started by other means than ours: never stopped, only named.
 
     A daemon whose pipe directory is hidden counts as foreign; root sees every one.
     """
@@ -54,7 +55,8 @@ def read_client_table(place: MpsPlace, deadline: Deadline) -> tuple[MpsClient, .
 
 
 def parse_client_table(text: str) -> tuple[MpsClient, ...]:
-    """`ps`: PID, ID, SERVER, DEVICE, NAMESPACE, COMMAND under a line of those words; other lines are no clients."""
+    """Return the clients in the answer to `ps`: PID, ID, SERVER, DEVICE, NAMESPACE, COMMAND under a line of those
+    words. Other lines are no clients."""
     rows = (line.split(None, 5) for line in text.splitlines())
     return tuple(
         MpsClient(int(row[0]), int(row[2]), row[3], row[5] if len(row) > 5 else "")
@@ -64,7 +66,8 @@ def parse_client_table(text: str) -> tuple[MpsClient, ...]:
 
 
 def read_group_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
-    """(uid, pipe directory) of every daemon of this node that has a cgroup, whether or not the directory is there."""
+    """Return (uid, pipe directory) of every daemon of this node that has a cgroup, whether or not the directory is
+    there."""
     return tuple(
         (group.uid, str(paths.mps / str(group.uid) / group.name))
         for group in cgroup_paths.read_groups(str(paths.cgroup))
@@ -72,8 +75,8 @@ def read_group_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
 
 
 def read_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
-    """(uid, pipe directory) of every daemon of this node, live or not, of which anything is left: its folder, a lock
-    beside it, or a folder that was not removed to its end. Those that an earlier release started count, too."""
+    """Return (uid, pipe directory) of every daemon of this node, live or not, of which anything is left: its folder,
+    a lock beside it, or a folder that was only partly removed. Daemons that an earlier release started count, too."""
     found: set[tuple[int, str]] = set()
     for folder in (paths.mps, paths.earlier_mps):
         try:

@@ -80,7 +80,7 @@ def parse(text: bytes, is_made_by_root: Callable[[CgroupPlace], bool] = lambda p
 
 
 def read_place(process: str | Path, root: Path = ROOT) -> CgroupPlace | None:
-    """The job of a process (its folder in /proc); None: in none.
+    """Return the job of a process (its folder in /proc); None: in none.
 
     Whoever was given a cgroup may call what he makes in it by the names that Slurm gives: such a folder is his, and
     those of Slurm are root's, up to the mount. A path that cannot be seen from here is believed: who reads may be in a
@@ -96,8 +96,8 @@ def _mount(root: Path, tree: str) -> str:
 
 
 def _is_roots(mount: str, folder: str) -> bool:
-    """Whether none of the folders from the mount down is a user's. The mount itself is the measure where it is not
-    root's: that of a container without privileges."""
+    """Return whether none of the folders from the mount down is a user's. Where the mount itself is not root's, as
+    in a container without privileges, its owner counts instead."""
     try:
         trusted = {0, os.stat(mount).st_uid}  # noqa: PTH116
         while folder.strip("/"):
@@ -133,7 +133,9 @@ def _number(text: str | None) -> int | None:
 
 
 def read_stepd(process: Path) -> tuple[int, str | None] | None:
-    """(job, step) in the title of a slurmstepd: `slurmstepd: [4711.batch]`; None: it is none.
+    """Return (job, step) from the title of a slurmstepd, `slurmstepd: [4711.batch]`; None: it is none. Anybody may
+    give his process such a title; the real uid is root's alone, and stays so while slurmstepd acts as the job's
+    user.
 
     Anybody may write himself such a title; the real uid is root's alone, and stays so while slurmstepd acts as the
     job's user.
@@ -162,7 +164,7 @@ def _read_number(folder: str, proc: Path) -> int | None:
 
 
 def _read_owner(folder: str, proc: Path) -> int | None:
-    """The user of a job in a v2 cgroup: of its tasks. The folders themselves are root's.
+    """Return the user of a job in a v2 cgroup: that of its tasks, since the folders themselves are root's.
 
     0 is an answer for this moment only: a task is here before it becomes its user's. In step_extern root says nothing:
     Slurm's own sleep is there (PrologFlags=Contain).
@@ -189,7 +191,8 @@ class JobGroups:
         """Job folder of a v2 tree -> (job, uid); the uid None: not known, or root so far."""
 
     def read(self) -> tuple[JobGroup, ...] | None:
-        """What each job uses; None: Slurm keeps no job in a cgroup here (proctrack/linuxproc), or has had none yet."""
+        """Return what each job uses; None: Slurm keeps no job in a cgroup here (proctrack/linuxproc), or has had
+        none yet."""
         scope = self._find_v2()
         if scope is not None:
             return self._read_v2(scope)
@@ -199,7 +202,8 @@ class JobGroups:
     # ---- v2 ----
 
     def _find_v2(self) -> str | None:
-        """`CgroupSlice` is configurable, and a slurmd in a container is deeper: a scope up to three levels down."""
+        """Find Slurm's scope up to three levels down: `CgroupSlice` is configurable, and a slurmd in a container is
+        deeper."""
         mount = str(self._root)
         if not os.path.exists(f"{mount}/cgroup.controllers"):  # noqa: PTH110  (once a round)
             return None
@@ -265,7 +269,7 @@ class JobGroups:
     # ---- v1 ----
 
     def _find_v1(self) -> dict[str, str]:
-        """Controller -> Slurm's folder below it."""
+        """Return controller -> Slurm's folder below it."""
         found = {}
         for controller in _CONTROLLERS:
             for name in (f"slurm_{self._node}", "slurm"):
@@ -313,8 +317,8 @@ class JobGroups:
 
 
 def _kills_v1(folder: str) -> int | None:
-    """v1 counts a kill in the group that the process was in and not in those above it, so all of them are added; the
-    groups of a step go when it ends."""
+    """Add up the kills of all groups of a job: v1 counts a kill in the group of the process and not in those above
+    it; the groups of a step go when it ends."""
     own = _keyed(f"{folder}/memory.oom_control").get(b"oom_kill")
     if own is None:
         return None
@@ -346,8 +350,10 @@ def _names(folder: str) -> list[str]:
 
 
 def slurp(file: str | Path, most: int = 1 << 16) -> bytes:
-    """A small file of the kernel's; empty where it is gone or may not be read. One read: these files are made in one
-    piece, and half the cost of Python's open() is its buffer."""
+    """Return the content of a small file of the kernel's; empty where it is gone or may not be read.
+
+    One read: these files are made in one piece, and half the cost of Python's open() is its buffer.
+    """
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

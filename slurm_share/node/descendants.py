@@ -80,7 +80,7 @@ def _cpus(pid: int) -> frozenset[int]:
 
 
 def _stats(proc: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Pid, and the fields of /proc/PID/stat from the third on, of every process that can be seen."""
+    """Yield pid, and the fields of /proc/PID/stat from the third on, of every process that can be seen."""
     for folder in proc.iterdir():
         if folder.name.isdigit():
             try:

@@ -19,7 +19,8 @@ class HostMemory:
         self._folders, self._is_v2 = _find(proc, mounts)
 
     def kills(self) -> int:
-        """Processes of this cgroup that the kernel has ended for memory, since it was made; 0 where it is not told."""
+        """Return how many processes of this cgroup the kernel has ended for memory since it was made; 0 where it is
+        not told."""
         if not self._folders:
             return 0
         file = self._folders[0] / ("memory.events" if self._is_v2 else "memory.oom_control")
@@ -30,7 +31,8 @@ class HostMemory:
         return 0
 
     def room(self) -> Room | None:
-        """The nearest limit above us, or the machine's memory where that leaves less; None where neither is told."""
+        """Return the nearest limit above us, or the machine's memory where that leaves less; None where neither is
+        told."""
         rooms = [room for folder in self._folders if (room := self._limit(folder)) is not None]
         machine = self._machine()
         if machine is not None:
@@ -64,7 +66,7 @@ class HostMemory:
 
 
 def _find(proc: Path, mounts: Path) -> tuple[list[Path], bool]:
-    """Our cgroup's folder and those above it, nearest first; whether it is v2."""
+    """Return our cgroup's folder and those above it, nearest first, and whether they are v2."""
     unified = None
     for line in _text(proc / "self/cgroup").splitlines():
         number, _, rest = line.partition(":")

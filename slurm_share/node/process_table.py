@@ -75,7 +75,7 @@ class ProcessTable:
         return found
 
     def _ordinary_owner(self, name: str, *, is_asked: bool) -> int | None:
-        """The ordinary user as whom a process acts; None: it is one of root's or of a system user's, or gone.
+        """Return the ordinary user as whom a process acts; None: root or a system user, or the process is gone.
 
         is_asked: whether it matters who that is.
         """
@@ -155,8 +155,9 @@ def _names(folder: str) -> list[str]:
 
 
 def _is_stepd(process: str) -> bool:
-    """Whether a process may be a slurmstepd of root's that acts as a job's user for a moment. Anybody can forbid dumps
-    of his processes and call them so: its program tells most of those, its real uid the rest."""
+    """Return whether a process may be a slurmstepd of root's that acts as a job's user for a moment. Anybody can
+    forbid core dumps of his processes and give them that name: the program file excludes most of those, the real uid
+    the rest."""
     try:
         if not os.readlink(f"{process}/exe").rpartition("/")[2].startswith(STEPD):  # noqa: PTH115
             return False
@@ -167,8 +168,8 @@ def _is_stepd(process: str) -> bool:
 
 
 def _tells_owners(proc: str) -> bool:
-    """Whether the owners of files there tell slurmstepd from a user's process: not where processes that have changed
-    their uid may dump core all the same (fs.suid_dumpable is 1, for debugging; proc(5))."""
+    """Return whether the owners of files there tell slurmstepd from a user's process. They do not where processes
+    that have changed their uid may dump core all the same (fs.suid_dumpable is 1, for debugging; proc(5))."""
     try:
         if os.stat(proc).st_uid != 0:  # noqa: PTH116  (that of a container of a user's)
             return False

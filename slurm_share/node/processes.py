@@ -22,13 +22,13 @@ _ANCESTORS = 64
 
 
 def read_owner(pid: int, proc: Path = PROC) -> str | None:
-    """The user a process runs as; None where it is gone or hidden (hidepid)."""
+    """Return the user a process runs as; None where it is gone or hidden (hidepid)."""
     found = identify(pid, str(proc))
     return None if found is None or found.uid is None else read_user_name(found.uid)
 
 
 def read_user_name(uid: int) -> str:
-    """The user's name; the number of one that has none on this host."""
+    """Return the user's name; the number of one that has none on this host."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -36,7 +36,7 @@ def read_user_name(uid: int) -> str:
 
 
 def read_user_id(name: str) -> int | None:
-    """The number of the user of that name, or of that number; None: this host knows no such."""
+    """Return the number of the user of that name, or of that number; None: this host knows no such user."""
     try:
         return (pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)).pw_uid
     except (KeyError, OverflowError):
@@ -44,8 +44,8 @@ def read_user_id(name: str) -> int | None:
 
 
 def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
-    """The environment that this process began with: Python puts LC_CTYPE into its own where the locale is C. Its own
-    where that cannot be read."""
+    """Return the environment that this process began with: Python puts LC_CTYPE into its own where the locale is C.
+    Its own where that cannot be read."""
     text = os.fsdecode(_read(proc / "self" / "environ"))
     found = dict(token.split("=", 1) for token in text.split("\0") if "=" in token)
     return found or os.environ
@@ -100,8 +100,8 @@ def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess,
 
 
 def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """Every process that is a user's through and through. One of root's that acts for him for a moment (a login's
-    monitor, a file server) has another real or saved uid."""
+    """Return every process of which all uids are the user's. A process of root's that acts for him for a moment (a
+    login's monitor, a file server) has another real or saved uid."""
     import re
 
     whole = re.compile(rb"^Uid:\t%d\t%d\t%d\t" % (uid, uid, uid), re.MULTILINE)
@@ -117,7 +117,7 @@ def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple
 
 
 def read_process(pid: int, proc: Path = PROC) -> NodeProcess | None:
-    """A process and its job; None where it is gone.
+    """Return a process and its job; None where it is gone.
 
     Its cgroup cannot be left by a user; then its slurmstepd; last what its environment says, which is the user's own
     word and can only spare the user's own process.

@@ -131,13 +131,13 @@ def _mounts_in(folder: str) -> frozenset[str]:
 
 
 def _unescaped(path: bytes) -> bytes:
-    """A word of mountinfo, in which blanks, tabs, newlines and backslashes are written as three octal digits."""
+    """Return a path of mountinfo, in which blanks, tabs, newlines and backslashes are written as three octal digits."""
     first, *rest = path.split(b"\\")
     return first + b"".join(bytes((int(part[:3], 8),)) + part[3:] for part in rest)
 
 
 def _twice(names: Iterable[str], again: list[str]) -> Iterator[tuple[str, bool]]:
-    """The names, then those that meanwhile stand in `again`; of each whether it comes for the last time."""
+    """Yield the names, then those that are in `again` by then; with each, whether it comes for the last time."""
     yield from ((name, False) for name in names)
     yield from ((name, True) for name in tuple(again))
 
@@ -158,8 +158,8 @@ def remove(asides: Collection[str], deadline: Deadline) -> str | None:
 
 
 def _make(aside: str, entry: str) -> None:
-    """Made anew under a name that was not there: one that a user has put there is never trusted. Where the file system
-    is full, `entry` makes room for it, if it is a file."""
+    """Make the folder, which must not exist: one that a user has put there is never trusted. Where the file system
+    is full, `entry` is deleted to make space, if it is a file."""
     try:
         os.mkdir(aside, 0o700)  # noqa: PTH102
     except OSError as error:
@@ -170,7 +170,7 @@ def _make(aside: str, entry: str) -> None:
 
 
 def _is_ours(aside: str) -> bool:
-    """Whether it is there, a folder, and root's: its name stood in the ledger before anybody could know it."""
+    """Return whether it exists, is a folder, and is root's: its name was in the ledger before anybody could know it."""
     try:
         found = os.lstat(aside)
     except OSError:

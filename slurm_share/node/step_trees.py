@@ -40,7 +40,7 @@ class StepTrees:
         self._owners: dict[tuple[int, bytes], int] = {}
 
     def read(self) -> tuple[Mapping[str, Step], Mapping[int, tuple[Step, int]]]:
-        """(the steps by slurmstepd, pid of each process below them -> its step and the top of its task)."""
+        """Return (the steps by slurmstepd, pid of each process below them -> its step and the top of its task)."""
         parents: dict[int, int] = {}
         ticks: dict[int, tuple[int, int]] = {}
         steps: dict[str, Step] = {}
@@ -101,7 +101,7 @@ class StepTrees:
 
 
 def find_step(pid: int, proc: str, tops: Mapping[int, tuple[Step, int]]) -> tuple[int, str | None, str] | None:
-    """(job, step, the process below slurmstepd that this one comes from) by the slurmstepd above it."""
+    """Return (job, step, the process below slurmstepd that this one comes from) by the slurmstepd above it."""
     if pid in tops:
         step, top = tops[pid]
         return step.job, step.name, f"p{top}"
@@ -120,8 +120,8 @@ def find_step(pid: int, proc: str, tops: Mapping[int, tuple[Step, int]]) -> tupl
 def jobs_of(
     groups: Iterable[cgroups.JobGroup], steps: Mapping[str, Step], user_of: Callable[[int], str]
 ) -> tuple[JobNow, ...]:
-    """The jobs of this node by their cgroups, and by their steps what those do not count. `user_of`: the name of a
-    user."""
+    """Return the jobs of this node by their cgroups; by their steps for what the cgroups do not count. `user_of`:
+    returns the name of a user."""
     found: dict[int, JobNow] = {}
     by_job: dict[int, dict[str, Step]] = {}
     for key, step in steps.items():
@@ -174,7 +174,7 @@ def _memory(tree: Mapping[str, Step]) -> int | None:
 
 
 def read_stat(folder: str) -> tuple[bytes, list[bytes]]:
-    """(name, the fields of /proc/PID/stat from the third on); the name may hold blanks and brackets itself."""
+    """Return (name, the fields of /proc/PID/stat from the third on); the name may hold blanks and brackets itself."""
     head, _, tail = slurp(f"{folder}/stat").rpartition(b")")
     return head.partition(b"(")[2], tail.split()
 

@@ -15,8 +15,8 @@ GRACE_S = 2.0
 
 
 def end_processes(processes: Iterable[NodeProcess], deadline: Deadline) -> tuple[NodeProcess, ...]:
-    """SIGTERM, then SIGKILL, each only to that very process; answers with those that are still there at the end. All of
-    them got SIGKILL; whether they outlive it is a matter of more time."""
+    """Send SIGTERM, then SIGKILL, each only to that very process; return those that are still there at the end. All
+    of them got SIGKILL; they may need more time to end."""
     left = tuple(processes)
     for number, patience in ((signal.SIGTERM, deadline.at_most(GRACE_S)), (signal.SIGKILL, deadline)):
         for process in left:

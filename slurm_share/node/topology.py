@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
-    """Cores in Slurm's numbering, each as its operating system CPU numbers in rising order.
+    """Return the cores in Slurm's numbering, each as its operating system CPU numbers in rising order.
 
     Slurm numbers cores as hwloc does: by socket, then by core, each ordered by its first CPU. CPUs that are offline
     have no topology folder and are left out. Where the kernel shows no topology every CPU is a core of its own.
@@ -32,8 +32,8 @@ def read_cores(sysfs: Path = Path("/sys")) -> tuple[tuple[int, ...], ...]:
 
 
 def read_machine(allowed: Collection[int] | None = None, sysfs: Path = Path("/sys")) -> tuple[Core, ...]:
-    """The same cores with their socket and NUMA node; those of `allowed` CPUs only, where these are given: a core has
-    then the hardware threads of them that are. On a machine whose kernel has no NUMA all of it is node 0.
+    """Return those cores with their socket and NUMA node; with `allowed`, only those CPUs, so a core has the
+    hardware threads that are among them. Where the kernel has no NUMA, all of the machine is node 0.
 
     CPUs of `allowed` of which the kernel shows no topology are cores of their own.
     """
@@ -52,7 +52,7 @@ def read_machine(allowed: Collection[int] | None = None, sysfs: Path = Path("/sy
 
 
 def _read_numa_nodes(sysfs: Path) -> dict[int, int]:
-    """CPU -> NUMA node (Documentation/ABI/stable/sysfs-devices-node)."""
+    """Return CPU -> NUMA node (Documentation/ABI/stable/sysfs-devices-node)."""
     found: dict[int, int] = {}
     for folder in (sysfs / "devices/system/node").glob("node[0-9]*"):
         node = _number_in(folder.name, "node")
@@ -88,7 +88,7 @@ def read_cpu_list(file: Path) -> list[int]:
 
 
 def _number_in(name: str, prefix: str) -> int | None:
-    """The N of cpuN; None for any other name."""
+    """Return the N of cpuN; None for any other name."""
     digits = name.removeprefix(prefix)
     return int(digits) if digits != name and digits.isascii() and digits.isdecimal() else None
 

@@ -17,7 +17,7 @@ _CHARACTER_DEVICE = 2
 
 
 def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
-    """(file, value) for each limit of the group in the tree of this controller of v1; v2's one tree: empty."""
+    """Return (file, value) for each limit of the group in the tree of this controller of v1; v2's one tree: empty."""
     bytes_ = None if group.memory_mib is None else str(group.memory_mib * _MIB)
     memory_v2 = () if bytes_ is None else (("memory.max", bytes_),)
     memory_v1 = () if bytes_ is None else (("memory.limit_in_bytes", bytes_),)
@@ -30,7 +30,7 @@ def values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
 
 
 def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], ...]:
-    """The same for swap, which not every kernel limits."""
+    """Return (file, value) for the limit of swap, which not every kernel has."""
     if group.memory_mib is None:
         return ()
     wanted = {"": ("memory.swap.max", "0"), "memory": ("memory.memsw.limit_in_bytes", str(group.memory_mib * _MIB))}
@@ -76,6 +76,6 @@ def device_program(own: int) -> bytes:
 
 
 def _instruction(code: int, *, to: int = 0, source: int = 0, offset: int = 0, value: int = 0) -> bytes:
-    """struct bpf_insn; the two registers share a byte, the lower half first on a little-endian machine."""
+    """Return a struct bpf_insn; the two registers share a byte, the lower half first on a little-endian machine."""
     registers = to | source << 4 if struct.pack("=H", 1)[0] else to << 4 | source
     return struct.pack("=BBhi", code, registers, offset, value)

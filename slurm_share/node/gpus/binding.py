@@ -37,7 +37,7 @@ def _bus_id(uuid: str) -> str | None:
 
 @contextmanager
 def _driver() -> Iterator[None]:
-    """NVML between its init and its shutdown; NVML's errors leave as DriverError."""
+    """Open NVML, and shut it down at the end; NVML's errors leave as DriverError."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -51,7 +51,7 @@ def _driver() -> Iterator[None]:
 
 
 def failed_call(error: BaseException) -> str:
-    """Which NVML function the binding was in: the innermost frame whose name is one."""
+    """Return the NVML function that the binding was in: the innermost frame whose name is one."""
     call, step = "NVML", error.__traceback__
     while step is not None:
         name = step.tb_frame.f_code.co_name
@@ -61,7 +61,7 @@ def failed_call(error: BaseException) -> str:
 
 
 def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
-    """A GPU and its MIG instances, each with the driver's handle of it. NVML's errors come as they are."""
+    """Yield a GPU and its MIG instances, each with the driver's handle of it. NVML's errors come as they are."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     mig = or_none(pynvml.nvmlDeviceGetMigMode, handle)
     mig_on = mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
@@ -109,7 +109,7 @@ def _processes(handle: Any) -> tuple[GpuProcess, ...]:
 
 
 def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
-    """The questions for processes; which list names an MPS client depends on the driver."""
+    """Return the NVML calls that list processes; which list names an MPS client depends on the driver."""
     return (
         nvml.nvmlDeviceGetComputeRunningProcesses,
         nvml.nvmlDeviceGetGraphicsRunningProcesses,
@@ -118,7 +118,8 @@ def process_lists(nvml: Any) -> tuple[Callable[[Any], list[Any]], ...]:
 
 
 def union(lists: Iterable[Iterable[Any]]) -> tuple[GpuProcess, ...]:
-    """Each process of NVML's lists once, in order of pid: one may be in two, and its memory told in one of them."""
+    """Return each process of NVML's lists once, in order of pid: it may be in two lists, with its memory in one of
+    them."""
     found: dict[int, GpuProcess] = {}
     for processes in lists:
         for process in processes:
@@ -134,7 +135,7 @@ def _memory_mib(handle: Any, which: str) -> int | None:
 
 
 def or_none(ask: Callable[..., Any], *args: Any) -> Any:
-    """What a question that not every GPU or driver can answer gives; None where this one cannot."""
+    """Return what a call returns that not every GPU or driver supports; None where this one does not."""
     try:
         return ask(*args)
     except (
@@ -148,7 +149,7 @@ def or_none(ask: Callable[..., Any], *args: Any) -> Any:
 
 
 def text_of(value: str | bytes) -> str:
-    """NVML's text: bytes in older bindings."""
+    """Return NVML's text, which older bindings give as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -163,7 +164,7 @@ def uuid_of(value: str | bytes) -> str:
 
 
 def why_unknown(error: pynvml.NVMLError) -> str:
-    """In words, why something is not known."""
+    """Return in words why something is not known."""
     if isinstance(error, (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)):
         return "this GPU or its driver does not have it"
     if isinstance(error, pynvml.NVMLError_NoPermission):

@@ -129,7 +129,7 @@ class _Session:
         return (text(code) or b"").decode("utf-8", "replace")
 
     def code_of(self, call: str, *arguments: Any) -> int:
-        """What a function of the library returns."""
+        """Return the code that a function of the library returns."""
         try:
             function = getattr(self._library, call)
         except AttributeError:
@@ -150,7 +150,7 @@ class _Session:
         return not code
 
     def text(self, call: str, *handle: Any) -> str:
-        """What a function writes into a buffer, whose size it is told."""
+        """Return what a function writes into a buffer, whose size it is told."""
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
         self.ask(call, *handle, buffer, ctypes.c_uint(_TEXT_BYTES))
         return buffer.value.decode("utf-8", "replace")
@@ -164,12 +164,12 @@ class _Session:
         return text
 
     def number(self, call: str, handle: Any) -> int | None:
-        """A number about a GPU; None where it has no such."""
+        """Return a number about a GPU; None where it has no such."""
         found = ctypes.c_uint()
         return found.value if self.can(call, handle, ctypes.byref(found)) else None
 
     def memory_mib(self, handle: Any, which: str) -> int | None:
-        """`total` or `used`; None where the driver does not say."""
+        """Return `total` or `used` memory, MiB; None where the driver does not say."""
         memory = _Memory()
         return (
             getattr(memory, which) // MIB if self.can("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)) else None
@@ -184,7 +184,7 @@ class _Session:
             yield from self._gpu_and_instances(index, version.endswith(SIMULATED_DRIVER))
 
     def version(self) -> str:
-        """The driver's, such as 550.163.01."""
+        """Return the driver's version, such as 550.163.01."""
         return self.text("nvmlSystemGetDriverVersion")
 
     def _gpu_and_instances(self, index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:

@@ -52,7 +52,7 @@ class GpmReader:
         self._request: Any = None
 
     def alloc(self) -> Gpm:
-        """Room for two samples; to be given back with `free`."""
+        """Allocate two samples, which `free` gives back."""
         first = self._nvml.nvmlGpmSampleAlloc()
         try:
             return Gpm(first, self._nvml.nvmlGpmSampleAlloc())

@@ -121,7 +121,7 @@ class NvmlSession:
         self._gpm = GpmReader(nvml, clock)
 
     def read(self) -> DriverNow:
-        """Every GPU, MIG instances after theirs."""
+        """Return the load of every GPU, MIG instances after theirs."""
         if self._stale and self._clock() - self._opened_at >= self._retry_s:
             self.close()
         for broke_just_now in (False, True):
@@ -136,7 +136,7 @@ class NvmlSession:
         return DriverNow(problems=() if self._problem is None else (self._problem,))
 
     def close(self) -> None:
-        """Free the samples and end the session; a later `read` opens it anew."""
+        """Free the samples and end the session; a later `read` opens it again."""
         for unit in self._units.values():
             self._free(unit)
         self._units, self._by_index = {}, {}
@@ -258,7 +258,7 @@ class NvmlSession:
     def _read_unit(
         self, unit: _Unit, gpm_handle: Any, gpu_instance: int | None, elsewhere: set[int] | frozenset[int]
     ) -> GpuNow:
-        """What is asked of a GPU and of an instance alike; `elsewhere`: the pids that its instances have."""
+        """Read what is asked of a GPU and of an instance alike; `elsewhere`: the pids that its instances have."""
         nvml, handle, identity = self._nvml, unit.handle, unit.identity
         unknown: dict[str, str] = {}
         memory = self._ask(unit, "memory_used_mib", unknown, nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -293,8 +293,8 @@ class NvmlSession:
         unknown: dict[str, str],
         told: dict[tuple[str, tuple[int, ...]], tuple[Any, str]],
     ) -> Any:
-        """None, and the reason: the driver does not say. `told`: call -> its answer, and the field that it was asked
-        for first; a call that answers for several figures is made once."""
+        """Return one figure; None, with the reason in `unknown`, where the driver does not say. `told`: call -> its
+        answer, and the field that it was asked for first; a call that answers for several figures is made once."""
         ask = getattr(self._nvml, question.call, None)
         if ask is None:
             unknown[question.field] = _NO_QUESTION
@@ -312,8 +312,9 @@ class NvmlSession:
     # ---- processes ----
 
     def _processes(self, unit: _Unit, unknown: dict[str, str]) -> tuple[GpuProcess, ...] | None:
-        """From Hopper on one question lists them all. It is believed once it had whatever the three lists have, and
-        looked after now and then: a list that leaves out MPS clients would make a full GPU look idle."""
+        """Return the processes on a unit. From Hopper on one call lists them all. It is trusted once it listed
+        whatever the three lists have, and checked now and then: a list that leaves out MPS clients would make a full
+        GPU look idle."""
         unit.rounds += 1
         whole = None
         if unit.one_list is not False:
@@ -348,7 +349,8 @@ class NvmlSession:
         return process_lists(self._nvml)
 
     def _process_sm(self, unit: _Unit, unknown: dict[str, str]) -> tuple[ProcessSm, ...] | None:
-        """The binding raises NVMLError "Success" where there are no samples, and the driver NOT_FOUND: nothing ran."""
+        """Return what each process used of the multiprocessors. Where there are no samples the binding raises
+        NVMLError "Success", and the driver NOT_FOUND: nothing ran."""
         if "sm_percent" in unit.refused:
             unknown["sm_percent"] = unit.refused["sm_percent"]
             return None
@@ -411,7 +413,8 @@ class NvmlSession:
     # ---- asking ----
 
     def _ask(self, unit: _Unit, what: str, unknown: dict[str, str], ask: Callable[..., Any], *args: Any) -> Any:
-        """The answer, or None and the reason; a GPU that is gone is the caller's business."""
+        """Return what a call returns, or None with the reason in `unknown`. Raises NVML's error for a GPU that is
+        gone."""
         if what in unit.refused:
             unknown[what] = unit.refused[what]
             return None
