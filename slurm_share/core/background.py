@@ -21,7 +21,7 @@ class BackgroundCall(Generic[Answered]):
     def _run(self) -> None:
         try:
             self._answer = self._question()
-        except Exception as error:  # noqa: BLE001 - handed to whoever wants the answer
+        except Exception as error:  # noqa: BLE001 - raised by `answer`
             self._answer = error
 
     def wait(self, timeout_s: float) -> bool:

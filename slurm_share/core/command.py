@@ -1,4 +1,4 @@
-"""The way in and out of every command: errors become a sentence and an exit code here, and nowhere else."""
+"""Run a command: only here errors become a sentence on stderr and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds and reads the site's configuration file and answers with one typed Settings."""
+"""Find and read the site's configuration file: one typed Settings, which is checked."""
 
 from __future__ import annotations
 

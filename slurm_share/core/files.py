@@ -1,4 +1,4 @@
-"""Reading a file that only root, or the one who reads it, may have written."""
+"""Read a file that nobody but root or its reader can have written."""
 
 from __future__ import annotations
 

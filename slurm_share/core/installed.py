@@ -19,7 +19,7 @@ PROLOG, EPILOG = f"{HOME}/bin/{PROLOG_NAME}", f"{HOME}/bin/{EPILOG_NAME}"
 @cache
 def version() -> str:
     """Return the version of slurm-share; empty if it is not installed."""
-    import importlib.metadata  # 20 ms, which most of whoever imports this module need not spend
+    import importlib.metadata  # 20 ms, which most programs that import this module do not need
 
     try:
         return importlib.metadata.version("slurm-share")

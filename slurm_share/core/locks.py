@@ -1,4 +1,4 @@
-"""A lock file, held alone: the kernel lets go of it when its holder dies."""
+"""Hold a lock file alone. The kernel releases it when its holder dies."""
 
 from __future__ import annotations
 

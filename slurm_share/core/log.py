@@ -1,4 +1,4 @@
-"""One line to the hooks' log. Not the logging package: importing it costs a Prolog more than all the rest it does."""
+"""Write one line to the hooks' log. Not with the logging package, whose import takes longer than a Prolog's work."""
 
 from __future__ import annotations
 

@@ -53,9 +53,9 @@ launcher carry it out. It is text, so that C can read it without a library and a
 The slots
 ---------
 Beside the plan, SLOTS_FOLDER leads to a folder below USER_FOLDER. There, one file a slot, named by its number, and
-SLOTS_LOCK. Whoever holds an flock on a slot's file has the slot; whoever chooses among them holds one on SLOTS_LOCK
-meanwhile, and no longer than that. A file is empty until its slot has had a task. Then it says who has it, in one line,
-or that it was given back (SLOT_USED)::
+SLOTS_LOCK. The process that holds an flock on a slot's file has the slot. A process that chooses slots holds one on
+SLOTS_LOCK meanwhile, and no longer. A file is empty until its slot has had a task. Then it says in one line who has
+it, or that it was given back (SLOT_USED)::
 
     step 0 holder 102 8123456 task 112 8123460
 
@@ -71,9 +71,9 @@ place p, one above the highest that is there. The first in the queue looks for s
 before theirs. When it finds enough it locks a promise of n slots, n bytes from QUEUE_CLAIMS + p * QUEUE_ROOM on, and
 leaves its place. When its step has a number s, the promise moves to QUEUE_STEPS + s * QUEUE_ROOM. It stands as long
 as srun runs; bytes 2s and 2s + 1 of the file (the lower one first) say how many tasks of the step have chosen their
-slots since, and only what is left of the promise counts. Whoever chooses, makes a promise or moves one, holds
-SLOTS_LOCK and leaves alone as many free slots as are promised to others. Whoever gives a slot back sets the times of
-SLOTS_QUEUE, which wakes the first in the queue.
+slots since, and only what is left of the promise counts. A process that chooses slots, makes a promise or moves one
+holds SLOTS_LOCK, and leaves as many slots free as are promised to others. A process that gives a slot back sets the
+times of SLOTS_QUEUE, which wakes the first in the queue.
 """
 
 # --- The option, as users write it (and as `plugins/options.c` parses it) -------------------------------------------
@@ -102,7 +102,7 @@ alone takes some hundred MiB on most GPUs: under a smaller cap no CUDA program s
 MEM_BARE_MIN_MIB = 512
 """A smaller number without a unit is asked back: more likely it means GiB, of which the largest GPU has 288 (B300)."""
 OPTION_MAX_BYTES = 64
-"""The longest valid option is under 40 bytes; a longer letter is not read."""
+"""The longest valid option is under 40 bytes; a longer text is not read."""
 
 # --- How the option travels -----------------------------------------------------------------------------------------
 JOB_CONTROL_VARIABLE = "SHARE_GPU"

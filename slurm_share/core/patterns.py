@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _Lazy:
-    """Stands for a pattern until one of its methods is asked for."""
+    """A pattern that is compiled when one of its methods is first used."""
 
     def __init__(self, text: str | bytes) -> None:
         self._text = text

@@ -144,7 +144,7 @@ def in_time(call: Callable[[], bytes], seconds: float) -> bytes | None:
         try:
             null = os.open("/dev/null", os.O_RDWR)
             for file in (0, 1, 2):
-                os.dup2(null, file)  # whoever waits for the end of our output must not wait for this process
+                os.dup2(null, file)  # a reader of our output must not wait for this process to end
             os.closerange(3, writing)
             os.closerange(writing + 1, writing + 1024)
             os.write(writing, call()[:4096] + b".")

@@ -38,7 +38,7 @@ def _named(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
             return ()
         found = [match[1] for line in text.splitlines() if (match := _LINE.fullmatch(line))]
         value = re.sub(r"[\"']|(?<!\S)#.*", "", found[-1]) if found else ""
-    return tuple(token.rstrip("/") or "/" for token in value.split() if token.startswith("/"))
+    return tuple(home.rstrip("/") or "/" for home in value.split() if home.startswith("/"))
 
 
 def add_to_path(environ: dict[str, str] | os._Environ[str] | None = None, root: Path = Path("/")) -> None:

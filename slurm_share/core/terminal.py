@@ -1,4 +1,4 @@
-"""How a table reaches a person: the terminal's width, or the table's own width where there is no terminal."""
+"""Print tables and text for people: within the terminal's width, or uncut where there is no terminal."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def preparation(owner: Owner, group: DaemonGroup | None) -> tuple[Callable[[], N
     for that; the caller closes them. All that can be prepared is done here, since the process may be a fork of a
     program with threads.
 
-    A process that cannot join the group, or is not given the capability, goes on without: whoever started it can see
-    so (`is_untraceable`). One that cannot become its user ends with CANNOT_BECOME.
+    A process that cannot join the group, or is not given the capability, goes on without; its starter can find that
+    out (`is_untraceable`). One that cannot become its user ends with CANNOT_BECOME.
     """
     import ctypes  # only where root starts something for a user
 

@@ -1,4 +1,4 @@
-"""What a check of `slurm-share doctor` says, and what it says it about: a file, or something that cannot be seen."""
+"""Records of `slurm-share doctor`: the verdict of a check, a file as it was seen, and a fact that cannot be seen."""
 
 from __future__ import annotations
 
