@@ -1,4 +1,4 @@
-"""Makes and removes the cgroups of users' MPS daemons, and ends what is in one as a whole.
+"""Make and remove the cgroups of users' MPS daemons, and end what is in one as a whole.
 
 What a kernel does not offer is left out and said: a daemon without limits is better than none, and a user cannot use
 one that he cannot trace (user_process.py).
@@ -142,7 +142,7 @@ def _make_folder(folder: str, group: DaemonGroup, deadline: Deadline) -> None:
 
 
 def _enable(above: str, folder: str, group: DaemonGroup) -> None:
-    """Allow, in v2, the group's limits in each folder above it. Whoever writes a limit finds out if that failed."""
+    """Allow, in v2, the group's limits in each folder above it. If that fails, writing the limit fails."""
     if not os.access(f"{above}/cgroup.subtree_control", os.W_OK):
         return
     on = _read(f"{above}/cgroup.subtree_control").split()

@@ -1,7 +1,7 @@
-"""The wire to one MPS control daemon: one line there, one answer back, under a lock, within a deadline.
+"""Send commands to one MPS control daemon: one line, one answer, under a lock, within a deadline.
 
-The control program of driver 535, 550 and 555 was run to find out how it behaves (the manners are repeated by the
-stand-in in packaging/demo/simgpu, and tests/contract/test_mps_contract.py holds both to them):
+The control program of driver 535, 550 and 555 was run to find out how it behaves. The simulated one in
+packaging/demo/simgpu behaves in the same way, and a test in tests/contract/ compares the two:
 
 * It serves one front end at a time. Two callers in parallel lose 12 to 17 % of their calls, and about 1 % of all calls
   end with exit code 0 and no answer. So every call of ours holds a lock that lies beside the pipe directory, is
@@ -211,8 +211,9 @@ def missing(place: MpsPlace) -> MpsMissingError:
 def held(path: str, place: MpsPlace, deadline: Deadline, *, theirs: bool = True) -> Iterator[None]:
     """Hold a lock file, made where it is missing. The kernel lets go of it when the holder dies.
 
-    Lock files lie beside the pipe directory, which comes and goes. Whoever removes one holds it (`forget`), and whoever
-    gets a lock looks whether the file is still the one in the folder: so nobody holds a lock that no other can find.
+    Lock files lie beside the pipe directory, which comes and goes. Only the holder of a lock removes its file
+    (`forget`), and a process that gets the lock checks that the file is still in the folder: so nobody holds a lock
+    that others cannot find.
 
     theirs: the daemon's owner may hold it, too. Nobody else may open it, and so keep the others waiting.
 

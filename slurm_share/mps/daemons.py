@@ -1,8 +1,8 @@
-"""Starts, sets and stops MPS control daemons: one per user and GPU, run as the user.
+"""Start, set and stop MPS control daemons: one per user and GPU, run as the user.
 
 Nothing is believed that was only said: a daemon is there when the kernel names it as the holder of its lock, a value is
 set when it reads back, a daemon is gone when that very process is. Exit codes of the control program prove nothing
-(see mps_control.py). Every call has a deadline; starting and stopping one daemon happen under a lock of its own.
+(see control.py). Every call has a deadline; starting and stopping one daemon happen under a lock of its own.
 
 What takes effect when (docs.nvidia.com/deploy/mps, v2 interface):
 
@@ -61,7 +61,7 @@ KILL_S = 0.5
 REMOVE_RATIO = 0.25
 """The part of the time for stopping a daemon that may be used for removing the files in its folder."""
 EMPTY_S = 0.5
-"""No server for so long after start_server: it ended. (The list names a dying one for a moment, too.)"""
+"""If there is no server this long after start_server, it has ended. (The list names a dying one for a moment, too.)"""
 NOFILE = 16384
 """Below, a server cannot make its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
 
@@ -345,9 +345,9 @@ def set_default_priority(place: MpsPlace, priority: int, deadline: Deadline) -> 
     answer = ask(place, command, deadline)
     if control.is_unknown(answer):
         raise MpsRefusedError(place.pipe, f"{command}: this release has no priorities")
-    tokens = ask(place, "get_default_client_priority", deadline).split()
-    if tokens and tokens[-1].isdecimal() and int(tokens[-1]) != priority:
-        raise MpsRefusedError(place.pipe, f"its client priority is {tokens[-1]}, not {priority}")
+    read_back = ask(place, "get_default_client_priority", deadline).split()
+    if read_back and read_back[-1].isdecimal() and int(read_back[-1]) != priority:
+        raise MpsRefusedError(place.pipe, f"its client priority is {read_back[-1]}, not {priority}")
 
 
 def terminate_client(place: MpsPlace, server_pid: int, client_pid: int, deadline: Deadline) -> bool:
@@ -546,7 +546,7 @@ def _found(place: MpsPlace, deadline: Deadline) -> AbstractContextManager[object
 
 
 def _forget_locks(place: MpsPlace) -> None:
-    """Remove the daemon's locks, its own one held. Whoever waits for one of them notices, and makes it anew."""
+    """Remove the daemon's locks, its own one held. A process that waits for one of them notices, and makes it anew."""
     ui_lock = control.ui_lock(place)
     try:
         with control.held(ui_lock, place, Deadline.after(0.5)):

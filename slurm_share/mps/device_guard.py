@@ -1,4 +1,4 @@
-"""Loads a BPF program that decides which devices a cgroup of v2 may open, as Slurm does for a job's.
+"""Load a BPF program that decides which devices a cgroup of v2 may open, as Slurm does for a job's.
 
 With bpf(2) alone: no library and no compiler. The kernel keeps the program as long as the cgroup is there.
 """

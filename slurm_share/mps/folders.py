@@ -1,4 +1,4 @@
-"""The folders of MPS daemons: made by root, handed to a user, taken back from him with whatever he left in them.
+"""Make, check and remove the folders of MPS daemons: root makes them, gives them to a user and takes them back.
 
 The pipe directory is its user's, so everything in it may be a trap: a link instead of a file, a folder that changes
 while it is walked, ten thousand folders in one another. Nothing here follows a link, nothing recurses, and what is

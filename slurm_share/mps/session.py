@@ -1,4 +1,4 @@
-"""The front door to MPS for programs of their own: one object, one control daemon.
+"""MPS for users' own programs: an object that starts, asks, sets and stops one control daemon.
 
     from slurm_share.mps import ControlDaemon
 
@@ -18,10 +18,10 @@ what                                   who gets it                              
                                        tighten what its server gives
 =====================================  =========================================  ====================================
 
-A client that is connected is reached by nothing but `terminate_client`. The daemon starts its server at once, so the
+Only `terminate_client` reaches a client that is connected. The daemon starts its server at once, so the
 defaults that its first clients are to have are given to the constructor.
 
-A program with the environment of a daemon that is dead runs on without MPS and says nothing: look at `health` first.
+A program with the environment of a dead daemon runs without MPS and does not report it: check `health` first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from types import TracebackType
 from ..core.errors import MpsServerError
 from ..core.process import Deadline
 from ..core.records import Owner
-from . import control
-from . import daemons as actuator
-from . import status as reader
+from . import control, daemons, status
 from .records import (
     MpsClient,
     MpsDefaults,
@@ -61,7 +59,7 @@ class ControlDaemon:
         *,
         program: str = PROGRAM,
         owner: Owner | None = None,
-        defaults: MpsDefaults = actuator.NO_DEFAULTS,
+        defaults: MpsDefaults = daemons.NO_DEFAULTS,
         environment: tuple[tuple[str, str], ...] = (),
         options: tuple[str, ...] = (),
         timeout_s: float = 20.0,
@@ -70,7 +68,7 @@ class ControlDaemon:
         node's own disk or memory. `gpu` is a UUID (of a GPU or a MIG instance) or several joined by commas; numbers
         would be counted anew for the clients. `timeout_s` is what each method may take in all.
         """
-        own = actuator.owner(os.getuid(), os.getgid()) if owner is None else owner
+        own = daemons.owner(os.getuid(), os.getgid()) if owner is None else owner
         self.place = MpsPlace(program, os.fspath(folder), gpu, own, environment, options)
         self._defaults = defaults
         self._timeout_s = timeout_s
@@ -88,20 +86,21 @@ class ControlDaemon:
 
     def start(self, *, replace: bool = False) -> MpsStarted:
         """Start it with a server that takes clients, or join it where it runs. See mps.daemons.start."""
-        return actuator.start(self.place, self._deadline(), self._defaults, replace=replace)
+        return daemons.start(self.place, self._deadline(), self._defaults, replace=replace)
 
     def stop(self) -> MpsStopped:
         """End clients' work, servers and daemon, and remove the folder. See mps.daemons.stop."""
-        return actuator.stop(self.place, self._deadline())
+        return daemons.stop(self.place, self._deadline())
 
     def health(self) -> MpsHealth:
         """Return how the daemon is (fine, no server, fault, silent, foreign or dead) and why."""
-        return reader.read_health(self.place, self._deadline())
+        return status.read_health(self.place, self._deadline())
 
     # ---- Clients ----
 
     def client_environment(self, *, percent: float | None = None, memory_mib: int | None = None) -> dict[str, str]:
-        """Variables that make a program a client of this daemon, on its first GPU, with limits of its own.
+        """Return the variables that make a program a client of this daemon, on its first GPU, with limits of its
+        own.
 
         The memory limit counts the program's own context, too, and holds per process; beyond it an allocation fails as
         if the GPU were full. It names device 0 alone: an entry for a GPU that the program does not see would void
@@ -130,14 +129,14 @@ class ControlDaemon:
 
     def client_table(self) -> tuple[MpsClient, ...]:
         """Return the connected programs with GPU and command."""
-        return reader.read_client_table(self.place, self._deadline())
+        return status.read_client_table(self.place, self._deadline())
 
     def terminate_client(self, pid: int) -> bool:
         """End one client's work on the GPU, as has to be done before it is killed. False: it is no client here."""
         deadline = self._deadline()
         for one in control.read_servers(self.place, deadline):
             if pid in control.read_clients(self.place, one.pid, deadline):
-                return actuator.terminate_client(self.place, one.pid, pid, deadline)
+                return daemons.terminate_client(self.place, one.pid, pid, deadline)
         return False
 
     # ---- Values ----
@@ -148,7 +147,7 @@ class ControlDaemon:
 
     def set_default_percent(self, percent: float) -> None:
         """Set the active thread percentage of servers that start later."""
-        actuator.set_default_percent(self.place, percent, self._deadline())
+        daemons.set_default_percent(self.place, percent, self._deadline())
 
     def default_memory_mib(self, device: int = 0) -> int | None:
         """Return the pinned memory, MiB, of a client of the next server; None: no limit."""
@@ -156,11 +155,11 @@ class ControlDaemon:
 
     def set_default_memory_mib(self, mib: int, device: int = 0) -> None:
         """Set the pinned memory, MiB, of a client of servers that start later."""
-        actuator.set_default_memory_mib(self.place, device, mib, self._deadline())
+        daemons.set_default_memory_mib(self.place, device, mib, self._deadline())
 
     def set_default_priority(self, priority: int) -> None:
         """Set the priority of clients that connect later: 0 normal, 1 below normal."""
-        actuator.set_default_priority(self.place, priority, self._deadline())
+        daemons.set_default_priority(self.place, priority, self._deadline())
 
     def percent(self) -> float:
         """Return the active thread percentage of the running server's next clients."""
@@ -170,7 +169,7 @@ class ControlDaemon:
     def set_percent(self, percent: float) -> None:
         """Set the active thread percentage of clients that connect later."""
         deadline = self._deadline()
-        actuator.set_percent(self.place, self._server(deadline), percent, deadline)
+        daemons.set_percent(self.place, self._server(deadline), percent, deadline)
 
     def memory_mib(self, device: int = 0) -> int | None:
         """Return the pinned memory, MiB, of the running server's next clients; None: no limit."""
@@ -180,7 +179,7 @@ class ControlDaemon:
     def set_memory_mib(self, mib: int, device: int = 0) -> None:
         """Set the pinned memory, MiB, of clients that connect later."""
         deadline = self._deadline()
-        actuator.set_memory_mib(self.place, self._server(deadline), device, mib, deadline)
+        daemons.set_memory_mib(self.place, self._server(deadline), device, mib, deadline)
 
     def ask(self, command: str) -> str:
         """Return the answer to any other command of the control program, such as `lspart` or `device_query`, within

@@ -1,7 +1,7 @@
-"""MPS on this node: how a daemon is, who its clients are, what else of MPS runs here. Looks and touches nothing.
+"""MPS on this node: how a daemon is, who its clients are, what else of MPS runs here. Changes nothing.
 
-Asking a daemon costs its one connection for the time of the answer; whoever watches for long reads NVML instead, and
-from here only what the kernel says: `read_daemon` and `read_processes`.
+A daemon has one connection, which a question to it occupies until the answer. What is watched for long is therefore
+read from NVML, and from the kernel: `read_daemon` and `read_processes`.
 
 Where a text below was never seen by us from a real daemon with a server and clients, its source is NVIDIA's manual
 (docs.nvidia.com/deploy/mps, v2 interface), and tests/gpu/ compares.
@@ -9,12 +9,8 @@ Where a text below was never seen by us from a real daemon with a server and cli
 
 from __future__ import annotations
 
-import os
-
 from msgspec.structs import replace
 
-from ..core import cgroup_paths
-from ..core.paths import Paths
 from ..core.patterns import pattern
 from ..core.process import Deadline
 from . import control
@@ -24,8 +20,6 @@ from .processes import read_processes as read_processes
 from .records import MpsClient, MpsHealth, MpsPlace, MpsProcess
 
 _NUMBER = pattern(r"[0-9]{1,10}")
-_LEAF = pattern(r"\.?([0-9A-Za-z]+-[0-9A-Za-z]+)(?:\.[0-9a-z]+)?")
-"""`5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps_folders.py)."""
 
 
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
@@ -50,7 +44,8 @@ def foreign_daemons(processes: tuple[MpsProcess, ...], root: str) -> tuple[MpsPr
 
 
 def read_client_table(place: MpsPlace, deadline: Deadline) -> tuple[MpsClient, ...]:
-    """All clients of the daemon with their GPU and command, as its `ps` shows them. Empty in a release without `ps`."""
+    """Return all clients of the daemon with their GPU and command, as its `ps` shows them. Empty in a release
+    without `ps`."""
     return parse_client_table(control.ask(place, "ps", deadline))
 
 
@@ -63,29 +58,3 @@ def parse_client_table(text: str) -> tuple[MpsClient, ...]:
         for row in rows
         if len(row) >= 4 and _NUMBER.fullmatch(row[0]) and _NUMBER.fullmatch(row[2])
     )
-
-
-def read_group_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
-    """Return (uid, pipe directory) of every daemon of this node that has a cgroup, whether or not the directory is
-    there."""
-    return tuple(
-        (group.uid, str(paths.mps / str(group.uid) / group.name))
-        for group in cgroup_paths.read_groups(str(paths.cgroup))
-    )
-
-
-def read_pipes(paths: Paths) -> tuple[tuple[int, str], ...]:
-    """Return (uid, pipe directory) of every daemon of this node, live or not, of which anything is left: its folder,
-    a lock beside it, or a folder that was only partly removed. Daemons that an earlier release started count, too."""
-    found: set[tuple[int, str]] = set()
-    for folder in (paths.mps, paths.earlier_mps):
-        try:
-            users = [entry for entry in os.scandir(folder) if entry.name.isdecimal()]
-            for user in users:
-                for entry in os.scandir(user.path):
-                    leaf = _LEAF.match(entry.name)
-                    if leaf is not None:
-                        found.add((int(user.name), f"{user.path}/{leaf[1]}"))
-        except (FileNotFoundError, NotADirectoryError):
-            pass  # none, or the user's last one is being removed at this moment
-    return tuple(sorted(found))

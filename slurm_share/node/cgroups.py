@@ -64,7 +64,7 @@ class JobGroup(Struct, frozen=True, kw_only=True):
 
 
 def parse(text: bytes, is_made_by_root: Callable[[CgroupPlace], bool] = lambda place: True) -> CgroupPlace | None:
-    """The job of a process from its /proc/PID/cgroup; None: in none.
+    """Return the job of a process from its /proc/PID/cgroup; None: in none.
 
     Under v1 the controllers may be at different depths of the tree, and the deepest says most. A path that a user may
     have made says nothing, and below a job's own folder nothing can name another job.
@@ -82,8 +82,8 @@ def parse(text: bytes, is_made_by_root: Callable[[CgroupPlace], bool] = lambda p
 def read_place(process: str | Path, root: Path = ROOT) -> CgroupPlace | None:
     """Return the job of a process (its folder in /proc); None: in none.
 
-    Whoever was given a cgroup may call what he makes in it by the names that Slurm gives: such a folder is his, and
-    those of Slurm are root's, up to the mount. A path that cannot be seen from here is believed: who reads may be in a
+    A user who was given a cgroup may give the folders in it Slurm's names. Such a folder is the user's; those of Slurm
+    are root's, up to the mount. A path that cannot be seen from here is believed: who reads may be in a
     container, and the folder of a process that lives cannot be removed.
     """
     return parse(slurp(f"{process}/cgroup"), lambda place: _is_roots(_mount(root, place.tree), place.folder))
@@ -147,7 +147,8 @@ def read_stepd(process: Path) -> tuple[int, str | None] | None:
 
 
 def read_job_of_sluid(place: CgroupPlace, proc: Path, root: Path = ROOT) -> int | None:
-    """The number of the job whose cgroup has a SLUID, by the slurmstepd of one of its steps; None: it has none now."""
+    """Return the number of the job whose cgroup has a SLUID, by the slurmstepd of one of its steps; None: it has
+    none now."""
     return _read_number(_mount(root, "") + place.folder, proc)
 
 

@@ -47,13 +47,13 @@ def _children(proc: Path) -> list[int]:
 
 
 def read_session(leader: int, proc: Path = Path("/proc")) -> tuple[ProcessIdentity, ...]:
-    """The living processes of a session."""
+    """Return the living processes of a session."""
     found = (identify(pid, str(proc)) for pid, stat in _stats(proc) if int(stat[3]) == leader)
     return tuple(known for known in found if known is not None)
 
 
 def read_session_of(pid: int) -> int:
-    """The session of a process, which is the pid of its leader; 0 where it is gone."""
+    """Return the session of a process, which is the pid of its leader; 0 where it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[3])
@@ -62,7 +62,7 @@ def read_session_of(pid: int) -> int:
 
 
 def read_leaders(proc: Path = Path("/proc")) -> tuple[Leader, ...]:
-    """Our children that lead sessions."""
+    """Return our children that lead sessions."""
     me, found = os.getpid(), []
     for pid, stat in _stats(proc):
         if int(stat[1]) == me and int(stat[3]) == pid:

@@ -147,7 +147,7 @@ class Windowed(Struct, frozen=True):
     """Where `unknown` has the reason for which there is no figure."""
 
     def now(self, gpu: GpuLoad) -> float | None:
-        """The figure now."""
+        """Return the figure as it is now."""
         value: float | None = getattr(gpu.activity if self.of_activity else gpu, self.figure)
         return value
 

@@ -1,4 +1,4 @@
-"""The memory of this process's cgroup: how much there is, and whether the kernel has killed for want of it."""
+"""Read the memory of this process's cgroup: its limit, what is used, and how many processes the kernel has killed."""
 
 from __future__ import annotations
 

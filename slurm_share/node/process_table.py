@@ -47,10 +47,10 @@ class ProcessTable:
         """Since it was made."""
 
     def read(self, uids: Collection[int] | None = None) -> dict[int, Row]:
-        """The processes that are there now, by pid; without those that are gone before they can be read.
+        """Return the processes that are there now, by pid; without those that are gone before they can be read.
 
         uids: only processes with the effective uid of one of these users, of root or of a system user are wanted, and
-        slurmstepd whoever it acts as; None: everybody's. Others may be in the answer, too.
+        slurmstepd as whatever user it acts; None: everybody's. Others may be in the answer, too.
         """
         known, found, now = self._rows, {}, time.clock_gettime(time.CLOCK_BOOTTIME)
         others: dict[int, int] = {}
@@ -119,13 +119,13 @@ def keep() -> None:
 
 
 def read(proc: str = "/proc", uids: Collection[int] | None = None) -> dict[int, Row]:
-    """The processes that are there now, by pid; `uids` as for ProcessTable.read."""
+    """Return the processes that are there now, by pid; `uids` as for ProcessTable.read."""
     return (ProcessTable(proc) if _kept is None or proc != "/proc" else _kept).read(uids)
 
 
 def read_children(parents: Collection[int], proc: str = "/proc") -> dict[int, list[int]]:
-    """The children of each of these processes, without those that have none: from the kernel's own list where it has
-    one (CONFIG_PROC_CHILDREN), else by a look at every process."""
+    """Return the children of each of these processes, without those that have none: from the kernel's own list where
+    it has one (CONFIG_PROC_CHILDREN), else by a look at every process."""
     found: dict[int, list[int]] = {}
     if os.access(f"{proc}/thread-self/children", os.R_OK):
         for parent in parents:

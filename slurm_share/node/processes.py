@@ -1,4 +1,4 @@
-"""Processes, as the kernel lists them, and the jobs they belong to."""
+"""Read processes as the kernel lists them, and the jobs and users they belong to."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def read_begun_environ(proc: Path = PROC) -> Mapping[str, str]:
     """Return the environment that this process began with: Python puts LC_CTYPE into its own where the locale is C.
     Its own where that cannot be read."""
     text = os.fsdecode(_read(proc / "self" / "environ"))
-    found = dict(token.split("=", 1) for token in text.split("\0") if "=" in token)
+    found = dict(variable.split("=", 1) for variable in text.split("\0") if "=" in variable)
     return found or os.environ
 
 
 def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
-    """Jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd: [4711.batch]`),
-    and its children are the job's tasks, under the user's own uid.
+    """Return the jobs that have a step on this node: slurmstepd writes job and step into its title (`slurmstepd:
+    [4711.batch]`), and its children are the job's tasks, under the user's own uid.
 
     A job between two steps has none and is not listed; so this proves life, never death. Nor is every slurmstepd a
     proof: one that has ended its task stays until slurmctld has heard of it (see `LiveJob.without_task_s`).
@@ -82,20 +82,20 @@ def read_live_jobs(proc: Path = PROC) -> tuple[LiveJob, ...]:
 
 
 def _uptime_s(proc: Path) -> float:
-    """Seconds since the kernel's start; 0 where it does not say."""
-    token = _read(proc / "uptime").partition(b" ")[0]
-    return float(token) if token.replace(b".", b"", 1).isdigit() else 0.0
+    """Return seconds since the kernel's start; 0 where it does not say."""
+    seconds = _read(proc / "uptime").partition(b" ")[0]
+    return float(seconds) if seconds.replace(b".", b"", 1).isdigit() else 0.0
 
 
 def read_runs_in_job(proc: Path = PROC, pid: int | None = None) -> bool:
-    """Whether this process, or another one, was started inside a job's own step: PrologFlags=RunInJob (Slurm 24.05 and
-    later)."""
+    """Return whether this process, or another one, was started inside a job's own step: PrologFlags=RunInJob (Slurm
+    24.05 and later)."""
     above = _ancestors(os.getpid() if pid is None else pid, proc)
     return any(_job_of_stepd(proc / str(one)) is not None for one in above)
 
 
 def read_processes(pids: Iterable[int], proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """The processes of those numbers that are still there."""
+    """Return the processes of those numbers that are still there."""
     return tuple(found for found in (read_process(pid, proc) for pid in pids) if found is not None)
 
 
@@ -111,7 +111,7 @@ def read_processes_of(uid: int, proc: Path = PROC) -> tuple[NodeProcess, ...]:
 
 
 def read_ancestors(processes: Iterable[NodeProcess], proc: Path = PROC) -> tuple[NodeProcess, ...]:
-    """The processes above those, nearest first, each once; pid 1 is nobody's ancestor here."""
+    """Return the processes above those, nearest first, each once; pid 1 is nobody's ancestor here."""
     pids = dict.fromkeys(pid for one in processes for pid in _ancestors(one.identity.pid, proc))
     return read_processes(pids, proc)
 
@@ -144,7 +144,7 @@ def _job_of_cgroup(pid: int, proc: Path) -> int | None:
 
 
 def _job_of_stepd(process: Path) -> int | None:
-    """The job in the title of a slurmstepd of root's."""
+    """Return the job in the title of a slurmstepd of root's."""
     found = cgroups.read_stepd(process)
     return None if found is None else found[0]
 

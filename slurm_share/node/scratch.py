@@ -119,8 +119,8 @@ def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline:
 
 
 def _mounts_in(folder: str) -> frozenset[str]:
-    """The entries of `folder` at or below which something is mounted: rm(1) sees no border where that is a part of the
-    same file system."""
+    """Return the entries of `folder` at or below which something is mounted: rm(1) sees no border where that is a
+    part of the same file system."""
     found = set()
     with open("/proc/self/mountinfo", "rb") as lines:
         for line in lines:

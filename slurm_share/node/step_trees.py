@@ -1,5 +1,5 @@
-"""The steps of this node as trees of processes below their slurmstepd: whose a process is, and what a job uses, where
-Slurm keeps it in no cgroup or the cgroup does not count it."""
+"""Read the steps of this node as trees of processes below their slurmstepd: the job of a process, and what a job uses,
+where Slurm keeps it in no cgroup or the cgroup does not count it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends leftover processes: asks, waits a moment, then insists. Never one whose identity is not the one decided on."""
+"""End leftover processes: SIGTERM, a moment later SIGKILL. Each signal goes to that very process or to none."""
 
 from __future__ import annotations
 

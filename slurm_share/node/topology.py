@@ -37,7 +37,7 @@ def read_machine(allowed: Collection[int] | None = None, sysfs: Path = Path("/sy
 
     CPUs of `allowed` of which the kernel shows no topology are cores of their own.
     """
-    from .records import Core  # the Prolog, which reads cores and no machine, need not load the nouns of triples mode
+    from .records import Core  # a Prolog reads the cores alone, and need not load the records
 
     numa_of = _read_numa_nodes(sysfs)
     found = []
@@ -62,7 +62,7 @@ def _read_numa_nodes(sysfs: Path) -> dict[int, int]:
 
 
 def read_pci_numa(bus_id: str, sysfs: Path = Path("/sys")) -> int | None:
-    """The NUMA node that a PCI device is at; None where the kernel does not say (-1) or has no such device.
+    """Return the NUMA node of a PCI device; None where the kernel does not say (-1) or has no such device.
 
     `bus_id` as NVML writes it, with a domain of eight digits and in capitals (00000000:3B:00.0), or as the kernel does.
     """
@@ -75,7 +75,7 @@ def read_pci_numa(bus_id: str, sysfs: Path = Path("/sys")) -> int | None:
 
 
 def read_cpu_list(file: Path) -> list[int]:
-    """The CPUs of a kernel list file such as `0-3,8`; none where the file is missing."""
+    """Return the CPUs of a kernel list file such as `0-3,8`; none where the file is missing."""
     try:
         text = file.read_text(encoding="ascii").strip()
     except OSError:

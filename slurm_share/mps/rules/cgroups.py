@@ -38,18 +38,19 @@ def swap_values(group: DaemonGroup, controller: str) -> tuple[tuple[str, str], .
 
 
 def needed_controllers(group: DaemonGroup) -> tuple[str, ...]:
-    """The controllers of v2 that the limits need."""
+    """Return the controllers of v2 that the limits need."""
     return (*(("memory",) if group.memory_mib is not None else ()), *(("pids",) if group.processes is not None else ()))
 
 
 def denied_minors(own: int | None) -> tuple[int, ...]:
-    """The GPUs that a daemon may not open: all but its own, those that come later included; none where its own is not
-    known."""
+    """Return the GPUs that a daemon may not open: all but its own, those that come later included; none where its
+    own is not known."""
     return () if own is None else tuple(minor for minor in range(GPU_MINORS) if minor != own)
 
 
 def device_program(own: int) -> bytes:
-    """A BPF program of type CGROUP_DEVICE, in the byte order of this machine: no GPU but `own`, any other device.
+    """Return a BPF program of type CGROUP_DEVICE, in the byte order of this machine: no GPU but `own`, any other
+    device.
 
     Its argument is struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }, the kind of the device in the
     lower half of access_type; it answers 1 to allow, 0 to deny (linux/bpf.h).

@@ -18,7 +18,9 @@ from .driver import read_gpu_readings as read_gpu_readings
 
 
 def read_bus_ids(gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
-    """The PCI address of each of those GPUs, of a MIG instance its parent's (`nvidia-smi --query-gpu=pci.bus_id`).
+    """Return the PCI address of each of those GPUs (`nvidia-smi --query-gpu=pci.bus_id`); that of a MIG instance is
+    its parent's. None where the driver does not say, and for a simulated GPU, whose address is a real device's or
+    nobody's.
 
     None where the driver does not say, and for a simulated GPU, whose address is a real device's or nobody's. Raises
     DriverError as `read_driver` does.
@@ -94,7 +96,7 @@ def _instance(parent: Gpu, handle: Any) -> Gpu:
 
 
 def reading_of(gpu: Gpu, handle: Any) -> GpuReading:
-    """The GPU's load at this moment. NVML's errors come as they are."""
+    """Return the GPU's load at this moment. NVML's errors come as they are."""
     rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
     return GpuReading(
         gpu=gpu,
@@ -154,9 +156,9 @@ def text_of(value: str | bytes) -> str:
 
 
 def uuid_of(value: str | bytes) -> str:
-    """A GPU's or an instance's UUID: it becomes a word of a plan, and without its slashes the name of a folder
-    (`Paths.mps_pipe` takes them out; nobody else makes a path of it). Raises DriverError for a text that NVML does not
-    write (nvml.h, nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470)."""
+    """Return a GPU's or an instance's UUID: it becomes a word of a plan, and without its slashes the name of a
+    folder (`Paths.mps_pipe` takes them out; nobody else makes a path of it). Raises DriverError for a text that NVML
+    does not write (nvml.h, nvmlDeviceGetUUID; MIG-GPU-UUID/G/C before driver 470)."""
     text = text_of(value)
     if not is_uuid(text):
         raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")

@@ -1,4 +1,4 @@
-"""Sets what only root may set on a GPU: its compute mode."""
+"""Read and set the compute mode of a GPU; only root may set it."""
 
 from __future__ import annotations
 

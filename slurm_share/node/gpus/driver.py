@@ -156,8 +156,8 @@ class _Session:
         return buffer.value.decode("utf-8", "replace")
 
     def uuid(self, handle: Any) -> str:
-        """The UUID of a GPU or an instance, which becomes a word of a plan and, without its slashes, the name of a
-        folder. Raises DriverError for a text that NVML does not write (nvml.h, nvmlDeviceGetUUID)."""
+        """Return the UUID of a GPU or an instance, which becomes a word of a plan and, without its slashes, the name
+        of a folder. Raises DriverError for a text that NVML does not write (nvml.h, nvmlDeviceGetUUID)."""
         text = self.text("nvmlDeviceGetUUID", handle)
         if not is_uuid(text):
             raise DriverError("nvmlDeviceGetUUID", f"a UUID that is none: {shown(text)}")
@@ -176,7 +176,7 @@ class _Session:
         )
 
     def units(self) -> Iterator[tuple[Gpu, Any]]:
-        """Every GPU, its MIG instances after it, each with the driver's handle of it."""
+        """Yield every GPU, its MIG instances after it, each with the driver's handle of it."""
         version = self.version()
         count = ctypes.c_uint()
         self.ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -215,7 +215,7 @@ class _Session:
         )
 
     def reading(self, gpu: Gpu, handle: Any) -> GpuReading:
-        """A GPU's load at this moment."""
+        """Return a GPU's load at this moment."""
         used = self.memory_mib(handle, "used")
         rates = _Utilization()
         is_told = self.can("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates))
@@ -223,7 +223,7 @@ class _Session:
         return GpuReading(gpu, used, int(rates.gpu) if is_told else None, processes)
 
     def _listed(self, call: str, handle: Any) -> list[GpuProcess]:
-        """One of NVML's lists of processes; empty where this GPU or driver does not have it."""
+        """Return the processes in one of NVML's lists; empty where this GPU or driver does not have it."""
         count = ctypes.c_uint(0)
         code = self.code_of(call, handle, ctypes.byref(count), None)
         if code != _INSUFFICIENT_SIZE:

@@ -61,7 +61,8 @@ class GpmReader:
             raise
 
     def read(self, gpm: Gpm, handle: Any, gpu_instance: int | None, unknown: dict[str, str]) -> Activity | None:
-        """The means since the sample before, or None and the reason; `gpu_instance`: of a MIG instance its slice."""
+        """Return the means since the sample before, or None and the reason; `gpu_instance`: of a MIG instance its
+        slice."""
         now = self._clock()
         if gpm.taken is not None and now - gpm.taken < GPM_PAUSE_S:
             unknown.update(gpm.unknown)
