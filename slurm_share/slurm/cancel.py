@@ -1,4 +1,4 @@
-"""Ends jobs."""
+"""Cancel jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cancel(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _cancel(ids: Sequence[str]) -> str:
-    """What scancel says against it; empty: nothing."""
+    """Cancel the jobs; return what scancel says against it, empty if nothing."""
     # Not what the caller has set for scancel itself: SCANCEL_INTERACTIVE would ask, SCANCEL_STATE leave some alive.
     env = {name: value for name, value in os.environ.items() if not name.startswith("SCANCEL_")}
     done = finish(["scancel", "--", *ids], timeout_s=TIMEOUT_S, env=env)

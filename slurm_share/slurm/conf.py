@@ -34,9 +34,11 @@ where a Slurm looks that was built into /usr/local or /opt/slurm, and where Brig
 def slurm_conf_path(
     given: Path | None = None, environ: Mapping[str, str] | None = None, root: Path = Path("/")
 ) -> Path:
-    """Where slurm.conf is, or would be: what the caller says, what SLURM_CONF says, etc in the folder that
-    SLURM_SHARE_SLURM names (slurm_home.py), the first usual place that has one.
-    `root`: of the file system to read; the answer is a path below it as a process there has it."""
+    """Return where slurm.conf is, or would be. `root`: of the file system to read; the path does not include it.
+
+    The first of: what the caller says, what SLURM_CONF says, etc in the folder that SLURM_SHARE_SLURM names
+    (slurm_home.py), the first usual place that has one.
+    """
     if given is not None:
         return given
     if conf := (os.environ if environ is None else environ).get("SLURM_CONF"):
@@ -62,9 +64,10 @@ def included_path(conf: Path, name: str) -> Path:
 
 
 def read_conf(file: Path, instead: Mapping[str, str] | None = None) -> ConfText:
-    """A file and everything it includes, in Slurm's order. For all of Slurm's files; a gres.conf has lines of its own
-    for nodes, a plugstack.conf has no pairs and may include a pattern (`include plugstack.conf.d/*.conf`).
+    """Read a file and everything it includes, in Slurm's order.
 
+    For all of Slurm's files; a gres.conf has lines of its own for nodes, a plugstack.conf has no pairs and may include
+    a pattern (`include plugstack.conf.d/*.conf`).
     `instead`: texts, by `str(path)`, that files are to be read as if they held. Raises ConfigError where a file is not
     to be read; an included one that is not there is in `missing`.
     """
@@ -99,7 +102,8 @@ def _read(file: Path, lines: list[ConfLine], missing: list[Path], depth: int, in
 
 
 def read_text(file: Path) -> str:
-    """A configuration file's text; bytes that are not UTF-8 come back unchanged when written (surrogateescape).
+    """Return a configuration file's text; bytes that are not UTF-8 come back unchanged when written
+    (surrogateescape).
 
     Raises ConfigError where it cannot be read.
     """

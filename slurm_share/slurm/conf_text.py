@@ -41,7 +41,7 @@ class ConfLine(Struct, frozen=True):
         return bool(self.pairs) and self.pairs[0][0].lower() in _BLOCKS
 
     def get(self, key: str) -> str | None:
-        """The value of a key on this line, the last one; None: it is not there."""
+        """Return the last value of a key on this line; None: the key is not there."""
         return next((value for name, value in reversed(self.pairs) if name.lower() == key.lower()), None)
 
 
@@ -54,20 +54,20 @@ class ConfText(Struct, frozen=True):
     """Included by name, and not there: Slurm would not start."""
 
     def values(self, key: str) -> tuple[str, ...]:
-        """Every value of a key, whatever its case. Of `NodeName` and its like: that of each line; what follows on
-        such a line is of that node, and found with `line.get`."""
+        """Return every value of a key, whatever its case. For `NodeName` and its like it is that of each line; what
+        follows on such a line is of that node, and found with `line.get`."""
         return tuple(value for _, value in self._found(key))
 
     def value(self, key: str) -> str | None:
-        """The last value of a key, which is the one that counts; None: nobody wrote it."""
+        """Return the last value of a key, which is the one that counts; None: nobody wrote it."""
         return next((value for _, value in reversed(list(self._found(key)))), None)
 
     def lines_of(self, key: str) -> tuple[ConfLine, ...]:
-        """The lines that have this key, each once."""
+        """Return the lines that have this key, each once."""
         return tuple(dict.fromkeys(line for line, _ in self._found(key)))
 
     def listed(self, key: str) -> tuple[str, ...]:
-        """The value that counts, as a list at its commas."""
+        """Return the value that counts, as a list at its commas."""
         return tuple(value.strip() for value in (self.value(key) or "").split(",") if value.strip())
 
     @property
@@ -99,7 +99,7 @@ class Edit(Struct, frozen=True):
 
 
 def parse(text: str, file: Path) -> tuple[ConfLine, ...]:
-    """The lines of one file's text; includes are left as lines."""
+    """Return the lines of one file's text; includes are left as lines."""
     lines: list[ConfLine] = []
     parts: list[str] = []
     first = 1
@@ -128,7 +128,8 @@ def _add(lines: list[ConfLine], parts: list[str], file: Path, first: int, last: 
 
 
 def _without_comment(line: str) -> str:
-    """A comment begins at a # with an even number of backslashes before it, in quotes as well (_strip_comments)."""
+    """Return the line without its comment, which begins at a # with an even number of backslashes before it, in
+    quotes as well (_strip_comments)."""
     if "#" not in line:
         return line
     backslashes = 0

@@ -13,12 +13,13 @@ _CPUS = re.compile(r"(?:^|,)cpu=([0-9]+)(?=,|$)")
 
 
 def sacctmgr_argv(user: str) -> list[str]:
-    """The question for a user's associations."""
+    """Return the command that lists a user's associations."""
     return ["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=partition,grptres,maxtres"]
 
 
 def parse_cpu_limit(text: str, partition: str | None) -> int | None:
-    """The CPUs of the association that allows the most, of those that hold in `partition`; None: no limit is set."""
+    """Return the CPUs of the association that allows the most, of those that hold in `partition`; None: no limit is
+    set."""
     limits: list[int] = []
     for line in text.splitlines():
         where, _, tres = line.partition("|")
@@ -31,7 +32,7 @@ def parse_cpu_limit(text: str, partition: str | None) -> int | None:
 
 
 def read_cpu_limit(partition: str | None) -> int | None:
-    """The caller's own; None as well where there is no accounting, or it does not answer."""
+    """Return the caller's own limit; None as well where there is no accounting, or it does not answer."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
         return parse_cpu_limit(run(sacctmgr_argv(user), timeout_s=10), partition)

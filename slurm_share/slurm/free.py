@@ -1,4 +1,4 @@
-"""Reads what of the cluster nobody uses."""
+"""Read which nodes, cores and GPUs of the cluster are free."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_free(partitions: Sequence[str] | None = None) -> tuple[ClusterName, tup
 
 
 def _in_partitions(kinds: Sequence[FreeKind], wanted: Sequence[str]) -> tuple[FreeKind, ...]:
-    """Those of some partitions. Raises UsageError for one that is not there."""
+    """Return the nodes of some partitions. Raises UsageError for a partition that does not exist."""
     there = list(dict.fromkeys(kind.partition for kind in kinds))
     for name in wanted:
         if name not in there:

@@ -1,8 +1,8 @@
-"""A hook's environment, read as a letter from a stranger.
+"""Read a hook's environment, as untrusted input.
 
 SLURM_* and the GPU variables are slurmd's own: it sets them after, and so over, anything that came along with the job
-(Slurm 22.05 to 26.05, src/slurmd/common/ prep and run_script code). SPANK_* were written on the user's side of the
-wire. All are bounded and matched against the form they must have; nothing of them ever reaches a shell.
+(Slurm 22.05 to 26.05, src/slurmd/common/ prep and run_script code). SPANK_* come from the user. The length and the form
+of each value are checked; none of them ever reaches a shell.
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ def _share(
 
 
 def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
-    """26.05 says SLURM_JOB_EXCLUSIVE=NODE|USER. Before that SLURM_JOB_OVERSUBSCRIBE says USER; its NO is also said of
-    jobs that merely do not share cores, so it proves nothing."""
+    """Return whether the job has its nodes, or its user has them, alone; None: neither, or not known.
+
+    26.05 sets SLURM_JOB_EXCLUSIVE=NODE|USER. Before that SLURM_JOB_OVERSUBSCRIBE is USER; its NO is also set for jobs
+    that merely do not share cores, so it proves nothing.
+    """
     value = environ.get("SLURM_JOB_EXCLUSIVE", environ.get("SLURM_JOB_OVERSUBSCRIBE"))
     if value == "USER":
         return "user"
@@ -77,7 +80,8 @@ def _exclusive(environ: Mapping[str, str]) -> Literal["node", "user"] | None:
 
 
 def _granted(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The job's GPUs: indices, or UUIDs since Slurm 25.11; both are in CUDA_VISIBLE_DEVICES, node-level in a hook."""
+    """Return the job's GPUs: indices, or UUIDs since Slurm 25.11; both are in CUDA_VISIBLE_DEVICES, node-level in a
+    hook."""
     variable = "CUDA_VISIBLE_DEVICES" if "CUDA_VISIBLE_DEVICES" in environ else "SLURM_JOB_GPUS"
     text = environ.get(variable, "")
     if text in _NO_GPUS:
@@ -96,7 +100,7 @@ def _number(environ: Mapping[str, str], variable: str) -> int:
 
 
 def _optional_number(environ: Mapping[str, str], variable: str) -> int | None:
-    """A number that slurmd leaves out where it has no credential at hand, or where nobody gave it to the job."""
+    """Return a number that slurmd leaves out where it has no credential at hand, or where nobody gave it to the job."""
     return _number(environ, variable) if variable in environ else None
 
 
@@ -121,6 +125,6 @@ def _matching(environ: Mapping[str, str], variable: str, is_valid: Callable[[str
 
 
 def _optional(environ: Mapping[str, str], variable: str) -> str | None:
-    """A variable that slurmd leaves out when it has no credential at hand, and that only people read."""
+    """Return a variable that slurmd leaves out when it has no credential at hand, and that only people read."""
     value = environ.get(variable)
     return value if value is not None and _is_value(value) else None

@@ -1,4 +1,4 @@
-"""Slurm's own view of its jobs, through its commands. Never used by Prolog or Epilog, which must not call Slurm."""
+"""Read jobs, and the kinds of nodes, through Slurm's commands. Not for Prolog and Epilog, which must not call Slurm."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ON_A_NODE = ("RUNNING", "COMPLETING")
 
 
 def squeue_argv(node: str) -> list[str]:
-    """The question for the caller's own jobs on one node."""
+    """Return the command that lists the caller's own jobs on one node."""
     return ["squeue", "--me", f"--nodelist={node}", f"--states={','.join(ON_A_NODE)}", f"--json={DATA_PARSER}"]
 
 
@@ -76,8 +76,8 @@ def parse_job_ids(text: str) -> tuple[int, ...]:
 
 
 def read_my_job_ids(node: str) -> tuple[int, ...]:
-    """The caller's running jobs on `node`. Through pyslurm where that is wanted and works. Raises CommandError when
-    squeue does not answer."""
+    """Return the caller's running jobs on `node`. Through pyslurm where that is wanted and works. Raises
+    CommandError when squeue does not answer."""
     answer = pyslurm_jobs.read_where_wanted(os.environ)
     if answer is not None:
         return pyslurm_jobs.job_ids(answer, os.getuid(), node, ON_A_NODE)
@@ -161,17 +161,17 @@ _GPUS = re.compile(r"(?:^|,)gpu:(?:([^:,()]+):)?([0-9]+)(?=[,(]|$)")
 
 
 def sinfo_argv() -> list[str]:
-    """The question for all nodes; equal ones come as one entry."""
+    """Return the command that lists all nodes; equal ones come as one entry."""
     return ["sinfo", f"--json={DATA_PARSER}"]
 
 
 def partitions_argv() -> list[str]:
-    """The question for the partitions; sinfo's JSON does not say which one is the default."""
+    """Return the command that lists the partitions; sinfo's JSON does not say which one is the default."""
     return ["scontrol", "--oneliner", "show", "partition"]
 
 
 def parse_default_partition(text: str) -> str | None:
-    """The partition of jobs that name none, in scontrol's text; None: there is no such."""
+    """Return the partition of jobs that name none, from scontrol's text; None: there is no such."""
     for line in text.splitlines():
         values = line.split()
         if "Default=YES" in values and values[0].startswith("PartitionName="):
@@ -180,7 +180,7 @@ def parse_default_partition(text: str) -> str | None:
 
 
 def parse_node_kinds(text: str, default: str | None = None) -> tuple[NodeKind, ...]:
-    """The kinds of nodes in sinfo's JSON. Raises CommandError for an answer that is not sinfo's."""
+    """Return the kinds of nodes in sinfo's JSON. Raises CommandError for an answer that is not sinfo's."""
     try:
         kinds = msgspec.json.decode(text, type=_Kinds).sinfo
     except msgspec.DecodeError as error:
@@ -218,7 +218,7 @@ def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
 
 
 def count_gpus_in_parts(gres_used: str) -> int:
-    """GPUs with some shards taken, in what is used of a node: shard:a100:4(4/8,0/8,-/8) says it of each GPU; a whole
+    """Return how many GPUs of a node have some shards taken. shard:a100:4(4/8,0/8,-/8) says it of each GPU; a whole
     one that is taken has a dash, or a 0 (24.11)."""
     return sum(
         part.partition("/")[0].isdecimal() and int(part.partition("/")[0]) > 0
@@ -228,7 +228,8 @@ def count_gpus_in_parts(gres_used: str) -> int:
 
 
 def read_node_kinds() -> tuple[NodeKind, ...]:
-    """What the cluster has, partition by partition. Raises CommandError where Slurm does not answer."""
+    """Return the kinds of nodes of the cluster, partition by partition. Raises CommandError where Slurm does not
+    answer."""
     default = parse_default_partition(_ask(partitions_argv(), 20))
     return parse_node_kinds(_ask(sinfo_argv(), 20), default)
 
@@ -294,15 +295,15 @@ _NO_SUCH_JOB = "Invalid job id"
 
 
 def queue_argv(*, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = ()) -> list[str]:
-    """The question for the jobs that wait, run or end: those of `users` (names or numbers), those of these numbers, or
-    all that Slurm shows the caller. `states`: only jobs in one of them."""
+    """Return the command that lists the jobs that wait, run or end: those of `users` (names or numbers), those of
+    these numbers, or all that Slurm shows the caller. `states`: only jobs in one of them."""
     which = [f"--user={','.join(users)}"] if users else []
     which += [f"--states={','.join(states)}"] if states else []
     return ["squeue", *which, *([f"--jobs={','.join(map(str, jobs))}"] if jobs else []), f"--json={DATA_PARSER}"]
 
 
 def places_argv(states: Sequence[str]) -> list[str]:
-    """The question for where jobs in these states are."""
+    """Return the command that lists where jobs in these states are."""
     return ["squeue", "--noheader", f"--states={','.join(states)}", "--format=%N"]
 
 
@@ -318,13 +319,14 @@ def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozense
 
 
 def waiting_argv(users: Sequence[str] = ()) -> list[str]:
-    """The question for the numbers of jobs that wait, highest priority first; an array's waiting elements are one."""
+    """Return the command that lists the numbers of jobs that wait, highest priority first; an array's waiting
+    elements are one."""
     which = [f"--user={','.join(users)}"] if users else []
     return ["squeue", "--noheader", *which, "--states=PENDING", "--sort=-p,i", "--format=%A"]
 
 
 def parse_waiting(text: str) -> tuple[int, ...]:
-    """The numbers in squeue's text. Raises CommandError for an answer that is not squeue's."""
+    """Return the job numbers in squeue's text. Raises CommandError for an answer that is not squeue's."""
     try:
         return tuple(dict.fromkeys(int(line) for line in text.split()))
     except ValueError as error:
@@ -332,18 +334,18 @@ def parse_waiting(text: str) -> tuple[int, ...]:
 
 
 def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[int, ...]:
-    """Numbers of the jobs of `users`, or of everybody, that wait, highest priority first. Of ten thousand jobs it takes
-    as long as `read_queue` does of a hundred. Raises CommandError where squeue does not answer."""
+    """Return the numbers of the jobs of `users`, or of everybody, that wait, highest priority first. For ten
+    thousand jobs it takes as long as `read_queue` for a hundred. Raises CommandError where squeue does not answer."""
     return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
 def ping_argv() -> list[str]:
-    """The smallest question that is answered with the cluster's name."""
+    """Return the smallest command that is answered with the cluster's name."""
     return ["scontrol", f"--json={DATA_PARSER}", "ping"]
 
 
 def parse_cluster(text: str) -> ClusterName:
-    """Which Slurm wrote this JSON. Raises CommandError for another program's."""
+    """Return which Slurm wrote this JSON. Raises CommandError for another program's."""
     try:
         version = msgspec.json.decode(text, type=_AnyAnswer).meta.slurm
     except msgspec.DecodeError as error:
@@ -352,7 +354,7 @@ def parse_cluster(text: str) -> ClusterName:
 
 
 def parse_queue(text: str) -> tuple[ClusterName, tuple[QueuedJob, ...]]:
-    """The jobs in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
+    """Return the jobs in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
     try:
         answer = msgspec.json.decode(text, type=_Queue)
     except msgspec.DecodeError as error:
@@ -425,7 +427,7 @@ def _known(number: _Number) -> int | None:
 
 
 def _granted_gpus(job: _Queued) -> int:
-    """One entry of `gres_detail` for every node."""
+    """Return the job's GPUs: `gres_detail` has one entry for every node."""
     return sum(count for node in job.gres_detail for _, count in parse_gpus(node))
 
 
@@ -444,8 +446,9 @@ _THEIRS = ("SQUEUE_", "SINFO_", "SCONTROL_", "SLURM_JSON", "SLURM_YAML", "SLURM_
 
 
 def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment without what he set for squeue, sinfo and scontrol themselves: SQUEUE_STATES would hide
-    jobs that are there, SINFO_PARTITION nodes. And lists of array elements are not cut off (SLURM_BITSTR_LEN)."""
+    """Return the caller's environment without what he set for squeue, sinfo and scontrol themselves: SQUEUE_STATES
+    would hide jobs that are there, SINFO_PARTITION nodes. And lists of array elements are not cut off
+    (SLURM_BITSTR_LEN)."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_THEIRS)}
     return {**kept, "SLURM_BITSTR_LEN": "0"}
 
@@ -453,7 +456,7 @@ def queue_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def read_queue(
     *, users: Sequence[str] = (), jobs: Sequence[int] = (), states: Sequence[str] = (), timeout_s: float = LONG_S
 ) -> tuple[ClusterName | None, tuple[QueuedJob, ...]]:
-    """Which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
+    """Return which Slurm answered, and the jobs of its queue as `queue_argv` chooses them.
 
     (None, ()) where `jobs` names one that Slurm does not know. Raises CommandError where squeue does not answer.
     """
@@ -467,12 +470,12 @@ def read_queue(
 
 
 def read_cluster() -> ClusterName:
-    """Which Slurm answers. Raises CommandError where none does."""
+    """Return which Slurm answers. Raises CommandError where none does."""
     return parse_cluster(_ask(ping_argv(), 20))
 
 
 def read_has_share_option() -> bool:
-    """Whether sbatch here knows --share-gpu: the site has the plugin. False as well where there is no sbatch."""
+    """Return whether sbatch here knows --share-gpu: the site has the plugin. False as well where there is no sbatch."""
     try:
         return f"--{OPTION}" in run(["sbatch", "--help"], timeout_s=20)
     except CommandError:

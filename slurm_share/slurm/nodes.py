@@ -38,12 +38,12 @@ _SILENT = {"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN",
 
 
 def nodes_argv(nodes: str = "") -> list[str]:
-    """The question for some nodes, folded as Slurm writes them, or for all."""
+    """Return the command that describes some nodes, folded as Slurm writes them, or all."""
     return ["scontrol", "--oneliner", "--detail", "show", "nodes", *([nodes] if nodes else [])]
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """The nodes in scontrol's text. Raises CommandError for an answer that is not scontrol's."""
+    """Return the nodes in scontrol's text. Raises CommandError for an answer that is not scontrol's."""
     return tuple(node for node, _, _ in parse_described(text))
 
 
@@ -67,7 +67,7 @@ def _is_none(text: str) -> bool:
 
 
 def _slurm_node(record: str) -> SlurmNode | None:
-    """None for what is no record: a line of a comment can begin like one."""
+    """Return the node of a record; None if it is none: a line of a comment can begin like a record."""
     head, *free_text = _FREE_TEXT.split(record, maxsplit=1)
     fields = dict(_FIELD.findall(head))
     try:
@@ -102,7 +102,7 @@ def _reason(text: str) -> str:
 
 @lru_cache
 def _states(text: str) -> tuple[tuple[str, ...], bool]:
-    """(Slurm's words, whether slurmd is heard)."""
+    """Return (Slurm's words, whether slurmd answers)."""
     fields = dict.fromkeys(text.replace("*", "+NOT_RESPONDING").split("+"))
     return tuple(fields), not _SILENT & set(fields)
 
@@ -123,8 +123,8 @@ def _partitions(text: str) -> tuple[str, ...]:
 
 
 def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ...]:
-    """All nodes that Slurm shows the caller, or those of a folded list; what it does not know is not among them.
-    Raises CommandError where Slurm does not answer."""
+    """Return all nodes that Slurm shows the caller, or those of a folded list; what it does not know is not among
+    them. Raises CommandError where Slurm does not answer."""
     argv = nodes_argv(nodes)
     done = finish(argv, timeout_s=timeout_s, env=queue_environment(os.environ), check=patience(argv))
     if done.code != 0 and not _NOT_FOUND.search(done.stdout):

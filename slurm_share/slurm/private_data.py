@@ -1,4 +1,4 @@
-"""The one setting of slurm.conf that a hook wants, and may not ask a Slurm command for."""
+"""Read PrivateData from slurm.conf, for a hook, which may not ask a Slurm command for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ..core.errors import ConfigError
 
 
 def read_hides_jobs(file: Path) -> bool:
-    """Whether PrivateData keeps one user from seeing another's jobs; True as well where that cannot be found out.
+    """Return whether PrivateData keeps one user from seeing another's jobs; True as well where that cannot be found
+    out.
 
     `jobs` and `all` do; Slurm looks for the words anywhere in the value (read_config.c, "PrivateData"). Where there are
     several values any of them counts: too little is told rather than too much.

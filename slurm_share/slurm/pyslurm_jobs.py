@@ -62,17 +62,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether the caller wants pyslurm asked where it can be."""
+    """Return whether the caller wants pyslurm to be asked where it can be."""
     return environ.get(WISH) == "1"
 
 
 def ask_argv() -> list[str]:
-    """The question for all jobs. -I: nothing of the caller's folder or environment is loaded in pyslurm's place."""
+    """Return the command that asks pyslurm for all jobs. -I: nothing of the caller's folder or environment is loaded
+    in pyslurm's place."""
     return [sys.executable, "-I", "-c", _ASK]
 
 
 def parse_answer(text: str) -> Answer:
-    """What our question printed; other lines are of libslurm. Raises CommandError where there is no answer in it."""
+    """Return the jobs that our program printed; other lines are of libslurm. Raises CommandError where there is no
+    answer in it."""
     for line in text.splitlines():
         value, _, rest = line.partition(" ")
         if value == "answer":
@@ -84,7 +86,8 @@ def parse_answer(text: str) -> Answer:
 
 
 def read_answer(timeout_s: float = TIMEOUT_S) -> Answer:
-    """All jobs that Slurm shows the caller. Raises CommandError, with the reason, where pyslurm cannot be used."""
+    """Return all jobs that Slurm shows the caller. Raises CommandError, with the reason, where pyslurm cannot be
+    used."""
     done = finish(ask_argv(), timeout_s=min(timeout_s, TIMEOUT_S))
     if done.code != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it said nothing"]
@@ -94,7 +97,8 @@ def read_answer(timeout_s: float = TIMEOUT_S) -> Answer:
 
 
 def read_where_wanted(environ: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> Answer | None:
-    """The same; None: nobody wants it, or it cannot be used (`backend` says why), and the commands are to be asked."""
+    """Return all jobs that Slurm shows the caller, through pyslurm; None: nobody wants pyslurm, or it cannot be used
+    (`backend` says why), and the commands are to be asked."""
     if not is_wanted(environ):
         return None
     try:
@@ -104,7 +108,7 @@ def read_where_wanted(environ: Mapping[str, str], timeout_s: float = TIMEOUT_S) 
 
 
 def job_ids(answer: Answer, uid: int, node: str, states: Collection[str]) -> tuple[int, ...]:
-    """The user's jobs in these states that have this node."""
+    """Return the user's jobs in these states that have this node."""
     own = (job for job in answer.jobs if job.uid == uid and job.state in states and job.nodes)
     return tuple(sorted(job.job_id for job in own if node in NodeSet(job.nodes, resolver=RESOLVER_NOGROUP)))
 

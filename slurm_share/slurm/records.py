@@ -166,7 +166,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
     """All arguments after the program's name."""
     place: int
-    """The index in `tokens` of the script (sbatch) or of the triple (llsub)."""
+    """The index in `arguments` of the script (sbatch) or of the triple (llsub)."""
     folder: str
     """The folder in which it was submitted."""
     directives: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Which files other hosts have, asked by a command on each of them, and which hooks slurmctld has nodes run."""
+"""Read which files other hosts have, by a command on each of them, and which hooks slurmctld makes nodes run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUM = re.compile(r"^([0-9a-f]{64})  (.+)$", re.M)
 def read_there(
     hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
 ) -> dict[str, frozenset[str]]:
-    """Which of the files are on each host that answers. `argv_of`: what goes before a command for a host."""
+    """Return which of the files are on each host that answers. `argv_of`: what goes before a command for a host."""
     said = _ask(hosts, ["ls", "-d", _ALWAYS, *files], argv_of, deadline)
     lines = {host: {line.strip() for line in text.splitlines()} for host, text in said.items()}
     return {host: frozenset(found & set(files)) for host, found in lines.items() if _ALWAYS in found}
@@ -35,7 +35,7 @@ def read_there(
 def read_sums(
     hosts: Iterable[str], files: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
 ) -> dict[str, dict[str, str]]:
-    """The SHA-256 of each of the files that is there, on each host that answers."""
+    """Return the SHA-256 of each of the files that is there, on each host that answers."""
     said = _ask(hosts, ["sha256sum", _EMPTY, *files], argv_of, deadline)
     sums = {host: {name: digest for digest, name in _SUM.findall(text)} for host, text in said.items()}
     return {host: found for host, found in sums.items() if found.pop(_EMPTY, None) is not None}
@@ -44,7 +44,7 @@ def read_sums(
 def _ask(
     hosts: Iterable[str], argv: Sequence[str], argv_of: Callable[[str], Sequence[str]], deadline: Deadline
 ) -> dict[str, str]:
-    """What a command said on each host on which it could be started, or may have been.
+    """Run a command on each host; return what it printed on each on which it could be started, or may have been.
 
     It is plain words, so that a remote shell, which gets them joined, and a program, which gets them one by one, do the
     same.
@@ -64,12 +64,12 @@ def _ask(
 
 
 def remote_argv(remote_command: Sequence[str], host: str) -> list[str]:
-    """The site's remote command for a host."""
+    """Return the site's remote command for a host."""
     return [host if argument == REMOTE_NODE else argument for argument in remote_command]
 
 
 def srun_argv(node: str, partition: str) -> list[str]:
-    """A job of one task for a moment, now or not at all."""
+    """Return the command that runs a job of one task for a moment, now or not at all."""
     return [
         *("srun", "--quiet", "--immediate=5", "--time=1", "--nodes=1", "--ntasks=1", "--job-name=slurm-share-install"),
         *(f"--nodelist={node}", f"--partition={partition}", "--chdir=/"),
@@ -83,7 +83,7 @@ def environment() -> dict[str, str]:
 
 
 def read_hooks_in_force() -> frozenset[str] | None:
-    """The values of Prolog and Epilog that slurmctld runs with; None: it does not answer."""
+    """Return the values of Prolog and Epilog that slurmctld runs with; None: it does not answer."""
     try:
         done = finish(["scontrol", "show", "config"], timeout_s=_SHOW_S)
     except CommandError:

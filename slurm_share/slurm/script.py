@@ -1,4 +1,4 @@
-"""Looks at what a user wants to run: a script with its #SBATCH lines, and a file of tasks."""
+"""Read what a user wants to run: a script with its #SBATCH lines, and a file of tasks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Script(Struct, frozen=True):
 
 
 def read_script(given: str, *, to_execute: bool) -> Script:
-    """The script of that name. Raises UsageError where it is not there, no file, not readable, or, with `to_execute`,
-    not executable."""
+    """Return the script of that name. Raises UsageError where it does not exist, is no file or not readable, or,
+    with `to_execute`, not executable."""
     if not given:
         raise UsageError("the script's name is empty; give its path (is a variable of the shell not set?)")
     path = Path(os.path.abspath(Path(given).expanduser()))  # noqa: PTH100  # resolve() would follow links
@@ -58,7 +58,7 @@ def read_script(given: str, *, to_execute: bool) -> Script:
 
 
 def _check_first_line(given: str, head: bytes, *, to_execute: bool) -> None:
-    """Raises UsageError for a script that the kernel would not start. Slurm takes a batch script's interpreter on the
+    """Raise UsageError for a script that the kernel would not start. Slurm takes a batch script's interpreter on the
     node, so that its absence here is a reason only for what is executed as it is."""
     if not head.startswith(b"#!"):
         return
@@ -82,7 +82,8 @@ def _text(line: bytes) -> str:
 
 
 def parse_directives(head: bytes) -> tuple[str, ...]:
-    """What stands behind #SBATCH before the first command, as sbatch reads it; nothing in what is no script."""
+    """Return the options behind #SBATCH before the first command, as sbatch reads them; none in a file that is no
+    script."""
     if not head.startswith(b"#!"):
         return ()
     found = []
@@ -95,7 +96,8 @@ def parse_directives(head: bytes) -> tuple[str, ...]:
 
 
 def read_task_bytes(given: str) -> bytes:
-    """A file of tasks, or standard input for `-`. Raises UsageError where it cannot be read."""
+    """Return the content of a file of tasks, or of standard input for `-`. Raises UsageError where it cannot be
+    read."""
     if given == "-" and sys.stdin is None:
         raise UsageError("--tasks -: standard input is closed; write: --tasks FILE, or a pipe before llsub")
     try:

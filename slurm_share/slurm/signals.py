@@ -57,7 +57,8 @@ def step_argv(
     *, job: int, component: int | None, node: str, of_job: int, pid: int, start_ticks: int, name: str,
     program: Sequence[str],
 ) -> list[str]:  # fmt: skip
-    """The command that sends a signal to a process on a node of the caller's own job, beside the job's own steps.
+    """Return the command that sends a signal to a process on a node of the caller's own job, beside the job's own
+    steps.
 
     `job`: as srun's --jobid takes it, of a heterogeneous job its first component's, and `component` which one;
     `of_job`: the record's number that the process is in; `program`: what starts `slurm-share` on the node.
@@ -75,8 +76,8 @@ def step_argv(
 
 
 def scancel_argv(what: str, name: str, *, part: Literal["steps", "script", "all"] = "steps") -> list[str]:
-    """The command that sends a signal to all tasks of a step (4711.0), or to those of all steps of a job (4711), to its
-    script alone, or to both and whatever the script started."""
+    """Return the command that sends a signal to all tasks of a step (4711.0), or to those of all steps of a job
+    (4711), to its script alone, or to both and whatever the script started."""
     which = {"steps": [], "script": ["--batch"], "all": ["--full"]}[part]
     return ["scancel", f"--signal={name}", *which, "--", what]
 
@@ -100,7 +101,7 @@ def through_scancel(argv: Sequence[str]) -> None:
 
 
 def _reason(said: str) -> str:
-    """Our own sentence where there is one: srun has a line of its own for every task that ends badly."""
+    """Return our own sentence if the output has one: srun has a line of its own for every task that ends badly."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     for line in lines:
         if line.startswith("slurm-share: "):

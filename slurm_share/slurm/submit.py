@@ -1,4 +1,4 @@
-"""Gives a script to the scheduler, or starts a command of its for a person."""
+"""Submit a script with sbatch, or become salloc or srun."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def become(argv: Sequence[str]) -> NoReturn:
 
 
 def submission_environment(environ: Mapping[str, str], *, launchers: bool = False) -> dict[str, str]:
-    """The caller's environment without what belongs to the job he may be in, and, for a job of launchers, without
-    options of sbatch that contradict it."""
+    """Return the caller's environment without what belongs to the job he may be in, and, for a job of launchers,
+    without options of sbatch that contradict it."""
     left_out = _CONTRADICTING | {_WAIT} if launchers else {_WAIT}
     return {name: value for name, value in environ.items() if not name.startswith(FOREIGN) and name not in left_out}

@@ -1,4 +1,4 @@
-"""What of the cluster nobody uses: nodes as Slurm groups them in, one line for each kind of node out."""
+"""Compute what of the cluster is free: from nodes as Slurm groups them, one line for each kind of node."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class FreeKind(Struct, frozen=True, kw_only=True):
 
 
 def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[FreeKind, ...]:
-    """The kinds of nodes, in the order in which their partitions came. Of the nodes in `held` nothing is free: another
-    user has them to himself, whatever he uses."""
+    """Return the kinds of nodes, in the order in which their partitions came. Of the nodes in `held` nothing is
+    free: another user has them to himself, whatever he uses."""
     groups: dict[tuple[str, str, tuple[tuple[str, int], ...], int], list[NodeKind]] = {}
     for kind in kinds:
         groups.setdefault((kind.partition, kind.features, kind.gpus, kind.cores), []).append(kind)
@@ -59,7 +59,7 @@ def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[Fr
 
 
 def held_by_others(jobs: Iterable[QueuedJob], uid: int) -> Iterator[str]:
-    """The nodes, folded, of jobs that keep this user out."""
+    """Return the nodes, folded, of jobs that keep this user out."""
     for job in jobs:
         if job.keeps_others_out and job.nodes and job.uid != uid:
             yield job.nodes
@@ -84,7 +84,7 @@ def _is_idle(kind: NodeKind) -> bool:
 
 
 def _free_cores(kind: NodeKind) -> int:
-    """A core of which one hardware thread is taken is not free."""
+    """Return the free cores. A core of which one hardware thread is taken is not free."""
     return kind.cpus_idle * kind.cores // kind.cpus if _is_open(kind) and kind.cpus else 0
 
 
