@@ -141,13 +141,13 @@ class _Request:
         self.data += data
         if self.size < 0 and b"\n" in self.data:
             head, _, rest = bytes(self.data).partition(b"\n")
-            token, _, size = head.decode("ascii", "replace").partition(" ")
+            name, _, size = head.decode("ascii", "replace").partition(" ")
             # int() raises ValueError for more than 4300 digits.
-            if token not in MAINS or not size.isdecimal() or len(head) > HEAD_BYTES:
+            if name not in MAINS or not size.isdecimal() or len(head) > HEAD_BYTES:
                 return False
             if int(size) > names.HELPER_MOST_BYTES:
                 return False
-            self.hook, self.size, self.data = token, int(size), bytearray(rest)
+            self.hook, self.size, self.data = name, int(size), bytearray(rest)
         return bool(data) and len(self.data) <= (self.size if self.size >= 0 else HEAD_BYTES)
 
     @property

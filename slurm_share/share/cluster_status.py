@@ -1,4 +1,4 @@
-"""Asks every node of the cluster what is shared there, by the site's own command that runs one on a host."""
+"""Ask every node of the cluster what is shared there, through the site's remote command (`remote_command`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rules.verdict import mode_of_file
 NODE_S = 20.0
 """For one node: ssh has its own limit for the connection, and a driver takes seconds to wake."""
 _MOST_BYTES = 4 * 1024 * 1024
-_MOST_VALUES = 300
+_PROBLEM_MOST = 300
 COMMAND = ("slurm-share", "status", "--json")
 
 
@@ -66,7 +66,7 @@ def parse(node: str, text: str) -> NodeShares:
         jobs=tuple(job.job_id for job in shared),
         slots=sum(job.slots for job in shared),
         daemons=sum(gpu.mps is not None for gpu in found.gpus),
-        problem="; ".join(found.problems)[:_MOST_VALUES] or None,
+        problem="; ".join(found.problems)[:_PROBLEM_MOST] or None,
     )
 
 
@@ -77,10 +77,10 @@ def _ask(remote: Sequence[str], node: str) -> NodeShares:
         why = f"no answer within {NODE_S:g} s" if "no answer within" in error.stderr else error.stderr
         if isinstance(error.__cause__, FileNotFoundError):
             why = f"{error.argv[0]} is not on this host: install it, or set remote_command in config.toml"
-        return NodeShares(node, problem=why[:_MOST_VALUES])
+        return NodeShares(node, problem=why[:_PROBLEM_MOST])
     if not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return NodeShares(node, problem=f"code {done.code}: {last[:_MOST_VALUES]}")
+        return NodeShares(node, problem=f"code {done.code}: {last[:_PROBLEM_MOST]}")
     return parse(node, done.stdout)
 
 

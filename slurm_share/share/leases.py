@@ -1,9 +1,9 @@
-"""The leases of a node launcher: a lock on the file of each slot that one of its processes has; and which slots of a
-job are taken, without taking one to find out.
+"""The leases of a node launcher: a lock on the file of each slot that one of its processes has. And a reader that tells
+which slots of a job are taken, without taking one.
 
-The twin of plugins/leases.c for a holder that is no slurmstepd; the format of the files, and what a lock means, stands
-in `names.py`. The launcher holds its slots from before its first task to after its last one: between two tasks of a
-process nobody else may come onto its GPU.
+This does in Python what plugins/leases.c does for slurmstepd; `names.py` says what the files hold and what a lock
+means. The launcher holds its slots from before its first task to after its last one: between two tasks of a process
+nobody else may come onto its GPU.
 
 The locks belong to open files, which the launcher's own children share until they exec. So giving back is an explicit
 unlock. Where all of the launcher is killed its locks are gone, and a task that outlived it is still named in its file.
@@ -27,7 +27,7 @@ from ..core.process import Deadline
 from . import slot_queue
 
 PATIENCE_S = 5.0
-"""Choosing takes well under a millisecond: whoever holds the lock this long is no chooser."""
+"""Choosing takes well under a millisecond: a process that holds the lock this long is not choosing."""
 PAUSE_S = 0.001
 
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
@@ -57,8 +57,8 @@ class Leases:
         return tuple(self._files)
 
     def take(self, wanted: int) -> tuple[int, ...]:
-        """Slots for `wanted` processes in order; fewer where there are no more free ones, or the others are promised to
-        steps that waited for them. They are held then.
+        """Take slots for `wanted` processes, in order, and hold them. They are fewer where no more are free, or the
+        others are promised to steps that waited for them.
 
         Raises StateError: the folder is damaged, or another process holds its lock. Nothing was taken then.
         """
@@ -83,7 +83,7 @@ class Leases:
                 _unlock_and_close(fd)
 
     def name(self, slot: int, pid: int) -> None:
-        """That process runs in the slot now; nothing where it is gone already, or the slot is not ours."""
+        """Note that the process runs in the slot; do nothing if it is gone already, or the slot is not ours."""
         if slot in self._files and self._named.get(slot) != pid:
             task = process.identify(pid)
             if task is not None:
@@ -91,7 +91,7 @@ class Leases:
                 self._named[slot] = pid
 
     def give_back(self, slot: int) -> None:
-        """The slot is free; nothing where it is not ours."""
+        """Free the slot; do nothing if it is not ours."""
         fd = self._files.pop(slot, None)
         self._named.pop(slot, None)
         if fd is not None:
@@ -100,7 +100,7 @@ class Leases:
             slot_queue.tell(self._folder)
 
     def close(self) -> None:
-        """All are free. Can be done twice."""
+        """Give all slots back. Can be done twice."""
         for slot in self.slots:
             self.give_back(slot)
 
@@ -110,8 +110,7 @@ class Leases:
 
     @contextmanager
     def _choosing(self) -> Iterator[None]:
-        """Alone among those who choose, and not waiting for ever: the lock's file is the user's, and so may be its
-        holder."""
+        """Hold the lock for choosing. Wait at most PATIENCE_S: any process of the user may hold it."""
         fd = self._open(names.SLOTS_LOCK)
         try:
             if not locks.take(fd, Deadline.after(PATIENCE_S), PAUSE_S):
@@ -134,8 +133,9 @@ class Leases:
 
 
 def choose(gpu_of_slot: Sequence[str], free: Collection[int], wanted: int) -> tuple[int, ...]:
-    """Slots for `wanted` processes in order, as `ss_slots_choose` of plugins/slots.c has them: always on the GPU with
-    the most free ones, on an equal one with the lowest number, and there the lowest. On an empty node: 0, 1, 2..."""
+    """Return slots for `wanted` processes in order, as `ss_slots_choose` of plugins/slots.c has them: always on the
+    GPU with the most free ones, on an equal one with the lowest number, and there the lowest. On an empty node: 0,
+    1, 2..."""
     of_gpu: dict[str, deque[int]] = {}
     for slot in sorted(free):
         of_gpu.setdefault(gpu_of_slot[slot], deque()).append(slot)
@@ -149,7 +149,7 @@ def choose(gpu_of_slot: Sequence[str], free: Collection[int], wanted: int) -> tu
 
 
 def _is_free(fd: int) -> bool:
-    """Whether nobody had the slot; it is locked by us then."""
+    """Return whether nobody had the slot; we hold its lock then."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -161,7 +161,7 @@ def _is_free(fd: int) -> bool:
 
 
 def _has_orphan(fd: int) -> bool:
-    """Locked by nobody, but its holder was killed and its task lives on."""
+    """Return whether nobody has the lock and yet the slot's task lives: the holder was killed."""
     match = _HOLDING.fullmatch(os.pread(fd, _TEXT_MAX, 0))
     task = None if match is None else process.identify(int(match[1]))
     return match is not None and task is not None and task.pid > 0 and task.start_ticks == int(match[2])
@@ -185,11 +185,11 @@ def _unlock_and_close(fd: int) -> None:
 
 
 def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> frozenset[int] | None:
-    """Numbers of the job's `slots` slots that a slurmstepd holds; None where that cannot be seen. Their folder is not
-    for listing, not even to their user, so the files are asked for by name.
+    """Return which of the job's `slots` slots are held; None where that cannot be seen.
 
-    A lock that is tried is a lock that is held for a moment, and a task would be refused for it. The kernel's own list
-    (proc(5), /proc/locks) names device and inode of every lock; in another pid namespace it may show none of them.
+    Nobody may list their folder, not even their user, so the files are named one by one. To try a lock would mean to
+    hold it for a moment, and a task would be refused for it. The kernel's list (proc(5), /proc/locks) names device and
+    inode of every lock; in another pid namespace it may show none of them.
     """
     try:
         held = {_inode(line) for line in locks.read_text(encoding="ascii").splitlines() if " FLOCK " in line}
@@ -202,6 +202,6 @@ def read_leased(paths: Paths, job_id: int, slots: int, locks: Path = _LOCKS) -> 
 
 
 def _inode(line: str) -> tuple[int, int, int]:
-    """`1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF` -> (0, 42, 4321)."""
+    """Return device and inode of a lock: (0, 42, 4321) of `1: FLOCK ADVISORY WRITE 708 00:2a:4321 0 EOF`."""
     major, minor, inode = next(value for value in line.split() if value.count(":") == 2).split(":")
     return int(major, 16), int(minor, 16), int(inode)

@@ -1,5 +1,4 @@
-"""Reads the ledger and the plans as they stand on disk; state.py writes them. The ledger is JSON, the text of a plan is
-in plan.py."""
+"""Read the ledger and the plans from disk; state.py writes them. The ledger is JSON; plan.py has the text of a plan."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id(file: Path = BOOT_ID_FILE) -> str:
-    """This boot's identity: state with another one was written before a restart of the machine."""
+    """Return this boot's identity. State with another one was written before a restart of the machine."""
     return file.read_text(encoding="ascii").strip()
 
 
 def read_ledger(paths: Paths, boot_id: str) -> Ledger:
-    """The ledger; an empty one where there is none, or where it was written before the last boot.
+    """Return the ledger; an empty one where there is none, or where it was written before the last boot.
 
     Raises StateError when it cannot be understood, PermissionError when it is not for the caller's eyes.
     """
@@ -61,9 +60,12 @@ class _Envelope(msgspec.Struct):
 
 
 def read_plan(paths: Paths, job_id: int) -> plan_text.Contents | None:
-    """The job's plan; None where there is none, or none that the caller may read. Raises StateError for a torn one, and
-    for one that speaks of another job or user than its folder and its owner: where the file system has no access lists
-    the file is its user's, who can write what he likes into it, but of nobody else."""
+    """Return the job's plan; None where there is none, or none that the caller may read.
+
+    Raises StateError for a torn plan, and for one of another job than its folder's or of another user than its file's
+    owner: where the file system has no access lists, the file belongs to the job's user, who can write anything into
+    it, but must not speak for anybody else.
+    """
     file = paths.plan(job_id)
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:

@@ -1,4 +1,4 @@
-"""Reads and writes the file in which a site says one mode for all its nodes (`mode_file`)."""
+"""Read and write the file in which a site says one mode for all its nodes (`mode_file`)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ WHO = "observe"
 
 
 def arrival(environ: Mapping[str, str], paths: Paths, settings: Settings, now: float) -> None:
-    """The decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
+    """Log the decision that the Prolog would have taken. Raises HookEnvError as `admission.admit_job` does."""
     job = admission.read_job(environ)
     guarded = job.share is not None or admission.is_listed(job.node, settings)
     if not guarded and job.share_problem is None:
@@ -94,7 +94,7 @@ def _as_asked_for(job: JobContext, said: Verdict) -> JobContext:
 
 
 def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
-    """What the Epilog would have cleared away after the job in `environ`. Raises HookEnvError as `arrival` does."""
+    """Log what the Epilog would have removed after the job in `environ`. Raises HookEnvError as `arrival` does."""
     job = hook_env.read(environ, option.parse)
     listed = admission.is_listed(job.node, settings)
     if job.share is None and not listed:
@@ -116,7 +116,7 @@ def departure(environ: Mapping[str, str], paths: Paths, settings: Settings) -> N
     if "processes" in wanted:
         ends = leftovers.of_departed(processes.read_processes_of(job.uid), job.uid, jobs)
         descriptions = [f"process {one.identity.pid} ({one.identity.name})" for one in ends]
-        found += [kind for kind in descriptions if f"{kind} on a GPU" not in found]
+        found += [one for one in descriptions if f"{one} on a GPU" not in found]
     for kind, folder in (("shm", paths.shm), ("tmp", paths.tmp)):
         names = scratch.read_owned(str(folder), job.uid, Deadline.after(2.0)).names if kind in wanted else ()
         if names:

@@ -1,4 +1,4 @@
-"""`--share-gpu`'s value: text <-> ShareRequest. The twin of `plugins/options.c`, kept equal by a contract test.
+"""`--share-gpu`'s value: text <-> ShareRequest. `plugins/options.c` does the same in C; a contract test compares them.
 
 The plugin refuses a bad value at submission; this reader judges what reaches a hook, which may have been written by
 a program that never ran the plugin.
@@ -18,7 +18,7 @@ _MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
 def parse(text: str) -> ShareRequest | None:
-    """The request in `text`; None for `off`.
+    """Return the request in `text`; None for `off`.
 
     Raises OptionError for anything outside names.OPTION_FORM.
     """
@@ -47,7 +47,7 @@ def parse(text: str) -> ShareRequest | None:
 
 
 def render(request: ShareRequest | None) -> str:
-    """The one canonical text of a request, what the plugin hands to the hooks."""
+    """Return the one canonical text of a request, what the plugin hands to the hooks."""
     if request is None:
         return names.OPTION_OFF
     parts = [str(request.per_gpu)]
@@ -61,21 +61,21 @@ def render(request: ShareRequest | None) -> str:
 
 
 def backend_of(request: ShareRequest) -> str | None:
-    """The name of the backend that a request asks for; None: it leaves that to the node."""
+    """Return the name of the backend that a request asks for; None: the node chooses."""
     if request.mps is None:
         return None
     return BACKEND_MPS if request.mps else BACKEND_TIME_SLICING
 
 
 def insists(request: ShareRequest) -> bool:
-    """Whether a request is to be refused where its backend cannot serve it."""
+    """Return whether a request is refused where its backend cannot serve it."""
     return request.mps is True
 
 
 INSISTING = f"{names.OPTION_MPS}={names.MPS_ON}"
-"""What a request that insists on a backend says."""
+"""What a user writes to insist on MPS."""
 RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
-"""What a request says that wants none of them."""
+"""What a user writes to have none."""
 
 
 def _number(text: str, value: str, most: int, what: str) -> int:

@@ -1,4 +1,4 @@
-"""Reads and changes what the controller said about the share of each job in the queue."""
+"""Read and change what the controller said about the share of each job in the queue."""
 
 from __future__ import annotations
 

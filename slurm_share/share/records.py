@@ -260,7 +260,7 @@ class Leaving(Struct, frozen=True):
 
     job: LedgerJob
     hook: ProcessIdentity
-    """Who is at it; when that process is gone, whoever comes next takes it up: it was killed, or had no more time."""
+    """The hook that does it. If that process is gone (it was killed, or had no more time), the next hook takes over."""
     asides: tuple[str, ...] = ()
     """Folders into which it moves what is to be removed, named before they are made."""
 

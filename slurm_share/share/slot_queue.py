@@ -1,7 +1,7 @@
-"""The slots of a job that are promised to steps on their way, and the srun that is to be woken for a free one.
+"""Read how many slots of a job are promised to steps that have not begun, and wake the srun that waits for a free one.
 
-The twin of plugins/slot_queue.c for a process that takes slots without waiting for them. What the locks on the queue's
-file mean stands in `names.py`.
+This does in Python what plugins/slot_queue.c does, for a process that takes slots without waiting for them. `names.py`
+says what the locks on the queue's file mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes and removes what a job leaves on the node: its folder, its plan, its line in the ledger.
+"""Write and remove what a job leaves on the node: its folder, its plan, its line in the ledger.
 
 Everything appears whole (written aside, then renamed) and can be done twice. The state folder and every folder in it
 belong to root, so no user can put a link where a file is written. What users can write to is below one folder of it,
@@ -68,8 +68,8 @@ def write_ledger(paths: Paths, ledger: Ledger, settings: Settings) -> None:
 
 
 def make_job_folder(paths: Paths, job_id: int) -> None:
-    """The job's folder, before its ledger line: where there is a line there is a folder, so that the Epilog of a job
-    without one needs to read nothing."""
+    """Make the job's folder, before its ledger line is written: where there is a line there is a folder, so that the
+    Epilog of a job without one needs to read nothing."""
     paths.job(job_id).mkdir(mode=0o711, exist_ok=True)
 
 
@@ -93,7 +93,7 @@ def remove_unshared(paths: Paths, job_id: int) -> None:
 
 
 def _put_plan(file: Path, plan: plan_text.Contents, gid: int) -> None:
-    """Where the file system has no access lists, the file is its user's own."""
+    """Write a plan for its user to read. Where the file system has no access lists, the file is the user's own."""
 
     def give(fd: int) -> None:
         if os.geteuid() == 0 and plan.uid != 0:
@@ -192,7 +192,7 @@ def remove_remains(paths: Paths, uids: Collection[int]) -> None:
             try:
                 os.rmdir(path)  # noqa: PTH106
             except OSError:
-                pass  # something is in it: a daemon, which whoever clears up after its job ends
+                pass  # something is in it: a daemon, which the clean-up after its job ends
 
 
 def _unless_gone(function: object, path: str, info: tuple[type[BaseException], BaseException, object]) -> None:
@@ -201,7 +201,8 @@ def _unless_gone(function: object, path: str, info: tuple[type[BaseException], B
 
 
 def _group_id(name: str) -> int | None:
-    """None for no group, and for one that this node does not know: then the ledger stays root's."""
+    """Return the group's id; None for no group, and for one that this node does not know: then the ledger stays
+    root's."""
     try:
         return grp.getgrnam(name).gr_gid if name else None
     except KeyError:
@@ -209,7 +210,7 @@ def _group_id(name: str) -> int | None:
 
 
 def _write_whole(file: Path, data: bytes, give: Callable[[int], None]) -> None:
-    """give: makes the file, which is root's and 0600 until then, what it is to be."""
+    """Write a file under another name and rename it. `give` sets owner and mode; until then it is root's, 0600."""
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

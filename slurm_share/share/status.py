@@ -1,4 +1,4 @@
-"""Reads what `slurm-share status` shows of this node."""
+"""Read what `slurm-share status` shows of this node."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _node() -> str:
 
 
 def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]]:
-    """A user's jobs from their own plans, which only they can read; Slurm says which jobs those are."""
+    """Return the user's jobs from their own plans, which only they can read; Slurm says which jobs those are."""
     ids, problems = set(), []
     if re.fullmatch("[0-9]{1,10}", os.environ.get("SLURM_JOB_ID", "")):
         ids.add(int(os.environ["SLURM_JOB_ID"]))

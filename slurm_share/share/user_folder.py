@@ -1,4 +1,4 @@
-"""Gives the users' part of the state folder a file system of its own, where the system has not done so.
+"""Give the users' part of the state folder a file system of its own, where the system has not done so.
 
 The packages bring a systemd unit for it (run-slurm\\x2dshare-user.mount), install.md a line for /etc/fstab. This is for
 nodes with neither.
@@ -18,8 +18,8 @@ _FLAGS = 2 | 4 | 8
 
 
 def lacks_mount(paths: Paths) -> bool:
-    """Whether the folder has no file system of its own and may be given one: it is there, and nothing is in it that a
-    mount would hide. Raises OSError where the state folder cannot be read."""
+    """Return whether the folder has no file system of its own and may be given one: it exists, and holds nothing
+    that a mount would hide. Raises OSError where the state folder cannot be read."""
     try:
         return paths.user.stat().st_dev == paths.root.stat().st_dev and not os.listdir(paths.user)  # noqa: PTH208
     except FileNotFoundError:

@@ -135,7 +135,7 @@ class Known(Struct, frozen=True):
 
 
 class BackendCheck(Struct, frozen=True):
-    """A check of `slurm-share doctor` about a backend; the fields as in checkup.Check."""
+    """A check of `slurm-share doctor` about a backend; the fields as in doctor/checks/base.py."""
 
     name: str
     asks: str

@@ -223,7 +223,7 @@ def _has_traces(folder: str) -> bool:
 def _leaf(name: str) -> str:
     """Return the name of a daemon's folder, of any of the names that belong to it; empty: it is no daemon's.
 
-    `5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps_folders.py).
+    `5131194a-9e2f6f`, also with `.lock` or `.ui` behind it, and its name while it is removed (see mps/folders.py).
     """
     stem = name.removeprefix(".").partition(".")[0]
     first, dash, last = stem.partition("-")

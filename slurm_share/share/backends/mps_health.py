@@ -181,7 +181,7 @@ def read_foreign(control: str, state_root: str, proc_folder: str = "/proc") -> t
 
 
 def _server(control: str, examination: Examination) -> FileFact | None:
-    """The daemon starts its server from its own folder, or from its search path."""
+    """Return the daemon's server program: the daemon starts it from its own folder, or from its search path."""
     folders = [os.path.dirname(control), "/usr/bin", "/usr/sbin"] if control else []  # noqa: PTH120
     found = (examination.read_file(f"{one}/nvidia-cuda-mps-server") for one in folders)
     return next((one for one in found if one is not None), None)

@@ -21,8 +21,8 @@ def sweep(
 ) -> Sweep:
     """Sort the processes on the GPUs that `ended_job` of `ended_uid` had, and that no other shared job has.
 
-    Of a job that still lives here none is ended, and no system user's. Who puts a process of another user there is not
-    known: that is a stray, ended where the GPU is nobody's, and no reason to take the node from everybody.
+    No process of a job that still lives here is ended, and none of a system user's. Nobody knows who put a process of
+    another user there: it is ended where no job has the GPU, and does not drain the node.
     """
     end, tolerated, without_job, foreign = [], [], [], []
     for process in processes:
@@ -40,14 +40,14 @@ def sweep(
 
 
 def escaped(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> tuple[NodeProcess, ...]:
-    """The user's processes that belong to a job which no longer lives: to be ended wherever they are found, since no
-    Epilog of that job will come."""
+    """Return the user's processes that belong to a job which no longer lives: to be ended wherever they are found,
+    since no Epilog of that job will come."""
     return tuple(process for process in of_departed(processes, uid, live) if process.job_id is not None)
 
 
 def of_departed(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> tuple[NodeProcess, ...]:
-    """The processes of a user who has no job here any more, but for those of a job that does live: none of them has a
-    reason to be on the node."""
+    """Return the processes of a user who has no job here any more, except those of a job that lives: none of them
+    has a reason to be on the node."""
     return tuple(
         process
         for process in processes
@@ -56,7 +56,8 @@ def of_departed(processes: Iterable[NodeProcess], uid: int, live: LiveJobs) -> t
 
 
 def _lives_on(process: NodeProcess, live: LiveJobs) -> bool:
-    """A process that only says itself whose it is must be of that job's user."""
+    """Return whether the process belongs to a living job. If only the process itself says so, it must be of that
+    job's user."""
     if process.job_id is None or process.job_id not in live:
         return False
     return not process.is_own_claim or live[process.job_id] in (None, process.identity.uid)

@@ -1,4 +1,4 @@
-"""What is said of a job in the queue, and which jobs a person means: records in, words and choices out."""
+"""Describe a job in the queue as squeue does, and choose the jobs that a person names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...slurm.records import QueuedJob
 from .. import option
 
 _SHORT_STATES = {
-    # What is the matter with it comes before what it is otherwise: a job that runs and completes is completing.
+    # The exceptional states come first: a job that is RUNNING and COMPLETING counts as completing.
     "COMPLETING": "CG",
     "STAGE_OUT": "SO",
     "CONFIGURING": "CF",
@@ -45,17 +45,17 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re
 
 
 def state_of(job: QueuedJob) -> str:
-    """As squeue's column ST."""
+    """Return the state as squeue's column ST shows it."""
     return next((short for value, short in _SHORT_STATES.items() if value in job.states), "/".join(job.states))
 
 
 def place_of(job: QueuedJob) -> str:
-    """As squeue's column NODELIST(REASON)."""
+    """Return the place as squeue's column NODELIST(REASON) shows it."""
     return job.nodes or f"({job.reason or 'None'})"
 
 
 def tasks_per_gpu(job: QueuedJob) -> int | None:
-    """The N of its share; None: an ordinary job."""
+    """Return the N of the job's share; None: an ordinary job."""
     try:
         request = None if job.share is None else option.parse(job.share)
     except OptionError:
@@ -64,7 +64,8 @@ def tasks_per_gpu(job: QueuedJob) -> int | None:
 
 
 def slots_of(job: QueuedJob) -> int | None:
-    """How many of its tasks have a place on a GPU at once, over all its nodes; None: no share, or not known yet."""
+    """Return how many of its tasks have a place on a GPU at once, over all its nodes; None: no share, or not known
+    yet."""
     per_gpu = tasks_per_gpu(job)
     if per_gpu is None:
         return None
@@ -74,7 +75,7 @@ def slots_of(job: QueuedJob) -> int | None:
 
 
 def triple_of(job: QueuedJob) -> str | None:
-    """The triple, where llsub made this job."""
+    """Return the triple of a job that llsub made."""
     found = _TRIPLE.search(job.comment)
     return found[1] if found else None
 
@@ -88,12 +89,12 @@ class Target(Struct, frozen=True):
     """(first, last, step) of an array's elements; empty: the whole job."""
 
     def names(self, element: int) -> bool:
-        """Whether that element of the array is meant."""
+        """Return whether that element of the array is meant."""
         return any(first <= element <= last and (element - first) % step == 0 for first, last, step in self.elements)
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """The jobs in `12,77_3,77_[1-4,9]`. Raises UsageError for anything else."""
+    """Return the jobs named in `12,77_3,77_[1-4,9]`. Raises UsageError for anything else."""
     found = []
     for part in re.split(r",(?![^\[]*\])", text):
         match = _JOB.fullmatch(part)
@@ -108,7 +109,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 
 def parse_elements(text: str) -> tuple[tuple[int, int, int], ...]:
-    """(first, last, step) of each part of 1-4,9,20-30:5. Raises UsageError."""
+    """Return (first, last, step) of each part of 1-4,9,20-30:5. Raises UsageError."""
     found = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -129,7 +130,7 @@ class Chosen(Struct, frozen=True):
 
 
 def choose(target: Target, queue: Iterable[QueuedJob]) -> tuple[Chosen, ...]:
-    """What of the queue a target means; nothing, where it is not there."""
+    """Return the jobs of the queue that a target means; none where it is not there."""
     return tuple(one for job in queue for one in _chosen(target, job))
 
 

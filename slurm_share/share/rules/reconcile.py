@@ -1,4 +1,4 @@
-"""The ledger against what is really there: jobs come, go, and sometimes go without a word."""
+"""Decide how the ledger changes when a job comes, goes, or has ended without an Epilog (a crash, a reboot, a kill)."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def enter(
 
 
 def leave(ledger: Ledger, job_id: int) -> Ledger:
-    """The ledger without the job; the same ledger where it was not in it."""
+    """Return the ledger without the job; the same ledger if the job was not in it."""
     return replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry.job_id != job_id))
 
 
 def begin_leaving(ledger: Ledger, over: Iterable[LedgerJob], hook: ProcessIdentity) -> Ledger:
-    """The ledger in which these jobs are no longer here, and `hook` is at what they left. Those that an earlier hook
-    was at are `hook`'s from now on."""
+    """Return the ledger in which these jobs are no longer here, and `hook` cleans up after them. Jobs that an
+    earlier hook was cleaning up after are `hook`'s from now on."""
     over = tuple(over)
     return replace(
         ledger,
@@ -81,7 +81,7 @@ def name_aside(ledger: Ledger, entry: LedgerJob, aside: str) -> Ledger:
 
 
 def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:
-    """The ledger that has forgotten these jobs: nothing of them is left."""
+    """Return the ledger without these jobs that were being cleaned up after: nothing of them is left."""
     over = tuple(over)
     return replace(
         ledger,
@@ -91,17 +91,18 @@ def end_leaving(ledger: Ledger, over: Iterable[LedgerJob]) -> Ledger:
 
 
 def abandoned(ledger: Ledger, living: Collection[ProcessIdentity]) -> tuple[LedgerJob, ...]:
-    """Jobs that were being cleared away by a hook that is not among the `living`: it was killed, or had no time."""
+    """Return the jobs whose clean-up was begun by a hook that is not among the `living`: it was killed, or had no
+    time."""
     return tuple(one.job for one in ledger.leaving if one.hook not in living)
 
 
 def find(ledger: Ledger, job_id: int) -> LedgerJob | None:
-    """The job's entry."""
+    """Return the job's entry; None if there is none."""
     return next((entry for entry in ledger.jobs if entry.job_id == job_id), None)
 
 
 def is_late(entry: LedgerJob | None, job: JobContext) -> bool:
-    """Whether an Epilog speaks of an earlier run of a job that has been requeued and is here again."""
+    """Return whether an Epilog is about an earlier run of a job that has been requeued and is here again."""
     return (
         entry is not None
         and entry.restart_count is not None
@@ -118,13 +119,13 @@ def stale(
     live_jobs: Collection[int],
     now: float,
 ) -> tuple[LedgerJob, ...]:
-    """Entries whose Epilog never came (a power cut of slurmd, another script's failure before ours).
+    """Return the entries whose Epilog never came (a power cut of slurmd, another script's failure before ours), as
+    far as the arrival of `job` proves them over.
 
-    The arrival of `job` proves them over: Slurm gives a whole node, a user's node, or a GPU to somebody new only when
-    the one before has ended. Parts of a GPU go to jobs of one user side by side: there an arrival proves no more than
-    that it has room, so that the oldest entries that leave it none are over. A job without a share may have a GPU as
-    gres/shard, too, of which a hook is not told. An entry with a step still running is left alone whatever that proves,
-    and of parts one that has only just begun.
+    Slurm gives a whole node, a user's node, or a GPU to a new job only when the one before has ended. Jobs of one user
+    can have parts of a GPU at the same time: then an arrival only proves that there is room for it, so the oldest
+    entries that leave it no room are over. A job without a share may have a GPU as gres/shard, too, of which a hook is
+    not told. An entry whose job has a step here is kept in any case, and so is one with a part that has just begun.
     """
     rest = [entry for entry in ledger.jobs if not _is_same(entry, job) and entry.job_id not in live_jobs]
     over = [
@@ -146,7 +147,8 @@ def stale(
 
 
 def _is_same(entry: LedgerJob, job: JobContext) -> bool:
-    """A number that is another user's by now was given anew, by a controller that lost its state."""
+    """Return whether the entry is of that job. The same number with another user was given again by a controller
+    that lost its state."""
     return entry.job_id == job.job_id and entry.uid == job.uid
 
 
@@ -156,7 +158,7 @@ than BatchStartTimeout, 10 s by default, to get one."""
 
 
 def is_starting(entry: LedgerJob, now: float) -> bool:
-    """Whether the job's Prolog was here a moment ago."""
+    """Return whether the job's Prolog was here a moment ago."""
     return 0 <= now - entry.since < STARTING_S
 
 
@@ -183,18 +185,18 @@ def _in_the_way(ledger: Ledger, grant: Grant, removable: Collection[LedgerJob]) 
 
 
 def without(ledger: Ledger, over: Collection[LedgerJob]) -> Ledger:
-    """The ledger without these entries."""
+    """Return the ledger without these entries."""
     return replace(ledger, jobs=tuple(entry for entry in ledger.jobs if entry not in over))
 
 
 def part(entry: LedgerJob) -> float:
-    """How much of each of its GPUs a job has: all, or 1/N."""
+    """Return how much of each of its GPUs a job has: all, or 1/N."""
     share = option.parse(entry.share) if entry.on_gpu is not None else None
     return 1.0 if share is None else 1.0 / share.per_gpu
 
 
 def is_crowded(ledger: Ledger, grant: Grant) -> bool:
-    """Whether the grant's job asks for more of a GPU than the others leave."""
+    """Return whether the grant's job asks for more of a GPU than the others leave."""
     wanted = 1.0 / grant.share.per_gpu if grant.is_part else 1.0
     others = [entry for entry in ledger.jobs if entry.job_id != grant.job.job_id]
     taken = (sum(part(entry) for entry in others if gpu.uuid in entry.gpus) for gpu in grant.gpus)
@@ -223,25 +225,25 @@ def free_part(ledger: Ledger, grant: Grant) -> int | None:
 
 
 def is_in_use(ledger: Ledger, gpu: str, besides: int | None = None) -> bool:
-    """Whether any job (besides that one) has the GPU."""
+    """Return whether any job (besides that one) has the GPU."""
     return any(gpu in entry.gpus and entry.job_id != besides for entry in ledger.jobs)
 
 
 def remember_mode(ledger: Ledger, gpu: str, mode: int) -> Ledger:
-    """The ledger that knows which compute mode to put back; the first memory counts, a later one would be our own."""
+    """Return the ledger with the compute mode to restore. The first one counts: a later one would be our own."""
     if any(before.gpu == gpu for before in ledger.modes):
         return ledger
     return replace(ledger, modes=(*ledger.modes, ModeBefore(gpu, mode)))
 
 
 def forget_mode(ledger: Ledger, gpu: str) -> Ledger:
-    """The ledger after the mode was put back."""
+    """Return the ledger without that mode, which has been restored."""
     return replace(ledger, modes=tuple(before for before in ledger.modes if before.gpu != gpu))
 
 
 def rebuild(boot_id: str, plans: Iterable[Plan]) -> Ledger:
-    """The ledger that the plans of this node's jobs tell of, for when it cannot be read itself. The modes that GPUs had
-    before stand in no plan."""
+    """Return a ledger made of the plans of this node's jobs, for when the ledger itself cannot be read. The modes
+    that GPUs had before are in no plan."""
     return Ledger(boot_id, tuple(entry_of(plan, 0.0) for plan in plans))
 
 

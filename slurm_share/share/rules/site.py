@@ -19,22 +19,22 @@ _COUNT = re.compile(r"\d+")
 
 
 def has_alloc(flags: Collection[str]) -> bool:
-    """Whether PrologFlags, in lower case, run the Prolog when a job is given its nodes."""
+    """Return whether PrologFlags, in lower case, run the Prolog when a job is given its nodes."""
     return bool(_ALLOC & set(flags))
 
 
 def runs_in_job(flags: Collection[str]) -> bool:
-    """Whether the Prolog runs inside the job, whose end then kills every MPS daemon that it has started."""
+    """Return whether the Prolog runs inside the job, whose end then kills every MPS daemon that it has started."""
     return "runinjob" in flags
 
 
 def has_lua(plugins: Collection[str]) -> bool:
-    """Whether JobSubmitPlugins, in lower case, have job_submit.lua run; Slurm takes either spelling."""
+    """Return whether JobSubmitPlugins, in lower case, have job_submit.lua run; Slurm takes either spelling."""
     return bool({"lua", "job_submit/lua"} & set(plugins))
 
 
 def has_interactive_step(parameters: Collection[str]) -> bool:
-    """Whether LaunchParameters, in lower case, put salloc's shell on the node."""
+    """Return whether LaunchParameters, in lower case, put salloc's shell on the node."""
     return "use_interactive_step" in parameters
 
 
@@ -48,13 +48,13 @@ class CutOff(Struct, frozen=True):
 
 
 def hook_needs_s(settings: Settings) -> tuple[float, float]:
-    """How long our Prolog and our Epilog may take at most, seconds."""
+    """Return how long our Prolog and our Epilog may take at most, seconds."""
     return settings.hook_deadline_s + PROLOG_SLACK_S, settings.release_deadline_s + EPILOG_SLACK_S
 
 
 def cut_off(limits_s: Mapping[str, float | None], settings: Settings) -> tuple[CutOff, ...]:
-    """The hooks to which Slurm's limits leave too little time. `limits_s`: PrologEpilogTimeout, PrologTimeout and
-    EpilogTimeout, as far as they are set; None or 0: no limit."""
+    """Return the hooks to which Slurm's limits leave too little time. `limits_s`: PrologEpilogTimeout, PrologTimeout
+    and EpilogTimeout, as far as they are set; None or 0: no limit."""
     whole = limits_s.get("PrologEpilogTimeout")
     found = []
     for key, needs in zip(("Prolog", "Epilog"), hook_needs_s(settings), strict=True):
@@ -65,14 +65,15 @@ def cut_off(limits_s: Mapping[str, float | None], settings: Settings) -> tuple[C
 
 
 def parse_seconds(text: str) -> float | None:
-    """A time of slurm.conf (`30`, or `30 sec` from the controller); None: it is none, or without end."""
+    """Return a time of slurm.conf in seconds (`30`, or `30 sec` from the controller); None: it is no time, or
+    without end."""
     match = _COUNT.match(text)
     # 65534 and 4294967294 are Slurm's NO_VAL16 and NO_VAL; 65535 and 4294967295 its INFINITE.
     return float(match[0]) if match and int(match[0]) not in (65534, 65535, 4294967294, 4294967295) else None
 
 
 def keeps_one_user(options: Mapping[str, str]) -> bool:
-    """Whether a partition gives whole nodes to one job or one user, by its options in lower-case keys."""
+    """Return whether a partition gives whole nodes to one job or one user, by its options in lower-case keys."""
     over = options.get("oversubscribe", options.get("shared", ""))
     return (
         options.get("exclusive", "NO").upper() in ("NODE", "USER", "YES")
@@ -92,7 +93,7 @@ class Resource(Struct, frozen=True):
 
 
 def parse_gres(text: str) -> tuple[Resource, ...]:
-    """gpu:a100:2(S:0-1),gpu:h100:2,shard:24 word by word."""
+    """Return the resources in a node's Gres, such as gpu:a100:2(S:0-1),gpu:h100:2,shard:24."""
     return tuple(_resource(value) for value in re.sub(r"\([^)]*\)", "", text).split(",") if value.strip())
 
 

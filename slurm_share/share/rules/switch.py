@@ -130,14 +130,14 @@ def updates(
 
 
 def _field_of(job: Switchable) -> str | None:
-    """The field in which the job's verdict is; None: it has none."""
+    """Return the field in which the job's verdict is; None: it has none."""
     if verdict.read(job.extra, job.comment) is None:
         return None
     return "comment" if verdict.item(job.extra) is None and verdict.item(job.comment) is not None else "extra"
 
 
 def _parts(jobs: Sequence[str]) -> list[list[str]]:
-    """A list of an array's elements has commas of its own, and goes alone."""
+    """Return lists of jobs for one call each. A list of an array's elements has commas of its own, and goes alone."""
     alone = [[one] for one in jobs if "[" in one]
     plain = [one for one in jobs if "[" not in one]
     return [*(plain[at : at + BATCH] for at in range(0, len(plain), BATCH)), *alone]
