@@ -175,7 +175,7 @@ ENV_FRONT = "SLURM_SHARE_FRONT"
 # --- The plan --------------------------------------------------------------------------------------------------------
 PLAN_MAGIC = "slurm-share-plan 2"
 PLAN_MAGIC_1 = "slurm-share-plan 1"
-"""Of the release before, whose plans are still read (share/plan_v1.py)."""
+"""The first line of plans of the release before, which are still read (share/plan_v1.py)."""
 PLAN_MAX_LINE = 4096
 PLAN_MAX_BYTES = 4 * 1024 * 1024
 PLAN_MAX_SLOTS = 1024

@@ -274,7 +274,7 @@ class Stream:
         self._open = {child.stdout.fileno(), child.stderr.fileno()}
         self._line_most = line_most
         self._rest: list[bytes] = []
-        """Of a line whose end has not come."""
+        """The parts of a line whose end has not come."""
         self._rest_size = 0
         self._said = b""
 

@@ -23,7 +23,7 @@ class Verdict(Struct, frozen=True):
     what: str
     """A sentence: what was seen, or why it was not."""
     fix: str = ""
-    """Of a WARN or FAIL: what to do, in one line. Empty: what the check says in general."""
+    """What to do about a WARN or FAIL, in one line. Empty: what the check says in general."""
 
 
 class Owned(Struct, frozen=True):
@@ -46,10 +46,10 @@ class FileFact(Struct, frozen=True):
     file_system: str = ""
     """The kernel's name of it: ext4, tmpfs, nfs4."""
     interpreter: str | None = None
-    """Of a script: the program in its first line."""
+    """For a script, the program in its first line."""
     interpreter_is_there: bool = True
     is_ours: bool = False
-    """Of a hook: it is one of ours, or a script that names it."""
+    """For a hook: it is one of ours, or a script that names it."""
 
     @property
     def is_executable(self) -> bool:

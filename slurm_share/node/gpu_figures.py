@@ -88,7 +88,7 @@ class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
     mig_parent: bool = False
     """True: MIG is on; memory and load of its instances are in records of their own, and not counted twice in sums."""
     mig_of: str | None = None
-    """Of an instance: its GPU's UUID."""
+    """UUID of the GPU that a MIG instance is on; None: not an instance."""
     simulated: bool = False
     memory_total_mib: Annotated[Amount | None, Metric("Memory of the GPU.", seen="all")] = None
     memory_used_mib: Annotated[

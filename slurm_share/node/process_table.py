@@ -31,7 +31,7 @@ FIRST_ORDINARY_UID = 1000
 _TICKS = os.sysconf("SC_CLK_TCK")
 _UNKNOWN = float("inf")
 _START = 19
-"""Of the fields after the name in /proc/PID/stat."""
+"""Index of the start time among the fields after the name in /proc/PID/stat."""
 
 
 class ProcessTable:
@@ -109,7 +109,7 @@ class ProcessTable:
 
 
 _kept: ProcessTable | None = None
-"""That of a program which ends soon: a pid may come again, and then is another process."""
+"""The table that this program shares (`keep`). Only for a program that ends soon, since pids are used again."""
 
 
 def keep() -> None:

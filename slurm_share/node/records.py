@@ -59,7 +59,7 @@ class LiveJob(Struct, frozen=True):
 
     job_id: int
     uid: int | None
-    """Of its tasks; None: it has none at this moment."""
+    """The user of its tasks; None: it has none at this moment."""
     without_task_s: float = 0.0
     """0: a slurmstepd of it has a process below it. Else none has, and the youngest of them is so old, seconds."""
 

@@ -17,7 +17,7 @@ from ..core.process import Deadline, run
 from ..core.scan import Scan
 
 MOST_OWNED = 100_000
-"""Of one user at once: about what can be set aside in the time that a hook has for it."""
+"""Entries of one user that are set aside at once: about what a hook has time for."""
 ASIDE = ".slurm-share-leftovers-"
 """Beginning of the name of a folder, root's own, in which things wait to be removed; letters that nobody can guess
 follow."""

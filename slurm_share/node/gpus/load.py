@@ -57,7 +57,7 @@ class _Question(Struct, frozen=True):
     """A figure that has a call of its own."""
 
     field: str
-    """Of GpuLoad."""
+    """Field of GpuLoad."""
     call: str
     """The binding's function; it is given the GPU's handle."""
     figure: Callable[[Any], float]
