@@ -21,9 +21,9 @@ class ConfLine(Struct, frozen=True):
 
     file: Path
     number: int
-    """Of the first line in the file, from 1."""
+    """The number of its first line in the file, from 1."""
     last: int
-    """Of the last: more than `number` where a backslash continues the line."""
+    """The number of its last line: more than `number` where a backslash continues the line."""
     text: str
     """What Slurm reads: no comment, no continuation, no newline. Never empty."""
     pairs: tuple[tuple[str, str], ...] = ()
@@ -115,7 +115,7 @@ def parse(text: str, file: Path) -> tuple[ConfLine, ...]:
 
 
 def parse_named(text: str, name: str = "") -> tuple[ConfLine, ...]:
-    """`parse` for a file whose path is at hand as a string."""
+    """Return the lines of one file's text, as `parse` does, for a path that is a string."""
     return parse(text, Path(name))
 
 
@@ -141,7 +141,7 @@ def _without_comment(line: str) -> str:
 
 
 def _continued(line: str) -> tuple[str, bool]:
-    """(the line, whether it goes on): by an odd number of backslashes at its end (_strip_continuation)."""
+    """Return (the line, whether it goes on): by an odd number of backslashes at its end (_strip_continuation)."""
     bare = line.rstrip()
     backslashes = len(bare) - len(bare.rstrip("\\"))
     return (bare[:-1], True) if backslashes % 2 else (line.rstrip("\r"), False)

@@ -68,7 +68,7 @@ def squeue_argv(node: str) -> list[str]:
 
 
 def parse_job_ids(text: str) -> tuple[int, ...]:
-    """Job ids in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
+    """Return the job ids in squeue's JSON. Raises CommandError for an answer that is not squeue's."""
     try:
         return tuple(job.job_id for job in msgspec.json.decode(text, type=_Answer).jobs)
     except msgspec.DecodeError as error:
@@ -213,7 +213,7 @@ def _node_kind(kind: _Kind, default: str | None) -> NodeKind:
 
 
 def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
-    """(type, count) of each kind of GPU in a node's generic resources, such as gpu:a100:4(S:0-1),shard:16."""
+    """Return (type, count) of each kind of GPU in a node's gres, such as gpu:a100:4(S:0-1),shard:16."""
     return tuple((name or "", int(count)) for name, count in _GPUS.findall(gres))
 
 
@@ -308,9 +308,11 @@ def places_argv(states: Sequence[str]) -> list[str]:
 
 
 def read_places(states: Sequence[str], *, timeout_s: float = LONG_S) -> frozenset[str]:
-    """Folded lists of nodes, of all jobs in these states that Slurm shows the caller. `read_queue` has them as well,
-    and for a thousand jobs takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that is wanted and works. Raises
-    CommandError where squeue does not answer."""
+    """Return the folded node lists of all jobs in these states that Slurm shows the caller.
+
+    `read_queue` has them as well; for a thousand jobs it takes 0.4 s and 8 MB, this 0.01 s. Through pyslurm where that
+    is wanted and works. Raises CommandError where squeue does not answer.
+    """
     answer = pyslurm_jobs.read_where_wanted(os.environ, timeout_s)
     if answer is not None:
         return pyslurm_jobs.places(answer, states)
@@ -399,8 +401,11 @@ def _queued_job(job: _Queued) -> QueuedJob:
 
 
 def parse_gpu_indexes(details: Sequence[str], node_count: int | None) -> tuple[tuple[int, ...], ...] | None:
-    """From `gres_detail`, which has an entry for each node of a job, or none at all: gpu:a100:2(IDX:0,3) for whole
-    GPUs, shard:a100:4(0/8,4/8) for parts, where the place in the list is the GPU's number."""
+    """Return the GPUs in `gres_detail`, which has an entry for each node of a job, or none at all.
+
+    An entry is gpu:a100:2(IDX:0,3) for whole GPUs; for parts it is shard:a100:4(0/8,4/8), where the place in the list
+    is the GPU's number.
+    """
     if not details:
         return ()
     if node_count is not None and len(details) != node_count:

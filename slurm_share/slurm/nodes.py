@@ -48,8 +48,8 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
 
 
 def parse_described(text: str) -> tuple[tuple[SlurmNode, str, str], ...]:
-    """(node, its Gres in Slurm's words, the release of its slurmd) of each; empty: it has none, it has not registered.
-    Raises CommandError as above."""
+    """Return (node, its Gres in Slurm's words, the release of its slurmd) of each. An empty Gres: it has none; an empty
+    release: it has not registered. Raises CommandError as `parse_nodes` does."""
     first, *records = f"\n{text}".split(_BEGIN)
     found = []
     for record in records:

@@ -114,12 +114,12 @@ def job_ids(answer: Answer, uid: int, node: str, states: Collection[str]) -> tup
 
 
 def places(answer: Answer, states: Collection[str]) -> frozenset[str]:
-    """Folded lists of nodes of the jobs in these states."""
+    """Return folded lists of nodes of the jobs in these states."""
     return frozenset(job.nodes for job in answer.jobs if job.state in states and job.nodes)
 
 
 def backend(environ: Mapping[str, str]) -> str:
-    """In a sentence, what Slurm is asked through, and where that is not what was wanted, why."""
+    """Return a sentence that names what Slurm is asked through, and why, if something else was wanted."""
     if not is_wanted(environ):
         return "Slurm is asked through its commands"
     try:

@@ -99,11 +99,11 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     """A job, or one element of an array, in Slurm's queue."""
 
     job_id: Count
-    """Of Slurm's record: an array's element that runs has one of its own."""
+    """The number of Slurm's record: an array's element that runs has one of its own."""
     array: Count | None = None
     """The number that all elements of an array have in common; None: no array."""
     element: Count | None = None
-    """Of an array."""
+    """The index of an array's element; None: no element, or several in one record."""
     waiting: str = ""
     """The elements that this one record stands for, as Slurm writes them: 3-6,9 or 3-100%2."""
     het: tuple[Count, Count] | None = None
@@ -192,14 +192,14 @@ class SlurmNode(Struct, frozen=True, gc=False, kw_only=True):
     states: tuple[str, ...]
     """Slurm's words: IDLE, MIXED, ALLOCATED or DOWN first, then DRAIN, NOT_RESPONDING ..."""
     reason: str = ""
-    """Of a node that is down or drained."""
+    """Why the node is down or drained."""
     cpus: Count
     cpus_allocated: Count = 0
     memory_mib: Amount
     memory_allocated_mib: Amount = 0
     gpus: Count = 0
     gpus_allocated: Count = 0
-    """Of which somebody has the whole, or a part."""
+    """GPUs of which somebody has the whole, or a part."""
     load5: Level | None = None
     """Load average over 5 minutes, up to two minutes old (slurmd's answer to slurmctld)."""
     memory_free_mib: Amount | None = None

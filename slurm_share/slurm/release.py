@@ -11,13 +11,13 @@ _TIMEOUT_S = 30.0
 
 
 def parse_version(text: str) -> str | None:
-    """26.05.5 of what `scontrol --version` says: `slurm 26.05.5`, or with Debian's name for it; None: it says none."""
+    """Return the 26.05.5 of `slurm 26.05.5`, what `scontrol --version` prints, or Debian's form; None: it has none."""
     match = re.search(r"\bslurm\S*\s+(\d+\.\d+\S*)", text)
     return match[1] if match else None
 
 
 def read_release() -> tuple[int, int] | None:
-    """(24, 11) and the like; None: there is no scontrol here, or it did not say."""
+    """Return the release, such as (24, 11); None: there is no scontrol here, or it did not say."""
     try:
         version = parse_version(run(["scontrol", "--version"], timeout_s=_TIMEOUT_S))
     except CommandError:

@@ -77,7 +77,7 @@ def srun_argv(node: str, partition: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the variables by which a shell of a job would have srun start a step of that job."""
+    """Return the environment without the variables by which, in a job, srun would start a step of that job."""
     kept = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "KRB5CCNAME")
     return {name: os.environ[name] for name in kept if name in os.environ}
 

@@ -21,9 +21,9 @@ from . import small_step
 NAMES = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "STOP", "CONT", "KILL")
 """Signals that a person sends."""
 TIMEOUT_S = 60.0
-"""For srun or scancel."""
+"""How long srun or scancel may take, seconds."""
 IMMEDIATE_S = 30
-"""A step that finds no room for so long is given up by srun itself: one that we end meanwhile may still begin."""
+"""How long srun itself waits for room for the step, seconds. If we ended srun before, the step could still begin."""
 STEP_NAME = "slurm-share-signal"
 
 

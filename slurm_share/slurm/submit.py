@@ -87,7 +87,7 @@ def _output(done: Finished) -> str:
 
 
 def become(argv: Sequence[str]) -> NoReturn:
-    """Be salloc or srun from here on. Raises UsageError where it is not there."""
+    """Replace this process by salloc or srun. Raises UsageError where the program does not exist."""
     try:
         os.execvpe(argv[0], list(argv), submission_environment(os.environ))
     except OSError as error:

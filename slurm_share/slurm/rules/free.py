@@ -29,10 +29,10 @@ class FreeKind(Struct, frozen=True, kw_only=True):
     free_cores: int
     nodes: int
     free_nodes: int
-    """On which nothing runs."""
+    """Nodes on which nothing runs."""
     gpus: int
     free_gpus: int
-    """Of which nobody has anything."""
+    """GPUs of which nobody has anything."""
 
 
 def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[FreeKind, ...]:
