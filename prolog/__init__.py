@@ -1,1 +1,1 @@
-"""What slurmd starts before and after every job: context in, decision, action, exit code."""
+"""The Prolog and Epilog that slurmd starts before and after every job: read, decide, act, return an exit code."""

@@ -44,9 +44,9 @@ LOCK_S = 1.0
 CHECK_S = 5.0
 """How often the helper checks whether it should end, seconds; it also checks at each request."""
 REQUEST_S = 1.0
-"""For a request to arrive whole; the front waits no longer."""
+"""How long a request may take to arrive whole, seconds; the front waits no longer."""
 MOST_HOOKS = 128
-"""That run at once. Slurm starts as many as there are jobs that begin or end on a node at one moment."""
+"""Hooks that run at once. Slurm starts as many as there are jobs that begin or end on a node at one moment."""
 HEAD_BYTES = 64
 UNPACKING, UNPACKING_S = "/run/slurm-share.unpacking", 60.0
 """As in packaging/share/hook.in: the mark of an upgrade, and how old it may be."""
@@ -406,7 +406,7 @@ def _kill_group(pid: int) -> None:
 
 def leave_slurmds_cgroup(root: str = "/sys/fs/cgroup") -> None:
     """Go into a cgroup of root's beside those of MPS daemons: in slurmd's own one, the helper would keep a slurmd that
-    is started anew from setting up its cgroups, and count for its limits."""
+    is restarted from setting up its cgroups, and count for its limits."""
     for _, ours in cgroup_paths.trees(root):
         try:
             for folder in (ours, f"{ours}/hooks"):

@@ -1,4 +1,4 @@
-"""How a hook that had no helper starts one for the hooks after it. Loaded by such a hook alone, so it loads little."""
+"""Start a helper for the hooks after this one. Only a hook that had no helper loads this, so it imports little."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AGAIN_S = 60.0
-"""After a helper that did not come up."""
+"""How long to wait after a helper that did not come up, seconds."""
 
 
 def place(name: str) -> str:

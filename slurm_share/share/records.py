@@ -46,9 +46,9 @@ class Slot(Struct, frozen=True):
     backend: str = BACKEND_TIME_SLICING
     """The name of the backend that serves the slot."""
     on_gpu: int | None = None
-    """Of a job that has a part of one GPU: its number among the N of that GPU, across jobs."""
+    """For a job that has a part of one GPU: which of its N parts, across jobs."""
     variables: tuple[Assignment, ...] = ()
-    """Of the backend, beyond those that follow from the fields above."""
+    """Variables of the backend, beyond those that follow from the fields above."""
 
     @property
     def enforced_cap_mib(self) -> int | None:
@@ -81,8 +81,8 @@ class Refusal(Struct, frozen=True):
     node: str
     sentence: str
     cause: str = "job"
-    """Of share/rules/drain.py, which says what comes of it; the default is what the job itself asks for. It is not
-    written into the plan's file."""
+    """A cause of share/rules/drain.py, which says whether it drains the node. The default: what the job asks for. It is
+    not written into the plan's file."""
 
 
 class Unshared(Struct, frozen=True):
@@ -102,7 +102,7 @@ class Grant(Struct, frozen=True):
     """In force: `per_gpu` is the number of tasks that a GPU has here."""
     gpus: tuple[Gpu, ...]
     slots: int
-    """How many tasks have one."""
+    """How many tasks have a slot."""
     is_part: bool
     """True: Slurm gave the job 1/N of one GPU (gres/shard), and other jobs of its user may have the rest."""
     backend: str
@@ -119,7 +119,7 @@ class Served(Struct, frozen=True):
     mps_directory: str | None = None
     """The pipe directory of the GPU's MPS daemon, which is checked before each task starts; None: there is none."""
     variables: tuple[Assignment, ...] = ()
-    """Of every task there, besides those that the backend's `environment` makes of a slot."""
+    """Variables of every task there, besides those that the backend's `environment` makes of a slot."""
 
 
 class Prepared(Struct, frozen=True):
@@ -142,7 +142,7 @@ class Limits(Struct, frozen=True):
     client_limit: int | None = None
     """Tasks that one GPU takes; None: any number."""
     connections: int = 0
-    """That each of so many tasks has to its GPU; 0: any number."""
+    """CUDA connections that each of `client_limit` tasks can have to its GPU; 0: any number."""
     enforces_caps: bool = False
     """Whether it holds a task to its memory cap and its SM percentage."""
     serves_mig: bool = True
@@ -214,12 +214,12 @@ class ClusterShares(Struct, frozen=True):
     host: str
     """Where it was asked; its modes are the cluster's."""
     modes: dict[str, str]
-    """Of partitions that have one of their own, and under the empty name that of all others."""
+    """The mode of each partition that has its own, and under the empty name that of all others."""
     is_switched_off: bool
     mode_file: str | None
     """The word in force of the site's mode file; None: it has none."""
     states: dict[str, str]
-    """Of each node, in sinfo's word."""
+    """The state of each node, in sinfo's word."""
     nodes: dict[str, NodeShares]
     problems: tuple[str, ...] = ()
 
@@ -235,7 +235,7 @@ class LedgerJob(Struct, frozen=True):
     """UUIDs, in the order Slurm granted them. Of a job without a share: none, they are its own business."""
     slots: int
     since: float
-    """Of the Prolog: seconds since the node's start (CLOCK_BOOTTIME), which no setting of its clock moves."""
+    """When the Prolog ran: seconds since the node's start (CLOCK_BOOTTIME), which setting its clock does not move."""
     restart_count: int | None = None
     user: str | None = None
     partition: str | None = None

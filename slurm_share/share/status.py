@@ -42,7 +42,7 @@ class Status(Struct, frozen=True):
     """False: only the caller's own jobs and their GPUs."""
     problems: tuple[str, ...]
     modes: Mapping[str, str]
-    """Of partitions that have one of their own, and under the empty name that of all others."""
+    """The mode of each partition that has its own, and under the empty name that of all others."""
 
 
 def read_status() -> Status:
@@ -84,7 +84,7 @@ def read_status() -> Status:
 
 
 def _daemon(host: Host, uid: int, gpu: str) -> str | None:
-    """From the kernel alone: a question to the daemon would keep a task's own from being heard."""
+    """Return the daemon as the kernel knows it: while a daemon answers us, it answers no task."""
     for backend in registry.every():
         for daemon in backend.health(host, [(uid, gpu)]).daemons:
             if daemon.condition == "hidden":
@@ -113,7 +113,7 @@ def _own_jobs(paths: Paths, node: str) -> tuple[tuple[LedgerJob, ...], list[str]
 
 
 def _since(paths: Paths, job_id: int) -> float:
-    """When the plan was written; now, for a job that has just gone."""
+    """Return when the plan was written; now, for a job that has just gone."""
     try:
         return paths.plan(job_id).stat().st_mtime
     except OSError:

@@ -76,9 +76,9 @@ class CleanedUp(Struct, frozen=True):
     left: tuple[ProcessIdentity, ...] = ()
     """Processes that got SIGKILL and have not ended yet."""
     job_id: int | None = None
-    """Of `Leftovers.only`: the job that has come meanwhile, so that it was left alone."""
+    """With `Leftovers.only`: the job that has come meanwhile, so that the folder was left alone."""
     users: tuple[ProcessIdentity, ...] = ()
-    """Of `Leftovers.only`: the programs that use it, so that it was left alone."""
+    """With `Leftovers.only`: the programs that use the folder, so that it was left alone."""
 
 
 class Daemon(Struct, frozen=True):

@@ -112,7 +112,7 @@ def _ask(one: Daemon, host: Host, proc_folder: str) -> Daemon:
 
 
 def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
-    """None: it cannot be asked from here, which checks of the program and of the folder have to say."""
+    """Return how a daemon is; None: it cannot be asked from here, which other checks report."""
     try:
         daemon = reader.read_daemon(place, proc_folder)
         if daemon is not None and node_processes.is_stopped(daemon.pid, proc_folder):

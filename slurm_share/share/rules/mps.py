@@ -6,7 +6,7 @@ from ...core import names
 from ..records import Assignment, Slot
 
 CONNECTIONS = 2
-"""That a client of MPS has to its GPU if CUDA_DEVICE_MAX_CONNECTIONS says nothing (docs.nvidia.com/deploy/mps)."""
+"""Connections of a client of MPS to its GPU if CUDA_DEVICE_MAX_CONNECTIONS is not set (docs.nvidia.com/deploy/mps)."""
 
 
 def clients(driver_version: str | None) -> int:
