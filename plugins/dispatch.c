@@ -1,4 +1,4 @@
-/* The doors of the plugin: one function per callback of SPANK (spank(7)), each a few lines.
+/* The callbacks of SPANK (spank(7)), each a function of a few lines.
  *
  * There is no slurm_spank_job_prolog and no job_epilog on purpose: where any plugin has one, slurmd takes the option's
  * variable out of the environment of all Prolog and Epilog scripts, and a crash there drains the node. */

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Choosing takes well under a millisecond: whoever holds the lock this long is no chooser. */
+/* Choosing takes well under a millisecond: a process that holds the lock this long is not choosing. */
 uint32_t ss_leases_patience_ms = 5000;
 
 struct ss_leases {

@@ -264,8 +264,8 @@ def _offered(package: str) -> frozenset[str]:
 
 def public(package: str) -> list[str]:
     """Return the names that a package's __init__.py offers: its __all__, or all that it imports or defines."""
-    if (offered := getattr(importlib.import_module(package), "__all__", None)) is not None:
-        return sorted(offered)
+    if (names_of_all := getattr(importlib.import_module(package), "__all__", None)) is not None:
+        return sorted(names_of_all)
     names: set[str] = set()
     for node in _parsed(package).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -329,7 +329,7 @@ def write(file: Path, part: str, graphs: Graphs) -> None:
 
 
 def main() -> int:
-    """Read, print, write what is asked for."""
+    """Read the imports; print and write what the options ask for."""
     parser = argparse.ArgumentParser(description="which modules and packages of the product import which")
     parser.add_argument("--public", action="store_true", help="also the names that each feature package offers")
     parser.add_argument("--private", action="store_true", help="also each import past another package's __init__.py")
