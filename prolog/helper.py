@@ -131,7 +131,7 @@ class _Request:
         """The pid of the process that runs the hook; 0 before it is forked."""
 
     def receive(self) -> bool:
-        """Take what has come; False: the front is gone, or speaks another language."""
+        """Take what has come; return False if the front is gone, or does not follow the protocol."""
         try:
             data = self.connection.recv(1 << 16)
         except BlockingIOError:
@@ -156,7 +156,7 @@ class _Request:
 
 
 class Helper:
-    """Takes hooks until it should end."""
+    """Takes requests of fronts and runs their hooks, until it should end."""
 
     def __init__(self, listener: socket.socket, code: dict[str, FileStamp | None]) -> None:
         self._listener: socket.socket | None = listener

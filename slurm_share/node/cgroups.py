@@ -83,8 +83,8 @@ def read_place(process: str | Path, root: Path = ROOT) -> CgroupPlace | None:
     """Return the job of a process (its folder in /proc); None: in none.
 
     A user who was given a cgroup may give the folders in it Slurm's names. Such a folder is the user's; those of Slurm
-    are root's, up to the mount. A path that cannot be seen from here is believed: who reads may be in a
-    container, and the folder of a process that lives cannot be removed.
+    are root's, up to the mount. A path that cannot be seen from here is believed: this process may be in a container,
+    and the folder of a living process cannot be removed.
     """
     return parse(slurp(f"{process}/cgroup"), lambda place: _is_roots(_mount(root, place.tree), place.folder))
 

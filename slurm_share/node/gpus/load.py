@@ -1,8 +1,8 @@
 """The load of every GPU, asked of the NVIDIA driver again and again in one NVML session.
 
 A session is kept because nvmlInit is slow without persistence mode, and because GPM counters and the use by each
-process are told since the question before. What a GPU cannot answer is not asked again until NVML is started anew,
-which happens when a GPU or the driver was lost.
+process are counted since the question before. What a GPU cannot answer is not asked again until NVML is initialized
+again, which happens when a GPU or the driver was lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CANNOT = (
     pynvml.NVMLError_NoPermission,
     pynvml.NVMLError_InvalidArgument,
 )
-"""Will be the same at the next question."""
+"""Errors that stay the same, so that the question is not asked again."""
 _GONE = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_ResetRequired,
@@ -49,7 +49,7 @@ _GONE = (
     pynvml.NVMLError_DriverNotLoaded,
     pynvml.NVMLError_LibRmVersionMismatch,
 )
-"""Nothing else on this GPU is worth asking, and NVML has to be started anew."""
+"""After one of these nothing else is asked of the GPU, and NVML has to be initialized again."""
 _NO_QUESTION = "NVIDIA's Python binding here is too old to ask for it"
 
 
