@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..records import Slot
     from .base import BackendCheck, Examination, Host, Leftovers, UserGpu
 
-FIRST_ORDINARY_UID = 1000
-"""Users below are the system's (login.defs, UID_MIN)."""
 RUN_IN_JOB = (
     "PrologFlags=RunInJob ends the Prolog's daemons before the job; an administrator must take it out of slurm.conf"
 )
@@ -244,13 +242,14 @@ def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
     """Return why hooks cannot start daemons here: Slurm ends what a Prolog starts, or the node's administrators run a
     daemon of their own. Daemons that users have started do not count."""
     from ...mps import processes as mp_processes
-    from ...mps import status as reader
+    from ...mps import status as mp_status
     from ...node import processes as node_processes
+    from ..rules.leftovers import FIRST_ORDINARY_UID
 
     if node_processes.read_runs_in_job():
         return RUN_IN_JOB
     files = None
-    for one in reader.foreign_daemons(reader.read_processes(uids=()), str(host.paths.root)):
+    for one in mp_status.foreign_daemons(mp_status.read_processes(uids=()), str(host.paths.root)):
         files = files or mp_processes.read_program_files(program)
         if mp_processes.is_systems(one, files, FIRST_ORDINARY_UID):
             return f"an MPS daemon of this node's operators runs already (process {one.identity.pid}, {one.pipe})"
@@ -334,7 +333,7 @@ def _stop_users(
     """Stop one user's daemons. gpus: folder -> GPU; where no job tells the GPU, the folder's name stands for it."""
     from ...mps import control as mp_control
     from ...mps import daemons
-    from ...mps import status as reader
+    from ...mps import status as mp_status
     from ...mps.records import MpsFailed
 
     def is_in_use(gpu: str) -> bool:
@@ -344,7 +343,7 @@ def _stop_users(
     places = [
         mp_control.node_place(host.paths, program, owner, gpus.get(one, _gpu_of(one)), pipe=one) for one in folders
     ]
-    before = reader.read_processes(uids=(uid,))
+    before = mp_status.read_processes(uids=(uid,))
     outcomes = daemons.stop_many(places, deadline.part(STOP_RATIO), unless=is_in_use)
     log = [
         f"MPS on {one.place.gpu} of uid {uid}: {stop_sentence(one)}"
@@ -365,7 +364,7 @@ def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline:
     """End the processes that remain of daemons that were stopped, such as one whose user removed its lock. Only those
     in `before`, which was read before the stop: a newer daemon in the same place may be the next job's.
     """
-    from ...mps import status as reader
+    from ...mps import status as mp_status
     from ...node import termination
     from ...node.records import NodeProcess
 
@@ -373,7 +372,7 @@ def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline:
     old = {one.identity for one in before}
     rest = [
         NodeProcess(one.identity, None)
-        for one in (reader.read_processes(uids=set(known.values())) if known else ())
+        for one in (mp_status.read_processes(uids=set(known.values())) if known else ())
         if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
     ]
     left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))
