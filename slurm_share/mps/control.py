@@ -72,8 +72,7 @@ def node_place(
     minor: int | None = None,
     settings: Settings | None = None,
 ) -> MpsPlace:
-    """Return the place of the daemon of one user on one GPU of this node. pipe: its pipe directory, where that is
-    known already. minor and settings: what limits a daemon that is started.
+    """Return the place of the daemon of one user on one GPU of this node.
 
     pipe: its pipe directory, where that is known already. minor and settings: what limits a daemon that is started.
     """
@@ -324,8 +323,7 @@ def read_memory_mib(place: MpsPlace, server_pid: int, device: int, deadline: Dea
 
 
 def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """Return how the daemon is. Raises nothing about its state: being unwell is an answer. The kernel is asked
-    first, so that a dead daemon costs no time.
+    """Return how the daemon is. Raises nothing about its state: being unwell is an answer.
 
     The kernel is asked first, so that a dead daemon costs no time. Raises MpsMissingError and MpsFolderError, which are
     about this node and this caller and not about the daemon.

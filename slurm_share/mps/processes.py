@@ -36,8 +36,7 @@ _LOCK = struct.Struct("hhqqi4x")
 
 
 def lock_holder(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
-    """Return who holds the daemon's lock; None: nobody, so there is no daemon. No connection is made and nobody is
-    kept waiting.
+    """Return who holds the daemon's lock; None: nobody, so there is no daemon.
 
     No connection is made and nobody is kept waiting. The file is in its user's hands: a link, a fifo or a device in its
     place is nobody's lock. Of a process that this caller may not see (hidepid) only the number is known.
@@ -91,7 +90,7 @@ def read_daemon(place: MpsPlace, proc: str = "/proc") -> ProcessIdentity | None:
 
 def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
     """Return the pid of the daemon's one child, which then is its server; None: more than one, none, or a kernel
-    without the list. A guess that saves a question, never a proof.
+    without the list.
 
     A guess that saves a question, never a proof.
     """
@@ -142,8 +141,7 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
 
 
 def parse_role(argv: list[str]) -> MpsRole | None:
-    """Return what a process of MPS is, from its command line. The name may follow an interpreter's. Only `-d` or
-    `-f` make the control program a daemon.
+    """Return what a process of MPS is, from its command line. The name may follow an interpreter's.
 
     Only `-d` or `-f` make the control program a daemon. Without a word it is a front end that reads commands; with
     protocol 3 the command stands in its words (`nvidia-cuda-mps-control server list`).

@@ -133,11 +133,9 @@ def _number(text: str | None) -> int | None:
 
 
 def read_stepd(process: Path) -> tuple[int, str | None] | None:
-    """Return (job, step) from the title of a slurmstepd, `slurmstepd: [4711.batch]`; None: it is none. Anybody may
-    give his process such a title; the real uid is root's alone, and stays so while slurmstepd acts as the job's
-    user.
+    """Return (job, step) from the title of a slurmstepd, `slurmstepd: [4711.batch]`; None: it is none.
 
-    Anybody may write himself such a title; the real uid is root's alone, and stays so while slurmstepd acts as the
+    Anybody may give his process such a title; the real uid is root's alone, and stays so while slurmstepd acts as the
     job's user.
     """
     match = _STEPD.match(slurp(process / "cmdline"))

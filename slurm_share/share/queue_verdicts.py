@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 
 def argv() -> list[str]:
-    """Return the question for all jobs that wait or run."""
+    """Return the command that lists all jobs that wait or run."""
     return ["squeue", "--all", f"--json={slurm_jobs.DATA_PARSER}"]
 
 

@@ -136,7 +136,7 @@ def read_nodes(nodes: str = "", *, timeout_s: float = 60) -> tuple[SlurmNode, ..
 
 
 def states_argv() -> list[str]:
-    """Return the question for every node, its generic resources and its state."""
+    """Return the command that lists every node, its generic resources and its state."""
     return ["sinfo", "--all", "--noheader", "--Node", "--format=%N|%G|%T"]
 
 

@@ -19,8 +19,7 @@ from .driver import read_gpu_readings as read_gpu_readings
 
 def read_bus_ids(gpus: Sequence[Gpu]) -> tuple[str | None, ...]:
     """Return the PCI address of each of those GPUs (`nvidia-smi --query-gpu=pci.bus_id`); that of a MIG instance is
-    its parent's. None where the driver does not say, and for a simulated GPU, whose address is a real device's or
-    nobody's.
+    its parent's.
 
     None where the driver does not say, and for a simulated GPU, whose address is a real device's or nobody's. Raises
     DriverError as `read_driver` does.
