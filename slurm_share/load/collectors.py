@@ -48,7 +48,7 @@ _NO_ENVIRONMENT = "its environment is for its user and root to read"
 
 
 class _Known(Struct):
-    """What was found out about a process when it was first seen, and stays so until it runs another program."""
+    """Facts about a process that hold until it executes another program."""
 
     start_ticks: int
     name: bytes
@@ -68,7 +68,7 @@ class _Known(Struct):
 
 
 class NodeReader:
-    """One node's kernel, read again and again."""
+    """Read one node's kernel repeatedly."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class NodeReader:
         self.boot_id = slurp(f"{self._proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
     def read(self, pids: Iterable[int]) -> HostNow:
-        """The node, its jobs, and those of the processes that are there and may be seen."""
+        """Return the node, its jobs, and those of the processes that exist and may be seen."""
         at, taken, unknown = self._clock(), self._wall_clock(), {}
         cpus, cores = self._read_cpus()
         busy_s = self._read_busy()
@@ -137,7 +137,7 @@ class NodeReader:
     # ---- the machine ----
 
     def _read_cpus(self) -> tuple[int, int]:
-        """(CPUs online, cores); looked at again only when others are online."""
+        """Return (CPUs online, cores); cores are counted again only when the CPUs online change."""
         online = slurp(self._sysfs / "devices/system/cpu/online")
         if self._cpus is None or self._cpus[0] != online:
             cores = topology.read_cores(self._sysfs)
@@ -147,7 +147,7 @@ class NodeReader:
         return self._cpus[1], self._cpus[2]
 
     def _read_busy(self) -> float | None:
-        """Without idle, iowait and what the hypervisor took (steal); guests are in user time already (proc(5))."""
+        """Return the busy CPU time in seconds, without idle, iowait and steal; user time includes guests (proc(5))."""
         fields = slurp(f"{self._proc}/stat").partition(b"\n")[0].split()
         try:
             user, nice, system, _, _, irq, softirq = map(int, fields[1:8])
@@ -174,7 +174,7 @@ class NodeReader:
         return one, five, fifteen
 
     def _user(self, uid: int) -> str:
-        """Asked once: a directory of users that is slow or away is not to hold up every round."""
+        """Return the user's name. Each user is looked up once: a slow user database must not delay every sample."""
         if uid not in self._users:
             if len(self._users) > 4096:
                 self._users.clear()
@@ -286,7 +286,7 @@ class NodeReader:
         return (None, None, None, "", False) if found is None else (found[0], found[1], None, found[2], False)
 
     def _read_environ(self, folder: str) -> dict[str, str] | None:
-        """The words of ours and Slurm's in it; None: it is closed to us."""
+        """Return the variables of Slurm and slurm-share in its environment; None: no permission."""
         try:
             fd = os.open(f"{folder}/environ", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
@@ -309,7 +309,7 @@ class NodeReader:
 
 
 def parse_cap(text: str) -> int | None:
-    """MiB of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`); None: no cap, or none of that form.
+    """Return MiB of the first device in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT (`0=8192M`); None: no cap, or another form.
 
     A plain number is bytes (docs.nvidia.com/deploy/mps, "Environment Variables").
     """
@@ -321,7 +321,7 @@ def parse_cap(text: str) -> int | None:
 
 
 def _is_hidden(pid: int, proc: str) -> bool:
-    """Whether a process is there all the same: hidepid hides its folder, and not that a signal could not be sent."""
+    """Return whether a process exists although its folder is hidden (hidepid), by sending it signal 0."""
     state = read_stat(f"{proc}/{pid}")[1][:1]
     if state or proc != "/proc" or pid <= 0:
         return False

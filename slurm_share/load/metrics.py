@@ -114,7 +114,7 @@ class Labels(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class _Page:
-    """Metric families in the making, in the order in which they are first named."""
+    """Build metric families, in the order in which they are first named."""
 
     def __init__(self) -> None:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -125,7 +125,7 @@ class _Page:
     def add(
         self, name: str, text: str, labels: Mapping[str, str], value: float | None, *, counter: bool = False
     ) -> None:
-        """One series; none where the value is not known, or no number."""
+        """Add one series, unless the value is not known or is not a number."""
         if value is None or not math.isfinite(value):
             return
         if name not in self._families:
@@ -135,14 +135,14 @@ class _Page:
         family.add_metric([_safe(labels[key]) for key in keys], value)  # type: ignore[attr-defined]
 
     def figures(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
-        """A series for each figure that the record knows."""
+        """Add a series for each figure that the record knows."""
         for one in _series_of(type(record)):
             value = getattr(record, one.name)
             scaled = None if value is None else value * one.factor
             self.add(f"{kind}_{one.series}", one.metric.help, labels, scaled, counter=one.metric.counter)
 
     def windows(self, kind: str, labels: Mapping[str, str], record: Struct) -> None:
-        """The same of the figures that are kept over time."""
+        """Add the series of the figures that have means over time."""
         for one in _windows_of(type(record)):
             self.means(f"{kind}_{one.series}", one.metric.help, labels, getattr(record, one.name), one.factor)
 
@@ -161,12 +161,12 @@ class _Page:
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client asks a registry."""
+        """Yield the families; prometheus_client calls this."""
         return (family for family, _ in self._families.values())
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """The text that Prometheus scrapes."""
+    """Return the page that Prometheus scrapes."""
     page = _Page()
     node = {"node": snapshot.node}
     _node(page, node, snapshot)
@@ -264,7 +264,7 @@ def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
 
 
 class Cost(Struct, frozen=True, kw_only=True):
-    """What an agent takes of its node, by its own measure."""
+    """CPU time and memory that an agent uses, measured by itself."""
 
     cpu_ratio: float | None
     """CPU time of the last minute over wall time: 0.005 is half a percent of one core. None: just started."""
@@ -273,11 +273,11 @@ class Cost(Struct, frozen=True, kw_only=True):
     """What the last sample took, wall time."""
     rounds: int
     failed: int
-    """Of them without a snapshot."""
+    """Samples without a snapshot."""
 
 
 def render_cost(cost: Cost, node: str) -> bytes:
-    """The agent's own part of the page."""
+    """Return the agent's own part of the page."""
     page, labels = _Page(), {"node": node}
     page.add("agent_cpu_ratio", "CPU time of the agent over wall time, last minute.", labels, cost.cpu_ratio)
     page.add("agent_resident_memory_bytes", "Memory of the agent.", labels, cost.resident_bytes)
@@ -293,7 +293,7 @@ def _safe(text: str) -> str:
 
 
 def _text(number: int | None) -> str:
-    """An absent label and an empty one are the same to Prometheus."""
+    """Return a label's text; to Prometheus an absent label and an empty one are the same."""
     return "" if number is None else str(number)
 
 
@@ -327,7 +327,7 @@ class _Node:
         """By (gpu, job or user; which one). Empty for a line per node, of which there may be ten thousand."""
 
     def of(self, kind: str) -> dict[str, list[Series]]:
-        """The series of each GPU, job or user."""
+        """Return the series of each GPU, job or user."""
         return {which: rows for (of, which), rows in self.others.items() if of == kind}
 
 
@@ -478,7 +478,7 @@ def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
 
 
 def _sorted(rows: Sequence[Series], kind: str) -> tuple[_Values, Labels | None]:
-    """The plain values by metric, and the labels of the record's info."""
+    """Return the plain values by metric, and the labels of the record's info series."""
     start = len(PREFIX) + len(kind)
     values = {one.metric.name[start:]: float(one.value[1]) for one in rows if not one.metric.window}
     info = next((one.metric for one in rows if one.metric.name == f"{PREFIX}{kind}info"), None)

@@ -1,4 +1,4 @@
-"""Words that llload and the dashboard have in common: whose nodes, which jobs, how many, how often."""
+"""Command-line options that llload and the dashboard have in common: users, nodes, jobs, intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JOB = re.compile(r"([0-9]{1,10})((?:[_+][0-9]{1,10})?)")
 
 
 def add_which(parser: argparse.ArgumentParser, *, nodes: str) -> Group:
-    """The options that say which nodes; `nodes`: help for -n."""
+    """Add the options that select nodes; `nodes`: help for -n."""
     which = parser.add_argument_group("which nodes")
     selection = which.add_mutually_exclusive_group()
     selection.add_argument("-u", "--user", metavar="USER", help="those of this user")
@@ -31,7 +31,7 @@ def add_which(parser: argparse.ArgumentParser, *, nodes: str) -> Group:
 
 
 def add_origin(parser: argparse.ArgumentParser, *, replay: str) -> Group:
-    """The options that say where figures come from; `replay`: help for --replay."""
+    """Add the options that select the source; `replay`: help for --replay."""
     origin = parser.add_argument_group("where from")
     origins = origin.add_mutually_exclusive_group()
     origins.add_argument("--source", choices=SOURCES, help="how nodes are asked (default: the site's load_source)")
@@ -42,7 +42,7 @@ def add_origin(parser: argparse.ArgumentParser, *, replay: str) -> Group:
 
 
 def user(text: str | None, *, demo: bool) -> str:
-    """The name of -u's user, by name or number; None: the caller's. Raises UsageError for one who is not there."""
+    """Return the name of -u's user (name or number); None: the caller. Raises UsageError for an unknown user."""
     if demo:
         from .sources.demo import USER
 
@@ -56,7 +56,7 @@ def user(text: str | None, *, demo: bool) -> str:
 
 
 def nodes(text: str | None) -> tuple[str, ...]:
-    """The nodes in `n[1-3,7]`. Raises UsageError."""
+    """Return the nodes in `n[1-3,7]`. Raises UsageError."""
     if text is None:
         return ()
     from ..core import nodelist
@@ -65,7 +65,7 @@ def nodes(text: str | None) -> tuple[str, ...]:
 
 
 def jobs(text: str | None) -> tuple[str, ...]:
-    """The jobs in `4711,4712_3`. Raises UsageError."""
+    """Return the jobs in `4711,4712_3`. Raises UsageError."""
     if text is None:
         return ()
     found = []
@@ -80,7 +80,7 @@ def jobs(text: str | None) -> tuple[str, ...]:
 
 
 def count(option: str, text: str | None) -> int | None:
-    """How many nodes; None: not said. Raises UsageError."""
+    """Return the number of nodes; None: not given. Raises UsageError."""
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1_000_000):
@@ -89,7 +89,7 @@ def count(option: str, text: str | None) -> int | None:
 
 
 def seconds(option: str, text: str) -> float:
-    """How long between two surveys. Raises UsageError."""
+    """Return the seconds between two surveys. Raises UsageError."""
     try:
         found = float(text)
     except ValueError:

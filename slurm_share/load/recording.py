@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
     taken: float
     """Unix time of the survey."""
     offset: int
-    """Of its line, in bytes; of a compressed one, within its part of the file."""
+    """Where its line begins, in bytes; in a compressed file, within its part."""
     part: int = 0
     """Where that part begins: a gzip member, with what follows it and is none of ours."""
 
@@ -72,7 +72,7 @@ class Recording:
             raise StateError(str(path), f"cannot be read: {error.strerror or error}") from error
 
     def places(self) -> list[Place]:
-        """Where every survey lies, in the order of the file. Counts the lines that are none anew."""
+        """Return the places of all surveys in file order, and count again the lines that hold none."""
         self.skipped, found = 0, []
         for part, offset, line in self._lines():
             try:
@@ -87,7 +87,7 @@ class Recording:
         return found
 
     def at(self, place: Place) -> Survey:
-        """The survey there. Raises StateError where the line is none after all, or the file has changed since."""
+        """Return the survey at a place. Raises StateError if the line holds none or the file has changed."""
         try:
             if place.part != self._part:
                 self._part, self._text = place.part, self._opened(place.part)
@@ -98,11 +98,11 @@ class Recording:
         return snapshot.parse_survey(line, str(self.path))
 
     def has_lost(self, place: Place) -> bool:
-        """Whether the file has become so much shorter that this is behind its end."""
+        """Return whether the file has become so short that this place is behind its end."""
         return (place.part if self._is_packed else place.offset) >= self._raw.seek(0, os.SEEK_END)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._raw.close()
 
     def _opened(self, part: int) -> BinaryIO | gzip.GzipFile:
@@ -151,7 +151,7 @@ class _Part:
         self._file, self._start, self._end, self._at = file, start, end, start
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most so many bytes."""
+        """Read at most `size` bytes."""
         left = self._end - self._at
         self._file.seek(self._at)
         data = self._file.read(left if size < 0 else min(size, left))
@@ -180,7 +180,7 @@ class Writer:
         self._packs = path.suffix == ".gz"
 
     def write(self, survey: Survey) -> None:
-        """Add one. Raises StateError where it cannot (disk full), and takes back what was written of it."""
+        """Append a survey. On failure (disk full) take back the part written and raise StateError."""
         line = snapshot.render(survey) + b"\n"
         data = _packed(line) if self._packs else line
         with self._alone():
@@ -198,12 +198,12 @@ class Writer:
                 raise StateError(str(self.path), f"cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other writer meanwhile, as far as the file system can say so."""
+        """Lock out other writers, as far as the file system supports it."""
         with contextlib.suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
@@ -221,17 +221,17 @@ class Writer:
 
 
 class Recorder:
-    """Records while others look: where the file cannot be written any more, it keeps the reason."""
+    """Record surveys; if the file cannot be written any more, keep the reason and go on."""
 
     def __init__(self, file: Path | None) -> None:
-        """Raises StateError for a file that cannot be written from the start."""
+        """Open the file. Raises StateError if it cannot be written."""
         self._writer = None if file is None else Writer(file)
         self.failure = ""
         """Why nothing is recorded any more."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether something is missing in the file."""
+        """Return whether a survey could not be written."""
         return bool(self.failure)
 
     def keep(self, survey: Survey) -> None:
@@ -245,7 +245,7 @@ class Recorder:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

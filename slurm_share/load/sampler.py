@@ -11,11 +11,11 @@ from .snapshot import Snapshot
 
 
 class Sampler:
-    """One node, looked at again and again; rates and windows are over the samples of this sampler, and of the one whose
+    """Sample one node repeatedly; rates and windows are over the samples of this sampler, and of the one whose
     memory it was given. Everything that the process may see is in its snapshots: root sees all of it."""
 
     def __init__(self, node: str, *, kernel: NodeReader | None = None, driver: NvmlSession | None = None) -> None:
-        """`node`: Slurm's name of this one. Others stand in for kernel and driver in tests."""
+        """Sample this node, whose name in Slurm is `node`. Tests replace kernel and driver."""
         self._node = node
         self._kernel = kernel or NodeReader(node)
         self._driver = driver or NvmlSession()
@@ -23,7 +23,7 @@ class Sampler:
         self._version = version()
 
     def sample(self) -> Snapshot:
-        """The node now. Never raises for what is silent or gone: the snapshot says so."""
+        """Return a snapshot of the node. Never raises for a silent or missing part: the snapshot says so."""
         driver = self._driver.read()
         pids = {process.pid for gpu in driver.gpus for process in gpu.processes or ()}
         host = self._kernel.read(sorted(pids))
@@ -31,16 +31,16 @@ class Sampler:
         return snapshot
 
     def remember(self) -> bytes:
-        """Windows, peaks and counters, for `recall` after a restart."""
+        """Return windows, peaks and counters as bytes, for `recall` after a restart."""
         return history.render(self._history)
 
     def recall(self, data: bytes) -> bool:
-        """Go on from what another sampler remembered; False, and as before, where that is of another boot. Raises
+        """Continue from another sampler's `remember`; return False, unchanged, if that is of another boot. Raises
         StateError where it is not to be understood."""
         found = history.recall(data, self._kernel.boot_id)
         self._history = found or self._history
         return found is not None
 
     def close(self) -> None:
-        """Leave the driver."""
+        """Release the driver."""
         self._driver.close()

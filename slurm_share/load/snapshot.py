@@ -55,7 +55,7 @@ class GpuSums(Struct, frozen=True, gc=False, kw_only=True):
     fullest_ratio: Annotated[
         Level | None, Metric("Of the fullest GPU, how much of its memory is in use.", "gpu_memory_fullest_ratio")
     ] = field(default=None, name="fullest")
-    """Of the GPU with the least memory left, how much of it is in use: 1.0 is all."""
+    """Ratio of memory in use of the GPU with the least memory left: 1.0 is all."""
     unusable: Count = 0
     """GPUs that have a `problem`."""
     simulated: bool = False
@@ -88,7 +88,7 @@ class ProcessLoad(Struct, frozen=True, gc=False, kw_only=True):
     task: Count | None = None
     """Its number in its step, over all nodes of the step."""
     slot: Count | None = None
-    """Of a share: its place among the tasks of the node."""
+    """Its slot in a share: its number among the slots of the node."""
     gpus: tuple[OnGpu, ...] = ()
     cap_mib: Amount | None = None
     """Most GPU memory that MPS lets it have; None: no cap, or not told."""
@@ -110,7 +110,7 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     share: Annotated[Count | None, Metric("N of --share-gpu=N.", exported=False, together="first")] = None
     """N of --share-gpu=N; None: no share, or not told."""
     slots: Annotated[Count | None, Metric("Slots of the job's share on this node.", together="first")] = None
-    """Of its share on this node; of a triple, its NPPN."""
+    """Slots of its share on this node; for a triple, its NPPN."""
     tasks: Annotated[Count, Metric("Tasks with a process on a GPU now.", together="sum")] = 0
     """Tasks with a process on a GPU now."""
     gpus: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     gpu_load: Annotated[
         Level | None, Metric("Its part of its GPUs' load over 5 minutes: 2 is two GPUs fully busy.", together="sum")
     ] = None
-    """Of the load of the GPUs that it is on, its part: 2.0 is two GPUs fully busy. The mean over 5 minutes as a GPU has
+    """Its part of the load of the GPUs that it is on: 2.0 is two GPUs fully busy. The mean over 5 minutes as a GPU has
     it, since the job came; of a GPU with others on it, as the driver divides SM time."""
     cpu_cores: Annotated[Level | None, Metric("CPU time since the sample before, in cores.", "cpu_used_cores")] = None
     cpu_cores_windows: Annotated[Means | None, Metric("Cores used over 1, 5, 10 and 15 minutes.", "cpu_mean_cores")] = (
@@ -165,9 +165,9 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     ] = None
     """As that of a job, since the user came to each GPU."""
     cpu_cores: Annotated[Level | None, Metric("CPU time of the user's jobs, in cores.", "cpu_used_cores")] = None
-    """Of the user's jobs."""
+    """Sum over the user's jobs."""
     memory_mib: Annotated[Amount | None, Metric("Host memory of the user's jobs, without page cache.")] = None
-    """Of the user's jobs."""
+    """Sum over the user's jobs."""
     unknown: Reasons = {}
 
 
@@ -182,14 +182,14 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
     ]
     """Unix time, seconds, of the node's clock."""
     view: str = ""
-    """Whose processes, jobs and GPUs are in it: a user's name; empty: everybody's."""
+    """The user whose processes, jobs and GPUs are in it; empty: all users'."""
     source: SourceName = "local"
     measured_s: Annotated[Level, Metric("How long the sampler has watched this node.")] = 0.0
     """How long the sampler has watched this node."""
     interval_s: Annotated[Level | None, Metric("Between the last two samples.", "sample_interval_seconds")] = None
-    """Between two samples; None: there was one."""
+    """Seconds between the last two samples; None: there was only one."""
     version: str = ""
-    """Of slurm-share."""
+    """Version of slurm-share."""
     driver: str | None = None
     """NVIDIA's; None: this node has none, or it does not answer (see `problems`)."""
     cpus: Annotated[Count, Metric("Hardware threads online.")]
@@ -216,17 +216,17 @@ class Snapshot(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def whole_gpus(self) -> tuple[GpuLoad, ...]:
-        """What can be added up: every GPU, and of one in MIG mode its instances instead."""
+        """Return the GPUs to add up: every GPU, or its instances if it is in MIG mode."""
         return tuple(gpu for gpu in self.gpus if not gpu.mig_parent)
 
     @property
     def sums(self) -> GpuSums:
-        """All GPUs together, whichever way the source has them."""
+        """Return the sums over all GPUs, from the source's sums or from its GPUs."""
         return self.gpu_sums or _added(self.whole_gpus)
 
     @property
     def simulated(self) -> bool:
-        """Whether any figure here comes from a simulated GPU."""
+        """Return whether any figure here comes from a simulated GPU."""
         return any(gpu.simulated for gpu in self.gpus) or (self.gpu_sums is not None and self.gpu_sums.simulated)
 
 
@@ -289,7 +289,7 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
     """Which record this is."""
     schema: Amount = SCHEMA
     version: str = ""
-    """Of slurm-share that printed it; empty in a recording."""
+    """Version of slurm-share that printed it; empty in a recording."""
     taken: Moment
     """Unix time, seconds, of the host that looks."""
     cluster: str = ""
@@ -310,12 +310,12 @@ class Survey(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def answered(self) -> int:
-        """Nodes with a snapshot."""
+        """Return the nodes with a snapshot."""
         return sum(node.snapshot is not None for node in self.nodes)
 
     @property
     def simulated(self) -> bool:
-        """Whether any GPU in it is simulated."""
+        """Return whether any GPU in it is simulated."""
         return any(node.snapshot is not None and node.snapshot.simulated for node in self.nodes)
 
 
@@ -355,7 +355,7 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     next: int | None
     """None: nothing to say in a number; `sentence` has what to do."""
     gpus: int = 0
-    """Of a node."""
+    """GPUs of a node."""
     bounds: tuple[Bound, ...] = ()
     decided_by: str = ""
     """The bound's resource."""
@@ -385,7 +385,7 @@ class AdviceReport(Struct, frozen=True, gc=False, kw_only=True):
     """Which record this is."""
     schema: Amount = SCHEMA
     version: str = ""
-    """Of slurm-share that printed it."""
+    """Version of slurm-share that printed it."""
     taken: Moment
     """Unix time, seconds, of the host that looks."""
     cluster: str = ""
@@ -415,17 +415,17 @@ def schema(name: str = "snapshot") -> dict[str, Any]:
 
 
 def render(value: Snapshot | Survey | Advice | AdviceReport) -> bytes:
-    """One line of JSON, without the newline."""
+    """Return one line of JSON, without the newline."""
     return _encoder.encode(value)
 
 
 def parse_snapshot(data: bytes | str, origin: str) -> Snapshot:
-    """A snapshot from its JSON. Raises StateError, which names `origin`, for anything else and for a newer schema."""
+    """Parse a snapshot's JSON. Raises StateError, which names `origin`, for anything else and for a newer schema."""
     return _parsed(_snapshot_decoder, data, origin)
 
 
 def parse_survey(data: bytes | str, origin: str) -> Survey:
-    """A survey from its JSON. Raises StateError as `parse_snapshot` does."""
+    """Parse a survey's JSON. Raises StateError as `parse_snapshot` does."""
     return _parsed(_survey_decoder, data, origin)
 
 

@@ -171,12 +171,12 @@ def wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 
 def gb(mib: float | None) -> float | None:
-    """For sorting and filtering: GB of 1,073,741,824 bytes."""
+    """Return GB of 1,073,741,824 bytes, for sorting and filtering."""
     return None if mib is None else mib / 1024
 
 
 def share(percent_used: float | None) -> float | None:
-    """Of a bar."""
+    """Return a bar's length as a ratio, 1.0 is full."""
     return None if percent_used is None else percent_used / 100
 
 
@@ -192,27 +192,27 @@ def of_text(triple: Triple) -> str:
 
 
 def summed_load(one: Sum) -> str:
-    """A load; 1.20? is without those that did not say."""
+    """Return a sum of loads; 1.20? leaves out nodes that are silent."""
     return load_text(one.value) + (UNKNOWN if one.partial else "")
 
 
 def summed_memory(one: Sum) -> str:
-    """Memory; 12.3GB? is without those that did not say."""
+    """Return a sum of memory; 12.3GB? leaves out nodes that are silent."""
     return gigabytes(one.mib) + (UNKNOWN if one.partial else "")
 
 
 def summed_percent(value: float | None, *, is_whole: bool) -> str:
-    """Of what several nodes have; 88%? takes those that did not say for as busy as the others."""
+    """Return a mean over nodes; 88%? counts nodes that are silent as busy as the others."""
     return percent_text(value) + (UNKNOWN if value is not None and not is_whole else "")
 
 
 def summed_count(one: Sum) -> str:
-    """A count; 7? is without those that did not say."""
+    """Return a count; 7? leaves out nodes that are silent."""
     return UNKNOWN if one.value is None else f"{one.value:.0f}" + (UNKNOWN if one.partial else "")
 
 
 def joined(names: Iterable[object]) -> str:
-    """alice,bob; - where there is none."""
+    """Return alice,bob; or - if there are none."""
     return ",".join(map(str, names)) or NONE
 
 

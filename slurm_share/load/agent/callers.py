@@ -24,13 +24,13 @@ class Caller(Struct, frozen=True):
 
 
 def peer_uid(link: socket.socket) -> int:
-    """The user id that the kernel noted when the other end connected. Raises OSError where it has closed already."""
+    """Return the user id of the process at the other end. Raises OSError if it has closed already."""
     credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     return int(_UCRED.unpack(credentials)[1])
 
 
 def identify(uid: int, operators_group: str) -> Caller:
-    """The user of that number. Asks the system's user database, which may take its time (LDAP)."""
+    """Return the user with that number. Asks the system's user database, which may take its time (LDAP)."""
     if uid == 0:
         return Caller(uid, "root", True)
     try:
@@ -42,7 +42,7 @@ def identify(uid: int, operators_group: str) -> Caller:
 
 
 def is_operator(uid: int, operators_group: str) -> bool:
-    """Whether that user is of the site's operators."""
+    """Return whether that user is in the site's operators group."""
     try:
         return bool(operators_group) and _is_in(pwd.getpwuid(uid), operators_group)
     except (KeyError, OSError):

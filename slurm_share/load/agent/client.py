@@ -1,4 +1,4 @@
-"""The agent's local socket: what is said over it, and the side of the one who asks.
+"""The agent's local socket: its messages, and the client.
 
 A caller connects, writes one line of JSON, a Question, and reads one line, a Reply, to the end of the stream. Who asks
 is what the kernel says about the other end of the socket, and nothing that is in the question.
@@ -26,7 +26,7 @@ _FULL_PAUSE_S = 0.02
 
 
 class Question(Struct, frozen=True):
-    """What is asked for: the newest snapshot."""
+    """A request for the newest snapshot."""
 
     everybody: bool = False
     """Everybody's, which root and operators get; else what is the caller's own."""
@@ -45,7 +45,7 @@ _reply_decoder = msgspec.json.Decoder(Reply)
 
 
 def ask(socket_path: str, timeout_s: float, everybody: bool = False) -> Snapshot:
-    """The newest snapshot of this node's agent: the caller's part of it, or with `everybody` all of it.
+    """Return the newest snapshot of this node's agent: the caller's part, or all of it with `everybody`.
 
     Raises StateError, with a sentence, where no agent answers, it takes longer than `timeout_s` for the whole, it has
     no sample yet, or the caller may not see everybody's.
@@ -100,7 +100,7 @@ def _read_all(link: socket.socket, until: Deadline) -> bytes:
 
 
 def _give(link: socket.socket, until: Deadline) -> None:
-    """The next call on the socket may take what is left of the time. Raises TimeoutError when nothing is."""
+    """Set the socket's timeout to what is left of the time. Raises TimeoutError when nothing is."""
     left = until.left()
     if left <= 0:
         raise TimeoutError

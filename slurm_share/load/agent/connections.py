@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Connection:
-    """One connection."""
+    """One open connection."""
 
     key: Hashable
     """The caller: a user id or an address."""

@@ -1,4 +1,4 @@
-"""What the agent itself takes of its node."""
+"""CPU time and memory that the agent itself uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WINDOW_S = 60.0
 
 
 class Meter:
-    """Measures this process. One thread, the sampling one, calls `round`; any may read."""
+    """Measure this process. Only the sampling thread calls `round`; any thread may call `read`."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, float]] = deque([(time.monotonic(), time.process_time())])
@@ -20,7 +20,7 @@ class Meter:
         self._rounds = self._failed = 0
 
     def round(self, took_s: float, *, failed: bool) -> None:
-        """A sample has ended."""
+        """Note that a sample has ended."""
         self._round_s = took_s
         self._rounds += 1
         self._failed += failed
@@ -30,7 +30,7 @@ class Meter:
             self._marks.popleft()
 
     def read(self) -> Cost:
-        """The cost now."""
+        """Return the cost now."""
         (since, cpu_then), (now, cpu_now) = self._marks[0], self._marks[-1]
         ratio = (cpu_now - cpu_then) / (now - since) if now > since else None
         return Cost(
@@ -51,7 +51,7 @@ def _resident() -> int | None:
 
 
 def as_text(cost: Cost) -> str:
-    """For the log."""
+    """Return the cost as a line for the log."""
     cpu = "?" if cost.cpu_ratio is None else f"{100 * cost.cpu_ratio:.2f} %"
     memory = "?" if cost.resident_bytes is None else f"{cost.resident_bytes / 2**20:.0f} MiB"
     last = "?" if cost.round_s is None else f"{1000 * cost.round_s:.1f} ms"

@@ -23,7 +23,7 @@ from .token import Token
 
 MOST = 128
 MOST_EACH = 32
-"""Of one address; a login node with several operators is one."""
+"""Connections at once from one address, such as a login node with several operators."""
 REQUEST_S = 5.0
 ANSWER_S = 15.0
 REQUEST_MAX_BYTES = 8192
@@ -32,11 +32,11 @@ NODE_ONLY = b"/snapshot?details=no"
 """The node and the sums over its GPUs: what a line per node needs."""
 METRICS = b"/metrics"
 MOST_KNOWN = 64
-"""With the token, apart from the others."""
+"""Connections at once that have shown the token, counted apart from the others."""
 FREE_PORTS = 1024
-"""From here on a port is for whoever comes first (net.ipv4.ip_unprivileged_port_start)."""
+"""Any user may listen on a port from here on (net.ipv4.ip_unprivileged_port_start)."""
 _ANSWERS = (200, 404)
-"""Given to nobody but who has shown the token."""
+"""Statuses that only a caller with the token gets."""
 _COMPLAINT_S = 60.0
 """Between two lines in the log about requests that were turned down."""
 
@@ -45,7 +45,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class HttpServer:
-    """Answers on the port, in the event loop."""
+    """Serve HTTP requests in the event loop."""
 
     def __init__(self, address: str, token: Token, newest: Newest, metrics: Callable[[], tuple[bytes, str] | None]):
         """`metrics` answers the text and its content type."""
@@ -60,7 +60,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen. Raises StateError where the token is not one, OSError where the address cannot be had."""
+        """Listen. Raises StateError for an invalid token, OSError if the address cannot be bound."""
         self._token.read()
         self._server = await asyncio.start_server(
             self._serve, self._host, self._port, limit=REQUEST_MAX_BYTES, backlog=256
@@ -75,7 +75,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; of interest where the configuration says 0."""
+        """Return the port in use, which the configuration does not tell if it says 0."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -106,7 +106,7 @@ class HttpServer:
             room.leave(connection)
 
     async def _hear(self, conn: h11.Connection, reader: asyncio.StreamReader, address: str) -> tuple[int, bytes, str]:
-        """Status, body and its type for the one request that a connection may make."""
+        """Return status, body and content type for the one request that a connection may make."""
         try:
             request = await _request(conn, reader)
         except h11.RemoteProtocolError as error:
@@ -147,7 +147,7 @@ class HttpServer:
 
 
 async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-    """The request line and the headers; a body is not read. Raises h11.RemoteProtocolError, ConnectionError."""
+    """Read the request line and the headers, not the body. Raises h11.RemoteProtocolError, ConnectionError."""
     while True:
         event = conn.next_event()
         if isinstance(event, h11.Request):
@@ -167,7 +167,7 @@ def _reply(conn: h11.Connection, status: int, body: bytes, kind: str) -> bytes:
 
 
 def split_address(text: str) -> tuple[str | None, int]:
-    """ADDRESS:PORT; an empty address (`:594`) is every one of this host. Raises UsageError for anything else."""
+    """Split ADDRESS:PORT; an empty address (`:594`) means all of this host's. Raises UsageError for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise UsageError(f"agent_http = {text!r} is no ADDRESS:PORT, such as 10.0.0.5:594, [::]:594 or :594")

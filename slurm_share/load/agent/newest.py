@@ -1,4 +1,4 @@
-"""The newest snapshot, and what each kind of caller gets of it: made once a sample, however many ask."""
+"""The newest snapshot and the answers made from it, each made once per sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_DETAILS = "left out, as it was asked for"
 
 
 class Newest:
-    """Holds one snapshot at a time. For one thread, the one that answers."""
+    """Hold the newest snapshot. Used by one thread only, the one that answers."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -24,19 +24,19 @@ class Newest:
         self._since = time.monotonic()
 
     def put(self, snapshot: Snapshot) -> None:
-        """Answer with this one from now on."""
+        """Set the newest snapshot."""
         self._snapshot = msgspec.structs.replace(snapshot, source="agent")
         self._made = {}
         self._since = time.monotonic()
 
     @property
     def node(self) -> str:
-        """Its name; empty before the first one."""
+        """Return the node's name; empty before the first snapshot."""
         return "" if self._snapshot is None else self._snapshot.node
 
     @property
     def age_s(self) -> float:
-        """Since the last one came, or since we wait for the first."""
+        """Return the seconds since the last snapshot came, or since the start if none has come."""
         return time.monotonic() - self._since
 
     def add_problem(self, sentence: str) -> None:
@@ -46,21 +46,21 @@ class Newest:
             self._snapshot, self._made = msgspec.structs.replace(self._snapshot, problems=problems), {}
 
     def of(self, caller: Caller) -> bytes | None:
-        """JSON of what is the caller's own; None: there is no sample yet."""
+        """Return the JSON of the caller's own part; None before the first sample."""
         return self._cached(
             caller.uid, lambda snapshot: snapshots.render(visible.for_user(snapshot, caller.uid, caller.user))
         )
 
     def everybodys(self) -> bytes | None:
-        """JSON of all of it."""
+        """Return the JSON of the whole snapshot; None before the first sample."""
         return self._cached("all", snapshots.render)
 
     def of_node(self) -> bytes | None:
-        """JSON of the node and the sums over its GPUs: what a line per node needs, a fiftieth of the whole."""
+        """Return the JSON of the node with the sums over its GPUs, a fiftieth of the whole."""
         return self._cached("node", lambda snapshot: snapshots.render(without_details(snapshot)))
 
     def derived(self, key: str, make: Callable[[Snapshot], bytes]) -> bytes | None:
-        """What somebody else makes of everybody's snapshot."""
+        """Return what `make` makes of the whole snapshot, made once per snapshot."""
         return self._cached(key, make)
 
     def _cached(self, key: object, make: Callable[[Snapshot], bytes]) -> bytes | None:
@@ -72,7 +72,7 @@ class Newest:
 
 
 def without_details(snapshot: Snapshot) -> Snapshot:
-    """The node with the sums over its GPUs; GPUs, processes, jobs and users are left out, and it says so."""
+    """Return the snapshot with sums over its GPUs, and without GPUs, processes, jobs and users."""
     unknown = {**snapshot.unknown, **dict.fromkeys(("gpus", "processes", "jobs", "users"), NO_DETAILS)}
     return msgspec.structs.replace(
         snapshot, gpus=(), processes=(), jobs=(), users=(), gpu_sums=snapshot.sums, unknown=unknown

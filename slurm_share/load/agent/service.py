@@ -45,27 +45,27 @@ LOCK_FILE = "lock"
 
 
 class Sampler(Protocol):
-    """What samples: sampler.Sampler, or a test's."""
+    """The sampler's interface: `sampler.Sampler`, or a fake in tests."""
 
     def sample(self) -> Snapshot:
-        """The node now."""
+        """Return a snapshot of the node."""
         ...
 
     def remember(self) -> bytes:
-        """Windows and peaks, for a later `recall`."""
+        """Return windows and peaks as bytes, for a later `recall`."""
         ...
 
     def recall(self, data: bytes) -> bool:
-        """Go on from there; False where that is of no use."""
+        """Continue from remembered windows and peaks; return False if they are of no use."""
         ...
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         ...
 
 
 def say(text: str) -> None:
-    """A line of the agent's log: stderr, which systemd keeps."""
+    """Write a line to the agent's log: stderr, which systemd keeps."""
     log.line("", "agent", text)
 
 
@@ -93,18 +93,18 @@ class Sampling:
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start to sample."""
         self._thread.start()
 
     def end(self) -> bool:
-        """Finish the round, write down what is to be kept; False where the thread hangs."""
+        """Finish the current sample and save the history; return False if the thread hangs."""
         self._stop.set()
         self._thread.join(_END_S)
         return not self._thread.is_alive()
 
     @property
     def hangs_s(self) -> float:
-        """How long the sample that is being taken has taken already."""
+        """Return the seconds that the current sample has taken so far."""
         since = self._in_round_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -162,7 +162,7 @@ class Sampling:
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Once for each new sentence: a driver that is down says the same every few seconds."""
+        """Log each new problem once: a driver that is down reports the same every few seconds."""
         text = f"no sample: {error or type(error).__name__}"
         if not isinstance(error, (SlurmShareError, OSError)):
             last = traceback.extract_tb(error.__traceback__)[-1:]
@@ -223,7 +223,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, put: Callable[[Snapshot], None], s
 async def _attend(
     settings: Settings, newest: Newest, meter: cost.Meter, sampling: Sampling, stop: asyncio.Event
 ) -> None:
-    """Say when the sampler hangs, tell systemd that we live, and write our cost into the log."""
+    """Log a sampler that hangs, notify systemd's watchdog, and log the agent's cost."""
     pause = min(_CHECK_S, (systemd.watchdog_s() or _CHECK_S) / 3)
     late_s = max(_LATE_ROUNDS * settings.agent_interval_s, 2 * _CHECK_S)
     # The first figures soon, and then rarely.
@@ -244,7 +244,7 @@ async def _attend(
 
 
 async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpServer | None:
-    """None: not wanted, or not to be had, and the log says why. The socket serves all the same."""
+    """Start the HTTP server; return None if it is not configured or cannot start, which is logged."""
     if not settings.agent_http:
         return None
 
@@ -262,7 +262,7 @@ async def _http(settings: Settings, newest: Newest, meter: cost.Meter) -> HttpSe
 
 
 def _alone(folder: Path) -> int:
-    """Hold the runtime folder; its descriptor. Raises StateError."""
+    """Lock the runtime folder and return its descriptor. Raises StateError."""
     try:
         folder.mkdir(mode=0o755, exist_ok=True)
         fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -280,7 +280,7 @@ def _alone(folder: Path) -> int:
 
 
 def run(settings: Settings, make: Callable[[], Sampler]) -> None:
-    """`serve` until SIGTERM or SIGINT."""
+    """Run `serve` until SIGTERM or SIGINT."""
 
     async def main() -> None:
         stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the ledger of this node's Prolog knows of a job's share.
+"""Read from this node's ledger what share each job has.
 
 A task's environment has it too, but that is for its user and root to read. The ledger is for the operators' group as
 well, where the site names one, and the agent is to be in that.
@@ -18,7 +18,7 @@ from ..snapshot import JobLoad, Snapshot
 
 
 def read(paths: Paths) -> Mapping[int, LedgerJob]:
-    """The jobs of the ledger by number; none where it is not ours to read, or torn."""
+    """Return the ledger's jobs by number; none if it cannot be read or is damaged."""
     try:
         ledger = ledger_file.read_ledger(paths, ledger_file.read_boot_id())
     except (OSError, StateError):
@@ -27,7 +27,7 @@ def read(paths: Paths) -> Mapping[int, LedgerJob]:
 
 
 def filled(snapshot: Snapshot, ledger: Mapping[int, LedgerJob]) -> Snapshot:
-    """The snapshot with the share and the slots of jobs that did not say theirs."""
+    """Return the snapshot with share and slots filled in for jobs that lack them."""
     if not any(job.job in ledger for job in snapshot.jobs):
         return snapshot
     return replace(snapshot, jobs=tuple(_filled(job, ledger.get(job.job)) for job in snapshot.jobs))

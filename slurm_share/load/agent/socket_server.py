@@ -1,4 +1,4 @@
-"""The agent's local socket: everybody on the node may ask, and each gets what is theirs."""
+"""The agent's local socket: every user of the node may ask, and gets their own part."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .connections import Connections
 from .newest import Newest
 
 MOST = 128
-"""Callers at once."""
+"""Most connections at once."""
 MOST_EACH = 16
-"""Of one user."""
+"""Most connections of one user."""
 QUESTION_S = 5.0
 """For a caller to ask, and as long again to read the answer: who is slower is not waited for."""
 _CALLER_KEPT_S = 300.0
@@ -36,7 +36,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class SocketServer:
-    """Answers on the socket, in the event loop."""
+    """Serve the local socket in the event loop."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SocketServer:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen. Raises StateError where the socket's place is not ours to take."""
+        """Listen. Raises StateError if something else is at the socket's path."""
         try:
             link = _bind(self._path)
         except OSError as error:
@@ -66,7 +66,7 @@ class SocketServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=link, limit=QUESTION_MAX_BYTES, backlog=128)
 
     async def close(self) -> None:
-        """Stop listening; the socket goes, so that the next caller hears at once that there is no agent."""
+        """Stop listening and remove the socket, so that callers see at once that there is no agent."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ class SocketServer:
 
 
 def _bind(path: Path) -> socket.socket:
-    """A listening socket for everybody (0666) in place of the one that an earlier agent left."""
+    """Return a listening socket for all users (0666), in place of one that an earlier agent left."""
     try:
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()

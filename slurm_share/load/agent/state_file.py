@@ -1,4 +1,4 @@
-"""What the agent keeps over its own restart: one file in its runtime folder, which a reboot empties."""
+"""The agent's state across its own restart: one file in its runtime folder, which a reboot empties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def write(file: Path, data: bytes) -> None:
-    """Put it in place whole (written aside, then renamed), for the agent's eyes only: it has everybody's peaks.
+    """Write the file whole (temporary file, then rename), mode 0600: it has all users' peaks.
 
     Raises OSError when the folder is full or not writable.
     """
@@ -31,7 +31,7 @@ def write(file: Path, data: bytes) -> None:
 
 
 def read(file: Path) -> bytes | None:
-    """What was written last; None where nothing was. Raises StateError for a file that is torn, somebody else's, or
+    """Return what was written last; None without a file. Raises StateError for a file that is torn, somebody else's, or
     cannot be read."""
     whole = files.read(file, MAX_BYTES)
     if whole is None:

@@ -1,4 +1,4 @@
-"""What a service says to systemd: sd_notify(3), which is one datagram."""
+"""Notify systemd: sd_notify(3), which is one datagram."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def notify(text: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send it, such as READY=1; False where nobody listens, which is no reason to stop."""
+    """Send a state such as READY=1; return False if systemd does not listen, which is no error."""
     place = environ.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return False
@@ -22,7 +22,7 @@ def notify(text: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environ: Mapping[str, str] = os.environ) -> float | None:
-    """How often systemd wants to hear of us (WATCHDOG_USEC); None: it does not."""
+    """Return systemd's watchdog interval in seconds (WATCHDOG_USEC); None without a watchdog."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     usec = environ.get("WATCHDOG_USEC", "")

@@ -14,7 +14,7 @@ MAX_BYTES = 4096
 
 
 def read_token(file: str, least: int = MIN_BYTES) -> bytes:
-    """The word in a file, of at least so many bytes.
+    """Return the token in a file, of at least `least` bytes.
 
     Raises OSError where it cannot be read, StateError where others than its owner and its group can read it too, or
     where it has no such word.
@@ -37,13 +37,13 @@ def read_token(file: str, least: int = MIN_BYTES) -> bytes:
 
 
 class Token:
-    """The token in a file. Read at each question, so that a new one counts at once: it takes 20 us."""
+    """The token in a file. Read at each request, which takes 20 us, so that a new one counts at once."""
 
     def __init__(self, file: str) -> None:
         self.file = file
 
     def read(self) -> bytes:
-        """The token. Raises StateError where `read_token` gives none."""
+        """Return the token. Raises StateError as `read_token` does."""
         try:
             return read_token(self.file)
         except OSError as error:
@@ -53,6 +53,6 @@ class Token:
             ) from error
 
     def is_in(self, authorization: bytes) -> bool:
-        """Whether an Authorization header has it. Takes the same time for every wrong one. Raises StateError."""
+        """Return whether an Authorization header has it, in the same time for every wrong one. Raises StateError."""
         kind, _, given = authorization.strip().partition(b" ")
         return hmac.compare_digest(given.strip(), self.read()) and kind.lower() == b"bearer"

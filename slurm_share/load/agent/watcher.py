@@ -44,8 +44,8 @@ class _Kernel(Protocol):
 
 
 def this_node(option: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
-    """Slurm's name of this node, as it was given, or as slurmd tells its tasks, or what it most probably is. Raises
-    UsageError for what can be none."""
+    """Return Slurm's name of this node: as given, else as slurmd tells its tasks, else the host's. Raises
+    UsageError for what cannot be a node's name."""
     node = option or environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
     if not _NODE.fullmatch(node):
         raise UsageError(f"{node[:80]!r} is no node's name; give Slurm's with --node")
@@ -63,7 +63,7 @@ class NodeWatcher:
         new_sampler: Callable[[str], _Sampler] | None = None,
         kernel: _Kernel | None = None,
     ) -> None:
-        """Others stand in for sampler and kernel in tests."""
+        """Watch the node named `node`. Tests pass `new_sampler` and `kernel`."""
         self.node = node
         self.caller = processes.read_user_name(os.geteuid())
         self.agent_problem = ""
@@ -98,7 +98,7 @@ class NodeWatcher:
         return os.geteuid() == 0 or callers.is_operator(os.geteuid(), self._settings.operators_group)
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         if self._sampler is not None:
             self._sampler.close()
             self._sampler = None
@@ -144,7 +144,7 @@ class NodeWatcher:
         return ""
 
     def _with_environments(self, seen: Snapshot) -> Snapshot:
-        """Add what the tasks' environments say: the caller may read them, the agent may not."""
+        """Add what the tasks' environments say, which the caller may read and the agent may not."""
         if self._kernel is None:
             self._kernel = NodeReader(self.node)
         read = self._kernel.read(one.pid for one in seen.processes).processes

@@ -19,17 +19,17 @@ ORDER = {"fewer": 5, "change": 4, "look": 3, "more": 2, "stay": 1, "unknown": 0}
 
 
 def job(advice: Advice) -> str:
-    """Slurm's number; of an array that of all of it."""
+    """Return Slurm's number of the job; for an array, the array's number."""
     return NONE if advice.job is None else str(advice.job)
 
 
 def number(value: int | None) -> str:
-    """Tasks on a node."""
+    """Return the tasks on a node."""
     return UNKNOWN if value is None else str(value)
 
 
 def advised(advice: Advice) -> str:
-    """Tasks on a node, as advised; where the advice is no number, the verdict has it in words."""
+    """Return the advised tasks on a node; without a number the verdict has it in words."""
     return NONE if advice.next is None else str(advice.next)
 
 

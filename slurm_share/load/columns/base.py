@@ -56,7 +56,7 @@ class Column(Generic[Row]):
     is_moment: bool = False
     """The text is a time of day, and `value` the seconds until then, below 0 for the past."""
     twin: str = ""
-    """Id of the column that has the same in another unit, for whoever asked this one for it."""
+    """Id of the column with the same quantity in another unit, for a filter that names that unit."""
     right: bool = False
     """Numbers stand at the right."""
     least: int = 4

@@ -26,13 +26,13 @@ Row = TypeVar("Row", bound=Carried)
 
 
 class CarriedColumns(Generic[Row]):
-    """Makes them, for rows of one kind."""
+    """Make these columns for rows of one kind."""
 
     def __init__(self, has_no_gpu: Callable[[Row], bool]) -> None:
         self._has_no_gpu = has_no_gpu
 
     def gpus(self, doc: str, goes: int) -> Column[Row]:
-        """How many Slurm gave."""
+        """Return the column of GPUs given by Slurm."""
         return Column(
             "gpus", "GPUS", doc,
             text=lambda row: NONE if row.is_waiting else UNKNOWN if row.gpus is None else str(row.gpus),
@@ -41,7 +41,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def idle(self, doc: str) -> Column[Row]:
-        """How many of them are idle."""
+        """Return the column of GPUs that are idle."""
         return Column(
             "gpus_idle", "IDLE", f"{doc}; {ABOUT_IDLE}",
             text=lambda row: NONE if self._has_no_gpu(row) or not row.node_names else summed_count(row.idle_gpus),
@@ -51,7 +51,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def gpu(self, doc: str) -> Column[Row]:
-        """Their load in percent."""
+        """Return the column of their load in percent."""
         return Column(
             "gpu", "GPU", doc,
             text=lambda row: (
@@ -63,7 +63,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def gpu_load(self, doc: str, goes: int) -> Column[Row]:
-        """The same as a sum."""
+        """Return the column of their load as a sum."""
         return Column(
             "gpu_load", "GPULOAD", doc,
             text=lambda row: NONE if self._has_no_gpu(row) else summed_load(row.gpu_load),
@@ -72,7 +72,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def gmem(self, doc: str, goes: int) -> Column[Row]:
-        """GPU memory."""
+        """Return the column of GPU memory."""
         return Column(
             "gmem", "GPUMEM", doc,
             text=lambda row: NONE if self._has_no_gpu(row) else summed_memory(row.gpu_memory),
@@ -81,7 +81,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def cpu(self, doc: str) -> Column[Row]:
-        """CPU time in percent."""
+        """Return the column of CPU load in percent."""
         return Column(
             "cpu", "CPU", doc,
             text=lambda row: NONE if row.is_waiting else summed_percent(row.cpu_percent, is_whole=row.is_whole),
@@ -91,7 +91,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def mem(self, doc: str, goes: int) -> Column[Row]:
-        """Host memory."""
+        """Return the column of host memory."""
         return Column(
             "mem", "MEMORY", doc,
             text=lambda row: NONE if row.is_waiting else summed_memory(row.memory),
@@ -100,7 +100,7 @@ class CarriedColumns(Generic[Row]):
         )  # fmt: skip
 
     def note(self, doc: str, goes: int, most: int) -> Column[Row]:
-        """The flags of the nodes."""
+        """Return the column of the nodes' flags."""
         return Column(
             "note", "NOTE", doc,
             text=lambda row: " ".join(row.codes),

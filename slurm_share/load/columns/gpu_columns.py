@@ -43,7 +43,7 @@ OF_CAP_FULL = 95.0
 
 
 def load(row: GpuRow) -> str:
-    """Over 5 minutes: 1.00 is always busy."""
+    """Return the load over 5 minutes; 1.00 is always busy."""
     return UNKNOWN if row.gpu is None else _load_text(row.gpu.load_percent_5min)
 
 
@@ -52,7 +52,7 @@ def _load_text(load_percent: float | None) -> str:
 
 
 def by(row: GpuRow) -> str:
-    """What its load rests on."""
+    """Return the counter from which its load is taken."""
     return UNKNOWN if row.gpu is None else _load_by(row.gpu) or UNKNOWN
 
 
@@ -61,12 +61,12 @@ def _load_by(gpu: GpuLoad) -> str | None:
 
 
 def now_percent(row: GpuRow) -> float | None:
-    """SM activity where the driver gives it, else utilisation."""
+    """Return the SM activity now; utilisation if the driver does not give it."""
     return None if row.gpu is None else row.gpu.load_percent
 
 
 def users(row: GpuRow) -> str:
-    """Who has a task on it; + for others who are not shown."""
+    """Return the users with a task on it; + stands for others who are not shown."""
     if row.gpu is None or not row.knows_tasks:
         return UNKNOWN
     found = ",".join(named(user) for user in _users_of(row))
@@ -80,7 +80,7 @@ def _users_of(row: GpuRow) -> list[str]:
 
 
 def jobs(row: GpuRow) -> str:
-    """Slurm's numbers of the jobs on it."""
+    """Return Slurm's numbers of the jobs on it."""
     return UNKNOWN if not row.knows_tasks else joined(_jobs_of(row))
 
 
@@ -89,7 +89,7 @@ def _jobs_of(row: GpuRow) -> list[int]:
 
 
 def memory(row: GpuRow) -> str:
-    """In use / all of it."""
+    """Return the memory as text: in use / total."""
     if row.gpu is None:
         return UNKNOWN
     used, total = gigabytes(row.gpu.memory_used_mib), gigabytes(row.gpu.memory_total_mib)
@@ -133,7 +133,7 @@ def note(row: GpuRow) -> str:
 
 
 def llload_note(row: GpuRow) -> str:
-    """The same in llload's table, with the letter of an idle GPU."""
+    """Return the note of llload's table, with the letter of an idle GPU."""
     return "" if row.gpu is None else _note_of(row.gpu, [code for code in row.codes if code[0] in "iv"])
 
 

@@ -33,12 +33,12 @@ _ON_SCREEN = _TABLE | _DASHBOARD
 
 
 def job_id(row: JobRow) -> str:
-    """As squeue has it; of an array in one line with the number of elements: 77 x12."""
+    """Return the job's number as in squeue; for an array in one line with the number of elements: 77 x12."""
     return f"{row.id} x{sum(row.states.values())}" if row.is_array else row.id
 
 
 def state(row: JobRow) -> str:
-    """As squeue's ST; of an array how many of each: 12R 3PD."""
+    """Return the state as in squeue's ST; for an array how many of each: 12R 3PD."""
     if not row.states:
         return UNKNOWN
     if len(row.states) == 1:
@@ -47,7 +47,7 @@ def state(row: JobRow) -> str:
 
 
 def nodes(row: JobRow) -> str:
-    """How many; 1/2: of two one says something."""
+    """Return the number of nodes; 1/2: one of two answered."""
     if row.is_waiting:
         return NONE
     count = len(row.node_names)
@@ -55,14 +55,14 @@ def nodes(row: JobRow) -> str:
 
 
 def place(row: JobRow) -> str:
-    """As squeue's NODELIST(REASON); of an array in one line the nodes of all elements."""
+    """Return squeue's NODELIST(REASON); for an array in one line the nodes of all elements."""
     if row.node_names and (row.is_array or row.job is None):
         return fold(row.node_names)
     return UNKNOWN if row.job is None else queue.place_of(row.job)
 
 
 def waits_text(row: JobRow) -> str:
-    """Of a job that waits, why and until when: waits (Resources), expected to start at 14:05."""
+    """Return why a job waits and until when: waits (Resources), expected to start at 14:05."""
     if row.job is None or not row.is_waiting:
         return ""
     reasons = dict.fromkeys(one.reason or "no reason told" for one in row.records)
@@ -71,13 +71,13 @@ def waits_text(row: JobRow) -> str:
 
 
 def tasks(row: JobRow) -> str:
-    """With a process on a GPU / slots of the share."""
+    """Return the tasks as text: with a process on a GPU / slots of the share."""
     found = summed_count(row.tasks)
     return found if row.slots is None else f"{found}/{row.slots}"
 
 
 def has_no_gpu(row: JobRow) -> bool:
-    """Slurm gave it none, and none of its processes is on one: its tasks, which are counted there, nobody knows."""
+    """Return whether Slurm gave it no GPU and no process is on one: its tasks are counted on GPUs, so not known."""
     return row.gpus == 0 and not row.tasks.value
 
 
@@ -96,7 +96,7 @@ def _or_none(value: int | None) -> str:
 
 
 def nppn(advice: Advice | None) -> str:
-    """Tasks on a node, now and as advised: 4 -> 8; 8 stay, 8 change, 8 look (the advice has the words); 8."""
+    """Return the tasks on a node, now and advised: 4 -> 8; 8 stay, 8 change, 8 look (the advice has the words); 8."""
     if advice is None:
         return NONE
     now = UNKNOWN if advice.now is None else str(advice.now)

@@ -44,22 +44,22 @@ _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def cpu_percent(row: NodeRow) -> float | None:
-    """Load of 5 minutes, of all its CPUs."""
+    """Return the load average of 5 minutes in percent of its CPUs."""
     return percent(row.figures.load, row.figures.cpus)
 
 
 def memory_percent(row: NodeRow) -> float | None:
-    """Host memory in use."""
+    """Return the host memory in use, in percent."""
     return percent(row.figures.memory_used_mib, row.figures.memory_mib)
 
 
 def gpu_percent(row: NodeRow) -> float | None:
-    """GPU load, a mean over its GPUs."""
+    """Return the mean load of its GPUs, in percent."""
     return percent(row.figures.gpu_load, row.figures.gpus)
 
 
 def gpu_memory_percent(row: NodeRow) -> float | None:
-    """GPU memory in use, of all its GPUs."""
+    """Return the memory of all its GPUs in use, in percent."""
     return percent(row.figures.gpu_memory_used_mib, row.figures.gpu_memory_mib)
 
 
@@ -71,7 +71,7 @@ def users(row: NodeRow) -> str:
 
 
 def jobs(row: NodeRow) -> str:
-    """Slurm's numbers of the jobs on it."""
+    """Return Slurm's numbers of the jobs on it."""
     snapshot = row.node.snapshot
     return _or_unknown(row, row.queued_jobs if snapshot is None else tuple(str(one.job) for one in snapshot.jobs))
 
@@ -83,13 +83,13 @@ def _or_unknown(row: NodeRow, names: Sequence[str]) -> str:
 
 
 def state(row: NodeRow) -> str:
-    """Slurm's words, the first in small letters: allocated+drain."""
+    """Return Slurm's states, the first in small letters: allocated+drain."""
     slurm = row.node.slurm
     return UNKNOWN if slurm is None else "+".join(slurm.states).lower() or UNKNOWN
 
 
 def by(row: NodeRow) -> str:
-    """What its GPU load rests on."""
+    """Return the counter from which its GPU load is taken."""
     shown_text = {"sm": "sm", "util": "util", "both": "sm+util", "": UNKNOWN}
     return NONE if row.figures.gpus == 0 else shown_text[row.figures.gpu_load_by]
 
@@ -137,7 +137,7 @@ def _joined_of(row: NodeRow, read: Callable[[Snapshot], Sequence[object]]) -> st
 
 
 def _unless_partial(row: NodeRow, value: int | None) -> int | None:
-    """In a column of numbers there is no room for the sign of a sum that lacks a GPU."""
+    """Return the value; None if the sum lacks a GPU, since a column of numbers has no room for the sign."""
     return None if row.figures.partial_gpu_memory else value
 
 

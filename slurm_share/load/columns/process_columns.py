@@ -26,14 +26,14 @@ _NOT_PLAIN: frozenset[Output] = EVERYWHERE - {"plain"}
 
 
 def slot(row: SlotRow) -> str:
-    """Its number; `all` is the GPU itself."""
+    """Return the slot's number; `all` is the GPU itself."""
     if row.kind == "gpu":
         return "all"
     return NONE if row.number is None else str(row.number)
 
 
 def task(row: SlotRow) -> str:
-    """Of a process its number in its step; of a GPU how many there are."""
+    """Return the number of a process in its step; for a GPU, how many tasks there are."""
     if row.kind == "gpu":
         return gpus_count(row)
     if row.process is None:
@@ -42,13 +42,13 @@ def task(row: SlotRow) -> str:
 
 
 def gpus_count(row: SlotRow) -> str:
-    """Programs on the GPU: 4 tasks."""
+    """Return the number of programs on the GPU: 4 tasks."""
     count = len(row.on.tasks)
     return f"{count} task{'' if count == 1 else 's'}"
 
 
 def user(row: SlotRow) -> str:
-    """Who is in it, or whose it is."""
+    """Return the user of the process, or of the slot's job."""
     if row.kind == "gpu":
         return gpu_columns.users(row.on)
     if row.process is not None:
@@ -57,7 +57,7 @@ def user(row: SlotRow) -> str:
 
 
 def job(row: SlotRow) -> str:
-    """Slurm's number."""
+    """Return Slurm's number of the job."""
     if row.kind == "gpu":
         return gpu_columns.jobs(row.on)
     number = row.process.process.job if row.process is not None else None if row.job is None else row.job.job
@@ -65,14 +65,14 @@ def job(row: SlotRow) -> str:
 
 
 def load_percent(row: SlotRow) -> float | None:
-    """Of a GPU and of a process since the sample before: what the one has is what the others have of it."""
+    """Return the load since the sample before, which is the same time for a GPU and its processes."""
     if row.kind == "gpu":
         return gpu_columns.now_percent(row.on)
     return None if row.process is None or row.process.on is None else row.process.on.sm_percent
 
 
 def load(row: SlotRow) -> str:
-    """In percent."""
+    """Return the load as text, in percent."""
     return NONE if row.kind == "slot" and row.process is None else percent_text(load_percent(row))
 
 
@@ -84,18 +84,18 @@ def memory_mib(row: SlotRow) -> int | None:
 
 
 def peak_mib(row: SlotRow) -> int | None:
-    """The most that was seen of a process."""
+    """Return the highest memory seen of a process."""
     return None if row.process is None or row.process.on is None else row.process.on.peak_mib
 
 
 def most_mib(row: SlotRow) -> int | None:
-    """What it may have: of a GPU its memory, of a task its cap, and without a cap the GPU's memory."""
+    """Return the memory limit: of a GPU its memory, of a task its cap, and without a cap the GPU's memory."""
     total = None if row.on.gpu is None else row.on.gpu.memory_total_mib
     return total if row.kind == "gpu" else row.cap_mib or total
 
 
 def memory_percent(row: SlotRow) -> float | None:
-    """Of what it may have."""
+    """Return the memory in use in percent of `most_mib`."""
     return percent(memory_mib(row), most_mib(row))
 
 
@@ -105,14 +105,14 @@ def memory(row: SlotRow) -> str:
 
 
 def cap(row: SlotRow) -> str:
-    """The cap of a task, the memory of a GPU."""
+    """Return the cap of a task, or the memory of a GPU."""
     if row.kind == "gpu":
         return gigabytes(most_mib(row))
     return NONE if row.cap_mib is None else gigabytes(row.cap_mib)
 
 
 def name(row: SlotRow) -> str:
-    """The program; of a GPU its model."""
+    """Return the program's name; for a GPU its model."""
     if row.kind == "gpu":
         return UNKNOWN if row.on.gpu is None else row.on.gpu.name
     return FREE if row.process is None else row.process.process.name

@@ -16,19 +16,19 @@ from .carried import CarriedColumns
 
 
 def jobs(row: UserRow) -> str:
-    """Running, and waiting behind a plus: 3+12."""
+    """Return the jobs as text: running+waiting, such as 3+12."""
     if not (row.is_told or row.running):
         return UNKNOWN
     return f"{row.running}+{row.waiting}" if row.waiting else str(row.running)
 
 
 def nodes(row: UserRow) -> str:
-    """How many; 2/3: two of three said something."""
+    """Return the number of nodes; 2/3: two of three answered."""
     return str(row.measured) if row.is_whole else f"{row.measured}/{len(row.node_names)}"
 
 
 def has_no_gpu(row: UserRow) -> bool:
-    """Slurm gave none to the user's jobs, and no process is on one."""
+    """Return whether Slurm gave no GPU to the user's jobs and no process is on one."""
     return row.gpus == 0 and not row.processes.value
 
 
@@ -36,7 +36,7 @@ ADVISED = ("more", "fewer", "change", "look")
 
 
 def advice(row: UserRow) -> str:
-    """How many of the user's jobs should run more tasks on a node, how many fewer, how many something else."""
+    """Return how many of the user's jobs should run more tasks on a node, fewer, or change something else."""
     counts = {verdict: sum(one.verdict == verdict for one in row.advice) for verdict in ADVISED}
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     return said or (NONE if not row.advice else "stay" if any(one.verdict == "stay" for one in row.advice) else UNKNOWN)

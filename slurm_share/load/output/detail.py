@@ -1,4 +1,4 @@
-"""llload's tables of single things: a line for each GPU, each job on a node, each process."""
+"""llload's tables of GPUs, jobs and processes, one line each."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ _PROCESS_TABLE = _Table(
 
 
 def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list[str], list[str]]:
-    """The same of jobs, on each node that they have; no lines where there is none."""
+    """Return the table of jobs, a line for each node of a job; no lines where there is none."""
     queued = {job.job_id: job for job in survey.jobs}
     lines = []
     for row in rows:
@@ -185,7 +185,7 @@ def job_table(rows: Sequence[NodeRow], survey: Survey, width: int) -> tuple[list
 
 
 def process_table(rows: Sequence[NodeRow], whole: Survey, width: int) -> tuple[list[str], list[str]]:
-    """The same of processes, on each GPU that they have; a sentence where there is none in the whole survey."""
+    """Return the table of processes, a line for each GPU of a process; a sentence where there is none in the survey."""
     lines = [_PROCESS_TABLE.cells(one) for row in rows for one in process_slots(row)]
     if lines:
         return _PROCESS_TABLE.laid_out(lines, width)

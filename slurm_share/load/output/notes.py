@@ -1,4 +1,4 @@
-"""What stands around llload's table: whose look, when, who did not answer, what the letters mean, how old it all is."""
+"""The lines around llload's table: user, time, silent nodes, the meaning of the letters, the age of the figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BANNER, _OFF = "\x1b[1m\x1b[7m", "\x1b[0m"
 
 
 def header(survey: Survey, view: View, width: int) -> list[str]:
-    """Cluster, user, nodes, time: LLSC's lines, and a banner where something is simulated."""
+    """Return the head: cluster, user, nodes, time as LLSC prints them, and a banner where something is simulated."""
     where = terminal.safe(survey.cluster) or "this machine"
     running = f" (running slurm {terminal.safe(survey.slurm_version)})" if survey.slurm_version else ""
     who = "all users" if survey.everybody else terminal.safe(survey.user)
@@ -56,7 +56,7 @@ def header(survey: Survey, view: View, width: int) -> list[str]:
 
 
 def banner(survey: Survey) -> str:
-    """What is to be said first of figures that are not of this world; empty: nothing."""
+    """Return the warning that figures are simulated; empty: they are not."""
     is_demo = survey.source == "demo" or survey.slurm_version == "simulated"  # of a recording its source is no more
     if is_demo or any(node.snapshot and node.snapshot.source == "demo" for node in survey.nodes):
         return DEMO
@@ -64,7 +64,7 @@ def banner(survey: Survey) -> str:
 
 
 def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
-    """Who answered, what the letters mean, where the figures come from and how old they are; advice last."""
+    """Return the foot: who answered, what the letters mean, source and age of the figures; advice last."""
     whole = view.whole or survey
     said = [f"... {view.more}"] if view.more else []
     if view.chosen and not view.more:
@@ -90,7 +90,7 @@ def footer(survey: Survey, view: View, rows: Sequence[NodeRow]) -> list[str]:
 
 
 def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
-    """A line for each job, those first that should be changed."""
+    """Return a line for each job, those first that should be changed."""
     ordered = sorted(found, key=lambda advice: ORDER.index(advice.verdict))
     said = [
         f"advice{'' if advice.job is None else f' for job {advice.job}'}: {terminal.safe(advice.sentence)}"
@@ -101,7 +101,7 @@ def _advice_text(found: Sequence[Advice], most: int) -> list[str]:
 
 
 def silence(survey: Survey) -> list[str]:
-    """Where not all answered: how many did, and of the others why not."""
+    """Return how many nodes answered if not all did, and why the others are silent."""
     if survey.answered == len(survey.nodes):
         return []
     why: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ def silence(survey: Survey) -> list[str]:
 
 
 def _problems(survey: Survey) -> list[str]:
-    """What does not work on nodes that answered."""
+    """Return what does not work on nodes that answered."""
     found: dict[str, list[str]] = {}
     for node in survey.nodes:
         if node.snapshot is None:
@@ -140,7 +140,7 @@ def _idle_gpus(survey: Survey) -> list[str]:
 
 
 def _gpu_load_note(rows: Sequence[NodeRow]) -> list[str]:
-    """What GPU load is, which differs from driver to driver."""
+    """Return what GPU load means here, which depends on the driver."""
     known = [row.figures for row in rows if row.figures.gpu_load_by]
     if not known:
         return []
@@ -171,7 +171,7 @@ def _source_text(survey: Survey) -> str:
 
 
 def advice_lines(found: Sequence[Advice], width: int) -> list[str]:
-    """What to run next, with the arithmetic."""
+    """Return what to run next, with the arithmetic."""
     said: list[str] = []
     for advice in found:
         lines: list[str] = []

@@ -21,7 +21,7 @@ _OF_PROCESS = columns.shown_in("plain", columns.PROCESSES)
 
 
 def as_plain(survey: Survey, view: View) -> list[str]:
-    """The same as `label: value`, for a screen reader: no columns, one fact a line, a blank line between nodes."""
+    """Return the survey as `label: value`, for a screen reader: one fact a line, a blank line between nodes."""
     lines = [line for line in (banner(view.whole or survey),) if line]
     lines += header(survey, View(whole=view.whole), terminal.WIDE)[len(lines) :]
     rows = [row_of(node) for node in survey.nodes]

@@ -1,4 +1,4 @@
-"""llload's screen: survey in, lines out. LLSC's columns, in their order, at their widths."""
+"""llload's table of nodes: LLSC's columns, in their order and widths. Survey in, lines out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAINT = {"L": _YELLOW, "H": _RED, "!": _RED + _REVERSE}
 
 
 def as_lines(survey: Survey, view: View, width: int) -> list[str]:
-    """The whole screen, each line at most `width` columns."""
+    """Return the whole output, each line at most `width` columns."""
     rows = [row_of(node) for node in survey.nodes]
     if view.quiet:
         return _table(rows, view, width)[0][1:] if rows else []
@@ -56,7 +56,7 @@ def as_lines(survey: Survey, view: View, width: int) -> list[str]:
 
 
 def fitted(survey: Survey, view: View, width: int, height: int | None) -> list[str]:
-    """The same in `height` lines, with as many nodes as there is room for, and a sign where some have none."""
+    """Return the output in `height` lines, with as many nodes as fit, and a line that says how many are left out."""
     if height is None:
         return as_lines(survey, view, width)
     shown = survey
@@ -103,7 +103,7 @@ _GPU_LOAD = (_BY_ID["gpu_load"], 4)
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How much of the paper's line there is room for."""
+    """Which of the paper's columns there is room for."""
 
     roomy: bool
     free: bool
@@ -111,7 +111,7 @@ class _Shape:
 
     @property
     def left_out(self) -> list[str]:
-        """Headings of what is not there."""
+        """Return the headings of the columns that are left out."""
         gone = [name for name in ("CORES", "MEMORY", "GPUS") if name not in self.groups]
         return [] if self.free else ["FREE", *gone]
 
@@ -129,7 +129,7 @@ _SHAPES = (
 
 
 def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], list[str]]:
-    """(lines with the headings first, headings that were left out)."""
+    """Return (lines with the headings first, headings that were left out)."""
     names = [terminal.safe(row.node.name) for row in rows]
     mixed = len({row.figures.gpu_load_by for row in rows} - {""}) > 1 or any(
         row.figures.gpu_load_by == "both" for row in rows
@@ -168,7 +168,7 @@ def _table(rows: Sequence[NodeRow], view: View, width: int) -> tuple[list[str], 
 
 
 def _parts(rows: Sequence[NodeRow], gpus: bool) -> dict[str, list[Triple]]:
-    """The cells of each column, not yet lined up; of a load in the first place."""
+    """Return the cells of each column, not yet aligned; a load is the first of its three."""
     chosen = [_CORES.column, _LOAD[0], _MEMORY.column]
     chosen += [_GPUS.column, _GPU_LOAD[0], _GPUMEM.column] if gpus else []
     return {
@@ -178,7 +178,7 @@ def _parts(rows: Sequence[NodeRow], gpus: bool) -> dict[str, list[Triple]]:
 
 
 def _columns(parts: dict[str, list[Triple]], shape: _Shape, gpus: bool) -> list[list[str]]:
-    """Columns lined up, each with its heading first."""
+    """Return the columns aligned, each with its heading first."""
 
     def equation(kind: _Equation) -> list[str]:
         heads = (kind.column.heading, "USED", "FREE")

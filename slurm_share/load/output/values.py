@@ -57,7 +57,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def rows(survey: Survey, of: Of) -> Iterator[tuple[Value, ...]]:
-    """One for each thing; nodes that did not answer are among the nodes, and nowhere else."""
+    """Return one row for each subject; silent nodes are in the rows of nodes only."""
     make = {"nodes": _node, "gpus": _gpus, "processes": _processes}[of]
     when = _time(survey.taken)
     for node in survey.nodes:
@@ -96,13 +96,13 @@ def _processes(node: NodeLoad) -> Iterator[tuple[Value, ...]]:
 
 
 def as_tsv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
-    """A line for each row; what would break a line or a field is written as an escape."""
+    """Return a line for each row; characters that would break a line or a field are escaped."""
     for row in found:
         yield "\t".join(terminal.safe(_text(value)) for value in row)
 
 
 def as_csv(found: Iterable[Sequence[Value]]) -> Iterator[str]:
-    """The same with commas and quotes; a text that a spreadsheet would calculate gets an apostrophe in front."""
+    """Return the rows as CSV; a text that a spreadsheet would calculate gets an apostrophe in front."""
     for row in found:
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow([_harmless(value) for value in row])

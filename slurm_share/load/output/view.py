@@ -1,4 +1,4 @@
-"""What a person wants of llload."""
+"""How llload is to print a survey."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADVICE_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is wanted of a survey."""
+    """Options of llload's output."""
 
     gpus: bool = False
     detail: bool = False
@@ -34,5 +34,5 @@ class View:
 
 
 def is_color_wanted(*, never: bool, terminal: bool) -> bool:
-    """NO_COLOR (no-color.org: any value but none), TERM=dumb and pipes have none."""
+    """Return whether to use colour: not with NO_COLOR set (no-color.org), TERM=dumb or a pipe."""
     return terminal and not never and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

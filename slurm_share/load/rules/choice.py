@@ -15,7 +15,7 @@ from . import figures, flags
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """What is wanted of the nodes of a survey."""
+    """Which nodes of a survey are shown, and in which order."""
 
     nodes: tuple[str, ...] = ()
     """Only these; none: all."""

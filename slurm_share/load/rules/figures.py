@@ -57,32 +57,32 @@ class Figures(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def cpus_free(self) -> int | None:
-        """CPUs that no job has and one could have; None as well where none could."""
+        """Return the CPUs that a job could get; None if not known, or if no job can start there."""
         return _less(self.cpus, self.cpus_used) if self.is_open else None
 
     @property
     def memory_free_mib(self) -> int | None:
-        """Host memory that nobody uses, but for page cache."""
+        """Return the host memory that is not in use; page cache counts as free."""
         return _less(self.memory_mib, self.memory_used_mib)
 
     @property
     def gpus_free(self) -> int | None:
-        """GPUs that no job has and one could have; None as well where none could."""
+        """Return the GPUs that a job could get; None if not known, or if no job can start there."""
         return _less(self.gpus, self.gpus_used) if self.is_open else None
 
     @property
     def gpu_memory_free_mib(self) -> int | None:
-        """Of all its GPUs."""
+        """Return the GPU memory of all its GPUs that is not in use."""
         return _less(self.gpu_memory_mib, self.gpu_memory_used_mib)
 
     @property
     def load_per_cpu(self) -> float | None:
-        """Load for each CPU that is given to jobs, 1.0 is all of them busy; None: none is, or it is not known."""
+        """Return the load per CPU given to jobs, 1.0 is all of them busy; None: none is, or not known."""
         return _ratio(self.load, self.cpus if self.cpus_used is None else self.cpus_used)
 
     @property
     def load_per_gpu(self) -> float | None:
-        """Load for each GPU that is given to jobs; None: none is, or it is not known."""
+        """Return the load per GPU given to jobs; None: none is, or not known."""
         return _ratio(self.gpu_load, self.gpus if self.gpus_used is None else self.gpus_used)
 
 
@@ -95,12 +95,12 @@ def _ratio(load: float | None, over: int | None) -> float | None:
 
 
 def percent(part: float | None, whole: float | None) -> float | None:
-    """0 to 100 and above; None where either is not known, or there is no whole."""
+    """Return the percentage, which may exceed 100; None if either is not known or the whole is 0."""
     return 100.0 * part / whole if part is not None and whole else None
 
 
 def figures(node: NodeLoad) -> Figures:
-    """The line of one node."""
+    """Return the figures of one node."""
     slurm, snapshot = node.slurm, node.snapshot
     if snapshot is None:
         if slurm is None:
@@ -164,7 +164,7 @@ def _is_open(slurm: SlurmNode) -> bool:
 
 
 def tasks_on(snapshot: Snapshot, gpu: GpuLoad) -> tuple[ProcessLoad, ...]:
-    """The programs on a GPU; MPS's own daemons and servers are none."""
+    """Return the programs on a GPU, without MPS's own daemons and servers."""
     return tuple(
         one
         for one in snapshot.processes
@@ -196,7 +196,7 @@ HOSTNAME = "hostname"
 
 
 def in_order(nodes: Iterable[NodeLoad], column: str, *, down: bool) -> tuple[NodeLoad, ...]:
-    """Sorted by `hostname` or one of COLUMNS; nodes of which it is not known come last either way."""
+    """Return the nodes sorted by `hostname` or one of COLUMNS; those where it is not known come last."""
     if column == HOSTNAME:
         return tuple(sorted(nodes, key=lambda node: natural(node.name), reverse=down))
     value = COLUMNS[column]
@@ -213,7 +213,7 @@ def in_order(nodes: Iterable[NodeLoad], column: str, *, down: bool) -> tuple[Nod
 
 
 def busiest(nodes: Iterable[NodeLoad], count: int) -> tuple[NodeLoad, ...]:
-    """The `count` nodes with the highest CPU load for each of their CPUs, so that a full small node comes before a
+    """Return the `count` nodes with the highest load per CPU, so that a full small node comes before a
     large one that is half full."""
 
     def key(node: NodeLoad) -> float:

@@ -33,11 +33,11 @@ class Flag(Struct, frozen=True, gc=False):
     """L: low, H: high, !: over, or a problem."""
     why: str
     uuid: str = ""
-    """Of the one GPU, or MIG instance, that is meant."""
+    """UUID of the GPU or MIG instance that the flag is about; empty: the node."""
 
     @property
     def code(self) -> str:
-        """As a table shows it: gL."""
+        """Return the code that a table shows, such as gL."""
         return self.of + self.letter
 
 
@@ -93,7 +93,7 @@ def flags(node: NodeLoad, known: Figures | None = None) -> tuple[Flag, ...]:
 
 
 def _of_sums(sums: GpuSums) -> list[Flag]:
-    """Where the source has no GPU by itself."""
+    """Return the flags of a node of which only sums over its GPUs are known."""
     found = []
     if sums.unusable:
         found.append(Flag("n", "!", f"{sums.unusable} of {sums.count} GPUs not to be used"))
@@ -113,7 +113,7 @@ def _idle(node: NodeLoad) -> list[Flag]:
 
 
 def problems(node: NodeLoad) -> tuple[str, ...]:
-    """What does not work there. A node that has no GPUs needs no driver: Slurm knows, its sampler does not."""
+    """Return what does not work on a node. Without GPUs, which Slurm knows, it needs no driver."""
     if node.snapshot is None:
         return ()
     needs_driver = node.slurm is None or node.slurm.gpus > 0
@@ -134,5 +134,5 @@ def _outside(
 
 
 def codes(found: tuple[Flag, ...]) -> tuple[str, ...]:
-    """Each code once, in order."""
+    """Return each code once, in order."""
     return tuple(dict.fromkeys(flag.code for flag in found))

@@ -55,7 +55,7 @@ _SOMEBODY = -1
 def fold(
     so_far: NodeHistory, host: HostNow, driver: DriverNow, node: str, version: str = ""
 ) -> tuple[NodeHistory, Snapshot]:
-    """The past with this sample in it, and the Snapshot of now."""
+    """Return the history with this sample in it, and the Snapshot of now."""
     now = host.at
     if so_far.boot_id != host.boot_id or (so_far.at is not None and so_far.at > now):
         so_far = NodeHistory()
@@ -136,7 +136,7 @@ def _gpu_histories(
 
 
 def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[int, Stay]:
-    """Whoever is not there when another is has gone."""
+    """Return who is on a GPU; a user who is not there while another is has gone."""
     found = {uid: Stay(stays[uid].since if uid in stays else now, now) for uid in sorted(there)}
     return found or {uid: stay for uid, stay in stays.items() if now - stay.at <= KEPT_S}
 
@@ -173,7 +173,7 @@ def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow, now: float, dt: float 
 
 
 def _means(history: GpuHistory, now: float, since: float = -math.inf) -> dict[str, Means | None]:
-    """The windows of GpuLoad and GpuUser, by the field's name."""
+    """Return the windows of GpuLoad and GpuUser, by the field's name."""
     return {
         one.windows: None if (series := getattr(history, one.windows)) is None else windows.means(series, now, since)
         for one in WINDOWED

@@ -23,36 +23,36 @@ class GpuRow(Struct, frozen=True, dict=True):
 
     @property
     def key(self) -> str:
-        """Unique in a picture."""
+        """Return a key that is unique among a survey's rows."""
         return f"{self.node.name}/{'' if self.gpu is None else self.gpu.uuid}"
 
     @property
     def name(self) -> str:
-        """As llload writes it: 0, or of an instance 0 1g.10gb."""
+        """Return the name that llload prints: 0, or for an instance 0 1g.10gb."""
         if self.gpu is None:
             return ""
         return str(self.gpu.index) + (f" {self.gpu.name.rpartition(' ')[2]}" if self.gpu.mig_of else "")
 
     @cached_property
     def tasks(self) -> tuple[ProcessLoad, ...]:
-        """Programs on it; MPS's own are none."""
+        """Return the number of programs on it, without MPS's own."""
         snapshot = self.node.node.snapshot
         return () if self.gpu is None or snapshot is None else tasks_on(snapshot, self.gpu)
 
     @property
     def knows_tasks(self) -> bool:
-        """False: the driver counts processes on it, and none was fetched."""
+        """Return False if the driver counts processes on it, and none was fetched."""
         snapshot = self.node.node.snapshot
         return self.gpu is not None and snapshot is not None and (bool(snapshot.processes) or not self.gpu.clients)
 
     @property
     def memory_percent(self) -> float | None:
-        """In use."""
+        """Return the percentage of GPU memory in use."""
         return None if self.gpu is None else percent(self.gpu.memory_used_mib, self.gpu.memory_total_mib)
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Letters that are about this GPU; of a node that says nothing, the node's."""
+        """Return the codes about this GPU; for a silent node, the node's."""
         if self.gpu is None:
             return self.node.codes
         return tuple(dict.fromkeys(flag.code for flag in self.node.flags if flag.uuid == self.gpu.uuid))
@@ -91,13 +91,13 @@ class ProcessRow(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Unique in a picture."""
+        """Return a key that is unique among a survey's rows."""
         uuid = "" if self.on is None else self.on.uuid
         return f"{self.node.name}/{uuid}/{self.process.pid}:{self.process.start_ticks}"
 
     @property
     def of_cap(self) -> float | None:
-        """Percent of its cap that it has; without a cap, of the GPU's memory."""
+        """Return its memory in percent of its cap; without a cap, of the GPU's memory."""
         if self.on is None:
             return None
         whole = self.process.cap_mib or (None if self.gpu is None else self.gpu.memory_total_mib)
@@ -105,7 +105,7 @@ class ProcessRow(Struct, frozen=True):
 
 
 def process_rows(node: NodeRow, processes: Sequence[ProcessLoad] | None = None) -> list[ProcessRow]:
-    """A line for each process and each of its GPUs, as llload --processes has them; `processes`: only these."""
+    """Return a row for each process and each of its GPUs, as in llload --processes; `processes`: only these."""
     snapshot = node.node.snapshot
     if snapshot is None:
         return []
@@ -126,7 +126,7 @@ class SlotRow(Struct, frozen=True):
     on: GpuRow
     kind: Literal["gpu", "slot", "process"]
     number: int | None = None
-    """Of the slot, among all of its job on the node."""
+    """Number of the slot among those of its job on the node."""
     job: JobLoad | None = None
     """None: its process is in no job."""
     process: ProcessRow | None = None
@@ -134,19 +134,19 @@ class SlotRow(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Unique in a picture."""
+        """Return a key that is unique among a survey's rows."""
         if self.process is not None:
             return self.process.key
         return self.on.key if self.kind == "gpu" else f"{self.on.key}/{self.job and self.job.job}/slot{self.number}"
 
     @property
     def is_mps(self) -> bool:
-        """Whether it is a process of MPS itself."""
+        """Return whether it is a process of MPS itself."""
         return self.process is not None and self.process.process.name.startswith(MPS_NAME)
 
     @property
     def cap_mib(self) -> int | None:
-        """Most memory that the one in it may have; None: no cap, or not told."""
+        """Return the memory cap of its task; None: no cap, or not known."""
         return None if self.process is None else self.process.process.cap_mib
 
 
@@ -215,5 +215,5 @@ def slots_of(snapshot: Snapshot, job: JobLoad, gpu: GpuLoad) -> tuple[int, ...]:
 
 
 def process_slots(node: NodeRow) -> list[SlotRow]:
-    """A line for each process and each of its GPUs, as llload --processes has them."""
+    """Return a row for each process and each of its GPUs, as in llload --processes."""
     return [SlotRow(GpuRow(node, row.gpu), "process", row.process.slot, process=row) for row in process_rows(node)]

@@ -32,12 +32,14 @@ class GpuTime:
                     self._there.setdefault(on.uuid, []).append((process.pid, on))
 
     def of(self, processes: Sequence[ProcessLoad], since: float | None) -> float | None:
-        """Load that is due to these processes: 2.0 is two GPUs fully busy, 0.0 where they are on none. `since`: nothing
-        before it counts, on the kernel's monotonic clock. None: the driver does not say."""
+        """Return the load due to these processes: 2.0 is two GPUs fully busy, 0.0 where they are on none.
+
+        Nothing before `since` counts, on the kernel's monotonic clock. None: the driver does not say.
+        """
         return self._sum(processes, lambda uuid: since)
 
     def of_user(self, uid: int, processes: Sequence[ProcessLoad]) -> float | None:
-        """The same of all processes of a user, on each GPU since the user came to it."""
+        """Return the load due to all processes of a user, on each GPU since the user came to it."""
 
         def since(uuid: str) -> float | None:
             stay = self._histories[uuid].stays.get(uid) if uuid in self._histories else None

@@ -43,7 +43,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     """The counter as it stood: of cgroup v1 it loses what a step's group had when that goes."""
     peak_mib: int | None = None
     host_peak_mib: int | None = None
-    """Of one task's processes on GPUs."""
+    """Peak of host memory of one task's processes on GPUs."""
     host_mean_mib: int | None = None
     """The highest mean of the job's memory over its tasks, while the most of them were there."""
     task_keys: tuple[str, ...] = field(default=(), name="seats")
@@ -85,12 +85,12 @@ class NodeHistory(Struct, frozen=True, kw_only=True):
 
 
 def render(history: NodeHistory) -> bytes:
-    """The past as JSON."""
+    """Return the history as JSON."""
     return msgspec.json.encode(history)
 
 
 def recall(data: bytes, boot_id: str) -> NodeHistory | None:
-    """A past that was rendered; None: during another boot. Raises StateError for what is none."""
+    """Return the history from its JSON; None if it is of another boot. Raises StateError for other data."""
     try:
         history = msgspec.json.decode(data, type=NodeHistory)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

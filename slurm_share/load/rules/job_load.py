@@ -23,7 +23,7 @@ MAX_GONE = 256
 
 
 class _Member(Struct, frozen=True):
-    """A process of a job, as it is shown and as it was read."""
+    """A process of a job: its record, and what was read of it."""
 
     shown: ProcessLoad
     read: ProcessNow

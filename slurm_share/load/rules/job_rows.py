@@ -27,26 +27,26 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Picture(Protocol):
-    """One whole look at the nodes, as these rows are made of it."""
+    """A survey with its rows of nodes, from which these rows are made."""
 
     @property
     def survey(self) -> Survey:
-        """With its jobs."""
+        """Return the survey, with its jobs."""
         ...
 
     @property
     def nodes(self) -> Sequence[NodeRow]:
-        """A row for each node."""
+        """Return a row for each node."""
         ...
 
     @property
     def advice(self) -> Sequence[Advice]:
-        """Of its running jobs."""
+        """Return the advice for its running jobs."""
         ...
 
 
 class Sum(Struct, frozen=True):
-    """Of several figures. None: nobody could say any of them."""
+    """The sum of several figures; None if none of them is known."""
 
     value: float | None
     partial: bool = False
@@ -81,33 +81,33 @@ class Carried:
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        """Nodes by Slurm, and those that say something."""
+        """Return the names of its nodes: those that Slurm says, and those that report it."""
         named = [name for one in self.records for name in nodes_of(one)]
         return tuple(dict.fromkeys([*named, *(row.name for row, _ in self.loads)]))
 
     @cached_property
     def measured(self) -> int:
-        """Of these nodes, those that say something."""
+        """Return how many of these nodes answered."""
         return len({row.name for row, _ in self.loads})
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its nodes say something."""
+        """Return whether all of its nodes answered."""
         return self.measured >= len(self.node_names)
 
     @property
     def part_measured(self) -> float:
-        """0.0 to 1.0: of its nodes, those that say something."""
+        """Return the ratio of its nodes that answered, 0.0 to 1.0."""
         return self.measured / len(self.node_names) if self.node_names else 1.0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Slurm has given it no node yet: it uses nothing, and that is known."""
+        """Return whether Slurm has given it no node yet: it uses nothing, and that is known."""
         return bool(self.records) and not self.loads and not any(one.nodes for one in self.records)
 
     @cached_property
     def gpus(self) -> int | None:
-        """GPUs given, over all nodes; where Slurm does not say, those with a process on them."""
+        """Return the GPUs given, over all nodes; where Slurm does not say, those with a process on them."""
         if self.is_waiting:
             return 0
         known = [one.gpus for one in self.records if one.nodes and one.gpus is not None]
@@ -117,7 +117,7 @@ class Carried:
 
     @cached_property
     def cpus(self) -> int | None:
-        """CPUs given, over all nodes."""
+        """Return the CPUs given, over all nodes."""
         if self.is_waiting:
             return 0
         known = [one.cpus for one in self.records if one.nodes and one.cpus is not None]
@@ -125,7 +125,7 @@ class Carried:
 
     @cached_property
     def idle_gpus(self) -> Sum:
-        """GPUs held and left idle."""
+        """Return how many GPUs are held and left idle."""
         found, is_partial = idle.count(self.held)
         known = len({one.uuid for one in self.held})
         if not known and self.gpus:
@@ -134,12 +134,12 @@ class Carried:
 
     @cached_property
     def gpu_load(self) -> Sum:
-        """Sum over GPUs: 2.0 is two fully busy."""
+        """Return the load summed over GPUs: 2.0 is two fully busy."""
         return summed((load.gpu_load for _, load in self.loads), is_all=self.is_whole)
 
     @property
     def gpu_percent(self) -> float | None:
-        """Of the GPUs given, on nodes that answered."""
+        """Return the load of the GPUs given, on nodes that answered, in percent."""
         return percent(self.gpu_load.value, (self.gpus or 0) * self.part_measured)
 
     @cached_property
@@ -149,12 +149,12 @@ class Carried:
 
     @cached_property
     def cpu(self) -> Sum:
-        """Cores in use."""
+        """Return the cores in use."""
         return summed((load.cpu_cores for _, load in self.loads), is_all=self.is_whole)
 
     @property
     def cpu_percent(self) -> float | None:
-        """Of the CPUs given, on nodes that answered."""
+        """Return the load of the CPUs given, on nodes that answered, in percent."""
         return percent(self.cpu.value, (self.cpus or 0) * self.part_measured)
 
     @cached_property
@@ -164,7 +164,7 @@ class Carried:
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
-        """Letters of its nodes, each once."""
+        """Return the codes of its nodes, each once."""
         return tuple(dict.fromkeys(code for row, _ in self.loads for code in row.codes))
 
 
@@ -184,24 +184,24 @@ class JobRow(Carried):
 
     @property
     def job(self) -> QueuedJob | None:
-        """Slurm's record; of an array in one line, its first. None: Slurm did not say, the nodes have its number."""
+        """Return Slurm's record; for an array in one line, that of its first element. None: only nodes know it."""
         return self.records[0] if self.records else None
 
     @property
     def id(self) -> str:
-        """As squeue and scancel write it; of an array in one line the number of all of it."""
+        """Return the job's number as squeue prints it; for an array in one line, the array's number."""
         return str(self.number) if self.is_array or self.job is None else self.job.id
 
     @property
     def user(self) -> str:
-        """Whose; empty: nobody says."""
+        """Return the user's name; empty: not known."""
         if self.job is not None:
             return self.job.user
         return self.loads[0][1].user if self.loads else ""
 
     @property
     def name(self) -> str:
-        """As the user called it."""
+        """Return the job's name."""
         return "" if self.job is None else self.job.name
 
     @cached_property
@@ -229,39 +229,39 @@ class JobRow(Carried):
 
     @cached_property
     def kills(self) -> Sum:
-        """Processes that the kernel ended because its memory was full."""
+        """Return how many processes the kernel ended because its memory was full."""
         return summed((load.memory_kills for _, load in self.loads), is_all=self.is_whole)
 
     @cached_property
     def tasks(self) -> Sum:
-        """Tasks with a process on a GPU now."""
+        """Return the number of tasks with a process on a GPU now."""
         return summed((load.tasks for _, load in self.loads), is_all=self.is_whole)
 
     @cached_property
     def slots(self) -> int | None:
-        """Of its share, on nodes that answered; None: no share, or not told."""
+        """Return the slots of its share, on nodes that answered; None: no share, or not known."""
         known = [load.slots for _, load in self.loads if load.slots is not None]
         return sum(known) if known else None
 
     @property
     def share(self) -> int | None:
-        """N of --share-gpu=N; None: no share, or not told."""
+        """Return N of --share-gpu=N; None: no share, or not known."""
         told = next((load.share for _, load in self.loads if load.share is not None), None)
         return told if told is not None or self.job is None else queue.tasks_per_gpu(self.job)
 
     @property
     def triple(self) -> str | None:
-        """Where llsub made this job."""
+        """Return the triple, if llsub made this job."""
         return None if self.job is None else queue.triple_of(self.job)
 
     @cached_property
     def peak_mib(self) -> int | None:
-        """The most GPU memory that one task was seen with; None: no task was measured."""
+        """Return the most GPU memory that one task was seen with; None: no task was measured."""
         return max((load.task_peak_mib for _, load in self.loads if load.task_peak_mib is not None), default=None)
 
     @property
     def tasks_measured(self) -> int:
-        """Tasks that the peaks rest on."""
+        """Return the number of tasks that the peaks rest on."""
         return sum(load.tasks_measured for _, load in self.loads)
 
 
@@ -323,7 +323,7 @@ def _held(picture: Picture, by: Callable[[HeldGpu], Key]) -> Mapping[Key, list[H
 
 
 def job_row(picture: Picture, number: int) -> JobRow | None:
-    """One job, by the number of Slurm's record; None: it is not in the picture."""
+    """Return the row of one job, by the number of Slurm's record; None: it is not in the survey."""
     record = next((job for job in picture.survey.jobs if job.job_id == number), None)
     loads = tuple(
         (row, load)
@@ -348,7 +348,7 @@ def job_row(picture: Picture, number: int) -> JobRow | None:
 
 
 def nodes_of(job: QueuedJob) -> tuple[str, ...]:
-    """Names of its nodes; none for a list that is no list."""
+    """Return the names of its nodes; none if Slurm's list cannot be parsed."""
     try:
         return nodelist.unfold(job.nodes)
     except UsageError:
@@ -356,7 +356,7 @@ def nodes_of(job: QueuedJob) -> tuple[str, ...]:
 
 
 def elements_of(job: QueuedJob) -> int:
-    """How many elements of an array this record stands for; 1 of any other job."""
+    """Return how many elements of an array this record stands for; 1 for any other job."""
     if job.element is not None or not job.waiting:
         return 1
     try:
@@ -376,30 +376,30 @@ class UserRow(Carried):
     loads: tuple[tuple[NodeRow, UserLoad], ...] = ()
     user: str = ""
     advice: tuple[Advice, ...] = ()
-    """Of the user's running jobs."""
+    """Advice for the user's running jobs."""
     is_told: bool = True
     """Whether Slurm said which jobs there are."""
 
     @cached_property
     def running(self) -> int:
-        """Jobs that have nodes, each element of an array for itself."""
+        """Return how many jobs have nodes; each element of an array counts."""
         if not self.records:
             return len({job for _, load in self.loads for job in load.jobs})
         return sum(bool(one.nodes) for one in self.records)
 
     @cached_property
     def waiting(self) -> int:
-        """Jobs that have none yet."""
+        """Return how many jobs wait for nodes."""
         return sum(elements_of(one) for one in self.records if not one.nodes)
 
     @cached_property
     def processes(self) -> Sum:
-        """On GPUs."""
+        """Return the number of processes on GPUs."""
         return summed((load.processes for _, load in self.loads), is_all=self.is_whole)
 
 
 def user_rows(picture: Picture) -> list[UserRow]:
-    """One's own line first, the others by name. Whoever looks at own nodes alone has a line even without a job."""
+    """Return a row per user, the viewer's own first; in a view of own nodes it is there even without a job."""
     survey = picture.survey
     records: dict[str, list[QueuedJob]] = defaultdict(list)
     loads: dict[str, list[tuple[NodeRow, UserLoad]]] = defaultdict(list)

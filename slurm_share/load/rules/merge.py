@@ -18,7 +18,7 @@ from . import sums
 
 
 def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """The newest one, with what only the others see. They are of one node, and there is at least one."""
+    """Return the newest snapshot, with what only the others see. All are of one node; there is at least one."""
     newest, *others = sorted(snapshots, key=lambda snapshot: -snapshot.taken)
     if not others:
         return newest
@@ -120,7 +120,7 @@ def _together(known: _Part, more: _Part) -> dict[str, Any]:
 
 
 def _sum(known: float | None, more: float | None, had: Sequence[str]) -> float | None:
-    """Unknown of one part is unknown of the whole; a sample without GPUs of it has no part."""
+    """Add up; a part that is not known makes the sum not known. A sample without GPUs has no part in it."""
     if known is None or more is None:
         return None if had else more
     return known + more

@@ -11,29 +11,29 @@ from .flags import Flag
 
 
 class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A node with what a line says of it, thought out by the process that looks."""
+    """A node with the figures and flags of its line, computed by the process that reads."""
 
     node: NodeLoad
     figures: Figures
     flags: tuple[Flag, ...] = ()
     queued_users: tuple[str, ...] = ()
-    """Of a node that says nothing: whose jobs Slurm's queue has there."""
+    """Users with jobs there by Slurm's queue, for a node that is silent."""
     queued_jobs: tuple[str, ...] = ()
     """And which, as squeue writes them."""
 
     @property
     def name(self) -> str:
-        """Slurm's."""
+        """Return Slurm's name of the node."""
         return self.node.name
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Each flag's code once, as llload's NOTE has them: gL, m!."""
+        """Return each flag's code once, as in llload's NOTE: gL, m!."""
         return tuple(dict.fromkeys(flag.code for flag in self.flags))
 
     @property
     def worst(self) -> str:
-        """The letter that colours the line: ! before H before L; empty: none."""
+        """Return the letter that colours the line: ! before H before L; empty: none."""
         letters = {flag.letter for flag in self.flags}
         return next((letter for letter in "!HL" if letter in letters), "")
 

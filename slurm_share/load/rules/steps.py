@@ -34,7 +34,7 @@ class Step(Struct, frozen=True):
     job: int
     """As srun's --jobid takes it: of a heterogeneous job, the number of its first component."""
     component: int | None
-    """Of a heterogeneous job (--het-group)."""
+    """Component of a heterogeneous job (--het-group); None for other jobs."""
     start: int | None
     """The job's: a job that was requeued and runs again is another one."""
     nodes: tuple[str, ...]
@@ -48,7 +48,7 @@ class _Choice(Struct, frozen=True):
 
 
 def is_ready(job: QueuedJob) -> bool:
-    """Whether a step can be started in it."""
+    """Return whether a step can be started in the job."""
     return "RUNNING" in job.states and not NO_STEPS.keys() & set(job.states)
 
 

@@ -12,14 +12,14 @@ SHORTEST_S = 0.01
 
 
 def rate(now: float | None, before: float | None, dt: float | None) -> float | None:
-    """None where there is no time between them, and where the counter went back: it is another one then."""
+    """Return the rate of a counter; None if no time has passed, or if the counter went back (a new one)."""
     if now is None or before is None or dt is None or dt < SHORTEST_S or now < before:
         return None
     return (now - before) / dt
 
 
 def add_up(values: Iterable[float | None]) -> float | None:
-    """None where any part is not known: the rest of a sum is no sum."""
+    """Return the sum; None if any part is not known."""
     total = 0.0
     for value in values:
         if value is None:
@@ -29,16 +29,16 @@ def add_up(values: Iterable[float | None]) -> float | None:
 
 
 def most(first: int | None, second: float | None) -> int | None:
-    """The larger of the two that are known."""
+    """Return the larger of those that are known."""
     found = [value for value in (first, second) if value is not None]
     return int(max(found)) if found else None
 
 
 def first_known(values: Iterable[int | None]) -> int | None:
-    """The first that is not None."""
+    """Return the first that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def uuids(processes: Iterable[ProcessLoad]) -> tuple[str, ...]:
-    """The GPUs that they are on, each once."""
+    """Return the UUIDs of the GPUs that the processes are on, each once."""
     return tuple(dict.fromkeys(on.uuid for process in processes for on in process.gpus))

@@ -58,10 +58,10 @@ HELD_IDLE_S = 600.0
 """Seconds that it is below: loading data and compiling take minutes, and are no reason to say anything. Ours."""
 
 PEAK_AT_CAP = 95.0
-"""Of its memory cap: a peak above it may be the cap's, not the task's own."""
+"""Percent of a task's memory cap: a peak above it may be the cap's, not the task's own."""
 
 PREALLOCATED = 70.0
-"""Of a GPU's memory, held by one task: JAX takes 75 % of it at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), TensorFlow
+"""Percent of a GPU's memory held by one: JAX takes 75 % of it at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), TensorFlow
 nearly all, whatever they need. Source: their manuals, "GPU memory allocation" and "Limiting GPU memory growth"."""
 
 YOUNG_S = 60.0

@@ -23,9 +23,9 @@ OF_THE_NODE = (
     *("schema", "node", "taken", "source", "measured_s", "interval_s", "version", "driver", "cpus", "cores", "load"),
     *("cpu_cores", "memory_total_mib", "memory_used_mib", "unknown"),
 )
-"""Of a Snapshot: the kernel tells these to everybody on the node."""
+"""Fields of a Snapshot that every user may see: the kernel tells them to everybody on the node."""
 OF_THE_GPU = ("uuid", "index", "name", "minor", "mig_parent", "mig_of", "simulated", "problem")
-"""Of a GPU that is shown at all; figures have their own word (`Metric.seen`)."""
+"""Fields of a GPU that is shown at all; figures are declared at the field (`Metric.seen`)."""
 OWN: dict[type[Struct], tuple[str, ...]] = {
     ProcessLoad: (
         *("pid", "start_ticks", "name", "uid", "user", "job", "step", "task", "slot", "gpus", "cap_mib", "connections"),
@@ -43,7 +43,7 @@ OWN: dict[type[Struct], tuple[str, ...]] = {
     ),
     GpuUser: ("uid", *(one.windows for one in WINDOWED)),
 }
-"""Of the user's own processes, jobs and sums."""
+"""Fields of the user's own processes, jobs and sums."""
 
 
 def _shown_to(record: type[Struct], *seen: Seen) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ _FIGURES = {one.name: one.json for one in measured(GpuLoad)}
 
 
 def for_user(snapshot: Snapshot, uid: int, user: str) -> Snapshot:
-    """The snapshot with that user's processes, jobs and sums alone; the same again for one that is so already.
+    """Return the snapshot with that user's processes, jobs and sums only. Applying it twice changes nothing.
 
     The node's cores, load and memory stay, which the kernel tells everybody. A GPU stays where the user is on it, or
     where nobody is. On a GPU that the user is on with others its own figures stay, which the driver tells everybody on
@@ -129,7 +129,7 @@ _Own = TypeVar("_Own", bound=Struct)
 
 
 def _own(record: _Own) -> _Own:
-    """A record of the user's own, with the fields that are declared as shown."""
+    """Return a record of the user's own, with the fields that are declared as shown."""
     kind = type(record)
     return record if len(OWN[kind]) == len(kind.__struct_fields__) else kind(**_fields(record, OWN[kind]))
 

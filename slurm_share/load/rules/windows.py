@@ -31,7 +31,7 @@ class Series(Struct, frozen=True):
 
 
 def add(series: Series, now: float, dt: float, value: float | None) -> Series:
-    """The series with `value` as the mean of the `dt` seconds before `now`; None: nothing is known of them."""
+    """Return the series with `value` as the mean of the `dt` seconds before `now`; None: not known."""
     if value is None or dt <= 0:
         return series
     if not series.at or now <= series.at[-1]:
@@ -68,12 +68,12 @@ def means(series: Series, now: float, since: float = -math.inf) -> Means | None:
 
 
 def is_over(series: Series, now: float) -> bool:
-    """Whether nothing of it counts any more."""
+    """Return whether it is too old to count in any window."""
     return not series.at or now - series.at[-1] > KEPT_S
 
 
 def _measured(series: Series, now: float, seconds: float) -> tuple[float, float]:
-    """(integral, covered seconds) of the last `seconds`."""
+    """Return (integral, covered seconds) of the last `seconds`."""
     if not series.at:
         return 0.0, 0.0
     start = now - seconds
@@ -95,6 +95,6 @@ def _append(series: Series, at: float, total: float, covered: float) -> Series:
 
 
 def _trim(series: Series, now: float) -> Series:
-    """Without what no window reaches; one point before it stays, to measure from."""
+    """Drop the points that no window reaches; one point before them stays, to measure from."""
     old = bisect_left(series.at, now - KEPT_S) - 1
     return Series(series.at[old:], series.total[old:], series.covered[old:]) if old > 0 else series

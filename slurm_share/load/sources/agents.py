@@ -33,7 +33,7 @@ ANSWER_MAX_BYTES = 64 * 1024 * 1024
 _RESOLVERS = 8
 """Threads that ask for addresses: a name server is not asked asynchronously."""
 _ADDRESSES = 3
-"""Of one name, that are tried in turn."""
+"""Most addresses of one name that are tried in turn."""
 
 REFUSED = "no agent answers"
 TIMED_OUT = "timeout"
@@ -52,7 +52,7 @@ _MESSAGES: Mapping[int, str] = {
 
 
 class AgentsSource:
-    """Asks the agent of every node, each survey anew. Raises UsageError where the token cannot be read."""
+    """Ask the agent of every node at each survey. Raises UsageError where the token cannot be read."""
 
     name: SourceName = "agent"
 
@@ -61,7 +61,7 @@ class AgentsSource:
         self._token = tokens.read(settings.agent_token_file, "agent_token_file")
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """The snapshots of all nodes that answer within `timeout_s`; the others are silent, in a few words."""
+        """Return the snapshots of all nodes that answer within `timeout_s`, and why the others are silent."""
         found, silent = asyncio.run(self._ask_all(asked, timeout_s))
         notes = []
         wrong = sum(why == WRONG_TOKEN for why in silent.values())
@@ -75,13 +75,13 @@ class AgentsSource:
         return Answer(snapshots=found, silent=silent, notes=notes)
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Without the nodes there is nothing to begin with."""
+        """Do nothing: without the nodes' names there is nothing to ask."""
 
     def ask_again(self) -> None:
-        """Every look asks every node anew."""
+        """Do nothing: every survey asks every node."""
 
     def close(self) -> None:
-        """Nothing is kept open between two surveys."""
+        """Do nothing: nothing is kept open between two surveys."""
 
     async def _ask_all(self, asked: Asked, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
         found: dict[str, Snapshot] = {}
@@ -133,7 +133,7 @@ class AgentsSource:
 
 
 class _Addresses:
-    """Where hosts are. Daemon threads: a name server that is down holds up neither the survey nor the program's end."""
+    """Look up addresses in daemon threads: a name server that is down delays neither the survey nor the exit."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -145,7 +145,7 @@ class _Addresses:
             threading.Thread(target=self._work, name="addresses", daemon=True).start()
 
     async def of(self, host: str) -> list[Any]:
-        """The addresses of a host, as socket.getaddrinfo has them. Raises socket.gaierror, UnicodeError."""
+        """Return the addresses of a host, as socket.getaddrinfo does. Raises socket.gaierror, UnicodeError."""
         if ":" in host or host[:1].isdigit():  # no name but for a few: asks nobody
             with contextlib.suppress(socket.gaierror):
                 return socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -187,7 +187,7 @@ class _Addresses:
 
 
 async def _exchange(addresses: list[Any], request: bytes) -> bytes:
-    """All that the first of the addresses that takes a connection answers. Raises OSError."""
+    """Return the whole answer of the first address that accepts a connection. Raises OSError."""
     loop = asyncio.get_running_loop()
     tried = addresses[:_ADDRESSES]
     for place, (family, kind, protocol, _, address) in enumerate(tried):
@@ -234,7 +234,7 @@ def _answer(node: str, data: bytes, user: str) -> Snapshot | str:
 
 
 def for_user(snapshot: Snapshot, user: str) -> Snapshot:
-    """One user's part of an operator's snapshot; of a user who is not there, the node alone."""
+    """Return one user's part of an operator's snapshot; for a user who is not there, the node alone."""
     uids = [one.uid for one in snapshot.users if one.user == user]
     uids += [one.uid for one in snapshot.processes if one.user == user]
     return visible.for_user(snapshot, next(iter(uids), -1), user)

@@ -1,4 +1,4 @@
-"""What every source of snapshots is asked, and what it answers."""
+"""The interface of a source of snapshots: its request and its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..snapshot import Snapshot, SourceName
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Which nodes, and for whom."""
+    """A request: which nodes, and for whom."""
 
     nodes: tuple[str, ...]
     addresses: Mapping[str, str] = {}
@@ -20,14 +20,14 @@ class Asked(Struct, frozen=True, kw_only=True):
     jobs: tuple[QueuedJob, ...] = ()
     """Slurm's, that run on these nodes and that the caller may look into."""
     user: str = ""
-    """Whose load is wanted; empty: everybody's (operators)."""
+    """User whose load is wanted; empty: all users' (operators)."""
     details: bool = True
     """False: a line per node is enough, and a source may leave out processes, jobs and users, and give the GPUs as
     `gpu_sums`: with thousands of nodes that is what it costs."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What came back in time: every node that was asked for is in one of the two."""
+    """An answer: every node of the request is either in `snapshots` or in `silent`."""
 
     snapshots: Mapping[str, Snapshot]
     silent: Mapping[str, str]
@@ -43,18 +43,18 @@ class Source(Protocol):
     name: SourceName
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Begin with what needs no names of nodes; called once, while Slurm is asked for these. `all_lines`: it will be
+        """Start what needs no names of nodes; called once, while Slurm is asked for these. `all_lines`: it will be
         all nodes that there are, for everybody and without details. Raises nothing, and waits for nobody."""
         ...
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """The newest snapshots, after at most `timeout_s`. A long-lived source answers what has come since."""
+        """Return the newest snapshots, after at most `timeout_s`."""
         ...
 
     def ask_again(self) -> None:
-        """Somebody wants to know now: what failed, and is left alone for a while, is tried again at the next survey."""
+        """Try again at the next survey what failed and would otherwise be left alone for a while."""
         ...
 
     def close(self) -> None:
-        """End what was started for it: steps, connections."""
+        """End what was started: steps, connections."""
         ...

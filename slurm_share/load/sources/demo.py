@@ -67,10 +67,10 @@ class _Work(Struct, frozen=True):
     per_gpu: int
     """Tasks on a GPU; 0: it leaves the GPUs alone."""
     gpu_percent: float
-    """Of one task alone."""
+    """GPU load of one task alone."""
     task_gib: float
     cpu_percent: float
-    """Of all CPUs of the node."""
+    """In percent of all CPUs of the node."""
     host_gib: float
     grows: bool = False
     """True: its memory rises until tasks die of it."""
@@ -95,7 +95,7 @@ GPUs look like."""
 
 
 class Demo:
-    """Replaces a SurveyReader."""
+    """A simulated cluster, in place of a SurveyReader."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Demo:
         seed: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Raises UsageError for a user or a node that the demonstration does not have."""
+        """Set up the cluster. Raises UsageError for a user or a node that the demonstration does not have."""
         if user not in USERS:
             raise UsageError(
                 f"the demonstration has no user {shown(user) or repr(user)}; there are {', '.join(sorted(USERS))}"
@@ -126,7 +126,7 @@ class Demo:
         self._rich = count <= _BIG
 
     def read(self, timeout_s: float = 0.0) -> Survey:
-        """The cluster now. Raises UsageError for a job that was not there at the first survey."""
+        """Return the cluster now. Raises UsageError for a job that was not there at the first survey."""
         now = self._clock()
         self._check_jobs(now)
         nodes: list[NodeLoad] = []
@@ -172,7 +172,7 @@ class Demo:
             raise UsageError(f"the demonstration has no job {missing[0]}{of_user}; there are {some or 'none now'}")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _node(self, name: str, kind: _Kind, job: _Job | None, now: float) -> NodeLoad:
         number = int(name.rpartition("-")[2])
@@ -203,7 +203,7 @@ class _Job(Struct, frozen=True):
 
 
 def _noise(*parts: int) -> float:
-    """0 to 1, the same for the same numbers (a 64-bit mix; `hash` and `random` would do as well, and slower)."""
+    """Return 0 to 1, the same for the same numbers (a 64-bit mix, faster than `hash` and `random`)."""
     value = 0x9E3779B97F4A7C15
     for part in parts:
         value = (value ^ (part & 0xFFFFFFFFFFFFFFFF)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
@@ -212,7 +212,7 @@ def _noise(*parts: int) -> float:
 
 
 def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
-    """Nodes that run a job together: one, two or three of a kind."""
+    """Return the groups of nodes that run a job together: one, two or three of a kind."""
     left = [0] * len(_KINDS)
     groups: list[list[tuple[str, _Kind]]] = []
     made = 0
@@ -229,7 +229,7 @@ def _groups(count: int, seed: int) -> list[list[tuple[str, _Kind]]]:
 
 
 def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float, seed: int) -> _Job | None:
-    """The job that the group runs at this time; None: it waits for the next."""
+    """Return the job that the group runs at this time; None: it waits for the next."""
     kind = group[0][1]
     period = 900.0 + 1800.0 * _noise(seed, number, 1)
     shifted = now + period * _noise(seed, number, 2)
@@ -289,7 +289,7 @@ def _is_down(name: str, count: int) -> bool:
 
 
 def _is_silent(name: str, count: int, now: float) -> bool:
-    """One node comes and goes: three minutes here, two away."""
+    """Return whether the node is silent: one node answers for three minutes, then is silent for two."""
     return count >= 6 and name == "v-4" and now % 300 > 180
 
 
@@ -313,12 +313,12 @@ def _slurm_node(name: str, kind: _Kind, job: _Job | None, *, down: bool = False)
 
 
 def _wave(now: float, period: float, phase: float) -> float:
-    """-1 to 1."""
+    """Return a wave's value, -1 to 1."""
     return math.sin(2 * math.pi * (now / period + phase))
 
 
 def _means(level: float, swing: float, now: float, period: float, phase: float, over: float, most: float) -> Means:
-    """The same wave seen over longer and longer: it flattens."""
+    """Return the means of the wave over longer and longer windows: it flattens."""
 
     def at(window: float) -> float:
         x = math.pi * min(window, over, 900.0) / period

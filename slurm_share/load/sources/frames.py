@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator
 LINE_BYTES = 900
 """Most bytes of a line, its newline included: below the 1024 of slurmstepd (MAX_MSG_LEN, src/common/io_hdr.h)."""
 MESSAGE_BYTES = 64 * 1024 * 1024
-"""Most bytes of a message: far above any snapshot, and an end for whoever sends without one."""
+"""Most bytes of a message: far above any snapshot, and a limit for a sender that never ends."""
 _MARK = "@slurm-share"
 _NODE_MAX = 255
 _LINE = re.compile(
@@ -32,8 +32,10 @@ _PLAIN = re.compile(rb"[ -~]*\Z")
 
 
 def split(data: bytes, node: str) -> Iterator[str]:
-    """The lines, without newlines, that carry `data` of `node`. Raises ValueError for more than MESSAGE_BYTES, and for
-    a name with blanks or of another alphabet."""
+    """Yield the lines, without newlines, that carry `data` of `node`.
+
+    Raises ValueError for more than MESSAGE_BYTES, and for a name with blanks or beyond ASCII.
+    """
     if not re.fullmatch(rf"[!-~]{{1,{_NODE_MAX}}}", node):
         raise ValueError(f"{node!r} is no node's name")
     if len(data) > MESSAGE_BYTES:
@@ -70,7 +72,7 @@ class _Begun:
 
 
 class Joiner:
-    """Puts the messages of some nodes together again, line by line; of any, where `nodes` is None. What is torn is
+    """Join the lines of messages from some nodes, or from any if `nodes` is None. What is torn is
     dropped, never mixed. What is kept is bounded by the nodes: a line of another name, which anybody can write, is
     noise."""
 
@@ -83,7 +85,7 @@ class Joiner:
         self._begun: dict[str, _Begun] = {}
 
     def feed(self, line: str) -> tuple[str, bytes] | None:
-        """(node, message) where this line completes one. A line may have foreign text before it, from somebody who
+        """Return (node, message) if this line completes one. A line may have foreign text before it, from somebody who
         wrote without a newline."""
         start = line.rfind(_MARK)
         found = _LINE.match(line.rstrip("\r\n"), start) if start >= 0 else None

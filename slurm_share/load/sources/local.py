@@ -11,7 +11,7 @@ from .base import Answer, Asked
 
 
 class LocalSource:
-    """Answers for this node; of others it says that they are elsewhere. Raises UsageError where this one's name is
+    """Answer for this node; report other nodes as silent. Raises UsageError where this one's name is
     none."""
 
     name: SourceName = "local"
@@ -21,7 +21,7 @@ class LocalSource:
         self.node = self._watcher.node
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """As Source has it. Raises UsageError where somebody else's load is wanted and the caller may not see it."""
+        """Return this node's snapshot. Raises UsageError if the caller may not see the load of the user asked for."""
         silent = {node: "another node" for node in asked.nodes if node != self.node}
         if self.node not in asked.nodes:
             return Answer(snapshots={}, silent=silent)
@@ -31,11 +31,11 @@ class LocalSource:
         return Answer(snapshots={self.node: replace(seen, source=self.name)}, silent=silent, notes=notes)
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """It is."""
+        """Do nothing: it is ready."""
 
     def ask_again(self) -> None:
-        """Every survey is new."""
+        """Do nothing: every survey is new."""
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self._watcher.close()

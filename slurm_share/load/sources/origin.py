@@ -33,7 +33,7 @@ class SurveySource(Protocol):
     """A source of surveys that can be read repeatedly."""
 
     def read(self, timeout_s: float) -> Survey:
-        """What there is now."""
+        """Return the newest survey."""
         ...
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class SurveySource(Protocol):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """What to read, and how. Sent to another process as JSON."""
+    """Which source to read, and how. Sent to another process as JSON."""
 
     user: str
     """The user whose nodes are read."""
@@ -123,14 +123,16 @@ def moment(text: str, last: float) -> float:
 
 
 def until(text: str, last: float) -> float:
-    """As `moment`, for going there: a time without a fraction is the end of its second, so that a survey taken at
-    14:30:39.6, which is shown as 14:30:39, is found by that. Raises UsageError."""
+    """Return the time as `moment` does, but the end of its second for a time without a fraction.
+
+    A survey taken at 14:30:39.6 is shown as 14:30:39 and is found by that. Raises UsageError.
+    """
     found = moment(text, last)
     return found if "." in text else found + SECOND
 
 
 def within(text: str, first: float, last: float) -> float:
-    """As `until`, for a recording from `first` to `last`. Raises UsageError for a time outside of it as well."""
+    """Return the time as `until` does, in a recording from `first` to `last`. Raises UsageError outside of it."""
     found = until(text, last)
     if found < first or moment(text, last) > last:
         begin, end = (
@@ -141,7 +143,7 @@ def within(text: str, first: float, last: float) -> float:
 
 
 class Advisor:
-    """Says at each survey what to run next: the advice of the survey before is an input of the next one."""
+    """Advise at each survey what to run next: the advice of the survey before is an input of the next one."""
 
     def __init__(self) -> None:
         self._previous: tuple[Advice, ...] = ()

@@ -30,7 +30,7 @@ STALE_S = 60.0
 LAST_SEEN = "7d"
 _LAST_SEEN_NODES = 1000
 ANSWER_MAX_BYTES = 512 * 1024 * 1024
-"""Far above all details of a thousand nodes; whoever sends more is no Prometheus, or has too much for one survey."""
+"""Most bytes of an answer: far above all details of a thousand nodes."""
 NOT_SCRAPED = "not in Prometheus"
 
 
@@ -50,7 +50,7 @@ _decoder = msgspec.json.Decoder(_Body)
 
 
 class PrometheusSource:
-    """Asks Prometheus, at the site's `prometheus_url`. Raises UsageError where none is configured, or its token cannot
+    """Ask Prometheus, at the site's `prometheus_url`. Raises UsageError where none is configured, or its token cannot
     be read."""
 
     name: SourceName = "prometheus"
@@ -78,8 +78,10 @@ class PrometheusSource:
                 self._headers["authorization"] = f"Bearer {token}"
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Ask for all nodes that the server has, where it will be all. Of a small cluster, whose nodes would be named,
-        that is too much only where the same server has a large one's."""
+        """Start to ask for all nodes that the server has, if all are wanted.
+
+        For a small cluster, whose nodes could be named, that is too much only if the server also has a large one's.
+        """
         self._client()  # whose library takes a while to load as well
         if all_lines:
             self._begun = BackgroundCall(lambda: self._query(_ALL_LINES, timeout_s))
@@ -99,7 +101,7 @@ class PrometheusSource:
         return self._opened
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """What the server has now. Raises SlurmShareError where it does not answer, or not as Prometheus does."""
+        """Return what the server has now. Raises SlurmShareError if it does not answer, or not as Prometheus does."""
         wanted, until = set(asked.nodes), Deadline.after(timeout_s)
         begun, self._begun = self._begun, None
         series = self._query(_query(asked), timeout_s) if begun is None else begun.answer()
@@ -124,7 +126,7 @@ class PrometheusSource:
         return Answer(snapshots=found, silent=silent, notes=notes)
 
     def ask_again(self) -> None:
-        """Every look asks the server anew."""
+        """Do nothing: every survey asks the server."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -175,7 +177,7 @@ class PrometheusSource:
         return body.data.result
 
     def _last_seen(self, nodes: Sequence[str], timeout_s: float) -> Mapping[str, metrics.Series]:
-        """The last sample of each of these nodes, of the last week."""
+        """Return when each of these nodes was last sampled, within the last week."""
         if timeout_s <= 0:
             return {}
         name = f"{metrics.PREFIX}node_sample_timestamp_seconds"
@@ -222,7 +224,7 @@ def _node_is(nodes: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of PromQL, which has Go's escapes: JSON's, but for pairs of surrogates."""
+    """Return a string literal of PromQL, which has Go's escapes: JSON's, except for pairs of surrogates."""
     return json.dumps(text, ensure_ascii=False)
 
 

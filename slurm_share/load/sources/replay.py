@@ -13,7 +13,7 @@ from ..snapshot import Survey
 
 
 class Replay:
-    """Replaces a SurveyReader. A line that proves to be no survey when it is its turn is left out and counted.
+    """A recording, in place of a SurveyReader. A line that holds no survey is left out and counted.
 
     Raises StateError for a file that is not readable or holds no survey.
     """
@@ -34,32 +34,32 @@ class Replay:
 
     @property
     def position(self) -> int:
-        """Which survey comes next, from 0."""
+        """Return which survey comes next, from 0."""
         return self._next
 
     @property
     def count(self) -> int:
-        """How many surveys there are."""
+        """Return how many surveys there are."""
         return len(self._places)
 
     @property
     def next_taken(self) -> float | None:
-        """When the next one was taken, Unix time; None: there is none."""
+        """Return when the next survey was taken, Unix time; None: there is none."""
         return self._places[self._next].taken if self._next < len(self._places) else None
 
     @property
     def first(self) -> float:
-        """When the recording begins, Unix time."""
+        """Return when the recording begins, Unix time."""
         return self._places[0].taken
 
     @property
     def last(self) -> float:
-        """When the recording ends, Unix time."""
+        """Return when the recording ends, Unix time."""
         return self._places[-1].taken
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no further survey."""
+        """Return whether there is no further survey."""
         return not self._read_ahead()
 
     def seek(self, taken: float) -> None:
@@ -72,12 +72,15 @@ class Replay:
             self._read_ahead()
 
     def step(self, count: int) -> None:
-        """Go on by so many surveys, or back by a negative number; never past an end."""
+        """Move forward by that many surveys, or back by a negative number; stop at either end."""
         self._next, self._ahead = max(0, min(len(self._places) - 1, self._next + count)), None
 
     def read(self, timeout_s: float = 0.0) -> Survey:
-        """The next survey; at the end the last one again. It says that it is a replay; where its figures came from
-        stays in the snapshots. Raises StateError where the file has none any more."""
+        """Return the next survey; at the end the last one again.
+
+        Its source is the replay; the snapshots keep where their figures came from. Raises StateError if the file has
+        no survey any more.
+        """
         while not self._read_ahead():
             self._check()
             self._next = len(self._places) - 1
@@ -89,7 +92,7 @@ class Replay:
         return replace(survey, source="replay", notes=(*survey.notes, *self._notes(survey, number)))
 
     def _read_ahead(self) -> bool:
-        """Have the next survey at hand; False: there is none."""
+        """Read the next survey ahead; return False if there is none."""
         while self._ahead is None and self._next < len(self._places):
             try:
                 self._ahead = self._recording.at(self._places[self._next])
@@ -122,5 +125,5 @@ class Replay:
         return f"{before}{count} line{'s' * (count != 1)} that {'are' if count != 1 else 'is'} none" if count else ""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._recording.close()

@@ -64,7 +64,7 @@ PROGRAM = (sys.executable, "-I", "-m", "slurm_share.cli.main")
 
 
 class _Failed(Struct, frozen=True):
-    """A step that ended, or could not be started."""
+    """A step that ended or could not be started."""
 
     at: float
     """On our monotonic clock."""
@@ -90,7 +90,7 @@ _LostKey = tuple[int, int | None, str]
 
 
 class _Running:
-    """One step, and what has come of it."""
+    """A running step and the snapshots received from it."""
 
     def __init__(self, step: Step, child: Stream, started: float) -> None:
         self.step = step
@@ -107,7 +107,7 @@ class _Running:
         self.newest: dict[str, tuple[float, Snapshot]] = {}
         """Node -> (when it came, on our monotonic clock; the snapshot)."""
         self.told = 0
-        """Of the joiner's lost messages."""
+        """How many of the joiner's lost messages have been reported."""
         self.torn = ""
 
     def take(self, now: float) -> None:
@@ -125,25 +125,25 @@ class _Running:
 
     @property
     def has_lost(self) -> bool:
-        """Whether a node was given up."""
+        """Return whether a node was given up."""
         return self.nodes != self.step.nodes
 
     def heard(self, node: str) -> float | None:
-        """When the newest snapshot of a node came; None: there was none."""
+        """Return when the newest snapshot of a node came; None: there was none."""
         return self.newest[node][0] if node in self.newest else None
 
     @property
     def over(self) -> bool:
-        """Nothing more will come of it."""
+        """Return whether the step has ended."""
         return not self.child.files or self.child.code is not None
 
     def ended_nodes(self) -> dict[str, str]:
-        """Nodes on which the sampler has ended, and why."""
+        """Return the nodes on which the sampler has ended, and why."""
         return srun_command.ended_nodes(self.child.said)
 
 
 class SrunSource:
-    """Keeps a step in every job that is needed for it. Use from one thread; the steps are read in another."""
+    """Keep a step in every job that is needed. Use from one thread; another one reads the steps."""
 
     name: SourceName = "srun"
 
@@ -168,7 +168,7 @@ class SrunSource:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def read(self, asked: Asked, timeout_s: float) -> Answer:
-        """As Source has it. Waits for nodes that were never heard of; of the others it answers what has come.
+        """Return the newest snapshots. Waits only for nodes from which none has come yet.
 
         Raises UsageError where everybody's load is wanted: this source has the caller's alone.
         """
@@ -213,15 +213,15 @@ class SrunSource:
         return self._answer(asked, own, started, failed, notes, timeout_s)
 
     def get_ready(self, all_lines: bool, timeout_s: float) -> None:
-        """Without the jobs there is nothing to begin with."""
+        """Do nothing: without the jobs there is nothing to start."""
 
     def ask_again(self) -> None:
-        """What failed is tried again at the next survey, but for what failed a moment ago."""
+        """Try failed steps again at the next survey, except those that failed a moment ago."""
         now = self._clock()
         self._failed = {step: one for step, one in self._failed.items() if now - one.at < self._interval_s}
 
     def close(self) -> None:
-        """End the steps. Doing so twice is fine."""
+        """End the steps. May be called twice."""
         if self._closing:
             return
         self._closing = True
@@ -467,7 +467,7 @@ class SrunSource:
         return Answer(snapshots=snapshots, silent=why_silent, notes=notes)
 
     def _with_silence(self, step: Step, node: str, why: str, now: float) -> str:
-        """Of a node that was lost, for how long there is nothing, before what is known besides."""
+        """Return why a node is silent; for a lost node with how long it has been silent, before the rest."""
         lost = self._lost.get(_lost_key(step, node))
         if lost is None:
             return why
@@ -500,7 +500,7 @@ def _lost_key(step: Step, node: str) -> _LostKey:
 
 
 def _unseen(own: Sequence[QueuedJob], snapshots: Mapping[str, Snapshot], silent: Mapping[str, str]) -> Iterator[str]:
-    """What the jobs have on a node, and its snapshot has not: the step that would see it did not answer."""
+    """Return what the jobs have on a node and its snapshot lacks: the step that would see it did not answer."""
     for job in own:
         if not steps.is_ready(job) or not job.gpu_indexes:
             continue

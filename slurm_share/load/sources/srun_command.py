@@ -1,4 +1,4 @@
-"""The srun that starts samplers in a job, in words, and what it says when they end."""
+"""The srun command line that starts samplers in a job, and its messages when they end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...slurm import small_step
 from ..rules.steps import Step
 
 SILENCE_S = 60.0
-"""A sampler that has heard nothing of us for so long ends: srun was killed, or the host that it ran on is gone."""
+"""A sampler ends when its input has been silent for this long: srun was killed, or its host is gone."""
 STEP_NAME = "llload"
 _START = (
     # Where the job's memory is full, the sampler goes (proc(5): a process may raise its own).
@@ -20,9 +20,9 @@ _START = (
     'if ! [ -x "$1" ]; then echo "$SLURMD_NODENAME: there is no $1" >&2; exit 127; fi; exec "$@"'
 )
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
-"""Of the variables that begin as srun's options do: which Slurm it is, and who asks."""
+"""Variables with srun's prefixes that are kept: which Slurm it is, and who asks."""
 _FOREIGN = ("SLURM_", "SLURMD_", "SRUN_", "SPANK_", "_SLURM_SPANK_OPTION_", "PMI_", "PMIX_")
-"""What a job, a step or a user's own wishes for srun leave in the environment."""
+"""Prefixes of variables that a job, a step or a user's options for srun leave in the environment."""
 _TASK_ENDED = re.compile(r"srun: error: (\S+): tasks? [0-9,-]+: (.+)")
 _OUR_MESSAGE = re.compile(r"([A-Za-z0-9._-]+): (there is no .+|slurm-share: .+)")
 _UNABLE = re.compile(r"Unable to (?:create step for|confirm allocation for) job [0-9+_]+: (.+)")

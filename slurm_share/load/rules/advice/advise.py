@@ -103,7 +103,7 @@ def advise(
     previous: Advice | None = None,
     submission: Submission | None = None,
 ) -> Advice:
-    """The advice for one job, by the snapshots of its nodes; other jobs in them are not meant.
+    """Return the advice for one job, from the snapshots of its nodes; other jobs in them are ignored.
 
     `job` None: Slurm does not answer, and the snapshots hold one job alone. `elements`: further elements of its array.
     `silent`: its nodes without a snapshot, and why; others without one were not asked. `memory_failures`: tasks of it
@@ -133,7 +133,7 @@ def advise(
 def _unseen(
     jobs: Sequence[QueuedJob], seen: Sequence[Evidence], snapshots: Sequence[Snapshot], silent: Mapping[str, str]
 ) -> dict[str, str]:
-    """Its nodes of which nothing is known, and why."""
+    """Return the job's nodes of which nothing is known, and why."""
     known, answered = {node.node for node in seen}, {snapshot.node for snapshot in snapshots}
     names = dict.fromkeys((*(name for job in jobs for name in nodelist.unfold(job.nodes)), *silent))
     return {
@@ -156,7 +156,7 @@ def _seen(
 
 
 def _with_processes(jobs: Sequence[QueuedJob], node: Evidence) -> Evidence:
-    """Of a job without GPUs nobody counts its tasks: they are those that it was started with."""
+    """Fill in the tasks of a job without GPUs, which nobody counts: those that it was started with."""
     if node.gpus or not jobs:
         return node
     count = declared(jobs[0])
@@ -164,7 +164,7 @@ def _with_processes(jobs: Sequence[QueuedJob], node: Evidence) -> Evidence:
 
 
 def declared(job: QueuedJob) -> int | None:
-    """Processes of a node as the job was submitted: NPPN of its triple, else Slurm's tasks."""
+    """Return the processes per node as the job was submitted: NPPN of its triple, else Slurm's tasks."""
     triple = queue.triple_of(job)
     if triple is not None:
         return int(triple.strip("[]").split(",")[1])
@@ -172,15 +172,15 @@ def declared(job: QueuedJob) -> int | None:
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """All that the judgement rests on."""
+    """The evidence and the bounds from which an advice is made."""
 
     jobs: tuple[QueuedJob, ...]
     """The job, or the elements of an array; none: Slurm does not answer."""
     nodes: tuple[Evidence, ...]
     unseen: Mapping[str, str]
-    """Nodes of it of which nothing is known, and why."""
+    """Nodes of the job of which nothing is known, and why."""
     gpus: int
-    """Of a node; of unlike nodes, of the one with the fewest."""
+    """GPUs on a node; if nodes differ, on the one with the fewest."""
     now: int
     hard: tuple[Bound, ...]
     gpu_load: Soft | None
@@ -196,37 +196,37 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """What all hard bounds allow, in multiples of the GPUs."""
+        """Return what all hard bounds allow, in multiples of the GPUs."""
         return bounds.in_gpus(min(bound.nppn for bound in self.hard if bound.nppn is not None), self.gpus)
 
     @property
     def tightest(self) -> Bound:
-        """The hard bound that is the lowest."""
+        """Return the lowest hard bound."""
         return min(self.hard, key=lambda bound: bound.nppn if bound.nppn is not None else 1 << 30)
 
     @property
     def doubled(self) -> int:
-        """Twice as many as now, and at least one on each GPU."""
+        """Return twice as many as now, and at least one on each GPU."""
         return max(bounds.in_gpus(thresholds.GROWTH * self.now, self.gpus), self.gpus)
 
     @property
     def soft(self) -> tuple[Soft, ...]:
-        """The loads that are known."""
+        """Return the loads that are known."""
         return tuple(one for one in (self.gpu_load, self.cpu_load) if one is not None)
 
     @property
     def by_load(self) -> int:
-        """NPPN for which the loads have room, in multiples of the GPUs."""
+        """Return the NPPN for which the loads have room, in multiples of the GPUs."""
         return bounds.in_gpus(min((one.bound.nppn or 0 for one in self.soft), default=0), self.gpus)
 
     @property
     def windows_disagree(self) -> bool:
-        """Whether the load is not steady on some node."""
+        """Return whether the load is not steady on some node."""
         return any(node.windows_disagree for node in self.nodes)
 
     @property
     def growth(self) -> Bound:
-        """The largest step from what runs now."""
+        """Return the largest step allowed from what runs now."""
         many = max(bounds.in_gpus(thresholds.GROWTH_MOST * self.now, self.gpus), self.gpus)
         is_wide = self.by_load > self.doubled and not self.windows_disagree
         nppn = many if is_wide else self.doubled
@@ -421,7 +421,7 @@ def _fewer(case: Case) -> tuple[int, str] | None:
 
 
 def _died(case: Case) -> str | None:
-    """The memory that tasks died of."""
+    """Return which memory tasks ran out of."""
     if case.memory_failures:
         return "GPU memory"
     return "host memory" if any(node.kills for node in case.nodes) else None

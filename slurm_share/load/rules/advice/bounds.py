@@ -20,7 +20,7 @@ from .evidence import Evidence, Room
 
 
 def in_gpus(nppn: int, gpus: int) -> int:
-    """Down to a multiple of the GPUs, so that each has as many tasks; fewer than there are GPUs stay as they are."""
+    """Round down to a multiple of the GPUs, so that each has as many tasks; fewer than the GPUs stay as they are."""
     return nppn // gpus * gpus if gpus and nppn >= gpus else nppn
 
 
@@ -28,7 +28,7 @@ def in_gpus(nppn: int, gpus: int) -> int:
 
 
 def hard(nodes: Sequence[Evidence], settings: Settings, backend: Backend) -> tuple[Bound, ...]:
-    """All that is known, GPU memory first. backend: that is to serve the tasks."""
+    """Return all hard bounds that are known, GPU memory first. `backend` is the one that is to serve the tasks."""
     found = [
         _worst("GPU memory", [gpu_memory(node, settings) for node in nodes if node.gpus]),
         _worst("host memory", [_host_memory(node, settings) for node in nodes]),
@@ -139,7 +139,7 @@ def _clients(node: Evidence, settings: Settings, backend: Backend) -> _Known:
 
 
 def gib(mib: float) -> str:
-    """Memory for a person."""
+    """Return memory as text, in GiB."""
     return f"{mib:.0f} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB"
 
 
@@ -184,7 +184,7 @@ def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
 
 
 def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
-    """The same of the CPUs."""
+    """Return how many tasks bring the CPUs to that load; None where no load is known."""
     loads = [node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
     if len(loads) < len(nodes) or not all(node.running for node in nodes):
         return None

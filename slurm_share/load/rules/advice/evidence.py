@@ -44,7 +44,7 @@ class Card(Struct, frozen=True):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has tasks, and its load is known."""
+        """Return whether it has tasks and its load is known."""
         return self.tasks > 0 and self.load is not None
 
 
@@ -63,9 +63,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     gpus_of_node: int = 0
     is_mig: bool = False
     load: float | None = None
-    """Of the job's GPUs together, whoever causes it: 2.0 is two GPUs fully busy."""
+    """Load of the job's GPUs together, from all users: 2.0 is two GPUs fully busy."""
     own_load: float | None = None
-    """Of that, the job's."""
+    """The job's part of `load`."""
     alone: bool = True
     """False: others have processes on these GPUs, and their part of the load is not known: own_load has it all."""
     is_sm: bool = False
@@ -79,7 +79,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     keeps no means."""
     load_window_s: float = 0.0
     rooms: tuple[Room, ...] = ()
-    """Of the job's GPUs; none where the size of one is not known."""
+    """Memory of the job's GPUs; none where the size of one is not known."""
     other_clients: int = 0
     """Processes of the same user's, in other jobs or none, on the one of these GPUs that has the most of them."""
     peak_mib: int | None = None
@@ -117,18 +117,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     @property
     def busy(self) -> tuple[Card, ...]:
-        """The GPUs that have tasks, and whose load is known."""
+        """Return the GPUs that have tasks and whose load is known."""
         return tuple(card for card in self.cards if card.is_busy)
 
     @property
     def busy_percent(self) -> float | None:
-        """Mean load of a GPU with tasks."""
+        """Return the mean load of a GPU with tasks, in percent."""
         loads = [card.load for card in self.busy if card.load is not None]
         return sum(loads) / len(loads) if loads else None
 
     @property
     def windows_disagree(self) -> bool:
-        """Whether the load of the last minutes differs from that of the time before."""
+        """Return whether the load of the last minutes differs from that of the time before."""
         if len(self.windows) < 2:
             return False
         least, most = min(self.windows), max(self.windows)
@@ -262,7 +262,7 @@ def with_cards(node: Evidence, percents: Sequence[float]) -> Evidence:
 
 
 def is_own(process: ProcessLoad) -> bool:
-    """Whether it is a backend's own: on a GPU, and no task."""
+    """Return whether it is a backend's own process: on a GPU, and no task."""
     return registry.is_own_process(process.name)
 
 
@@ -308,7 +308,7 @@ def _most(values: Iterable[int | None]) -> int | None:
 
 
 def within(figures: tuple[float, float, float], watched_s: float) -> float:
-    """Of means over 1, 5 and 15 minutes the longest that has nothing in it of what was there before: a GPU remembers
+    """Return the longest of the means over 1, 5 and 15 minutes that is not older than the job: a GPU remembers
     the load of the job before this one."""
     return (
         figures[2] if watched_s >= thresholds.LONG_S else figures[1] if watched_s >= thresholds.SHORT_S else figures[0]
@@ -316,7 +316,7 @@ def within(figures: tuple[float, float, float], watched_s: float) -> float:
 
 
 def mean_within(means: Means | None, watched_s: float) -> float | None:
-    """The same of a window's means."""
+    """Return the longest of a figure's means that is not older than the job."""
     return None if means is None else within((means.m1, means.m5, means.m15), watched_s)
 
 
@@ -329,7 +329,7 @@ def _recent(means: Means | None, watched_s: float) -> float | None:
 
 
 def added(values: Sequence[float | None]) -> float | None:
-    """The sum; None of nothing, and where one is not known."""
+    """Return the sum; None without values, or if one is not known."""
     known = [value for value in values if value is not None]
     return sum(known) if values and len(known) == len(values) else None
 

@@ -189,7 +189,7 @@ def _next_to_share(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence], request
 
 
 def _are_single(jobs: Sequence[QueuedJob], nodes: Sequence[Evidence]) -> bool:
-    """Whether these are elements of an array of one task on one whole GPU each."""
+    """Return whether these are elements of an array, each one task on one whole GPU."""
     if not jobs or jobs[0].array is None or share_of(jobs[0]) is not None:
         return False
     return all(job.gpus == 1 and job.tasks in (None, 1) for job in jobs) and sum(
@@ -202,7 +202,7 @@ def _fewest(nodes: Sequence[Evidence]) -> int:
 
 
 def _has_some(nodes: Sequence[Evidence]) -> bool:
-    """Whether it has some of a node's GPUs, and not all."""
+    """Return whether it has some of a node's GPUs, and not all."""
     return _fewest(nodes) > 0 and any(node.gpus < node.gpus_of_node for node in nodes)
 
 
@@ -232,7 +232,7 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
 
 
 def share_of(job: QueuedJob | None) -> ShareRequest | None:
-    """What was written after --share-gpu; None: an ordinary job, or nothing that can be read."""
+    """Return the value of --share-gpu; None: an ordinary job, or a value that cannot be read."""
     if job is None or job.share is None:
         return None
     try:

@@ -29,7 +29,7 @@ def growth(now: int, nppn: int, *, is_wide: bool, is_steady: bool) -> Bound:
 
 
 def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
-    """Why nothing of a job was seen."""
+    """Return why nothing of a job was seen."""
     if not snapshots and silent:
         node, why = next(iter(silent.items()))
         return f"none of its nodes answers ({node}: {why or 'no reason told'})"
@@ -37,7 +37,7 @@ def why_unseen(snapshots: Sequence[Snapshot], silent: Mapping[str, str]) -> str:
 
 
 def unknown(base: Advice, why: str) -> Advice:
-    """No advice, and what to run for one."""
+    """Return an advice without a number, which says what to run for one."""
     name = "JOB" if base.job is None else str(base.job)
     run = f"to have one, while its tasks work: llload --advise {name} --watch 10, for five minutes"
     allows = f"; GPU memory alone allows {allowed(base.memory_allows)}" if base.memory_allows else ""
@@ -122,12 +122,12 @@ def _with(advice: Advice) -> str:
 
 
 def allowed(memory: tuple[int, int]) -> str:
-    """24-26: with the margin, and without; 26 where both say so."""
+    """Return what a bound allows, such as 24-26: with the margin and without; 26 if both agree."""
     return str(memory[0]) if memory[0] == memory[1] else f"{memory[0]}-{memory[1]}"
 
 
 def peak_is_the_caps(nodes: Sequence[Evidence]) -> bool:
-    """Whether a task took all that its cap let it."""
+    """Return whether a task took all that its cap allows."""
     return any(
         node.peak_mib and node.cap_mib and 100 * node.peak_mib >= thresholds.PEAK_AT_CAP * node.cap_mib
         for node in nodes
@@ -142,7 +142,7 @@ def evidence(
     has_unlike_nodes: bool,
     memory_failures: int,
 ) -> tuple[str, ...]:
-    """What the advice rests on, and what makes it weaker, a sentence each."""
+    """Return what the advice rests on and what makes it weaker, a sentence each."""
     watched = min(node.measured_s for node in nodes)
     names = nodes[0].node if len(nodes) == 1 else f"{len(nodes)} nodes"
     tasks = sum(node.tasks_measured for node in nodes)
@@ -170,7 +170,7 @@ def evidence(
 
 
 def _unknown(nodes: Sequence[Evidence]) -> dict[str, str]:
-    """What is not known, and on which nodes, in words."""
+    """Return what is not known, and on which nodes."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         for what in node.unknown:

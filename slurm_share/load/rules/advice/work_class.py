@@ -1,4 +1,4 @@
-"""What a job's nodes are busy with, in a word."""
+"""Classify a job's nodes: what limits them, or how well they are used, such as CPU-bound or idle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .evidence import Evidence
 
 
 def of(nodes: Sequence[Evidence], hard: Sequence[Bound], settings: Settings) -> WorkClass:
-    """The first word that fits, from what hurts most to what is wasted; `unknown` where no load is known."""
+    """Return the first class that fits, the most harmful first; `unknown` where no load is known."""
     loads = [100 * node.load / node.gpus for node in nodes if node.load is not None and node.gpus]
     gpu = sum(loads) / len(loads) if loads else None
     cpus = [100 * node.cpu_load / node.cpus for node in nodes if node.cpu_load is not None]
