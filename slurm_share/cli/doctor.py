@@ -100,7 +100,7 @@ def _examine(arguments: argparse.Namespace) -> int:
     if arguments.explain is not None:
         terminal.print_lines(page.page(_known([arguments.explain] if arguments.explain else [])).splitlines())
         return names.EXIT_OK
-    without = _known(argument for given in arguments.without for argument in given.split(",") if argument)
+    without = _known(name for given in arguments.without for name in given.split(",") if name)
     if arguments.fix and os.geteuid() != 0:
         raise UsageError("--fix is for root")
     from ..doctor import examination

@@ -1,4 +1,4 @@
-"""Reads which jobs of the queue a person means: by number, by the folder of a run, or by user."""
+"""Find the jobs of the queue that a user names: by number, by the folder of a run, or by user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import run_folder
 
 
 def find_run(argument: str) -> Path | None:
-    """Return the folder of a run that is named; None: these are numbers of jobs."""
+    """Return the folder of the run that the argument names; None: it names jobs by number."""
     folder = Path(argument)
     is_number = argument[:1].isdecimal() and "/" not in argument and not (folder / run_folder.RUN).exists()
     return None if is_number or not folder.is_dir() else folder
@@ -35,7 +35,7 @@ def _user_id(name: str) -> int:
 def read_to_show(
     named: str | None, users: str | None, *, everybody: bool
 ) -> tuple[ClusterName, list[QueuedJob], list[str]]:
-    """Return which Slurm answered, the jobs in order, and what was asked for and is not there.
+    """Return the Slurm that answered, the jobs in order, and arguments without a job.
 
     `named`: numbers, or the folder of a run; `users`: `alice,bob`. With neither they are the caller's jobs. Raises
     UsageError, SlurmShareError, CommandError.
@@ -95,8 +95,10 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
 
 
 def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
-    """Return what is to be ended, and what is wrong with the rest. Raises UsageError, SlurmShareError, CommandError,
-    before anything has been ended."""
+    """Return the jobs to cancel, and what is wrong with the other arguments.
+
+    Raises UsageError, SlurmShareError, CommandError.
+    """
     asked = [(argument, _targets(argument)) for argument in arguments]
     _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for _, targets in asked for target in targets}))
     chosen: dict[str, Chosen] = {}

@@ -1,4 +1,4 @@
-"""Following a run while it waits and works: one line that says how far it is."""
+"""Follow a run while it waits and runs: one line with its progress."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class TaskCountsReader:
     def __init__(self, folder: Path, run: Run, job: int) -> None:
         self._folder, self._run, self._job = folder, run, str(job)
         self._start = ""
-        """The job with its last requeue, as in work.Ended."""
+        """The job with its last requeue, as in records.Ended."""
         self._before = 0
         """Tasks done before that start."""
         self._news: dict[str, tuple[float, float]] = {}

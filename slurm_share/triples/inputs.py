@@ -15,7 +15,7 @@ LIST_MAX_BYTES = 256 * 1024 * 1024
 
 
 class Files(Struct, frozen=True):
-    """What a folder has for a map."""
+    """The input files that a folder has for a map."""
 
     files: tuple[str, ...]
     """Paths below the folder, sorted by the bytes of their names."""
@@ -24,7 +24,7 @@ class Files(Struct, frozen=True):
 
 
 def files_below(folder: str, recursive: bool, extension: str | None, leave_out: str) -> Files:
-    """The files of `folder`; with `recursive` those of its sub-folders too, but never those of the folder `leave_out`,
+    """Return the files of `folder`; with `recursive` those of its subfolders too, but never those of `leave_out`,
     under whatever name: a second run is not to map the outputs of the first.
 
     Names that begin with a dot are not inputs, and links to folders are not followed: they can lead in a circle.
@@ -63,7 +63,7 @@ def files_below(folder: str, recursive: bool, extension: str | None, leave_out: 
 
 
 def overwritten(outputs: Iterable[str], sources: Iterable[str]) -> str | None:
-    """The first output that is one of the sources: the same file, under whatever name and through whatever link."""
+    """Return the first output that is one of the sources: the same file, whatever its name or links."""
     there = {found: output for output in outputs if (found := _identity(output)) is not None}
     if not there:
         return None
@@ -71,7 +71,7 @@ def overwritten(outputs: Iterable[str], sources: Iterable[str]) -> str | None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two paths lead to the same file or folder; not, where one of them is not there."""
+    """Return whether two paths lead to the same file or folder; False if either does not exist."""
     found = _identity(one)
     return found is not None and found == _identity(other)
 
@@ -85,7 +85,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def lines_of(file: str) -> tuple[str, ...]:
-    """The lines of a list. Raises UsageError for a file that is no text."""
+    """Return the lines of a list file. Raises UsageError for a file that is not text."""
     try:
         size = Path(file).stat().st_size
         if size > LIST_MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Where a job writes to, and the end of such a file: a stranger's path and a stranger's bytes, read with care."""
+"""Find the output files of a job and read their end; paths and contents are untrusted."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
 TAIL_BYTES = 256 * 1024
 """Bytes read from the end of a file, and from its growth between two reads."""
 RUN_BYTES = 64 * 1024
-"""Of a run.json: a longer one is none of ours."""
+"""Most bytes of a run.json: a longer one was not written by llsub."""
 
 
 class JobFiles(Struct, frozen=True, kw_only=True):
-    """What Slurm says of a job's files."""
+    """A job's files, as Slurm reports them."""
 
     user: str
     uid: int
@@ -41,7 +41,7 @@ class JobFiles(Struct, frozen=True, kw_only=True):
 
 
 class LogFile(Struct, frozen=True):
-    """One that may be shown."""
+    """A log file that may be shown."""
 
     title: str
     path: str
@@ -66,12 +66,12 @@ class _Answer(msgspec.Struct):
 
 
 def show_job_argv(job_id: int) -> list[str]:
-    """The question for one job. Not in scontrol's text: a line of it may be the end of a job's name."""
+    """Return the command that shows one job as JSON; in scontrol's text, a job's name may look like a line of it."""
     return ["scontrol", f"--json={DATA_PARSER}", "show", "job", str(job_id)]
 
 
 def parse_files(text: str, job_id: int) -> JobFiles | None:
-    """The files in scontrol's JSON; None: it does not know the job. Raises CommandError for another answer."""
+    """Return the files in scontrol's JSON; None: it does not know the job. Raises CommandError for another answer."""
     try:
         jobs = msgspec.json.decode(text, type=_Answer).jobs
     except msgspec.DecodeError as error:
@@ -90,7 +90,7 @@ def parse_files(text: str, job_id: int) -> JobFiles | None:
 
 
 def read_files(job_id: int) -> JobFiles:
-    """Where a job writes to. Raises SlurmShareError where it has ended and Slurm has forgotten it, CommandError where
+    """Return a job's output files. Raises SlurmShareError where Slurm has forgotten the ended job, CommandError where
     Slurm does not answer."""
     argv = show_job_argv(job_id)
     text = run(argv, timeout_s=TIMEOUT_S, env=queue_environment(os.environ), check=patience(argv))
@@ -113,7 +113,7 @@ def _expanded(path: str, job: _Job) -> str:
 def choose(
     files: JobFiles, *, node: str = "", local: int | None = None, owner: int | None = None
 ) -> tuple[LogFile, ...]:
-    """What may be shown of a job, the likeliest first: of a run of llsub, with a node, the logs of its processes there.
+    """Return the log files of a job, the likeliest first: for a run of llsub and a node those of its processes there.
 
     `local`: which of the node's processes is meant, from 0; `owner`: as of Tail. Raises nothing: what is not there is
     not offered.
@@ -183,7 +183,7 @@ class Piece(Struct, frozen=True):
 
 
 def open_plain(path: str, owner: int | None = None) -> int:
-    """A descriptor to read a file that anybody may have put there. First without opening what is there (O_PATH), since
+    """Open an untrusted path for reading and return the descriptor. First without opening it (O_PATH), since
     that alone does something to a device or waits for a pipe; then that very file and no other. `owner`: the file has
     to be this user's, by number. Raises SlurmShareError for what is no such file, OSError."""
     if not path or "\0" in path:
@@ -213,8 +213,10 @@ class Tail:
         self._at = 0
 
     def read(self) -> Piece:
-        """What has come since the last call, of the first call the end of what there is. Raises SlurmShareError, which
-        says why, where it cannot be read; a later call tries again."""
+        """Return what was written since the last call; the first call returns the end of the file.
+
+        Raises SlurmShareError, which says why, if it cannot be read; a later call tries again.
+        """
         try:
             return self._read()
         except OSError as error:
@@ -222,7 +224,7 @@ class Tail:
             raise SlurmShareError(f"{self._path}: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Let go of the file. Doing so twice is fine."""
+        """Close the file. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""What failed of a map: which inputs, and where they said why.
+"""Report which inputs of a map failed, and where their logs are.
 
 Said by `--wait`, by `--local`, and at the end of map.sh (cli/llmapreduce_failures.py).
 """
@@ -22,14 +22,16 @@ MOST = 10
 """Inputs that are named; more of them fail for the same reason, or are looked at in summary.json."""
 LINE_MAX = 200
 TAIL_BYTES = 16 * 1024 * 1024
-"""Of a log; what was said before that is not looked for."""
+"""Bytes read from the end of a log."""
 _BEGINNING = rb"--- task (?:[0-9]+)(?:, attempt [0-9]+)?\n"
 """The launcher's line before each task's output, in the log of a process."""
 
 
 def failures(folder: Path) -> list[str]:
-    """A line for each of the first tasks that failed: input, log, what was seen, and the last line it printed. None
-    where nothing failed. Raises StateError for a folder that is not that of a run."""
+    """Return a line for each of the first tasks that failed: input, log, what was seen, and the last line it printed.
+
+    None where nothing failed. Raises StateError for a folder that is not that of a run.
+    """
     run = run_folder.read_run(folder)
     results = ResultFiles(folder, run)
     found = report.count(results, run)
@@ -71,7 +73,7 @@ def _log(folder: Path, run: Run, ended: Ended) -> Path | None:
 
 
 def _last_line(log: Path, task: int) -> str:
-    """The last line that is not blank of what a task's last attempt printed; empty where there is none."""
+    """Return the last non-blank line that a task's last attempt printed; empty where there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))

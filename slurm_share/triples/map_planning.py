@@ -1,4 +1,4 @@
-"""Plans a run of llmapreduce: its inputs, how many processes work on them, and whether the cluster has the place."""
+"""Plan a run of llmapreduce: its inputs, its number of processes, and the nodes that have room."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSIDE = ("LLMR_RANK", "LLSUB_RANK")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written on the command line, understood."""
+    """The parsed command line."""
 
     mapper: str
     input: str
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to run, and how."""
+    """A planned run of llmapreduce."""
 
     items: tuple[Item, ...]
     folders: tuple[str, ...]
@@ -64,14 +64,14 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
     split: Split
     share: ShareRequest | None
     is_share_computed: bool = False
-    """As in work.Run."""
+    """As in records.Run."""
     options: tuple[str, ...] | None
     """What sbatch is told of the map, but for where logs and script are; None: it runs here."""
     reduce: tuple[str, ...] | None
 
     @property
     def starts(self) -> int:
-        """How many mapper processes start."""
+        """Return how many mapper processes start."""
         return self.split.tasks(len(self.items))
 
 
@@ -189,7 +189,7 @@ def _split(request: Request, count: int, room: int | None, where: str, note: Cal
 
 
 def _here(request: Request, count: int, inside: bool, note: Callable[[str], None]) -> tuple[Split, ShareRequest | None]:
-    """For a run on this machine. Who names a number of processes means it; else it is that of the cores."""
+    """Plan for this machine: as many processes as asked for, else as many as cores."""
     cores = max(len(os.sched_getaffinity(0)) // request.wish.map_slots, 1)
     room = cores if request.np is None and request.ndata is None else None
     split = _split(request, count, room, "this machine", note)
@@ -216,7 +216,7 @@ def _read_kinds() -> tuple[NodeKind, ...]:
 
 
 def _partition(request: Request) -> str | None:
-    """The one that sbatch will take; None: the default one."""
+    """Return the partition that sbatch will take; None: the default one."""
     return request.wish.partition or os.environ.get("SBATCH_PARTITION")
 
 
@@ -235,7 +235,7 @@ def _room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | None, str]
 def _triple_options(
     request: Request, triple: Triple, kinds: Sequence[NodeKind], note: Callable[[str], None]
 ) -> tuple[Sharing, tuple[str, ...]]:
-    """The share of a triple's job, and what sbatch is told: as llsub does it."""
+    """Return the share of a triple's job, and sbatch's options, as llsub does."""
     try:
         sharing, options, notes = _as_llsub(request, triple, kinds)
     except UsageError as error:
@@ -274,7 +274,7 @@ def _as_llsub(
 
 
 def bare_run(request: Request) -> Run:
-    """Return the run as far as the command line alone says what it is."""
+    """Return the run as far as the command line alone determines it."""
     return Run(
         kind="llmapreduce",
         name=Path(request.mapper).name,

@@ -1,4 +1,4 @@
-"""Makes the folders of a run of llmapreduce, says what submits it, and runs one in the foreground."""
+"""Make the folders of a run of llmapreduce, submit it, or run it in the foreground."""
 
 from __future__ import annotations
 
@@ -126,12 +126,12 @@ def _lines(items: Sequence[Item]) -> list[str]:
 
 
 def _log(folder: Folder, name: str) -> str:
-    """sbatch's option for a job's output. A percent sign of the folder's own is no pattern."""
+    """Return sbatch's option for a job's output; a percent sign in the folder's name is escaped."""
     return f"--output={folder.path.replace('%', '%%')}/{mapreduce.LOGS}/{name}%j"
 
 
 def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
-    """Return what submits the map; None: it runs here."""
+    """Return the command that submits the map; None: it runs here."""
     if plan.options is None:
         return None
     return [
@@ -145,7 +145,7 @@ def map_command(plan: MapPlan, folder: Folder, run: Run) -> list[str] | None:
 
 
 def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
-    """Return what submits the reducer, which waits for the map's `job`."""
+    """Return the command that submits the reducer, which waits for the map's `job`."""
     return [
         "sbatch",
         "--parsable",

@@ -12,7 +12,7 @@ from ..core.errors import UsageError
 
 
 def make_output_folders(output: str, folders: Iterable[str]) -> tuple[Path, ...]:
-    """Make the output folder and those below it; answers those that were not there, each after the one it is in.
+    """Make the output folder and those below it; return the new ones, each after its parent.
 
     Raises UsageError for what cannot be made, or not be written; what was made by then is gone again.
     """
@@ -52,14 +52,14 @@ def _make(folder: Path, made: list[Path]) -> None:
 
 
 def unmake(folders: Sequence[Path]) -> None:
-    """Take folders away again that nothing was put into."""
+    """Remove these folders if they are empty."""
     for folder in reversed(folders):
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
 def take(folder: str) -> tuple[bool, tuple[str, ...]]:
-    """Make the folder of --tempdir: whether it is new, and what is in it otherwise. Raises UsageError."""
+    """Make the folder of --tempdir; return whether it is new, and what is in it otherwise. Raises UsageError."""
     try:
         Path(folder).mkdir(parents=True)
         return True, ()
@@ -87,7 +87,7 @@ def fill(folder: Path, files: Mapping[str, str], logs: str) -> None:
 
 
 def clear(folder: Path, ours: Iterable[str], and_itself: bool) -> None:
-    """Take away what a run has put there, and the folder, if it was made for the run and nothing else is in it."""
+    """Remove what a run has put there, and the folder, if it was made for the run and nothing else is in it."""
     for name in ours:
         path = folder / name
         if path.is_dir() and not path.is_symlink():
@@ -101,5 +101,5 @@ def clear(folder: Path, ours: Iterable[str], and_itself: bool) -> None:
 
 
 def mark(folder: Path, name: str) -> None:
-    """An empty file. Raises OSError."""
+    """Create an empty file. Raises OSError."""
     (folder / name).touch()

@@ -1,4 +1,4 @@
-"""Plans a run of llsub: what is to run, as the command line says it, and whether the cluster has the place for it."""
+"""Plan a run of llsub: what to run by the command line, and which nodes have room for it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .rules.submission import Wishes
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """What the command line says of the tasks."""
+    """The command line's description of the tasks."""
 
     tasks: str | None
     """The file of --tasks; `-`: standard input."""
     ntasks: int | None
     arguments: tuple[str, ...]
-    """Of the script."""
+    """Arguments of the script."""
     distribution: Distribution | None
     retries: int
     max_failures: str | None
@@ -41,7 +41,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """All that is known of a run before anything is made."""
+    """A planned run, before any file is written."""
 
     run: Run
     tasks: tuple[str, ...]
@@ -141,7 +141,7 @@ def plan_here(run: Run, triple: Triple, wishes: Wishes) -> tuple[Run, int | None
 
 
 def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:
-    """None: nothing was said of GPUs, or in words that we leave to Slurm."""
+    """Return the GPUs asked for; None: none were, or in a form that is left to Slurm."""
     text = said.get("gres") or said.get("gpus-per-node")
     if text is not None:
         try:

@@ -1,4 +1,4 @@
-"""The nouns of triples mode: what is to run, where each process sits, and how each task ended.
+"""Records of triples mode: the run, the place of each process, and how each task ended.
 
 A *run* is one use of llsub or llmapreduce. It has `processes` workers over all its nodes and `tasks` pieces of work;
 where the user named no further work, every process has the one task of its own number.
@@ -42,7 +42,7 @@ arguments."""
 
 
 class Triple(Struct, frozen=True):
-    """[NNODE,NPPN,NTPP]."""
+    """A triple [NNODE,NPPN,NTPP]: nodes, processes per node, threads per process."""
 
     nodes: int
     per_node: int
@@ -56,7 +56,7 @@ class Triple(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Where one process of a node belongs."""
+    """The cores and the GPU of one process of a node."""
 
     local: int
     """0 to NPPN-1 on this node."""
@@ -75,13 +75,13 @@ class Layout(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """One process's place with everything its tasks are given there."""
+    """A process of a node with all that its tasks are given: place, slot, variables."""
 
     rank: int
     """The number of the process over all nodes; the rank of its first attempt where there is one task a process."""
     place: Place
     slot: int | None = None
-    """Of the job's share on this node; None: the launcher deals the GPUs itself."""
+    """Its slot of the job's share on this node; None: the launcher assigns the GPUs itself."""
     gpu: Gpu | None = None
     gpu_slot: Slot | None = None
     """The slot with its caps; None: no GPU."""
@@ -90,7 +90,7 @@ class Worker(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What is to run: the file `run.json` of a run's folder, written at submission; `llsub --resume --retries` writes
+    """A run as submitted: the file `run.json` of its folder; `llsub --resume --retries` writes
     it again, with another number of retries."""
 
     version: int = 1
@@ -107,10 +107,10 @@ class Run(Struct, frozen=True, kw_only=True):
     task_kind: TaskKind = "rank"
     distribution: Distribution = "block"
     per_process: int | None = None
-    """Of `block`: exactly so many tasks for each process, the last one the rest (llmapreduce --ndata)."""
+    """With `block`: exactly this many tasks for each process, the rest for the last (llmapreduce --ndata)."""
     retries: int = 0
     max_failures: int | None = None
-    """So many failed tasks stop the run: nothing more starts, and what runs goes on. None: it is never stopped."""
+    """This many failed tasks stop the run: nothing more starts, running tasks go on. None: no limit."""
     share: ShareRequest | None = None
     """What was written after --share-gpu; where the node has no plan, the launcher sees to it as far as it can."""
     is_share_computed: bool = False
@@ -123,7 +123,7 @@ class Run(Struct, frozen=True, kw_only=True):
     log_folder: str = ""
     """Where the nodes' folders with their logs are, below the run's folder; empty: in it."""
     called: tuple[str, ...] = ()
-    """The words that llsub was called with, by which it can be called again; empty: not recorded."""
+    """The arguments of llsub, with which it can be called again; empty: not recorded."""
 
 
 Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "not started", "unfinished"]
@@ -160,15 +160,15 @@ class Ended(Struct, frozen=True, kw_only=True):
     gpu_cap_mib: int | None = None
     """The cap of GPU memory in force; None: none, or not known."""
     peak_rss_mib: int | None = None
-    """Of the largest of its processes (getrusage(2), ru_maxrss); None: not more than the launcher's own, which a new
+    """Peak of the largest of its processes (getrusage(2), ru_maxrss); None: not above the launcher's own, which a new
     process starts from."""
     cpu_seconds: float | None = None
     why: str = ""
-    """What was seen, where it is not done."""
+    """Why it is not done, as observed."""
 
 
 def best(attempts: Sequence[Ended]) -> Ended:
-    """The attempt at a task that counts, of at least one: the first that is done, else the last."""
+    """Return the attempt that decides a task's outcome: the first that is done, else the last."""
     return next((ended for ended in attempts if ended.outcome == "done"), attempts[-1])
 
 

@@ -35,7 +35,7 @@ _NOT_A_RESULT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Results:
-    """One launcher's results.
+    """The results file of one launcher.
 
     They are written as they come, those that come together in one write: what is written outlives the launcher, and
     with `settle` the machine. The file is locked: two launchers of one run on one node would run its tasks twice.
@@ -44,7 +44,7 @@ class Results:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError where the file cannot be opened, BlockingIOError where another launcher has it."""
+        """Open the file. Raises OSError if it cannot be opened, BlockingIOError if another launcher has it."""
         self.file = folder / run_folder.RESULTS
         self._fd = os.open(self.file, _FLAGS, 0o644)
         try:
@@ -70,7 +70,7 @@ class Results:
             return
 
     def write(self, *ended: Ended) -> None:
-        """Append one or several, in one write."""
+        """Append one or several results, in one write."""
         self._put(self._kept + b"".join(map(run_folder.render_ended, ended)))
 
     def _put(self, data: bytes) -> None:
@@ -82,7 +82,7 @@ class Results:
         self._unsettled = True
 
     def settle(self) -> None:
-        """Try again what found no room, and have the kernel bring all to the disk."""
+        """Write again what the disk had no room for, and sync the file."""
         if self._kept and self._kept != b"\n":
             self._put(self._kept)
         if self._unsettled:
@@ -94,17 +94,17 @@ class Results:
 
     @property
     def lost(self) -> bytes:
-        """What could not be written until now."""
+        """Return the lines that could not be written until now."""
         return self._kept.lstrip(b"\n")
 
     def close(self) -> None:
-        """The last try."""
+        """Try a last time to write, and close the file."""
         self.settle()
         os.close(self._fd)
 
 
 def _ends_in_half_a_line(file: Path) -> bool:
-    """Whether a crash or a full disk has left half a line at the end."""
+    """Return whether a crash or a full disk has left half a line at the end."""
     size = file.stat().st_size
     if size == 0:
         return False
@@ -201,7 +201,7 @@ class ResultFiles:
 
 
 class DoneTasks:
-    """Which tasks of a run are done; a byte for each task."""
+    """The set of tasks of a run that are done; a byte for each task."""
 
     def __init__(self, is_done: bytearray) -> None:
         self._is_done = is_done
@@ -214,8 +214,10 @@ class DoneTasks:
 
 
 def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> DoneTasks:
-    """Return the tasks that are done; with `before_start`, a job with its requeues as in work.Ended, without what that
-    one has done. Raises StateError."""
+    """Return the tasks that are done. Raises StateError.
+
+    `before_start`, a job with its requeues as in records.Ended: leave out what that one has done.
+    """
     found = bytearray(run.tasks)
     results = ResultFiles(folder, run)
     for number in range(len(results)):

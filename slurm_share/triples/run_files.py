@@ -1,4 +1,4 @@
-"""Makes the folder of a run and fills it: what `run_folder` describes, written by whoever submits."""
+"""Make and fill the folder of a run, as `run_folder` describes it, at submission."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCK_S, LOCK_PAUSE_S = 1.0, 0.01
 
 
 def make_folder(parent: Path, prefix: str = "LLSUB") -> Path:
-    """A new folder `PREFIX.<n>` in `parent`: one more than the highest there is.
+    """Make a new folder `PREFIX.<n>` in `parent`, one more than the highest, and return it.
 
     mkdir(2) is atomic, on NFS too: two at the same moment never get the same. Raises UsageError where none can be made.
     """
@@ -90,7 +90,7 @@ def write(
 
 
 def rewrite_run(folder: Path, run: Run) -> None:
-    """Put another run.json in the place of a run's. For the one who has it `claimed` and no job of it in the queue.
+    """Replace a run's run.json. Only with the run `claimed` and no job of it in the queue.
 
     Raises UsageError where it cannot be written; the old one is then still there.
     """
@@ -104,7 +104,7 @@ def rewrite_run(folder: Path, run: Run) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Take back what `write` made: a run that nobody submitted leaves nothing. What others put there stays."""
+    """Remove what `write` made, for a run that was not submitted. Other files stay."""
     names = (run_folder.TASKS, run_folder.LAUNCH_SCRIPT, run_folder.SUBMIT, run_folder.ENVIRONMENT, run_folder.RUN)
     for name in names:
         for path in (folder / name, _temporary(folder / name)):
@@ -141,7 +141,7 @@ def note_job(folder: Path, job_id: int) -> None:
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Be the only one who submits this run anew, for as long as it takes.
+    """Hold the claim to resubmit this run within the context.
 
     A file made with O_EXCL, which NFS (from version 3 on) does atomically. It names its process, so that the file of
     one that was killed is taken over on the same host. Raises UsageError where another one has it.
@@ -180,7 +180,7 @@ def _myself() -> str:
 
 
 def _pid_namespace() -> str:
-    """Containers of one host may have the same name, and count their processes anew."""
+    """Return the PID namespace: containers of one host may share its name and number processes from 1."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -188,7 +188,7 @@ def _pid_namespace() -> str:
 
 
 def _remove_if_stale(claim: Path) -> bool:
-    """Remove the claim of a process of this host that is gone. True: try again; False: it may be at work.
+    """Remove the claim of a process of this host that has ended. True: try again; False: it may still run.
 
     Two at once: only the one that holds the stale file's lock removes it, and only while it is still in the folder.
     """
@@ -216,7 +216,7 @@ def _remove_if_stale(claim: Path) -> bool:
 
 
 def _is_gone(text: str) -> bool:
-    """Whether the process that a claim names was one of this host, and is there no more."""
+    """Return whether the process that a claim names was on this host and has ended."""
     match = _CLAIM.fullmatch(text)
     if match is None or (match[3], match[4]) != (_pid_namespace(), os.uname().nodename):
         return False

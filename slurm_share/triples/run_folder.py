@@ -1,4 +1,4 @@
-"""The folder of a run: where what stands, and records <-> bytes.
+"""The folder of a run: the paths in it, and reading and writing its records.
 
 ::
 
@@ -54,22 +54,22 @@ _encoder = msgspec.json.Encoder()
 
 
 def node_folder(folder: Path, run: Run, first: int, last: int, node: str) -> Path:
-    """Where a node's logs and results go."""
+    """Return the folder of a node's logs and results."""
     return folder / run.log_folder / f"p{first}-p{last}_{node}"
 
 
 def log_name(run: Run, rank: int, task: int) -> str:
-    """The log of a task, in its node's folder."""
+    """Return the name of a task's log in its node's folder."""
     return f"{run.name}.log.{task if run.logs == 'task' else rank}"
 
 
 def render_run(run: Run) -> bytes:
-    """run.json."""
+    """Return the contents of run.json."""
     return msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n"
 
 
 def read_run(folder: Path) -> Run:
-    """The run of a folder. Raises StateError for a folder that holds none."""
+    """Return the run of a folder. Raises StateError for a folder that holds none."""
     file = folder / RUN
     try:
         return parse_run(file.read_bytes(), str(file))
@@ -78,7 +78,7 @@ def read_run(folder: Path) -> Run:
 
 
 def parse_run(data: bytes, file: str) -> Run:
-    """The run in what run.json holds. Raises StateError, which names `file`, for anything else."""
+    """Return the run from the contents of run.json. Raises StateError, which names `file`, for anything else."""
     try:
         run = msgspec.json.decode(data, type=Run)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -89,7 +89,7 @@ def parse_run(data: bytes, file: str) -> Run:
 
 
 def read_tasks(folder: Path) -> list[str]:
-    """The lines of the tasks file. Raises StateError."""
+    """Return the lines of the tasks file. Raises StateError."""
     file = folder / TASKS
     try:
         return file.read_text(encoding="utf-8", errors="surrogateescape").split("\n")[:-1]
@@ -98,7 +98,7 @@ def read_tasks(folder: Path) -> list[str]:
 
 
 def read_jobs(folder: Path) -> list[int]:
-    """The job ids of a run's submissions, the last one last; none before the first. Raises StateError."""
+    """Return the job ids of a run's submissions, oldest first; none before the first. Raises StateError."""
     file = folder / JOBS
     try:
         lines = [line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines()]
@@ -110,8 +110,11 @@ def read_jobs(folder: Path) -> list[int]:
 
 
 def read_scheduler_command(folder: Path) -> tuple[str, ...]:
-    """What submitted the run, as words. Raises StateError for a folder whose run was never given to a scheduler, and
-    for words that are no sbatch command: these are started."""
+    """Return the command that submitted the run.
+
+    Raises StateError for a folder whose run was never given to a scheduler, and for words that are no sbatch command:
+    these are started.
+    """
     file = folder / SUBMIT
     try:
         argv = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
@@ -179,13 +182,15 @@ def read_foreign_owner(folder: Path, uid: int) -> int | None:
 
 
 def render_ended(ended: Ended) -> bytes:
-    """One line of results.jsonl."""
+    """Return one line of results.jsonl."""
     return _encoder.encode(ended) + b"\n"
 
 
 def parse_results(data: bytes) -> Iterator[Ended]:
-    """The attempts in a results.jsonl. A line that was cut off by a crash, or by a full disk, is left out: its task
-    then counts as never ended."""
+    """Return the attempts in a results.jsonl.
+
+    A line that was cut off by a crash, or by a full disk, is left out: its task then counts as never ended.
+    """
     for line in data.split(b"\n"):
         if line:
             try:
@@ -195,7 +200,7 @@ def parse_results(data: bytes) -> Iterator[Ended]:
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
-    """Put a node's progress.json in place, whole. On a full or absent disk there is none: it is only for show."""
+    """Write a node's progress.json whole. A full or absent disk is no error: the file is only for display."""
     file = folder / PROGRESS
     new = file.with_suffix(".new")
     try:
@@ -206,7 +211,7 @@ def write_progress(folder: Path, progress: Progress) -> None:
 
 
 def read_progress(folder: Path, run: Run, job: str | None = None) -> list[Progress]:
-    """How far each node is, of one job where it is given. Files that are not there or not whole are left out."""
+    """Return the progress of each node, of one job if given. Missing and damaged files are left out."""
     found = []
     for file in sorted((folder / run.log_folder).glob(f"p*_*/{PROGRESS}")):
         try:

@@ -1,4 +1,4 @@
-"""What became of the tasks of a running triple, from the results in its run's folder."""
+"""Read how tasks of running triples ended, from the results in their runs' folders."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..slurm.records import QueuedJob
 from . import run_folder
 
 TAIL_BYTES = 256 * 1024
-"""Of a node's results, the latest: some hundred tasks. It is read at each look, and a run may have a million."""
+"""Bytes read from the end of a node's results, some hundred tasks: a run may have a million."""
 
 
 def read_memory_failures(jobs: Iterable[QueuedJob], uid: int) -> dict[int, int]:
-    """Of the running jobs of `uid` that llsub submitted: how many of the latest tasks ended for want of GPU memory.
+    """Return for each running llsub job of `uid` how many of its latest tasks ran out of GPU memory.
 
     Slurm names the script of a job, and llsub's stands in the run's folder. Jobs whose folder cannot be read here, or
     is not wholly that user's, are left out, and so are those without such an end.

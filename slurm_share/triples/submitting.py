@@ -1,4 +1,4 @@
-"""Submits a run of llsub, submits again what is unfinished of one, and starts one on this machine."""
+"""Submit a run of llsub, submit the unfinished part of one again, or start one on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .rules.submission import Wishes
 
 @dataclass(frozen=True)
 class Output:
-    """Where the user is told what is done, while it is done."""
+    """Where the user's messages are printed while a run is submitted."""
 
     command: Callable[[Sequence[str]], None]
     """Shows a command before it is run. Raises UsageError where nobody can read it: who does not see the job's number
@@ -41,7 +41,7 @@ class Output:
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """What the command line says of a run that is resumed; None: as it was."""
+    """Changes to a resumed run from the command line; None: as it was."""
 
     retries: int | None
     max_failures: str | None
@@ -50,7 +50,7 @@ class Resume(Struct, frozen=True, kw_only=True):
 
 
 class Resumed(Struct, frozen=True):
-    """What came of that."""
+    """The result of resuming a run."""
 
     sentence: str
     job: int | None = None
@@ -107,7 +107,7 @@ def make_here(run: Run, tasks: Sequence[str]) -> Path:
 
 
 def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) -> NoReturn:
-    """Be the launcher from here on: its exit code is ours, and Ctrl-C is its business."""
+    """Become the launcher by exec: it takes over the exit code and Ctrl-C."""
     environment = {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
     if gpus is not None:
         visible = environment.get(names.ENV_VISIBLE_DEVICES, "")
@@ -125,7 +125,7 @@ def become_launcher(folder: Path, gpus: int | None, environ: Mapping[str, str]) 
 
 
 def find_folder(argument: str) -> Path:
-    """Return the folder of a run, absolute. Raises UsageError where it is none."""
+    """Return the absolute path of a run's folder. Raises UsageError for another folder."""
     folder = Path(os.path.abspath(argument))  # noqa: PTH100  # not through links: the job finds it under this name
     try:
         run_folder.read_run(folder)
@@ -160,8 +160,10 @@ def find_newest() -> Path:
 
 
 def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resumed:
-    """Submit what a run has not finished, or say what that would be. Raises UsageError where a job of it is still in
-    the queue, SlurmShareError where that cannot be seen."""
+    """Submit what a run has not finished, or only say what that would be.
+
+    Raises UsageError where a job of it is still in the queue, SlurmShareError where that cannot be seen.
+    """
     run = run_folder.read_run(folder)
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)

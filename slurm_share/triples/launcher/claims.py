@@ -1,4 +1,4 @@
-"""The queue of a dynamic run: which node takes which tasks, settled by files alone.
+"""The queue of a dynamic run: nodes claim chunks of tasks by creating files.
 
 Every launcher knows the same table of chunks (`rules.deal.chunks`) and takes the next chunk that nobody has. To take
 chunk K is to make the name K in the queue's folder a hard link to a file of one's own.
@@ -28,10 +28,10 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES
 
 
 class Claims:
-    """One launcher's way to the queue of one job."""
+    """One launcher's access to the queue of one job."""
 
     def __init__(self, folder: Path, who: str, chunks: Sequence[range]) -> None:
-        """`folder` is the job's own (queue/4711), made by whoever comes first; `who` is unique among its launchers.
+        """Use `folder`, the job's own (queue/4711), made by the first launcher; `who` is unique among its launchers.
 
         Raises StateError where the folder cannot be made.
         """
@@ -49,7 +49,7 @@ class Claims:
             raise self._wrong(error) from error
 
     def take(self) -> range | None:
-        """The next tasks that are nobody's, and now are ours; None when all are taken. Raises StateError."""
+        """Claim and return the next unclaimed tasks; None when all are claimed. Raises StateError."""
         try:
             while self._next < len(self.chunks):
                 number = self._next

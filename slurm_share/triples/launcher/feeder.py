@@ -16,7 +16,7 @@ MEMORY: tuple[Outcome, ...] = ("gpu memory", "host memory")
 
 
 class Turn(Struct, frozen=True):
-    """One attempt that is due."""
+    """An attempt that is due to start."""
 
     task: int
     attempt: int = 1
@@ -33,7 +33,7 @@ class Turn(Struct, frozen=True):
 
 
 class Feeder:
-    """The tasks of a node's processes: dealt before (block, cyclic), or taken from the job's queue (dynamic)."""
+    """Choose tasks for a node's processes: assigned beforehand (block, cyclic), or from the job's queue (dynamic)."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Feeder:
         """True: nothing starts any more."""
 
     def next(self, rank: int, may_run: Callable[[Turn], bool]) -> Turn | None:
-        """The next attempt for the worker of that rank; None: nothing for it now. Attempts that failed before come
-        first: what goes wrong again is to be known early. `may_run` says whether there is room for it in this
-        worker.
+        """Return the next attempt for the worker of that rank; None: nothing for it now.
+
+        Retries come first: what fails again should be known early. `may_run` says whether the worker has room for one.
 
         Raises StateError when the queue cannot be used.
         """
@@ -105,11 +105,11 @@ class Feeder:
         return self._claimed.popleft()
 
     def put_back(self, turn: Turn) -> None:
-        """An attempt that could not begin, through no fault of its task: it comes again before any other."""
+        """Put an attempt back at the head of the queue: it could not start, through no fault of its task."""
         self._back.append(turn)
 
     def again(self, turn: Turn, outcome: Outcome, memory: Memory) -> bool:
-        """Put an attempt that failed back in the queue, with what is known of its memory now; return False if its
+        """Put a failed attempt back in the queue, with what is known of its memory now; return False if its
         retries are used up, or nothing starts any more."""
         if self.closed or outcome in ("done", "unfinished") or turn.attempt > self._run.retries:
             return False
@@ -118,19 +118,19 @@ class Feeder:
 
     @property
     def memory_failures(self) -> int:
-        """The highest number of attempts that ran out of GPU memory, among the tasks that wait to run again."""
+        """Return the highest number of attempts out of GPU memory, among the tasks that wait to run again."""
         return max((turn.memory.failures for turn in self._again), default=0)
 
     @property
     def waiting(self) -> int:
-        """Attempts that are due again; those after an out-of-memory wait for room."""
+        """Return how many attempts are due again; those out of memory wait for room."""
         return 0 if self.closed else len(self._again) + len(self._back)
 
     @property
     def waiting_for_memory(self) -> int:
-        """How many of them ran out of memory."""
+        """Return how many of them ran out of memory."""
         return sum(turn.after in MEMORY for turn in self._again)
 
     def left(self) -> int | None:
-        """Tasks of this node that have not begun; None where nodes share a queue."""
+        """Return how many tasks of this node have not begun; None where nodes share a queue."""
         return None if self._total is None else self._total - self._dealt

@@ -140,9 +140,9 @@ def _read_lines(run: Run, folder: Path) -> list[str]:
 
 @contextmanager
 def _heard_later() -> Iterator[set[int]]:
-    """While the node is made ready, what is said to us is only kept in mind, and waits for `_watch` behind it.
+    """Only note signals while the node is prepared, and block them afterwards, for `_watch`.
 
-    With handlers, and not blocked: a blocked signal stays blocked in the daemons that are started there.
+    Handlers note them: a signal that is blocked from the start stays blocked in the daemons that are started there.
     """
     said: set[int] = set()
     before = {number: signal.signal(number, lambda signo, frame: said.add(signo)) for number in COMMAND_SIGNALS}
@@ -157,7 +157,7 @@ def _heard_later() -> Iterator[set[int]]:
 
 
 def _exit_with(work: Callable[[], int]) -> NoReturn:
-    """In a forked child: nothing of its parent's code may run in it, whatever goes wrong."""
+    """Run `work` in a forked child and exit; no code of the parent may run there, whatever happens."""
     code = EXIT_BROKEN
     try:
         try:
@@ -188,7 +188,7 @@ def _open_results(node: Node) -> Results:
 
 
 def _go_to(run: Run, node: Node) -> None:
-    """Tasks begin in the folder in which the run was made, whatever the job's or a second submission's is."""
+    """Change to the folder in which the run was submitted, where its tasks start."""
     try:
         os.chdir(run.cwd)
     except OSError as error:
@@ -206,7 +206,7 @@ def _claims(run: Run, folder: Path, node: Node) -> Claims | None:
 
 
 def _stay_with(guard: int) -> None:
-    """In the loop: end when the guard ends, and have a process group of its own, so that Ctrl-C reaches it once."""
+    """Prepare the loop's process: end with the guard, in a group of its own, so that Ctrl-C reaches it once."""
     task_process.end_with_parent(signal.SIGTERM)
     if os.getppid() != guard:
         os._exit(EXIT_BROKEN)
@@ -222,8 +222,8 @@ def _say_lost(results: Results, say: Callable[[str], None]) -> None:
 
 
 def _watch(loop: int) -> tuple[int, set[int]]:
-    """Pass on every signal until the loop has ended; its exit code, or minus the signal that ended it, and what we were
-    told."""
+    """Pass on every signal until the loop has ended; return its exit code, or minus the signal that ended it, and the
+    signals received."""
     heard: set[int] = set()
     while True:
         received = signal.sigwaitinfo(SIGNALS)
@@ -237,7 +237,7 @@ def _watch(loop: int) -> tuple[int, set[int]]:
 
 
 def _take_over(run: Run, node: Node, table: Table, results: Results, status: int, say: Callable[[str], None]) -> int:
-    """The loop is dead: end its tasks, write down how each ended. First the processes, then the files, which may be
+    """End the tasks of a loop that died and record how each ended. First the processes, then the files, which may be
     why it died."""
     rows = table.rows()
     # Those whose end the loop saw, and perhaps did not come to write down.
@@ -299,7 +299,7 @@ def _is_seen(row: Row) -> bool:
 
 
 def _reap(ended: Callable[[int, int], None]) -> None:
-    """Tasks that ended before they were sent a signal."""
+    """Return the tasks that ended before they were sent a signal."""
     try:
         while (waited := os.waitpid(-1, os.WNOHANG))[0]:
             ended(*waited)
@@ -308,7 +308,7 @@ def _reap(ended: Callable[[int, int], None]) -> None:
 
 
 def _written(node: Node, results: Results) -> set[tuple[int, int]]:
-    """The attempts of this job that the loop has written down."""
+    """Return the attempts of this job that the loop has recorded."""
     try:
         data = results.file.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Ends what tasks have left behind: processes in groups and sessions of their own."""
+"""End what tasks have left behind: processes in groups and sessions of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUND_S = 0.001
 
 
 def end_children(grace_s: float, ended: Callable[[int, int], None], asked: Collection[int] = ()) -> bool:
-    """Until no child is left: SIGTERM once to each, SIGKILL after `grace_s` seconds. False where
+    """End all children: SIGTERM once to each, SIGKILL after `grace_s` seconds. False where
     one outlives that for as long again: it is in the kernel, where no signal reaches it.
 
     `ended` is told of each by pid and wait status. `asked` are those that have had their SIGTERM. That none is left is

@@ -1,4 +1,4 @@
-"""Starts a node's tasks, watches them, writes down how each ended, tries again what may be tried again.
+"""Start a node's tasks, watch them, record how each ended, and retry those that may be retried.
 
 One thread decides, with one wait: all signals that matter are blocked and taken from sigwaitinfo(2), so that no handler
 ever runs between two lines. Other threads only start what they are told to (task_process.py). A task costs one
@@ -59,7 +59,7 @@ ONCE_S = 0.5
 """slurmstepd signals the processes of a step one by one, and the guard passes on what it gets: the same word twice in
 so short a time is one word."""
 DOUBT_S = 0.1
-"""A task that was ended by one of STOPS may have had it from whoever is about to tell us: so long its end waits."""
+"""A task that one of STOPS ended may have received it just before us: its end is not recorded for this long."""
 LEFT_S = 2.0
 """For what a task has started and left behind (a `tee` of its output, say) to come to its end by itself."""
 ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -130,7 +130,7 @@ class Running:
 
 
 class Loop:
-    """One launcher's work, from the first task to the last."""
+    """Run one node's tasks, from the first to the last."""
 
     def __init__(
         self,
@@ -163,12 +163,12 @@ class Loop:
         self.running: dict[int, Running] = {}
         """By pid."""
         self.starting: dict[int, Running] = {}
-        """Seat -> the task that is being started in it."""
+        """Worker -> the task that is being started in it."""
         self.free: deque[int] = deque(range(len(node.workers)))
         self.logs: dict[str, int] = {}
         """Logs of ranks that are open, by name."""
         self.unwritten: dict[int, Ended] = {}
-        """Seat -> the result of the attempt that ended there."""
+        """Worker -> the result of the attempt that ended there."""
         self.own_peak_kib = 0
         """The launcher's own peak memory when it was last read."""
         self.done = 0
@@ -214,7 +214,7 @@ class Loop:
         self.stop_with = signal.SIGTERM
         """What the tasks are told when it is time to end."""
         self.lingering: dict[int, Deadline] = {}
-        """Groups whose leader has ended, while others of them are still at it, and for how long they may."""
+        """Groups whose leader has ended while other processes still run, and for how long they may."""
         self.reserved: int | None = None
         """The GPU that is kept free for an attempt that needs more memory than its worker has."""
         self.disk_full = False
@@ -227,7 +227,7 @@ class Loop:
             task_process.Environment(environment.of_worker(self.common, run, node, worker)) for worker in node.workers
         ]
         self.env_ranks = [worker.rank for worker in node.workers]
-        """Seat -> the rank that is in its environment now."""
+        """Worker -> the rank that is in its environment now."""
         self.cpus = [frozenset(worker.place.cpus) if run.bind else None for worker in node.workers]
         self.starter = task_process.Starter(self.cpus, [table.pid_of(worker) for worker in range(len(node.workers))])
         self.is_on_its_cores = [True] * len(node.workers)
@@ -236,7 +236,7 @@ class Loop:
     # ---- The loop ----
 
     def run(self) -> int:
-        """0 where every task that this node took is done, else 1."""
+        """Run the tasks; return 0 if every task that this node took is done, else 1."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             self.sampler.start()
@@ -332,7 +332,7 @@ class Loop:
         self.feeder.closed = True
 
     def _may_run(self, turn: Turn, worker: int) -> bool:
-        """Whether there is room for it. A first attempt is only asked about where one has run out of memory before."""
+        """Return whether there is room for an attempt. A first one is checked only after another ran out of memory."""
         gpu = self.node.workers[worker].place.gpu
         budget = self._budget(worker)
         if budget is not None:
@@ -403,7 +403,7 @@ class Loop:
     # ---- A task's beginning ----
 
     def _start(self, worker: int, turn: Turn) -> bool:
-        """False where it did not even start, which is written down."""
+        """Start an attempt; return False if it could not start, which is recorded."""
         rank = deal.rank_of(self.what, turn.task, self.node.workers[worker].rank)
         allowed = self._larger_allowance(turn, worker) if self.has_larger_caps else None
         its = self.node.workers[worker]
@@ -462,7 +462,7 @@ class Loop:
         self.blanks[worker] = blank if is_on_them else replace(blank, cpus="")
 
     def _await_starts(self) -> bool:
-        """Wait for what is being started; False where a start takes longer, as on a file server that does not answer.
+        """Wait for pending starts; return False if one takes longer, as on a file server that does not answer.
         It is not to hold up others.
         """
         self._note_starts()
@@ -496,7 +496,7 @@ class Loop:
         return None if allowed.cap_mib == budget.cap_mib else allowed
 
     def _hold_up(self, turn: Turn, worker: int, error: OSError) -> None:
-        """Nothing starts till the next tick, and the attempt is not one."""
+        """Put the attempt back and start nothing until the next tick."""
         self.table.clear(worker)
         self.feeder.put_back(turn)
         self.is_held_up = True
@@ -569,7 +569,7 @@ class Loop:
     # ---- A task's end ----
 
     def _reap(self) -> bool:
-        """Take leave of every task that has ended; False where none has."""
+        """Collect every task that has ended; return False if none has."""
         found = False
         while True:
             seen = self._next_ended()
@@ -739,7 +739,7 @@ class Loop:
     # ---- Words from outside ----
 
     def _listen(self, patience_s: float = 0.0) -> None:
-        """Take what has been said meanwhile; with `patience_s`, until one of STOPS has been or the time is over."""
+        """Handle pending signals; with `patience_s`, wait until one of STOPS comes or the time is over."""
         deadline = Deadline.after(patience_s)
         while True:
             received = signal.sigtimedwait(COMMAND_SIGNALS, 0)
@@ -786,7 +786,7 @@ class Loop:
         task_process.signal_group(pid, signal.SIGCONT)  # a stopped process takes it only when it goes on
 
     def _tick(self, *, ended: bool = False) -> None:
-        """What is done about once a second."""
+        """Do what is due about once a second."""
         self.is_held_up = False
         self._close_logs()
         self._end_what_lingers()
@@ -838,8 +838,10 @@ class Loop:
             )
 
     def _name_leases(self) -> None:
-        """Who is in each slot of the share, for whoever asks the node (slurm-share status). Not at every start: a short
-        task is gone before anybody could ask."""
+        """Write the task of each slot into its lease, for slurm-share status.
+
+        Not at every start: a short task has ended before anybody could ask.
+        """
         if self.node.leases is None:
             return
         for task in self.running.values():
@@ -848,8 +850,11 @@ class Loop:
                 self.node.leases.name(slot, task.pid)
 
     def _end_what_lingers(self) -> None:
-        """SIGTERM at half time, SIGKILL at the end. A group keeps its leader's number from being given to a new
-        process; where there is one of that number again, the group has gone and the number is somebody else's."""
+        """End processes left in tasks' groups: SIGTERM at half time, SIGKILL at the end.
+
+        A group keeps its leader's number from being given to a new process; if there is a process of that number
+        again, the group has gone and the number is another process's.
+        """
         for leader, deadline in list(self.lingering.items()):
             if not task_process.group_is_there(leader) or os.path.exists(f"/proc/{leader}"):  # noqa: PTH110
                 del self.lingering[leader]
@@ -895,7 +900,7 @@ def _head(program: str) -> bytes:
 
 
 def _tail(log: str, start: int) -> bytes:
-    """The end of what an attempt printed; nothing where its log cannot be read."""
+    """Return the end of what an attempt printed; empty if its log cannot be read."""
     try:
         with open(log, "rb") as file:
             size = file.seek(0, os.SEEK_END)

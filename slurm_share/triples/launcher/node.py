@@ -1,4 +1,4 @@
-"""A node made ready for its processes: who they are, where each sits, and what its tasks find there."""
+"""Prepare a node for its processes: their ranks, their places, and the variables of their tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Node(Struct, frozen=True, kw_only=True):
     """0 to count-1 among the nodes of the run."""
     count: int
     job: str
-    """As in work.Ended."""
+    """As in records.Ended."""
     first_rank: int
     last_rank: int
     folder: Path
@@ -48,15 +48,15 @@ class Node(Struct, frozen=True, kw_only=True):
     own: Own | None = None
     """What was prepared for this launcher only."""
     leases: Leases | None = None
-    """Of the slots of a plan."""
+    """Leases of the slots of a plan."""
     plan: Plan | None = None
-    """Of the workers' GPUs; None: they have none."""
+    """The plan of the workers' GPUs; None: they have none."""
     budgets: Mapping[int, Budget] = {}
     """The GPU's position -> its budget, for GPUs whose slots have memory caps."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
-    """The workers of this node's processes, with slots leased, or GPUs prepared for them, until `release`.
+    """Return the workers of this node, with slots leased or GPUs prepared for them until `release`.
 
     `folder` is the run's; nothing is made in it. Raises LaunchError where the node cannot run the processes, StateError
     where a plan or its slots cannot be used. Nothing is held then.
@@ -85,14 +85,14 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
 
 
 def release(node: Node) -> tuple[str, ...]:
-    """End the daemons and give the slots back; what went wrong, in sentences. Can be done twice."""
+    """End the daemons and give the slots back; return what went wrong, in sentences. May be called twice."""
     if node.leases is not None:
         node.leases.close()
     return slot_assignment.release(node.own)
 
 
 def blank_result(run: Run, node: Node, worker: Worker) -> Ended:
-    """What every result of a worker has in common; task, attempt and how it ended are to be put in."""
+    """Return a result with what all results of a worker have in common; the caller adds task, attempt and outcome."""
     return Ended(
         task=0,
         rank=worker.rank,
@@ -134,7 +134,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
-    """First rank, and how many, of this node."""
+    """Return the first rank of this node, and how many it has."""
     first, wanted = 0, run.processes
     if run.triple is not None:
         if run.triple.nodes != here.count:
@@ -184,7 +184,7 @@ def _read_slot_assignment(
 
 
 def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[Place]:
-    """lay_out is told of every process's own GPU: where others have slots of the plan, GPUs do not come in turn."""
+    """Return the places of the processes. Each one's GPU is given to `lay_out`: it need not come in turn."""
     threads = None if run.triple is None else run.triple.threads
     layout = triple.lay_out(processes, threads, cores, _read_gpu_numa(workers.gpus))
     everywhere = tuple(sorted(cpu for core in cores for cpu in core.cpus))
@@ -223,14 +223,14 @@ def _budgets(workers: Sequence[Worker], plan: Plan | None, settings: Settings) -
 
 
 def _sizing_notes(run: Run, here: Here, cores: int) -> tuple[str, ...]:
-    """Once a run: the nodes of a job are of one kind."""
+    """Return notes on the size of the processes, once per run: the nodes of a job are of one kind."""
     if run.triple is None or here.index > 0:
         return ()
     return triple.notes(run.triple.nodes, run.triple.per_node, run.triple.threads, cores)
 
 
 def _read_gpu_numa(gpus: Sequence[Gpu | None]) -> tuple[int | None, ...]:
-    """The NUMA node of each process's GPU; unknown where the driver does not say: it decides about nearness only."""
+    """Return the NUMA node of each process's GPU; None if the driver does not say: it only decides nearness."""
     known = tuple({gpu.uuid: gpu for gpu in gpus if gpu is not None}.values())
     try:
         bus_ids = binding.read_bus_ids(known) if known else ()

@@ -1,4 +1,4 @@
-"""The end of a run, for a person and as JSON."""
+"""The report at the end of a run, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _joined(parts: Iterator[bytes], between: bytes = b",") -> Iterator[bytes]:
 
 
 def table(run: Run, found: Summary) -> Table:
-    """Task by task; of a large run what is not done."""
+    """Return a table of the tasks; for a large run only those not done."""
     moved = frozenset(found.account.moved)
     made = Table(box=None, pad_edge=False, header_style="")
     made.add_column("RANK" if run.tasks == run.processes else "TASK", justify="right")
@@ -134,7 +134,7 @@ def _mib(value: int | None) -> str:
 
 
 def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
-    """How the run ended as a whole, and what to do about it."""
+    """Return how the run ended as a whole, and what to do about it."""
     found = summary.account
     what = "rank" if run.tasks == run.processes else "task"
     lasted = "" if found.seconds is None else f" in {duration(found.seconds)}"
@@ -163,7 +163,7 @@ def _fold(tasks: Sequence[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """1.2s, 3:04, 2:03:04."""
+    """Return a duration as text: 1.2s, 3:04, 2:03:04."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(int(seconds), 60)

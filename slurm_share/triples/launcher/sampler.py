@@ -1,4 +1,4 @@
-"""Looks once a second at the memory of GPUs and host, and at what each running task has of it."""
+"""Read once a second the memory of GPUs and host, and what each running task uses of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
 
 
 class Watched(Protocol):
-    """A running task, as far as the sampler minds it."""
+    """A running task, as the sampler knows it."""
 
     gpu_now_mib: int | None
     gpu_peak_mib: int | None
@@ -27,7 +27,7 @@ class Watched(Protocol):
 
 
 class Sampler(threading.Thread):
-    """A thread of its own: a driver that hangs is to hold up no task.
+    """Sample in a thread of its own: a driver that hangs must not delay a task.
 
     `running` maps the leader of each task's session to the task; the loop changes it, the sampler only reads it.
     """
@@ -44,7 +44,7 @@ class Sampler(threading.Thread):
         """Whether the host's memory is of interest, which takes a look at every process: a task has run out of it."""
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Sample until `stop`."""
         while not self._over.is_set():
             try:
                 self.sample()
@@ -54,7 +54,7 @@ class Sampler(threading.Thread):
             self._now.clear()
 
     def sample(self) -> None:
-        """One round."""
+        """Take one sample."""
         running = dict(self._running)
         if not running:
             return
@@ -92,7 +92,7 @@ class Sampler(threading.Thread):
             running[leader].host_now_mib = int(used)
 
     def gpu(self, uuid: str, tasks: Sequence[Watched]) -> Room | None:
-        """The memory of one GPU at the last look; None where it is not known."""
+        """Return the memory of one GPU at the last sample; None if it is not known."""
         reading = self._gpus.get(uuid)
         if reading is None or reading.memory_used_mib is None or reading.gpu.memory_total_mib is None:
             return None
@@ -100,11 +100,11 @@ class Sampler(threading.Thread):
         return Room(reading.gpu.memory_total_mib, reading.memory_used_mib, now)
 
     def host(self, tasks: Sequence[Watched]) -> Room | None:
-        """The host's memory now."""
+        """Return the host's memory now."""
         room = self._host.room()
         return None if room is None else Room(room.total_mib, room.used_mib, tuple(t.host_now_mib or 0 for t in tasks))
 
     def stop(self) -> None:
-        """No further round; not waited for, it may be in the driver."""
+        """Ask the thread to end without waiting for it: it may be in the driver."""
         self._over.set()
         self._now.set()

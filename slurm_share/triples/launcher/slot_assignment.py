@@ -1,4 +1,4 @@
-"""Which GPU each process of a node has, and by which right.
+"""Assign a GPU to each process of a node: a slot of the Prolog's plan, or by the launcher.
 
 Where the Prolog has made a plan, slots of it are leased, as slurmstepd leases them for a step of its own. Where there
 is none, the GPUs that Slurm gave to the job (outside Slurm: those that CUDA would see) are dealt in turn, through a
@@ -48,14 +48,14 @@ STOP_S = 10.0
 
 
 class Here(Struct, frozen=True, kw_only=True):
-    """Where a launcher is."""
+    """The node and the job in which a launcher runs."""
 
     node: str
     index: int
-    """Of the node among those of the run, from 0."""
+    """Number of the node among those of the run, from 0."""
     count: int
     job: str
-    """As in work.Ended."""
+    """As `records.Ended.job`."""
     job_id: int | None = None
     """None: outside Slurm."""
     step: int = 0
@@ -70,18 +70,18 @@ class Own(Struct, frozen=True):
 
 
 class SlotAssignment(Struct, frozen=True, kw_only=True):
-    """The GPU side of a node's processes; everything is empty where it has no GPU for them."""
+    """The GPUs and slots of a node's processes; everything is empty without GPUs."""
 
     gpus: tuple[Gpu | None, ...] = ()
-    """Of each process; None where the driver does not say what it is."""
+    """The GPU of each process; None if the driver does not describe it."""
     positions: tuple[int, ...] = ()
-    """Of each process: which one of the node's GPUs that is."""
+    """For each process, which one of the node's GPUs that is."""
     slots: tuple[int, ...] = ()
-    """Of each process: its number in the Prolog's plan; empty without one."""
+    """For each process, its slot's number in the Prolog's plan; empty without one."""
     plan: Plan | None = None
     """The Prolog's, or the launcher's own."""
     gpu_slots: tuple[Slot, ...] = ()
-    """Of each process, in that plan."""
+    """For each process, its slot in `plan`."""
     notes: tuple[str, ...] = ()
     own: Own | None = None
     """What was prepared for this launcher only."""
@@ -116,7 +116,7 @@ def lease(
     *,
     is_share_computed: bool = False,
 ) -> SlotAssignment:
-    """A slot of the plan for each process, GPUs in turn as far as others of the job's steps leave them.
+    """Lease a slot of the plan for each process, GPUs in turn as far as other steps of the job leave them.
 
     is_share_computed: the number of tasks of a GPU was computed for a node that may have fewer GPUs than this one. Then
     the caps are those of the tasks that a GPU really has.
@@ -205,7 +205,7 @@ def deal(
     paths: Paths,
     settings: Settings,
 ) -> SlotAssignment:
-    """Give the processes the GPUs of CUDA_VISIBLE_DEVICES (`visible`) in turn, prepared by a backend if possible.
+    """Assign the GPUs of CUDA_VISIBLE_DEVICES (`visible`) to the processes in turn, prepared by a backend if possible.
 
     Raises LaunchError if the processes cannot have them, or if mps=on was asked and there is no MPS; nothing runs then.
     """
@@ -266,7 +266,7 @@ def own_host(paths: Paths, settings: Settings, here: Here) -> Host:
 
 
 def release(own: Own | None) -> tuple[str, ...]:
-    """End what was prepared for this launcher; what of it could not be ended or removed, in sentences."""
+    """End what was prepared for this launcher; return what could not be ended or removed, in sentences."""
     if own is None:
         return ()
     leftovers = Leftovers(known=frozenset((os.getuid(), gpu) for gpu in own.gpus))

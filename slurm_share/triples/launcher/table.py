@@ -1,4 +1,4 @@
-"""What runs in which worker, in memory that loop and guard share: the loop's word in case it dies."""
+"""Which task runs in which worker, in memory that loop and guard share, for the case that the loop dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOBODY = -1
 
 
 class Row(Struct, frozen=True):
-    """One worker's task."""
+    """The task of one worker."""
 
     worker: int
     task: int
@@ -32,8 +32,10 @@ class Row(Struct, frozen=True):
 
 
 class Table:
-    """A row a worker. Only the loop writes; one that dies in the middle of a write was writing of a task that had just
-    begun, or that is written down already."""
+    """One row per worker. Only the loop writes.
+
+    If it dies during a write, that was about a task that had just begun, or that is recorded already.
+    """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -42,24 +44,24 @@ class Table:
             self.clear(worker)
 
     def begin(self, worker: int, task: int, attempt: int, started: float, since_boot: float) -> None:
-        """A task is about to be started."""
+        """Note a task that is about to be started."""
         _ROW.pack_into(self._map, worker * _ROW.size, task, attempt, 0, 0, started, since_boot, _NOBODY, _NOBODY)
 
     def pid_of(self, worker: int) -> ctypes.c_int:
-        """Return the place of the worker's pid: whoever starts the task has the C library write it there."""
+        """Return the memory of the worker's pid, where the C library writes it when the task starts."""
         return ctypes.c_int.from_buffer(self._map, worker * _ROW.size + _PID)
 
     def end(self, worker: int, code: int | None, signal: int | None) -> None:
-        """It has ended, and nobody has written it down yet."""
+        """Note that a task has ended and is not recorded yet."""
         offset = worker * _ROW.size + _END
         struct.pack_into("=qq", self._map, offset, *(_NOBODY if one is None else one for one in (code, signal)))
 
     def clear(self, worker: int) -> None:
-        """The worker is free."""
+        """Note that the worker is free."""
         _ROW.pack_into(self._map, worker * _ROW.size, _NOBODY, 0, 0, 0, 0.0, 0.0, _NOBODY, _NOBODY)
 
     def rows(self) -> tuple[Row, ...]:
-        """The workers that have a task."""
+        """Return the rows of the workers that have a task."""
         found = []
         for worker in range(self._workers):
             task, attempt, pid, _, started, since_boot, code, signal = _ROW.unpack_from(self._map, worker * _ROW.size)

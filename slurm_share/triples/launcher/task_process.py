@@ -1,4 +1,4 @@
-"""Starts a task, and ends all that it started.
+"""Start a task, and end all that it started.
 
 Each task is the leader of a session and process group of its own, so that one signal reaches its children as well. It
 is started with posix_spawn(3), which for a parent of this size is several times cheaper than fork and exec.
@@ -40,7 +40,7 @@ larger."""
 
 
 class Environment(MutableMapping[bytes, bytes]):
-    """The variables of tasks that start one after the other, as posix_spawn(3) takes them: made once, and only what
+    """The variables of successive tasks, as posix_spawn(3) takes them: made once, and only what
     differs from task to task is changed. No value may hold a NUL."""
 
     def __init__(self, variables: Mapping[bytes, bytes]) -> None:
@@ -76,7 +76,7 @@ class Environment(MutableMapping[bytes, bytes]):
 
 
 class Begun:
-    """One start, and what came of it."""
+    """One start and its result."""
 
     __slots__ = ("error", "is_on_its_cores", "pid", "worker")
 
@@ -90,7 +90,7 @@ class Begun:
 
 
 class _Start(NamedTuple):
-    """What a thread is asked to start."""
+    """A request to a thread to start a task."""
 
     begun: Begun
     """Where the thread writes whether it started."""
@@ -103,7 +103,7 @@ class _Start(NamedTuple):
 
 
 class Starter:
-    """Starts tasks of one run, each on its cores, with threads of its own."""
+    """Start the tasks of one run, each on its cores, in threads of the starter."""
 
     def __init__(self, cpus: Sequence[frozenset[int] | None], pids: Sequence[ctypes.c_int]) -> None:
         """`cpus` are the cores of each worker, None: all of them. The pid of each worker's task is written to its
@@ -142,8 +142,8 @@ class Starter:
     def _assign(self, queues: list[queue.SimpleQueue[_Start]]) -> None:
         """Give each worker one of the queues.
 
-        Seats with the same cores have the same thread, which need not move then. Its starts are one after the other: of
-        two tasks that are to have the same cores, the one that was asked for first is there first.
+        Workers with the same cores share a thread, which then need not move. Its starts are one after the other: of two
+        tasks for the same cores, the one requested first starts first.
         """
         places = {one: place for place, one in enumerate(dict.fromkeys(self._cpus))}
         self._queues = queues
@@ -178,7 +178,7 @@ class Starter:
         return found
 
     def start(self, worker: int, argv: Sequence[str], environment: Environment, log: int) -> None:
-        """Have a program started; `begun` tells what came of it. `log` is a file that stays open until then; it gets
+        """Request the start of a program; `begun` returns the result. `log`, which stays open until then, gets
         standard output and error.
 
         Raises ValueError where an argument holds a NUL.
@@ -253,18 +253,20 @@ def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
 
 
 def become_subreaper() -> None:
-    """From now on processes below us whose parents end become ours (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    """Adopt descendants whose parents end, from now on (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """The kernel is to send us that signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Have the kernel send us that signal when our parent ends (prctl(2), PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def signal_group(leader: int, number: signal.Signals) -> bool:
-    """Signal a task and all of its group; False where nobody is left. Only for a leader that has not been waited for,
-    or whose group was seen to be there: till then its number is nobody else's."""
+    """Signal a task and all of its group; return False if no process is left.
+
+    Only for a leader that has not been waited for, or whose group still exists: its number is not reused before.
+    """
     if leader <= 1:
         return False  # no task: killpg(2) takes 0 for our own group, and 1 for every process there is
     try:
@@ -277,7 +279,7 @@ def signal_group(leader: int, number: signal.Signals) -> bool:
 
 
 def group_is_there(leader: int) -> bool:
-    """Whether a process is left in that group."""
+    """Return whether a process is left in that group."""
     try:
         os.killpg(leader, 0)
         return True

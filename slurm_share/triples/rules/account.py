@@ -1,4 +1,4 @@
-"""What became of a run's tasks, counted from their attempts."""
+"""Count how a run's tasks ended, from their attempts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEVER = 1e11
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """A run as a whole: the file summary.json, but for the attempts themselves."""
+    """The sums of a run: the file summary.json without the attempts themselves."""
 
     version: int = 1
     name: str
@@ -67,7 +67,7 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """Counts the attempts of a run one by one, in about 50 bytes a task: a run may have a million."""
+    """Count the attempts of a run one by one, in about 50 bytes a task: a run may have a million."""
 
     def __init__(self, name: str, tasks: int) -> None:
         self._name, self._tasks = name, tasks

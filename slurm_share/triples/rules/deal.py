@@ -1,4 +1,4 @@
-"""Which tasks are whose: dealt before the run begins (block, cyclic), or in chunks that processes take as they go."""
+"""Assign tasks to processes: before the run (block, cyclic), or in chunks during the run (dynamic)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHUNK_MAX = 1000
 
 
 def tasks_of(run: Run, rank: int) -> range:
-    """The tasks of one process, of a run whose distribution is `block` or `cyclic`.
+    """Return the tasks of one process, for the distributions `block` and `cyclic`.
 
     block: neighbouring tasks; the lowest-numbered processes have one more where it does not come out even (16 over 3:
     6, 5, 5). With `per_process`, exactly so many each, and the last process has the rest.
@@ -41,8 +41,10 @@ def rank_of(run: Run, task: int, worker: int) -> int:
 
 
 def chunks(tasks: int, processes: int) -> tuple[range, ...]:
-    """Every task once, in chunks that become smaller: guided self-scheduling (Polychronopoulos and Kuck, 1987). Of the
-    same two numbers every node makes the same table, so that a chunk's number says which tasks it has."""
+    """Return every task once, in chunks that become smaller: guided self-scheduling (Polychronopoulos and Kuck, 1987).
+
+    Of the same two numbers every node makes the same table, so that a chunk's number says which tasks it has.
+    """
     found, first = [], 0
     while first < tasks:
         size = min(CHUNK_MAX, max(1, (tasks - first) // (CHUNKS_LEFT * processes)))

@@ -1,4 +1,4 @@
-"""When a run that only fails goes slower, and when it stops."""
+"""Decide when a run that only fails slows down, and when it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a cluster a triple fits, and what its job asks of each node: nodes, GPUs, CPUs, a share."""
+"""Decide which nodes a triple fits, and what its job requests on each: GPUs, CPUs, a share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _FEATURE = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def of_partition(kinds: Sequence[NodeKind], partition: str | None) -> tuple[NodeKind, ...]:
-    """The nodes of the partitions in `partition` (`a,b`), or of the default one. Raises UsageError for an unknown name.
+    """Return the nodes of the partitions in `partition` (`a,b`), or of the default one.
+
+    Raises UsageError for an unknown name.
 
     Empty where there is no default that the cluster told of: nothing is then known of what a job may get.
     """
@@ -41,14 +43,14 @@ def of_partition(kinds: Sequence[NodeKind], partition: str | None) -> tuple[Node
 
 
 def fits(kind: NodeKind, gpus: Sequence[tuple[str, int]]) -> bool:
-    """Whether a node of that kind has these GPUs."""
+    """Return whether a node of that kind has these GPUs."""
     have = dict(kind.gpus)
     typed_fit = all(have.get(name, 0) >= count for name, count in gpus if name)
     return typed_fit and kind.gpu_count >= sum(count for _, count in gpus)
 
 
 def candidates(kinds: Sequence[NodeKind], triple: Triple, gpus: Sequence[tuple[str, int]]) -> tuple[NodeKind, ...]:
-    """The kinds of nodes, of one or more partitions, that a job may be placed on. Where too few of them are up, those
+    """Return the kinds of nodes, of one or more partitions, that a job may run on. Where too few of them are up, those
     that are down or drained too: the job waits for them. Raises UsageError where there are too few at all, with what
     there is."""
     if not kinds:
@@ -130,7 +132,7 @@ def _fold(nodes: Sequence[str]) -> str:
 
 
 def core_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
-    """LLSC's warnings for the nodes that the job may get: those with the fewest and with the most cores."""
+    """Return LLSC's warnings for the nodes that the job may get: those with the fewest and the most cores."""
     cores = sorted({kind.cores for kind in kinds})
     found = [
         rule_triple.notes(triple.nodes, triple.per_node, triple.threads, count) for count in {*cores[:1], *cores[-1:]}
@@ -142,7 +144,7 @@ def core_notes(triple: Triple, kinds: Sequence[NodeKind]) -> tuple[str, ...]:
 
 
 class Sharing(Struct, frozen=True):
-    """What becomes of --share-gpu beside a triple."""
+    """The share of a triple's job, as computed from --share-gpu."""
 
     request: ShareRequest | None = None
     notes: tuple[str, ...] = ()
@@ -151,7 +153,7 @@ class Sharing(Struct, frozen=True):
 
 
 def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
-    """The share of a triple's job on nodes with `gpus` GPUs each (None: not known; 0: some have none).
+    """Return the share of a triple's job on nodes with `gpus` GPUs each (None: not known; 0: some have none).
 
     `written` is whole (`4,mem=8G`), or settings alone (`mem=8G`), whose number is then ceil(NPPN/GPUs). Without it a
     site with the plugin gets that number by itself. Raises UsageError for a value in no valid form, and for a number
@@ -208,7 +210,7 @@ def assumed_notes(
 
 
 class Grant(Struct, frozen=True):
-    """What a job asks of each of its nodes."""
+    """The request of a job on each of its nodes."""
 
     gpus: tuple[tuple[str, int], ...] = ()
     """Empty: all there are."""
@@ -220,7 +222,7 @@ class Grant(Struct, frozen=True):
 def grant(
     triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: Sequence[NodeKind], request: ShareRequest | None
 ) -> Grant:
-    """The whole node, but for a share on fewer GPUs than the node has: there, GPUs and CPUs in proportion.
+    """Return the whole node; for a share on only some of its GPUs, those GPUs and CPUs in proportion.
 
     A share takes its nodes for its user alone, so that others of his jobs can have the rest; with --exclusive the site
     would give it all GPUs. The CPUs are asked for as tasks, because one task with one GPU means a part of a GPU. A site

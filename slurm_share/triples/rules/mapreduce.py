@@ -1,4 +1,4 @@
-"""What one use of llmapreduce is to run: which inputs, under which names the outputs go, and how many processes.
+"""Decide what llmapreduce runs: inputs, names of outputs, and number of processes.
 
 Source of every rule: MIT SuperCloud documentation, "LLMapReduce". Where it is silent:
 
@@ -31,28 +31,28 @@ NO_EXTENSION = "noext"
 
 
 class Naming(Struct, frozen=True):
-    """How an output is named after its input."""
+    """The naming of outputs after their inputs."""
 
     prefix: str = ""
     extension: str = "out"
     delimiter: str = "."
 
     def name(self, below: str) -> str:
-        """The output's path below the output folder, for an input's path below the input folder."""
+        """Return the output's path below the output folder, for an input's path below the input folder."""
         folder, slash, base = below.rpartition("/")
         ending = "" if self.extension == NO_EXTENSION else self.delimiter + self.extension
         return f"{folder}{slash}{self.prefix}{base}{ending}"
 
 
 def items_of_files(files: Sequence[str], input_folder: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
-    """`input output` for each file of a folder; `files` are paths below it. Raises UsageError."""
+    """Return `input output` for each file of a folder; `files` are paths below it. Raises UsageError."""
     items = tuple((f"{input_folder}/{file}", f"{output_folder}/{naming.name(file)}") for file in files)
     _refuse_shared_outputs(items)
     return items
 
 
 def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
-    """What each line of a list file says; empty ones say nothing. Raises UsageError."""
+    """Return the input and output of each line of a list file, without empty lines. Raises UsageError."""
     items: list[Item] = []
     named: list[tuple[str, str]] = []
     for number, line in enumerate(lines, 1):
@@ -88,19 +88,19 @@ def _refuse_shared_outputs(items: Iterable[tuple[str, str]]) -> None:
 
 
 class Split(Struct, frozen=True):
-    """Who works on what."""
+    """The assignment of inputs to processes."""
 
     processes: int
     groups: tuple[tuple[int, ...], ...] | None
-    """Of mimo: the inputs that each start of the mapper gets; None: one start an input."""
+    """With mimo: the inputs that each start of the mapper gets; None: one start per input."""
     distribution: Distribution
-    """Of the tasks: of inputs, or of groups."""
+    """Distribution of the tasks: of inputs, or of groups."""
     per_process: int | None = None
     triple: Triple | None = None
     notes: tuple[str, ...] = ()
 
     def tasks(self, inputs: int) -> int:
-        """Starts of the mapper."""
+        """Return the number of starts of the mapper."""
         return inputs if self.groups is None else len(self.groups)
 
 
@@ -113,7 +113,7 @@ def split(
     room: int | None,
     where: str,
 ) -> Split:
-    """Deal `inputs` out.
+    """Assign `inputs` to processes.
 
     `room`: processes for which there is a place at once, in `where` (words for a note); None: not known. LLSC queues
     what is above it; here those who have a place go on with the further inputs, in the same job.
@@ -159,7 +159,7 @@ def split(
 
 
 def _fitting(triple: Triple, inputs: int) -> Triple:
-    """The triple, with no more processes on a node than get an input, and no node without one."""
+    """Return the triple without processes that get no input, and without nodes that have none."""
     if triple.nodes * triple.per_node <= inputs:
         return triple
     per_node = -(-inputs // triple.nodes)
@@ -173,8 +173,11 @@ def _processes(count: int) -> str:
 def deal_groups(
     inputs: int, groups: int, distribution: Distribution, per_group: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """The inputs of each group. block: contiguous; with `per_group` so many each, the highest one the rest; else the
-    lowest ones have one more. cyclic: in turn."""
+    """Return the inputs of each group.
+
+    cyclic: in turn. block: contiguous, with `per_group` that many each and the rest for the last group; else the first
+    ones have one more.
+    """
     if distribution == "cyclic":
         return tuple(tuple(range(group, inputs, groups)) for group in range(groups))
     if per_group is not None:
@@ -185,8 +188,10 @@ def deal_groups(
 
 
 def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
-    """An `input_<#>` file: a line an input, its words with a blank between. Raises UsageError for words that such a
-    line cannot hold."""
+    """Return an `input_<#>` file: a line per input, its words separated by a blank.
+
+    Raises UsageError for words that such a line cannot hold.
+    """
     for item in (items[index] for index in group):
         for part in item:
             if not part or any(character.isspace() for character in part):
@@ -201,7 +206,7 @@ def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What the user wants of the scheduler."""
+    """Options for the scheduler, as the user gave them."""
 
     partition: str | None = None
     constraint: str | None = None
@@ -219,38 +224,38 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     @property
     def map_slots(self) -> int:
-        """Cores of a map process."""
+        """Return the cores of a map process."""
         return self.slots if self.slots_type in (1, 2) else 1
 
     @property
     def reduce_slots(self) -> int:
-        """Cores of the reducer."""
+        """Return the cores of the reducer."""
         return self.slots if self.slots_type in (2, 3) else 1
 
 
 def slots_type(text: str) -> int:
-    """--slotsPerTaskType. Raises UsageError."""
+    """Parse --slotsPerTaskType. Raises UsageError."""
     if text not in ("1", "2", "3"):
         raise UsageError(f"--slotsPerTaskType={shown(text)}: write 1 (map), 2 (map and reduce) or 3 (reduce)")
     return int(text)
 
 
 def boolean(option: str, text: str) -> bool:
-    """LLSC's true and false, however their letters are written. Raises UsageError."""
+    """Parse LLSC's true and false, in any case of letters. Raises UsageError."""
     if text.lower() not in ("true", "false"):
         raise UsageError(f"{option}={shown(text)}: write {option}=true or {option}=false")
     return text.lower() == "true"
 
 
 def count(option: str, text: str) -> int:
-    """A number of at least 1. Raises UsageError."""
+    """Parse a number of at least 1. Raises UsageError."""
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < 1:
         raise UsageError(f"{option}={shown(text)}: write a whole number of at least 1")
     return int(text)
 
 
 def gpus(text: str) -> str:
-    """--gpuNameCount as Slurm writes it: NAME:COUNT, or COUNT. Raises UsageError."""
+    """Return --gpuNameCount as Slurm writes it: NAME:COUNT, or COUNT. Raises UsageError."""
     if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}", text, re.ASCII):
         raise UsageError(f"--gpuNameCount={shown(text)}: write NAME:COUNT, e.g. volta:1")
     return text
@@ -266,7 +271,7 @@ def _common(wish: Wish) -> list[str]:
 
 
 def map_options(wish: Wish, processes: int, plugin: bool) -> tuple[str, ...]:
-    """sbatch's options for a map without a triple: a task a process, wherever there is room. `plugin`: sbatch knows
+    """Return sbatch's options for a map without a triple: a task per process, on any node. `plugin`: sbatch knows
     --share-gpu; where it does not, the launchers share as far as they can."""
     return (
         *_common(wish),
@@ -280,8 +285,10 @@ def map_options(wish: Wish, processes: int, plugin: bool) -> tuple[str, ...]:
 
 
 def reduce_options(wish: Wish, map_job: str, whatever: bool) -> tuple[str, ...]:
-    """sbatch's options for the reducer: one process, after the map; `whatever` its outcome. A map that failed takes the
-    reducer out of the queue with it."""
+    """Return sbatch's options for the reducer: one process, after the map; `whatever` its outcome.
+
+    A map that failed takes the reducer out of the queue with it.
+    """
     dependency = f"{'afterany' if whatever else 'afterok'}:{map_job}"
     return (
         *_common(wish),
@@ -306,7 +313,7 @@ def reducer_command(reducer: str, output_folder: str, redout: str, redargs: str)
 
 
 def room(kinds: Iterable[NodeKind], partition: str | None, wish: Wish) -> int | None:
-    """Processes for which a partition's nodes have cores, and GPUs where each is to have one; None: not known. Of
+    """Return for how many processes a partition's nodes have cores, and GPUs if needed; None: not known. Of
     several partitions, of which the job gets one, it is the largest; without a name, the default one."""
     kinds = tuple(kinds)
     asked = {kind.partition for kind in kinds if kind.is_default} if partition is None else set(partition.split(","))
@@ -331,20 +338,20 @@ def _room_of(kinds: Sequence[NodeKind], wish: Wish) -> int:
 
 
 def _has(kind: NodeKind, constraint: str | None) -> bool:
-    """Whether a kind of node fits; a constraint that is more than a feature's name is left to sbatch."""
+    """Return whether a kind of node fits; a constraint that is more than a feature's name is left to sbatch."""
     if constraint is None or not re.fullmatch(r"[A-Za-z0-9_.-]+", constraint, re.ASCII):
         return True
     return constraint in kind.features.split(",")
 
 
 def gpu_text(gpus: str) -> tuple[str, int]:
-    """(name, count) of --gpuNameCount; the name is empty where there is none."""
+    """Return (name, count) of --gpuNameCount; the name may be empty."""
     name, _, number = gpus.rpartition(":")
     return name, int(number)
 
 
 def gpus_of(gpus: str, processes: int) -> str:
-    """All GPUs of a job whose processes have `gpus` each, as Slurm writes it."""
+    """Return all GPUs of a job whose processes have `gpus` each, as Slurm writes it."""
     name, count = gpu_text(gpus)
     return f"{name}:{count * processes}" if name else str(count * processes)
 
@@ -354,7 +361,7 @@ _GPU_OPTION = re.compile(r"(?<!\S)-g(?!\S)")
 
 
 def in_own_options(sentence: str) -> str:
-    """A sentence that is told to users of llsub as well, with this command's option in the place of llsub's -g."""
+    """Return a sentence of llsub's with llmapreduce's option in place of llsub's -g."""
     return _GPU_OPTION.sub("--gpuNameCount", _GPU_COUNT.sub("--gpuNameCount=", sentence))
 
 
@@ -396,18 +403,18 @@ class Folder(Struct, frozen=True):
     """Files input_1 to input_N in it."""
 
     def ours(self) -> tuple[str, ...]:
-        """Names of all that a run puts there."""
+        """Return the names of all files that a run puts there."""
         return (*_OURS, *(f"{PAIRS}{number}" for number in range(1, self.pairs + 1)), *_OURS_LAST)
 
 
 def taken(names: Collection[str], pairs: bool) -> tuple[str, ...]:
-    """Of what is in a folder: what stands where something of ours is to go."""
+    """Return the files of a folder that stand where this run is to write."""
     ours = set(_OURS) | set(_OURS_LAST)
     return tuple(sorted(name for name in names if name in ours or (pairs and re.fullmatch(r"input_[0-9]+", name))))
 
 
 def end_lines(folder: Folder, log: str) -> tuple[str, ...]:
-    """The last lines of the last job's script: the folder goes, or is marked as finished.
+    """Return the last lines of the last job's script: remove the folder, or mark it as finished.
 
     The job's own log (`log` and its number) is in that folder, and slurmstepd has it open until the script has ended.
     On NFS a file that is removed while it is open stays as .nfsXXXX until then, and its folder with it: the log is
@@ -429,7 +436,7 @@ def end_lines(folder: Folder, log: str) -> tuple[str, ...]:
 
 
 def map_script(folder: Folder, is_last: bool, failures: Sequence[str]) -> str:
-    """map.sh: launch.sh, and what follows where every start of the mapper ended well; `failures` is the command that
+    """Return map.sh: launch.sh, and what follows if every start of the mapper succeeded; `failures` is the command that
     otherwise names inputs and logs of those that failed."""
     path = shlex.quote(folder.path)
     lines = [
@@ -444,7 +451,7 @@ def map_script(folder: Folder, is_last: bool, failures: Sequence[str]) -> str:
 
 
 def reduce_script(command: Sequence[str], folder: Folder) -> str:
-    """reduce.sh: the reducer, and the end of the folder where all went well."""
+    """Return reduce.sh: the reducer, and the removal of the folder if all succeeded."""
     lines = [
         "#!/bin/bash",
         "# llmapreduce: the reducer.",

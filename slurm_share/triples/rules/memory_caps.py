@@ -40,7 +40,7 @@ class Budget(Struct, frozen=True):
 
     @property
     def is_overcommitted(self) -> bool:
-        """Whether the slots' caps together are more than there is, as `--share-gpu=4,mem=40G` makes them."""
+        """Return whether the slots' caps together exceed the GPU's memory, as with `--share-gpu=4,mem=40G`."""
         return self.cap_mib * self.slots > self.total_mib
 
 

@@ -1,4 +1,4 @@
-"""How an attempt at a task ended, and when there is room to try again."""
+"""Decide how an attempt at a task ended, and when there is room to try again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RESERVE = 0.02
 
 
 class Ending(Struct, frozen=True):
-    """What is known of one attempt that is over."""
+    """The facts about an attempt that has ended."""
 
     code: int | None
     """Exit code; None: a signal ended it."""
@@ -53,7 +53,7 @@ class Ending(Struct, frozen=True):
 
 
 def outcome(ending: Ending) -> tuple[Outcome, str]:
-    """The kind of end, and what was seen, for a person; nothing where it is done.
+    """Return the outcome, and the reason as text; empty if it is done.
 
     A task that was told to end is unfinished even with exit code 0: a program that saves its state and leaves ends so.
     """
@@ -109,25 +109,27 @@ def asked_mib(log_tail: bytes) -> int | None:
 
 
 def may_be_memory(ending: Ending) -> bool:
-    """Whether the kernel's count of memory kills is worth a look: SIGKILL, or a failure, which may be a shell's word
-    for the SIGKILL of its child."""
+    """Return whether the kernel's count of memory kills has to be read.
+
+    After SIGKILL, or a failure, by which a shell may report the SIGKILL of its child.
+    """
     return ending.signal == signal.SIGKILL or (ending.code is not None and ending.code != 0)
 
 
 def is_sigkill(ending: Ending) -> bool:
-    """Whether SIGKILL ended it, or a child of it whose shell says so (128 + 9)."""
+    """Return whether SIGKILL ended it, or a child of its shell (128 + 9)."""
     return ending.signal == signal.SIGKILL or ending.code == 128 + signal.SIGKILL
 
 
 def need_mib(own_peak_mib: int | None, peaks_mib: Sequence[int]) -> int | None:
-    """What a task that died of memory is expected to need: the largest that it or a task of the same run was seen with.
+    """Return the expected need of a task out of memory: the largest use seen of it or of a task of the same run.
     None: nothing was seen, and only an empty GPU can be said to be room enough."""
     seen = [peak for peak in (own_peak_mib, *peaks_mib) if peak]
     return max(seen) if seen else None
 
 
 def has_room(need: int | None, room: Room | None, running: int) -> bool:
-    """Whether a task of that need fits beside what is there.
+    """Return whether a task with that need fits beside what is in use.
 
     Tasks that have just begun will grow to the same need: each counts with the larger of what it has and what it will
     want. A place where nothing of ours runs is room in any case: there is nothing to wait for.

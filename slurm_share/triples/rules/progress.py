@@ -18,7 +18,7 @@ class TaskCounts(Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """Tasks that have not started, or were ended before they finished."""
+        """Return the tasks that have not started, or were ended before they finished."""
         return max(0, self.tasks - self.done - self.failed - self.running)
 
 
@@ -58,7 +58,7 @@ def as_text(task_counts: TaskCounts, per_second: float | None) -> str:
 def job_text(state: JobState, *, had_begun: bool = False) -> str:
     """Return the state of a job with its reason, such as: job 12: pending (BeginTime), requeued, expected 15:02:11.
     `had_begun`: its tasks have run before."""
-    shown = [argument for argument in state.states if argument != "RUNNING"] or state.states
+    shown = [name for name in state.states if name != "RUNNING"] or state.states
     said = f"job {state.job}: {' '.join(shown).lower().replace('_', ' ')}"
     if state.reason and not state.is_running:
         said += f" ({state.reason})"

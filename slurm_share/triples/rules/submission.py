@@ -1,4 +1,4 @@
-"""How a run is asked of the scheduler: what its user wrote, the options of sbatch, and the script it is given."""
+"""Build a run's submission: parse the user's arguments, choose sbatch's options, write the script."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from . import triple as rule_triple
 from .fitting import Grant
 
 LINE_MAX_BYTES = 8192
-"""Of a task: far below what a kernel takes as one argument (128 KiB), far above what a person writes on a line."""
+"""Most bytes of a task's line: far below the kernel's limit of one argument (128 KiB)."""
 TASKS_MAX = 10_000_000
-"""Of a run: what its launchers can hold, and more than a person waits for."""
+"""Most tasks of a run: what its launchers can hold."""
 LOGS_PER_TASK_MAX = 1000
 """Tasks up to which each has a log of its own; a folder with more files is slow on a parallel file system."""
 
@@ -28,7 +28,10 @@ LOGS_PER_TASK_MAX = 1000
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
-    """Script and triple of llsub's plain words. Raises UsageError for others, and for a triple in another form."""
+    """Return script and triple from llsub's positional arguments.
+
+    Raises UsageError for others, and for a triple in another form.
+    """
     script = argv[0] if argv and not argv[0].startswith("[") else None
     rest = list(argv[1:] if script is not None else argv)
     triple = rule_triple.parse(rest.pop(0)) if rest and rest[0].startswith("[") else None
@@ -41,7 +44,7 @@ def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
 
 
 def parse_tasks(data: bytes, source: str) -> list[str]:
-    """The tasks in a file: a line each. Raises UsageError, with the line's number, for lines that are none."""
+    """Return the tasks in a file, a line each. Raises UsageError, with the line's number, for lines that are none."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -78,7 +81,7 @@ LEFT_OUT = frozenset(
      "array", "output", "error", "input", "chdir", "exclusive", "oversubscribe", "wait", "test-only", "wrap",
      "parsable", "distribution", "gpus-per-task", "quiet"}
 )  # fmt: skip
-"""Of a script's #SBATCH lines: what a triple says itself, and where logs go."""
+"""Options that are left out of a script's #SBATCH lines: what a triple sets itself, and where logs go."""
 _LOGS = "logs are in the run's folder, and llsub -o says where the launchers' own goes"
 _SUBMITS = "llsub submits"
 _LEFT_OUT_WHY = {
@@ -90,7 +93,7 @@ GPU_OPTIONS = frozenset({"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus
 
 
 def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
-    """The options in #SBATCH lines. Raises UsageError for a line that is not made of options."""
+    """Return the options in #SBATCH lines. Raises UsageError for a line that is not made of options."""
     found: list[Directive] = []
     for line in lines:
         where = f"the script's line #SBATCH {shown(line)}"
@@ -105,7 +108,10 @@ def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
 
 
 def parse_options(argv: Sequence[str], where: str) -> tuple[Directive, ...]:
-    """The options of sbatch in these words. Raises UsageError, which begins with `where` they stand, for others."""
+    """Return the options of sbatch in these arguments.
+
+    Raises UsageError, which begins with `where` they stand, for others.
+    """
     found: list[Directive] = []
     rest = list(argv)
     while rest:
@@ -142,7 +148,7 @@ REFUSED = {
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Raises UsageError for words of --options that are no options, or go against a triple. sbatch takes long options
+    """Raise UsageError for words of --options that are no options, or go against a triple. sbatch takes long options
     shortened, too: --arr."""
     for directive in parse_options(options, "--options"):
         for name, why in REFUSED.items():
@@ -154,7 +160,7 @@ def check_options(options: Sequence[str]) -> None:
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """llsub's options that become options of sbatch."""
+    """Options of llsub that become options of sbatch."""
 
     partition: str | None = None
     time: str | None = None
@@ -190,7 +196,7 @@ def said(directives: Sequence[Directive], wishes: Wishes) -> dict[str, str | Non
 
 
 def plain_options(wishes: Wishes) -> list[str]:
-    """The options that mean the same to sbatch, salloc and srun, for a job without a triple."""
+    """Return the options that mean the same to sbatch, salloc and srun, for a job without a triple."""
     argv = [f"--{_SBATCH[field]}={getattr(wishes, field)}" for field in _SBATCH if getattr(wishes, field) is not None]
     if wishes.slots is not None:
         argv.append(f"--cpus-per-task={wishes.slots}")
@@ -202,7 +208,10 @@ def plain_options(wishes: Wishes) -> list[str]:
 
 
 def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) -> tuple[list[str], tuple[str, ...]]:
-    """The words of a job without a triple, and notes. As at LLSC: a script with #SBATCH lines says it all itself."""
+    """Return the command of a job without a triple, and notes.
+
+    As at LLSC: a script with #SBATCH lines says it all itself.
+    """
     if directives:
         ignored = [option for field, option in _OWN.items() if getattr(wishes, field)]
         note = f"{name} has #SBATCH lines, which count: {', '.join(ignored)} left aside"
@@ -230,7 +239,7 @@ def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """1 task, 2 tasks, 2 processes."""
+    """Return a count with its noun: 1 task, 2 tasks, 2 processes."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
@@ -241,7 +250,10 @@ def _no_pattern(path: str) -> str:
 def triple_argv(
     run: Run, folder: str, wishes: Wishes, directives: Sequence[Directive], asked: Grant, *, plugin: bool
 ) -> list[str]:
-    """The words of a triple's job, one task a node. What the script's #SBATCH lines say is left to them."""
+    """Return the command that submits a triple's job, one task per node.
+
+    What the script's #SBATCH lines say is left to them.
+    """
     assert run.triple is not None
     said = {directive.name for directive in directives}
     nodes = run.triple.nodes
@@ -265,7 +277,7 @@ def triple_argv(
 
 
 def again(argv: Sequence[str], wishes: Wishes) -> list[str]:
-    """The scheduler command of a run, for its next submission, with another partition or time and further options where
+    """Return the scheduler command of a run's next submission, with another partition or time and further options where
     they are given."""
     fresh = [f"--{name}={value}" for name, value in (("partition", wishes.partition), ("time", wishes.time)) if value]
     names_of = tuple(argument.partition("=")[0] + "=" for argument in fresh)
@@ -293,7 +305,7 @@ def _is_of_now(name: str) -> bool:
 
 
 def output_file(argv: Sequence[str], job: int, cwd: str) -> str | None:
-    """The file that the output of a scheduler command's job is in, where only the job's number had to be filled in;
+    """Return the file with the output of a scheduler command's job, where only the job's number had to be filled in;
     None: sbatch chooses, or other patterns are in its name."""
     said = [one.value for one in parse_options(argv[1:-1], "the command") if one.name == "output"]
     if not said or said[-1] is None:
@@ -306,7 +318,7 @@ def output_file(argv: Sequence[str], job: int, cwd: str) -> str | None:
 
 
 def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) -> tuple[str, ...]:
-    """What of llsub's options and of the script's #SBATCH lines does not count beside a triple."""
+    """Return notes on options of llsub and #SBATCH lines that have no effect beside a triple."""
     said = {directive.name for directive in directives}
     beaten = [
         _OWN[field] for field, argument in _SBATCH.items() if getattr(wishes, field) is not None and argument in said
@@ -317,8 +329,8 @@ def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) 
     if beaten:
         notes.append(f"{name} has #SBATCH lines, which count: {', '.join(beaten)} left aside")
     groups: dict[str, list[str]] = {}
-    for argument in sorted(said & LEFT_OUT):
-        groups.setdefault(_LEFT_OUT_WHY.get(argument, "the triple says it"), []).append(f"--{argument}")
+    for option in sorted(said & LEFT_OUT):
+        groups.setdefault(_LEFT_OUT_WHY.get(option, "the triple says it"), []).append(f"--{option}")
     notes += [f"of the #SBATCH lines of {name} these are left out, {why}: {', '.join(w)}" for why, w in groups.items()]
     if wishes.slots is not None:
         notes.append("-s has no effect beside a triple, whose third number says it")
@@ -337,7 +349,7 @@ def launch_script(
     gpus: str = "",
     gpus_of_job: str | None = None,
 ) -> str:
-    """The script that the scheduler runs on the first node of a run: readable, and explained to its user.
+    """Return the script that the scheduler runs on the first node of a run, with comments for its user.
 
     `user_lines` are options of the user's own #SBATCH lines. `gpus` is what was asked of each node (`gpu:volta:2`);
     empty: whatever the job has on the node that has least. `gpus_of_job`: all that it has on all nodes together
@@ -456,7 +468,7 @@ exit "$ended"
 
 
 def local_script(folder: str, python: str) -> str:
-    """The script of a run on the present machine."""
+    """Return the script of a run on this machine."""
     return f"""#!/bin/bash
 # A run on one machine, without a scheduler. Started again, it runs what is unfinished.
 trap '' USR1 USR2  # they are for the tasks; the launcher takes them as soon as it has begun

@@ -1,4 +1,4 @@
-"""How a triple [NNODE,NPPN,NTPP] is written, and where the processes of one node belong: cores, GPU, threads.
+"""Parse a triple [NNODE,NPPN,NTPP], and place the processes of one node: cores, GPU, threads.
 
 LLSC's arithmetic (boundaries of blocks of cores, GPUs in turn, the two warnings), on the cores and GPUs that the
 machine itself reports instead of a site's table. NTPP left out is floor(cores / NPPN), as in Table I of their paper on
@@ -31,7 +31,7 @@ _TASK_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 
 
 def parse(text: str) -> Triple:
-    """The triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else."""
+    """Return the triple in `[N,P,T]`, `[N,P]`, or either without its brackets. Raises UsageError for anything else."""
     inside = text[1:-1] if text.startswith("[") and text.endswith("]") and len(text) > 1 else text
     tokens = inside.split(",")
     if len(text) > _LONGEST:
@@ -65,8 +65,9 @@ def _wrong(text: str, why: str) -> UsageError:
 
 
 def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> Layout:
-    """The places of `per_node` processes on `cores` (at least one, in the machine's order) beside GPUs, of each of
-    which `gpu_numa` has the NUMA node.
+    """Return the places of `per_node` processes on `cores` (at least one, in the machine's order) and GPUs.
+
+    `gpu_numa` has the NUMA node of each GPU.
 
     Process i has GPU i mod G. It has the cores of one block of the machine's order, and all of those blocks together
     are all cores, however few threads there are: an idle core would help nobody. Where there are more processes than
@@ -86,7 +87,7 @@ def lay_out(per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa:
 
 
 def _blocks_near_gpus(per_node: int, cores: Sequence[Core], gpu_numa: Sequence[int | None]) -> list[Sequence[Core]]:
-    """A block of cores for each process."""
+    """Return a block of cores for each process."""
     of_node: dict[int, list[Core]] = {}
     for core in cores:
         of_node.setdefault(core.numa, []).append(core)
@@ -112,8 +113,11 @@ def _blocks(cores: Sequence[Core], count: int) -> list[Sequence[Core]]:
 
 
 def _nearest(blocks: list[Sequence[Core]], homes: Sequence[int | None], cores: Sequence[Core]) -> list[Sequence[Core]]:
-    """The blocks in another order: each process in turn takes the lowest one that is left on the NUMA node of its GPU;
-    then those without one take what is left on its socket; the others, what is left."""
+    """Return the blocks in another order: each process in turn takes one near its GPU.
+
+    First the lowest one left on the NUMA node of its GPU; those without one then take one on its socket; the rest
+    take what is left.
+    """
     socket_of = {core.numa: core.socket for core in cores}
     tests: tuple[Callable[[Sequence[Core], int | None], bool], ...] = (
         lambda block, home: _most(core.numa for core in block) == home,
@@ -135,7 +139,7 @@ def _most(numbers: Iterable[int]) -> int:
 
 
 def notes(nodes: int, per_node: int, threads: int | None, cores: int) -> tuple[str, ...]:
-    """LLSC's two warnings, with a triple that would fit, where a node has `cores`; none where the triple fits."""
+    """Return LLSC's two warnings, with a triple that would fit a node with `cores`; none if the triple fits."""
     if threads is None and per_node <= cores:
         return ()
     each = 1 if threads is None else threads
@@ -165,11 +169,14 @@ def _counted(count: int, noun: str) -> str:
 
 
 def ranks_of(task_counts: str, index: int) -> tuple[int, int]:
-    """First rank, and how many, of the node of that index, in Slurm's words for a job's tasks on each of its nodes
-    (SLURM_TASKS_PER_NODE, `2(x3),1`). Raises ValueError for other words, and for a node that has none in them."""
+    """Return (first rank, number of ranks) of the node with that index.
+
+    `task_counts` is SLURM_TASKS_PER_NODE, such as `2(x3),1`. Raises ValueError for another form, and for a node that is
+    not in it.
+    """
     first, node = 0, 0
-    for argument in task_counts.split(","):
-        match = _TASK_COUNT.fullmatch(argument)
+    for part in task_counts.split(","):
+        match = _TASK_COUNT.fullmatch(part)
         if match is None:
             raise ValueError(f"not a list of tasks per node: {shown(task_counts)}")
         count, times = int(match[1]), int(match[2] or 1)
