@@ -1,4 +1,4 @@
-"""Examines this host for `slurm-share doctor`: reads its facts, mends what is asked for, and judges."""
+"""Examine this host for `slurm-share doctor`: read its facts, apply fixes if asked to, run the checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGENT_S = 5.0
 def examine(
     roles: tuple[Role, ...], without: Collection[str], *, fix: bool
 ) -> tuple[Facts, Sequence[Finding], tuple[FixResult, ...]]:
-    """Return the facts of this host, what the checks find, and what was mended; `without`: checks that are left out.
+    """Return the facts of this host, the findings, and the fixes applied; `without`: checks that are left out.
 
     Raises UsageError as `read_host` does.
     """

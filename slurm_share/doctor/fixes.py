@@ -1,4 +1,4 @@
-"""`slurm-share doctor --fix`: does what is planned, one thing after the other, and says how each went."""
+"""Apply the fixes that `doctor --fix` has planned, one after the other, and report how each went."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STILL = "it is as before; the hooks' log may say why"
 
 
 class FixResult(Struct, frozen=True):
-    """One thing that was to be put right."""
+    """One fix and its result."""
 
     what: str
     problem: str = ""
@@ -114,7 +114,7 @@ def _restore_mode(gpu: str, settings: Settings) -> None:
 
 
 def _unknown_jobs(ledger: Ledger) -> list[int]:
-    """Jobs that have a step here and are not in the ledger, which may have been lost since it was looked at."""
+    """Return jobs that have a step here and are not in the ledger, which may have been lost meanwhile."""
     known = {job.job_id for job in (*ledger.jobs, *(one.job for one in ledger.leaving))}
     return [job.job_id for job in processes.read_live_jobs() if job.job_id not in known]
 

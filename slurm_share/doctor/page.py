@@ -66,7 +66,7 @@ that it is content when the remedy has been applied or the fault taken back.
 
 
 def page(only: Collection[str] = ()) -> str:
-    """All checks by theme; or those that are named in `only`."""
+    """Return the page: all checks by theme, or those that are named in `only`."""
     if only:
         return "\n".join(_described(check) for check in ALL if check.name in only)
     parts = [HEAD]
@@ -91,6 +91,6 @@ def _described(check: Check) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Names of files and daemons keep their small letter."""
+    """Return a sentence with a capital letter, except before names of files and daemons."""
     is_name = "." in text.split()[0] or text.startswith(("slurmd", "slurmctld"))
     return f"{text}." if is_name else f"{text[:1].upper()}{text[1:]}."

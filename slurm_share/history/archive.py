@@ -32,7 +32,7 @@ _COLUMNS = records.HEAD.splitlines(keepends=True)[1].encode()
 
 
 class Appended(Struct, frozen=True):
-    """What became of some samples."""
+    """The result of appending samples."""
 
     file: str
     added: int
@@ -192,8 +192,10 @@ class Archive:
         """Lines that hold no sample, so far: torn by a power cut, or written by something else."""
 
     def days(self) -> tuple[str, ...]:
-        """The days there are, 2026-11-21, in order. Raises StateError for a folder that is not there or not for this
-        user to read."""
+        """Return the days in the archive, such as 2026-11-21, in order.
+
+        Raises StateError for a folder that is not there or not for this user to read.
+        """
         try:
             names = [file.name for file in self.folder.iterdir()]
         except OSError as error:
@@ -201,8 +203,10 @@ class Archive:
         return tuple(sorted({name.partition(".")[0] for name in names if name.endswith((".tsv", ".tsv.gz"))}))
 
     def read(self, since: int, until: int) -> Iterator[Sample]:
-        """The samples whose interval begins in [since, until), Unix time. Raises StateError as `days` does, and for a
-        file that cannot be read."""
+        """Yield the samples whose interval begins in [since, until), Unix time.
+
+        Raises StateError as `days` does, and for a file that cannot be read.
+        """
         first, last = records.time_text(since)[:10], records.time_text(until - 1)[:10]
         for day in self.days():
             if first <= day <= last:

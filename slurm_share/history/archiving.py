@@ -1,4 +1,4 @@
-"""Takes one survey of everybody's nodes into the archive."""
+"""Survey all users' nodes once and append the result to the archive."""
 
 from __future__ import annotations
 

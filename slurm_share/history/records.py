@@ -70,7 +70,7 @@ _FLOAT_MOST = 1e9
 
 
 def render(sample: Sample) -> str:
-    """Its line, with the newline."""
+    """Return its line, with the newline."""
     return "\t".join(_field(name, getattr(sample, name)) for name in COLUMNS) + "\n"
 
 
@@ -88,7 +88,7 @@ def _field(name: str, value: object) -> str:
 
 
 def parse(line: str) -> Sample:
-    """The sample of a line without its newline. Raises ValueError for any other text, such as a line that was torn."""
+    """Parse a line without its newline. Raises ValueError for any other text, such as a line that was torn."""
     fields = line.split("\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} fields")
@@ -134,13 +134,13 @@ def _plain(text: str) -> str:
 
 
 def time_text(time: float) -> str:
-    """2026-11-21T17:30:00Z."""
+    """Return the time as text: 2026-11-21T17:30:00Z."""
     return datetime.fromtimestamp(int(time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @lru_cache(maxsize=4096)
 def parse_time(text: str) -> int:
-    """Unix time. Raises ValueError for anything but that form."""
+    """Return the Unix time of such a text. Raises ValueError for another form."""
     return int(datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp())
 
 

@@ -1,4 +1,4 @@
-"""A report for a person: the table, and the draft of a message to a user."""
+"""A report as text: the table, and drafts of messages to users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU_LOW, CPU_HIGH = thresholds.CPU_BAND
 
 
 def as_lines(found: Report, skipped: int, width: int) -> list[str]:
-    """Node-hours by load, the worst first."""
+    """Return the table of node-hours by load, the worst first."""
     head = [f"Use of nodes, {found.period.name} (UTC): {coverage(found)}"]
     if skipped:
         head.append(f"{skipped} broken line{'s' * (skipped != 1)} skipped")
@@ -48,7 +48,7 @@ KEY = (
 
 
 def coverage(found: Report) -> str:
-    """How much of the time there are samples of."""
+    """Return for how much of the time there are samples."""
     percent = 100 * found.covered_h / found.elapsed_h if found.elapsed_h else 0.0
     return f"samples of {found.covered_h:.1f} of {found.elapsed_h:.1f} hours ({percent:.0f} %)"
 
@@ -73,7 +73,7 @@ def _percent(value: float | None) -> str:
 
 
 def draft(use: Use, found: Report, url: str) -> str:
-    """What an operator may send to a user: their numbers, what was advised, where to read on."""
+    """Return a message that an operator may send to a user: figures, advice given, where to read on."""
     parts = [
         [f"Subject: Your jobs, {found.period.name}: {_h(use.bad)} node-hours of low or high load"],
         [f"Dear {use.user},"],
@@ -124,7 +124,7 @@ def _what_to_do(use: Use) -> list[str]:
 
 
 def _rules(use: Use) -> list[str]:
-    """What mostly helps."""
+    """Return the general advice of a message."""
     lines = []
     if use.gpu.low > use.gpu.high:
         lines += [
@@ -139,5 +139,5 @@ def _rules(use: Use) -> list[str]:
 
 
 def drafts(uses: Sequence[Use], found: Report, url: str) -> dict[str, str]:
-    """The messages by user."""
+    """Return the messages by user."""
     return {use.user: draft(use, found, url) for use in uses}

@@ -1,4 +1,4 @@
-"""The words that every check is written in: how one is declared, and how it says what it found."""
+"""Helpers for writing checks: the `check` decorator, verdicts, and access to settings of slurm.conf."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CheckFunction = Callable[[Facts], Sequence[Verdict]]
 
 
 def check(name: str, roles: tuple[Role, ...], *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], Check]:
-    """Make the function below it a Check."""
+    """Decorate a function to make it a Check."""
     return lambda run: Check(name, roles, asks, why, fix, run)
 
 
 def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
-    """What a key of slurm.conf says: in the controller's own words, or where it does not answer in the file's.
+    """Return the values of a key of slurm.conf, from the controller, or from the file if that is silent.
 
     A key that nobody wrote has no value. Unseen: neither answers.
     """
@@ -43,18 +43,18 @@ def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
 
 
 def listed_values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
-    """The same as a list of lower-case words, split at commas."""
+    """Return the values of a key as lower-case items, split at commas."""
     found = values(facts, key)
     return found if isinstance(found, Unseen) else split(",".join(found))
 
 
 def split(text: str) -> tuple[str, ...]:
-    """A list of Slurm's, in lower case."""
-    return tuple(token.strip().lower() for token in text.split(",") if token.strip())
+    """Split a comma-separated list of Slurm's, in lower case."""
+    return tuple(item.strip().lower() for item in text.split(",") if item.strip())
 
 
 def seconds(facts: Facts, key: str) -> float | None:
-    """A time of slurm.conf (`30`, or `30 sec` from the controller); None: nobody set it, or it is without end."""
+    """Return a time of slurm.conf in seconds (`30`, or `30 sec` from the controller); None: unset or unlimited."""
     found = values(facts, key)
     if isinstance(found, Unseen) or not found:
         return None
@@ -62,7 +62,7 @@ def seconds(facts: Facts, key: str) -> float | None:
 
 
 def closed(file: FileFact) -> str:
-    """The part of a path that users cannot read or pass; empty: they can."""
+    """Return the part of a path that users cannot read or pass; empty: they can."""
     for step in file.chain:
         wanted = 0o004 if step is file.chain[-1] and file.is_file else 0o001 if step is not file.chain[-1] else 0o005
         if step.mode & wanted != wanted:
@@ -71,12 +71,12 @@ def closed(file: FileFact) -> str:
 
 
 def release_of(version: str) -> str:
-    """26.05 of 26.05.5: what Slurm compares when it loads a plugin."""
+    """Return 26.05 for 26.05.5, which Slurm compares when it loads a plugin."""
     return ".".join(version.split(".")[:2])
 
 
 def named(items: Iterable[object], most: int = 4) -> str:
-    """Some things in a sentence; of many the first few and how many more."""
+    """Return items as text; of many the first few, and how many more."""
     found = [str(item) for item in items]
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

@@ -1,4 +1,4 @@
-"""All checks, in their order, and their findings about one host."""
+"""All checks in order, and their findings about one host."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDER: tuple[Outcome, ...] = ("FAIL", "WARN", "SKIP", "PASS")
 
 
 def examine(facts: Facts, without: Collection[str] = ()) -> tuple[Finding, ...]:
-    """What every check for this host's roles says; of checks that are named in `without`, nothing."""
+    """Return the findings of every check for this host's roles, except those named in `without`."""
     return tuple(
         Finding(check.name, verdict.outcome, verdict.what, _fix(check, verdict.outcome, verdict.fix))
         for check in ALL
@@ -56,6 +56,6 @@ def _fix(check: Check, outcome: Outcome, said: str) -> str:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0: all well; 1: warnings; 2: something fails."""
+    """Return 0: all well, 1: warnings, 2: failures."""
     outcomes = {finding.outcome for finding in findings}
     return 2 if "FAIL" in outcomes else 1 if "WARN" in outcomes else 0

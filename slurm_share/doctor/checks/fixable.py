@@ -16,7 +16,7 @@ Kind = Literal["epilog", "choose", "relink", "narrow", "mode", "daemon"]
 
 
 class Fix(Struct, frozen=True):
-    """One thing to do."""
+    """One fix to apply."""
 
     kind: Kind
     """epilog: what a job's Epilog would have done. choose: the package's slurm-share-plugin, relink: the plugin's link
@@ -29,7 +29,7 @@ class Fix(Struct, frozen=True):
     restart_count: int | None = None
     partition: str | None = None
     path: str = ""
-    """Of the link, the file, or the daemon's folder."""
+    """Path of the link, the file or the daemon's folder."""
     target: str = ""
     """What the link is to point to, the GPU, or the name of the daemon's backend."""
 

@@ -27,21 +27,21 @@ WAKE_S = 3.0
 
 
 def _expected(facts: Facts) -> int | None:
-    """How many GPUs Slurm says this node has; None: it does not say."""
+    """Return how many GPUs Slurm says this node has; None: it does not say."""
     if isinstance(facts.slurm.nodes, Unseen):
         return None
     return next((gpus_of(node.gres) for node in facts.slurm.nodes if node.name == facts.host), None)
 
 
 def _no_driver(facts: Facts) -> list[Verdict] | None:
-    """Why there is nothing to check, for checks that need GPUs."""
+    """Return why there is nothing to check, for checks that need GPUs."""
     if isinstance(facts.gpus.driver, Unseen):
         return skip("no driver answers")
     return None if facts.gpus.gpus else skip("the driver has no GPU")
 
 
 def _whole(facts: Facts) -> list[SeenGpu]:
-    """GPUs and no MIG instances."""
+    """Return the GPUs without MIG instances."""
     return [one for one in facts.gpus.gpus if not one.gpu.uuid.startswith("MIG-")]
 
 
@@ -210,7 +210,7 @@ def gpu_processes(facts: Facts) -> Sequence[Verdict]:
 
 
 def _belongs(process: NodeProcess, facts: Facts) -> bool:
-    """Whether it may be on a GPU: of a job that is here, of a backend (which has checks of its own), or tolerated."""
+    """Return whether a process may be on a GPU: of a job here, of a backend (it has its own checks), or tolerated."""
     who, ledger, config = process.identity, facts.state.ledger, facts.config
     known = facts.state.live_jobs | (set() if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs})
     known |= set() if isinstance(facts.slurm.jobs_here, Unseen) else facts.slurm.jobs_here

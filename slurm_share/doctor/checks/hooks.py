@@ -218,7 +218,7 @@ def task_prolog(facts: Facts) -> Sequence[Verdict]:
         return skip(text)
     if not text:
         return ok("there is no TaskProlog")
-    found = [token for token in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if token in text]
+    found = [name for name in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_") if name in text]
     if found and "SLURM_SHARE_SLOT" not in text:
         return warn(f"TaskProlog names {named(found)}")
     return ok("TaskProlog leaves them alone")

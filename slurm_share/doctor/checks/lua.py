@@ -21,7 +21,7 @@ SPANK = "install slurm-share-spank on this host"
 
 
 def _without_lua(facts: Facts) -> list[Verdict] | None:
-    """Why there is nothing to check, for checks of the script."""
+    """Return why there is nothing to check, for checks of the script."""
     found = listed_values(facts, "JobSubmitPlugins")
     if isinstance(found, Unseen):
         return skip(found)

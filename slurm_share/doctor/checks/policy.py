@@ -24,12 +24,12 @@ from .base import (
 
 
 def gpus_of(gres: str, what: str = "gpu") -> int:
-    """How many GPUs (or shards) a node's Gres says: gpu:4, gpu:a100:2,gpu:h100:2(S:0-1)."""
+    """Return how many GPUs (or shards) a node's Gres has: gpu:4, gpu:a100:2,gpu:h100:2(S:0-1)."""
     return sum(one.count or 0 for one in site.parse_gres(gres) if one.name == what)
 
 
 def kinds_of(gres: str) -> str:
-    """The GPUs of a node in words: 4 gpu:a100."""
+    """Return the GPUs of a node as text: 4 gpu:a100."""
     kinds = [one for one in site.parse_gres(gres) if one.name == "gpu"]
     return " + ".join(f"{one.count or 0} gpu" + (f":{one.kind}" if one.kind else "") for one in kinds)
 
@@ -252,7 +252,7 @@ def verdict_field(facts: Facts) -> Sequence[Verdict]:
 
 
 def _partitions_of(facts: Facts) -> tuple[str, ...] | Unseen:
-    """Partitions that have GPUs: on a controller all of them, elsewhere those of this node."""
+    """Return the partitions that have GPUs: on a controller all of them, elsewhere those of this node."""
     nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
     if isinstance(nodes, Unseen):
         return nodes

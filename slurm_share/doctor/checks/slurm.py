@@ -215,7 +215,7 @@ _OURS = ("slurm-share", "lua", "gpu")
 
 
 def _ours(said: tuple[str, ...]) -> set[str]:
-    return {token for token in _plain(said) if any(one in token for one in _OURS)}
+    return {item for item in _plain(said) if any(one in item for one in _OURS)}
 
 
 _DEFAULTS = {
@@ -238,7 +238,7 @@ def _is_same(key: str, here: tuple[str, ...], there: tuple[str, ...]) -> bool:
 
 
 def _lines(facts: Facts) -> list[str]:
-    """Which NodeName and PartitionName lines hand out other GPUs, or other nodes to one user, than the controller's."""
+    """Return which NodeName and PartitionName lines differ from the controller's in GPUs or exclusive use."""
     nodes, partitions = facts.slurm.nodes, facts.slurm.partitions
     gres, options = facts.slurm.written_gres, facts.slurm.written_partitions
     found = [
@@ -255,15 +255,15 @@ def _lines(facts: Facts) -> list[str]:
 
 
 def _resources(gres: str) -> dict[str, int]:
-    """GPUs and shards; a count that is not to be read as none."""
+    """Return the counts of GPUs and shards; one that cannot be read is 0."""
     asked = [one for one in site.parse_gres(gres) if one.name in ("gpu", "shard")]
     return {name: sum(one.count or 0 for one in asked if one.name == name) for name in {one.name for one in asked}}
 
 
 def _plain(said: tuple[str, ...]) -> set[str]:
-    """The words of a value. The controller adds what flags imply, and leaves out what is none."""
-    tokens = ",".join(said).lower().replace(" ", "").split(",")
-    return {token.removeprefix("job_submit/") for token in tokens if token and not token.endswith("none")}
+    """Return the items of a value. The controller adds what flags imply, and leaves out "none"."""
+    items = ",".join(said).lower().replace(" ", "").split(",")
+    return {item.removeprefix("job_submit/") for item in items if item and not item.endswith("none")}
 
 
 @check(

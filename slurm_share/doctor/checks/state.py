@@ -28,7 +28,7 @@ LOG_PERCENT = 5
 """As much as ext4 keeps for root by default."""
 MOUNT_UNIT = "run-slurm\\x2dshare.mount"
 USER_MOUNT_UNIT = "run-slurm\\x2dshare-user.mount"
-"""Of systemd, as it escapes the dash; in quotes for a shell, which would take the backslash away."""
+"""Names of the units as systemd escapes the dash; a shell needs quotes, for the backslash."""
 
 
 @check(
@@ -132,7 +132,7 @@ def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
 
 
 def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
-    """Jobs that have a folder here and nothing else: the ledger, Slurm and the kernel know none of them."""
+    """Return jobs that have a folder here and nothing else: ledger, Slurm and kernel know none of them."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
     if isinstance(ledger, Unseen):
         return ledger

@@ -1,4 +1,4 @@
-"""How the backends are by which tasks share GPUs here: each is asked by its own `health`."""
+"""The health of the backends on this node, by each backend's own `health`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this node can hold the MPS daemons to that run for its users, and what it cannot. Changes nothing."""
+"""Which limits this node cannot enforce on users' MPS daemons. Changes nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ WHAT = {
 
 
 def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] | Unseen:
-    """A few words for each thing that does not hold; none: all holds. `slurmd` is its pid, since the hooks that start
-    daemons have its rights."""
+    """Return a short text for each limit that cannot be enforced; none: all can.
+
+    `slurmd` is its pid, since the hooks that start daemons have its rights.
+    """
     if os.geteuid() != 0:
         return Unseen("whether limits hold is for root to see")
     mount = str(root / "sys/fs/cgroup")
@@ -43,7 +45,7 @@ def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] |
 
 
 def _why_no_guard() -> str | None:
-    """Why no program can guard devices; None: the kernel takes one. It is loaded and let go of, on no cgroup."""
+    """Return why no program can guard devices; None: the kernel takes one. It is loaded and let go of, on no cgroup."""
     try:
         os.close(device_guard.load(cgroups.device_program(0)))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whose the files are from which Slurm learns what to run as root."""
+"""Owners of the files from which Slurm learns what to run as root."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ def _plugstack(path: str, root: Path) -> list[str]:
 
 
 def _from(path: Path, root: Path) -> str:
-    """A path as a process below that root has it."""
+    """Return a path as seen by a process below that root."""
     return f"/{path.relative_to(root)}" if path.is_relative_to(root) else str(path)
 
 
 def uid_of(said: str) -> int:
-    """The number of SlurmUser: `slurm` in slurm.conf, `slurm(64030)` from the controller. One whom this host does not
-    know owns nothing here that could be trusted: root's number then."""
+    """Return the user id of SlurmUser: `slurm` in slurm.conf, `slurm(64030)` from the controller.
+
+    One whom this host does not know owns nothing here that could be trusted: root's number then.
+    """
     match = _USER.fullmatch(said.strip())
     if match is None:
         return 0

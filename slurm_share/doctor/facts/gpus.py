@@ -16,7 +16,7 @@ from .records import GpuFacts, SeenGpu, Unseen
 
 
 def read_gpus(root: Path = Path("/")) -> GpuFacts:
-    """Driver and GPUs. A driver that does not answer is said."""
+    """Return the driver and its GPUs, or why the driver does not answer."""
     version: str | Unseen
     try:
         version, gpus, cuda = read_driver()
@@ -26,7 +26,7 @@ def read_gpus(root: Path = Path("/")) -> GpuFacts:
 
 
 def read_toolkit(root: Path = Path("/")) -> str:
-    """Version of /usr/local/cuda, by the file that NVIDIA puts into every one since 11.1; empty: none is there."""
+    """Return the version of /usr/local/cuda, from its version file (11.1 and later); empty: there is none."""
     try:
         data = json.loads((root / "usr/local/cuda/version.json").read_bytes())
         return str(data["cuda"]["version"])

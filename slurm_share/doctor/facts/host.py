@@ -1,4 +1,4 @@
-"""Everything that `slurm-share doctor` wants to know of a host. Looks and touches nothing, and never waits for long."""
+"""Read all facts of a host for `slurm-share doctor`. Changes nothing, and every reading has a time limit."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from .system import Ask
 PACKAGE = Path(__file__).parents[2]
 """The folder slurm_share/ that this runs from."""
 READ_S = 40.0
-"""For one theme: several questions to Slurm, or a driver that has to wake its GPUs. What takes longer hangs."""
+"""Limit of one reading, seconds: several questions to Slurm, or a driver that has to wake its GPUs."""
 FILE_S = 10.0
-"""For a look at a file: one on a file server that hangs is as good as not there."""
+"""Limit of reading a file, seconds: one on a file server that hangs counts as unreadable."""
 MOST_BYTES = 1 << 20
-"""Of config.toml: the plugin reads no more (site_mode.c)."""
+"""Most bytes of config.toml: the plugin reads no more (site_mode.c)."""
 AGENT_UNIT = "slurm-share-agent.service"
 Seen = TypeVar("Seen")
 
@@ -63,7 +63,7 @@ def read_facts(
     ask_agent: Callable[[Settings], str] = lambda settings: "",
     all_jobs: bool = False,
 ) -> Facts:
-    """The facts of this host, in these roles; in those that it is found to have where none are given.
+    """Return the facts of this host, in these roles, or in those that it is found to have.
 
     `root`: of the file system to read. `ask` runs a program, `read_driver_state` asks the driver, `ask_agent`
     answers why the agent does not. `all_jobs`: ask Slurm for every job of this node, as it is needed before anything
@@ -130,7 +130,7 @@ def _with_node(
     read_driver_state: Callable[[Settings], GpuFacts] | None,
     ask_agent: Callable[[Settings], str],
 ) -> Facts:
-    """The facts with what a compute node has besides."""
+    """Return the facts, with those that only a compute node has."""
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
     def driver(settings: Settings) -> GpuFacts:
@@ -181,7 +181,7 @@ def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | 
 
 
 def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
-    """config.toml of this host; all defaults where there is none."""
+    """Return the configuration of this host; all defaults without config.toml."""
     file = root / names.CONFIG_FILE.lstrip("/")
     for place in (file.parent, file):
         if place.is_symlink() and not place.exists():
@@ -212,7 +212,7 @@ def _read_mode_file(path: str, root: Path) -> str | Unseen:
 
 
 def plugin_path(slurm: SlurmFacts) -> str:
-    """The object that plugstack.conf names; where it names none, the place where ours would be."""
+    """Return the path of our object in plugstack.conf; if it names none, the place where it would be."""
     for line in () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ():
         values = line.split()
         if len(values) > 1 and values[1].startswith("/") and values[1].endswith(OBJECT):
@@ -221,7 +221,7 @@ def plugin_path(slurm: SlurmFacts) -> str:
 
 
 def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
-    """Our Prolog and our Epilog: the programs that slurmd is told to run, or where the packages have them."""
+    """Return the paths of our Prolog and Epilog: as slurmd is told, or where the packages have them."""
     found = []
     for hooks, default in zip((slurm.prologs, slurm.epilogs), programs.HOOKS, strict=True):
         name = default.rpartition("/")[2]
@@ -240,7 +240,7 @@ def read_hook_programs(paths: Iterable[str], file_fact: Callable[[str], FileFact
 
 
 def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str) -> tuple[Role, ...]:
-    """What this host is to Slurm, by the daemons that run and by slurm.conf, which knows of one whose daemon is down;
+    """Return the host's roles in Slurm, by its daemons and by slurm.conf, which also knows one whose daemon is down;
     a login node where it is neither and has Slurm's configuration. Empty: it has nothing of Slurm."""
     found: set[Role] = set()
     hosts = () if isinstance(text, Unseen) else controllers.named_in(text)

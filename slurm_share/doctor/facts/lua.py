@@ -33,7 +33,7 @@ def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
 
 
 def read_problem(path: str, root: Path = Path("/")) -> str | Unseen:
-    """What Lua says against a script; empty: nothing. It is compiled, and not run.
+    """Return Lua's error about a script; empty: none. The script is compiled, and not run.
 
     By the very library that slurmctld has loaded, where this caller may see that; by any other of this host else.
     """

@@ -72,7 +72,7 @@ def read_broken_modules() -> tuple[tuple[str, str], ...] | Unseen:
 
 
 def parse_modules(done: Finished) -> tuple[tuple[str, str], ...]:
-    """What the process said that imported them; one that was ended by a module names it last."""
+    """Parse the output of the process that imported the modules; the last one named may have ended it."""
     found: list[tuple[str, str]] = []
     name = ""
     for line in done.stdout.splitlines():
@@ -120,7 +120,7 @@ def _problem(program: str, path: str, env: dict[str, str]) -> str:
 
 
 def parse_loaded(done: Finished, path: str) -> str:
-    """Why the loader does not take the object; empty: it does."""
+    """Return why the loader does not take the object; empty: it does."""
     for line in done.stderr.splitlines():
         if path in line and (match := _SAID.search(line)):
             return match[1] or match[2]
@@ -128,7 +128,7 @@ def parse_loaded(done: Finished, path: str) -> str:
 
 
 def has_group(name: str) -> bool | Unseen:
-    """Whether this host knows a group, by whatever it looks groups up in; the empty name is nobody's."""
+    """Return whether this host knows a group, through any name service; the empty name is no group."""
     try:
         return not name or bool(grp.getgrnam(name))
     except KeyError:

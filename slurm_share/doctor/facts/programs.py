@@ -1,4 +1,4 @@
-"""Programs, hooks and the plugin's object on this host: where they are, whose, and what they were built for."""
+"""Programs, hooks and the plugin's object on this host: paths, owners, and releases they were built for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOOKS = (PROLOG, EPILOG)
 def read_file_fact(
     path: str, root: Path = Path("/"), mounts: Sequence[Mount] = (), names: Sequence[str] = ()
 ) -> FileFact | None:
-    """The file (or folder) at a path; None: there is none, or a link that leads nowhere.
+    """Return the facts of a file or folder; None: there is none, or a dangling link.
 
     `names`: programs of ours; a file that is one of them, or whose text names one, `is_ours`.
     """
@@ -84,7 +84,7 @@ def _owned(path: str, root: Path) -> Owned:
 
 
 def _kind(real: str, mounts: Sequence[Mount]) -> str:
-    """The file system of the innermost mount above a path; of two at one point the later one."""
+    """Return the file system of the innermost mount above a path; of two at one point the later one."""
     above = [one for one in mounts if one.point == "/" or real == one.point or real.startswith(one.point + "/")]
     return max(above, key=lambda one: len(one.point)).kind if above else ""
 
@@ -98,7 +98,7 @@ def _head(file: Path) -> bytes:
 
 
 def _names(head: bytes, name: bytes) -> bool:
-    """Whether a script names a program anywhere but in a comment."""
+    """Return whether a script names a program outside of comments."""
     return any(name in line for line in head.split(b"\n") if not line.lstrip().startswith(b"#"))
 
 
@@ -142,7 +142,7 @@ def _matching(path: str, root: Path) -> list[str]:
 
 
 def read_plugin(path: str = PLUGIN, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> PluginFacts:
-    """The plugin's object, and the objects for other releases that lie beside it."""
+    """Return the plugin's object, and the objects for other releases beside it."""
     place = root / path.lstrip("/")
     folders = ("", "built/") if place.parent.is_dir() else ()
     siblings = [one for folder in folders for one in sorted(place.parent.glob(f"{folder}[0-9]*.[0-9]*/{place.name}"))]

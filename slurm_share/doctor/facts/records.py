@@ -76,7 +76,7 @@ class SiteNode(Struct, frozen=True):
     states: Shown
     reason: str = ""
     version: str = ""
-    """Of the slurmd that runs there; empty: it has not registered."""
+    """Version of the slurmd there; empty: it has not registered."""
     partitions: Shown = ()
 
 
@@ -117,7 +117,7 @@ class SlurmFacts(Struct, frozen=True):
     down: Shown = ()
     """Controllers that did not answer, backups too."""
     version: str | Unseen = Unseen("not asked")
-    """Of the Slurm that is installed here, such as 26.05.5."""
+    """Version of the Slurm installed here, such as 26.05.5."""
     differs: str = ""
     """What `scontrol` says where this host's slurm.conf is not the controller's."""
     nodes: tuple[SiteNode, ...] | Unseen = Unseen("not asked")
@@ -160,7 +160,7 @@ class SlurmFacts(Struct, frozen=True):
     owned: tuple[FileFact, ...] = ()
     """slurm.conf, what is beside it and what they include: who can change it runs programs as root on every node."""
     slurm_uid: int = 0
-    """Of SlurmUser."""
+    """User id of SlurmUser."""
 
 
 class PluginFacts(Struct, frozen=True):
@@ -169,7 +169,7 @@ class PluginFacts(Struct, frozen=True):
     path: str
     file: FileFact | None
     release: str | Unseen
-    """Of the Slurm that it was built for, such as 26.05."""
+    """Release of the Slurm that it was built for, such as 26.05."""
     link: str = ""
     """Where the path is a link, what it points to."""
     releases: Shown = ()
@@ -192,7 +192,7 @@ class Mount(Struct, frozen=True):
 
 
 class HostFacts(Struct, frozen=True):
-    """The operating system, as far as shares and MPS feel it."""
+    """The operating system, as far as it matters to shares and MPS."""
 
     daemons: frozenset[str] = frozenset()
     """Which of slurmctld, slurmd, sackd, munged and systemd-logind run."""

@@ -60,14 +60,14 @@ def asker(environ: Mapping[str, str], more: Sequence[str] = ()) -> Ask:
 
 
 def search_path(environ: Mapping[str, str], more: Sequence[str] = ()) -> list[str]:
-    """Absolute folders in which a program is looked for, those of the caller first."""
+    """Return the absolute folders to search for programs, those of the caller first."""
     told = [folder for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
     usual = [f"{home}/{name}" for home in slurm_homes(environ) for name in ("bin", "sbin")]
     return list(dict.fromkeys([*told, *more, *usual, "/usr/bin", "/usr/sbin"]))
 
 
 def find_commands(environ: Mapping[str, str], more: Sequence[str] = ()) -> tuple[str, bool]:
-    """The folder of scontrol, and whether the caller's PATH has it; an empty name: it is nowhere."""
+    """Return the folder of scontrol, and whether the caller's PATH has it; an empty name: not found."""
     if found := shutil.which("scontrol", path=environ.get("PATH", "")):
         return os.path.dirname(found), True  # noqa: PTH120
     found = shutil.which("scontrol", path=":".join(search_path(environ, more)))
@@ -130,7 +130,7 @@ def options_of(text: ConfText) -> dict[str, dict[str, str]]:
 
 
 def parse_config(text: str) -> Values:
-    """What `scontrol show config` says by lower-case key; what it calls (null) is not there."""
+    """Parse `scontrol show config` by lower-case key; what it calls (null) is left out."""
     found: dict[str, tuple[str, ...]] = {}
     for key, value in _KEY.findall(text):
         if value.strip() not in ("", "(null)"):
@@ -139,13 +139,13 @@ def parse_config(text: str) -> Values:
 
 
 def parse_as_of(text: str) -> float | None:
-    """When the controller wrote that answer, by its own clock, as Unix time; scontrol was told to speak UTC."""
+    """Return when the controller wrote that answer, by its own clock, Unix time; scontrol was told to use UTC."""
     match = _AS_OF.search(text)
     return None if match is None else float(calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")))
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
-    """Lines of `scontrol -o show`: Key=value pairs, where a value may have blanks in it."""
+    """Parse lines of `scontrol -o show`: Key=value pairs, where a value may have blanks in it."""
     found = []
     for line in text.splitlines():
         keys = list(_FIELD.finditer(line))
@@ -174,7 +174,7 @@ def parse_partitions(text: str) -> tuple[SitePartition, ...]:
 
 
 def expand(nodes: str) -> tuple[str, ...]:
-    """n[1-3] as n1, n2, n3; nothing for what is no list of nodes."""
+    """Return n1, n2, n3 for n[1-3]; empty for what is not a list of nodes."""
     try:
         return tuple(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
@@ -242,13 +242,16 @@ def read_slurm(
 SILENT = "no answer within"
 """What a command that took too long ends with (see process.finish)."""
 MOST_BYTES = 4 << 20
-"""Of a script that is looked at: a larger one is none."""
+"""Most bytes of a script that is read: a larger one is taken for none."""
 MUNGE = "/run/munge/munge.socket.2"
 _SOCKET = re.compile(r"(?:^|,)socket=([^,]+)")
 
 
 def read_munge(info: str, root: Path = Path("/")) -> str:
-    """Why munged does not answer; empty: it does. `info`: AuthInfo of slurm.conf, which may name another socket."""
+    """Return why munged does not answer; empty: it does.
+
+    `info`: AuthInfo of slurm.conf, which may name another socket.
+    """
     told = _SOCKET.search(info)
     path = told[1] if told else MUNGE
     try:
@@ -264,7 +267,7 @@ NOT_HERE = Unseen("this is no controller")
 
 
 def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs: Collection[int] | None) -> SlurmFacts:
-    """What the controller says. One that does not answer is asked once, and not again for every thing.
+    """Return what the controller says. One that does not answer is asked only once.
 
     What each costs slurmctld (sdiag on 26.05): ping and config a message or two without a lock; nodes and partitions
     one of each kind, and all nodes even where one is asked for.
@@ -363,7 +366,7 @@ def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
 
 
 def parse_mode(said: str) -> str | Unseen:
-    """The controller's mode, of what `sbatch` says to the question."""
+    """Return the controller's mode from sbatch's answer."""
     found = next((mode for values, mode in ANSWERS.items() if values in said), None)
     if found is not None:
         return found
@@ -426,7 +429,7 @@ def _containers(folder: str, root: Path) -> str | Unseen:
 
 
 def _seen(path: str, root: Path) -> str | Unseen | None:
-    """A file's text; None: it is not there."""
+    """Return a file's text; None: it is not there."""
     file = root / path.lstrip("/")
     try:
         if not stat.S_ISREG(file.stat().st_mode):

@@ -28,7 +28,7 @@ def read_state(
     root: Path = Path("/"),
     mounts: Sequence[Mount] = (),
 ) -> StateFacts:
-    """All of it; what is for root's eyes alone is Unseen to others."""
+    """Return the state of this node; what only root can read is Unseen to others."""
     paths = Paths(root=root / state_root.lstrip("/"))
     user = f"{state_root}/{names.USER_FOLDER}"
     ledger, broken = _ledger(paths, root)
@@ -62,7 +62,7 @@ def read_state(
 
 
 def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
-    """Every job of which this node knows anything: those that Slurm has to be asked about."""
+    """Return every job that this node knows of: those that Slurm has to be asked about."""
     paths = Paths(root=root / state_root.lstrip("/"))
     ledger, _ = _ledger(paths, root)
     known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
@@ -202,7 +202,7 @@ def _described(holder: ProcessIdentity, proc_folder: Path) -> str:
 
 
 def _can_log(path: str, root: Path) -> tuple[bool, str]:
-    """Whether the caller could append to the log; what keeps it from that."""
+    """Return whether the caller could append to the log, and why not."""
     if not path:
         return True, ""
     file = root / path.lstrip("/")

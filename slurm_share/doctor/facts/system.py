@@ -26,7 +26,7 @@ _ADOPTS = re.compile(r"^[^#\n]*pam_slurm_adopt", re.MULTILINE)
 
 
 def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
-    """All of it; what cannot be seen says why."""
+    """Return the facts of the operating system; what cannot be seen is Unseen with the reason."""
     running = _running(root / "proc")
     daemons = frozenset(running)
     return HostFacts(
@@ -47,7 +47,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
 
 
 def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
-    """What is mounted, in the kernel's order (proc_pid_mountinfo(5)); options of the mount and of its file system."""
+    """Return the mounts, in the kernel's order (proc_pid_mountinfo(5)); options of the mount and of its file system."""
     found = []
     for line in _text(root / "proc/self/mountinfo").splitlines():
         first, _, second = line.partition(" - ")
@@ -59,12 +59,12 @@ def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
 
 
 def _plain(point: str) -> str:
-    r"""Blanks and the like are written as \040."""
+    r"""Unescape a field of mountinfo, where a blank is \040."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
 
 
 def find_daemon(name: str, root: Path = Path("/")) -> int | None:
-    """The pid of one of Slurm's daemons; None: it does not run here."""
+    """Return the pid of one of Slurm's daemons; None: it does not run here."""
     return _running(root / "proc").get(name)
 
 
@@ -82,7 +82,7 @@ def read_daemon_folders(root: Path = Path("/")) -> list[str]:
 
 
 def _running(proc: Path) -> dict[str, int]:
-    """The pid of each of Slurm's daemons that runs here, and is no user's program of that name."""
+    """Return the pid of each of Slurm's daemons here, without users' programs of the same name."""
     found: dict[str, int] = {}
     for folder in proc.iterdir() if proc.is_dir() else ():
         if folder.name.isdecimal():
@@ -103,7 +103,7 @@ def _is_of_system(folder: Path) -> bool:
 
 
 def _node_of(slurmd: int | None, root: Path) -> str:
-    """The node that slurmd was told to be (-N n1, -Nn1); it then has another name than its host."""
+    """Return the node name that slurmd was given (-N n1, -Nn1), which then differs from the host's."""
     if slurmd is None:
         return ""
     values = _text(root / f"proc/{slurmd}/cmdline").split("\0")
@@ -162,7 +162,7 @@ def _label(path: str, root: Path) -> str | None:
 
 
 def missed(why: str) -> HostFacts:
-    """What is known where none of it could be read."""
+    """Return the facts where none of them could be read."""
     not_seen = Unseen(why)
     return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, unheld=not_seen, removes_ipc=not_seen)
 
@@ -199,12 +199,12 @@ def _containers(state_root: str, root: Path) -> tuple[tuple[str, bool], ...]:
 
 
 def _names(file: Path, path: str) -> bool:
-    """Whether a file names a folder outside of comments."""
+    """Return whether a file names a folder outside of comments."""
     return any(path in line for line in _text(file).splitlines() if not line.lstrip().startswith("#"))
 
 
 def _text(file: Path) -> str:
-    """A file's text; empty where it is not there or not for our eyes."""
+    """Return a file's text; empty if it is missing or not readable."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:

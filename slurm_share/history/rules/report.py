@@ -1,4 +1,4 @@
-"""How well a time was used: node-hours of low, good and high load, for each user and in all, from the archive."""
+"""Compute node-hours of low, good and high load from the archive's samples, per user and in total."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Period(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The name without blanks, for a file."""
+        """Return the period's name without blanks, for a file."""
         return self.name.replace(" to ", "_")
 
 
 def week(text: str, now: float) -> Period:
-    """`2026-W47`, or for an empty word the last one that is over. Raises UsageError for anything else."""
+    """Return the week `2026-W47`; for an empty text the last complete one. Raises UsageError for anything else."""
     if text:
         monday = _monday(text)
     else:
@@ -57,7 +57,7 @@ def _monday(text: str) -> datetime:
 
 
 def days(first: str | None, last: str | None, now: float) -> Period:
-    """From the first to the last day, both with it. Raises UsageError for words that are no days."""
+    """Return the period from the first to the last day, inclusive. Raises UsageError for words that are no days."""
     until = _day("--to", last) if last else _midnight(datetime.fromtimestamp(now, UTC))
     since = _day("--from", first) if first else until
     if since > until:
@@ -89,17 +89,17 @@ class Hours(Struct, frozen=True):
 
     @property
     def known(self) -> float:
-        """All but the unknown."""
+        """Return the node-hours with a known load."""
         return self.low + self.good + self.high
 
     @property
     def bad(self) -> float:
-        """Low and high."""
+        """Return the node-hours of low and of high load."""
         return self.low + self.high
 
 
 class Advised(Struct, frozen=True):
-    """An advice that was given again and again."""
+    """An advice that was given repeatedly."""
 
     now: int
     next: int
@@ -108,14 +108,14 @@ class Advised(Struct, frozen=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """One user's, or everybody's."""
+    """The node-hours of one user, or of all users."""
 
     user: str
-    """Empty: everybody's."""
+    """The user's name; empty: all users."""
     hours: float = 0.0
     """Node-hours; a node with jobs of two users counts for both."""
     gpu_hours: float = 0.0
-    """Of those, on nodes of which the user had GPUs."""
+    """Node-hours on nodes where the user had GPUs."""
     nodes: int = 0
     cpu: Hours = Hours()
     gpu: Hours = Hours()
@@ -136,7 +136,7 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All of it, the user with the most badly used node-hours first."""
+    """The report; the user with the most badly used node-hours comes first."""
 
     period: Period
     covered_h: float
@@ -147,7 +147,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class _Sums:
-    """What is added up of one user."""
+    """The sums of one user while samples are added."""
 
     def __init__(self) -> None:
         self.cpu: defaultdict[str, float] = defaultdict(float)
@@ -255,5 +255,5 @@ DRAFT_FROM_H = 1.0
 
 
 def to_write_to(found: Report) -> tuple[Use, ...]:
-    """The users for whom a message is worth while, the worst first."""
+    """Return the users who should get a message, the worst first."""
     return tuple(use for use in found.users if use.bad >= DRAFT_FROM_H)

@@ -1,4 +1,4 @@
-"""From a survey of everybody's nodes to the archive's samples: one for each user on each node."""
+"""Make the archive's samples from a survey of all users' nodes: one for each user on each node."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _sample(
 
 
 def _gpus(jobs: Sequence[QueuedJob], node: str, own: UserLoad | None) -> int | None:
-    """Those that the jobs have there, a GPU of which they have parts once."""
+    """Return the GPUs that the jobs have there; a GPU of which they have parts counts once."""
     if not jobs:
         return None if own is None else len(own.gpus)
     numbers: set[int] = set()
