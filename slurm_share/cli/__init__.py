@@ -1,1 +1,1 @@
-"""One file per command: arguments in, text and exit code out."""
+"""One module per command: arguments in, text and exit codes out."""

@@ -51,7 +51,7 @@ def _minutes(text: str) -> int:
 
 
 def archive(arguments: argparse.Namespace) -> int:
-    """Look, and append. Raises UsageError, StateError, CommandError."""
+    """Survey all nodes and append to the archive. Raises UsageError, StateError, CommandError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
     from ..history import archive as archive_files
     from ..history import archiving

@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def print_status(*, as_json: bool) -> int:
-    """Ask all nodes and print. 1 where one did not answer, or only in part, or the mode file cannot be read."""
+    """Ask all nodes and print. Return 1 if one is silent, fully or in part, or the mode file cannot be read."""
     found = cluster_status.read()
     if as_json:
         print(json.dumps(_as_json(found), indent=2))

@@ -29,7 +29,7 @@ def add_to(commands: Any) -> None:
 
 
 def print_config(arguments: argparse.Namespace) -> int:
-    """Raises ConfigError for a file that is wrong, so that an administrator can check one before it is used."""
+    """Print the settings. Raises ConfigError for a wrong file, so that it can be checked before it is used."""
     configuration = load(arguments.file)
     check_settings(configuration)
     rows = [(key, getattr(configuration.settings, key), source) for key, source in configuration.sources.items()]
@@ -51,5 +51,5 @@ def print_config(arguments: argparse.Namespace) -> int:
 
 
 def _toml(value: Any) -> str:
-    """A value as it would be written in the file."""
+    """Return a value as it would be written in the file."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -114,7 +114,7 @@ def _examine(arguments: argparse.Namespace) -> int:
 
 
 def _known(given: Iterable[str]) -> tuple[str, ...]:
-    """Names of checks. Raises UsageError for one that is none, with the one that may have been meant."""
+    """Return the names of checks. Raises UsageError for an unknown one, with the one that may have been meant."""
     from ..doctor import every
 
     known = [check.name for check in every.ALL]
@@ -131,12 +131,12 @@ def _known(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def counts(findings: Collection[Finding]) -> dict[str, int]:
-    """How many of each outcome."""
+    """Count the findings of each outcome."""
     return {outcome: sum(one.outcome == outcome for one in findings) for outcome in ("PASS", "WARN", "FAIL", "SKIP")}
 
 
 def as_json(facts: Facts, findings: Collection[Finding], results: Iterable[FixResult]) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return facts and findings as JSON."""
     version = facts.slurm.version
     return {
         "schema": SCHEMA,
@@ -155,7 +155,7 @@ def as_json(facts: Facts, findings: Collection[Finding], results: Iterable[FixRe
 def as_lines(
     facts: Facts, findings: Collection[Finding], results: Iterable[FixResult], *, quiet: bool, verbose: bool
 ) -> list[str]:
-    """The same for a person."""
+    """Return the findings as text."""
     from ..doctor import every
 
     lines = [f"fixed  {one.what}" if not one.problem else f"NOT FIXED  {one.what}: {one.problem}" for one in results]

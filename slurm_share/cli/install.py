@@ -127,6 +127,6 @@ def _run(arguments: argparse.Namespace, report: Report) -> int:
 
 
 def tell_named(conf: Path, lines: list[str]) -> int:
-    """What is named, for the packages' scripts."""
+    """Print which of our files Slurm's configuration names, for the packages' scripts."""
     say("\n".join(f"{conf}: {line}" for line in lines))
     return EXIT_MISSING if lines else names.EXIT_OK

@@ -17,7 +17,7 @@ from .progress_line import LauncherLine
 
 
 def add_to(commands: Any) -> None:
-    """Add the sub-command's words."""
+    """Add `launch`."""
     parser = commands.add_parser(
         "launch",
         help="run a node's part of a run that llsub or llmapreduce has made (their scripts call it)",
@@ -57,7 +57,7 @@ def _summarize(folder: Path, run: Run) -> int:
 
 
 def _settings() -> Settings:
-    """The site's, where it has any. A broken file is the administrators' to mend and no reason not to run."""
+    """Return the site's settings; all defaults for a broken file, which is no reason not to run."""
     try:
         return config.load().of(os.environ.get("SLURM_JOB_PARTITION"))
     except ConfigError as error:

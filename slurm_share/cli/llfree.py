@@ -50,7 +50,7 @@ exit codes
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Nodes, cores and GPUs that nobody uses,\nand that are not on a node that another user has alone.",
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_free(arguments: argparse.Namespace) -> int:
-    """Ask Slurm, and show it. Raises UsageError for a partition that is not there, CommandError."""
+    """Ask Slurm and print what is free. Raises UsageError for a partition that is not there, CommandError."""
     cluster, kinds = read_free(None if arguments.partition is None else arguments.partition.split(","))
     if arguments.json:
         print(json.dumps(as_json(cluster, kinds), indent=2))
@@ -84,7 +84,7 @@ def print_free(arguments: argparse.Namespace) -> int:
 
 
 def as_lines(cluster: ClusterName, kinds: Sequence[FreeKind], *, hide_header: bool, width: int) -> list[str]:
-    """For a person. The first line is LLSC's, and stays: its tools look for it under --hide-header too."""
+    """Return text. The first line is LLSC's and is always there: its tools expect it with --hide-header too."""
     first = f"LLGrid: {terminal.safe(cluster.cluster)} (running slurm {terminal.safe(cluster.version)})"
     (headings, *rows), left_out = terminal.lay_out(COLUMNS, [_row(kind) for kind in kinds], width)
     note = [f"({', '.join(left_out)}: in a wider terminal, in a pipe, or with --json)"] if left_out else []
@@ -98,7 +98,7 @@ def _row(kind: FreeKind) -> tuple[str, ...]:
 
 
 def as_json(cluster: ClusterName, kinds: Sequence[FreeKind]) -> dict[str, Any]:
-    """The documented form: schema 1."""
+    """Return the documented JSON form, schema 1."""
     return {
         "schema": SCHEMA,
         "cluster": cluster.cluster,

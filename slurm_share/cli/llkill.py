@@ -17,7 +17,7 @@ from ..triples import chosen_jobs
 
 PROGRAM = "llkill"
 NAME_MOST = 40
-"""Of a job's name, which may be a thousand characters long, for a line on a terminal."""
+"""Most characters of a job's name, which may have a thousand, on a line."""
 EXAMPLES = """\
 examples
   llkill 4711                a job; of an array all elements
@@ -38,7 +38,7 @@ exit codes
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="End jobs.",
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end_jobs(arguments: argparse.Namespace) -> int:
-    """End them and say so; 1 where one was not there, or Slurm refused."""
+    """Cancel the jobs and say so; return 1 if one was not there, or Slurm refused."""
     if (bool(arguments.what) + (arguments.user is not None) + arguments.all) != 1:
         raise UsageError("which jobs? Write their numbers or a run's folder, or -u USER, or --all: one of these")
     if arguments.what:

@@ -87,7 +87,7 @@ exit codes
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="The load of the nodes that your jobs run on, one line each.",
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_load(arguments: argparse.Namespace) -> int:
-    """Look, and show it; 1 where no node answered. Raises UsageError, SlurmShareError."""
+    """Read a survey and print it; return 1 if no node answered. Raises UsageError, SlurmShareError."""
     wanted = understood(arguments)
     settings = config.load().settings
     with contextlib.ExitStack() as stack:
@@ -158,7 +158,7 @@ def print_load(arguments: argparse.Namespace) -> int:
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The command's words, understood."""
+    """The parsed command line."""
 
     arguments: argparse.Namespace
     user: str
@@ -177,7 +177,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advises(self) -> bool:
-        """Whether advice is all that is wanted."""
+        """Return whether only advice is wanted."""
         return self.arguments.advise is not None
 
     @property
@@ -189,7 +189,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> Origin:
-        """Where it comes from."""
+        """Return the origin of the surveys."""
         arguments = self.arguments
         return Origin(
             user=self.user,
@@ -218,7 +218,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows_of(self) -> values.Of:
-        """What a row of TSV or CSV stands for."""
+        """Return the subject of a row of TSV or CSV."""
         return "processes" if self.arguments.processes else "gpus" if self.arguments.detail else "nodes"
 
 
@@ -226,7 +226,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def understood(arguments: argparse.Namespace) -> Wanted:
-    """Raises UsageError for a value that cannot be, or options that exclude one another."""
+    """Return the checked options. Raises UsageError for an invalid value, or options that exclude one another."""
     if arguments.at is not None and arguments.replay is None:
         raise UsageError("--at is the time of a recording; name one with --replay FILE")
     if arguments.at is not None:
@@ -288,12 +288,12 @@ def _sort(text: str) -> tuple[str, bool]:
 
 
 def open_survey_source(wanted: Wanted, settings: Settings) -> SurveySource:
-    """What will be asked. Raises UsageError, StateError."""
+    """Open the source that is asked. Raises UsageError, StateError."""
     return origin.open_survey_source(wanted.origin, settings)
 
 
 class SurveyReading:
-    """A survey that is recorded as well."""
+    """A source whose surveys are also recorded."""
 
     def __init__(self, source: SurveySource, recorder: recording.Recorder) -> None:
         self.source = source
@@ -302,7 +302,7 @@ class SurveyReading:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to see: the end of a recording."""
+        """Return whether the source has ended, as a recording does."""
         return bool(getattr(self.source, "is_over", False))
 
     def __call__(self, timeout_s: float) -> Survey:
@@ -376,7 +376,10 @@ class Latest:
 def lines_of(
     survey: Survey, wanted: Wanted, width: int, *, advisor: Advise, height: int | None = None, first: bool = True
 ) -> Iterator[str]:
-    """The survey as it is wanted. `first`: with the headings of TSV and CSV, which stand once in a file."""
+    """Return the survey in the form asked for.
+
+    `first`: with the headings of TSV and CSV, which stand once in a file.
+    """
     arguments = wanted.arguments
     if wanted.advises:
         yield from _advice(survey, wanted, width, advisor, first=first)
@@ -408,7 +411,7 @@ def lines_of(
 
 
 def _nobody(survey: Survey, wanted: Wanted) -> tuple[str, ...]:
-    """What to say where no node is to be shown, and what to do about it."""
+    """Return why no node is shown, and what to do about it."""
     if survey.nodes:
         return ("no node is flagged: all that answered are within the bands of good load",)
     if survey.everybody:

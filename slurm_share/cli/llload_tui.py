@@ -1,4 +1,4 @@
-"""`llload-tui`: the dashboard; where there can be none, llload once with the same words."""
+"""`llload-tui`: the dashboard; if it cannot run, llload once with the same options."""
 
 from __future__ import annotations
 

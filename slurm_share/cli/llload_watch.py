@@ -28,15 +28,15 @@ Came = Literal["time", "quit", "changed"]
 
 
 class ReadSurvey(Protocol):
-    """What gives a survey, again and again."""
+    """A source of surveys that can be called repeatedly."""
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will come."""
+        """Return whether the source has ended."""
         ...
 
     def __call__(self, timeout_s: float) -> Survey:
-        """The next one."""
+        """Return the next survey."""
         ...
 
 
@@ -45,7 +45,7 @@ Draw = Callable[[Survey, int, int | None, bool], Iterable[str]]
 
 
 def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_place: bool, apart: bool) -> int:
-    """Look and draw every `every_s` until q, Ctrl-C or the end of a recording. The first survey may raise
+    """Read and draw every `every_s` until q, Ctrl-C or the end of a recording. The first survey may raise
     SlurmShareError; a later one that fails is said below the last figures, and tried again.
 
     `apart`: in a pipe a blank line stands between two screens.
@@ -82,7 +82,7 @@ def watch(read: ReadSurvey, draw: Draw, *, every_s: float, timeout_s: float, in_
 
 
 def _draw_in_place(draw: Draw, survey: Survey, problem: str, *, clear: bool) -> None:
-    """Each line over the one that stood there: the screen does not flicker."""
+    """Draw each line over the old one, so that the screen does not flicker."""
     width, height = core_terminal.width(), shutil.get_terminal_size().lines
     room = max(LEAST_HEIGHT, height - 1 - bool(problem))
     drawn = list(draw(survey, width, room, clear))
@@ -152,7 +152,7 @@ def _is_foreground(file: int) -> bool:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as an exit does, so that the terminal and the source are put right."""
+    """Let SIGTERM and SIGHUP end it as an exit does, so that terminal and source are restored."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)

@@ -43,7 +43,7 @@ def _run(request: Request) -> int:
 
 
 def _show(request: Request, plan: MapPlan) -> int:
-    """--dry-run."""
+    """Print what would be run, for --dry-run."""
     folder = mapreduce.Folder(request.tempdir or f"{Path.cwd()}/{map_planning.PREFIX}.<n>", True, request.keep)
     print(f"{len(plan.items)} inputs, {plan.starts} starts of the mapper, {plan.split.processes} processes")
     first = plan.items[0] if plan.split.groups is None else (f"{folder.path}/{mapreduce.PAIRS}1",)
@@ -117,7 +117,7 @@ def _show_command(argv: Sequence[str]) -> None:
 
 
 def _pass_on(text: str) -> None:
-    """What sbatch and its plugins say, as it is."""
+    """Print what sbatch and its plugins say, unchanged."""
     sys.stderr.write(text)
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""What is written after `llmapreduce`: LLSC's options, with their meanings, and ours."""
+"""The options of `llmapreduce`: LLSC's, with their meanings, and ours."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..triples import DISTRIBUTIONS, Request, Triple, map_planning, mapreduce, t
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says its errors as the other commands do."""
+    """A parser that prints errors as the other commands do."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see llmapreduce -h")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     top = _Parser(
         prog="llmapreduce",
         description="Runs a mapper over every file of a folder, or every line of a list, in one job; then a reducer.",
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read(argv: Sequence[str]) -> Request:
-    """The request in the command's words. Raises UsageError for what cannot be meant."""
+    """Parse the command line into a Request. Raises UsageError for invalid options."""
     options = parser()
     found, unknown = options.parse_known_args(argv)
     if unknown:

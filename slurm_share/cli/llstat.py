@@ -59,7 +59,7 @@ exit codes
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Jobs that wait, run or end, with their shares of GPUs.",
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_jobs(arguments: argparse.Namespace) -> int:
-    """Read the queue and show it; 1 where some of the jobs asked for are not there."""
+    """Read the queue and print it; return 1 if some of the jobs asked for are not there."""
     cluster, jobs, missing = chosen_jobs.read_to_show(arguments.job, arguments.user, everybody=arguments.all)
     if arguments.json:
         print(json.dumps(as_json(cluster, jobs), indent=2))
@@ -100,7 +100,7 @@ def print_jobs(arguments: argparse.Namespace) -> int:
 
 
 def as_lines(cluster: ClusterName, jobs: Sequence[QueuedJob], *, hide_header: bool, width: int) -> list[str]:
-    """For a person. The first line is LLSC's, and stays: its tools look for it under --hide-header too."""
+    """Return text. The first line is LLSC's and is always there: its tools expect it with --hide-header too."""
     first = f"LLGrid: {terminal.safe(cluster.cluster)} (running slurm {terminal.safe(cluster.version)})"
     if not jobs:
         return [first] if hide_header else [first, "no jobs"]
@@ -148,7 +148,7 @@ def _memory(mib: int | None) -> str:
 
 
 def as_json(cluster: ClusterName, jobs: Sequence[QueuedJob]) -> dict[str, Any]:
-    """The documented form: schema 1. Unknown, and what a job has none of, is null."""
+    """Return the documented JSON form, schema 1. Unknown, and what a job does not have, is null."""
     return {
         "schema": SCHEMA,
         "cluster": cluster.cluster,

@@ -64,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     top = _Parser(
         prog=PROGRAM,
         usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
@@ -221,7 +221,7 @@ INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu
 
 
 def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, taken: Sequence[str]) -> None:
-    """Raises UsageError for words beside this option that would have no effect."""
+    """Raise UsageError for arguments that would have no effect beside this option."""
     if arguments.words or extra:
         argument = shown((*arguments.words, *extra)[0])
         raise UsageError(f"{option} takes no script, no triple and no arguments; leave {argument} away")
@@ -234,7 +234,7 @@ def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, t
 
 
 def _watch(folder: Path, job: int | None = None) -> int:
-    """Show how far the run's last job is until it is over; 0 where every task is done, 1 otherwise.
+    """Show the progress of the run's last job until it ends; return 0 if every task is done, else 1.
 
     Raises UsageError for a run that has no job.
     """
@@ -342,7 +342,7 @@ def _say_notes(notes: Sequence[str]) -> None:
 
 
 def _pass_on(text: str) -> None:
-    """What sbatch and its plugins say, as it is."""
+    """Print what sbatch and its plugins say, unchanged."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -364,7 +364,7 @@ def _dry_run(plan: planning.Plan, wishes: submission.Wishes) -> None:
 
 
 def _layout(plan: planning.Plan) -> list[str]:
-    """Where the processes of a node would be, on the nodes of the first kind; rank, cores and GPU by number."""
+    """Return rank, cores and GPU of each process of a node, for the nodes of the first kind."""
     triple = plan.run.triple
     assert triple is not None
     first = f"process i of node k (from 0) is rank k x {triple.per_node} + i"

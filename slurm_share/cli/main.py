@@ -24,7 +24,7 @@ from . import (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words; each sub-command adds its own."""
+    """Return the command's parser; each sub-command adds its own."""
     top = argparse.ArgumentParser(
         prog="slurm-share", description="GPUs shared between the tasks of one Slurm user: what is shared on this node."
     )

@@ -1,4 +1,4 @@
-"""One line on a terminal that says how far a run is, written over and over."""
+"""The line that shows a run's progress on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Line:
         self._text, self._at = "", float("-inf")
 
     def show(self, text: str) -> None:
-        """Put it in the place of the last one."""
+        """Replace the line by a new one."""
         now = time.monotonic()
         if self._terminal:
             columns = os.get_terminal_size(sys.stdout.fileno()).columns or 80  # 0: a terminal that nobody gave a size
@@ -34,7 +34,7 @@ class Line:
         sys.stdout.flush()
 
     def end(self) -> None:
-        """What comes next begins on a line of its own."""
+        """End the line, so that other output starts on a new one."""
         if self._terminal and self._text:
             sys.stdout.write("\n")
             sys.stdout.flush()

@@ -54,7 +54,7 @@ def add_to(commands: Any) -> None:
 
 
 def print_report(arguments: argparse.Namespace) -> int:
-    """Read, add up, show. Raises UsageError, StateError."""
+    """Read the archive, add up, print. Raises UsageError, StateError."""
     # Here and not above: every command of slurm-share passes this module, the launchers' on all nodes, too.
     from ..history import archive as history_archive
     from ..history import report as decide
@@ -96,7 +96,7 @@ def _write_drafts(folder: Path, found: report.Report, url: str) -> None:
 
 
 def as_json(found: report.Report, skipped: int) -> dict[str, Any]:
-    """The documented form: schema 1. Unknown is null."""
+    """Return the documented JSON form, schema 1. Unknown is null."""
     built: dict[str, Any] = to_builtins(found)
     for use, record in zip((found.total, *found.users), (built["total"], *built["users"]), strict=True):
         record["bad"] = round(use.bad, 4)

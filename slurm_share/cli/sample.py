@@ -53,7 +53,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 also where the driver is silent: the snapshot says so."""
+    """Print snapshots. Exit 0 also if the driver is silent: the snapshot says so."""
     if arguments.schema:
         print(json.dumps(snapshots.schema(arguments.schema), indent=2))
         return names.EXIT_OK
@@ -89,7 +89,7 @@ def _of_stream(arguments: argparse.Namespace, option: str, least_s: float) -> fl
 
 
 def _write(seen: Snapshot, node: str, framed: bool) -> None:
-    """Whole lines, and out at once: whoever reads waits for them."""
+    """Write whole lines and flush: the reader waits for them."""
     data = snapshots.render(seen)
     if framed:
         data = "\n".join(frames.split(data, node)).encode()
@@ -98,7 +98,7 @@ def _write(seen: Snapshot, node: str, framed: bool) -> None:
 
 
 def _stream(show: Callable[[], None], interval_s: float, silence_s: float | None) -> None:
-    """Until standard input ends, or says nothing for so long, or SIGTERM comes, or nobody reads any more."""
+    """Print snapshots until standard input ends or is silent too long, SIGTERM comes, or the reader has gone."""
     with _ends(silence_s) as over:
         due = time.monotonic()
         while True:
@@ -112,7 +112,7 @@ def _stream(show: Callable[[], None], interval_s: float, silence_s: float | None
 
 @contextmanager
 def _ends(silence_s: float | None) -> Iterator[Callable[[float], bool]]:
-    """A wait of at most so many seconds; True: it is over."""
+    """Return a function that waits at most some seconds and returns whether to end."""
     inside, outside = os.pipe()  # left open: the thread may still write to it when we are done
     os.set_blocking(outside, False)
     poll = select.poll()

@@ -24,6 +24,6 @@ def add_to(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0: it was sent. Raises SlurmShareError where it was not."""
+    """Send the signal. Raises SlurmShareError if it was not sent."""
     signals.send_in_job(arguments.pid, arguments.start, arguments.job, arguments.signal)
     return names.EXIT_OK

@@ -12,7 +12,7 @@ import signal
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
 EXIT_NOT_DONE = 3
-"""Of `slurm-share doctor`, whose 1 and 2 are findings (see cli/doctor.py; a test compares)."""
+"""Exit code of a failed `slurm-share doctor`, whose 1 and 2 are findings (see cli/doctor.py; a test compares)."""
 
 
 def llsub() -> int:

@@ -35,7 +35,7 @@ def add_to(commands: Any) -> None:
 
 
 def print_status(arguments: argparse.Namespace) -> int:
-    """Exit 0 also where nothing is shared; 1 where a source did not answer, with the rest shown."""
+    """Print the shares. Exit 0 also if nothing is shared; 1 if a source did not answer, with the rest shown."""
     if arguments.cluster:
         return cluster_status.print_status(as_json=arguments.json)
     status = read_status()
@@ -49,7 +49,7 @@ def print_status(arguments: argparse.Namespace) -> int:
 
 
 def as_json(status: Status) -> dict[str, Any]:
-    """The documented form: schema 1. Unknown is null."""
+    """Return the documented JSON form, schema 1. Unknown is null."""
     return {
         "schema": SCHEMA,
         "node": status.node,
@@ -101,7 +101,7 @@ def as_json(status: Status) -> dict[str, Any]:
 
 
 def as_tables(status: Status) -> list[Any]:
-    """The same for a person."""
+    """Return the shares as tables."""
     parts: list[Any] = []
     if any(reading.gpu.simulated for reading in status.gpus):
         parts.append(Text(SIMULATED, style="bold reverse"))
@@ -117,7 +117,7 @@ def as_tables(status: Status) -> list[Any]:
 
 
 def _mode_lines(modes: Mapping[str, str]) -> list[str]:
-    """Where jobs are not shared, and why; nothing where they are."""
+    """Return where jobs are not shared, and why; empty where they are."""
     said = {"off": "sharing is switched off", "observe": "slurm-share observes only and shares nothing"}
     return [
         said[mode] + (f" in partition {name}" if name else "") + " (mode in the configuration)"

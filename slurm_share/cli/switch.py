@@ -37,12 +37,12 @@ def add_to(commands: Any) -> None:
 
 
 def run_off(arguments: argparse.Namespace) -> int:
-    """Switch sharing off. 1: done here, and not everywhere."""
+    """Switch sharing off. Return 1 if it was done here, but not everywhere."""
     return _switch(off=True, cluster=arguments.cluster)
 
 
 def run_on(arguments: argparse.Namespace) -> int:
-    """Take that back. 1: done here, and not everywhere, or the site's own settings say off or observe."""
+    """Switch sharing on again. Return 1 if not done everywhere, or the site's settings say off or observe."""
     return _switch(off=False, cluster=arguments.cluster)
 
 

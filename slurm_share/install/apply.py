@@ -110,7 +110,7 @@ def _after(present: Present, edits: tuple[Edit, ...]) -> dict[str, str]:
 
 
 def _absent() -> list[str]:
-    """What the lines name, and is not here: a Prolog that is not there drains every node."""
+    """Return what the lines name and is not here: a missing Prolog drains every node."""
     return [
         f"{file} is not on this host: install the package slurm-share, here and on every node, before its lines"
         for file in (PROLOG, EPILOG, LUA)
@@ -119,7 +119,7 @@ def _absent() -> list[str]:
 
 
 def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: Report) -> None:
-    """Show what is missing, and keep it."""
+    """Show what is missing, and keep it in the report."""
     report.lacks(present.texts, after, lines.edits)
     report.choices = lines.choices
     for text in install_text.missing(present, lines, after):
@@ -148,7 +148,7 @@ def _others(present: Present, lines: SiteLines, wanted: Wanted, report: Report, 
 
 
 def _number(known: frozenset[str]) -> int:
-    """Of this apply's copies: one that no copy has, whoever made it."""
+    """Return the number of this apply's copies, which no other copy has."""
     return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
 
 

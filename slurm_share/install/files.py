@@ -67,8 +67,11 @@ def _locked(file: Path) -> int:
 
 
 def read_journal(folder: Path, known: Collection[str]) -> Journal | None:
-    """What was done to the files of this folder; None: nothing. Raises StateError for a journal that somebody else may
-    have written as well, or that names a file that is not among the `known`: it says what is written and removed."""
+    """Read the journal of the files of this folder; None: nothing was done.
+
+    Raises StateError for a journal that somebody else may have written as well, or that names a file that is not among
+    the `known`: it says what is written and removed.
+    """
     file = folder / install_journal.NAME
     try:
         data = files.read(file, _MOST_BYTES)
@@ -108,7 +111,7 @@ def apply(folder: Path, changes: tuple[Change, ...], date: str, known: Collectio
 
 
 def _still(change: Change, changes: tuple[Change, ...]) -> Change:
-    """A change of the journal as it is for this apply."""
+    """Return a change of the journal as it is for this apply."""
     if any(one.file == change.file for one in changes):
         return change
     now = _read(Path(change.file))
@@ -194,7 +197,7 @@ def _expect(name: str, data: bytes | None) -> None:
 
 
 def _target(name: str) -> Path:
-    """The file behind a symbolic link: the link stays one. Raises StateError for links that lead in a circle."""
+    """Return the file behind a symbolic link, which stays a link. Raises StateError for links that lead in a circle."""
     try:
         return Path(name).resolve()
     except (OSError, RuntimeError) as error:

@@ -45,7 +45,7 @@ class Change(Struct, frozen=True):
     first: bytes | None = None
     """What it held before the first of them; None: it was not there."""
     mode: int = 0o644
-    """Of a file that is new."""
+    """Mode of a file that is new."""
 
 
 class Journal(Struct, frozen=True):
@@ -81,12 +81,12 @@ def merged(earlier: Journal | None, changes: tuple[Change, ...]) -> tuple[Change
 
 
 def encode(journal: Journal) -> bytes:
-    """As it is written."""
+    """Return the journal as it is written."""
     return msgspec.json.encode(journal) + b"\n"
 
 
 def decode(data: bytes, file: str) -> Journal:
-    """Raises StateError for anything that `encode` did not write."""
+    """Parse a journal. Raises StateError for anything that `encode` did not write."""
     try:
         journal = msgspec.json.decode(data, type=Journal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -102,7 +102,7 @@ def decode(data: bytes, file: str) -> Journal:
 
 
 def copy_of(file: str, number: int) -> str:
-    """The copy of a file that an apply makes."""
+    """Return the path of the copy that an apply makes of a file."""
     return f"{file}{_COPY}{number}"
 
 

@@ -85,7 +85,7 @@ def see_controllers(present: Present) -> ControllersSeen:
 
 
 def nodes_of(slurm: ConfText) -> list[str]:
-    """The nodes that slurm.conf names."""
+    """Return the nodes that slurm.conf names."""
     return _named(line.pairs[0][1] for line in slurm.lines_of("NodeName"))
 
 

@@ -21,7 +21,7 @@ QUEUE_S = 20.0
 
 
 def read_present(conf: Path) -> Present:
-    """Everything `site_lines` wants to know. Raises ConfigError for a file that cannot be read."""
+    """Read everything that `site_lines` needs. Raises ConfigError for a file that cannot be read."""
     slurm = read_conf(conf)
     plug = included_path(conf, slurm.value("PlugStackConfig") or "plugstack.conf")
     gres = conf.with_name("gres.conf")
@@ -43,7 +43,7 @@ def read_present(conf: Path) -> Present:
 
 
 def read_shares() -> tuple[QueuedJob, ...] | None:
-    """The shared jobs that run, as far as Slurm shows them to the caller; None: it did not answer."""
+    """Return the shared jobs that run, as far as Slurm shows them to the caller; None: it did not answer."""
     try:
         _, jobs = read_queue(states=("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"), timeout_s=QUEUE_S)
     except CommandError:
@@ -56,7 +56,7 @@ def _wrappers(conf: Path) -> list[Path]:
 
 
 def _is_unrunnable(file: Path, text: str | None) -> bool:
-    """Whether a file is a wrapper of ours that not even root may run."""
+    """Return whether a file is a wrapper of ours that is not executable."""
     return text is not None and is_wrapper(str(file), text) and not file.stat().st_mode & 0o111
 
 
@@ -98,7 +98,7 @@ def _started(slurm: ConfText) -> dict[str, tuple[str, ...]]:
 
 
 def named_hooks(conf: Path) -> list[str]:
-    """Lines of slurm.conf that start our hooks here, and fail without them."""
+    """Return the lines of slurm.conf that start our hooks here, and fail without them."""
     slurm = read_conf(conf)
     started = _started(slurm)
     without = [file.name for file in _wrappers(conf) if file.exists() and is_wrapper(str(file), read_text(file))]

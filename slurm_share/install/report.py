@@ -121,12 +121,12 @@ class Report:
         self.nodes = NodesReport(seen.having, seen.lacking, seen.silent)
 
     def refuse(self, heading: str, sentences: Sequence[str]) -> UsageError:
-        """The error of refusals, which are kept."""
+        """Keep the refusals and return them as an error."""
         self.refusals += sentences
         return UsageError("\n".join([heading, *(f"- {sentence}" for sentence in sentences)]))
 
     def done(self, exit_code: int, error: str = "") -> InstallReport:
-        """The record."""
+        """Return the finished record."""
         return InstallReport(
             self.action,
             self.slurm_conf,

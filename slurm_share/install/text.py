@@ -47,16 +47,16 @@ class Wanted(Struct, frozen=True):
     shards: int
     """For each GPU; 0: no lines for parts of one."""
     taken: frozenset[str]
-    """Words of `--with`."""
+    """The choices of `--with`."""
     conf: Path | None = None
-    """Of `--conf`."""
+    """The file of `--conf`."""
 
     def lines(self, present: Present) -> SiteLines:
-        """What a site lacks of it."""
+        """Return the lines that a site lacks."""
         return site_lines(present, self.shards, self.taken)
 
     def command(self, lines: SiteLines) -> str:
-        """The command that writes these lines."""
+        """Return the command that writes these lines."""
         taken = sorted({*self.taken, *(choice.word for choice in lines.choices if choice.is_needed)})
         options = [*(f"--with {value}" for value in taken), *([f"--shards {self.shards}"] if self.shards else [])]
         named = [f"--conf {shlex.quote(str(self.conf))}"] if self.conf is not None else []
@@ -69,7 +69,7 @@ def harmless(text: str) -> str:
 
 
 def one_by_one(heading: str, sentences: Sequence[str]) -> str:
-    """For an error."""
+    """Return sentences as the text of an error."""
     return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])
 
 

@@ -10,7 +10,7 @@ from .values import shortened
 
 
 def put_in(text: str, edits: Sequence[Edit]) -> str:
-    """The text with every edit in it. Line numbers are those of `text`, whatever the order of the edits."""
+    """Return the text with every edit in it. Line numbers are those of `text`, whatever the order of the edits."""
     lines = text.split("\n")
     ends_open = bool(lines[-1])
     body = lines if ends_open else lines[:-1]

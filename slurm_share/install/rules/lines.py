@@ -31,17 +31,17 @@ class Present(Struct, frozen=True):
     """The whole text of each file, as `str(path)`; one that is not there is absent."""
     lua_file: str
     release: tuple[int, int] | None = None
-    """Of the Slurm on this host; None: there is none, or it did not say."""
+    """Release of the Slurm on this host; None: there is none, or it did not say."""
     hook_globs: Mapping[str, tuple[str, ...]] = {}
     """What each value of Prolog= and Epilog= starts on this host: files, what is behind links, what scripts name."""
     settings: Settings = Settings()
-    """Of config.toml: how long our hooks may take."""
+    """Settings of config.toml, for the time limit of our hooks."""
     unrunnable: frozenset[str] = frozenset()
     """Wrappers of ours that are there without a mode to be run."""
 
 
 class SiteLines(Struct, frozen=True):
-    """What is to be done."""
+    """The edits that a site needs."""
 
     edits: tuple[Edit, ...]
     refusals: tuple[str, ...]

@@ -18,7 +18,7 @@ class Undone(Struct, frozen=True):
     """The files without our lines."""
 
     texts: Mapping[str, str]
-    """Of each file that we had changed, and of one that only follows from it."""
+    """New text of each file that had our lines, and of files that depend on them."""
     by_hand: tuple[Edit, ...]
     """Lines that somebody has changed so that our words are not told from theirs: nothing is to be written then."""
     notes: tuple[str, ...]

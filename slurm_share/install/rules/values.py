@@ -82,5 +82,5 @@ def _value(key: str, value: str) -> re.Pattern[str]:
 
 
 def end_of(text: str) -> int:
-    """The number of a text's last line."""
+    """Return the number of a text's last line."""
     return text.count("\n") + (0 if text.endswith("\n") or not text else 1)
