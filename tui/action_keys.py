@@ -1,4 +1,4 @@
-"""What the keys for acting do: ask, let the one hand that touches do it, and say what came of it."""
+"""Handle the keys for actions: ask for confirmation, have `actions.py` act, and report the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMED_MOST = 60
 
 
 def copy(board: MainScreen) -> None:
-    """Into the terminal's clipboard, and say what: who has one line there does not see what it says."""
+    """Copy to the terminal's clipboard, and say what was copied."""
     lines = () if board.shown is None else board.shown.copied()
     if not lines:
         board.dashboard.say("there is nothing here to copy")
@@ -49,17 +49,17 @@ def copy(board: MainScreen) -> None:
 
 
 def cancel(board: MainScreen) -> None:
-    """The job under the cursor, or the marked ones."""
+    """Cancel the job under the cursor, or the marked ones."""
     _begin(board, "cancel", _cancel)
 
 
 def signal(board: MainScreen) -> None:
-    """To the task or process under the cursor, or to its job."""
+    """Signal the task or process under the cursor, or its job."""
     _begin(board, "signal", _signal)
 
 
 def output(board: MainScreen) -> None:
-    """What the job under the cursor has written."""
+    """Show the output of the job under the cursor."""
     _begin(board, "output", _output)
 
 
@@ -80,7 +80,7 @@ def _begin(board: MainScreen, action: Action, do: Do) -> None:
     if action != "output" and _is_on_another_row(view):
         dashboard.say("the row that you were on is gone: put the cursor on what you mean", severity="warning")
         return
-    # What was written is read from file systems that hang as they like: that holds up no deed.
+    # Output is read from file systems that may hang: that must not delay an action.
     group = "output" if action == "output" else "acting"
     if any(worker.group == group and not worker.is_finished for worker in board.workers):
         dashboard.say("one thing at a time: the last one is not over yet", severity="warning")

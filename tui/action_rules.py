@@ -23,7 +23,7 @@ from .target import Target
 
 Action = Literal["cancel", "signal", "output"]
 NAME_MOST = 40
-"""Of a job's or a process's name in a question."""
+"""Most characters of a job's or a process's name in a question."""
 _VERBS: dict[Action, str] = {"cancel": "cancel", "signal": "signal", "output": "show"}
 _STEP = re.compile(r"[0-9]{1,10}")
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
@@ -32,7 +32,7 @@ _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
 
 
 class Me(Struct, frozen=True):
-    """Who sits at the dashboard."""
+    """The user of the dashboard."""
 
     name: str
     uid: int
@@ -45,7 +45,7 @@ def is_operator(survey: Survey, me: Me) -> bool:
 
 
 def why_not(action: Action, targets: Sequence[Target], survey: Survey | None, me: Me, *, readonly: bool) -> str:
-    """Why this cannot be done, a sentence; empty: it may be asked for."""
+    """Return why an action is not possible, as a sentence; empty: it is."""
     verb = _VERBS[action]
     if readonly and action != "output":
         return f"this dashboard is read-only: it does not {verb} anything"
@@ -94,7 +94,7 @@ def _unreachable(target: Target) -> str:
 
 
 class Cancel(Struct, frozen=True):
-    """End these jobs."""
+    """An action that ends these jobs."""
 
     jobs: tuple[Chosen, ...]
 
@@ -197,7 +197,7 @@ MEANINGS = {
 
 
 class Scope(Struct, frozen=True):
-    """Who would get a signal."""
+    """The processes that would get a signal."""
 
     of: Literal["process", "step", "job", "script"]
     target_text: str

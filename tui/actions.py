@@ -42,22 +42,22 @@ class Commands:
         self.me = me or Me(processes.read_user_name(os.getuid()), os.getuid())
 
     def why_not(self, action: Action, targets: Sequence[Target], survey: Survey | None) -> str:
-        """Why it cannot be done, a sentence; empty: it may be asked for."""
+        """Return why an action is not possible, as a sentence; empty: it is."""
         return action_rules.why_not(action, targets, survey, self.me, readonly=self.readonly)
 
     def scopes(self, target: Target, survey: Survey) -> tuple[Scope, ...]:
-        """Who can get a signal by this target."""
+        """Return the scopes that can get a signal through this target."""
         return action_rules.scopes(target, survey, self.me)
 
     # ---- The questions ----
 
     def ask_cancel(self, targets: Sequence[Target], survey: Survey) -> PlannedAction:
-        """What would be ended. Raises SlurmShareError, with the reason, where nothing can be."""
+        """Return which jobs would be ended. Raises SlurmShareError, with the reason, if none can be."""
         self._check("cancel", targets, survey)
         return action_rules.cancelling(targets, self._queue(action_rules.wanted(targets)), self.me)
 
     def ask_signal(self, target: Target, scope: Scope, name: str, survey: Survey) -> PlannedAction:
-        """What would be sent to whom. Raises SlurmShareError as `ask_cancel` does."""
+        """Return which signal would be sent to what. Raises SlurmShareError as `ask_cancel` does."""
         self._check("signal", [target], survey)
         if scope not in self.scopes(target, survey):
             raise UsageError("this cannot be signalled from here any more; nothing is sent")
@@ -85,7 +85,7 @@ class Commands:
         return found
 
     def open_output(self, file: LogFile, target: Target) -> Tail:
-        """The end of one of these files, not opened yet."""
+        """Return the tail of one of these files, not opened yet."""
         owner = None
         if os.geteuid() == 0:
             owner = self.me.uid if target.owner == self.me.name else processes.read_user_id(target.owner)
@@ -93,7 +93,7 @@ class Commands:
                 raise SlurmShareError(f"this host knows no user {terminal.safe(target.owner)}; as root it is not shown")
         return Tail(file.path, owner)
 
-    # ---- The deed ----
+    # ---- Carrying it out ----
 
     def carry_out(self, planned: PlannedAction) -> tuple[str, ...]:
         """Carry out a confirmed action and return what was done, as sentences. Raises SlurmShareError, with the
@@ -165,7 +165,7 @@ class Commands:
         return slurm_jobs.read_queue(jobs=jobs, timeout_s=QUEUE_TIMEOUT_S)[1] if jobs else ()
 
     def _record(self, target: Target) -> QueuedJob | None:
-        """Slurm's record of the one job; None: it has ended. Raises UsageError where several are meant: an array in
+        """Return Slurm's record of the job; None: it has ended. Raises UsageError where several are meant: an array in
         one line."""
         targets = action_rules.wanted([target])
         now = self._queue(targets)
@@ -192,7 +192,7 @@ class Commands:
 
 
 def _slot(target: Target, survey: Survey) -> int | None:
-    """Which of its node's tasks a process is."""
+    """Return the slot of a process: which of its node's tasks it is."""
     if target.process is None:
         return None
     for node in survey.nodes:

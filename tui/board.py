@@ -178,7 +178,7 @@ class Board(TimeKeys, inherit_bindings=False):
         return None if view is None else next((grid for grid in view.query(Grid) if grid.display), None)
 
     def _ask_details(self) -> None:
-        """Of a large cluster only what is looked at is fetched: a line for each node, until somebody goes further."""
+        """Ask the feed for details of a large cluster once a view needs more than a line for each node."""
         picture = self.dashboard.picture
         wanted = self.place.view != "nodes" or len(self.way) > 1 or self._asks_details
         if wanted and picture is not None and not picture.details and not self._told_details:

@@ -11,5 +11,5 @@ from slurm_share.core import terminal
 
 
 def put(app: App[Any], lines: Iterable[str]) -> None:
-    """These lines. One that a stranger wrote is not to press Enter, or more, in the shell into which it is put."""
+    """Copy these lines, with control characters escaped: pasted into a shell, they must not press Enter."""
     app.copy_to_clipboard("\n".join(map(terminal.safe, lines)))

@@ -71,7 +71,7 @@ class Feed:
         self.failure = ""
         self._program, self._pauses_s = tuple(program), tuple(pauses_s)
         self._lock = threading.Lock()
-        """Of the child and of what it was told: two threads speak to it."""
+        """Guards the child and what it was told: two threads use them."""
         self._child: Stream | None = None
         self._state: dict[type[Told], Told] = {}
         """What a new process has to be told again: each kind's last one."""

@@ -45,7 +45,7 @@ class _Frame:
 
     number: int
     taken: float
-    """Of a mean, the middle of what it is of."""
+    """Unix time; of a mean, the middle of its span."""
     since: float
     """When the first survey in it was taken."""
     places: Mapping[Subject, int]

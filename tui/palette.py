@@ -36,15 +36,15 @@ class Offer:
 
 
 class Commands(Provider):
-    """What can be done here."""
+    """Commands of the palette: what each key does."""
 
     async def discover(self) -> Hits:
-        """All of it, before anything is typed."""
+        """Yield all commands, before anything is typed."""
         for offer in offers(_dashboard(self)):
             yield DiscoveryHit(Content(_label(offer)), offer.run, text=offer.name, help=_plain(offer.help))
 
     async def search(self, query: str) -> Hits:
-        """What is like it."""
+        """Yield the commands that match the text."""
         matcher = self.matcher(query)
         for offer in offers(_dashboard(self)):
             name = _label(offer)
@@ -57,7 +57,7 @@ class Commands(Provider):
 
 
 class Things(Provider):
-    """Nodes, users and jobs."""
+    """Commands of the palette that go to a node, a user or a job."""
 
     async def search(self, query: str) -> Hits:
         """Those with it in their name; at once those that begin with it."""

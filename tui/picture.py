@@ -35,12 +35,12 @@ class Picture:
 
     @cached_property
     def by_name(self) -> dict[str, NodeRow]:
-        """Node's name -> its row."""
+        """Return the rows by node name."""
         return {row.name: row for row in self.nodes}
 
     @property
     def is_replay(self) -> bool:
-        """Whether it comes from a recording."""
+        """Return whether it comes from a recording."""
         return self.survey.source == "replay"
 
     @cached_property
@@ -50,12 +50,12 @@ class Picture:
 
     @cached_property
     def is_simulated(self) -> bool:
-        """Whether a figure in it is simulated."""
+        """Return whether a figure in it is simulated."""
         return self.survey.source == "demo" or self.survey.simulated
 
 
 def with_queued(rows: tuple[NodeRow, ...], jobs: Iterable[QueuedJob]) -> tuple[NodeRow, ...]:
-    """The rows, with what Slurm's queue has on those that say nothing themselves."""
+    """Return the rows, with Slurm's queue filled in for silent nodes."""
     silent: dict[str, list[QueuedJob]] = {row.name: [] for row in rows if row.node.snapshot is None}
     if not silent:
         return rows
@@ -84,7 +84,7 @@ def put_together(
     arrived: float,
     number: int,
 ) -> Picture:
-    """A picture from the messages of one survey."""
+    """Return the picture made of the messages of one survey."""
     jobs = (*begin.survey.jobs, *jobs)
     return Picture(
         survey=replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs),
@@ -107,6 +107,6 @@ def of_survey(
     arrived: float = 0.0,
     number: int = 0,
 ) -> Picture:
-    """A picture of a whole survey that is here already, without a feed process."""
+    """Return the picture of a whole survey, without a feed process."""
     begin = Begin(survey=survey, nodes=len(survey.nodes), took_s=0.0, details=details, position=position)
     return put_together(begin, rows_of(survey), advice, arrived=arrived, number=number)

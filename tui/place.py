@@ -29,7 +29,7 @@ class Process(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """A view and its subject. Each step down keeps what was above, so that the way back is known."""
+    """A view and its subject, with the places above it."""
 
     view: ViewName
     user: str = ""

@@ -16,7 +16,7 @@ NOTHING: Values = (None, None, None, None, None)
 
 
 def of_node(row: NodeRow) -> Values:
-    """A node: load and memory of the whole of it, whoever uses it; of its GPUs those that the viewer is shown."""
+    """Return the point of a node: load and memory of all users; of its GPUs those that the viewer may see."""
     one, snapshot = row.figures, row.node.snapshot
     gpu = sm = None
     if snapshot is not None:
@@ -36,7 +36,7 @@ def of_node(row: NodeRow) -> Values:
 
 
 def of_gpu(gpu: GpuLoad) -> Values:
-    """One GPU, or one MIG instance."""
+    """Return the point of one GPU or MIG instance."""
     return None, gpu.load_percent_5min, _sm(gpu), None, percent(gpu.memory_used_mib, gpu.memory_total_mib)
 
 
@@ -69,7 +69,7 @@ def of_jobs(rows: Iterable[NodeRow]) -> dict[int, Values]:
 
 
 def of_subject(rows: Sequence[NodeRow], subject: Subject) -> Values | None:
-    """What a survey has of one subject; None: the subject is not in it."""
+    """Return the point of one subject; None: it is not in the survey."""
     if subject.job:
         return of_jobs(rows).get(subject.job)
     if subject.user:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 5.0
 KEEP_S = 2.0
-"""So long after a choice it is written down."""
+"""A choice is saved after this many seconds."""
 NOTES_MOST = 2
-"""So many notes in the corner at once: they are read, and the table behind them as well."""
+"""Most notes in the corner at once, so that the table behind them can be read."""
 
 
 class Feed(Protocol):

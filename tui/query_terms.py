@@ -31,7 +31,7 @@ NEAR = 1.0
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.lt, ">": operator.gt, ">=": operator.gt,
 }  # fmt: skip
-"""Of what is not shown as the same figure."""
+"""The comparisons where the value is not shown as the same figure."""
 _FIGURE = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))\s*([A-Za-z%]*)")
 _CLOCK = re.compile(r"(?:(\d{1,5})-(?=\d+:))?(\d{1,5}):(\d\d)(?::(\d\d))?")
 """As squeue's column TIME and sbatch's --time: 3:04, 2:03:04, 1-02:03:04, 1-02:03."""
@@ -63,12 +63,12 @@ Asked = Callable[[Cells, int], list[int]]
 
 
 def all_of(parts: Sequence[Asked]) -> Asked:
-    """And."""
+    """Combine terms with and."""
     return _folded(min, parts)
 
 
 def any_of(parts: Sequence[Asked]) -> Asked:
-    """Or."""
+    """Combine terms with or."""
     return _folded(max, parts)
 
 
@@ -83,7 +83,7 @@ def _folded(how: Callable[[int, int], int], parts: Sequence[Asked]) -> Asked:
 
 
 def not_of(part: Asked) -> Asked:
-    """Not; unknown stays so."""
+    """Negate a term; unknown stays unknown."""
     return lambda cells, count: [YES - fits for fits in part(cells, count)]
 
 

@@ -29,21 +29,21 @@ from .wire import (
 )
 
 LARGE_NODES = 1000
-"""Of a larger cluster there is a line for each node, and more of it only when somebody wants to see that."""
+"""A larger cluster is read as a line for each node, and in detail only when a view needs it."""
 LEAST_S = 0.5
-"""Between two surveys."""
+"""Shortest time between two surveys, seconds."""
 REST = 3.0
 """A survey that took a second is not followed by the next one for three: neither the nodes nor this host are there for
 being looked at."""
 GAP_MOST_S = 10.0
 """A longer gap in a recording is shortened to this."""
 FRAME_S = 0.2
-"""Of a recording played fast, surveys that would be seen for less are left out."""
+"""Surveys of a recording that would be shown for less, seconds, are left out."""
 SPEEDS = (1 / 64, 1024.0)
 DEMO_EARLIER_S, DEMO_EARLIER_STEP_S = 600.0, 20.0
-"""So far back a demonstration has a past, in looks so far apart: ten minutes are what a line of history shows."""
+"""A demonstration begins with a past this long, in surveys this far apart, seconds: a sparkline shows ten minutes."""
 DEMO_EARLIER_NODES = 48
-"""Of a larger one that would be seen as a pause at the start."""
+"""Most nodes of a demonstration with a past: for more it would delay the start."""
 Open = Callable[[Origin, Settings], SurveySource]
 
 
@@ -54,22 +54,22 @@ class Scene(Protocol):
     """Whether the last survey has more than a line for each node."""
     position: Position | None
     file: Path | None
-    """Of a recording."""
+    """File of the recording."""
 
     def earlier(self) -> Iterable[Survey]:
-        """What was before the first survey, oldest first, where that is known at no cost."""
+        """Yield the surveys before the first one, oldest first, where they are known at no cost."""
         ...
 
     def read(self, timeout_s: float) -> Survey:
-        """The next survey."""
+        """Return the next survey."""
         ...
 
     def obey(self, told: Told) -> bool:
-        """Do as told; True: there is something new to see, at once."""
+        """Carry out a command; return True if there is something new to show at once."""
         ...
 
     def pause_s(self, took_s: float) -> float | None:
-        """From the begin of the last survey, which took so long, to the next one; None: there is no next one."""
+        """Return the seconds from the start of the last survey to the next one; None: there is none."""
         ...
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class Played:
         return ()
 
     def read(self, timeout_s: float) -> Survey:
-        """The next survey. Raises UsageError for a node that the first one does not have, StateError."""
+        """Return the next survey. Raises UsageError for a node that the first one does not have, StateError."""
         survey = self._replay.read(timeout_s)
         self._taken = survey.taken
         if self._nodes:

@@ -15,12 +15,12 @@ class Target(Struct, frozen=True, kw_only=True):
     job: str = ""
     """As squeue and scancel write it: 4711, 77_3, 4711+1. Empty: the process is in no job."""
     job_id: int | None = None
-    """Of Slurm's record."""
+    """The job's number in Slurm's record."""
     job_name: str = ""
     nodes: str = ""
     """Folded, n[1-3]."""
     node: str = ""
-    """Of a process."""
+    """The node of the process."""
     process: Process | None = None
     """None: the job as a whole is meant."""
     process_name: str = ""

@@ -21,7 +21,7 @@ from . import keymap
 from .widgets.grid import Grid
 
 PATIENCE_S = 1.0
-"""So long keys wait for something that is being opened. A Slurm that does not answer holds up no key for longer."""
+"""Longest time that keys wait for something that is being opened, seconds: Slurm may not answer."""
 ROUNDS_LEAST, ROUNDS_MOST = 3, 8
 """What is done about a key goes from a widget up to the program; what that sets off, begins anew. Three times is the
 most that there is (a click, the row that it was on, the place that is below it); more only where somebody is slow."""
@@ -37,7 +37,7 @@ class TypedAhead:
         self._app, self._keys, self._is_ending = app, keys, is_ending
         self._waiting: deque[Pressed] = deque()
         self._now: Pressed | None = None
-        """The one whose turn it is."""
+        """The key that is being handled."""
         self._busy: asyncio.Task[None] | None = None
         self._begun = asyncio.Event()
         self._lookup: asyncio.Event | None = None

@@ -36,7 +36,7 @@ WANTED = {
 WAIT_S = 5.0
 """For a write that goes on in another thread: the way out is not to hang with it."""
 MOST_BYTES = 1 << 20
-"""Of a file of either kind: what is longer was not written by a person, nor by us."""
+"""Most bytes of either file: a longer one was written neither by a person nor by the dashboard."""
 
 
 class UserConfig(Struct, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class Memory:
         self._tables: dict[str, TableChoice] = {}
         # Both may be entered again by their own thread: a signal's handler writes too.
         self._lock = threading.RLock()
-        """Of what was chosen."""
+        """Guards what was chosen."""
         self._writing = threading.RLock()
         self._is_failed = False
         """What is chosen has not been kept, and that has been said."""

@@ -22,7 +22,7 @@ class Position(Struct, frozen=True, gc=False, kw_only=True):
     """Where a replay stands."""
 
     number: int
-    """Of this survey, from 1."""
+    """Number of this survey, from 1."""
     count: int
     first: float
     """Unix time of the first survey."""

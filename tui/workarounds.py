@@ -108,7 +108,7 @@ def draw_anew(app: App[Any]) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether it is still there: one that was closed answers nothing, and whoever writes to it waits for ever."""
+    """Return whether the terminal is still there: writing to one that was closed waits for ever."""
     try:
         termios.tcgetattr(0)
     except (termios.error, OSError):

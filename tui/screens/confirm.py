@@ -20,7 +20,7 @@ from textual.widgets import Static
 from ..action_rules import PlannedAction
 
 GUARD_S = 0.8
-"""So long the question has to stand there, and no key be pressed, before a yes counts."""
+"""A yes counts after the question was shown this long without a key pressed, seconds."""
 
 
 class Answers(Static):

@@ -31,7 +31,7 @@ from .table import TableView
 from .text import Piece, facts, line
 
 MANY, SUMS_S = 2000, 4.0
-"""Of more nodes the line above the table is made anew after so many seconds."""
+"""With more nodes than MANY, the line above the table is updated every SUMS_S seconds."""
 
 
 class NodesView(TableView[NodeRow]):
@@ -73,7 +73,7 @@ class NodesView(TableView[NodeRow]):
         return lines
 
     def _sums(self, picture: Picture, width: int) -> list[Content]:
-        """Of very many nodes not at every survey: it would be the dearest thing on the screen."""
+        """Return the line above the table; with very many nodes it is not updated at every survey."""
         rows = self.grid.shown_rows if self.grid.query_text else self.grid.rows
         taken, is_of, known = self._summed
         now_of = (len(rows), width, self.place, self.grid.query_text)

@@ -80,7 +80,7 @@ class TableView(View, Generic[Row]):
 
     @abstractmethod
     def make_columns(self) -> tuple[Column[Row], ...]:
-        """Of its table."""
+        """Return the columns of the view's table."""
 
     @abstractmethod
     def key(self, row: Row) -> str:
@@ -88,10 +88,10 @@ class TableView(View, Generic[Row]):
 
     @abstractmethod
     def rows(self, picture: Picture, place: Place) -> Sequence[Row]:
-        """Of this picture, narrowed to the place."""
+        """Return the rows of this picture, narrowed to the place."""
 
     def codes(self, row: Row) -> Sequence[str]:
-        """Letters of a row, for `flag`."""
+        """Return the codes of a row, for `flag`."""
         return ()
 
     def said(self, picture: Picture, place: Place, width: int, height: int) -> list[Content]:

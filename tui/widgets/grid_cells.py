@@ -57,7 +57,7 @@ class Cell:
     width: int
     text: str
     text_width: int
-    """Of the widest text of its column: a bar has the rest."""
+    """Width of the widest text of its column: a bar has the rest."""
     column: Column[Any]
 
 

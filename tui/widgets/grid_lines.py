@@ -115,10 +115,10 @@ class GridLines(ScrollView, Generic[Row]):
         self._first = 0
         """Sideways: 0 is what fits, from 1 on the first column of `scrolled`."""
         self._widest: dict[str, int] = {}
-        """Of the texts seen in a column."""
+        """Width of the widest text seen in each column, by id."""
         self._layout_now = Layout(0)
         self._texts: dict[int, tuple[str, ...]] = {}
-        """Of rows that were seen, by number."""
+        """Texts of rows that were drawn, by number."""
         self._strips: dict[int, Strip] = {}
         """By line of the table."""
         self._on_screen: dict[int, Strip] = {}

@@ -24,7 +24,7 @@ class Held(Generic[Row]):
         self._folded: dict[str, list[str]] = {}
 
     def key(self, number: int) -> str:
-        """Of this row."""
+        """Return the key of a row, by its number."""
         return self._key(self.rows[number])
 
     def number(self, key: str, hint: int = -1) -> int | None:
@@ -49,7 +49,7 @@ class Held(Generic[Row]):
         return found
 
     def texts(self, column: Column[Row]) -> list[str]:
-        """Of each row, for comparing without regard to capitals."""
+        """Return the text of each row, casefolded."""
         found = self._folded.get(column.id)
         if found is None:
             text = column.text
@@ -57,7 +57,7 @@ class Held(Generic[Row]):
         return found
 
     def text(self, column: Column[Row], number: int) -> str:
-        """Of one row, as `texts` has it."""
+        """Return the text of one row, casefolded."""
         found = self._folded.get(column.id)
         return column.text(self.rows[number]).casefold() if found is None else found[number]
 

@@ -17,9 +17,9 @@ from slurm_share.core import terminal
 
 LINES_MOST = 20_000
 LETTERS_MOST = 4_000_000
-"""Of what is kept, while a file grows and somebody looks on."""
+"""Most characters that are kept while a file grows."""
 LINE_MOST = 4000
-"""Of one line; the rest is left out with a sign."""
+"""Most characters of a line; the rest is left out with a sign."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()*+][0-~]|[=>78cDEHM])")
 """Colours, titles and moves of the cursor, as programs write them who believe that they have a terminal."""
 

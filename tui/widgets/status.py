@@ -17,7 +17,7 @@ BETWEEN = "  "
 OLD_INTERVALS = 3
 """After so many intervals without a survey the age is marked: something does not come any more."""
 OLD_S = 60.0
-"""Of a node's figures, as llload says it."""
+"""Seconds from which a node's figures are called old, as in llload."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StatusState:
     over: bool = False
     """Nothing more will come."""
     hint: str = ""
-    """Of the dashboard itself: a filter that was not understood, marks."""
+    """A hint of the dashboard: an invalid filter, or marks."""
 
 
 class Status(Line):

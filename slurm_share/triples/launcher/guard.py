@@ -299,7 +299,7 @@ def _is_seen(row: Row) -> bool:
 
 
 def _reap(ended: Callable[[int, int], None]) -> None:
-    """Return the tasks that ended before they were sent a signal."""
+    """Collect the tasks that ended before they were sent a signal."""
     try:
         while (waited := os.waitpid(-1, os.WNOHANG))[0]:
             ended(*waited)

@@ -123,7 +123,7 @@ def world(monkeypatch):
 
 
 def test_the_owner_may_and_an_operator_may_and_nobody_else(world) -> None:
-    """An operator is whoever the source shows others' work: everybody's, or one user's who is not the looker."""
+    """An operator is whoever the source shows others' work: everybody's, or those of a user other than the viewer."""
     for action in ("cancel", "signal", "output"):
         assert Commands(me=ALICE).why_not(action, [job()], survey_of_n1()) == ""
         assert "is of alice: you may" in Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob"))

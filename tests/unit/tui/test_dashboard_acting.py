@@ -1,4 +1,4 @@
-"""From a key to a deed: nothing is done without a yes, nothing with --readonly, and no Slurm holds up a key."""
+"""From a key to an action: nothing is done without a yes, nothing with --readonly, and no Slurm holds up a key."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_what_slurm_says_no_to_is_said(bench: Any) -> None:
 
 
 def test_a_slurm_that_does_not_answer_holds_up_nothing(bench: Any) -> None:
-    """Keys go on, a second deed is refused, and the program can be left."""
+    """Keys go on, a second action is refused, and the program can be left."""
 
     async def play(pilot: Any, app: Any, commands: Recorded, notes: list[str], feed: FakeFeed) -> None:
         commands.waits.clear()

@@ -1,4 +1,4 @@
-"""The question before a deed, the choice of a signal, the end of a log: what each key and every accident does."""
+"""The question before an action, the choice of a signal, the end of a log: what each key and every accident does."""
 
 from __future__ import annotations
 

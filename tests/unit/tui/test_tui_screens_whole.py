@@ -1,4 +1,4 @@
-"""From a key in a table to a deed and back, in the whole dashboard."""
+"""From a key in a table to an action and back, in the whole dashboard."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ echo "$LLSUB_TASK $SLURM_SHARE_RANK $LLMR_RANK" >>out.$LLSUB_RANK
 
 
 def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
-    """Rank 3 fails when the seat of rank 0 has been free for a while: it runs there again, as rank 3."""
+    """Rank 3 fails when the worker of rank 0 has been free for a while: it runs there again, as rank 3."""
     text = f"""#!/bin/bash
     until [ $LLSUB_RANK = 0 ] || [ -s {tmp_path}/out.$((LLSUB_RANK - 1)) ]; do sleep 0.05; done
     [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
@@ -234,7 +234,7 @@ def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
     ),
 )
 def test_each_ranks_output_is_written_by_that_rank_once(tmp_path_factory, failures, retries, more):
-    """Whatever fails how often, on whatever seat it is tried again, in however many submissions."""
+    """Whatever fails how often, in whatever worker it is tried again, in however many submissions."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "failures").write_text("".join(f"{times}\n" for times in failures))
     made = Launch(folder, RANK_AND_TASK.format(folder=folder), len(failures), retries=retries, **more)
@@ -315,7 +315,7 @@ def test_a_line_that_no_program_can_be_given_is_its_tasks_failure_alone(tmp_path
 
 
 def test_a_task_finds_the_variables_of_its_job_and_its_own_number(tmp_path):
-    """Many, an empty one and one that is no UTF-8; the number is that of each task, not of the first in that seat."""
+    """Many, an empty one and one that is no UTF-8; the number is that of each task, not of the first in that worker."""
     text = "#!/bin/bash\nexec env -0\n"
     made = Launch(tmp_path, text, 1, tasks=2)
     asked = {**{f"X_{number:03}": f"{number} =" for number in range(200)}, "X_EMPTY": "", "X_ODD": "\udcff"}

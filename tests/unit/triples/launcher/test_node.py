@@ -1,4 +1,4 @@
-"""A node made ready: seats from a plan or from GPUs of the launcher's own dealing, and everything given back after."""
+"""Prepare a node: workers with slots of a plan or GPUs assigned by the launcher; everything is released afterwards."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def test_caps_of_the_plan_hold(prepare, planned, paths, machine, reason):
 
 
 def test_a_plans_slots_are_leased_in_turn(prepare, planned, paths):
-    """Each seat has its slot's own lines; nobody else of the job has those slots meanwhile."""
+    """Each worker has its slot's own lines; nobody else of the job has those slots meanwhile."""
     planned()
     made = prepare(triple_run(1, 5), {**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert [worker.slot for worker in made.workers] == [0, 1, 2, 3, 4]

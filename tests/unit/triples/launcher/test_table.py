@@ -1,4 +1,4 @@
-"""What the loop says of its seats survives the loop."""
+"""What the loop says of its workers survives the loop."""
 
 import os
 

@@ -24,7 +24,7 @@ def test_only_instant_failures_in_a_row_count() -> None:
      (68, 48, 0.5), (21, 1, 0.5)],
 )  # fmt: skip
 def test_the_pause_grows_to_a_bound(failures: int, workers: int, pause_s: float) -> None:
-    """A node with many seats has as many failures at the same moment."""
+    """A node with many workers has as many failures at the same moment."""
     assert failing.pause_s(failures, workers) == pause_s
 
 
