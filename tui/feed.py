@@ -53,7 +53,7 @@ NOT_UNDERSTOOD = "a look was not understood; was slurm-share upgraded meanwhile?
 
 
 class Feed:
-    """Pictures, from another process. `start` may come before there is an app; `attach` when there is one.
+    """Read pictures from another process. `start` may be called before there is an app, `attach` after.
 
     `history` is fed before a picture is posted. `failure`: why nothing will ever come, empty as long as something may.
     """
@@ -92,7 +92,7 @@ class Feed:
 
     @property
     def has_seen(self) -> bool:
-        """Whether there was a picture."""
+        """Return whether there was a picture."""
         return self._number > 0
 
     # ---- for the app ------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Feed:
         self._reader.start()
 
     def attach(self, post: Callable[[Message], object]) -> None:
-        """From now on messages go there, those first that have come already."""
+        """Send messages to the app from now on, first those received already."""
         with self._posting:
             self._post = post
             kept, self._kept = self._kept, []
@@ -123,7 +123,7 @@ class Feed:
                 self._child.kill()
 
     def close(self) -> None:
-        """End the process. Doing so twice is fine."""
+        """End the process. May be called twice."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -162,7 +162,7 @@ class Feed:
                 child.stop(Deadline.after(CLOSE_S))
 
     def _follow(self) -> None:
-        """One process after another."""
+        """Run one feed process after another."""
         while (child := self._child) is not None:
             self._read(child)
             if self._is_closing or self.failure:
@@ -174,7 +174,7 @@ class Feed:
             self._again(why)
 
     def _again(self, why: str) -> None:
-        """Start it anew, after a while."""
+        """Start it again, after a pause."""
         while not self._is_closing:
             pause_s = self._pauses_s[min(self._failures, len(self._pauses_s) - 1)]
             self._failures += 1
@@ -188,7 +188,7 @@ class Feed:
                 why = f"the process that looks cannot be started: {shown(error.stderr, 160)}"
 
     def _read(self, child: Stream) -> None:
-        """Until it has closed its output, or we end."""
+        """Read until it closes its output, or we end."""
         while not self._is_closing and child.files:
             poll = select.poll()
             for file in child.files:
@@ -203,7 +203,7 @@ class Feed:
     # ---- what it says -----------------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """What was begun and will not come to its end."""
+        """Drop what was begun and will not be finished."""
         self._first: Begin | None = None
         self._parts: list[Part] = []
 

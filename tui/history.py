@@ -86,7 +86,7 @@ class History:
 
     @property
     def newest(self) -> float | None:
-        """When the newest survey was taken, Unix time; None: there was none."""
+        """Return when the newest survey was taken, Unix time; None: there was none."""
         fine = self._fine
         return fine[-1].taken if fine else None
 
@@ -130,7 +130,7 @@ class History:
 
     @property
     def spark_s(self) -> float:
-        """How long ago the first value of a sparkline is, seconds."""
+        """Return how long ago the first value of a sparkline is, seconds."""
         with self._lock:
             frames = self._fine
         return max(0.0, frames[-1].taken - frames[0].taken) if frames else 0.0
@@ -163,7 +163,7 @@ class History:
         return tuple(found)
 
     def add_recorded(self, recorded: RecordedPoints) -> None:
-        """Put in what a recording has of something: from then on it is what `points` answers for it."""
+        """Add what a recording has of a subject; `points` returns it from then on."""
         ordered = tuple(sorted(recorded.points, key=lambda point: point.taken))
         with self._lock:
             self._recorded[recorded.subject] = ordered
@@ -172,7 +172,7 @@ class History:
                 self._recorded.popitem(last=False)
 
     def has_recorded(self, subject: Subject) -> bool:
-        """Whether what the recording has of it is here."""
+        """Return whether the recording's points of a subject are here."""
         with self._lock:
             return subject in self._recorded
 

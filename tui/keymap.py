@@ -23,7 +23,7 @@ Room = Literal["app", "board", "grid"]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One thing that a key does."""
+    """A key binding and what it does."""
 
     id: str
     keys: str
@@ -146,12 +146,12 @@ def checked(overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def keys_of(id: str, overrides: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that do it, as Textual calls them; `overrides` as `checked` answers."""
+    """Return the keys of an action, as Textual calls them; `overrides` as `checked` returns."""
     return tuple(_long(one) for one in _apart(overrides.get(id) or BY_ID[id].keys))
 
 
 def sign(key: str) -> str:
-    """A key as people write it: Esc, ^p, /."""
+    """Return a key as people write it: Esc, ^p, /."""
     *modifiers, name = key.split("+") if len(key) > 1 else [key]
     written = (
         arrow(name)
@@ -164,7 +164,7 @@ def sign(key: str) -> str:
 
 
 def signs(keys: Iterable[str]) -> str:
-    """All of them: Enter, l."""
+    """Return all keys of a binding: Enter, l."""
     return " ".join(map(sign, keys))
 
 

@@ -1,4 +1,4 @@
-"""`llload-tui`: from the command's words to a screen, and back.
+"""`llload-tui`: run the dashboard, or llload where there can be none.
 
 The order is what makes it quick: words, then the process that looks, and only then Textual, which takes longer to load
 than a first look at a few nodes.
@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
 
 
 def no_screen(environ: Mapping[str, str]) -> str:
-    """Why there can be no dashboard here; empty: there can."""
+    """Return why there can be no dashboard here; empty: there can."""
     for name, stream in (("standard output", sys.__stdout__), ("standard input", sys.__stdin__)):
         if stream is None or stream.closed or not stream.isatty():
             return f"{name} is no terminal"

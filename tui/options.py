@@ -42,7 +42,7 @@ exit codes
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """The command's words, understood. None and empty: not said."""
+    """The parsed command line. None and empty: not given."""
 
     origin: Origin
     """With an interval where one was said."""
@@ -54,7 +54,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's words."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="The load of the nodes that your jobs run on, live: nodes, users, jobs, GPUs, advice.",
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def understood(arguments: argparse.Namespace) -> Wanted:
-    """Raises UsageError for a value that cannot be, or words that exclude one another."""
+    """Return the checked options. Raises UsageError for an invalid value, or options that exclude one another."""
     is_replay = arguments.replay is not None
     if arguments.at is not None:
         if not is_replay:
@@ -114,7 +114,7 @@ def understood(arguments: argparse.Namespace) -> Wanted:
 
 
 def as_llload(arguments: argparse.Namespace) -> list[str]:
-    """What to write after `llload` to see once, and without a terminal, what was asked for."""
+    """Return the arguments of `llload` that print once, without a terminal, what was asked for."""
     found = [_FORMS.get(arguments.view or "", "-g")]
     for option in ("user", "job", "nodes", "source", "replay", "at", "demo_nodes"):
         value = getattr(arguments, option)

@@ -49,15 +49,15 @@ _VALUE = re.compile(r'"([^"]*)"|([^\s&|()"]+)')
 
 @dataclass(frozen=True)
 class Query:
-    """A filter that has been understood."""
+    """A parsed filter."""
 
     text: str
     _asked: Asked = field(compare=False)
     columns: frozenset[str] = field(default=frozenset(), compare=False)
-    """Ids of those whose values it asks for."""
+    """Ids of the columns that it reads."""
 
     def fitting(self, cells: Cells, count: int) -> list[int]:
-        """Numbers of the rows that fit."""
+        """Return the numbers of the rows that match."""
         return [number for number, fits in enumerate(self._asked(cells, count)) if fits == YES]
 
 

@@ -1,4 +1,4 @@
-"""What a recording has of one node, GPU or user: read beside the playing, for the one large plot."""
+"""Read what a recording has of one node, GPU or user, for the large plot, while it is played."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class RecordedReader:
         threading.Thread(target=self._run, name="past", daemon=True).start()
 
     def ask(self, subject: Subject) -> None:
-        """Read what there is of it, and say so."""
+        """Read a subject's points and post them."""
         with self._came:
             self._asked = subject
             self._came.notify()
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         with self._came:
             self._is_over = True
             self._came.notify()

@@ -152,22 +152,22 @@ _OTHER_NAMES = {
 
 
 def known(name: str) -> str:
-    """The theme's name, as it was meant; empty: there is none of that name."""
+    """Return the theme's full name; empty: there is none of that name."""
     return name if name in NAMES else _OTHER_NAMES.get(name, "")
 
 
 def suited(environ: Mapping[str, str], color_system: str | None) -> str:
-    """What suits a terminal where nobody chose. `color_system`: as rich calls it, standard is 16 colours."""
+    """Return the default theme of a terminal. `color_system`: as rich calls it, standard is 16 colours."""
     if is_colourless(environ):
         return MONO
     return ANSI if color_system in ("standard", None) else DARK
 
 
 def is_colourless(environ: Mapping[str, str]) -> bool:
-    """no-color.org: NO_COLOR with any value but none."""
+    """Return whether NO_COLOR is set and not empty (no-color.org)."""
     return bool(environ.get("NO_COLOR"))
 
 
 def after(name: str) -> str:
-    """The next one."""
+    """Return the next theme."""
     return NAMES[(NAMES.index(name) + 1) % len(NAMES)] if name in NAMES else NAMES[0]

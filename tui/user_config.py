@@ -153,7 +153,7 @@ def read_remembered(file: Path) -> tuple[Remembered, str]:
 
 
 def write_remembered(file: Path, remembered: Remembered) -> str:
-    """Keep it, where a link leads if there is one. A line of trouble, where that cannot be done."""
+    """Write it, through a link if there is one; return an error line if that fails."""
     try:
         file = file.resolve()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -229,7 +229,7 @@ class Memory:
             self.now = changed(self.now, tables={**self.now.tables, name: choice})
 
     def keep(self) -> str:
-        """Write what is new; a line of trouble, where that cannot be done, and once only."""
+        """Write what is new; return an error line, once only, if that fails."""
         if not self._writing.acquire(timeout=WAIT_S):
             return f"{self.file}: choices are not kept: the file does not answer"
         try:
