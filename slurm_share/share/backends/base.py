@@ -135,7 +135,7 @@ class Known(Struct, frozen=True):
 
 
 class BackendCheck(Struct, frozen=True):
-    """A check of `slurm-share doctor` about a backend; the fields as in doctor/checks/base.py."""
+    """A check of `slurm-share doctor` about a backend; the fields as in `doctor.facts.records.Check`."""
 
     name: str
     asks: str
