@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -35,15 +36,16 @@ from ..load import (
     notes,
     options,
     origin,
-    plain,
     recording,
     snapshot,
     table,
-    values,
 )
 from ..load import figures as numbers
 from ..load import text as load_text
 from . import llload_watch
+
+if TYPE_CHECKING:
+    from ..load import values
 
 PROGRAM = "llload"
 TIMEOUT_S = 15.0
@@ -386,6 +388,8 @@ def lines_of(
         return
     chosen, why = choice.choose(survey, wanted.choice)
     if arguments.tsv or arguments.csv:
+        from ..load import values  # none of this is needed for the table of nodes
+
         form = values.as_tsv if arguments.tsv else values.as_csv
         found: Iterable[Sequence[values.Value]] = values.rows(chosen, wanted.rows_of)
         yield from form([values.HEADINGS[wanted.rows_of]] if first else [])
@@ -405,6 +409,8 @@ def lines_of(
     if view.gpus and not survey.everybody and not arguments.quiet:
         view = replace(view, advice=advisor(survey))
     if arguments.plain:
+        from ..load import plain
+
         yield from plain.as_plain(chosen, view)
     else:
         yield from table.fitted(chosen, view, width, height)

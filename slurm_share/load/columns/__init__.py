@@ -4,12 +4,30 @@
 lines, TSV and CSV, the dashboard's tables, filters, help and choice of columns are made of them.
 """
 
-from .advice_columns import COLUMNS as ADVICE
-from .base import REST, Column, Raw, shown_in
-from .gpu_columns import COLUMNS as GPUS
-from .job_columns import COLUMNS as JOBS
-from .node_columns import COLUMNS as NODES
-from .process_columns import COLUMNS as PROCESSES
-from .user_columns import COLUMNS as USERS
+from __future__ import annotations
 
-__all__ = ["ADVICE", "GPUS", "JOBS", "NODES", "PROCESSES", "REST", "USERS", "Column", "Raw", "shown_in"]
+from ...core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from .advice_columns import ADVICE
+    from .base import REST, Column, Raw, shown_in
+    from .gpu_columns import GPUS
+    from .job_columns import JOBS
+    from .node_columns import NODES
+    from .process_columns import PROCESSES
+    from .user_columns import USERS
+
+# llload's table of nodes needs none of the other subjects' columns: each is loaded when it is asked for.
+__getattr__, __all__ = exports(
+    __name__,
+    names={
+        "advice_columns": ["ADVICE"],
+        "base": ["REST", "Column", "Raw", "shown_in"],
+        "gpu_columns": ["GPUS"],
+        "job_columns": ["JOBS"],
+        "node_columns": ["NODES"],
+        "process_columns": ["PROCESSES"],
+        "user_columns": ["USERS"],
+    },
+)

@@ -37,7 +37,7 @@ def _letter(advice: Advice) -> Letter:
     return "!" if advice.verdict in ("fewer", "change") else "H" if advice.verdict == "more" else ""
 
 
-COLUMNS: tuple[Column[Advice], ...] = (
+ADVICE: tuple[Column[Advice], ...] = (
     Column(
         "job", "JOB", "Slurm's number; of an array that of all of it",
         text=job,

@@ -1,4 +1,4 @@
-"""The columns of a GPU, or of a MIG instance. A new figure of `GpuLoad` needs one line here: `_figure(...)` in COLUMNS.
+"""The columns of a GPU, or of a MIG instance. A new figure of `GpuLoad` needs one line here: `_figure(...)` in GPUS.
 
 It is then in llload --detail as table and as plain lines, in TSV and CSV, and in the dashboard's table of GPUs with its
 filters, help and choice of columns.
@@ -236,7 +236,7 @@ def _is_idle(row: GpuRow) -> bool | None:
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
-COLUMNS: tuple[Column[GpuRow], ...] = (
+GPUS: tuple[Column[GpuRow], ...] = (
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
         text=lambda row: named(row.node.name),

@@ -107,7 +107,7 @@ def nppn(advice: Advice | None) -> str:
 
 _carried = CarriedColumns(has_no_gpu)
 
-COLUMNS: tuple[Column[JobRow], ...] = (
+JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
         text=job_id,

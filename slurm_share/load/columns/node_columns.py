@@ -163,7 +163,7 @@ def _letter(of: str, row: NodeRow) -> Letter:
     return letter_of(row.codes, of)
 
 
-COLUMNS: tuple[Column[NodeRow], ...] = (
+NODES: tuple[Column[NodeRow], ...] = (
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",
         text=lambda row: named(row.name),

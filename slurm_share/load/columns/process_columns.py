@@ -128,7 +128,7 @@ def _user_name(row: SlotRow) -> str:
     return "" if row.process is None else row.process.process.user
 
 
-COLUMNS: tuple[Column[SlotRow], ...] = (
+PROCESSES: tuple[Column[SlotRow], ...] = (
     Column(
         "gpu", "GPU", "the GPU's number on the node",
         text=lambda row: f"{'▸' if row.kind == 'gpu' else ' '}{row.on.name or UNKNOWN}",

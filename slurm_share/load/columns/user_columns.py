@@ -44,7 +44,7 @@ def advice(row: UserRow) -> str:
 
 _carried = CarriedColumns(has_no_gpu)
 
-COLUMNS: tuple[Column[UserRow], ...] = (
+USERS: tuple[Column[UserRow], ...] = (
     Column(
         "user", "USER", "the user's name",
         text=lambda row: named(row.user),

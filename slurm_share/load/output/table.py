@@ -21,7 +21,6 @@ from ..text import (
     filled,
     wrapped,
 )
-from .detail import gpu_table, job_table, process_table
 from .notes import footer, header
 from .view import View
 
@@ -38,14 +37,16 @@ def as_lines(survey: Survey, view: View, width: int) -> list[str]:
     head = header(survey, view, width)
     if not rows:
         return [*head, *wrapped(view.nobody, width)]
-    lines, left_out = gpu_table(rows, width) if view.detail else _table(rows, view, width)
+    if view.detail or view.jobs or view.processes:
+        from . import detail  # the table of nodes does without the columns of jobs and processes
+    lines, left_out = detail.gpu_table(rows, width) if view.detail else _table(rows, view, width)
     parts = [*head, *lines]
     if view.jobs:
-        table, missing = job_table(rows, survey, width)
+        table, missing = detail.job_table(rows, survey, width)
         parts += ["", *table] if table else []
         left_out += missing
     if view.processes:
-        table, missing = process_table(rows, view.whole or survey, width)
+        table, missing = detail.process_table(rows, view.whole or survey, width)
         parts += ["", *table] if table else []
         left_out += missing
     notes = footer(survey, view, rows)

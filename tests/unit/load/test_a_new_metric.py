@@ -183,8 +183,9 @@ def test_everything_else_follows_it(changed):
     for name in ("snapshot", "survey"):
         code = f"import sys; from slurm_share.cli.main import main; sys.exit(main(['sample', '--schema', '{name}']))"
         (changed / f"packaging/docs/{name}.schema.json").write_text(worked_changes.python(changed, code))
-    tests = ("load/test_columns.py", "load/test_visible.py", "load/test_metrics.py", "load/test_snapshot_schema.py")
-    worked_changes.pytest(changed, *(f"tests/unit/{one}" for one in (*tests, "node/gpus/test_nvml_load.py")))
+    of_load = ("columns/test_columns.py", "rules/test_visible.py", "test_metrics.py", "test_snapshot_schema.py")
+    tests = [f"tests/unit/load/{one}" for one in of_load]
+    worked_changes.pytest(changed, *tests, "tests/unit/node/gpus/test_nvml_load.py")
 
 
 @pytest.mark.skipif(

@@ -19,7 +19,7 @@ from slurm_share.share.records import Leaving, Ledger, ModeBefore
 from slurm_share.share.rules import site as rule_site
 
 DRAINED = SiteNode("n1", "gpu:1", ("IDLE", "DRAIN"), "Prolog error", "26.05.5")
-PACKAGING = Path(__file__).resolve().parents[3] / "packaging"
+PACKAGING = Path(__file__).resolve().parents[4] / "packaging"
 SHIPPED, INSTALL_PAGE = PACKAGING / "systemd", PACKAGING / "docs/install.md"
 
 

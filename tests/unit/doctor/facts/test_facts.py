@@ -620,7 +620,7 @@ def test_a_slurmd_that_was_told_its_node_is_that_node(root, told):
 # --- the controller's mode, and what slurm.conf says of nodes and partitions -----------------------------------------
 
 
-LUA = Path(__file__).resolve().parents[3] / "plugins/job_submit.lua"
+LUA = Path(__file__).resolve().parents[4] / "plugins/job_submit.lua"
 
 
 @pytest.mark.parametrize(

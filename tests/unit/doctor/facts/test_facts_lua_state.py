@@ -34,7 +34,7 @@ from slurm_share.share.backends.base import Examination, Health, Host
 from slurm_share.share.records import Ledger, LedgerJob, Slot
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
-OURS = Path(__file__).resolve().parents[3] / "plugins/job_submit.lua"
+OURS = Path(__file__).resolve().parents[4] / "plugins/job_submit.lua"
 
 
 # --- Lua -------------------------------------------------------------------------------------------------------------
