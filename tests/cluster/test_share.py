@@ -25,7 +25,8 @@ def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.settle()  # salloc's job is still completing when salloc has ended
     states = cluster.exec("ctl", ["sinfo", "-h", "-N", "-o", "%N %T"], check=True).stdout
-    assert set(states.split()[1::2]) == {"idle"}
+    # Slurm calls an idle node planned for a moment, after a job has waited for it.
+    assert set(states.split()[1::2]) <= {"idle", "planned"}
     for node in cluster.compute_nodes:
         assert cluster.exec(node, ["ls", "-A", "/run/slurm-share/jobs"]).stdout == ""
 
