@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.cells import cell_len, set_cell_size
 
 from ..core import nodelist, terminal
 from .rules.figures import Figures
 from .rules.flags import MEANINGS
-from .rules.job_rows import Sum
 from .rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 from .snapshot import NodeLoad
+
+if TYPE_CHECKING:  # llload's table of nodes has no row of a job
+    from .rules.job_rows import Sum
 
 UNKNOWN = "?"
 NONE = "-"
