@@ -93,10 +93,7 @@ class Column(Generic[Row]):
         return self.field or self.id
 
     def table_of(self, row: Row) -> str:
-        """Return what llload's tables say of a row; of three figures, that they are an equation."""
-        if self.triple is not None:
-            total, used, free = self.triple(row)
-            return f"{total} - {used} = {free}"
+        """Return what llload's tables say of a row, where it has no `triple`."""
         return self.text(row) if self.table is None else self.table(row)
 
     def raw_of(self, row: Row) -> Raw:

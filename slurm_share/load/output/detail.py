@@ -19,6 +19,7 @@ from ..snapshot import (
 from ..text import (
     NONE,
     UNKNOWN,
+    Triple,
     cut,
     wrapped,
 )
@@ -69,11 +70,11 @@ class _Table(Generic[Row]):
         self.columns = shown_in("table", columns, [place.id for place in places])
         self._places = [by_id.get(column.id) or by_id[REST] for column in self.columns]
 
-    def cells(self, row: Row) -> list[str]:
+    def cells(self, row: Row) -> list[str | Triple]:
         """Return what the line of a row says."""
-        return [column.table_of(row) for column in self.columns]
+        return [column.triple(row) if column.triple else column.table_of(row) for column in self.columns]
 
-    def laid_out(self, lines: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+    def laid_out(self, lines: Sequence[Sequence[str | Triple]], width: int) -> tuple[list[str], list[str]]:
         """Return (lines with the headings first, headings that were left out). Where even the columns that stay are too
         wide, there is a sign at the end of the line."""
         heads = [
@@ -85,12 +86,8 @@ class _Table(Generic[Row]):
             )
             for column, place in zip(self.columns, self._places, strict=True)
         ]
-        cells = [list(line) for line in lines]
-        for at, column in enumerate(self.columns):
-            if column.triple:
-                for line, equation in zip(cells, _lined_up([line[at] for line in cells]), strict=True):
-                    line[at] = equation
-        found, left_out = terminal.lay_out(heads, cells, width)
+        cells = [_lined_up(cells) for cells in zip(*lines, strict=True)]
+        found, left_out = terminal.lay_out(heads, list(zip(*cells, strict=True)), width)
         return [cut(line, width) for line in found], left_out
 
 
@@ -100,7 +97,7 @@ _GPU_TABLE = _Table(columns.GPUS, _GPUS)
 
 def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]]:
     """(lines with the headings first, headings that were left out): a line for each GPU, or for a node without any."""
-    lines: list[list[str]] = []
+    lines: list[list[str | Triple]] = []
     for row in rows:
         gpus = () if row.node.snapshot is None else row.node.snapshot.gpus
         lines += [_GPU_TABLE.cells(GpuRow(row, gpu)) for gpu in gpus]
@@ -112,13 +109,13 @@ def gpu_table(rows: Sequence[NodeRow], width: int) -> tuple[list[str], list[str]
     return _GPU_TABLE.laid_out(lines, width)
 
 
-def _lined_up(equations: Sequence[str]) -> list[str]:
-    split = [equation.replace(" = ", " - ").split(" - ") for equation in equations]
-    whole = [one for one in split if len(one) == 3]
-    widths = [max((len(one[at]) for one in whole), default=0) for at in range(3)]
+def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
+    """Return the cells of one column as text, triples as equations with their parts below one another."""
+    triples = [cell for cell in cells if not isinstance(cell, str)]
+    widths = [max((len(triple[at]) for triple in triples), default=0) for at in range(3)]
     return [
-        f"{one[0]:>{widths[0]}} - {one[1]:>{widths[1]}} = {one[2]:>{widths[2]}}" if len(one) == 3 else one[0]
-        for one in split
+        cell if isinstance(cell, str) else f"{cell[0]:>{widths[0]}} - {cell[1]:>{widths[1]}} = {cell[2]:>{widths[2]}}"
+        for cell in cells
     ]
 
 
