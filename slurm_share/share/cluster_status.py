@@ -13,6 +13,7 @@ from ..core.errors import CommandError
 from ..core.process import finish
 from ..core.text import natural
 from ..slurm import nodes as slurm_nodes
+from ..slurm.controllers import short_name
 from ..slurm.remote_hosts import AT_ONCE, environment, remote_argv
 from . import mode_file, queue_verdicts
 from .records import ClusterShares, NodeShares
@@ -93,7 +94,7 @@ def read() -> ClusterShares:
     found = read_nodes(here.settings.remote_command, names)
     value, problem = _read_mode_file(here.settings.mode_file)
     return ClusterShares(
-        host=os.uname().nodename.split(".")[0],
+        host=short_name(os.uname().nodename),
         modes=here.modes(),
         is_switched_off=here.settings.switched_off,
         mode_file=value,

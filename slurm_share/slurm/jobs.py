@@ -341,7 +341,7 @@ def read_waiting(users: Sequence[str] = (), *, timeout_s: float = 60) -> tuple[i
     return parse_waiting(run(waiting_argv(users), timeout_s=timeout_s, env=queue_environment(os.environ)))
 
 
-def ping_argv() -> list[str]:
+def cluster_argv() -> list[str]:
     """Return the smallest command that is answered with the cluster's name."""
     return ["scontrol", f"--json={DATA_PARSER}", "ping"]
 
@@ -476,7 +476,7 @@ def read_queue(
 
 def read_cluster() -> ClusterName:
     """Return which Slurm answers. Raises CommandError where none does."""
-    return parse_cluster(_ask(ping_argv(), 20))
+    return parse_cluster(_ask(cluster_argv(), 20))
 
 
 def read_has_share_option() -> bool:
