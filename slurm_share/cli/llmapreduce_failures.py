@@ -1,4 +1,4 @@
-"""What failed of a map, for map.sh: `python -m slurm_share.cli.llmapreduce_failures FOLDER`.
+"""Print which inputs of a map failed; map.sh runs `python -m slurm_share.cli.llmapreduce_failures FOLDER`.
 
 The map.sh of a job that waits names this module. A release must not rename it.
 """

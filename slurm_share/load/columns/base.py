@@ -29,16 +29,16 @@ class Column(Generic[Row]):
     filtering by it."""
 
     id: str
-    """What filters, the sort, and the user's own configuration call it: gpu, mem, user ..."""
+    """Its name in filters, in sorting and in the user's configuration: gpu, mem, user ..."""
     heading: str
     doc: str
-    """What it means, with its unit: a line for the help and the choice of columns."""
+    """Its meaning and unit, in one line, for the help and the choice of columns."""
     text: Callable[[Row], str]
-    """What a cell says; `?` where nobody could say, `-` where there is none."""
+    """Returns the text of a cell: `?` where the value is not known, `-` where there is none."""
     value: Callable[[Row], Value]
-    """What it is sorted and filtered by, in the unit that a person would write: percent, GB, seconds."""
+    """Returns the value for sorting and filtering, in the unit that a person would write: percent, GB, seconds."""
     unit: Unit = ""
-    """What `value` is in; a filter with another unit is a mistake. Empty: a count, a load, a name."""
+    """The unit of `value`; a filter with another unit is refused. Empty: a count, a load, a name."""
     needs: Literal["", "details"] = ""
     """details: nobody knows its values where of each node only a line was fetched (`Picture.details`)."""
     outputs: frozenset[Output] = EVERYWHERE
@@ -46,13 +46,13 @@ class Column(Generic[Row]):
     field: str = ""
     """Its name in TSV and CSV, that of the record's field; empty: its id."""
     raw: Callable[[Row], Raw] | None = None
-    """What TSV and CSV have: not rounded, in the unit of the record. None: `value`."""
+    """Returns the value for TSV and CSV, not rounded, in the unit of the record. None: as `value`."""
     table: Callable[[Row], str] | None = None
-    """What llload's tables say; None: `text`."""
+    """Returns the text for llload's tables. None: as `text`."""
     triple: Callable[[Row], Triple] | None = None
     """TOTAL, USED, FREE, where llload's tables have all three."""
     plain: Callable[[Row], str] | None = None
-    """What --plain says of it; None: heading and text."""
+    """Returns the text for --plain. None: heading and text."""
     is_moment: bool = False
     """The text is a time of day, and `value` the seconds until then, below 0 for the past."""
     twin: str = ""
