@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
+from ..packing import PackRequest
 from ..share import Assignment, Slot
 
 # --- What a task finds (LLSC's names; MIT SuperCloud documentation, "LLsub" and "LLMapReduce") ----------------------
@@ -124,6 +125,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Where the nodes' folders with their logs are, below the run's folder; empty: in it."""
     called: tuple[str, ...] = ()
     """The arguments of llsub, with which it can be called again; empty: not recorded."""
+    pack: PackRequest | None = None
+    """The tasks are packed: each gets its GPU when it starts. None: each process has a GPU of its own."""
 
 
 Outcome = Literal["done", "failed", "signal", "gpu memory", "host memory", "not started", "unfinished"]

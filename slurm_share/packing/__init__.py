@@ -1,0 +1,11 @@
+"""Packing: places unlike tasks on the GPUs of a user's allocation by booked memory, and learns their sizes."""
+
+from __future__ import annotations
+
+from ..core.lazy import exports
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from .records import PackRequest, PackSettings, TaskSpec
+
+__getattr__, __all__ = exports(__name__, names={"records": ["PackRequest", "PackSettings", "TaskSpec"]})

@@ -1,0 +1,440 @@
+"""Records of packing: what a task asks for, what is known of its size, the state of a node's GPUs, and decisions.
+
+The live packer and the simulator build the same records and call the same rules. Memory is in MiB, times are in
+seconds, ratios are from 0 to 1. Times of a view are seconds of a monotonic clock that begins with the run.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+PolicyName = Literal[
+    "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
+]
+POLICIES: tuple[PolicyName, ...] = (
+    "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
+)  # fmt: skip
+"""Policies that a user may name. `oracle-lug` knows every task's true size, and exists in the simulator only."""
+
+Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"]
+"""What an estimate rests on. user: the user's own number. exact: earlier runs of the same command. line: a straight
+line through runs of the same command with another number. family: earlier runs of the same script. other-gpu: the same
+command on another GPU model. static: a formula over a description of the model. probe: a dry run with fake tensors.
+sibling: a running task of the same family in this run. unknown: nothing."""
+
+Order = Literal["fifo", "short", "long"]
+"""The order of waiting tasks. short, long: by the duration known from the history, unknown ones in the middle."""
+
+Guard = Literal["soft", "hard"]
+"""soft: a task's cap leaves it some room above its reservation. hard: its cap is its reservation, so that the caps of a
+GPU together never exceed it."""
+
+
+# ---- The task ----
+
+
+class TaskKey(Struct, frozen=True):
+    """What counts as the same task; hashes only, so that no word of a user's command is stored in the history."""
+
+    exact: str
+    """Hash of the script's bytes and of all arguments that can matter for memory; empty: not known."""
+    family: str
+    """Hash of the script's name, the program's name and the names of the flags."""
+    numbers: tuple[tuple[str, float], ...] = ()
+    """Each argument that is a number: the flag's name or the argument's position, and the number."""
+
+
+class TaskAsk(Struct, frozen=True, kw_only=True):
+    """What one task asks for."""
+
+    task: int
+    gpus: int = 1
+    """More than one: whole idle GPUs, without MPS, since a process reaches one MPS daemon only."""
+    gpu_mem_mib: int | None = None
+    """The user's own number: reservation and cap. None: nothing was written."""
+    host_mem_mib: int | None = None
+    name: str = ""
+    """The family's name, where the user gave one."""
+    submitted_s: float = 0.0
+    key: TaskKey | None = None
+    """None: nothing can be learned from it."""
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """The expected peak of a task's GPU memory on one GPU model."""
+
+    point_mib: int | None
+    """None: nothing is known."""
+    safe_mib: int | None
+    """Exceeded in at most a part `alpha` of all cases."""
+    source: Source
+    runs: int = 0
+    """How many observations it rests on."""
+    alpha: float | None = None
+    seconds: float | None = None
+    """The expected duration on a GPU without neighbours; None: not known."""
+    is_elastic: bool = False
+    """The task takes what it is given, as JAX does: its memory says nothing about its need."""
+    processes: int = 1
+    """The largest number of CUDA processes that such a task was seen with: the cap is per process."""
+    words: str = ""
+    """For people: "largest of 12 runs of this command, +4 %"."""
+
+
+class Tries(Struct, frozen=True):
+    """How often a task was started, and the reasons for which it was started again."""
+
+    failed: int = 0
+    """Ordinary failures; --retries limits them."""
+    own_memory: int = 0
+    """Out of memory by its own need; --oom-retries limits them."""
+    suspected: int = 0
+    """Failed beside a full GPU without a word about memory: once, this is taken for own_memory."""
+    neighbour_memory: int = 0
+    """Out of memory within its reservation, because a neighbour outgrew its own: free, at most FREE_TRIES."""
+    neighbour_fault: int = 0
+    """Ended by a neighbour's fault: free, at most FREE_TRIES."""
+    device: int = 0
+    """Ended by a GPU that failed: free, at most FREE_TRIES."""
+    was_alone: bool = False
+    """One attempt had a GPU to itself and ran out of memory."""
+
+
+# ---- A node at one moment ----
+
+
+class GpuFacts(Struct, frozen=True, kw_only=True):
+    """What does not change of one GPU, or MIG instance, during a run."""
+
+    uuid: str
+    index: int
+    """Position among the GPUs of the launcher, from 0."""
+    model: str
+    total_mib: int | None
+    """None: the driver does not say. Then the GPU takes one task at a time."""
+    reserve_mib: int = 0
+    """Kept back: the site's reserve for the driver, and the context of the MPS server."""
+    is_mps: bool = False
+    """Tasks on it run under MPS, and can be given a cap."""
+    is_single: bool = False
+    """One process at a time: its compute mode is EXCLUSIVE_PROCESS and there is no MPS."""
+    clients_max: int = 48
+    """CUDA processes that may be on it at once; 48 under MPS up to Volta's limits, see load/rules/thresholds.py."""
+
+
+class GpuView(Struct, frozen=True, kw_only=True):
+    """One GPU at one moment."""
+
+    facts: GpuFacts
+    used_mib: int | None = None
+    """All memory in use, by anybody, as the driver says; None: not known now."""
+    others_mib: int = 0
+    """Memory of processes that no launcher of this user has booked, as far as known: a notebook, for example."""
+    booked_elsewhere_mib: int = 0
+    """Booked by other launchers of this user."""
+    clients_elsewhere: int = 0
+    """CUDA processes on it that are not of this launcher's tasks."""
+    sm_ratio: float | None = None
+    """SM activity, mean over the window; where only utilisation is known, that, which is an upper bound of it."""
+    dram_ratio: float | None = None
+    closed_until_s: float = 0.0
+    """No start before: a task has just begun and has not shown any memory yet."""
+    held_for: int | None = None
+    """The task for which the GPU is kept free; no other task starts there."""
+    held_since_s: float = 0.0
+    problem: str = ""
+    """Why nothing may start on it; empty: nothing is wrong."""
+    can_measure: bool = True
+    """False: the driver has given no figures for a while. Tasks then start only where nothing else runs."""
+
+
+class RunningView(Struct, frozen=True, kw_only=True):
+    """A task that runs, or that is being started."""
+
+    ask: TaskAsk
+    gpus: tuple[str, ...]
+    """UUIDs."""
+    started_s: float
+    attempt: int
+    tries: Tries
+    estimate: Estimate
+    reserved_mib: int
+    """On each of its GPUs."""
+    cap_mib: int | None = None
+    """None: no cap."""
+    is_alone: bool = False
+    """It was started with a GPU to itself; nothing may join it."""
+    memory_mib: int | None = None
+    """Now, of all its processes; None: not seen yet."""
+    peak_mib: int | None = None
+    is_flat: bool = False
+    """Its memory has stopped rising (the plateau)."""
+    is_elastic: bool = False
+    clients: int = 1
+    """CUDA processes that it has."""
+    ends_s: float | None = None
+    """When it is expected to end; None: not known."""
+
+
+class WaitingView(Struct, frozen=True, kw_only=True):
+    """A task that waits for its start."""
+
+    ask: TaskAsk
+    attempt: int = 1
+    """The number of the attempt that is due."""
+    tries: Tries = Tries()
+    estimates: tuple[tuple[str, Estimate], ...] = ()
+    """GPU model -> estimate, for the models of this node."""
+    floor_mib: int = 0
+    """It is known to need at least so much."""
+    had_room_mib: int = 0
+    """The room that its GPU had for it when it ran out of memory."""
+    not_on: tuple[str, ...] = ()
+    """GPUs (UUIDs) on which it ran out of memory."""
+    wants_alone: bool = False
+    """It is to have a GPU to itself."""
+    waits_since_s: float = 0.0
+    """Since it was submitted, or since its last attempt ended."""
+    after: str = ""
+    """How the attempt before it ended: `EndKind`; empty: there was none."""
+
+
+class PackSettings(Struct, frozen=True, kw_only=True):
+    """How a run is packed: the user's choices, and constants with their reasons."""
+
+    policy: PolicyName = "booked"
+    uses_booking: bool = False
+    """For the thesis' policies (`--pack=magm,book`): free memory is what is not booked, not the driver's figure."""
+    smact_max: float | None = 0.80
+    """The thesis' condition on SM activity (`smact_max=`), for its policies; None: no condition."""
+    free_min_mib: int | None = 5120
+    """The thesis' condition on free memory (`free_min=`), for magm and lug without an estimate; None: no condition."""
+    fit_margin_mib: int = 2048
+    """What first-fit, best-fit, worst-fit and oracle-lug want beyond the size of the task."""
+    order: Order = "fifo"
+    guard: Guard = "soft"
+    max_per_gpu: int | None = None
+    oom_retries: int = 2
+    retries: int = 0
+    keep_going: bool = False
+    """Try every task of a family of which several tasks ran out of memory alone on a GPU."""
+    probe_ratio: float = 0.5
+    """An unknown task reserves this part of a GPU until its memory is flat."""
+    window: int = 64
+    """Waiting tasks that one decision looks at."""
+    settle_s: float = 10.0
+    """After a start, a GPU takes no further task until the first memory of the new one is seen, at most settle_max_s,
+    and at least this long where memory cannot be seen."""
+    settle_max_s: float = 60.0
+    patience_s: float = 600.0
+    """A task that waits longer is old: it goes before others, and a GPU is held for it."""
+    flat_after_s: float = 60.0
+    """The least age at which a task's memory may be called flat, and for how long it must not have risen."""
+    sm_guard: float | None = 0.95
+    """With `booked`: no further task on a GPU whose SM activity is measured above it; None: no guard."""
+    recovery: Literal["roomier", "exclusive"] = "roomier"
+    """exclusive: as the thesis; the whole queue waits until a GPU is idle for the task that ran out of memory."""
+    backfills: bool = True
+    """False: strictly in order, as the thesis; what waits at the head stops all behind it."""
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the user wrote about one task: a line of the run's `specs.jsonl`, where not all tasks are alike."""
+
+    gpu_mem_mib: int | None = None
+    gpus: int = 1
+    name: str = ""
+
+
+class PackRequest(Struct, frozen=True, kw_only=True):
+    """How a run is to be packed, as `llsub --pack` was written: a part of the run's `run.json`."""
+
+    settings: PackSettings = PackSettings()
+    spec: TaskSpec = TaskSpec()
+    """Of every task that has none of its own."""
+    estimate: Literal["history", "static", "probe", "none"] = "history"
+    """The first source that may be used besides the user's word; `probe` and `static` add to the history."""
+    hang: Literal["say", "kill"] = "say"
+    """What happens to a task that has neither output, CPU time nor SM activity for hang_s."""
+    hang_s: float = 1800.0
+    learns: bool = True
+    """Write finished tasks to the user's history."""
+
+
+class PackView(Struct, frozen=True, kw_only=True):
+    """All that a decision sees."""
+
+    now_s: float
+    gpus: tuple[GpuView, ...]
+    """By index."""
+    running: tuple[RunningView, ...] = ()
+    """By the task's number."""
+    waiting: tuple[WaitingView, ...] = ()
+    """In the order of submission, at most `window`."""
+    seats: int
+    """Free seats: cores, and a log, for so many further tasks."""
+    settings: PackSettings = PackSettings()
+    last_gpu: int = -1
+    """Index of the GPU that was given last, for `rr`."""
+
+
+# ---- Decisions ----
+
+
+class Start(Struct, frozen=True, tag="start", kw_only=True):
+    """Start a task."""
+
+    task: int
+    gpus: tuple[str, ...]
+    reserve_mib: int
+    cap_mib: int | None = None
+    is_alone: bool = False
+    why: str
+
+
+class Hold(Struct, frozen=True, tag="hold", kw_only=True):
+    """Keep a GPU free for a task; or, with `task` None, no longer."""
+
+    task: int | None
+    gpu: str
+    why: str
+
+
+class GiveUp(Struct, frozen=True, tag="give up", kw_only=True):
+    """End a waiting task without another attempt."""
+
+    task: int
+    outcome: Literal["gpu memory", "not started"]
+    why: str
+
+
+class Reserve(Struct, frozen=True, tag="reserve", kw_only=True):
+    """Change the reservation of a running task."""
+
+    task: int
+    reserve_mib: int
+    is_flat: bool
+    why: str
+
+
+Action = Start | Hold | GiveUp | Reserve
+
+
+class Refused(Struct, frozen=True):
+    """Why a waiting task did not start on a GPU."""
+
+    task: int
+    gpu: str
+    """UUID; empty: the reason is not a GPU's (no seat, or an earlier task has to go first)."""
+    why: str
+    room_mib: int | None = None
+    needs_mib: int | None = None
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """One answer of `decide`."""
+
+    actions: tuple[Action, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+# ---- The end of an attempt ----
+
+EndKind = Literal[
+    "done",
+    "gpu memory",
+    "gpu memory likely",
+    "gpu memory suspected",
+    "neighbour's memory",
+    "neighbour's fault",
+    "device",
+    "host memory",
+    "signal",
+    "failed",
+    "not started",
+    "unfinished",
+]
+"""How an attempt ended. gpu memory: it ran out of GPU memory, certainly, likely, or by suspicion only. neighbour's
+memory: it ran out within its reservation, while another task on that GPU had outgrown its own. neighbour's fault: a
+CUDA fault that ended several tasks on one GPU. device: the GPU itself failed."""
+
+
+class EndFacts(Struct, frozen=True, kw_only=True):
+    """What is known of an attempt that has ended."""
+
+    task: int
+    now_s: float
+    code: int | None
+    """Exit code; None: a signal ended it."""
+    signal: int | None = None
+    is_stopped_by_us: bool = False
+    is_host_memory: bool = False
+    """The kernel has killed it for memory."""
+    was_started: bool = True
+    """False: the program could not be executed."""
+    log_tail: bytes = b""
+    """The end of what this attempt printed."""
+    room_ratio: float | None = None
+    """Free part of the GPU's memory at the last sample before the end; None: not known."""
+    sample_age_s: float | None = None
+    """How old that sample was at the end."""
+
+
+class After(Struct, frozen=True, kw_only=True):
+    """What follows from the end of an attempt."""
+
+    kind: EndKind
+    is_retried: bool
+    why: str
+    """For the result and the log: "out of GPU memory (needed > 9.1 GiB, had 6.0 reserved)"."""
+    blamed: tuple[int, ...] = ()
+    """Tasks on the same GPU that had outgrown their reservation."""
+
+
+# ---- What is learned ----
+
+
+class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One finished attempt, one line of the user's history. Hashes and numbers only."""
+
+    version: int = 1
+    when: float
+    """Unix time of the end, seconds."""
+    exact: str = ""
+    family: str = ""
+    numbers: tuple[tuple[str, float], ...] = ()
+    gpu_model: str = ""
+    gpu_total_mib: int | None = None
+    driver: str = ""
+    sharing: str = ""
+    """The backend's name."""
+    kind: EndKind
+    seconds: float
+    alone_seconds: float = 0.0
+    """Part of `seconds` with no other task on the GPU."""
+    peak_mib: int | None = None
+    """None: no sample saw it, as of a task that is shorter than one."""
+    peak_at_mib: tuple[tuple[int, int], ...] = ()
+    """Age in seconds (30, 60, 120, 300, 900) -> the peak up to then."""
+    reserved_mib: int | None = None
+    cap_mib: int | None = None
+    source: Source = "unknown"
+    estimate_mib: int | None = None
+    """The point estimate that it started with."""
+    safe_mib: int | None = None
+    is_elastic: bool = False
+    is_censored: bool = False
+    """It ran out of memory: `peak_mib` is a lower bound of its need."""
+    wanted_mib: int | None = None
+    """What it had and asked for in vain, as its log says."""
+    clients: int = 1
+    sm_ratio: float | None = None
+    """Means while it was alone on its GPU; None: never alone, or not measured."""
+    dram_ratio: float | None = None
+    util_ratio: float | None = None
+    cpu_cores: float | None = None
+    energy_j: float | None = None
+    software: str = ""
+    """Hash of the Python environment's or the container image's name; empty: none."""

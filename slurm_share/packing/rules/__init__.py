@@ -1,0 +1,1 @@
+"""Pure rules of packing: records in, decisions out."""

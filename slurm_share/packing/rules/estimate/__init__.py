@@ -1,0 +1,1 @@
+"""Estimate the GPU memory of a task from what is known of it."""
