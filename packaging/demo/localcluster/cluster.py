@@ -158,6 +158,7 @@ class Cluster:
         upgrade_to: str = "",
         packages: bool = False,
         nodes: int = 3,
+        alike: bool = False,
         slurm_conf_extra: str = "",
         shards_per_gpu: int = conf.SHARDS_PER_GPU,
         without: Collection[str] = (),
@@ -173,6 +174,7 @@ class Cluster:
         by itself (AutoDetect=nvidia), and since 25.11 calls them by their UUIDs in Prolog and Epilog. With
         `pyslurm`, our commands find a pyslurm that was built for the release. `upgrade_to`
         names the release that `upgrade` brings a host to; both plugin objects are then on every host.
+        With `alike`, every compute node has the four GPUs of n1; else the others have two.
         With `packages`, library and plugin come from our .deb files, which are built where need be.
         `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours of the same keyword (and node or
         partition name). `without` names parts of our software to leave out. Look at `slurm_release` for the release
@@ -220,7 +222,7 @@ class Cluster:
                 newer = rootfs.root_for(upgrade_to, say)
                 ahead = upgrade.prepare(name, (root, stack), (newer, layers.stack(newer, parts, say)))
                 stack = ahead.now
-            hosts = make_hosts(nodes)
+            hosts = make_hosts(nodes, alike=alike)
             cluster = cls(name, root, hosts, stack, **kinds, auth=auth, uuids=uuids, pyslurm=pyslurm, ahead=ahead)
             try:
                 cluster._raise(parts, slurm_conf_extra, shards_per_gpu)

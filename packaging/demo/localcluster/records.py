@@ -90,9 +90,12 @@ class Identity:
     """Field 22 of /proc/PID/stat: clock ticks between the machine's boot and the process's start."""
 
 
-def make_hosts(compute_nodes: int) -> tuple[Host, ...]:
-    """The hosts of a cluster: ctl, login, n1 (4 GPUs, 16 CPUs, 16000 MB), other nodes (2 GPUs, 8 CPUs, 8000 MB)."""
-    claims = [(4, 16, 16000) if number == 1 else (2, 8, 8000) for number in range(1, compute_nodes + 1)]
+def make_hosts(compute_nodes: int, *, alike: bool = False) -> tuple[Host, ...]:
+    """The hosts of a cluster: ctl, login, n1 (4 GPUs, 16 CPUs, 16000 MB), other nodes (2 GPUs, 8 CPUs, 8000 MB).
+
+    `alike`: all nodes are as n1.
+    """
+    claims = [(4, 16, 16000) if alike or number == 1 else (2, 8, 8000) for number in range(1, compute_nodes + 1)]
     named = [("ctl", (0, 0, 0)), ("login", (0, 0, 0)), *((f"n{i}", claim) for i, claim in enumerate(claims, 1))]
     return tuple(
         Host(name, f"10.77.{number // 250}.{number % 250 + 1}", *claim) for number, (name, claim) in enumerate(named)
