@@ -28,8 +28,6 @@ from ...core.process import Deadline, end
 from ...core.text import fold
 from ...node import descendants
 from ...node.memory import HostMemory
-from ...node.records import Room
-from ...share import allocation, registry
 from .. import run_folder
 from ..records import (
     ENV_ATTEMPT,
@@ -40,13 +38,13 @@ from ..records import (
     Run,
 )
 from ..result_files import Results
-from ..rules import deal, failing, memory_caps, outcomes
-from ..rules.memory_caps import Allowance, Budget, Memory
+from ..rules import deal, failing, outcomes
 from . import environment, leftovers, task_process
-from .daemons import Daemons
+from .even_caps import EvenCaps
 from .feeder import Feeder, Turn
 from .node import Node, blank_result
-from .sampler import Sampler
+from .running import Running
+from .strategy import Strategy
 from .table import Table
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -87,46 +85,6 @@ LOG_TAIL_BYTES = 64 * 1024
 HEAD_BYTES = 256
 """As much of a script's first line as the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
 _ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
-
-
-class Running:
-    """A task and the worker it runs in."""
-
-    __slots__ = (
-        "allowed",
-        "asked_mib",
-        "clock",
-        "gpu_now_mib",
-        "gpu_peak_mib",
-        "host_now_mib",
-        "log",
-        "log_start",
-        "out",
-        "pid",
-        "rank",
-        "started",
-        "turn",
-        "worker",
-    )
-
-    def __init__(self, worker: int, turn: Turn, rank: int, log: str, log_start: int, started: float) -> None:
-        self.worker = worker
-        self.turn = turn
-        self.rank = rank
-        self.log = log
-        self.log_start = log_start
-        self.started = started
-        self.clock = time.monotonic()
-        self.pid = 0
-        self.out = -1
-        """The open log, while the task is being started."""
-        self.allowed: Allowance | None = None
-        """Its part of the GPU's memory, if that is not the part of its worker."""
-        self.asked_mib: int | None = None
-        """GPU memory that it asked for in vain when it ended."""
-        self.gpu_now_mib: int | None = None
-        self.gpu_peak_mib: int | None = None
-        self.host_now_mib: int | None = None
 
 
 class Loop:
@@ -184,22 +142,6 @@ class Loop:
         self.is_problem_told = False
         self.is_held_up = False
         """Nothing starts before the next tick."""
-        self.crowded: set[int | None] = set()
-        """GPUs on which a task ran out of memory within its cap. Tasks start there only if there is room."""
-        self.has_larger_caps = bool(feeder.known)
-        """Whether attempts may have a larger cap than their worker."""
-        self.caps_too_small = 0
-        """Attempts that ran out of memory under the cap of their worker."""
-        self.done_otherwise = 0
-        """Tasks that were done under another cap than their worker's."""
-        self.lesson = Memory(1)
-        """What a first attempt is assumed to need once the caps of the workers have proved too small."""
-        self.is_lesson_told = False
-        self.given_up: list[Memory] = []
-        """One for each task that ran out of memory under a cap, or alone on a GPU, and has no attempt left."""
-        self.host_crowded = False
-        self.daemons = Daemons(node.workers)
-        self.without_daemon: set[int | None] = set()
         self.streak = 0
         """Tasks in a row that failed at once."""
         self.pause: Deadline | None = None
@@ -208,23 +150,19 @@ class Loop:
         """Tasks that have failed on other nodes."""
         self.never_started = 0
         """Tasks in a row that could not even be started."""
-        self.gpu_peak_mib = self.host_peak_mib = 0
-        """The largest that a task of this node was seen with when it ended; 0: none was."""
         self.stopping: Deadline | None = None
         self.stop_with = signal.SIGTERM
         """What the tasks are told when it is time to end."""
         self.lingering: dict[int, Deadline] = {}
         """Groups whose leader has ended while other processes still run, and for how long they may."""
-        self.reserved: int | None = None
-        """The GPU that is kept free for an attempt that needs more memory than its worker has."""
         self.disk_full = False
         self.settle = Deadline.after(SETTLE_S)
         self.folder = str(node.folder)
         self.run_folder = folder
-        self.sampler = Sampler(self.running, any(worker.place.gpu is not None for worker in node.workers), self.host)
-        self.common = environment.of_run(run, folder, environ)
+        common = environment.of_run(run, folder, environ)
+        self.strategy: Strategy = EvenCaps(run, node, feeder, common, self.host, self.running, self.starting, say)
         self.environments = [
-            task_process.Environment(environment.of_worker(self.common, run, node, worker)) for worker in node.workers
+            task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
         ]
         self.env_ranks = [worker.rank for worker in node.workers]
         """Worker -> the rank that is in its environment now."""
@@ -239,7 +177,7 @@ class Loop:
         """Run the tasks; return 0 if every task that this node took is done, else 1."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            self.sampler.start()
+            self.strategy.sampler.start()
             self.starter.make_threads()
         except RuntimeError:  # Python says no more of it
             self._close(f"{self.node.name} cannot make the launcher's threads: {NO_PROCESSES}; no task starts there")
@@ -248,12 +186,12 @@ class Loop:
             self._listen()
             self._note_starts()
             self._fill()
-            if not (self.starting or self.running or self.lingering or self.feeder.waiting or self._is_paused()):
+            if not (self.starting or self.running or self.lingering or self.strategy.waiting or self._is_paused()):
                 break
             now = time.monotonic()
             if now >= tick:
                 self._tick()
-                tick = now + (MEMORY_TICK_S if self.feeder.waiting or self.lingering else TICK_S)
+                tick = now + (MEMORY_TICK_S if self.strategy.waiting or self.lingering else TICK_S)
             if not self._reap():
                 if armed != tick:
                     signal.setitimer(signal.ITIMER_REAL, max(tick - now, 0.001))
@@ -263,28 +201,25 @@ class Loop:
                     armed = None  # it may come a moment too early
                 self._hear(signo)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        self.sampler.stop()
+        self.strategy.sampler.stop()
         leftovers.end_children(LEFT_S, lambda pid, status: None)
-        self._say_what_was_too_small()
+        for sentence in self.strategy.sentences():
+            self.say(sentence)
         self._tick(ended=True)
-        return 0 if not (self.failed or self.unfinished or self.feeder.closed) else 1
+        return 0 if not (self.failed or self.unfinished or self.strategy.lost_workers or self.feeder.closed) else 1
 
     def _fill(self) -> None:
         """Start tasks in the free workers."""
         if self.feeder.closed:
             return
-        idle = []
+        idle: list[int] = []
         try:
             while self.free and not self.feeder.closed and not self.is_held_up and not self._is_paused():
-                worker = self.free.popleft()
-                if not self._is_in_service(worker):
-                    continue
-                rank = self.node.workers[worker].rank
-                turn = self.feeder.next(rank, lambda turn, worker=worker: self._may_run(turn, worker))  # type: ignore[misc]
-                if turn is None:
-                    idle.append(worker)
-                elif not self._start(worker, turn):
-                    self.free.append(worker)
+                found = self.strategy.next(self.free, idle)
+                if found is None:
+                    break
+                if not self._start(*found):
+                    self.free.append(found[0])
         except StateError as error:
             self._close(f"{error}; no further task starts on {self.node.name}")
         self.free.extend(idle)
@@ -315,113 +250,25 @@ class Loop:
                 f"{self.node.name}, what runs goes on"
             )
 
-    def _is_in_service(self, worker: int) -> bool:
-        """Return whether a task may start in the worker; log once if not. Its tasks are left for a resumed run."""
-        why = self.daemons.why_gone(worker)
-        if why is None:
-            return True
-        self.unfinished += 1
-        gpu = self.node.workers[worker].place.gpu
-        if gpu not in self.without_daemon:
-            self.without_daemon.add(gpu)
-            self.say(f"{why}; no further task starts on GPU {gpu} of {self.node.name}, for it would run without a cap")
-        return False
-
     def _close(self, sentence: str) -> None:
         self.say(sentence)
         self.feeder.closed = True
-
-    def _may_run(self, turn: Turn, worker: int) -> bool:
-        """Return whether there is room for an attempt. A first one is checked only after another ran out of memory."""
-        gpu = self.node.workers[worker].place.gpu
-        budget = self._budget(worker)
-        if budget is not None:
-            if self.has_larger_caps and not self._has_cap_for(turn, worker, budget):
-                return False
-            needs_room = gpu in self.crowded and not turn.memory.failures
-        else:
-            if self.reserved is not None and gpu == self.reserved and not turn.alone:
-                return False
-            if turn.alone:
-                return gpu == self.reserved and not self._on_same_gpu(worker)
-            needs_room = turn.after == "gpu memory" or gpu in self.crowded
-        if needs_room and gpu is not None:
-            others = self._on_same_gpu(worker)
-            peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
-            need = outcomes.need_mib(turn.memory.need_mib, peaks)
-            if not outcomes.has_room(need, self._room(worker, others), len(others)):
-                return False
-        if turn.after == "host memory" or self.host_crowded:
-            tasks = self._running_tasks()
-            need = outcomes.need_mib(None, [self.host_peak_mib])
-            return outcomes.has_room(need, self.sampler.host(tasks), len(tasks))
-        return True
-
-    def _budget(self, worker: int) -> Budget | None:
-        gpu = self.node.workers[worker].place.gpu
-        return None if gpu is None else self.node.budgets.get(gpu)
-
-    def _running_tasks(self) -> list[Running]:
-        """Return the tasks that run, and those that are being started."""
-        return [*self.running.values(), *self.starting.values()]
-
-    def _on_same_gpu(self, worker: int) -> list[Running]:
-        """Return the tasks that run on the GPU of that worker, or are being started there."""
-        gpu = self.node.workers[worker].place.gpu
-        return [one for one in self._running_tasks() if self.node.workers[one.worker].place.gpu == gpu]
-
-    def _has_cap_for(self, turn: Turn, worker: int, budget: Budget) -> bool:
-        """Return whether the cap of this attempt fits beside those in force on the GPU."""
-        gpu = self.node.workers[worker].place.gpu
-        memory = self._memory(turn)
-        allowed = memory_caps.allowance(budget, memory)
-        most = self.feeder.memory_failures if gpu == self.reserved else 0
-        if most > memory.failures and (memory.failures == 0 or most >= memory_caps.ALONE_AFTER):
-            return False  # the GPU is kept for an attempt that waits for more of it
-        if allowed.is_alone and budget.total_mib < self._largest_budget_mib():
-            return False
-        others = self._on_same_gpu(worker)
-        if memory.failures == 0 and all(one.allowed is None for one in others):
-            return True
-        booked = [budget.cap_mib if one.allowed is None else one.allowed.booked_mib for one in others]
-        return memory_caps.fits(budget, booked, allowed)
-
-    def _memory(self, turn: Turn) -> Memory:
-        """Return what is known of the memory that an attempt needs; for a first one, what other tasks have shown."""
-        if turn.memory.failures == 0 and memory_caps.is_too_small(self.caps_too_small, self.done - self.done_otherwise):
-            return self.lesson
-        return turn.memory
-
-    def _largest_budget_mib(self) -> int:
-        there = (one.total_mib for gpu, one in self.node.budgets.items() if gpu not in self.without_daemon)
-        return max(there, default=0)
-
-    def _room(self, worker: int, others: list[Running]) -> Room | None:
-        gpu = self.node.workers[worker].gpu
-        return None if gpu is None else self.sampler.gpu(gpu.uuid, list(others))
 
     # ---- A task's beginning ----
 
     def _start(self, worker: int, turn: Turn) -> bool:
         """Start an attempt; return False if it could not start, which is recorded."""
         rank = deal.rank_of(self.what, turn.task, self.node.workers[worker].rank)
-        allowed = self._larger_allowance(turn, worker) if self.has_larger_caps else None
-        its = self.node.workers[worker]
-        if allowed is not None and its.gpu_slot is not None and self.node.plan is not None:
-            gpu_slot = allocation.with_memory_cap(its.gpu_slot, allowed.cap_mib)
-            variables = registry.slot_environment(self.node.plan, gpu_slot)
-            other = replace(its, rank=rank, gpu_slot=gpu_slot, environment=variables)
-            env = task_process.Environment(environment.of_worker(self.common, self.what, self.node, other))
-        else:
+        log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
+        task = Running(worker, turn, rank, log, 0, time.time())
+        env = self.strategy.environment(task)
+        if env is None:
             env = self.environments[worker]
             if rank != self.env_ranks[worker]:
                 env.update(environment.of_rank(self.what, self.node, rank))
                 self.env_ranks[worker] = rank
         env[_ENV_TASK] = b"%d" % turn.task
         env[_ENV_ATTEMPT] = b"%d" % turn.attempt
-        log = f"{self.folder}/{run_folder.log_name(self.what, rank, turn.task)}"
-        task = Running(worker, turn, rank, log, 0, time.time())
-        task.allowed = allowed
         self.table.begin(worker, turn.task, turn.attempt, task.started, time.clock_gettime(time.CLOCK_BOOTTIME))
         try:
             task.log_start, task.out = self._open_log(turn, log)
@@ -487,18 +334,10 @@ class Loop:
                 "is tried there"
             )
 
-    def _larger_allowance(self, turn: Turn, worker: int) -> Allowance | None:
-        """Return what the attempt may take of its GPU, or None if that is the cap of its worker."""
-        budget = self._budget(worker)
-        if budget is None:
-            return None
-        allowed = memory_caps.allowance(budget, self._memory(turn))
-        return None if allowed.cap_mib == budget.cap_mib else allowed
-
     def _hold_up(self, turn: Turn, worker: int, error: OSError) -> None:
         """Put the attempt back and start nothing until the next tick."""
         self.table.clear(worker)
-        self.feeder.put_back(turn)
+        self.strategy.put_back(turn)
         self.is_held_up = True
         if self.problem_deadline is None:
             self.problem_deadline = Deadline.after(PROBLEM_S)
@@ -596,10 +435,8 @@ class Loop:
             outcome, why = self._outcome(task, code, number)
             if usage.ru_maxrss > self.own_peak_kib:
                 self.own_peak_kib = _own_peak_kib()  # it only grows
-            rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
-            if outcome == "host memory":
-                self.host_peak_mib = max(rss_mib or 0, self.host_peak_mib)
-            self._ended(task, outcome, why, code, number, rss_mib, usage.ru_utime + usage.ru_stime)
+            task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
+            self._ended(task, outcome, why, code, number, usage.ru_utime + usage.ru_stime)
             self.free.append(task.worker)
         self._write_down()
         return found
@@ -623,19 +460,7 @@ class Loop:
         ending = outcomes.Ending(code, number, stopped_by_us=self.stopping is not None)
         host_oom = outcomes.may_be_memory(ending) and self._was_killed_for_memory(ending)
         tail = _tail(task.log, task.log_start)
-        found, why = outcomes.outcome(replace(ending, host_oom=host_oom, log_tail=tail))
-        if found == "gpu memory":
-            task.asked_mib = outcomes.asked_mib(tail)
-            is_alone = task.turn.alone if task.allowed is None else task.allowed.is_alone
-            why += "; " + memory_caps.seen(self._cap_of(task), task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
-        return found, why
-
-    def _cap_of(self, task: Running) -> int | None:
-        """Return the cap of GPU memory that a task runs under; None without one."""
-        if task.allowed is not None:
-            return task.allowed.cap_mib
-        budget = self._budget(task.worker)
-        return None if budget is None else budget.cap_mib
+        return self.strategy.judge(task, replace(ending, host_oom=host_oom, log_tail=tail))
 
     def _was_killed_for_memory(self, ending: outcomes.Ending) -> bool:
         """The kernel counts its kills and does not say whom. A kill is a SIGKILL, so such an end comes first for the
@@ -655,7 +480,6 @@ class Loop:
         why: str,
         code: int | None = None,
         number: int | None = None,
-        rss_mib: int | None = None,
         cpu_s: float | None = None,
     ) -> None:
         turn = task.turn
@@ -672,57 +496,19 @@ class Loop:
             code=code,
             signal=number,
             peak_gpu_mib=task.gpu_peak_mib,
-            gpu_cap_mib=self._cap_of(task),
-            peak_rss_mib=rss_mib,
+            gpu_cap_mib=task.cap_mib,
+            peak_rss_mib=task.rss_mib,
             cpu_seconds=None if cpu_s is None else round(cpu_s, 3),
             why=why,
         )
-        self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
+        is_again = self.strategy.finished(task, outcome)
         if outcome == "done":
             self.done += 1
-            self.done_otherwise += task.allowed is not None
-            return
-        memory = self._learn(task) if outcome == "gpu memory" else turn.memory
-        if outcome == "host memory":
-            self.host_crowded = self.sampler.watch_host = True
-        if self.feeder.again(turn, outcome, memory):
-            return
-        if outcome == "gpu memory" and (memory.cap_mib is not None or memory.was_alone):
-            self.given_up.append(memory)
-        if outcome == "unfinished":
-            self.unfinished += 1
-        else:
+        elif outcome == "unfinished":
+            self.unfinished += not is_again
+        elif not is_again:
             self.failed += 1
             self._stop_if_too_many_failed()
-
-    def _learn(self, task: Running) -> Memory:
-        """Return what is known of the need of a task that ran out of memory; note what that says about other tasks."""
-        budget, cap_mib = self._budget(task.worker), self._cap_of(task)
-        if budget is None or (task.allowed is None and budget.is_overcommitted):
-            self.crowded.add(self.node.workers[task.worker].place.gpu)
-        if budget is None or task.allowed is not None:
-            # A first attempt that had more than its worker's cap, because of the others, has had its larger cap.
-            before = task.turn.memory if task.turn.memory.failures or task.allowed is None else Memory(1)
-            is_alone = task.allowed is not None and task.allowed.is_alone
-            return memory_caps.after_failure(before, cap_mib, task.gpu_peak_mib, task.asked_mib, is_alone=is_alone)
-        memory = memory_caps.after_failure(task.turn.memory, cap_mib, task.gpu_peak_mib, task.asked_mib)
-        self.has_larger_caps = True
-        self.caps_too_small += 1
-        self.lesson = Memory(1, None, max(self.lesson.need_mib or 0, memory.need_mib or 0) or None)
-        if not self.is_lesson_told and self._memory(Turn(-1)) is self.lesson and self.feeder.left() != 0:
-            self.is_lesson_told = True
-            allowed = memory_caps.allowance(budget, self.lesson)
-            more = "alone on a GPU" if allowed.is_alone else f"with {allowed.cap_mib} MiB, fewer at a time,"
-            self.say(
-                f"{self.caps_too_small} tasks of {self.node.name} ran out of GPU memory under a cap of {cap_mib} MiB, "
-                f"more than were done; tasks start {more} until that changes"
-            )
-        return memory
-
-    def _say_what_was_too_small(self) -> None:
-        if self.given_up:
-            said = memory_caps.advice(self.given_up, tuple(self.node.budgets.values()), self.what.retries)
-            self.say(f"{self.node.name}: {said}")
 
     def _write_down(self) -> None:
         """Write the results of all tasks that have ended, before another one starts in their workers.
@@ -775,7 +561,7 @@ class Loop:
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
         for pid in self.running:
             self._tell_to_stop(pid)
-        running = fold(task.turn.task for task in self._running_tasks())
+        running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
         self.say(
             f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; unfinished "
             "tasks run again with llsub --resume"
@@ -795,7 +581,7 @@ class Loop:
                 task_process.signal_group(pid, signal.SIGKILL)
                 for known in descendants.read_session(pid):
                     end(known, signal.SIGKILL)
-        self._reserve()
+        self.strategy.tick()
         self._name_leases()
         if ended or self.settle.left() == 0:
             self.settle = Deadline.after(SETTLE_S)
@@ -808,8 +594,8 @@ class Loop:
             running=len(self.running) + len(self.starting),
             done=self.done,
             failed=self.failed,
-            waiting_for_memory=self.feeder.waiting_for_memory,
-            left=self.feeder.left(),
+            waiting_for_memory=self.strategy.waiting_for_memory,
+            left=self.strategy.left(),
             at=round(time.time(), 3),
             ended=ended,
         )
@@ -862,23 +648,6 @@ class Loop:
                 task_process.signal_group(leader, signal.SIGKILL)
             elif self.stopping is None and deadline.left() < LEFT_S / 2:
                 task_process.signal_group(leader, signal.SIGTERM)
-
-    def _reserve(self) -> None:
-        """Keep the emptiest GPU for an attempt that is to have more of one than a worker has, or all of it, as long as
-        there is such an attempt."""
-        if self.feeder.memory_failures < (1 if self.node.budgets else memory_caps.ALONE_AFTER):
-            self.reserved = None
-        elif self.reserved is None or self.reserved in self.without_daemon:
-            there = {
-                worker.place.gpu for worker in self.node.workers if worker.place.gpu is not None
-            } - self.without_daemon
-            if self.node.budgets:
-                largest = self._largest_budget_mib()
-                there = {
-                    gpu for gpu in there if gpu in self.node.budgets and self.node.budgets[gpu].total_mib == largest
-                }
-            busy = [self.node.workers[task.worker].place.gpu for task in self._running_tasks()]
-            self.reserved = min(there, key=busy.count, default=None)
 
 
 def _own_peak_kib() -> int:

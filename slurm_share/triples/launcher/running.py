@@ -1,0 +1,54 @@
+"""A task that runs, as loop, sampler and strategy know it."""
+
+from __future__ import annotations
+
+import time
+
+from ..rules.memory_caps import Allowance
+from .feeder import Turn
+
+
+class Running:
+    """A task and the worker it runs in."""
+
+    __slots__ = (
+        "allowed",
+        "asked_mib",
+        "cap_mib",
+        "clock",
+        "gpu_now_mib",
+        "gpu_peak_mib",
+        "host_now_mib",
+        "log",
+        "log_start",
+        "out",
+        "pid",
+        "rank",
+        "rss_mib",
+        "started",
+        "turn",
+        "worker",
+    )
+
+    def __init__(self, worker: int, turn: Turn, rank: int, log: str, log_start: int, started: float) -> None:
+        self.worker = worker
+        self.turn = turn
+        self.rank = rank
+        self.log = log
+        self.log_start = log_start
+        self.started = started
+        self.clock = time.monotonic()
+        self.pid = 0
+        self.out = -1
+        """The open log, while the task is being started."""
+        self.cap_mib: int | None = None
+        """The cap of GPU memory that it runs under; None: there is none."""
+        self.allowed: Allowance | None = None
+        """Its part of the GPU's memory, if that is not the part of its worker."""
+        self.asked_mib: int | None = None
+        """GPU memory that it asked for in vain when it ended."""
+        self.gpu_now_mib: int | None = None
+        self.gpu_peak_mib: int | None = None
+        self.host_now_mib: int | None = None
+        self.rss_mib: int | None = None
+        """The peak of the largest of its processes, once it has ended; None: not known."""

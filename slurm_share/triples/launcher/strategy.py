@@ -1,0 +1,64 @@
+"""How a launcher chooses the next start, its GPU and its cap, and what follows from the end of an attempt.
+
+The loop starts and watches tasks in the same way whatever the strategy is: `even_caps.EvenCaps` for a run whose workers
+each have a GPU and a cap of their own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from ..records import Outcome
+from ..rules.outcomes import Ending
+from . import task_process
+from .feeder import Turn
+from .running import Running
+from .sampler import Sampler
+
+
+class Strategy(Protocol):
+    """The decisions of one launcher. The loop calls all of it from its one thread."""
+
+    sampler: Sampler
+    lost_workers: int
+    """Workers that are out of service, whose tasks are left for a resumed run."""
+
+    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+        """Return a free worker and the attempt that starts in it; None: nothing starts now.
+
+        A worker that is returned, or is out of service, is taken from `free`; one for which there is nothing goes to
+        `idle`. Raises StateError when the queue cannot be used.
+        """
+
+    def environment(self, task: Running) -> task_process.Environment | None:
+        """Return the variables of a start without task number and attempt, and note the start's cap in `task`.
+
+        None: those of its worker.
+        """
+
+    def judge(self, task: Running, ending: Ending) -> tuple[Outcome, str]:
+        """Return the outcome of an attempt that is not plainly done, and the reason as text."""
+
+    def finished(self, task: Running, outcome: Outcome) -> bool:
+        """Note the end of an attempt; return whether the task runs again."""
+
+    def put_back(self, turn: Turn) -> None:
+        """Put an attempt back that could not start for a passing reason, through no fault of its task."""
+
+    def tick(self) -> None:
+        """Do what is due about once a second."""
+
+    @property
+    def waiting(self) -> int:
+        """Return how many attempts wait at this node; 0 if nothing starts any more."""
+
+    @property
+    def waiting_for_memory(self) -> int:
+        """Return how many of them ran out of memory."""
+
+    def left(self) -> int | None:
+        """Return how many tasks of this node have not begun; None where nodes share a queue."""
+
+    def sentences(self) -> list[str]:
+        """Return what is to be said at the end of the run."""
