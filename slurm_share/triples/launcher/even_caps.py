@@ -6,7 +6,7 @@ An attempt that ran out of GPU memory runs again with a larger cap, or where the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
