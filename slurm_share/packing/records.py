@@ -44,6 +44,10 @@ class TaskKey(Struct, frozen=True):
     """Hash of the script's name, the program's name and the names of the flags."""
     numbers: tuple[tuple[str, float], ...] = ()
     """Each argument that is a number: the flag's name or the argument's position, and the number."""
+    series: str = ""
+    """Hash as `exact`, with the numbers left out: commands of one series differ in numbers only. Empty: not known."""
+    script: str = ""
+    """Hash of the script's path, by which its user finds it again in a list."""
 
 
 class TaskAsk(Struct, frozen=True, kw_only=True):
@@ -79,6 +83,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """The task takes what it is given, as JAX does: its memory says nothing about its need."""
     processes: int = 1
     """The largest number of CUDA processes that such a task was seen with: the cap is per process."""
+    floor_mib: int = 0
+    """Such a task has run out of memory with so much; also where nothing else is known."""
     words: str = ""
     """For people: "largest of 12 runs of this command, +4 %"."""
 
@@ -404,7 +410,10 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unix time of the end, seconds."""
     exact: str = ""
     family: str = ""
+    series: str = ""
+    script: str = ""
     numbers: tuple[tuple[str, float], ...] = ()
+    """As in TaskKey; in the file, the names are hashes, too."""
     gpu_model: str = ""
     gpu_total_mib: int | None = None
     driver: str = ""
@@ -423,6 +432,8 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: Source = "unknown"
     estimate_mib: int | None = None
     """The point estimate that it started with."""
+    probe_mib: int | None = None
+    """What a dry run with fake tensors said, as it was said."""
     safe_mib: int | None = None
     is_elastic: bool = False
     is_censored: bool = False
@@ -438,3 +449,16 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     energy_j: float | None = None
     software: str = ""
     """Hash of the Python environment's or the container image's name; empty: none."""
+
+
+class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a site publishes of one family of tasks on one GPU model: a line of a file that its users can read."""
+
+    version: int = 1
+    family: str
+    gpu_model: str
+    runs: int
+    p90_mib: int
+    """Nine in ten of its runs had a peak of at most so much."""
+    ratio: float
+    """The 0.95 quantile of a run's peak over the 0.9 quantile of the runs before it."""

@@ -1,0 +1,155 @@
+"""The key of a command: reads its script and the configuration files that it names.
+
+Cached are the hashes of files, by path, time of change, size and inode, so that the thousandth task of a sweep costs
+a few `stat` calls. The rules are in `rules/fingerprint.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from .records import TaskKey
+from .rules import fingerprint
+
+CONFIG_BYTES = 64 * 1024
+"""A configuration file up to this size counts by its content, a larger file by its name."""
+SCRIPT_BYTES = 1 << 20
+"""Of a larger script or program, so much of its beginning and of its end are hashed, and its size."""
+CACHED = 4096
+"""Files whose hashes are kept."""
+INTERPRETED_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+_State = tuple[int, int, int]
+_contents: dict[tuple[str, bool], tuple[_State, str | None]] = {}
+"""Path, whether it is a script -> state of the file, and the hash; None: it is no file of that kind."""
+_real: dict[str, str] = {}
+_programs: dict[tuple[str, str], str] = {}
+
+
+def key_of(
+    argv: Sequence[str], cwd: Path, name: str = "", *, run_folder: Path | None = None, path: str | None = None
+) -> TaskKey:
+    """Return the key of a command that is started in `cwd`. It never fails: a script that cannot be read has an empty
+    `exact`.
+
+    name: the user's name for the family. run_folder: taken out of all arguments. path: the task's PATH; None: ours.
+    """
+    command = fingerprint.take_apart(argv)
+    folder = str(cwd)
+    script_path, content = _script(command, folder, os.environ.get("PATH", INTERPRETED_PATH) if path is None else path)
+
+    def read(argument: fingerprint.Argument) -> str | None:
+        value = argument.value or ""
+        is_config = fingerprint.CONFIG_NAME.fullmatch(value) or fingerprint.CONFIG_FLAG.fullmatch(argument.name)
+        if not is_config or "\0" in value:
+            return None
+        return _content(os.path.join(folder, os.path.expanduser(value)), is_script=False)  # noqa: PTH111, PTH118
+
+    return fingerprint.make_key(
+        command,
+        script_path=script_path,
+        content=content,
+        name=name,
+        run_folder="" if run_folder is None else str(run_folder),
+        read=read,
+    )
+
+
+def _script(command: fingerprint.Command, folder: str, search: str) -> tuple[str, str | None]:
+    """Return what stands for the script's path, and the hash of its content; None: it cannot be read."""
+    if command.text:
+        text = fingerprint.hash_text(command.text)
+        return f"text {text}", text
+    if not command.script:
+        return "", None
+    if command.is_module:
+        return _module(command.script, folder)
+    if "\0" in command.script:
+        return "", None
+    file = os.path.join(folder, command.script)  # noqa: PTH118 - called for each task; a Path costs more than the rest
+    if "/" not in command.script and command.script.rpartition("/")[2] == command.program:
+        file = _found(command.script, search) or file
+    content = _content(file, is_script=True)
+    if file not in _real:
+        _forget_some(_real)
+        _real[file] = os.path.realpath(file)
+    return _real[file], content
+
+
+def _module(name: str, folder: str) -> tuple[str, str | None]:
+    """Return the file of a module in the folder, with which `python -m` begins its search; one that is installed
+    somewhere counts by its name."""
+    base = os.path.join(folder, *name.split("."))  # noqa: PTH118
+    for file in (f"{base}.py", f"{base}/__main__.py"):
+        content = None if "\0" in file else _content(file, is_script=True)
+        if content is not None:
+            return file, content
+    return f"module {name}", fingerprint.hash_text(f"module {name}")
+
+
+def _found(program: str, search: str) -> str | None:
+    """Return the path of a program that is named without one."""
+    known = _programs.get((program, search))
+    if known is None:
+        _forget_some(_programs)
+        known = next(
+            (
+                file
+                for folder in search.split(":")
+                if folder and os.access(file := f"{folder}/{program}", os.X_OK) and not os.path.isdir(file)  # noqa: PTH112
+            ),
+            "",
+        )
+        _programs[(program, search)] = known
+    return known or None
+
+
+def _content(file: str, *, is_script: bool) -> str | None:
+    """Return the hash of a file's content; None: it is no file, cannot be read, or, if it is no script, is too long or
+    no text."""
+    try:
+        seen = os.stat(file)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    state = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    known = _contents.get((file, is_script))
+    if known is not None and known[0] == state:
+        return known[1]
+    if not stat.S_ISREG(seen.st_mode) or (not is_script and seen.st_size > CONFIG_BYTES):
+        content = None
+    else:
+        content = _hash_file(file, is_script=is_script)
+    _forget_some(_contents)
+    _contents[(file, is_script)] = (state, content)
+    return content
+
+
+def _hash_file(file: str, *, is_script: bool) -> str | None:
+    data = hashlib.sha256()
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as opened:
+            size = os.fstat(fd).st_size
+            read = opened.read(SCRIPT_BYTES if is_script else CONFIG_BYTES + 1) or b""
+            if not is_script and (len(read) > CONFIG_BYTES or b"\0" in read):
+                return None
+            data.update(b"%d:" % size)
+            data.update(read)
+            if is_script and size > 2 * SCRIPT_BYTES:
+                opened.seek(-SCRIPT_BYTES, os.SEEK_END)
+                data.update(opened.read(SCRIPT_BYTES) or b"")
+            elif is_script:
+                data.update(opened.read(SCRIPT_BYTES) or b"")
+    except OSError:
+        return None
+    return data.hexdigest()[: fingerprint.HASH_DIGITS]
+
+
+def _forget_some(cache: dict) -> None:  # type: ignore[type-arg]
+    """Empty a cache that is full: a run of a hundred thousand data files must not keep them all."""
+    if len(cache) >= CACHED:
+        cache.clear()

@@ -1,0 +1,296 @@
+"""What counts as the same task: a command without what cannot matter for its memory, as hashes and numbers.
+
+::
+
+    exact    the script's content, and all arguments that can matter
+    series   as exact, with a gap for each number: commands that differ in numbers only
+    family   the script's path or the user's name for it, the program's name, the names of the flags in order
+    numbers  each argument that is a number, by its flag or position
+
+Left out are the values of flags that say where output goes or which run it is, times of day, and the folder of the run.
+The user's words are in none of these, and what is hashed never leaves the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from ..records import TaskKey
+
+HASH_DIGITS = 32
+"""128 bits."""
+TAG_DIGITS = 12
+NUMBERS_MOST = 16
+"""Numbers of a command that are kept; a list of a hundred seeds says nothing about memory."""
+TEXT_MOST = 256 * 1024
+"""Longer commands are hashed by this much of their beginning, and their length."""
+
+INTERPRETERS = re.compile(r"(?a)(python|pypy|perl|ruby|node|lua|Rscript|julia|bash|sh|dash|zsh|ksh)[0-9.]*")
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+WRAPPERS = frozenset({"exec", "nohup", "time", "nice", "ionice", "stdbuf", "setsid", "env", "command"})
+"""Programs that run the command behind them; their own options and settings are no part of the task."""
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "uv", "poetry", "conda", "pixi", "srun"})
+"""Programs that run a script which stands somewhere among their arguments."""
+WITH_VALUE = frozenset({"-W", "-X", "-Q", "-O", "-o"})
+"""Options of interpreters that are followed by a value."""
+SCRIPT_NAME = re.compile(r".*\.(py|pyc|pyz|sh|R|jl|pl|rb|lua|js|ipynb)")
+CONFIG_NAME = re.compile(r"(?i).*\.(ya?ml|json5?|toml|ini|cfg|conf|gin|hocon|properties|xml|jsonnet|py)")
+CONFIG_FLAG = re.compile(r"(?i)-{1,2}[a-z0-9_-]*(config|conf|cfg)[a-z0-9_-]*")
+
+_NEVER = re.compile(
+    r"(?i)-{0,2}(seed|random[_-]seed|run[_-]?(name|id)|port|master[_-]port|id|job[_-]?id|LLSUB_[A-Z_]+)"
+)
+"""Flags and variables whose value never matters."""
+_PATHS = re.compile(r"(?i)-{1,2}(out|save|log)[a-z0-9_-]*")
+"""Flags whose value says where something goes. A number there is kept: --out-channels and --log-every are none."""
+_NUMBER = re.compile(r"(?a)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_FLAG = re.compile(r"-{1,2}[A-Za-z][A-Za-z0-9_.-]*")
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*|\+{0,2}[A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
+_ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_TIME = re.compile(
+    r"(?a)(?<![0-9])(?:19|20)[0-9]{2}"
+    r"(?:-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:[T_ -]?[0-2][0-9][:.h-]?[0-5][0-9](?:[:.m-]?[0-5][0-9])?)?"
+    r"|(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[T_-]?[0-2][0-9][:-]?[0-5][0-9](?:[:-]?[0-5][0-9])?)(?![0-9])"
+)
+_OPERATORS = re.compile(r"[|&;<>()`\n]|\$\(|\$\{?[A-Za-z_0-9*@#?]|(?<!\S)(?:if|for|while|case|\{|!)(?=\s)|[*?]")
+"""What makes a shell's text more than one command with plain words."""
+
+
+class Command(Struct, frozen=True):
+    """A command, taken apart."""
+
+    program: str
+    """Base name of the program."""
+    script: str
+    """The file that runs: path of a script, name of a module (`is_module`), or the program. Empty: `text` runs."""
+    arguments: tuple[str, ...]
+    """Behind the script. Settings of the environment, NAME=VALUE, stand first."""
+    text: str = ""
+    """A shell's text that cannot be taken apart, or the code behind `python -c`."""
+    is_module: bool = False
+
+
+class Argument(Struct, frozen=True):
+    """One argument that can matter."""
+
+    name: str
+    """Its flag, or the number of its position, from 1."""
+    value: str | None
+    """None: a flag without a value, or one whose value does not matter."""
+    is_flag: bool = True
+
+
+def take_apart(argv: Sequence[str]) -> Command:
+    """Return the program, the script and the arguments of a command; an empty command has no program."""
+    words = list(argv)
+    settings: list[str] = []
+    while words:
+        if _ENVIRONMENT.fullmatch(words[0]) and "/" not in words[0].partition("=")[0]:
+            settings.append(words.pop(0))
+            continue
+        name = words[0].rpartition("/")[2]
+        if name in WRAPPERS and len(words) > 1:
+            words.pop(0)
+            while words and words[0].startswith("-"):
+                option = words.pop(0)
+                if option in ("-n", "-c", "-o", "-e", "-i", "-u", "-S") and words:
+                    words.pop(0)
+            continue
+        if name in SHELLS:
+            inner = _shell_text(words)
+            if inner is not None:
+                split = _split(inner)
+                if split is None:
+                    return Command(name, "", tuple(settings), inner)
+                words = split
+                continue
+        break
+    if not words:
+        return Command("", "", tuple(settings))
+    return _with_script(words, settings)
+
+
+def _shell_text(words: Sequence[str]) -> str | None:
+    """Return the text behind `sh -c`, as `bash -lc` has it, too; None: this shell runs a file."""
+    for index, word in enumerate(words[1:], 1):
+        if not word.startswith("-") or word == "--":
+            return None
+        if "c" in word[1:] and not word.startswith("--"):
+            return words[index + 1] if index + 1 < len(words) else None
+    return None
+
+
+def _split(text: str) -> list[str] | None:
+    """Return the words of a shell's text that is one plain command; None: it is more than that."""
+    if len(text) > TEXT_MOST:
+        return None
+    quoted = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "", text)
+    if _OPERATORS.search(quoted):
+        return None
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:  # a quotation without an end
+        return None
+
+
+def _with_script(words: Sequence[str], settings: Sequence[str]) -> Command:
+    program = words[0].rpartition("/")[2]
+    if program in LAUNCHERS:
+        for index, word in enumerate(words[1:], 1):
+            if SCRIPT_NAME.fullmatch(word):
+                return Command(program, word, (*settings, *words[1:index], *words[index + 1 :]))
+    elif INTERPRETERS.fullmatch(program):
+        index = 1
+        while index < len(words):
+            word = words[index]
+            if word == "-m" and index + 1 < len(words):
+                return Command(program, words[index + 1], (*settings, *words[index + 2 :]), is_module=True)
+            if word in ("-c", "-e") and index + 1 < len(words):
+                return Command(program, "", (*settings, *words[index + 2 :]), words[index + 1])
+            if not word.startswith("-"):
+                return Command(program, word, (*settings, *words[index + 1 :]))
+            index += 2 if word in WITH_VALUE else 1
+    return Command(program, words[0], (*settings, *words[1:]))
+
+
+def name_arguments(arguments: Sequence[str], run_folder: str = "") -> tuple[Argument, ...]:
+    """Return the arguments that can matter, each with its flag or position. `run_folder`: taken out of all of them."""
+    named: list[Argument] = []
+    position = 0
+    index = 0
+    while index < len(arguments):
+        word = arguments[index]
+        index += 1
+        assigned = _ASSIGNED.fullmatch(word.lstrip("-")) if "=" in word else None
+        if assigned:
+            dashes = len(word) - len(word.lstrip("-"))
+            name, value = word[:dashes] + assigned[1], assigned[2]
+        elif _FLAG.fullmatch(word):
+            name = word
+            if index < len(arguments) and not _FLAG.fullmatch(arguments[index]):
+                value = arguments[index]
+                index += 1
+            else:
+                named.append(Argument(word, None))
+                continue
+        else:
+            position += 1
+            named.append(Argument(str(position), _plain(word, run_folder), is_flag=False))
+            continue
+        named.append(Argument(name, _plain(value, run_folder) if _matters(name, value) else None))
+    return tuple(named)
+
+
+def _matters(name: str, value: str) -> bool:
+    if _NEVER.fullmatch(name):
+        return False
+    return not _PATHS.fullmatch(name) or _NUMBER.fullmatch(value) is not None
+
+
+def _plain(value: str, run_folder: str) -> str:
+    if run_folder and run_folder in value:
+        value = value.replace(run_folder, "")
+    return _TIME.sub("", value) if "-" in value or "_" in value or "T" in value else value
+
+
+def read_numbers(arguments: Sequence[Argument]) -> tuple[tuple[str, float], ...]:
+    """Return the arguments that are numbers, at most NUMBERS_MOST. A flag that is given twice counts twice."""
+    numbers: dict[str, float] = {}
+    for argument in arguments:
+        found = _number(argument.value)
+        if found is None:
+            continue
+        name, again = argument.name, 1
+        while name in numbers:
+            again += 1
+            name = f"{argument.name} {again}"
+        numbers[name] = found
+        if len(numbers) == NUMBERS_MOST:
+            break
+    return tuple(numbers.items())
+
+
+def _number(value: str | None) -> float | None:
+    if value is None or len(value) > 40 or not _NUMBER.fullmatch(value):
+        return None
+    number = float(value)
+    return number if -1e300 < number < 1e300 else None
+
+
+def make_key(
+    command: Command,
+    *,
+    script_path: str,
+    content: str | None,
+    name: str = "",
+    run_folder: str = "",
+    read: Callable[[Argument], str | None] = lambda argument: None,
+) -> TaskKey:
+    """Return the key of a command.
+
+    script_path: the script's real path. content: a hash of its content; None: it could not be read, so that `exact` and
+    `series` stay empty. name: the user's name for the family, which takes the place of all that makes one. read: a hash
+    of the file that an argument names, None for one that counts by its name.
+    """
+    arguments = name_arguments(command.arguments, run_folder)
+    flags = [argument.name for argument in arguments if argument.is_flag]
+    family = name_family(name) if name else _hash("family", script_path, command.program, *flags)
+    numbers = read_numbers(arguments)
+    script = name_script(script_path) if script_path else ""
+    if content is None:
+        return TaskKey("", family, numbers, "", script)
+    exact: list[str] = []
+    series: list[str] = []
+    for argument in arguments:
+        value = "" if argument.value is None else argument.value
+        if argument.value is not None and (read_hash := read(argument)) is not None:
+            value = read_hash
+        exact += (argument.name, value)
+        series += (argument.name, "" if _number(argument.value) is not None else "=" + value)
+    text = _plain(command.text, run_folder)
+    return TaskKey(
+        _hash("exact", content, text, *exact),
+        family,
+        numbers,
+        _hash("series", content, text, *series),
+        script,
+    )
+
+
+def name_family(name: str) -> str:
+    """Return the family of a task that its user gave a name."""
+    return _hash("name", name)
+
+
+def name_script(path: str) -> str:
+    """Return the hash by which a script is found again."""
+    return _hash("script", path)
+
+
+def hash_text(text: str) -> str:
+    """Return a hash of a text that is its own script."""
+    return _hash("text", text)
+
+
+@lru_cache(maxsize=4096)
+def tag(name: str) -> str:
+    """Return the hash of a flag's name or of a position, with a `#` before it; a tag is its own."""
+    if len(name) == TAG_DIGITS + 1 and name[0] == "#":
+        return name
+    return "#" + _hash("number", name)[:TAG_DIGITS]
+
+
+def _hash(*parts: str) -> str:
+    """Return a hash of the parts. Each is preceded by its length: "ab", "c" is another list than "a", "bc"."""
+    data = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogateescape")
+        data.update(b"%d:" % len(encoded))
+        data.update(encoded[:TEXT_MOST])
+    return data.hexdigest()[:HASH_DIGITS]

@@ -1,0 +1,439 @@
+"""Which source decides the size of a task, and what it says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_share.packing.records import SiteFamily, TaskAsk, TaskKey, TaskRun
+from slurm_share.packing.rules.estimate import chain
+from slurm_share.packing.rules.estimate.chain import Estimator
+
+GPU = "NVIDIA A100"
+TOTAL = 40_960
+NOW = 2e9
+KEY = TaskKey("exact", "family", (("--batch-size", 128.0),), "series")
+ASK = TaskAsk(task=1, key=KEY)
+
+
+def done(peak, *, batch=128.0, exact="exact", when=NOW - 3600, **other):
+    """Return a run that ended well."""
+    fields = {
+        "family": "family", "series": "series", "numbers": (("--batch-size", batch),), "gpu_model": GPU,
+        "kind": "done", "seconds": 600.0, **other,
+    }  # fmt: skip
+    return TaskRun(when=when, exact=exact, peak_mib=peak, **fields)
+
+
+OTHER = [done(5000, exact=f"other {n}", series=f"{n}") for n in range(3)]
+LINE = [done(4000, batch=32.0, exact="b32"), done(5000, batch=64.0, exact="b64")]
+ELSEWHERE = [done(6000, gpu_model="NVIDIA H100")]
+
+
+def say_all(estimator):
+    """Give an estimator all that is asked outside, and a sibling of the script."""
+    estimator.offer(KEY, GPU, "static", 3000)
+    estimator.offer(KEY, GPU, "probe", 2000)
+    estimator.sibling(TaskKey("another", "family"), GPU, 4500, 60)
+
+
+@pytest.mark.parametrize(
+    ("ask", "runs", "prepare", "source", "point"),
+    [
+        (TaskAsk(task=1, key=KEY, gpu_mem_mib=9216), [*ELSEWHERE, *OTHER, *LINE, done(8000)], say_all, "user", 9216),
+        (ASK, [*ELSEWHERE, *OTHER, *LINE, done(7000), done(8000), done(7500)], say_all, "exact", 8000),
+        (ASK, [*ELSEWHERE, *OTHER, *LINE], lambda e: e.sibling(KEY, GPU, 6900, 60), "sibling", 6900),
+        (ASK, [*ELSEWHERE, *OTHER, *LINE], say_all, "line", 7000),
+        (ASK, [*ELSEWHERE, *OTHER], say_all, "family", 5000),
+        (ASK, [*ELSEWHERE, *OTHER[:2]], say_all, "other-gpu", 6300),
+        (ASK, OTHER[:2], say_all, "static", 3000),
+        (ASK, [], lambda e: e.offer(KEY, GPU, "probe", 2000), "probe", 4390),
+        (ASK, OTHER[:2], lambda e: e.sibling(TaskKey("another", "family"), GPU, 4500, 60), "sibling", 4500),
+        (ASK, [done(5000, exact="x", family="y", series="z")], lambda e: None, "unknown", None),
+        (TaskAsk(task=1), [*OTHER, done(8000)], lambda e: None, "unknown", None),
+    ],
+    ids=[
+        "user", "exact", "running task of the command", "line", "family", "other GPU", "static", "probe",
+        "running task of the script", "nothing", "no key",
+    ],
+)  # fmt: skip
+def test_the_first_source_with_enough_evidence_decides(ask, runs, prepare, source, point):
+    """Each row takes one source away."""
+    estimator = Estimator(runs, now=NOW)
+    prepare(estimator)
+    found = estimator.estimate(ask, GPU, TOTAL)
+    assert (found.source, found.point_mib) == (source, point)
+    assert found.words
+    if point is not None and source != "user":
+        assert found.safe_mib >= point + 128
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([done(8000)], "one run of this command, +10 %"),
+        ([done(8000)] * 3, "largest of 3 runs of this command, +10 %"),
+        ([done(8000)] * 31, "largest of the last 10 of 31 runs of this command, +2 %"),
+        (LINE, "line through --batch-size, 2 runs, +15 %"),
+        (OTHER, "3 runs of this script, nine in ten need less, +25 %"),
+        (ELSEWHERE, "1 run of this command on NVIDIA H100, +10 %"),
+        ([], "first of a kind"),
+    ],
+)
+def test_an_estimate_says_what_it_rests_on(runs, words):
+    """What a dry run shows."""
+    assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).words == words
+
+
+def test_the_users_own_number_is_reserved_as_it_was_written():
+    """No margin, no limit by the GPU."""
+    found = Estimator().estimate(TaskAsk(task=1, gpu_mem_mib=50_000), GPU, TOTAL)
+    assert (found.point_mib, found.safe_mib) == (50_000, 50_000)
+
+
+def test_the_estimate_of_a_command_follows_its_last_ten_runs():
+    """One run of 9,000 MiB is forgotten after ten of 3,000."""
+    runs = [done(9000)] + [done(3000)] * 10
+    assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).point_mib == 3000
+    assert Estimator(runs[:-1], now=NOW).estimate(ASK, GPU, TOTAL).point_mib == 9000
+
+
+def test_a_command_that_grew_threefold_is_known_after_one_run():
+    """Within the three runs that are asked for."""
+    estimator = Estimator([done(3000)] * 30, now=NOW)
+    estimator.learn(done(9000))
+    assert estimator.estimate(ASK, GPU, TOTAL).point_mib == 9000
+
+
+def test_alpha_falls_with_each_miss_and_recovers_with_hits():
+    """A run above its bound, and 19 below."""
+    estimator = Estimator(now=NOW)
+    estimator.learn(done(9000, source="exact", safe_mib=3100, estimate_mib=3000))
+    assert estimator.alpha == pytest.approx(0.031)
+    for _ in range(19):
+        estimator.learn(done(3000, source="exact", safe_mib=3100, estimate_mib=3000))
+    assert estimator.alpha == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": "user"},
+        {"source": "unknown"},
+        {"source": "sibling"},
+        {"safe_mib": None},
+        {"is_elastic": True},
+        {"kind": "failed"},
+        {"kind": "neighbour's memory"},
+    ],
+)
+def test_what_had_no_bound_of_the_history_does_not_move_alpha(change):
+    """Nor what ended before its peak was known."""
+    estimator = Estimator(now=NOW)
+    estimator.learn(done(9000, **{"source": "exact", "safe_mib": 3100, "estimate_mib": 3000, **change}))
+    assert estimator.alpha == 0.05
+
+
+def test_a_run_out_of_memory_is_a_miss_and_raises_the_floor_until_a_run_is_done():
+    """It wanted 9,500 MiB."""
+    dead = done(6000, kind="gpu memory", is_censored=True, wanted_mib=9500, source="exact", safe_mib=6000)
+    estimator = Estimator([done(5000)] * 5, now=NOW)
+    estimator.learn(dead)
+    found = estimator.estimate(ASK, GPU, TOTAL)
+    assert (found.point_mib, found.floor_mib) == (9500, 9500)
+    assert estimator.alpha < 0.05
+    estimator.learn(done(9800))
+    assert estimator.estimate(ASK, GPU, TOTAL).floor_mib == 0
+
+
+def test_a_floor_is_told_where_nothing_else_is_known():
+    """Of a command that has only ever run out of memory."""
+    found = Estimator([done(6000, kind="gpu memory", is_censored=True)], now=NOW).estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.floor_mib) == ("unknown", 6000)
+
+
+@pytest.mark.parametrize("kind", ["failed", "signal", "unfinished", "neighbour's memory", "device", "not started"])
+def test_a_run_that_somebody_or_something_else_ended_is_no_size(kind):
+    """A task that is killed by hand, for one."""
+    assert Estimator([done(5000, kind=kind)], now=NOW).estimate(ASK, GPU, TOTAL).source == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("run", "source"),
+    [
+        (done(5000, when=NOW - 181 * 86400), "family"),
+        (done(5000, software="other"), "family"),
+        (done(5000, software=""), "exact"),
+        (done(5000, software="mine"), "exact"),
+    ],
+)
+def test_an_old_run_or_one_of_other_software_counts_one_rank_lower(run, source):
+    """Unknown software is taken for the same."""
+    assert Estimator([run], now=NOW, software="mine").estimate(ASK, GPU, TOTAL).source == source
+
+
+def test_a_fresh_run_stands_before_an_old_one():
+    """The old one was larger."""
+    runs = [done(9000, software="other"), done(5000, software="mine")]
+    assert Estimator(runs, now=NOW, software="mine").estimate(ASK, GPU, TOTAL).point_mib == 5000
+
+
+# ---- Figures that no task can have ----
+
+
+@pytest.mark.parametrize("point", [math.nan, math.inf, -math.inf, 0, -5.0, 4 * TOTAL + 1, 10**400])
+def test_a_figure_that_no_task_can_have_is_passed_over_counted_and_named_once(point):
+    """The next source decides."""
+    estimator = Estimator(now=NOW)
+    estimator.offer(KEY, GPU, "static", point)
+    estimator.offer(KEY, GPU, "probe", 2000)
+    for _ in range(3):
+        assert estimator.estimate(ASK, GPU, TOTAL).source == "probe"
+    assert estimator.passed_over == 3
+    assert len(estimator.take_notes()) == 1
+    assert estimator.take_notes() == []
+
+
+def test_an_estimate_below_a_context_is_a_context():
+    """300 MiB, for whatever uses the GPU."""
+    found = Estimator([done(40)], now=NOW).estimate(ASK, GPU, TOTAL)
+    assert (found.point_mib, found.safe_mib) == (300, 428)
+
+
+@pytest.mark.parametrize("peak", [None, 0])
+def test_a_command_that_never_used_the_gpu_reserves_a_context(peak):
+    """Ten minutes without memory."""
+    assert Estimator([done(peak)], now=NOW).estimate(ASK, GPU, TOTAL).point_mib == 300
+
+
+def test_a_bound_is_at_most_the_gpu():
+    """The task has it alone then."""
+    assert Estimator([done(40_000)], now=NOW).estimate(ASK, GPU, TOTAL).safe_mib == TOTAL
+
+
+def test_runs_with_impossible_figures_are_passed_over():
+    """A file can have been edited by hand."""
+    runs = [done(-5), done(1 << 40), done(5000, seconds=-1.0), done(5000, batch=math.inf)]
+    estimator = Estimator(runs, now=NOW)
+    assert estimator.estimate(ASK, GPU, TOTAL).source == "unknown"
+    assert estimator.passed_over == 4
+
+
+# ---- Tasks too short to be seen ----
+
+
+def test_tasks_too_short_to_be_seen_are_not_learned_until_there_were_twenty():
+    """Then they are taken to need a context."""
+    short = [done(None, seconds=0.2, exact=f"{n}", series=f"{n}") for n in range(20)]
+    assert Estimator(short[:19], now=NOW).estimate(ASK, GPU, TOTAL).source == "unknown"
+    found = Estimator(short, now=NOW).estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.point_mib, found.seconds) == ("family", 300, 0.2)
+
+
+def test_one_run_that_was_seen_ends_that():
+    """A thousand tasks of 0.2 s, and one of 5 GiB."""
+    short = [done(None, seconds=0.2, exact=f"{n}", series=f"{n}") for n in range(1000)]
+    found = Estimator([*short, done(5120, exact="long")], now=NOW).estimate(ASK, GPU, TOTAL)
+    assert found.source == "unknown"
+
+
+# ---- Lines ----
+
+
+def test_a_number_that_does_not_matter_does_not_hide_the_one_that_does():
+    """Every run has a learning rate of its own; runs of one batch size agree."""
+    runs = [
+        done(2000 + 40 * int(batch), exact=f"{batch} {rate}", numbers=(("--batch-size", batch), ("--lr", rate)))
+        for batch, rate in ((32.0, 0.1), (32.0, 0.2), (64.0, 0.3), (64.0, 0.4))
+    ]
+    ask = TaskAsk(task=1, key=TaskKey("new", "f", (("--batch-size", 128.0), ("--lr", 0.77)), "series"))
+    found = Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL)
+    assert (found.source, found.point_mib) == ("line", 2000 + 40 * 128)
+    assert found.words.startswith("line through --batch-size, 4 runs")
+
+
+def test_two_numbers_that_both_matter_are_no_line():
+    """Runs of one batch size have other peaks with other depths."""
+    runs = [
+        done(1000 * depth + 40 * int(batch), exact=f"{batch} {depth}", numbers=(("-b", batch), ("--depth", depth)))
+        for batch, depth in ((32.0, 2), (32.0, 4), (64.0, 3), (64.0, 5))
+    ]
+    ask = TaskAsk(task=1, key=TaskKey("new", "other", (("-b", 128.0), ("--depth", 7.0)), "series"))
+    assert Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL).source == "unknown"
+
+
+def test_a_line_lies_within_one_series():
+    """Two models of one script: the difference of their sizes is none of the batch size."""
+    runs = [done(4000, batch=32.0, exact="a"), done(20_000, batch=64.0, exact="b", series="another model")]
+    assert Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL).source == "unknown"
+
+
+def test_a_positional_number_is_named_by_its_place():
+    """The history has hashes of names; the words come from the task that is asked about."""
+    runs = [done(4000, numbers=(("2", 32.0),), exact="a"), done(5000, numbers=(("2", 64.0),), exact="b")]
+    ask = TaskAsk(task=1, key=TaskKey("new", "family", (("2", 48.0),), "series"))
+    assert "line through argument 2" in Estimator(runs, now=NOW).estimate(ask, GPU, TOTAL).words
+
+
+# ---- Running tasks ----
+
+
+def test_the_siblings_of_a_running_task_are_sized_by_its_peak_and_growth():
+    """Flat after a minute: 30 % more."""
+    estimator = Estimator(now=NOW)
+    estimator.sibling(TaskKey("first", "family"), GPU, 6000, 60)
+    found = estimator.estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.point_mib, found.safe_mib, found.runs) == ("sibling", 6000, 7800, 1)
+    estimator.sibling(TaskKey("first", "family"), GPU, 6000, 900)
+    assert estimator.estimate(ASK, GPU, TOTAL).safe_mib == 6300
+
+
+def test_siblings_of_another_gpu_model_are_not_sized_by_it():
+    """They are unknown there."""
+    estimator = Estimator(now=NOW)
+    estimator.sibling(TaskKey("first", "family"), "NVIDIA H100", 6000, 60)
+    assert estimator.estimate(ASK, GPU, TOTAL).source == "unknown"
+
+
+def test_two_running_tasks_with_other_numbers_are_a_line():
+    """A sweep over batch sizes is sized by its first two."""
+    estimator = Estimator(now=NOW)
+    estimator.sibling(TaskKey("a", "family", (("--batch-size", 32.0),), "series"), GPU, 4000, 900)
+    estimator.sibling(TaskKey("b", "family", (("--batch-size", 64.0),), "series"), GPU, 5000, 900)
+    found = estimator.estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.point_mib) == ("line", round(7000 * 1.05))
+
+
+def test_a_finished_sibling_still_sizes_the_others():
+    """One run is not a family, but better than nothing known."""
+    estimator = Estimator(now=NOW)
+    estimator.learn(done(6000, exact="first", series="x"))
+    assert estimator.estimate(ASK, GPU, TOTAL).source == "sibling"
+
+
+# ---- Growth ----
+
+
+@pytest.mark.parametrize(
+    ("age", "factor"), [(0, 1.5), (59, 1.5), (60, 1.3), (119, 1.3), (120, 1.2), (300, 1.1), (900, 1.05), (1e6, 1.05)]
+)
+def test_growth_without_a_history_is_the_table(age, factor):
+    """By age, in seconds."""
+    assert Estimator(now=NOW).growth(None, GPU, age) == factor
+
+
+def test_growth_is_the_quantile_of_what_was_seen():
+    """19 runs whose peak doubled after the first minute."""
+    runs = [done(6000, peak_at_mib=((60, 3000), (300, 6000)))] * 19
+    estimator = Estimator(runs, now=NOW)
+    assert estimator.growth(KEY, GPU, 60) == 2
+    assert estimator.growth(None, GPU, 60) == 2
+    assert estimator.growth(KEY, GPU, 300) == 1
+    assert estimator.growth(KEY, GPU, 900) == 1.05
+
+
+# ---- Elastic tasks ----
+
+
+def test_an_elastic_command_gets_the_smallest_size_that_was_enough():
+    """And what it takes is no size of its family."""
+    runs = [done(9500, is_elastic=True, cap_mib=10_000)] * 3
+    found = Estimator(runs, now=NOW).estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.point_mib, found.safe_mib, found.is_elastic) == ("exact", 10_000, 10_000, True)
+    tried = Estimator(runs, now=NOW).estimate(TaskAsk(task=5, key=KEY), GPU, TOTAL)
+    assert tried.safe_mib == 8000
+
+
+def test_another_command_of_an_elastic_script_gets_what_was_enough():
+    """A sweep of a JAX program."""
+    found = Estimator([done(9500, exact="x", is_elastic=True, cap_mib=10_000)], now=NOW).estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.point_mib, found.is_elastic) == ("family", 10_000, True)
+
+
+def test_a_command_with_several_cuda_processes_is_remembered():
+    """The cap is for each of them."""
+    assert Estimator([done(5000, clients=4)], now=NOW).estimate(ASK, GPU, TOTAL).processes == 4
+
+
+# ---- The user's own number ----
+
+
+def test_a_number_nearly_reached_is_said():
+    """Once."""
+    estimator = Estimator(now=NOW)
+    for _ in range(2):
+        estimator.learn(done(5000, source="user", reserved_mib=5120))
+    (note,) = estimator.take_notes()
+    assert note == "a task used 4.9G of its --gpu-mem=5.0G: --gpu-mem=6.5G would leave it room"
+
+
+def test_a_number_far_too_large_is_said_after_three_runs():
+    """With what would be enough."""
+    estimator = Estimator(now=NOW)
+    for _ in range(2):
+        estimator.learn(done(2000, source="user", reserved_mib=30_720))
+    assert estimator.take_notes() == []
+    estimator.learn(done(2000, source="user", reserved_mib=30_720))
+    (note,) = estimator.take_notes()
+    assert note.endswith("--gpu-mem=2.5G would be enough")
+
+
+def test_nothing_is_said_of_what_was_in_the_history_already():
+    """It was said when it happened."""
+    assert Estimator([done(5000, source="user", reserved_mib=5120)] * 3, now=NOW).take_notes() == []
+
+
+# ---- The site's figures ----
+
+
+def test_the_sites_figures_stand_behind_the_users_own():
+    """Two runs of one's own are not a family yet."""
+    site = [SiteFamily(family="family", gpu_model=GPU, runs=400, p90_mib=7000, ratio=1.1)]
+    found = Estimator(OTHER[:2], now=NOW, site=site).estimate(ASK, GPU, TOTAL)
+    assert (found.source, found.point_mib, found.safe_mib, found.runs) == ("family", 7000, 7700, 400)
+    assert Estimator(OTHER, now=NOW, site=site).estimate(ASK, GPU, TOTAL).point_mib == 5000
+
+
+# ---- Anything at all ----
+
+SIZES = st.none() | st.integers(-10, 1 << 50)
+RUNS = st.builds(
+    TaskRun,
+    when=st.floats(0, 4e9),
+    exact=st.sampled_from(["exact", "b", ""]),
+    family=st.sampled_from(["family", ""]),
+    series=st.sampled_from(["series", ""]),
+    numbers=st.lists(st.tuples(st.sampled_from(["--batch-size", "-b"]), st.floats()), max_size=2).map(tuple),
+    gpu_model=st.sampled_from([GPU, "B"]),
+    kind=st.sampled_from(["done", "gpu memory", "failed"]),
+    seconds=st.floats(),
+    peak_mib=SIZES,
+    cap_mib=SIZES,
+    wanted_mib=SIZES,
+    peak_at_mib=st.lists(st.tuples(st.sampled_from([30, 60]), st.integers(-5, 9000)), max_size=2).map(tuple),
+    is_elastic=st.booleans(),
+    source=st.sampled_from(["exact", "user", "probe", "unknown"]),
+    safe_mib=SIZES,
+    estimate_mib=SIZES,
+    reserved_mib=SIZES,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(RUNS, max_size=30), st.sampled_from([None, TOTAL, 0]))
+def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
+    """Neither an exception nor a bound below its estimate, unless the GPU is smaller."""
+    estimator = Estimator(runs[:20], now=NOW)
+    for run in runs[20:]:
+        estimator.learn(run)
+    found = estimator.estimate(ASK, GPU, total)
+    if found.point_mib is None:
+        assert found.safe_mib is None
+    else:
+        assert found.point_mib >= chain.CONTEXT_MIB
+        assert found.safe_mib is not None
+        assert found.safe_mib >= found.point_mib or found.safe_mib == total
+    assert 1 <= estimator.growth(KEY, GPU, 60) <= chain.GROWTH_MAX

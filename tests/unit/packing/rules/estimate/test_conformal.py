@@ -1,0 +1,79 @@
+"""The bound above an estimate."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_share.packing.rules.estimate import conformal
+
+
+@pytest.mark.parametrize(("alpha", "least"), [(0.2, 4), (0.1, 9), (0.05, 19), (0.02, 49), (0.01, 99)])
+def test_a_pool_counts_from_the_number_of_scores_that_its_alpha_needs(alpha, least):
+    """ceil((n + 1) (1 - alpha)) must not be above n."""
+    assert conformal.quantile([0.0] * (least - 1), alpha) is None
+    assert conformal.quantile(list(range(least)), alpha) == least - 1
+
+
+def test_the_first_pool_with_enough_scores_decides():
+    """The narrow pool has 3 scores, which is too few."""
+    assert conformal.pooled(([0.5] * 3, [0.1] * 30, [0.6] * 300), 0.05, 1.5) == 0.1
+
+
+def test_no_pool_with_enough_scores_gives_the_default_factor():
+    """Its log, as the scores are logs."""
+    assert conformal.pooled(([0.5] * 3, ()), 0.05, 1.5) == pytest.approx(math.log(1.5))
+
+
+def test_a_bound_is_at_least_2_percent_and_at_most_twice():
+    """Scores of 0, and of a factor of ten."""
+    assert math.exp(conformal.pooled(([0.0] * 30,), 0.05, 1.5)) == pytest.approx(1.02)
+    assert math.exp(conformal.pooled(([math.log(10)] * 30,), 0.05, 1.5)) == pytest.approx(2)
+
+
+@given(st.lists(st.floats(-0.5, 0.6, allow_nan=False), min_size=1, max_size=300), st.sampled_from([0.2, 0.1, 0.05]))
+def test_leaving_one_out_at_most_alpha_of_the_scores_exceed_the_quantile_of_all(scores, alpha):
+    """The finite form of the promise: of n + 1 exchangeable scores, at most alpha are above the quantile of the n
+    others."""
+    missed = 0
+    for index, one in enumerate(scores):
+        bound = conformal.quantile(scores[:index] + scores[index + 1 :], alpha)
+        missed += bound is not None and one > bound
+    assert missed <= alpha * len(scores) + 1e-9
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0.2, 0.1, 0.05]), st.sampled_from(["normal", "exponential", "uniform"]))
+def test_fresh_scores_are_covered_as_promised_whatever_their_distribution(seed, alpha, kind):
+    """2,000 trials of 60 scores and one more; the limit is five standard deviations below 1 - alpha."""
+    rng = random.Random(seed)
+    draw = {"normal": lambda: rng.gauss(0, 0.1), "exponential": lambda: rng.expovariate(5), "uniform": rng.random}[kind]
+    trials = 2000
+    covered = 0
+    for _ in range(trials):
+        bound = conformal.quantile([draw() for _ in range(60)], alpha)
+        assert bound is not None
+        covered += draw() <= bound
+    assert covered / trials >= 1 - alpha - 5 * math.sqrt(alpha * (1 - alpha) / trials)
+
+
+@given(st.lists(st.booleans(), max_size=500))
+def test_alpha_stays_within_its_limits(misses):
+    """Whatever the order of hits and misses."""
+    alpha = conformal.ALPHA
+    for is_miss in misses:
+        alpha = conformal.adapt(alpha, is_miss=is_miss)
+        assert conformal.ALPHA_MIN <= alpha <= conformal.ALPHA_MAX
+
+
+def test_a_miss_lowers_alpha_and_19_hits_raise_it_again():
+    """So that 1 miss in 20 keeps it where it is."""
+    alpha = conformal.adapt(0.1, is_miss=True)
+    assert alpha == pytest.approx(0.081)
+    for _ in range(19):
+        alpha = conformal.adapt(alpha, is_miss=False)
+    assert alpha == pytest.approx(0.1)

@@ -1,0 +1,72 @@
+"""Tasks that take what they are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_share.packing.rules.estimate.elastic import Sizes, takes_everything
+
+AT = {"memory_mib": 7500, "visible_mib": 10_000, "age_s": 10.0, "peak_mib": 7500, "cap_mib": None, "is_flat": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"memory_mib": 6900}, False),
+        ({"age_s": 60.0}, False),
+        ({"age_s": 600.0, "cap_mib": 7800, "is_flat": True}, True),
+        ({"age_s": 600.0, "cap_mib": 7800}, False),
+        ({"age_s": 600.0, "cap_mib": 9000, "is_flat": True}, False),
+        ({"visible_mib": 0}, False),
+    ],
+    ids=[
+        "most of what it sees at once",
+        "less than 70 %",
+        "later",
+        "all of its cap, flat",
+        "all of its cap, still rising",
+        "less than its cap",
+        "nothing is seen",
+    ],
+)
+def test_a_task_is_elastic_if_it_takes_most_at_once_or_all_of_its_cap(change, expected):
+    """A table."""
+    assert takes_everything(**{**AT, **change}) is expected
+
+
+def test_the_first_size_that_was_enough_is_tried_with_a_fifth_less_by_one_task_in_five():
+    """The other four get what is known to be enough."""
+    sizes = Sizes()
+    assert sizes.next_mib(0) is None
+    sizes.note(10_000, is_done=True)
+    assert [sizes.next_mib(task) for task in range(6)] == [8000, 10_000, 10_000, 10_000, 10_000, 8000]
+
+
+def test_after_a_try_four_runs_go_by_before_the_next():
+    """The try was enough: all get it, and no task less."""
+    sizes = Sizes()
+    sizes.note(10_000, is_done=True)
+    sizes.note(8000, is_done=True)
+    for _ in range(4):
+        assert sizes.next_mib(0) == 8000
+        sizes.note(8000, is_done=True)
+    assert sizes.next_mib(0) == 6400
+
+
+def test_no_try_comes_near_a_size_that_was_too_small():
+    """7,000 died: 1.25 times that is the least that is tried."""
+    sizes = Sizes()
+    sizes.note(7000, is_done=False)
+    sizes.note(10_000, is_done=True)
+    for _ in range(6):
+        sizes.note(10_000, is_done=True)
+    assert sizes.next_mib(0) == 8750
+
+
+def test_a_size_that_was_enough_and_is_no_more_is_forgotten():
+    """The program has changed: nothing is known to be enough."""
+    sizes = Sizes()
+    sizes.note(8000, is_done=True)
+    sizes.note(8000, is_done=False)
+    assert sizes.next_mib(0) is None
