@@ -135,6 +135,7 @@ def _settings(given: Mapping[str, Any], file: str, where: str) -> Settings:
         "agent_token_file",
         "prometheus_token_file",
         "archive_folder",
+        "estimate_history",
         "mode_file",
     ):
         path = getattr(settings, key)

@@ -161,6 +161,11 @@ class Settings(Struct, frozen=True):
     archive_folder: str = "/var/lib/slurm-share/archive"
     """Where `slurm-share archive` keeps its TSV files, one a day, and `slurm-share report` reads them."""
 
+    estimate_history: str = ""
+    """A folder that users can read, with files `*.jsonl` of what the tasks of all users need: a line for each script
+    and GPU model, as `slurm-share pack history --publish` prints them, without any command. `llsub --pack` looks there
+    for a script of which its user has no three runs yet. Empty: none."""
+
     documentation_url: str = ""
     """The site's page on sharing GPUs, for the messages that `slurm-share report` drafts; empty: no link."""
 

@@ -60,6 +60,7 @@ _TIME = re.compile(
 )
 _OPERATORS = re.compile(r"[|&;<>()`\n]|\$\(|\$\{?[A-Za-z_0-9*@#?]|(?<!\S)(?:if|for|while|case|\{|!)(?=\s)|[*?]")
 """What makes a shell's text more than one command with plain words."""
+_QUOTED = re.compile(r"['\"\\#]")
 
 
 class Command(Struct, frozen=True):
@@ -133,6 +134,8 @@ def _split(text: str) -> list[str] | None:
     quoted = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "", text)
     if _OPERATORS.search(quoted):
         return None
+    if not _QUOTED.search(text):
+        return text.split()  # a fifth of the time
     try:
         return shlex.split(text, comments=True)
     except ValueError:  # a quotation without an end
